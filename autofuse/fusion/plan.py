@@ -1,0 +1,74 @@
+"""A fusion plan as a value: which BatchNorms fold, and the partition into groups."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autofuse.errors import PlanError
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Group:
+    """Operators (names, in topological order) that become exactly one kernel."""
+
+    operators: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FusionPlan:
+    """A partition of the graph that `folds` leaves behind.
+
+    `folds`: names of BatchNormalization operators folded into the convolution before them (sorted);
+    such an operator is in no group. `groups`: in an order in which they can run. Two plans are equal
+    when they fold and group the same, whatever their `origin` ("none", "tvm", "dnnfusion", "search").
+    """
+
+    groups: tuple[Group, ...]
+    folds: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """SHA-256 of the canonical text: independent of the order of groups."""
+        canonical = {
+            "folds": sorted(self.folds),
+            "groups": sorted(sorted(group.operators) for group in self.groups),
+        }
+        text = json.dumps(canonical, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def to_json(self) -> str:
+        """Readable, stable JSON text; see `from_json`."""
+        body = {
+            "schema": SCHEMA,
+            "key": self.key,
+            "folds": sorted(self.folds),
+            "groups": [list(group.operators) for group in self.groups],
+        }
+        return json.dumps(body, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> FusionPlan:
+        """The plan that `to_json` wrote; PlanError when the text is no plan of this schema."""
+        try:
+            body: Mapping[str, object] = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise PlanError(f"plan is not JSON (line {error.lineno}): {error.msg}") from error
+        if not isinstance(body, dict) or body.get("schema") != SCHEMA:
+            raise PlanError(f"plan: expected an object with schema = {SCHEMA}")
+        groups, folds = body.get("groups"), body.get("folds")
+        if not _is_names(folds) or not isinstance(groups, list) or not all(_is_names(group) for group in groups):
+            raise PlanError("plan: 'groups' must be lists of operator names and 'folds' a list of names")
+        assert isinstance(folds, list)
+        plan = cls(tuple(Group(tuple(group)) for group in groups), tuple(sorted(folds)))
+        if "key" in body and body["key"] != plan.key:
+            raise PlanError("plan: its key does not match its content (was it edited? remove the key)")
+        return plan
+
+
+def _is_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
