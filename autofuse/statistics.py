@@ -1,0 +1,136 @@
+"""Medians, ratios and verdicts over timings: what two times may claim about each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from math import comb, floor, sqrt
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+MIN_BLOCKS = 5
+"""Fewer blocks never prove a difference: five equal signs in a row have odds of 1 in 16 by chance."""
+
+RESAMPLES = 2000
+EXACT_BELOW = 200
+SEED = 20210620
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A median with the interval [`lo`, `hi`] around it, all in the unit of the samples.
+
+    `confidence`: the coverage really reached, below the one asked for when the samples are few
+    (one sample: 0.0, and `lo` = `hi` = `median`). `count`: samples or blocks behind it.
+    """
+
+    median: float
+    lo: float
+    hi: float
+    confidence: float
+    count: int
+
+    @property
+    def relative_width(self) -> float:
+        """(hi - lo) / median; 0 for a median of 0."""
+        return (self.hi - self.lo) / abs(self.median) if self.median else 0.0
+
+    def excludes(self, value: float) -> bool:
+        """Whether `value` lies outside the interval."""
+        return not self.lo <= value <= self.hi
+
+
+def median_interval(samples: ArrayLike, confidence: float = 0.95) -> Interval:
+    """Median of `samples` and its distribution-free interval between two order statistics.
+
+    The k-th smallest and k-th largest of n samples enclose the true median with probability
+    1 - 2 P(Binomial(n, 1/2) < k), whatever the distribution (David and Nagaraja, "Order Statistics",
+    3rd ed., section 7.1); k is the largest with at least `confidence`, else 1 (the extremes). Samples
+    of one block belong together: pass one row a block (2-D) to count each block once.
+    ValueError when there are no samples, or one is not finite.
+    """
+    values = np.sort(block_medians(samples))
+    count = len(values)
+    rank = _order_rank(count, confidence)
+    coverage = 1.0 - 2.0 * _binomial_below(count, rank)
+    return Interval(float(np.median(values)), float(values[rank - 1]), float(values[count - rank]), coverage, count)
+
+
+def ratio_interval(a: ArrayLike, b: ArrayLike, *, paired: bool = True, confidence: float = 0.95) -> Interval:
+    """How many times `b` the time `a` is, with an interval over blocks.
+
+    `paired`: a[i] and b[i] were measured next to each other (interleaved), so that drift cancels:
+    `median_interval` of the ratios a[i] / b[i] (the interval of the sign test: exact for few blocks,
+    where a bootstrap of the median claims too much). Unequal lengths are a ValueError.
+    Otherwise the ratio of the medians with a percentile bootstrap (Efron and Tibshirani, 1993,
+    chapter 13), blocks of each side resampled alone, seed fixed. One value a block, or one row a
+    block (2-D, reduced to its median). Samples must be positive, else ValueError.
+    """
+    left, right = block_medians(a), block_medians(b)
+    if min(left.min(), right.min()) <= 0:
+        raise ValueError("a ratio of times needs positive samples")
+    if paired:
+        if len(left) != len(right):
+            raise ValueError(f"paired samples must be as many: {len(left)} against {len(right)}")
+        return median_interval(left / right, confidence)
+    center = float(np.median(left) / np.median(right))
+    generator = np.random.default_rng(SEED)
+    resampled = _resampled_medians(left, generator) / _resampled_medians(right, generator)
+    tail = (1.0 - confidence) / 2.0
+    lo, hi = np.quantile(resampled, (tail, 1.0 - tail))
+    count = min(len(left), len(right))
+    reached = min(confidence, 1.0 - 2.0 * _binomial_below(count, 1))
+    return Interval(center, min(float(lo), center), max(float(hi), center), reached, count)
+
+
+def differ(a: ArrayLike, b: ArrayLike, *, paired: bool = True, margin: float = 0.0, confidence: float = 0.95) -> bool:
+    """Whether `a` and `b` are two different times: their ratio's interval leaves out 1 +- `margin`.
+
+    False ("no difference shown") too when either side has fewer than `MIN_BLOCKS` blocks.
+    """
+    interval = ratio_interval(a, b, paired=paired, confidence=confidence)
+    if interval.count < MIN_BLOCKS:
+        return False
+    return interval.lo > 1.0 + margin or interval.hi < 1.0 / (1.0 + margin)
+
+
+def block_medians(samples: ArrayLike) -> NDArray[np.float64]:
+    """One float64 a block: 1-D samples as they are, the median of each row of 2-D samples.
+
+    ValueError when there is none, one is not finite, or there are more than two axes.
+    """
+    values = np.asarray(samples, dtype=np.float64)
+    if values.size == 0:
+        raise ValueError("no samples")
+    if not np.isfinite(values).all():
+        raise ValueError("samples must be finite")
+    if values.ndim > 2:
+        raise ValueError(f"samples must have one axis, or two (blocks, samples): got {values.ndim}")
+    return np.median(values, axis=1) if values.ndim == 2 else np.atleast_1d(values)
+
+
+def _resampled_medians(values: NDArray[np.float64], generator: np.random.Generator) -> NDArray[np.float64]:
+    chosen = generator.integers(0, len(values), size=(RESAMPLES, len(values)))
+    return np.asarray(np.median(values[chosen], axis=1), dtype=np.float64)
+
+
+@cache
+def _order_rank(count: int, confidence: float) -> int:
+    """Largest 1-based rank whose order-statistic interval covers `confidence`; at least 1."""
+    if count >= EXACT_BELOW:
+        half = NormalDist().inv_cdf(0.5 + confidence / 2.0) * sqrt(count) / 2.0
+        return max(1, floor(count / 2.0 - half))
+    rank = 1
+    while rank < (count + 1) // 2 and 1.0 - 2.0 * _binomial_below(count, rank + 1) >= confidence:
+        rank += 1
+    return rank
+
+
+@cache
+def _binomial_below(count: int, rank: int) -> float:
+    """P(Binomial(count, 1/2) < rank), by the normal limit from `EXACT_BELOW` samples on."""
+    if count >= EXACT_BELOW:
+        return NormalDist(count / 2.0, sqrt(count) / 2.0).cdf(rank - 0.5)
+    return sum(comb(count, k) for k in range(rank)) / 2**count
