@@ -106,9 +106,7 @@ class Graph:
         inside = set(operators)
         ordered = sorted(inside, key=self.position.__getitem__)
         made = {out for name in ordered for out in self.by_name[name].outputs if out}
-        reads = dict.fromkeys(
-            name for op in ordered for name in self.by_name[op].inputs if name and name not in made
-        )
+        reads = dict.fromkeys(name for op in ordered for name in self.by_name[op].inputs if name and name not in made)
         wanted = set(self.outputs)
         writes = [
             out

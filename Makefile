@@ -1,0 +1,50 @@
+# make setup   a virtual environment in .venv with autofuse and its tools (does nothing when it is up to date)
+# make demo    MobileNetV2, from an empty database: tune, compile, compare, report (at most 10 minutes)
+# make test    the whole test suite
+# make lint    ruff check, ruff format --check, mypy
+# make clean   remove what was built (the virtual environment too)
+
+VENV   := .venv
+STAMP  := $(VENV)/.installed
+BIN    := $(VENV)/bin
+# The first interpreter that is new enough; `make PYTHON=/path/to/python3.12 setup` overrides it.
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$python"; break; }; done)
+
+.DELETE_ON_ERROR:
+.PHONY: setup demo test lint check-machine clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml
+	@$(MAKE) --no-print-directory check-machine
+	@echo "setup: installing autofuse into $(VENV) (TVM, ONNX Runtime and the tools: some minutes the first time)"
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+check-machine:
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "setup: Python 3.11 or newer is needed; found: $$(python3 --version 2>&1 || echo none)." >&2; \
+		echo "       Install one (Debian, Ubuntu: apt-get install python3 python3-venv), or name it: make PYTHON=/path/to/python3.12" >&2; \
+		exit 1; fi
+	@"$(PYTHON)" -c 'import venv, ensurepip' 2>/dev/null || { \
+		echo "setup: $(PYTHON) has no venv module." >&2; \
+		echo "       Install it (Debian, Ubuntu: apt-get install python3-venv)." >&2; exit 1; }
+	@for linker in g++ gcc clang++ clang c++ cc; do command -v $$linker >/dev/null 2>&1 && exit 0; done; \
+		echo "setup: no C linker (gcc, clang or cc) found; compiled models are linked with it." >&2; \
+		echo "       Install one (Debian, Ubuntu: apt-get install gcc)." >&2; exit 1
+
+demo: $(STAMP)
+	$(BIN)/python experiments/demo/run.py
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) out dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,243 @@
+"""The architecture, kept by reading the source: one direction of imports, one home for each outside library."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "autofuse"
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 60
+
+FREE = {"errors", "resources", "statistics", "arguments"}
+"""Modules of plain values that every part may use; they use only each other."""
+
+LAYERS: dict[str, set[str]] = {
+    "graph": set(),
+    "device": set(),
+    "fusion": {"graph"},
+    "search_space": {"fusion"},
+    "profiling": {"device"},
+    "kernels": {"graph", "fusion", "device"},
+    "backend": {"graph", "fusion", "device", "kernels"},
+    "measure": {"graph", "fusion", "device", "kernels", "backend"},
+    "report": {"device", "profiling"},
+}
+"""What each part may import, besides itself and `FREE`."""
+LAYERS["search"] = set(LAYERS) - {"report"}
+LAYERS["compiler"] = set(LAYERS) - {"report", "search"}
+LAYERS["benchmark"] = LAYERS["compiler"] | {"compiler"}
+LAYERS["api"] = set(LAYERS)
+LAYERS["cli"] = set(LAYERS)
+LAYERS["__init__"] = {"api"}
+LAYERS["__main__"] = {"cli"}
+
+HOMES: dict[str, set[str]] = {
+    "onnx": {"graph"},
+    "tvm": {"kernels", "backend"},
+    "tvm_ffi": {"kernels", "backend"},
+    "onnxruntime": {"measure"},
+    "sqlalchemy": {"profiling"},
+    "alembic": {"profiling"},
+    "optuna": {"search"},
+    "pandas": {"report"},
+    "typer": {"cli"},
+    "rich": {"cli"},
+    "click": {"cli"},
+}
+"""The only parts that may import an outside library."""
+
+HEAVY = {"tvm", "tvm_ffi", "pandas", "onnx", "onnxruntime", "sqlalchemy", "alembic", "optuna", "sklearn", "scipy"}
+FORBIDDEN_MODULES = {"pickle", "cloudpickle", "dill", "shelve", "marshal", "joblib"}
+FORBIDDEN_CALLS = {"eval", "exec"}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module (dotted), with where it stands."""
+
+    source: Path
+    line: int
+    module: str
+    type_checking: bool
+
+    @property
+    def importer(self) -> str:
+        return part_of(self.source)
+
+    def __str__(self) -> str:
+        return f"{self.source.relative_to(ROOT)}:{self.line} imports {self.module}"
+
+
+def part_of(path: Path) -> str:
+    relative = path.relative_to(PACKAGE)
+    return relative.parts[0] if len(relative.parts) > 1 else relative.stem
+
+
+def sources() -> list[Path]:
+    return [path for path in sorted(PACKAGE.rglob("*.py")) if "_data" not in path.parts]
+
+
+def imports_of(path: Path) -> Iterator[Import]:
+    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    guarded = {
+        id(child)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for statement in node.body
+        for child in ast.walk(statement)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            names = [f"{base}.{alias.name}" if base == "autofuse" else base for alias in node.names]
+        else:
+            continue
+        for name in dict.fromkeys(names):
+            yield Import(path, node.lineno, name, id(node) in guarded)
+
+
+ALL_IMPORTS = [found for path in sources() for found in imports_of(path)]
+
+
+def own_part(module: str) -> str | None:
+    """The part of autofuse that a dotted module belongs to; None for outside modules and the package itself."""
+    head, *rest = module.split(".")
+    return rest[0] if head == "autofuse" and rest and not rest[0].startswith("__") else None
+
+
+def test_every_part_of_the_package_has_a_place_in_the_layers() -> None:
+    parts = {part_of(path) for path in sources()}
+    assert parts - FREE - set(LAYERS) == set(), "add the new part to LAYERS, and say what it may import"
+
+
+def test_imports_go_only_downward() -> None:
+    upward = []
+    for found in ALL_IMPORTS:
+        imported = own_part(found.module)
+        if imported is None or imported == found.importer or imported in FREE:
+            continue
+        if imported not in LAYERS.get(found.importer, set()):
+            upward.append(f"{found} ({found.importer} may import {sorted(LAYERS.get(found.importer, FREE))})")
+    assert upward == []
+
+
+def test_the_layers_have_no_cycle() -> None:
+    below: dict[str, set[str]] = {}
+    while len(below) < len(LAYERS):
+        ready = [part for part in LAYERS if part not in below and LAYERS[part] <= set(below)]
+        assert ready, f"cycle among {sorted(set(LAYERS) - set(below))}"
+        below.update({part: LAYERS[part] for part in ready})
+
+
+def test_modules_do_not_import_each_other_in_a_circle_when_they_load() -> None:
+    modules = {_dotted(path): path for path in sources()}
+    graph: dict[str, set[str]] = {name: set() for name in modules}
+    for name, path in modules.items():
+        for module in _imported_at_load(path):
+            if module in modules and module != name:
+                graph[name].add(module)
+    done: set[str] = set()
+    while len(done) < len(graph):
+        ready = {name for name in graph if name not in done and graph[name] <= done}
+        assert ready, f"import circle among {sorted(set(graph) - done)}"
+        done |= ready
+
+
+def test_each_outside_library_has_one_home() -> None:
+    strangers = [
+        f"{found} (its home: {sorted(HOMES[library])})"
+        for found in ALL_IMPORTS
+        if (library := found.module.split(".")[0]) in HOMES and found.importer not in HOMES[library]
+    ]
+    assert strangers == []
+
+
+def test_search_compiler_and_report_do_not_import_one_another() -> None:
+    apart = {"search", "compiler", "report"}
+    crossing = [
+        str(found)
+        for found in ALL_IMPORTS
+        if found.importer in apart and own_part(found.module) in apart - {found.importer}
+    ]
+    assert crossing == []
+
+
+def test_package_init_files_load_no_heavy_library() -> None:
+    heavy = []
+    for path in sources():
+        if path.name == "__init__.py":
+            heavy += [
+                f"{path.relative_to(ROOT)} loads {module}"
+                for module in _imported_at_load(path)
+                if module.split(".")[0] in HEAVY
+            ]
+    assert heavy == []
+
+
+def test_nothing_deserialises_code() -> None:
+    loaders = [str(found) for found in ALL_IMPORTS if found.module.split(".")[0] in FORBIDDEN_MODULES]
+    assert loaders == []
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_nothing_evaluates_text_as_code(path: Path) -> None:
+    calls = [
+        f"line {node.lineno}: {node.func.id}()"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FORBIDDEN_CALLS
+    ]
+    assert calls == []
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_files_and_functions_stay_short(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    long = [
+        f"{node.name} has {length} lines (at most {MAX_FUNCTION_LINES})"
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (length := (node.end_lineno or 0) - node.lineno + 1) > MAX_FUNCTION_LINES
+    ]
+    if (lines := len(text.splitlines())) > MAX_FILE_LINES:
+        long.append(f"the file has {lines} lines (at most {MAX_FILE_LINES})")
+    assert long == []
+
+
+def test_no_module_hides_a_function_of_the_same_name_in_the_api() -> None:
+    """Importing a submodule binds its name in the package, so `autofuse.bench` could not be both."""
+    import autofuse
+
+    assert set(autofuse.__all__) & {part_of(path) for path in sources()} == set()
+
+
+def _dotted(path: Path) -> str:
+    relative = path.relative_to(ROOT).with_suffix("")
+    parts = relative.parts[:-1] if relative.name == "__init__" else relative.parts
+    return ".".join(parts)
+
+
+def _imported_at_load(path: Path) -> Iterator[str]:
+    """Modules that the file imports when it is loaded: not inside a function, not for type checking only."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    pending: list[ast.AST] = list(tree.body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            pending.extend(node.orelse)
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        pending.extend(ast.iter_child_nodes(node))
