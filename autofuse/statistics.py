@@ -133,4 +133,4 @@ def _binomial_below(count: int, rank: int) -> float:
     """P(Binomial(count, 1/2) < rank), by the normal limit from `EXACT_BELOW` samples on."""
     if count >= EXACT_BELOW:
         return NormalDist(count / 2.0, sqrt(count) / 2.0).cdf(rank - 0.5)
-    return sum(comb(count, k) for k in range(rank)) / 2**count
+    return float(sum(comb(count, k) for k in range(rank))) / 2.0**count
