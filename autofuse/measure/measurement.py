@@ -1,0 +1,125 @@
+"""What is asked of a runner and what comes back: a time with its circumstances, or a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autofuse.kernels.workload import Workload
+from autofuse.statistics import Interval
+
+FAILURE_KINDS = ("build_error", "run_error", "timeout", "wrong", "out_of_memory", "device_lost")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why there is no time: `kind` is one of `FAILURE_KINDS`; `message` is for people."""
+
+    kind: str
+    message: str
+
+    def __post_init__(self) -> None:
+        if self.kind not in FAILURE_KINDS:
+            raise ValueError(f"failure kind {self.kind!r}: expected one of {', '.join(FAILURE_KINDS)}")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One set of inputs and the outputs that the reference computed from it.
+
+    Files in .npy form, in the workload's order of inputs and of outputs, logical layout.
+    """
+
+    inputs: tuple[Path, ...]
+    outputs: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class MeasureRequest:
+    """A candidate: a workload with the values of its schedule's knobs, and the data to check it with.
+
+    `cases`: at least one; all are checked, the first is timed. `constants`: .npy files in workload order,
+    original layout. `best_us`: time of the incumbent, so that a clearly slower candidate stops early.
+    `limit`: largest relative error (None: the default of the dtype).
+    """
+
+    workload: Workload
+    schedule: Mapping[str, int | str]
+    cases: tuple[Case, ...]
+    constants: tuple[Path, ...] = ()
+    best_us: float | None = None
+    limit: float | None = None
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One timed block of `calls` calls: `us` a call, and what happened around it.
+
+    `clock`: the lower of the probes before and after, as a part of full clock. `waited`: part of the
+    block in which a thread of the process was ready but not running, or the hypervisor took the core.
+    """
+
+    us: float
+    calls: int
+    clock: float
+    waited: float
+    good: bool
+
+
+@dataclass(frozen=True)
+class Timing:
+    """All slices of one candidate (bad ones too) and what they say.
+
+    `us`: median and interval over the good slices (over all of them where too few are good, and then
+    never trusted). `stopped`: "enough", "slower" (than the incumbent) or "time" (the cap was reached).
+    `reason`: why not trusted. `probe_us`: full-clock time of the clock probe that slices were held against.
+    """
+
+    us: Interval
+    slices: tuple[Slice, ...]
+    trusted: bool
+    reason: str
+    stopped: str
+    probe_us: float = 0.0
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Exactly one of `timing` and `failure`. `max_rel_error` is None where nothing was compared.
+
+    `build_s`: seconds of scheduling, lowering and LLVM, on a machine that may have been busy.
+    """
+
+    timing: Timing | None = None
+    failure: Failure | None = None
+    build_s: float | None = None
+    max_rel_error: float | None = None
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        if (self.timing is None) == (self.failure is None):
+            raise ValueError("a measurement is exactly one of a timing and a failure")
+
+    @property
+    def median_us(self) -> float | None:
+        """Median time of a call; None for a failure."""
+        return None if self.timing is None else self.timing.us.median
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a child may take, enforced by the parent. Seconds, and bytes of its own memory.
+
+    `start_s`: until it has imported and warmed up. `run_s`: a checked run, also a timing beyond its cap.
+    `memory_bytes`: None = an equal share of 80 % of the machine's memory. `candidates`: a child is replaced
+    after as many; `growth_bytes`: or when its idle memory has grown by so much.
+    """
+
+    start_s: float = 90.0
+    build_s: float = 30.0
+    run_s: float = 15.0
+    memory_bytes: int | None = None
+    candidates: int = 200
+    growth_bytes: int = 1 << 30
+    environment: Mapping[str, str] = field(default_factory=dict)
