@@ -211,7 +211,7 @@ def mish(x: Expr, bind: Bind) -> Expr:
 
 
 def gelu(x: Expr, bind: Bind) -> Expr:
-    """x (1 + erf(x / sqrt 2)) / 2 within 7e-7 absolute or 4 ulp, whichever is larger."""
+    """x (1 + erf(x / sqrt 2)) / 2 within 9e-7 absolute or 4 ulp, whichever is larger."""
     x = bind(x)
     half = x * _f32(0.5)
     return half + half * erf(x * _f32(math.sqrt(0.5)), bind)
