@@ -1,0 +1,83 @@
+"""Fixed plans to compare with: no fusion, the paper's algorithm, this project's defaults.
+
+TVM's own partition is `autofuse.backend.tvm_partition.tvm_plan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from autofuse.fusion.edges import Edge, Edges
+from autofuse.fusion.growth import Draft, partition
+from autofuse.fusion.legality import Legality, ordered_groups
+from autofuse.fusion.plan import FusionPlan, Group
+from autofuse.fusion.planner import plan_from
+from autofuse.fusion.relation import Relation, combined, relation
+from autofuse.fusion.skeleton import skeleton
+from autofuse.fusion.space import FusionSpace
+from autofuse.graph.fold import fold_sites
+from autofuse.graph.mapping import MappingType, mapping_type
+from autofuse.graph.model import Graph
+
+
+def none_plan(graph: Graph) -> FusionPlan:
+    """No fusion and no folding: every operator is a kernel."""
+    return FusionPlan(tuple(Group((operator.name,)) for operator in graph.operators))
+
+
+def default_plan(graph: Graph, space: FusionSpace | None = None) -> FusionPlan:
+    """What the planner does when nothing has been measured."""
+    return plan_from(graph, {}, space)
+
+
+def dnnfusion_plan(graph: Graph, space: FusionSpace | None = None) -> FusionPlan:
+    """The paper's Listing 1 as printed, every yellow cell accepted, every BatchNorm folded.
+
+    Seeds are one-to-one operators, the smallest result first; a group grows along successors, then
+    predecessors, by Table 3 on the paper's mapping types; what no seed reaches stays alone. The paper
+    folds BatchNormalization by its rewriting stage, before planning. Its listing has no convexity
+    check: pairs that close a cycle are refused here, since no kernels could run them.
+    """
+    folds = tuple(sorted(fold_sites(graph)))
+    realised = skeleton(graph, folds)
+    legality = Legality(realised, (space or FusionSpace()).max_group_operators)
+    policy = _PaperPolicy(realised)
+    groups = partition(Edges(realised), legality, policy, policy.seeds())
+    covered = {name for group in groups for name in group}
+    groups += [(operator.name,) for operator in realised.operators if operator.name not in covered]
+    return FusionPlan(ordered_groups(realised, groups), folds)
+
+
+class _PaperPolicy:
+    """Table 3 on whole operators: see `autofuse.fusion.growth.Policy`."""
+
+    repeats = False
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.types = {operator.name: mapping_type(graph, operator) for operator in graph.operators}
+
+    def seeds(self) -> list[str]:
+        """One-to-one operators by the size of their result."""
+
+        def size(name: str) -> tuple[int, int]:
+            outputs = (out for out in self.graph.by_name[name].outputs if out)
+            return sum(self.graph.tensors[out].size_bytes for out in outputs), self.graph.position[name]
+
+        return sorted((name for name, kind in self.types.items() if kind == MappingType.ONE_TO_ONE), key=size)
+
+    def own(self, name: str) -> MappingType:
+        return self.types[name]
+
+    def below(self, draft: Draft, edge: Edge) -> MappingType | None:
+        return self._fused(draft.kind, self.types[edge.consumer])
+
+    def above(self, draft: Draft, edge: Edge) -> MappingType | None:
+        return self._fused(self.types[edge.producer], draft.kind)
+
+    def climbing(self, edges: Sequence[Edge]) -> Iterable[Edge]:
+        return edges
+
+    @staticmethod
+    def _fused(producer: MappingType, consumer: MappingType) -> MappingType | None:
+        return None if relation(producer, consumer) == Relation.BREAK else combined(producer, consumer)
