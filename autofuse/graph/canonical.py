@@ -56,7 +56,7 @@ def canonicalise(draft: Draft) -> bool:
             rule = _RULES.get(form.op_type)
             form = rule(draft, form) if rule else form
         result.append(form)
-    changed = any(new is not old for new, old in zip(result, draft.operators, strict=True))
+    changed = any(new != old for new, old in zip(result, draft.operators, strict=True))
     draft.operators = result
     return changed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,7 @@ from autofuse.graph.upgrade import FORM, upgrade
 
 _ROUNDS = 100
 _LIGHT_ELEMENTS = 4096
+_ITEM_BYTES = {onnx.TensorProto.DOUBLE: 8, onnx.TensorProto.INT64: 8, onnx.TensorProto.UINT64: 8, onnx.TensorProto.BOOL: 1}
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -97,7 +99,7 @@ def _graph_of(model: ModelProto, name: str, source: str, shapes: Shapes | None) 
 def _weights(graph: GraphProto, source: str) -> dict[str, NDArray[np.generic]]:
     if graph.sparse_initializer:
         raise InputError(f"{source}: sparse weights are not supported; export the model with dense weights")
-    total = sum(tensor.ByteSize() for tensor in graph.initializer)
+    total = sum(math.prod(tensor.dims) * _ITEM_BYTES.get(tensor.data_type, 4) for tensor in graph.initializer)
     if total > MAX_MODEL_BYTES:
         raise InputError(f"{source}: {total / 1e9:.1f} GB of weights; autofuse takes models up to 2 GB")
     arrays: dict[str, NDArray[np.generic]] = {}
