@@ -1,0 +1,111 @@
+"""Builds the kernel of a workload: cuts it into nests and emits each by its family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import tvm.script.ir_builder.tirx as builder
+from numpy.typing import NDArray
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+
+from autofuse.device.target import Target
+from autofuse.kernels.emit import Array, Emitter
+from autofuse.kernels.evaluate import Pack, Scope
+from autofuse.kernels.families import FAMILIES, anchor_types, family_of, is_own
+from autofuse.kernels.fallback import fallback_function
+from autofuse.kernels.nest import Nest, cut
+from autofuse.kernels.scalar import SCALAR
+from autofuse.kernels.workload import Value, Workload
+
+Schedule = Mapping[str, int | str]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One TIR function: arguments are inputs (physical layout), packed constants, outputs.
+
+    `pack`: the constants of the workload, in its order -> the packed constant arguments (any shape).
+    """
+
+    function: Any
+    pack: Callable[[Sequence[NDArray[np.generic]]], list[NDArray[np.generic]]]
+
+
+def build_kernel(workload: Workload, schedule: Schedule, target: Target) -> Kernel:
+    """The kernel of `workload` under `schedule`; a knob that it lacks takes its first declared value."""
+    if not is_own(workload):
+        function, pack = fallback_function(workload, target)
+        return Kernel(function, pack)
+    return _Builder(workload, schedule, target).build()
+
+
+class _Builder:
+    def __init__(self, workload: Workload, schedule: Schedule, target: Target) -> None:
+        self.workload = workload
+        self.schedule = schedule
+        self.emitter = Emitter(target)
+        self.packs: list[Pack] = []
+        self.constants: dict[str, Array] = {}
+        self.parameters: dict[str, list[Any]] = {"input": [], "constant": [], "output": []}
+
+    def build(self) -> Kernel:
+        nests = cut(self.workload, anchor_types(), frozenset(SCALAR))
+        with IRBuilder() as ib, builder.prim_func(s_tir=True):
+            builder.func_name("main")
+            builder.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True})
+            scope = Scope(self.workload, self.emitter, self._arguments(), self._constant)
+            for nest in nests:
+                self._emit(scope, nest)
+        function = self._complete(ib.get())
+        packs = tuple(self.packs)
+        return Kernel(function, lambda constants: [np.ascontiguousarray(pack(constants)).reshape(-1) for pack in packs])
+
+    def _arguments(self) -> dict[int, Array]:
+        """Inputs and outputs, each seen through a flat view (all arguments first: the builder wants it so)."""
+        buffers = {}
+        for kind in ("input", "output"):
+            for index in self.workload.of_kind(kind):
+                value = self.workload.values[index]
+                buffer = builder.arg(f"{kind}{index}", builder.buffer(value.physical_shape, value.dtype, align=64))
+                self.parameters[kind].append(buffer)
+                buffers[index] = (buffer, value)
+        arrays = {}
+        for index, (buffer, value) in buffers.items():
+            flat = builder.decl_buffer((prod(value.shape),), value.dtype, data=buffer.data, align=64)
+            arrays[index] = Array(flat, value.shape, value.dtype, value.block)
+        return arrays
+
+    def _constant(self, name: str, pack: Pack, shape: tuple[int, ...], dtype: str) -> Array:
+        """A packed constant, one-dimensional; it becomes an argument when the function is complete."""
+        if name not in self.constants:
+            buffer = tirx.decl_buffer((prod(shape),), dtype, name=name, data_alignment=64)
+            self.packs.append(pack)
+            self.parameters["constant"].append(buffer)
+            self.constants[name] = Array(buffer, shape, dtype)
+        return self.constants[name]
+
+    def _emit(self, scope: Scope, nest: Nest) -> None:
+        """Allocates what the nest writes for later nests, then emits it."""
+        for value in nest.stores:
+            if value not in scope.arrays:
+                spec = self.workload.values[value]
+                block = self._inner_block(nest, spec)
+                scratch = self.emitter.scratch(prod(spec.shape), spec.dtype)
+                scope.arrays[value] = Array(scratch, spec.shape, spec.dtype, block)
+        FAMILIES[family_of(self.workload, nest.anchor)].emit(scope, nest, self.schedule)
+
+    def _inner_block(self, nest: Nest, spec: Value) -> int:
+        """Channel block of a tensor that never leaves the kernel: that of the workload's other feature maps."""
+        blocks = {v.block for v in self.workload.values if v.block and len(v.shape) == len(spec.shape)}
+        block = max(blocks, default=0)
+        return block if block and len(spec.shape) > 2 and spec.shape[1] % block == 0 else 0
+
+    def _complete(self, function: Any) -> Any:
+        """The function with its constants, which were met while its body was emitted, between inputs and outputs."""
+        ordered = [buffer for kind in ("input", "constant", "output") for buffer in self.parameters[kind]]
+        return tirx.PrimFunc(ordered, function.body, function.ret_type, function.attrs)

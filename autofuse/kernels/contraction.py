@@ -1,0 +1,256 @@
+"""Contraction family: convolution of any rank (1x1, strided, dilated, grouped), matmul, gemm, batched matmul.
+
+One micro-kernel: `vectors` x `pixels` accumulators in registers; the vector lanes run over output
+channels (columns), whose weights are packed so that each tile reads them in one stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+
+import numpy as np
+from tvm import tirx
+
+from autofuse.kernels.contraction_form import Contraction
+from autofuse.kernels.emit import Array, Emitter, Expr, Index, const, delinear
+from autofuse.kernels.evaluate import Scope
+from autofuse.kernels.nest import Nest
+from autofuse.kernels.tiles import Run, divisor_near, runs
+
+Knobs = Mapping[str, int | str]
+
+
+@dataclass
+class _Job:
+    """What one job of the parallel loop knows while its body is emitted."""
+
+    batch: Index
+    panel: Expr
+    row: Index
+    accumulators: object
+    vectors: int
+    last: bool
+
+
+class ContractionEmitter:
+    """Emits one contraction nest; `knobs` as declared in the search space."""
+
+    def __init__(self, scope: Scope, nest: Nest, form: Contraction, knobs: Knobs) -> None:
+        self.scope, self.nest, self.form, self.knobs = scope, nest, form, knobs
+        self.emitter: Emitter = scope.emitter
+        self.lanes = self.emitter.lanes
+        self.vectors_total = -(-form.columns // self.lanes)
+        self.vectors = min(int(knobs["vectors"]), self.vectors_total)
+        self.full_panels = (form.columns // self.lanes) // self.vectors
+        self.rest_vectors = self.vectors_total - self.full_panels * self.vectors
+        self.panels = self.full_panels + (self.rest_vectors > 0)
+        block = scope.arrays[form.x].block if form.x in scope.arrays else 0
+        self.block = min(block or 8, form.depth)
+        self.blocks = -(-form.depth // self.block)
+        self.taps = prod(window.taps for window in form.windows)
+        self.panel_lanes = self.vectors * self.lanes
+
+    def emit(self) -> None:
+        """Emits the whole nest."""
+        form, emitter = self.form, self.emitter
+        self.weights = self.packed_weights()
+        rows = prod(form.rows)
+        rows_per_job = divisor_near(rows, int(self.knobs["rows_per_job"]))
+        panels_per_job = divisor_near(self.panels, int(self.knobs["panels_per_job"]))
+        grid = (prod(form.batch), self.panels // panels_per_job, rows // rows_per_job)
+        with emitter.parallel(prod(grid)) as job:
+            batch_flat, panel_job, row_job = delinear(job, grid)
+            batch = delinear(batch_flat, form.batch)
+            accumulators = emitter.scratch(self.vectors * int(self.knobs["pixels"]) * self.lanes, local=True)
+
+            def body(panel_step: Expr, row_step: Expr) -> None:
+                panel = emitter.simplify(panel_job * panels_per_job + panel_step)
+                row_flat = emitter.simplify(row_job * rows_per_job + row_step)
+                row = tuple(emitter.simplify(part) for part in delinear(row_flat, form.rows))
+                self.panel(batch, panel, row, accumulators)
+
+            first, second = (panels_per_job, rows_per_job), (rows_per_job, panels_per_job)
+            if self.knobs["order"] == "weights":
+                with emitter.serial(first[0]) as panel_step, emitter.serial(first[1]) as row_step:
+                    body(panel_step, row_step)
+            else:
+                with emitter.serial(second[0]) as row_step, emitter.serial(second[1]) as panel_step:
+                    body(panel_step, row_step)
+
+    def panel(self, batch: Index, panel: Expr, row: Index, accumulators: object) -> None:
+        """One row of outputs for one panel of columns; the last panel may be narrower."""
+        job = partial(_Job, batch, panel, row, accumulators)
+        if not self.rest_vectors:
+            self.row(job(self.vectors, False))
+            return
+        if not self.full_panels:
+            self.row(job(self.rest_vectors, True))
+            return
+        with self.emitter.when(panel < self.full_panels):
+            self.row(job(self.vectors, False))
+        with self.emitter.when(panel >= self.full_panels):
+            self.row(job(self.rest_vectors, True))
+
+    def row(self, job: _Job) -> None:
+        """The tiles of one row: those at the padding unrolled by themselves, the clean ones in a loop."""
+        for run in runs(self.form.windows[-1], int(self.knobs["pixels"])):
+            with self.emitter.serial(run.count) as tile:
+                self.tile(job, run, tile * run.width + run.start)
+
+    def tile(self, job: _Job, run: Run, start: Expr) -> None:
+        """Accumulators of `run.width` pixels x `job.vectors` vectors: clear, reduce, finish."""
+        emitter, lanes = self.emitter, self.lanes
+        places = [(c, r, (c * run.width + r) * lanes) for c in range(job.vectors) for r in range(run.width)]
+        for _, _, place in places:
+            with emitter.vector(lanes) as lane:
+                emitter.put(job.accumulators, place + lane, const(0.0, "float32"))
+        self.reduce(job, run, start)
+        for c, r, place in places:
+            column = emitter.simplify((job.panel * self.vectors + c) * lanes)
+            valid = (self.form.columns - 1) % lanes + 1 if job.last and c == job.vectors - 1 else lanes
+            with emitter.vector(valid) as lane:
+                index = self.form.out_index(job.batch, job.row, start + r, column + lane)
+                index = tuple(emitter.simplify(part) for part in index)
+                self.finish(index, job.accumulators[place + lane])  # type: ignore[index]
+
+    def finish(self, index: Index, value: Expr) -> None:
+        """Scale, bias and epilogue of one vector of results."""
+        form = self.form
+        if form.alpha != 1.0:
+            value = value * const(form.alpha, "float32")
+        if form.bias >= 0:
+            bias = self.scope.read(form.bias, form.bias_index(index))
+            value = value + (bias if form.beta == 1.0 else bias * const(form.beta, "float32"))
+        self.scope.finish(self.nest, index, value)
+
+    def reduce(self, job: _Job, run: Run, start: Expr) -> None:
+        """Sums over channel blocks, taps, and the channels of a block."""
+        full = self.form.depth // self.block
+        if full:
+            with self.emitter.serial(full) as block:
+                self.over_taps(job, run, start, block, self.block)
+        if self.form.depth % self.block:
+            self.over_taps(job, run, start, full, self.form.depth % self.block)
+
+    def over_taps(self, job: _Job, run: Run, start: Expr, block: Expr, channels: int) -> None:
+        """Taps of the outer dimensions in loops that skip the padding; those of the row static at the padding."""
+        emitter, windows = self.emitter, self.form.windows
+
+        def descend(dimension: int, taps: Index) -> None:
+            if dimension < len(windows) - 1:
+                window, position = windows[dimension], job.row[dimension]
+                low, high = tap_range(window, position)
+                with emitter.serial(emitter.simplify(high - low)) as step:
+                    descend(dimension + 1, (*taps, emitter.simplify(step + low)))
+            elif run.clean:
+                with emitter.serial(windows[-1].taps) as tap:
+                    self.step(job, run, start, block, channels, (*taps, tap), list(range(run.width)))
+            else:
+                for tap in range(windows[-1].taps):
+                    valid = [r for r in range(run.width) if windows[-1].inside(run.start + r, tap)]
+                    if valid:
+                        self.step(job, run, start, block, channels, (*taps, tap), valid)
+
+        descend(0, ())
+
+    def step(self, job: _Job, run: Run, start: Expr, block: Expr, channels: int, taps: Index, pixels: list[int]) -> None:
+        """One tap: every channel of the block times every valid pixel and vector."""
+        emitter, form, lanes = self.emitter, self.form, self.lanes
+        flat_tap: Expr = 0
+        for tap, window in zip(taps, form.windows, strict=True):
+            flat_tap = flat_tap * window.taps + tap
+        weight_at = self.weight_offset(job, block, flat_tap)
+        with emitter.serial(channels) as channel:
+            with self.scope.point():
+                for r in pixels:
+                    position = form.positions(job.row, start + r, taps)
+                    index = form.x_index(job.batch, position, block * self.block + channel)
+                    x = self.scope.read(form.x, tuple(emitter.simplify(part) for part in index))
+                    for c in range(job.vectors):
+                        place = (c * run.width + r) * lanes
+                        with emitter.vector(lanes) as lane:
+                            weight = self.weights.buffer[
+                                emitter.simplify(weight_at + channel * self.panel_lanes + c * lanes + lane)
+                            ]
+                            total = job.accumulators[place + lane] + x * weight  # type: ignore[index]
+                            emitter.put(job.accumulators, place + lane, total)
+
+    def weight_offset(self, job: _Job, block: Expr, tap: Expr) -> Expr:
+        """Offset of the packed weights [batch, panel, block, tap, channel, lane] of one tap."""
+        flat: Expr = 0
+        for position, extent in zip(job.batch, self.form.weight_batch, strict=True):
+            flat = flat * extent + (position if extent > 1 else 0)
+        flat = (flat * self.panels + job.panel) * self.blocks + block
+        return self.emitter.simplify((flat * self.taps + tap) * self.block * self.panel_lanes)
+
+    def packed_weights(self) -> Array:
+        """The weights as [batch, panel, block, tap, channel, lane]: packed ahead, or at run time when computed."""
+        form = self.form
+        shape = (prod(form.weight_batch), self.panels, self.blocks, self.taps, self.block, self.panel_lanes)
+        if self.scope.workload.values[form.w].kind == "constant":
+            place = self.scope.workload.of_kind("constant").index(form.w)
+            pack: Callable[..., np.ndarray] = partial(pack_weights, form=form, shape=shape)
+            name = f"weights{form.w}"
+            return self.scope.declare_constant(name, lambda c: pack(c[place]), shape, "float32")
+        return self.pack_at_run_time(shape)
+
+    def pack_at_run_time(self, shape: tuple[int, ...]) -> Array:
+        """Copies a computed right-hand side into panels, zero beyond its edges."""
+        emitter, form = self.emitter, self.form
+        array = Array(emitter.scratch(prod(shape)), shape, "float32")
+        batches, panels, blocks, taps, block, width = shape
+        with emitter.parallel(batches * panels) as job:
+            batch = delinear(job // panels, form.weight_batch)
+            panel = job % panels
+            with emitter.serial(blocks * taps * block) as k:
+                depth = emitter.simplify(k // (taps * block) * block + k % block)
+                tap = emitter.simplify(k // block % taps)
+                with emitter.vector(width) as lane:
+                    column = panel * width + lane
+                    index = form.w_index(batch, tap, depth, column)
+                    value = self.scope.read_alone(form.w, tuple(emitter.simplify(part) for part in index))
+                    inside = []
+                    if panels * width > form.columns:
+                        inside.append(column < form.columns)
+                    if blocks * block > form.depth:
+                        inside.append(depth < form.depth)
+                    if inside:
+                        condition = inside[0] if len(inside) == 1 else tirx.all(*inside)
+                        value = tirx.if_then_else(condition, value, const(0.0, "float32"))
+                    emitter.put(array.buffer, (job * blocks * taps * block + k) * width + lane, value)
+        return array
+
+
+def tap_range(window: object, position: Expr) -> tuple[Expr, Expr]:
+    """First and one-past-last tap of an outer dimension that reads real elements at `position`."""
+    taps, stride, dilation = window.taps, window.stride, window.dilation  # type: ignore[attr-defined]
+    if window.clean:  # type: ignore[attr-defined]
+        return 0, taps
+    origin = position * stride - window.pad_begin  # type: ignore[attr-defined]
+    size = window.size  # type: ignore[attr-defined]
+    if dilation == 1:
+        return tirx.Max(-origin, 0) if not isinstance(origin, int) else max(-origin, 0), _least(size - origin, taps)
+    low = _most((dilation - 1 - origin) // dilation, 0)
+    high = _least((size - origin + dilation - 1) // dilation, taps)
+    return low, high
+
+
+def _least(value: Expr, bound: int) -> Expr:
+    return min(value, bound) if isinstance(value, int) else tirx.Min(value, bound)
+
+
+def _most(value: Expr, bound: int) -> Expr:
+    return max(value, bound) if isinstance(value, int) else tirx.Max(value, bound)
+
+
+def pack_weights(weights: np.ndarray, form: Contraction, shape: tuple[int, ...]) -> np.ndarray:
+    """Weights as the form's [batch, column, depth, tap] array, into `shape`, zero beyond the edges."""
+    canonical = form.weights(weights)
+    batches, panels, blocks, taps, block, width = shape
+    padded = np.zeros((batches, panels * width, blocks * block, taps), "float32")
+    padded[:, : form.columns, : form.depth, :] = canonical.reshape(batches, form.columns, form.depth, taps)
+    parts = padded.reshape(batches, panels, width, blocks, block, taps)
+    return np.ascontiguousarray(parts.transpose(0, 1, 3, 5, 4, 2))

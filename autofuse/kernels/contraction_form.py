@@ -1,0 +1,245 @@
+"""The one form that convolutions and matrix products share: batch x rows x width pixels, columns, depth, taps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from autofuse.kernels.emit import Expr, Index, delinear
+from autofuse.kernels.tiles import Window, divisor_near
+from autofuse.kernels.workload import Workload, WorkloadOperator
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """out[batch, pixel, column] = alpha * sum over taps and depth of x * w, + beta * bias.
+
+    `windows`: one for each pixel dimension (the last one is tiled); `rows`: the outer pixel extents.
+    Subclasses map these coordinates to the logical indices of the operator's tensors.
+    """
+
+    operator: WorkloadOperator
+    x: int
+    w: int
+    bias: int
+    batch: tuple[int, ...]
+    weight_batch: tuple[int, ...]
+    windows: tuple[Window, ...]
+    columns: int
+    depth: int
+    x_shape: tuple[int, ...]
+    w_shape: tuple[int, ...]
+    bias_shape: tuple[int, ...]
+    out_shape: tuple[int, ...]
+    alpha: float = 1.0
+    beta: float = 1.0
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Extents of the outer pixel dimensions."""
+        return tuple(window.outputs for window in self.windows[:-1]) or (1,)
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions."""
+        pixels = prod(window.outputs for window in self.windows)
+        taps = prod(window.taps for window in self.windows)
+        return 2 * prod(self.batch) * pixels * self.columns * self.depth * taps
+
+    def positions(self, row: Index, pixel: Expr, taps: Index) -> Index:
+        """Input position in every pixel dimension."""
+        outputs = (*row[: len(self.windows) - 1], pixel)
+        return tuple(
+            output * window.stride + tap * window.dilation - window.pad_begin
+            for output, tap, window in zip(outputs, taps, self.windows, strict=True)
+        )
+
+    def x_index(self, batch: Index, position: Index, depth: Expr) -> Index:
+        """Logical index of the left operand."""
+        raise NotImplementedError
+
+    def w_index(self, batch: Index, tap: Expr, depth: Expr, column: Expr) -> Index:
+        """Logical index of the right operand."""
+        raise NotImplementedError
+
+    def out_index(self, batch: Index, row: Index, pixel: Expr, column: Expr) -> Index:
+        """Logical index of the result."""
+        raise NotImplementedError
+
+    def bias_index(self, out: Index) -> Index:
+        """Logical index of the bias at a result index."""
+        raise NotImplementedError
+
+    def weights(self, array: np.ndarray) -> np.ndarray:
+        """Constant weights as [batch, column, depth, tap]."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Convolution(Contraction):
+    """Conv: x [N, G*depth, *size], w [G*columns, depth, *taps]; batch = (N, G). `flat`: pixels fused to split x rest."""
+
+    flat: bool = False
+
+    def x_index(self, batch: Index, position: Index, depth: Expr) -> Index:
+        """See Contraction."""
+        channel = batch[1] * self.depth + depth
+        if self.flat:
+            position = delinear(self._flat(position), self.x_shape[2:])
+        return (batch[0], channel, *position)
+
+    def _flat(self, position: Index) -> Expr:
+        return position[0] if len(position) == 1 else position[0] * self.windows[-1].outputs + position[1]
+
+    def w_index(self, batch: Index, tap: Expr, depth: Expr, column: Expr) -> Index:
+        """See Contraction."""
+        return (batch[1] * self.columns + column, depth, *delinear(tap, self.w_shape[2:]))
+
+    def out_index(self, batch: Index, row: Index, pixel: Expr, column: Expr) -> Index:
+        """See Contraction."""
+        spatial = (*row[: len(self.windows) - 1], pixel)
+        if self.flat:
+            spatial = delinear(self._flat(spatial), self.out_shape[2:])
+        return (batch[0], batch[1] * self.columns + column, *spatial)
+
+    def bias_index(self, out: Index) -> Index:
+        """See Contraction."""
+        return (out[1],)
+
+    def weights(self, array: np.ndarray) -> np.ndarray:
+        """See Contraction."""
+        groups = self.batch[1]
+        return array.reshape(groups, self.columns, self.depth, -1)
+
+
+@dataclass(frozen=True)
+class Product(Contraction):
+    """MatMul and Gemm: x [..., M, K], w [..., K, N]; `flat`: all leading dimensions of x are rows."""
+
+    flat: bool = False
+    transposed: tuple[bool, bool] = (False, False)
+
+    def x_index(self, batch: Index, position: Index, depth: Expr) -> Index:
+        """See Contraction."""
+        if self.flat:
+            pixel = position[0] if len(position) == 1 else position[0] * self.windows[-1].outputs + position[1]
+            lead = delinear(pixel, self.x_shape[:-1])
+            return (depth, *lead) if self.transposed[0] else (*lead, depth)
+        lead = _lead(batch, self.x_shape)
+        return (*lead, position[-1], depth)
+
+    def w_index(self, batch: Index, tap: Expr, depth: Expr, column: Expr) -> Index:
+        """See Contraction."""
+        lead = _lead(batch, self.w_shape)
+        return (*lead, column, depth) if self.transposed[1] else (*lead, depth, column)
+
+    def out_index(self, batch: Index, row: Index, pixel: Expr, column: Expr) -> Index:
+        """See Contraction."""
+        if self.flat:
+            flat = pixel if len(self.windows) == 1 else row[0] * self.windows[-1].outputs + pixel
+            return (*delinear(flat, self.out_shape[:-1]), column)
+        return (*batch, pixel, column)
+
+    def bias_index(self, out: Index) -> Index:
+        """See Contraction."""
+        tail = out[len(out) - len(self.bias_shape) :]
+        return tuple(0 if extent == 1 else part for part, extent in zip(tail, self.bias_shape, strict=True))
+
+    def weights(self, array: np.ndarray) -> np.ndarray:
+        """See Contraction."""
+        matrix = array if self.transposed[1] else np.swapaxes(array, -1, -2)
+        return np.ascontiguousarray(matrix).reshape(prod(self.weight_batch), self.columns, self.depth, 1)
+
+
+def _lead(batch: Index, shape: tuple[int, ...]) -> Index:
+    """The batch index as leading indices of an operand, which may broadcast."""
+    lead = shape[:-2]
+    return tuple(0 if extent == 1 else part for part, extent in zip(batch[len(batch) - len(lead) :], lead, strict=True))
+
+
+def _split(pixels: int, split: int) -> tuple[Window, ...]:
+    """Pixels of a 1x1 contraction as (split, rest) rows."""
+    rows = divisor_near(pixels, max(1, split))
+    rest = pixels // rows
+    last = Window(rest, 1, outputs=rest)
+    return (last,) if rows == 1 else (Window(rows, 1, outputs=rows), last)
+
+
+def convolution_windows(workload: Workload, operator: WorkloadOperator) -> tuple[Window, ...]:
+    """The sliding windows of a convolution or pooling, from its shapes and attributes."""
+    x, out = workload.values[operator.inputs[0]].shape, workload.values[operator.outputs[0]].shape
+    rank = len(x) - 2
+    taps = operator.attribute("kernel_shape") or workload.values[operator.inputs[1]].shape[2:]
+    strides = operator.attribute("strides") or (1,) * rank
+    dilations = operator.attribute("dilations") or (1,) * rank
+    assert isinstance(taps, tuple) and isinstance(strides, tuple) and isinstance(dilations, tuple)
+    begin = _pad_begin(operator, x, out, taps, strides, dilations)
+    return tuple(
+        Window(x[i + 2], int(taps[i]), int(strides[i]), int(dilations[i]), begin[i], 0, out[i + 2])
+        for i in range(rank)
+    )
+
+
+def _pad_begin(
+    operator: WorkloadOperator,
+    x: tuple[int, ...],
+    out: tuple[int, ...],
+    taps: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+) -> tuple[int, ...]:
+    mode = operator.attribute("auto_pad", "NOTSET")
+    rank = len(taps)
+    if mode in ("SAME_UPPER", "SAME_LOWER", b"SAME_UPPER", b"SAME_LOWER"):
+        total = [max(0, (out[i + 2] - 1) * strides[i] + (taps[i] - 1) * dilations[i] + 1 - x[i + 2]) for i in range(rank)]
+        return tuple((t + ("LOWER" in str(mode))) // 2 for t in total)
+    pads = operator.attribute("pads") or (0,) * (2 * rank)
+    assert isinstance(pads, tuple)
+    return tuple(int(pads[i]) for i in range(rank))
+
+
+def contraction_form(workload: Workload, operator: WorkloadOperator, split: int = 1) -> Contraction:
+    """The form of a Conv, MatMul or Gemm; `split`: rows into which the pixels of a 1x1 contraction are cut."""
+    if operator.op_type == "Conv":
+        return _convolution(workload, operator, split)
+    return _product(workload, operator, split)
+
+
+def _convolution(workload: Workload, operator: WorkloadOperator, split: int) -> Convolution:
+    shape = [workload.values[v].shape if v >= 0 else () for v in (*operator.inputs, -1)][:3]
+    out = workload.values[operator.outputs[0]].shape
+    groups = int(operator.attribute("group", 1) or 1)  # type: ignore[arg-type]
+    windows = convolution_windows(workload, operator)
+    flat = all(w.taps == 1 and w.stride == 1 and w.clean and w.outputs == w.size for w in windows)
+    bias = operator.inputs[2] if len(operator.inputs) > 2 else -1
+    return Convolution(
+        operator, operator.inputs[0], operator.inputs[1], bias, (out[0], groups), (1, groups),
+        _split(prod(out[2:]), split) if flat else windows, out[1] // groups, shape[1][1],
+        shape[0], shape[1], shape[2], out, flat=flat,
+    )  # fmt: skip
+
+
+def _product(workload: Workload, operator: WorkloadOperator, split: int) -> Product:
+    a, b = (workload.values[v].shape for v in operator.inputs[:2])
+    out = workload.values[operator.outputs[0]].shape
+    gemm = operator.op_type == "Gemm"
+    transposed = (bool(operator.attribute("transA", 0)), bool(operator.attribute("transB", 0))) if gemm else (False,) * 2
+    bias = operator.inputs[2] if gemm and len(operator.inputs) > 2 else -1
+    alpha, beta = (float(operator.attribute(k, 1.0) or 0.0) if gemm else 1.0 for k in ("alpha", "beta"))  # type: ignore[arg-type]
+    columns, depth = (b[-2], b[-1]) if transposed[1] else (b[-1], b[-2])
+    flat = len(b) == 2
+    pixels = prod(out[:-1]) if flat else out[-2]
+    x_shape = (a[1], a[0]) if transposed[0] else a
+    return Product(
+        operator, operator.inputs[0], operator.inputs[1], bias, (1,) if flat else out[:-2],
+        (1,) if flat else _weight_batch(out[:-2], b[:-2]), _split(pixels, split if flat else 1), columns, depth,
+        x_shape, b, workload.values[bias].shape if bias >= 0 else (), out, alpha, beta,
+        flat=flat, transposed=transposed,
+    )  # fmt: skip
+
+
+def _weight_batch(batch: tuple[int, ...], lead: tuple[int, ...]) -> tuple[int, ...]:
+    """Extents of the batch in which the right operand really differs."""
+    return (1,) * (len(batch) - len(lead)) + lead

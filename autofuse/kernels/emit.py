@@ -1,0 +1,127 @@
+"""Thin layer over TVM's TIR builder: loops with known bounds, flat arrays, simplified offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm.script.ir_builder.tirx as builder
+from tvm import tirx
+from tvm.sym.analyzer import Analyzer
+
+from autofuse.device.target import Target
+
+Expr = Any  # a TIR expression or a Python integer; TVM's own classes are untyped
+Index = tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Array:
+    """A flat buffer seen as a tensor of logical `shape`; `block` > 0: axis 1 split, block innermost."""
+
+    buffer: Any
+    shape: tuple[int, ...]
+    dtype: str
+    block: int = 0
+
+    def offset(self, index: Index) -> Expr:
+        """Linear element offset of a logical index."""
+        if not self.block:
+            return linear(index, self.shape)
+        head, channel, *rest = index
+        outer = (head, channel // self.block, *rest, channel % self.block)
+        n, c, *spatial = self.shape
+        return linear(outer, (n, c // self.block, *spatial, self.block))
+
+
+def linear(index: Sequence[Expr], shape: Sequence[int]) -> Expr:
+    """Row-major offset of `index` in `shape`."""
+    offset: Expr = 0
+    for position, extent in zip(index, shape, strict=True):
+        offset = offset * extent + position
+    return offset
+
+
+def delinear(offset: Expr, shape: Sequence[int]) -> Index:
+    """Index in `shape` of a row-major offset; the inverse of `linear`."""
+    index: list[Expr] = []
+    for extent in reversed(shape[1:]):
+        index.append(offset % extent if not isinstance(offset, int) or extent else 0)
+        offset = offset // extent
+    return (offset, *reversed(index)) if shape else ()
+
+
+class Emitter:
+    """Emits loops and stores into the function that is being built."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.lanes = target.lanes
+        self.analyzer = Analyzer()
+
+    def simplify(self, expression: Expr) -> Expr:
+        """`expression` simplified under the bounds of all loops around it."""
+        return expression if isinstance(expression, int) else self.analyzer.simplify(expression)
+
+    @contextmanager
+    def serial(self, extent: Expr) -> Iterator[Expr]:
+        """A sequential loop over [0, extent)."""
+        with self._loop(builder.serial, extent) as var:
+            yield var
+
+    @contextmanager
+    def parallel(self, extent: int) -> Iterator[Expr]:
+        """A loop whose iterations are spread over the threads."""
+        with self._loop(builder.parallel, extent) as var:
+            yield var
+
+    @contextmanager
+    def vector(self, extent: int) -> Iterator[Expr]:
+        """A loop that becomes one vector operation (a plain scalar when `extent` is 1)."""
+        with self._loop(builder.vectorized, extent) as var:
+            yield var
+
+    @contextmanager
+    def _loop(self, kind: Any, extent: Expr) -> Iterator[Expr]:
+        if isinstance(extent, int) and extent == 1:
+            yield 0
+            return
+        with kind(0, extent) as var:
+            self.analyzer.bind(var, tvm.ir.Range(0, extent))
+            yield var
+
+    def bind(self, value: Expr) -> Expr:
+        """Names `value` so that it is computed once, however often it is used."""
+        if isinstance(value, (int, float)) or isinstance(value, (tirx.IntImm, tirx.FloatImm, tvm.ir.Var)):
+            return value
+        return builder.bind(value)
+
+    def scratch(self, elements: int, dtype: str = "float32", local: bool = False) -> Any:
+        """A flat working buffer; `local`: small enough for registers or the stack."""
+        return builder.alloc_buffer((elements,), dtype, scope="local" if local else "global", align=64)
+
+    def load(self, array: Array, index: Index) -> Expr:
+        """Element of `array` at a logical index."""
+        return array.buffer[self.simplify(array.offset(index))]
+
+    def store(self, array: Array, index: Index, value: Expr) -> None:
+        """Writes `value` to `array` at a logical index."""
+        builder.buffer_store(array.buffer, value, [self.simplify(array.offset(index))])
+
+    def put(self, buffer: Any, offset: Expr, value: Expr) -> None:
+        """Writes `value` to a flat buffer."""
+        builder.buffer_store(buffer, value, [self.simplify(offset)])
+
+    @contextmanager
+    def when(self, condition: Expr) -> Iterator[None]:
+        """Statements that run only under `condition`."""
+        with builder.If(condition), builder.Then():
+            yield
+
+
+def const(value: float | int | bool, dtype: str) -> Expr:
+    """A constant of `dtype`."""
+    return tirx.const(value, dtype)

@@ -1,0 +1,193 @@
+"""Evaluates values of a workload at an index: prologues and epilogues from one definition an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.kernels.emit import Array, Emitter, Expr, Index, const
+from autofuse.kernels.index import FORWARD, READ
+from autofuse.kernels.math import LetBinder
+from autofuse.kernels.nest import Nest
+from autofuse.kernels.scalar import SCALAR
+from autofuse.kernels.workload import Workload, WorkloadOperator
+
+Pack = Callable[[Sequence[NDArray[np.generic]]], NDArray[np.generic]]
+UNGUARDED = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Identity"})
+CHANNEL_PARAMETERS = frozenset({"BatchNormalization", "PRelu"})
+
+
+def broadcast(index: Index, shape: Sequence[int]) -> Index:
+    """The index into a tensor of `shape` that broadcasting gives to `index` of the result."""
+    tail = index[len(index) - len(shape) :]
+    return tuple(0 if extent == 1 else position for position, extent in zip(tail, shape, strict=True))
+
+
+class Scope:
+    """Reads values of one workload while its kernel is emitted.
+
+    `arrays`: the values that stand in memory. `declare_constant(pack, shape, dtype)` gives the
+    array of a packed constant, which becomes an argument of the kernel.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        emitter: Emitter,
+        arrays: dict[int, Array],
+        declare_constant: Callable[[str, Pack, tuple[int, ...], str], Array],
+    ) -> None:
+        self.workload = workload
+        self.emitter = emitter
+        self.arrays = arrays
+        self.declare_constant = declare_constant
+        self.producer = {out: op for op in workload.operators for out in op.outputs if out >= 0}
+        self.uses = _uses(workload)
+        self._memo: dict[tuple[int, tuple[int, ...]], tuple[Expr, Index]] = {}
+        self._bind: Callable[[Expr], Expr] = emitter.bind
+
+    def shape(self, value: int) -> tuple[int, ...]:
+        """Logical shape of a value."""
+        return self.workload.values[value].shape
+
+    def stored(self, value: int) -> bool:
+        """Whether `value` can be loaded without computing anything."""
+        return value in self.arrays or self.workload.values[value].kind in ("constant", "literal", "input")
+
+    @contextmanager
+    def point(self) -> Iterator[None]:
+        """The body of one innermost loop: values named inside it are not known outside."""
+        outer, self._memo = self._memo, {}
+        try:
+            yield
+        finally:
+            self._memo = outer
+
+    def read(self, value: int, index: Index) -> Expr:
+        """The element of `value` at a logical index, computed from what stands in memory."""
+        spec = self.workload.values[value]
+        if value in self.arrays:
+            return self.emitter.load(self.arrays[value], index)
+        if spec.kind == "literal" and int(np.prod(spec.shape, dtype=np.int64)) == 1:
+            return const(spec.literal_array().reshape(-1)[0].item(), spec.dtype)
+        if spec.kind in ("constant", "literal"):
+            return self.emitter.load(self.constant(value), index)
+        key = (value, tuple(id(position) for position in index))
+        if key not in self._memo:
+            expression = self.compute(self.producer[value], value, index)
+            if self.uses.get(value, 0) > 1:
+                expression = self._bind(expression)
+            self._memo[key] = (expression, index)
+        return self._memo[key][0]
+
+    def constant(self, value: int) -> Array:
+        """The unpacked array of a constant or of a literal with several elements."""
+        spec = self.workload.values[value]
+        if spec.kind == "literal":
+            data = spec.literal_array()
+            return self.declare_constant(f"literal{value}", lambda _: data, spec.shape, spec.dtype)
+        place = self.workload.of_kind("constant").index(value)
+        return self.declare_constant(f"constant{value}", lambda c: c[place], spec.shape, spec.dtype)
+
+    def compute(self, operator: WorkloadOperator, value: int, index: Index) -> Expr:
+        """The element of an operator's result that stands nowhere in memory."""
+        if operator.op_type in SCALAR:
+            arguments = [self.argument(operator, place, index) for place in range(len(operator.inputs))]
+            return self.scalar(operator, arguments)
+        reads = [self.reader(operator, place) for place in range(len(operator.inputs))]
+        output = operator.outputs.index(value)
+        return READ[operator.op_type](reads, operator, self.workload, index, output, self._bind)
+
+    def reader(self, operator: WorkloadOperator, place: int) -> Callable[[Index], Expr]:
+        """Reads one input of a data movement; inside a guard nothing may be computed ahead of the guard."""
+        value = operator.inputs[place]
+        if operator.op_type in UNGUARDED:
+            return lambda index: self.read(value, index)
+
+        return lambda index: self.read_alone(value, index)
+
+    def read_alone(self, value: int, index: Index) -> Expr:
+        """Like `read`, in one expression that names nothing outside itself: safe below a guard."""
+        binder, outer, memo = LetBinder(), self._bind, self._memo
+        self._bind, self._memo = binder, {}
+        try:
+            return binder.wrap(self.read(value, index))
+        finally:
+            self._bind, self._memo = outer, memo
+
+    def argument(self, operator: WorkloadOperator, place: int, index: Index) -> Expr | None:
+        """Operand `place` of an elementwise operator at the index of its result."""
+        value = operator.inputs[place]
+        if value < 0:
+            return None
+        shape = self.shape(value)
+        if place and operator.op_type == "BatchNormalization":
+            return self.read(value, (index[1],))
+        return self.read(value, broadcast(index, shape))
+
+    def scalar(self, operator: WorkloadOperator, arguments: list[Expr | None]) -> Expr:
+        """Applies the scalar definition of an elementwise operator."""
+        dtype = self.workload.values[operator.outputs[0]].dtype
+        return SCALAR[operator.op_type](arguments, operator, dtype, self._bind)
+
+    def finish(self, nest: Nest, index: Index, value: Expr) -> None:
+        """Runs the epilogue of `nest` on the element `value` of its start, and stores what is wanted."""
+        with self.point():
+            start = nest.start
+            held: dict[int, tuple[Expr, Index]] = {start: (self._bind(value), index)}
+            for operator, place in nest.epilogue:
+                self._step(operator, place, held)
+                output = operator.outputs[0]
+                if output in nest.stores:
+                    self.emitter.store(self.arrays[output], held[output][1], held[output][0])
+            if start in nest.stores:
+                self.emitter.store(self.arrays[start], index, held[start][0])
+
+    def _step(self, operator: WorkloadOperator, place: int, held: dict[int, tuple[Expr, Index]]) -> None:
+        output = operator.outputs[0]
+        inner, index = held[operator.inputs[place]]
+        if operator.op_type == "Concat":
+            held[output] = (inner, self._slice_of(operator, place, index))
+            return
+        if operator.op_type in FORWARD:
+            held[output] = (inner, FORWARD[operator.op_type](operator, self.workload, index))
+            return
+        shape = self.shape(output)
+        source = self.shape(operator.inputs[place])
+        index = index if len(source) == len(shape) else _aligned(index, source, shape)
+        arguments = [
+            held[value][0] if value in held else self.argument(operator, position, index)
+            for position, value in enumerate(operator.inputs)
+        ]
+        expression = self.scalar(operator, arguments)
+        if self.uses.get(output, 0) > 1:
+            expression = self._bind(expression)
+        held[output] = (expression, index)
+
+    def _slice_of(self, operator: WorkloadOperator, place: int, index: Index) -> Index:
+        """Where an element of input `place` of a Concat stands in its result."""
+        axis = operator.attribute("axis", 0)
+        assert isinstance(axis, int)
+        axis %= len(index)
+        before = sum(self.shape(value)[axis] for value in operator.inputs[:place])
+        return (*index[:axis], index[axis] + before, *index[axis + 1 :])
+
+
+def _aligned(index: Index, source: Sequence[int], shape: Sequence[int]) -> Index:
+    """`index` of `source` as an index of `shape`, which differs in leading ones only."""
+    if len(shape) > len(source):
+        return (0,) * (len(shape) - len(source)) + index
+    return index[len(source) - len(shape) :]
+
+
+def _uses(workload: Workload) -> dict[int, int]:
+    uses: dict[int, int] = {}
+    for operator in workload.operators:
+        for value in operator.inputs:
+            uses[value] = uses.get(value, 0) + 1
+    for value in workload.of_kind("output"):
+        uses[value] = uses.get(value, 0) + 1
+    return uses

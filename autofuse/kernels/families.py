@@ -1,0 +1,132 @@
+"""Which kernel family an operator belongs to, and whether its variant has a definition of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from autofuse.kernels import index, scalar
+from autofuse.kernels.contraction import ContractionEmitter
+from autofuse.kernels.contraction_form import contraction_form, convolution_windows
+from autofuse.kernels.elementwise import ElementwiseEmitter
+from autofuse.kernels.evaluate import Scope
+from autofuse.kernels.nest import Nest
+from autofuse.kernels.reduction import REDUCE, ReductionEmitter, RowEmitter, reduced_axes
+from autofuse.kernels.windowed import AveragePoolEmitter, DepthwiseEmitter, MaxPoolEmitter
+from autofuse.kernels.workload import Workload, WorkloadOperator
+
+Knobs = Mapping[str, int | str]
+
+
+@dataclass(frozen=True)
+class Family:
+    """How a nest is emitted: `emit(scope, nest, knobs)`."""
+
+    emit: Callable[[Scope, Nest, Knobs], None]
+
+
+def _contraction(scope: Scope, nest: Nest, knobs: Knobs) -> None:
+    assert nest.anchor is not None
+    form = contraction_form(scope.workload, nest.anchor, int(knobs["split"]))
+    ContractionEmitter(scope, nest, form, knobs).emit()
+
+
+FAMILIES: Mapping[str, Family] = {
+    "contraction": Family(_contraction),
+    "depthwise": Family(lambda scope, nest, knobs: DepthwiseEmitter(scope, nest, knobs).emit()),
+    "max_pool": Family(lambda scope, nest, knobs: MaxPoolEmitter(scope, nest, knobs).emit()),
+    "average_pool": Family(lambda scope, nest, knobs: AveragePoolEmitter(scope, nest, knobs).emit()),
+    "reduction": Family(lambda scope, nest, knobs: ReductionEmitter(scope, nest, knobs).emit()),
+    "row": Family(lambda scope, nest, knobs: RowEmitter(scope, nest, knobs).emit()),
+    "elementwise": Family(lambda scope, nest, knobs: ElementwiseEmitter(scope, nest, knobs).emit()),
+}
+
+_ROW = frozenset({"Softmax", "LogSoftmax", "LayerNormalization"})
+_POOL = {"MaxPool": "max_pool", "AveragePool": "average_pool"}
+
+
+def anchor_types() -> frozenset[str]:
+    """Operators that own a loop nest."""
+    return frozenset({"Conv", "MatMul", "Gemm", *_POOL, *REDUCE}) | _ROW
+
+
+def family_of(workload: Workload, anchor: WorkloadOperator | None) -> str:
+    """Name of the family that emits a nest with this anchor."""
+    if anchor is None:
+        return "elementwise"
+    if anchor.op_type == "Conv":
+        return "depthwise" if _is_depthwise(workload, anchor) else "contraction"
+    if anchor.op_type in ("MatMul", "Gemm"):
+        return "contraction"
+    return "row" if anchor.op_type in _ROW else _POOL.get(anchor.op_type, "reduction")
+
+
+def _is_depthwise(workload: Workload, operator: WorkloadOperator) -> bool:
+    channels, groups = workload.values[operator.inputs[0]].shape[1], operator.attribute("group", 1)
+    return groups == channels and channels > 1 and workload.values[operator.inputs[1]].kind == "constant"
+
+
+def refusal(workload: Workload, operator: WorkloadOperator) -> str | None:
+    """Why no family of ours emits this operator (None: one does)."""
+    if operator.domain not in ("", "ai.onnx"):
+        return f"{operator.op_type}: domain {operator.domain} has no definition here"
+    if operator.op_type in scalar.SCALAR:
+        return scalar.supported(operator, workload)
+    if operator.op_type == "Concat":
+        return None
+    if operator.op_type in index.READ:
+        return index.supported(operator, workload)
+    if operator.op_type not in anchor_types():
+        return f"{operator.op_type} has no definition here"
+    values = [workload.values[v] for v in (*operator.inputs[:1], *operator.outputs) if v >= 0]
+    if any(value.dtype != "float32" for value in values):
+        return f"{operator.op_type} on {values[0].dtype} has no definition here"
+    if len([v for v in operator.outputs if v >= 0]) > 1:
+        return f"{operator.op_type} with several outputs has no definition here"
+    return _anchor_refusal(workload, operator)
+
+
+def _anchor_refusal(workload: Workload, operator: WorkloadOperator) -> str | None:
+    kind, shape = operator.op_type, workload.values[operator.inputs[0]].shape
+    if kind == "Conv" and workload.values[operator.inputs[1]].kind not in ("constant", "literal"):
+        return "Conv with computed weights has no definition here"
+    if kind in ("Conv", *_POOL):
+        if len(shape) < 3:
+            return f"{kind} of rank {len(shape)} has no definition here"
+        return _window_refusal(workload, operator)
+    if kind in ("MatMul", "Gemm"):
+        ranks = [len(workload.values[v].shape) for v in operator.inputs[:2]]
+        return f"{kind} of rank {min(ranks)} has no definition here" if min(ranks) < 2 else None
+    if kind in ("Softmax", "LogSoftmax"):
+        axis = int(operator.attribute("axis", -1) or 0) % len(shape)  # type: ignore[arg-type]
+        return None if axis == len(shape) - 1 else f"{kind} over axis {axis} has no definition here"
+    if kind in REDUCE and not reduced_axes(workload, operator):
+        return f"{kind} over no axis has no definition here"
+    return None
+
+
+def _window_refusal(workload: Workload, operator: WorkloadOperator) -> str | None:
+    if operator.op_type == "AveragePool" and operator.attribute("ceil_mode", 0) and operator.attribute("count_include_pad", 0):
+        return "AveragePool with ceil_mode and count_include_pad has no definition here"
+    if operator.op_type == "MaxPool" and operator.attribute("storage_order", 0):
+        return "MaxPool with storage_order has no definition here"
+    windows = convolution_windows(workload, operator)
+    if any(all(not w.inside(o, t) for t in range(w.taps)) for w in windows for o in (0, w.outputs - 1)):
+        return f"{operator.op_type} with windows that lie in the padding has no definition here"
+    return None
+
+
+def is_own(workload: Workload) -> bool:
+    """Whether every operator of a workload has a definition of ours."""
+    return all(refusal(workload, operator) is None for operator in workload.operators)
+
+
+def contraction_flops(workload: Workload) -> int:
+    """Multiplications and additions of a workload's contractions and depthwise convolutions."""
+    total = 0
+    for operator in workload.operators:
+        if operator.op_type in ("Conv", "MatMul", "Gemm") and refusal(workload, operator) is None:
+            form = contraction_form(workload, operator)
+            total += form.flops if form.depth else 2 * prod(form.out_shape)
+    return total

@@ -1,0 +1,243 @@
+"""Reductions and normalisations: softmax, layer normalisation, Reduce*, global pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+from tvm import tirx
+
+from autofuse.kernels.emit import Emitter, Expr, Index, const, delinear
+from autofuse.kernels.evaluate import Scope
+from autofuse.kernels.math import exp, log
+from autofuse.kernels.nest import Nest
+from autofuse.kernels.tiles import divisor_near
+from autofuse.kernels.workload import Workload, WorkloadOperator
+
+Knobs = Mapping[str, int | str]
+Fold = Callable[[Expr, Expr], Expr]
+MIN_JOB_ELEMENTS = 4096
+
+
+def _add(total: Expr, x: Expr) -> Expr:
+    return total + x
+
+
+# operator -> (first value, what an element contributes, how two partial results combine)
+REDUCE: Mapping[str, tuple[float, Callable[[Expr], Expr], Fold]] = {
+    "ReduceSum": (0.0, lambda x: x, _add),
+    "ReduceMean": (0.0, lambda x: x, _add),
+    "GlobalAveragePool": (0.0, lambda x: x, _add),
+    "ReduceL1": (0.0, tirx.abs, _add),
+    "ReduceL2": (0.0, lambda x: x * x, _add),
+    "ReduceSumSquare": (0.0, lambda x: x * x, _add),
+    "ReduceProd": (1.0, lambda x: x, lambda total, x: total * x),
+    "ReduceMax": (float("-inf"), lambda x: x, tirx.Max),
+    "GlobalMaxPool": (float("-inf"), lambda x: x, tirx.Max),
+    "ReduceMin": (float("inf"), lambda x: x, tirx.Min),
+}
+
+
+def reduced_axes(workload: Workload, operator: WorkloadOperator) -> tuple[int, ...]:
+    """Non-negative axes that a reduction removes, ascending."""
+    rank = len(workload.values[operator.inputs[0]].shape)
+    if operator.op_type.startswith("Global"):
+        return tuple(range(2, rank))
+    axes = operator.attribute("axes")
+    if axes is None and len(operator.inputs) > 1 and operator.inputs[1] >= 0:
+        axes = tuple(int(a) for a in workload.values[operator.inputs[1]].literal_array().reshape(-1))
+    if not axes:
+        return () if operator.attribute("noop_with_empty_axes", 0) else tuple(range(rank))
+    assert isinstance(axes, tuple)
+    return tuple(sorted(int(a) % rank for a in axes))
+
+
+class ReductionEmitter:
+    """Any single-pass reduction; lanes run over a kept dimension where there is one, else over the reduced ones."""
+
+    def __init__(self, scope: Scope, nest: Nest, knobs: Knobs) -> None:
+        assert nest.anchor is not None
+        self.scope, self.nest, self.operator = scope, nest, nest.anchor
+        self.emitter: Emitter = scope.emitter
+        self.x = nest.anchor.inputs[0]
+        self.shape = scope.shape(self.x)
+        self.axes = reduced_axes(scope.workload, nest.anchor)
+        self.kept = tuple(axis for axis in range(len(self.shape)) if axis not in self.axes)
+        self.first, self.contribute, self.fold = REDUCE[nest.anchor.op_type]
+
+    def emit(self) -> None:
+        """Emits the whole nest."""
+        lane_axis = self._lane_axis()
+        if lane_axis is None:
+            self.over_reduced()
+        else:
+            self.over_kept(lane_axis)
+
+    def _lane_axis(self) -> int | None:
+        array = self.scope.arrays.get(self.x)
+        blocked = array.block if array else 0
+        blocked = blocked or max((v.block for v in self.scope.workload.values if v.shape == self.shape), default=0)
+        if blocked and 1 in self.kept:
+            return 1
+        last = len(self.shape) - 1
+        return last if last in self.kept and self.shape[last] >= self.emitter.lanes else None
+
+    def over_kept(self, lane_axis: int) -> None:
+        """Lanes over a dimension that stays."""
+        emitter, lanes = self.emitter, self.emitter.lanes
+        outer = tuple(self.shape[axis] for axis in self.kept if axis != lane_axis)
+        full, rest = divmod(self.shape[lane_axis], lanes)
+        for blocks, width, begin in ((full, lanes, 0), (1 if rest else 0, rest, full * lanes)):
+            if not blocks:
+                continue
+            with emitter.parallel(prod(outer) * blocks) as job:
+                position = dict(zip([a for a in self.kept if a != lane_axis], delinear(job // blocks, outer), strict=True))
+                total = emitter.scratch(width, local=True)
+
+                def at(lane: Expr, reduced: Index, position: Any = position, job: Any = job) -> Index:
+                    position = position | {lane_axis: begin + job % blocks * lanes + lane}
+                    position |= dict(zip(self.axes, reduced, strict=True))
+                    return tuple(emitter.simplify(position[axis]) for axis in range(len(self.shape)))
+
+                with emitter.vector(width) as lane:
+                    emitter.put(total, lane, const(self.first, "float32"))
+                extents = tuple(self.shape[axis] for axis in self.axes)
+                with emitter.serial(prod(extents)) as step:
+                    reduced = delinear(step, extents)
+                    with emitter.vector(width) as lane, self.scope.point():
+                        x = self.scope.read(self.x, at(lane, reduced))
+                        emitter.put(total, lane, self.fold(total[lane], self.contribute(x)))
+                with emitter.vector(width) as lane:
+                    self.finish(at(lane, (0,) * len(self.axes)), total[lane])
+
+    def over_reduced(self) -> None:
+        """Lanes over what is reduced: partial results, then one horizontal fold."""
+        emitter = self.emitter
+        outer = tuple(self.shape[axis] for axis in self.kept)
+        extents = tuple(self.shape[axis] for axis in self.axes)
+        with emitter.parallel(max(1, prod(outer))) as job:
+            position = dict(zip(self.kept, delinear(job, outer), strict=True)) if outer else {}
+
+            def element(k: Expr) -> Expr:
+                index = position | dict(zip(self.axes, delinear(k, extents), strict=True))
+                index_tuple = tuple(emitter.simplify(index[axis]) for axis in range(len(self.shape)))
+                return self.contribute(self.scope.read(self.x, index_tuple))
+
+            total = fold_row(self.scope, prod(extents), self.first, element, self.fold)
+            index = position | dict.fromkeys(self.axes, 0)
+            self.finish(tuple(index[axis] for axis in range(len(self.shape))), total)
+
+    def finish(self, index: Index, total: Expr) -> None:
+        """The operator's last step, at the index of its result."""
+        kind = self.operator.op_type
+        count = prod(self.shape[axis] for axis in self.axes)
+        if kind in ("ReduceMean", "GlobalAveragePool"):
+            total = total * const(1.0 / count, "float32")
+        elif kind == "ReduceL2":
+            total = tirx.sqrt(total)
+        if len(self.nest.space) != len(self.shape):
+            index = tuple(index[axis] for axis in self.kept)
+        self.scope.finish(self.nest, index, total)
+
+
+def fold_row(scope: Scope, count: int, first: float, element: Callable[[Expr], Expr], fold: Fold) -> Expr:
+    """The fold of element(0) ... element(count - 1): in vector lanes, then across them."""
+    emitter, lanes = scope.emitter, scope.emitter.lanes
+    total = emitter.scratch(1, local=True)
+    emitter.put(total, 0, const(first, "float32"))
+    full, rest = divmod(count, lanes)
+    if full:
+        partial = emitter.scratch(lanes, local=True)
+        with emitter.vector(lanes) as lane:
+            emitter.put(partial, lane, const(first, "float32"))
+        with emitter.serial(full) as step, emitter.vector(lanes) as lane, scope.point():
+            emitter.put(partial, lane, fold(partial[lane], element(emitter.simplify(step * lanes + lane))))
+        for lane in range(lanes):
+            emitter.put(total, 0, fold(total[0], partial[lane]))
+    for k in range(full * lanes, full * lanes + rest):
+        with scope.point():
+            emitter.put(total, 0, fold(total[0], element(k)))
+    return emitter.bind(total[0])
+
+
+def each(scope: Scope, count: int, body: Callable[[Expr], None]) -> None:
+    """Runs `body` for 0 ... count - 1 in vectors, the rest in one shorter vector."""
+    emitter, lanes = scope.emitter, scope.emitter.lanes
+    full, rest = divmod(count, lanes)
+    if full:
+        with emitter.serial(full) as step, emitter.vector(lanes) as lane, scope.point():
+            body(emitter.simplify(step * lanes + lane))
+    if rest:
+        with emitter.vector(rest) as lane, scope.point():
+            body(full * lanes + lane)
+
+
+class RowEmitter:
+    """Softmax, LogSoftmax and LayerNormalization over trailing dimensions: one row at a time, held in cache."""
+
+    def __init__(self, scope: Scope, nest: Nest, knobs: Knobs) -> None:
+        assert nest.anchor is not None
+        self.scope, self.nest, self.operator = scope, nest, nest.anchor
+        self.emitter: Emitter = scope.emitter
+        self.shape = nest.space
+        axis = int(nest.anchor.attribute("axis", -1) or 0) % len(self.shape)  # type: ignore[arg-type]
+        self.outer, self.inner = self.shape[:axis], self.shape[axis:]
+        self.count = prod(self.inner)
+
+    def emit(self) -> None:
+        """Emits the whole nest."""
+        emitter = self.emitter
+        rows = max(1, prod(self.outer))
+        per_job = divisor_near(rows, max(1, min(MIN_JOB_ELEMENTS // self.count, rows // (2 * emitter.target.cores))))
+        with emitter.parallel(rows // per_job) as job:
+            row = emitter.scratch(self.count)
+            with emitter.serial(per_job) as step:
+                outer = delinear(emitter.simplify(job * per_job + step), self.outer) if self.outer else ()
+                self.row(tuple(emitter.simplify(part) for part in outer), row)
+
+    def index(self, outer: Index, k: Expr) -> Index:
+        """Logical index of element `k` of a row."""
+        return (*outer, *(self.emitter.simplify(part) for part in delinear(k, self.inner)))
+
+    def row(self, outer: Index, row: Any) -> None:
+        """Reads a row once, normalises it in place, finishes."""
+        emitter, scope, x = self.emitter, self.scope, self.operator.inputs[0]
+        each(scope, self.count, lambda k: emitter.put(row, k, scope.read(x, self.index(outer, k))))
+        if self.operator.op_type == "LayerNormalization":
+            self.layer_normalization(outer, row)
+        else:
+            self.softmax(outer, row)
+
+    def softmax(self, outer: Index, row: Any) -> None:
+        """exp(x - max) / sum, or x - max - log(sum)."""
+        emitter, scope = self.emitter, self.scope
+        largest = fold_row(scope, self.count, float("-inf"), lambda k: row[k], tirx.Max)
+        if self.operator.op_type == "LogSoftmax":
+            total = fold_row(scope, self.count, 0.0, lambda k: exp(row[k] - largest, emitter.bind), _add)
+            offset = emitter.bind(largest + log(total, emitter.bind))
+            each(scope, self.count, lambda k: scope.finish(self.nest, self.index(outer, k), row[k] - offset))
+            return
+        each(scope, self.count, lambda k: emitter.put(row, k, exp(row[k] - largest, emitter.bind)))
+        total = fold_row(scope, self.count, 0.0, lambda k: row[k], _add)
+        scale = emitter.bind(const(1.0, "float32") / total)
+        each(scope, self.count, lambda k: scope.finish(self.nest, self.index(outer, k), row[k] * scale))
+
+    def layer_normalization(self, outer: Index, row: Any) -> None:
+        """(x - mean) / sqrt(variance + epsilon) * scale + bias; two passes, as the definition."""
+        emitter, scope, operator = self.emitter, self.scope, self.operator
+        share = const(1.0 / self.count, "float32")
+        epsilon = float(operator.attribute("epsilon", 1e-5) or 0.0)  # type: ignore[arg-type]
+        mean = emitter.bind(fold_row(scope, self.count, 0.0, lambda k: row[k], _add) * share)
+        variance = fold_row(scope, self.count, 0.0, lambda k: (row[k] - mean) * (row[k] - mean), _add) * share
+        scale = emitter.bind(const(1.0, "float32") / tirx.sqrt(variance + const(epsilon, "float32")))
+        gamma, beta = operator.inputs[1], operator.inputs[2] if len(operator.inputs) > 2 else -1
+
+        def finish(k: Expr) -> None:
+            index = self.index(outer, k)
+            value = (row[k] - mean) * scale * scope.read(gamma, index[len(self.outer) :])
+            if beta >= 0:
+                value = value + scope.read(beta, index[len(self.outer) :])
+            scope.finish(self.nest, index, value)
+
+        each(scope, self.count, finish)

@@ -1,0 +1,206 @@
+"""Windows that slide over each channel by itself: depthwise convolution, max and average pooling.
+
+The vector lanes run over channels; `pixels` neighbouring results of a row stay in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from autofuse.kernels.contraction import tap_range
+from autofuse.kernels.contraction_form import convolution_windows
+from autofuse.kernels.emit import Array, Emitter, Expr, Index, const, delinear
+from autofuse.kernels.evaluate import Scope
+from autofuse.kernels.nest import Nest
+from autofuse.kernels.tiles import Run, divisor_near, runs
+
+Knobs = Mapping[str, int | str]
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a tile stands: image, channel block with its valid lanes, outer row, first pixel."""
+
+    image: Expr
+    block: Expr
+    lanes: int
+    row: Index
+    run: Run
+    start: Expr
+    accumulators: Any
+
+
+class WindowedEmitter:
+    """Base of the family: walks images, channel blocks, rows, tiles and taps; subclasses do the arithmetic."""
+
+    initial = 0.0
+
+    def __init__(self, scope: Scope, nest: Nest, knobs: Knobs) -> None:
+        assert nest.anchor is not None
+        self.scope, self.nest, self.knobs, self.operator = scope, nest, knobs, nest.anchor
+        self.emitter: Emitter = scope.emitter
+        self.windows = convolution_windows(scope.workload, nest.anchor)
+        self.x = nest.anchor.inputs[0]
+        self.images, self.channels = nest.space[:2]
+        self.lanes = min(self.emitter.lanes, self.channels)
+        self.blocks = -(-self.channels // self.lanes)
+        self.taps = prod(window.taps for window in self.windows)
+
+    def emit(self) -> None:
+        """Emits the whole nest."""
+        self.prepare()
+        emitter = self.emitter
+        rows = tuple(window.outputs for window in self.windows[:-1]) or (1,)
+        per_job = divisor_near(prod(rows), int(self.knobs["rows_per_job"]))
+        grid = (self.images, self.blocks, prod(rows) // per_job)
+        with emitter.parallel(prod(grid)) as job:
+            image, block, row_job = delinear(job, grid)
+            accumulators = emitter.scratch(int(self.knobs["pixels"]) * self.lanes, local=True)
+            with emitter.serial(per_job) as step:
+                row = tuple(emitter.simplify(part) for part in delinear(row_job * per_job + step, rows))
+                self.channel_block(image, emitter.simplify(block), row, accumulators)
+
+    def channel_block(self, image: Expr, block: Expr, row: Index, accumulators: Any) -> None:
+        """One row of one block; the last block may have fewer channels."""
+
+        def tiles(lanes: int) -> None:
+            for run in runs(self.windows[-1], int(self.knobs["pixels"])):
+                with self.emitter.serial(run.count) as tile:
+                    start = tile * run.width + run.start
+                    self.tile(Site(image, block, lanes, row, run, start, accumulators))
+
+        rest = self.channels % self.lanes
+        if not rest:
+            tiles(self.lanes)
+            return
+        with self.emitter.when(block < self.blocks - 1):
+            tiles(self.lanes)
+        with self.emitter.when(block == self.blocks - 1):
+            tiles(rest)
+
+    def tile(self, site: Site) -> None:
+        """Clear, take every tap, finish."""
+        emitter = self.emitter
+        for r in range(site.run.width):
+            with emitter.vector(site.lanes) as lane:
+                emitter.put(site.accumulators, r * self.lanes + lane, const(self.initial, "float32"))
+        self.descend(site, ())
+        for r in range(site.run.width):
+            with emitter.vector(site.lanes) as lane:
+                channel = emitter.simplify(site.block * self.lanes + lane)
+                value = self.result(site, r, channel, site.accumulators[r * self.lanes + lane])
+                spatial = (*site.row[: len(self.windows) - 1], emitter.simplify(site.start + r))
+                self.scope.finish(self.nest, (site.image, channel, *spatial), value)
+
+    def descend(self, site: Site, taps: Index) -> None:
+        """Outer taps in loops that skip the padding, the taps of the row unrolled."""
+        emitter, windows = self.emitter, self.windows
+        dimension = len(taps)
+        if dimension < len(windows) - 1:
+            low, high = tap_range(windows[dimension], site.row[dimension])
+            with emitter.serial(emitter.simplify(high - low)) as step:
+                self.descend(site, (*taps, emitter.simplify(step + low)))
+            return
+        for tap in range(windows[-1].taps):
+            for r in range(site.run.width):
+                if site.run.clean or windows[-1].inside(site.run.start + r, tap):
+                    self.take(site, r, (*taps, tap))
+
+    def take(self, site: Site, r: int, taps: Index) -> None:
+        """Combines one tap into the accumulator of pixel `r`."""
+        emitter = self.emitter
+        outputs = (*site.row[: len(self.windows) - 1], site.start + r)
+        flat: Expr = 0
+        position = []
+        for output, tap, window in zip(outputs, taps, self.windows, strict=True):
+            flat = flat * window.taps + tap
+            position.append(emitter.simplify(output * window.stride + tap * window.dilation - window.pad_begin))
+        with emitter.vector(site.lanes) as lane, self.scope.point():
+            channel = emitter.simplify(site.block * self.lanes + lane)
+            x = self.scope.read(self.x, (site.image, self.input_channel(channel), *position))
+            place = r * self.lanes + lane
+            emitter.put(site.accumulators, place, self.combine(site, site.accumulators[place], x, flat, lane))
+
+    def prepare(self) -> None:
+        """Declares constants before the loops."""
+
+    def input_channel(self, channel: Expr) -> Expr:
+        """Channel read for a result channel."""
+        return channel
+
+    def combine(self, site: Site, total: Expr, x: Expr, tap: Expr, lane: Expr) -> Expr:
+        """The accumulator after one more element."""
+        raise NotImplementedError
+
+    def result(self, site: Site, r: int, channel: Expr, total: Expr) -> Expr:
+        """The anchor's result from its accumulator."""
+        return total
+
+
+class DepthwiseEmitter(WindowedEmitter):
+    """Conv with one input channel a group; with a multiplier m, result channel c reads input channel c // m."""
+
+    def prepare(self) -> None:
+        """Weights [C, 1, *taps] as [block, tap, lane]."""
+        self.multiplier = self.channels // self.scope.shape(self.x)[1]
+        self.bias = self.operator.inputs[2] if len(self.operator.inputs) > 2 else -1
+        place = self.scope.workload.of_kind("constant").index(self.operator.inputs[1])
+        padded_channels = self.blocks * self.lanes
+
+        def pack(constants: Any) -> np.ndarray:
+            padded = np.zeros((padded_channels, self.taps), "float32")
+            padded[: self.channels] = constants[place].reshape(self.channels, self.taps)
+            return padded.reshape(self.blocks, self.lanes, self.taps).transpose(0, 2, 1)
+
+        declare: Callable[..., Array] = self.scope.declare_constant
+        self.weights = declare(f"weights{place}", pack, (self.blocks, self.taps, self.lanes), "float32")
+
+    def input_channel(self, channel: Expr) -> Expr:
+        """See WindowedEmitter."""
+        return self.emitter.simplify(channel // self.multiplier)
+
+    def combine(self, site: Site, total: Expr, x: Expr, tap: Expr, lane: Expr) -> Expr:
+        """See WindowedEmitter."""
+        offset = (site.block * self.taps + tap) * self.lanes + lane
+        return total + x * self.weights.buffer[self.emitter.simplify(offset)]
+
+    def result(self, site: Site, r: int, channel: Expr, total: Expr) -> Expr:
+        """See WindowedEmitter."""
+        return total + self.scope.read(self.bias, (channel,)) if self.bias >= 0 else total
+
+
+class MaxPoolEmitter(WindowedEmitter):
+    """MaxPool: padding never wins."""
+
+    initial = float("-inf")
+
+    def combine(self, site: Site, total: Expr, x: Expr, tap: Expr, lane: Expr) -> Expr:
+        """See WindowedEmitter."""
+        return tirx.Max(total, x)
+
+
+class AveragePoolEmitter(WindowedEmitter):
+    """AveragePool: divides by the real elements of the window, or by all of them (`count_include_pad`)."""
+
+    def combine(self, site: Site, total: Expr, x: Expr, tap: Expr, lane: Expr) -> Expr:
+        """See WindowedEmitter."""
+        return total + x
+
+    def result(self, site: Site, r: int, channel: Expr, total: Expr) -> Expr:
+        """See WindowedEmitter."""
+        window = self.windows[-1]
+        if self.operator.attribute("count_include_pad", 0):
+            return total * const(1.0 / self.taps, "float32")
+        count: Expr = sum(site.run.clean or window.inside(site.run.start + r, tap) for tap in range(window.taps))
+        for outer, position in zip(self.windows[:-1], site.row, strict=False):
+            low, high = tap_range(outer, position)
+            count = count * (high - low)
+        if isinstance(count, int):
+            return total * const(1.0 / count, "float32")
+        return total / tirx.Cast("float32", self.emitter.simplify(count))
