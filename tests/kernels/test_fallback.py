@@ -1,0 +1,269 @@
+"""Every operator that TVM's importer knows becomes one kernel that agrees with ONNX Runtime, or is refused by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+from onnx import helper
+
+from autofuse.device.target import Target
+from autofuse.kernels.fallback import fallback_function
+from autofuse.kernels.relax_import import UnsupportedOperatorError
+from autofuse.kernels.workload import Value, Workload, WorkloadOperator
+
+Array = NDArray[Any]
+TARGET = Target("x86-64-v2", lanes=4, registers=16, cores=2, l1_bytes=32768, l2_bytes=262144)
+
+
+def real(*shape: int, seed: int = 0, low: float = -2.0, high: float = 2.0) -> Array:
+    return np.random.default_rng(seed).uniform(low, high, shape).astype("float32")
+
+
+def whole(*shape: int, below: int = 5, seed: int = 0, dtype: str = "int64") -> Array:
+    return np.random.default_rng(seed).integers(0, below, shape).astype(dtype)
+
+
+def flags(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).integers(0, 2, shape).astype(bool)
+
+
+def ints(*values: int) -> Array:
+    return np.array(values, "int64")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operator: `arguments` are activations; `fixed` holds the positions that are constants."""
+
+    op_type: str
+    arguments: tuple[Array | None, ...]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    fixed: tuple[int, ...] = ()
+    results: int = 1
+    opset: int = 17
+    note: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.op_type} {self.note}".strip()
+
+
+def case(op_type: str, *arguments: Array | None, fixed: tuple[int, ...] = (), **rest: Any) -> Case:
+    known = {key: rest.pop(key) for key in ("results", "opset", "note") if key in rest}
+    return Case(op_type, arguments, rest, fixed, **known)
+
+
+def reference(item: Case) -> list[Array]:
+    """What ONNX Runtime makes of the case."""
+    names = [f"i{position}" if value is not None else "" for position, value in enumerate(item.arguments)]
+    outputs = [f"o{position}" for position in range(item.results)]
+    node = helper.make_node(item.op_type, names, outputs, **item.attributes)
+    given = [(name, value) for name, value in zip(names, item.arguments, strict=True) if value is not None]
+    infos = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for n, v in given]
+    graph = helper.make_graph([node], "case", infos, [onnx.ValueInfoProto(name=name) for name in outputs])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", item.opset)], ir_version=8)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return [np.asarray(result) for result in session.run(None, dict(given))]
+
+
+def workload_of(item: Case, results: Sequence[Array]) -> Workload:
+    values: list[Value] = []
+    indices: list[int] = []
+    for position, array in enumerate(item.arguments):
+        if array is None:
+            indices.append(-1)
+            continue
+        literal = position in item.fixed and (array.size == 1 or (array.dtype.kind in "iub" and array.size <= 64))
+        kind = "literal" if literal else "constant" if position in item.fixed else "input"
+        indices.append(len(values))
+        values.append(
+            Value(kind, array.shape, array.dtype.name, literal=json.dumps(array.tolist()) if literal else "")
+        )
+    outputs = tuple(range(len(values), len(values) + len(results)))
+    values.extend(Value("output", result.shape, result.dtype.name) for result in results)
+    attributes = tuple(
+        sorted((key, tuple(value) if isinstance(value, list) else value) for key, value in item.attributes.items())
+    )
+    operator = WorkloadOperator(item.op_type, tuple(indices), outputs, attributes)
+    return Workload(tuple(values), (operator,), item.opset)
+
+
+def run(workload: Workload, arrays: Sequence[Array], constants: Sequence[Array]) -> list[Array]:
+    """The outputs of the workload's fallback kernel, filled with a sentinel beforehand."""
+    import tvm
+
+    function, pack = fallback_function(workload, TARGET)
+    module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    library = tvm.compile(module, target=tvm.target.Target({"kind": "llvm", "mcpu": TARGET.mcpu})).jit()
+    outputs = []
+    for index in workload.of_kind("output"):
+        value = workload.values[index]
+        fill = np.nan if value.dtype.startswith("float") else 77 if value.dtype != "bool" else True
+        outputs.append(tvm.runtime.tensor(np.full(value.shape, fill, value.dtype)))
+    given = [tvm.runtime.tensor(np.array(array, order="C")) for array in (*arrays, *pack(constants))]
+    library["main"](*given, *outputs)
+    return [np.asarray(output.numpy()) for output in outputs]
+
+
+def check(item: Case) -> None:
+    expected = reference(item)
+    workload = workload_of(item, expected)
+    kinds = [value.kind for value in workload.values]
+    present = [array for array in item.arguments if array is not None]
+    inputs = [array for array, kind in zip(present, kinds, strict=False) if kind == "input"]
+    constants = [array for array, kind in zip(present, kinds, strict=False) if kind == "constant"]
+    for made, wanted in zip(run(workload, inputs, constants), expected, strict=True):
+        assert made.shape == wanted.shape and made.dtype == wanted.dtype
+        np.testing.assert_allclose(
+            made.astype("float64"), wanted.astype("float64"), rtol=2e-4, atol=2e-5, err_msg=item.name
+        )
+
+
+IMAGE = real(1, 8, 9, 10)
+SMALL = real(2, 3, 4)
+UNARY = (
+    "Abs Atan Ceil Cos Elu Erf Exp Floor HardSigmoid HardSwish Identity LeakyRelu Mish Neg Reciprocal Relu Round "
+    "Selu Sigmoid Sign Sin Sinh Cosh Asinh Softplus Softsign Tan Tanh ThresholdedRelu Shrink"
+).split()
+BINARY = "Add Sub Mul Div Less Greater LessOrEqual GreaterOrEqual Equal Max Min".split()
+REDUCE = "ReduceMax ReduceMin ReduceMean ReduceProd ReduceL1 ReduceL2 ReduceLogSumExp ReduceSumSquare".split()
+
+CASES = (
+    *(case(name, SMALL, opset=18) for name in UNARY),
+    *(case(name, real(2, 3, 4), real(3, 1, seed=1)) for name in BINARY),
+    *(case(name, SMALL, axes=[1], keepdims=0, opset=13) for name in REDUCE),
+    *(case(name, real(3, 40), axes=[1], opset=13, note="rows") for name in REDUCE),
+    case("Log", real(2, 3, low=0.1)),
+    case("Sqrt", real(2, 3, low=0.1)),
+    case("Acos", real(2, 3, low=-0.9, high=0.9)),
+    case("Asin", real(2, 3, low=-0.9, high=0.9)),
+    case("Atanh", real(2, 3, low=-0.9, high=0.9)),
+    case("Acosh", real(2, 3, low=1.1, high=3)),
+    case("ReduceLogSum", real(2, 3, low=0.1), axes=[1], opset=13),
+    case("ReduceSum", SMALL, ints(0, 2), fixed=(1,), keepdims=0),
+    case("ReduceSum", whole(4, 5), ints(1), fixed=(1,), note="int64"),
+    case("ReduceMean", SMALL, keepdims=1, opset=13, note="all axes"),
+    case("Gelu", SMALL, opset=20),
+    case("Gelu", SMALL, approximate="tanh", opset=20, note="tanh"),
+    case("Not", flags(3, 4)),
+    case("And", flags(3, 4), flags(4, seed=1)),
+    case("Or", flags(3, 4), flags(4, seed=1)),
+    case("Xor", flags(3, 4), flags(4, seed=1)),
+    case("Mod", whole(3, 4, below=50), whole(4, below=5, seed=1) + 1),
+    case("Div", whole(3, 4, below=50), whole(4, below=5, seed=1) + 1, note="int64"),
+    case("Div", whole(3, 4, below=50) - 25, whole(4, below=5, seed=1) + 1, note="negative int64"),
+    case("Pow", real(3, 4, low=0.1), np.array(2.0, "float32"), fixed=(1,)),
+    case("Pow", real(3, 4), np.array(3.0, "float32"), fixed=(1,), note="cube of negatives"),
+    case("PRelu", IMAGE, real(8, 1, 1), fixed=(1,)),
+    case("Clip", SMALL, np.array(0.0, "float32"), np.array(1.0, "float32"), fixed=(1, 2)),
+    case("Clip", SMALL, None, np.array(1.0, "float32"), fixed=(2,), note="upper only"),
+    case("Sum", real(3, 4), real(4, seed=1), real(3, 1, seed=2)),
+    case("Mean", real(3, 4), real(4, seed=1), real(3, 1, seed=2)),
+    case("Max", real(3, 4), real(4, seed=1), real(3, 1, seed=2), note="three"),
+    case("Where", flags(3, 4), real(3, 4), real(4, seed=1)),
+    case("Cast", SMALL * 3, to=onnx.TensorProto.INT64, note="to int64"),
+    case("Cast", whole(3, 4), to=onnx.TensorProto.FLOAT, note="to float"),
+    case("Cast", whole(3, 4, below=2), to=onnx.TensorProto.BOOL, note="to bool"),
+    case("Cast", flags(3, 4), to=onnx.TensorProto.FLOAT, note="from bool"),
+    case("IsNaN", np.array([1.0, np.nan, 2.0], "float32")),
+    case("IsInf", np.array([1.0, np.inf, -np.inf], "float32")),
+    case("Trilu", real(4, 5), upper=0),
+    case("Softmax", SMALL, axis=-1),
+    case("Softmax", SMALL, axis=1, note="middle axis"),
+    case("LogSoftmax", SMALL, axis=-1),
+    case("Hardmax", SMALL, axis=-1),
+    case("LayerNormalization", real(4, 16), real(16, seed=1), real(16, seed=2), fixed=(1, 2)),
+    case("InstanceNormalization", IMAGE, real(8, seed=1), real(8, seed=2), fixed=(1, 2)),
+    case("BatchNormalization", IMAGE, *(real(8, seed=i, low=0.5) for i in range(1, 5)), fixed=(1, 2, 3, 4)),
+    case("LRN", IMAGE, size=3),
+    case("MeanVarianceNormalization", IMAGE),
+    case("MatMul", real(5, 16), real(16, 12, seed=1)),
+    case("MatMul", real(2, 5, 16), real(16, 12, seed=1), fixed=(1,), note="constant right side"),
+    case("MatMul", real(2, 3, 5, 8), real(2, 3, 8, 6, seed=1), note="batched"),
+    case("Gemm", real(5, 16), real(12, 16, seed=1), real(12, seed=2), fixed=(1, 2), transB=1, alpha=0.5),
+    case("Einsum", real(3, 4), real(4, 5, seed=1), equation="ij,jk->ik"),
+    case("Conv", IMAGE, real(6, 8, 3, 3, seed=1), real(6, seed=2), fixed=(1, 2), pads=[1, 1, 1, 1]),
+    case("Conv", IMAGE, real(8, 1, 3, 3, seed=1), fixed=(1,), group=8, strides=[2, 2], note="depthwise"),
+    case("Conv", IMAGE, real(8, 2, 3, 3, seed=1), fixed=(1,), group=4, dilations=[2, 2], note="grouped, dilated"),
+    case("Conv", real(1, 4, 20), real(6, 4, 3, seed=1), fixed=(1,), note="1d"),
+    case("Conv", real(1, 2, 5, 6, 7), real(3, 2, 3, 3, 3, seed=1), fixed=(1,), note="3d"),
+    case("Conv", IMAGE, real(6, 8, 3, 3, seed=1), fixed=(1,), auto_pad="SAME_UPPER", strides=[2, 2], note="same"),
+    case("ConvTranspose", IMAGE, real(8, 4, 3, 3, seed=1), fixed=(1,), strides=[2, 2], pads=[1, 1, 1, 1]),
+    case("MaxPool", IMAGE, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+    case("MaxPool", IMAGE, kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1, note="ceil"),
+    case("AveragePool", IMAGE, kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+    case("AveragePool", IMAGE, kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1, note="with padding"),
+    case("LpPool", IMAGE, kernel_shape=[2, 2], p=2),
+    case("GlobalAveragePool", IMAGE),
+    case("GlobalMaxPool", IMAGE),
+    case("GlobalLpPool", IMAGE, p=2),
+    case("Reshape", SMALL, ints(4, -1), fixed=(1,)),
+    case("Flatten", SMALL, axis=2),
+    case("Squeeze", real(1, 3, 1, 4), ints(0, 2), fixed=(1,)),
+    case("Unsqueeze", SMALL, ints(0, 3), fixed=(1,)),
+    case("Transpose", SMALL, perm=[2, 0, 1]),
+    case("Concat", real(2, 3), real(2, 5, seed=1), axis=1),
+    case("Slice", real(6, 8), ints(1, 0), ints(5, 8), ints(0, 1), ints(1, 2), fixed=(1, 2, 3, 4)),
+    case("Slice", real(6, 8), ints(5), ints(-7), ints(0), ints(-2), fixed=(1, 2, 3, 4), note="backwards"),
+    case("Split", real(6, 8), ints(2, 6), fixed=(1,), axis=1, results=2),
+    case("Expand", real(3, 1), ints(2, 3, 4), fixed=(1,)),
+    case("Tile", real(2, 3), ints(2, 2), fixed=(1,)),
+    case("Pad", real(3, 4), ints(1, 0, 2, 1), np.array(1.5, "float32"), fixed=(1, 2)),
+    case("Pad", real(3, 4), ints(1, 0, 2, 1), fixed=(1,), mode="reflect", note="reflect"),
+    case("Pad", real(3, 4), ints(1, 0, 2, 1), fixed=(1,), mode="edge", note="edge"),
+    case("Gather", real(10, 6), whole(2, 3, below=10), fixed=(0,)),
+    case("Gather", real(4, 6), np.array(-1, "int64"), fixed=(1,), axis=1, note="one, from the end"),
+    case("GatherElements", real(4, 6), whole(4, 2, below=6), axis=1),
+    case("GatherND", real(4, 6), whole(3, 2, below=4)),
+    case("OneHot", whole(3, 4), np.array(5, "int64"), np.array([0.0, 1.0], "float32"), fixed=(1, 2)),
+    case("ArgMax", SMALL, axis=1, keepdims=0),
+    case("ArgMin", SMALL, axis=-1),
+    case("CumSum", real(3, 4), np.array(1, "int64"), fixed=(1,)),
+    case("TopK", real(3, 8), ints(2), fixed=(1,), results=2),
+    case("ScatterElements", real(4, 6), whole(2, 6, below=4, seed=3), real(2, 6, seed=1), axis=0),
+    case("ScatterND", real(4, 6), ints(0, 2).reshape(2, 1), real(2, 6, seed=1)),
+    case("Resize", IMAGE, None, np.array([1, 1, 2, 2], "float32"), fixed=(2,), mode="nearest",
+         coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+    case("Resize", IMAGE, None, np.array([1, 1, 2, 2], "float32"), fixed=(2,), mode="linear", note="linear"),
+    case("Resize", IMAGE, None, np.array([1, 1, 2, 2], "float32"), fixed=(2,), mode="linear",
+         coordinate_transformation_mode="align_corners", note="linear, aligned"),
+    case("Upsample", IMAGE, np.array([1, 1, 2, 2], "float32"), fixed=(1,), mode="nearest", opset=9),
+    case("DepthToSpace", IMAGE, blocksize=2),
+    case("DepthToSpace", IMAGE, blocksize=2, mode="CRD", note="CRD"),
+    case("SpaceToDepth", real(1, 2, 4, 6), blocksize=2),
+    case("Dropout", SMALL),
+    case("EyeLike", real(3, 5)),
+    case("GroupNormalization", IMAGE, real(8, seed=1), real(8, seed=2), fixed=(1, 2), num_groups=4, opset=21),
+    case("RMSNormalization", real(4, 16), real(16, seed=1), fixed=(1,), opset=23),
+    case("GridSample", real(1, 2, 5, 6), real(1, 4, 4, 2, low=-0.9, high=0.9), opset=16),
+    case("RoiAlign", IMAGE, np.array([[0, 0, 6, 6]], "float32"), ints(0), output_height=2, output_width=2, fixed=(2,),
+         sampling_ratio=2),
+    case("QuantizeLinear", real(3, 4), np.array(0.1, "float32"), np.array(3, "uint8"), fixed=(1, 2)),
+    case("DequantizeLinear", whole(3, 4, dtype="uint8"), np.array(0.1, "float32"), np.array(3, "uint8"), fixed=(1, 2)),
+    case("MatMulInteger", whole(3, 4, dtype="uint8"), whole(4, 5, dtype="int8", seed=1)),
+    case("BitwiseAnd", whole(3, 4, below=99), whole(3, 4, below=99, seed=1), opset=18),
+    case("BitwiseNot", whole(3, 4, below=99), opset=18),
+    case("Shape", SMALL),
+    case("Size", SMALL),
+    case("CastLike", SMALL, whole(1)),
+    case("ConstantOfShape", ints(2, 3), fixed=(0,)),
+    case("Range", *(np.array(v, "int64") for v in (1, 9, 2)), fixed=(0, 1, 2)),
+    case("BitShift", whole(3, 4, below=99, dtype="uint8"), np.array(2, "uint8"), fixed=(1,), direction="LEFT"),
+    case("MaxUnpool", real(1, 1, 2, 2), ints(5, 7, 13, 15).reshape(1, 1, 2, 2), kernel_shape=[2, 2], strides=[2, 2]),
+)
+
+
+@pytest.mark.parametrize("item", CASES, ids=lambda item: item.name)
+def test_operator_agrees_with_onnx_runtime(item: Case) -> None:
+    check(item)
