@@ -43,7 +43,7 @@ AXIS_DEFAULTS: Mapping[str, int] = {
 }
 _KEPT = frozenset(("axis", "perm", "kernel_shape", "strides", "dilations", "pads", "group"))
 _COMMUTATIVE = ("Add", "And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Equal", "Max", "Min", "Mul", "Or", "Xor")
-_REDUCTIONS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare".split()
+_REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
 
 
 def canonicalise(draft: Draft) -> bool:
@@ -154,9 +154,7 @@ def _conv_transpose(draft: Draft, operator: Operator) -> Operator:
     elif auto != "NOTSET" or "output_shape" in operator.attributes:
         totals = [
             s * (size - 1) + more + (k - 1) * d + 1 - out
-            for s, size, more, k, d, out in zip(
-                strides, data[2:], extra, kernel, dilations, result[2:], strict=True
-            )
+            for s, size, more, k, d, out in zip(strides, data[2:], extra, kernel, dilations, result[2:], strict=True)
         ]
         if min(totals, default=0) < 0:
             return operator

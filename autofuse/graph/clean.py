@@ -63,14 +63,17 @@ def _branch(draft: Draft, operator: Operator, taken: bool) -> list[Operator]:
         for name in inner.outputs:
             names[name] = draft.fresh(f"{operator.name}/{name}") if name else ""
         if inner.op_type == "Constant":
-            draft.set_constant(names[inner.outputs[0]], as_constants(constant_value(inner), draft.source)[inner.outputs[0]])
+            value = as_constants(constant_value(inner), draft.source)
+            draft.set_constant(names[inner.outputs[0]], value[inner.outputs[0]])
             continue
         title = f"{operator.name}/{inner.name or f'{inner.op_type}_{index}'}"
         inputs = tuple(names.get(name, name) for name in inner.inputs)
         made.append(replace(inner, name=title, inputs=inputs, outputs=tuple(names[name] for name in inner.outputs)))
-    for value, result in zip(body.output, operator.outputs, strict=False):
+    for declared, result in zip(body.output, operator.outputs, strict=False):
         if result:
-            made.append(Operator(f"{operator.name}/{result}", "Identity", (names.get(value.name, value.name),), (result,)))
+            made.append(
+                Operator(f"{operator.name}/{result}", "Identity", (names.get(declared.name, declared.name),), (result,))
+            )
     return made
 
 
@@ -122,8 +125,8 @@ def remove_noops(draft: Draft) -> bool:
 
 
 def _renamed(operator: Operator, names: dict[str, str], outputs: bool = False) -> Operator:
-    hit = any(name in names for name in operator.inputs) or (outputs and any(name in names for name in operator.outputs))
-    if not hit:
+    touched = (*operator.inputs, *operator.outputs) if outputs else operator.inputs
+    if not any(name in names for name in touched):
         return operator
     results = tuple(names.get(name, name) for name in operator.outputs) if outputs else operator.outputs
     return replace(operator, inputs=tuple(names.get(name, name) for name in operator.inputs), outputs=results)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
 from autofuse.graph.draft import Draft
+from autofuse.graph.mapping import names
 from autofuse.graph.model import Operator, Tensor
 from autofuse.graph.nodes import SUPPORTED_DTYPES, make_model
 
@@ -21,14 +22,14 @@ MAX_GROWTH = 8
 _SLOW_ELEMENTS = 1 << 18
 _SLOW = frozenset(("Erf", "Gelu", "Celu", "Mish"))
 
-FOLDABLE = frozenset(
+FOLDABLE = names(
     """Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor
     Cast CastLike Ceil Clip Compress Concat ConstantOfShape Cos Cosh CumSum DepthToSpace DequantizeLinear Div Elu Equal
     Erf Exp Expand EyeLike Flatten Floor Gather GatherElements GatherND Greater GreaterOrEqual HardSigmoid HardSwish
     IsInf IsNaN LeakyRelu Less LessOrEqual Log MatMul Max Mean Min Mod Mul Neg NonZero Not OneHot Or PRelu Pad
     Pow Range Reciprocal ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu
     Reshape Round ScatterElements ScatterND Selu Shape Sigmoid Sign Sin Sinh Size Slice Softmax Softplus Softsign
-    SpaceToDepth Split Sqrt Squeeze Sub Sum Tan Tanh Tile TopK Transpose Trilu Unsqueeze Where Xor""".split()
+    SpaceToDepth Split Sqrt Squeeze Sub Sum Tan Tanh Tile TopK Transpose Trilu Unsqueeze Where Xor"""
 )
 """Deterministic operators that the reference evaluates as the standard says; Resize and the like are left alone."""
 
@@ -121,8 +122,8 @@ def evaluate(
     try:
         with np.errstate(all="ignore"):
             model = make_model("fold", [operator], described, outputs, {}, opset)
-            results = [np.asarray(item) for item in ReferenceEvaluator(model).run(None, dict(inputs))]  # type: ignore[arg-type]
-    except Exception:  # any failure of the reference only means: leave the operator to the kernels
+            results = [np.asarray(item) for item in ReferenceEvaluator(model).run(None, dict(inputs))]
+    except Exception:  # noqa: BLE001 - any failure of the reference only means: leave the operator to the kernels
         return None
     for name, array in zip(outputs, results, strict=True):
         known = tensors.get(name)

@@ -36,6 +36,7 @@ _PER_ELEMENT = {
     "Softmax": 5,  # maximum, subtract, exp, sum, divide
 }
 _PICKERS = frozenset(("Gather", "GatherElements", "GatherND", "Slice", "Split"))
+_VARIADIC = frozenset(("Sum", "Max", "Min", "Mean"))
 _FREE = frozenset(("Identity", "Cast", "CastLike", "BitCast"))
 
 
@@ -94,8 +95,8 @@ def flops(graph: Graph, operator: Operator) -> int:
     if kind in _FREE or first is None:
         return 0
     if kind in POINTWISE:
-        variadic = max(1, sum(1 for name in operator.inputs if name) - 1) if kind in ("Sum", "Max", "Min", "Mean") else 1
-        return out * variadic
+        steps = sum(1 for name in operator.inputs if name) - 1 if kind in _VARIADIC else 1
+        return out * max(1, steps)
     if kind in _PER_ELEMENT:
         return first.elements * _PER_ELEMENT[kind]
     if kind.startswith("Reduce"):
@@ -108,25 +109,28 @@ def flops(graph: Graph, operator: Operator) -> int:
 def _structured_flops(graph: Graph, operator: Operator, out: int) -> int:
     shapes = [graph.tensors[name].shape if name else () for name in operator.inputs]
     match operator.op_type:
-        case "Conv" | "ConvInteger":
+        case "Conv":
             return out * (2 * math.prod(shapes[1][1:]) + _has(operator, 2))
+        case "ConvInteger" | "DeformConv":
+            return out * 2 * math.prod(shapes[1][1:])
         case "QLinearConv":
             return out * 2 * math.prod(shapes[3][1:])
-        case "DeformConv":
-            return out * 2 * math.prod(shapes[1][1:])
         case "ConvTranspose":
             return 2 * math.prod(shapes[0]) * math.prod(shapes[1][1:]) + out * _has(operator, 2)
         case "Gemm":
             inner = shapes[0][0 if operator.attributes.get("transA", 0) else 1]
             return out * (2 * inner + _has(operator, 2))
-        case "MatMul" | "MatMulInteger" | "MatMulInteger16":
-            return out * 2 * shapes[0][-1]
-        case "QLinearMatMul":
+        case "MatMul" | "MatMulInteger" | "MatMulInteger16" | "QLinearMatMul":
             return out * 2 * shapes[0][-1]
         case "Einsum":
             return _einsum_flops(operator, shapes)
         case "Attention":
             return _attention_flops(shapes)
+    return _window_flops(operator, shapes, out)
+
+
+def _window_flops(operator: Operator, shapes: list[tuple[int, ...]], out: int) -> int:
+    match operator.op_type:
         case "AveragePool" | "MaxPool" | "LpPool":
             kernel = operator.attributes.get("kernel_shape", ())
             assert isinstance(kernel, tuple)

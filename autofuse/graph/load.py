@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, inliner, numpy_helper
 
 from autofuse.errors import InputError
+from autofuse.graph.broadcasts import simplify_copies
 from autofuse.graph.canonical import canonicalise
 from autofuse.graph.clean import (
     constant_value,
@@ -24,7 +25,7 @@ from autofuse.graph.clean import (
 from autofuse.graph.constants import fold_constants
 from autofuse.graph.draft import Draft, as_constants
 from autofuse.graph.files import read_model, refuse_external_data
-from autofuse.graph.model import Graph, Operator
+from autofuse.graph.model import Graph, Operator, Tensor
 from autofuse.graph.nodes import (
     MAX_MODEL_BYTES,
     SUPPORTED_DTYPES,
@@ -39,7 +40,7 @@ from autofuse.graph.upgrade import FORM, upgrade
 
 _ROUNDS = 100
 _LIGHT_ELEMENTS = 4096
-_ITEM_BYTES = {onnx.TensorProto.DOUBLE: 8, onnx.TensorProto.INT64: 8, onnx.TensorProto.UINT64: 8, onnx.TensorProto.BOOL: 1}
+_WIDE = (onnx.TensorProto.DOUBLE, onnx.TensorProto.INT64, onnx.TensorProto.UINT64)
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -99,7 +100,7 @@ def _graph_of(model: ModelProto, name: str, source: str, shapes: Shapes | None) 
 def _weights(graph: GraphProto, source: str) -> dict[str, NDArray[np.generic]]:
     if graph.sparse_initializer:
         raise InputError(f"{source}: sparse weights are not supported; export the model with dense weights")
-    total = sum(math.prod(tensor.dims) * _ITEM_BYTES.get(tensor.data_type, 4) for tensor in graph.initializer)
+    total = sum(math.prod(tensor.dims) * (8 if tensor.data_type in _WIDE else 4) for tensor in graph.initializer)
     if total > MAX_MODEL_BYTES:
         raise InputError(f"{source}: {total / 1e9:.1f} GB of weights; autofuse takes models up to 2 GB")
     arrays: dict[str, NDArray[np.generic]] = {}
@@ -190,12 +191,16 @@ def _sort(graph: GraphProto, constants: Mapping[str, NDArray[np.generic]], sourc
     for node in nodes:
         for name in (name for name in node.output if name):
             if name in writer or name in known:
-                raise InputError(f"{source}: tensor {name!r} is written twice (operator {node.name!r}); export the model again")
+                raise InputError(
+                    f"{source}: tensor {name!r} is written twice (operator {node.name!r}); export the model again"
+                )
             writer[name] = node.name
     for node, names in zip(nodes, reads, strict=True):
         missing = sorted(names - known - set(writer))
         if missing:
-            raise InputError(f"{source}: operator {node.name!r} reads {missing[0]!r}, which nothing writes; export the model again")
+            raise InputError(
+                f"{source}: operator {node.name!r} reads {missing[0]!r}, which nothing writes; export the model again"
+            )
     for value in graph.output:
         if value.name not in known and value.name not in writer:
             raise InputError(f"{source}: nothing writes the output {value.name!r}; export the model again")
@@ -241,7 +246,9 @@ def _check_outputs(outputs: tuple[str, ...], inputs: Mapping[str, object], sourc
         raise InputError(f"{source}: the model has no outputs; export it again")
     for name in outputs:
         if name in inputs:
-            raise InputError(f"{source}: output {name!r} is an input; remove it from the outputs, or pass it through Identity")
+            raise InputError(
+                f"{source}: output {name!r} is an input; remove it from the outputs, or pass it through Identity"
+            )
         if outputs.count(name) > 1:
             raise InputError(f"{source}: output {name!r} is listed twice; export the model again")
 
@@ -250,10 +257,9 @@ def _check_model(draft: Draft) -> None:
     """Attributes and numbers of inputs, by ONNX's checker on a model without large weights."""
     large = [array for array in draft.constants.items() if array[1].size > _LIGHT_ELEMENTS]
     small = {name: array for name, array in draft.constants.items() if array.size <= _LIGHT_ELEMENTS}
-    stand_ins = [onnx.helper.make_tensor_value_info(k, onnx.helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for k, v in large]
+    stand_ins = [Tensor(name, array.shape, array.dtype.name) for name, array in large]
     try:
-        model = make_model("check", draft.operators, draft.inputs.values(), (), small, draft.opset)
-        model.graph.input.extend(stand_ins)
+        model = make_model("check", draft.operators, [*draft.inputs.values(), *stand_ins], (), small, draft.opset)
         onnx.checker.check_model(model)
     except Exception as error:  # ValidationError, and errors of building the nodes
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -270,6 +276,7 @@ def _simplify(draft: Draft) -> None:
         changed = inline_decided_branches(draft)
         changed |= fold_constants(draft)
         changed |= canonicalise(draft)
+        changed |= simplify_copies(draft)
         changed |= remove_noops(draft)
         changed |= remove_dead(draft)
         if not changed:
@@ -305,7 +312,7 @@ def _finished(draft: Draft, name: str) -> Graph:
     for operator in draft.operators:
         for result in (result for result in operator.outputs if result):
             _check_result(draft, operator, result)
-    used = [n for n in draft.inputs]
+    used = list(draft.inputs)
     used += [n for operator in draft.operators for n in (*operator.inputs, *operator.outputs) if n]
     tensors = {key: draft.tensors[key] for key in dict.fromkeys(used)}
     constants = {key: draft.constants[key] for key in tensors if key in draft.constants}
@@ -332,4 +339,6 @@ def _check_result(draft: Draft, operator: Operator, result: str) -> None:
         )
     if not tensor.elements:
         shape = ",".join(map(str, tensor.shape))
-        raise InputError(f"{where} is empty (shape {shape}): nothing to compute; use larger inputs, or remove the operator")
+        raise InputError(
+            f"{where} is empty (shape {shape}): nothing to compute; use larger inputs, or remove the operator"
+        )

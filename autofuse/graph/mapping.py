@@ -13,6 +13,11 @@ from enum import StrEnum
 from autofuse.graph.model import Graph, Operator
 
 
+def names(text: str) -> frozenset[str]:
+    """The words of a text, as a set."""
+    return frozenset(text.split())
+
+
 class MappingType(StrEnum):
     """How one operator maps input elements to output elements."""
 
@@ -24,12 +29,12 @@ class MappingType(StrEnum):
     OPAQUE = "opaque"
 
 
-POINTWISE = frozenset(
+POINTWISE = names(
     """Abs Acos Acosh Add And Asin Asinh Atan Atanh BiasGelu BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr
     BitwiseXor Cast CastLike Ceil Celu Clip Cos Cosh Div Elu Equal Erf Exp FastGelu Floor Gelu Greater GreaterOrEqual
     HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not Or Pow
     Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum SwiGLU Swish Tan Tanh
-    ThresholdedRelu Where Xor""".split()
+    ThresholdedRelu Where Xor"""
 )
 """Operators that compute an output element from the input elements at the same (broadcast) place."""
 

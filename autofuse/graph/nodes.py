@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import onnx
@@ -17,14 +17,14 @@ CAPTURES = "autofuse_captures"
 
 MAX_MODEL_BYTES = 2**31 - 1
 SUPPORTED_DTYPES = frozenset(
-    "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool".split(),
+    ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
 )
 
 
 def dtype_name(element_type: int) -> str:
     """numpy name of an ONNX element type; the ONNX name in lower case for those that numpy lacks."""
     if element_type in (onnx.TensorProto.STRING, onnx.TensorProto.UNDEFINED):
-        return onnx.TensorProto.DataType.Name(element_type).lower()  # type: ignore[arg-type]
+        return str(onnx.TensorProto.DataType.Name(element_type)).lower()
     try:
         return str(np.dtype(helper.tensor_dtype_to_np_dtype(element_type)).name)
     except KeyError:
@@ -36,7 +36,7 @@ def element_type(dtype: str) -> int:
     return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
-@lru_cache(maxsize=None)
+@cache
 def schema_of(op_type: str, opset: int, domain: str = "") -> onnx.defs.OpSchema | None:
     """The schema of an operator in an opset; None when there is none."""
     try:
@@ -97,25 +97,27 @@ def _value(attribute: AttributeProto) -> AttributeValue:
             try:
                 texts = tuple(item.decode() for item in (attribute.strings or [attribute.s]))
             except UnicodeDecodeError:
-                return attribute.SerializeToString(deterministic=True)
+                return bytes(attribute.SerializeToString(deterministic=True))
             return texts[0] if attribute.type == AttributeProto.STRING else texts
     plain = AttributeProto()
     plain.CopyFrom(attribute)
     plain.doc_string = ""
     if plain.type == AttributeProto.TENSOR:  # equal values shall have equal bytes
         plain.t.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(attribute.t)))
-    return plain.SerializeToString(deterministic=True)
+    return bytes(plain.SerializeToString(deterministic=True))
 
 
 def tensor_attribute(name: str, value: NDArray[np.generic]) -> bytes:
     """The attribute value (bytes of the AttributeProto) of a tensor attribute, as `operator_of` makes it."""
     proto = helper.make_attribute(name, numpy_helper.from_array(np.asarray(value)))
-    return proto.SerializeToString(deterministic=True)
+    return bytes(proto.SerializeToString(deterministic=True))
 
 
 def attribute_proto(value: bytes) -> AttributeProto:
     """The AttributeProto behind a bytes attribute: a tensor, a subgraph or a text that is not UTF-8."""
-    return AttributeProto.FromString(value)
+    proto = AttributeProto()
+    proto.ParseFromString(value)
+    return proto
 
 
 def nodes_of(operator: Operator, opset: int) -> list[NodeProto]:
@@ -138,7 +140,8 @@ def nodes_of(operator: Operator, opset: int) -> list[NodeProto]:
         if isinstance(value, bytes):
             node.attribute.append(attribute_proto(value))
             continue
-        kind = schema.attributes[name].type.value if schema and name in schema.attributes else None
+        declared = schema.attributes.get(name) if schema else None
+        kind = None if declared is None else int(declared.type.value)  # type: ignore[attr-defined]
         node.attribute.append(helper.make_attribute(name, value, attr_type=kind))
     return [*nodes, node]
 
@@ -163,7 +166,10 @@ def make_model(
         name or "graph",
         [_value_info(tensor) for tensor in inputs],
         results,
-        [numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), key) for key, array in constants.items()],
+        [
+            numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), key)
+            for key, array in constants.items()
+        ],
         value_info=[_value_info(tensor) for tensor in inner],
     )
     imports = [helper.make_opsetid("", opset)]

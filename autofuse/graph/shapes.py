@@ -33,7 +33,8 @@ def bind_shapes(
         _bind(name, dims[name], shape, sizes, source)
     result: dict[str, Tensor] = {}
     for name, value in known.items():
-        bound = given.get(name) or tuple(sizes.get(dim, dim) if isinstance(dim, str) else dim for dim in dims[name])
+        own = tuple(sizes.get(dim, dim) if isinstance(dim, str) else dim for dim in dims[name])
+        bound: tuple[_Dim, ...] = given.get(name, own)
         if all(isinstance(dim, int) for dim in bound):
             result[name] = Tensor(name, tuple(int(dim) for dim in bound), dtype_name(value.type.tensor_type.elem_type))
     if len(result) < len(known):
@@ -54,7 +55,9 @@ def _dims(value: ValueInfoProto, given: tuple[int, ...] | None, source: str) -> 
         )
     if not tensor.HasField("shape"):
         if given is None:
-            raise InputError(f"{source}: input {value.name!r} has no shape: give it one, e.g. --shape {value.name}=1,3,224,224")
+            raise InputError(
+                f"{source}: input {value.name!r} has no shape: give it one, e.g. --shape {value.name}=1,3,224,224"
+            )
         return ("?",) * len(given)
     return tuple(
         int(dim.dim_value) if dim.dim_value > 0 else (dim.dim_param or f"?{value.name}.{axis}")
@@ -65,7 +68,9 @@ def _dims(value: ValueInfoProto, given: tuple[int, ...] | None, source: str) -> 
 def _bind(name: str, dims: tuple[_Dim, ...], shape: tuple[int, ...], sizes: dict[str, int], source: str) -> None:
     text = f"{source}: --shape {name}={_list(shape)}"
     if len(shape) != len(dims):
-        raise InputError(f"{text}: the input has {len(dims)} dimensions ({_list(map(_shown, dims))}), {len(shape)} are given")
+        raise InputError(
+            f"{text}: the input has {len(dims)} dimensions ({_list(map(_shown, dims))}), {len(shape)} are given"
+        )
     for axis, (dim, size) in enumerate(zip(dims, shape, strict=True)):
         if size < 1:
             raise InputError(f"{text}: dimension {axis} must be at least 1")

@@ -26,7 +26,9 @@ def submodel(
     """
     unknown = [name for name in operators if name not in graph.by_name]
     if unknown or not operators:
-        raise InputError(f"{graph.name}: no such operator: {unknown[0]!r}" if unknown else f"{graph.name}: no operators given")
+        raise InputError(
+            f"{graph.name}: no such operator: {unknown[0]!r}" if unknown else f"{graph.name}: no operators given"
+        )
     ordered = [graph.by_name[name] for name in sorted(set(operators), key=graph.position.__getitem__)]
     reads, writes = graph.boundary(operators)
     made = {name for operator in ordered for name in operator.outputs if name}

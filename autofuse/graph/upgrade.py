@@ -22,7 +22,7 @@ FORM = 18
 OLDEST = 7
 """Before it, elementwise operators broadcast by attributes that no tool writes any more."""
 
-_REDUCTIONS = "L1 L2 LogSum LogSumExp Max Mean Min Prod SumSquare".split()
+_REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
 
 
 @dataclass
@@ -61,7 +61,11 @@ Rule = Callable[[NodeProto, _Context], Sequence[NodeProto]]
 
 
 def upgrade(
-    graph: GraphProto, opset: int, tensors: Mapping[str, Tensor], constants: Mapping[str, NDArray[np.generic]], source: str
+    graph: GraphProto,
+    opset: int,
+    tensors: Mapping[str, Tensor],
+    constants: Mapping[str, NDArray[np.generic]],
+    source: str,
 ) -> int:
     """Rewrite the nodes of `graph` (and of its subgraphs) from `opset` to the form of opset 18, in place.
 
@@ -71,7 +75,9 @@ def upgrade(
     if opset >= FORM:
         return opset
     if opset < OLDEST:
-        raise InputError(f"{source}: opset {opset} is too old (at least {OLDEST}); export the model again with opset {FORM}")
+        raise InputError(
+            f"{source}: opset {opset} is too old (at least {OLDEST}); export the model again with opset {FORM}"
+        )
     context = _Context(source, opset, tensors, graph, dict(constants))
     context.taken = {name for node in graph.node for name in (*node.input, *node.output)}
     context.taken |= {item.name for item in (*graph.initializer, *graph.input)} | set(constants)
@@ -133,7 +139,7 @@ def _split(node: NodeProto, context: _Context) -> Sequence[NodeProto]:
 
 
 def _softmax(node: NodeProto, context: _Context) -> Sequence[NodeProto]:
-    """Softmax(axis=a) over the axes from a on   becomes   Softmax(axis=-1), between Flatten and Reshape if a is not the last."""
+    """Softmax over the axes from `axis` on   becomes   Flatten, Softmax, Reshape, or one Softmax of the last axis."""
     axis = _take(node, "axis", 1)
     assert isinstance(axis, int)
     known = context.tensors.get(node.input[0])
@@ -190,7 +196,7 @@ def _top_k(node: NodeProto, context: _Context) -> Sequence[NodeProto]:
     return [node]
 
 
-def _dropout(node: NodeProto, context: _Context) -> Sequence[NodeProto]:
+def _dropout(node: NodeProto, _: _Context) -> Sequence[NodeProto]:
     _take(node, "ratio")
     return [node]
 
@@ -226,7 +232,7 @@ def _resize_mode(node: NodeProto, context: _Context) -> Sequence[NodeProto]:
     return [node]
 
 
-def _scatter(node: NodeProto, context: _Context) -> Sequence[NodeProto]:
+def _scatter(node: NodeProto, _: _Context) -> Sequence[NodeProto]:
     node.op_type = "ScatterElements"
     return [node]
 
@@ -246,7 +252,7 @@ def _batch_normalization(node: NodeProto, context: _Context) -> Sequence[NodePro
     return [node]
 
 
-def _roi_align(node: NodeProto, context: _Context) -> Sequence[NodeProto]:
+def _roi_align(node: NodeProto, _: _Context) -> Sequence[NodeProto]:
     node.attribute.append(helper.make_attribute("coordinate_transformation_mode", "output_half_pixel"))
     return [node]
 
