@@ -27,6 +27,10 @@ class FmaProbe:
         out = np.zeros(threads * accumulators * target.lanes, "float32")
         self._arguments = (tensor(factors.ravel()), tensor(out))
 
+    def run(self) -> None:
+        """Run the loop once."""
+        self._kernel(*self._arguments)
+
     def seconds(self, calls: int = 1) -> float:
         """Wall seconds of one run, the mean of `calls`."""
         return self._kernel.block_seconds(self._arguments, calls, 1.0)
