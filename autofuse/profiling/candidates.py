@@ -1,0 +1,177 @@
+"""Recording candidates: a measurement is appended, the candidate's verdict follows from all of them."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, and_, bindparam, insert, select, update
+
+from autofuse.errors import InputError
+from autofuse.profiling.columns import (
+    TIMING_COLUMNS,
+    free_lease,
+    insert_unless_there,
+    lease_columns,
+    packed,
+    timing_columns,
+)
+from autofuse.profiling.identities import Identities
+from autofuse.profiling.owner import Owner
+from autofuse.profiling.records import (
+    OK,
+    PENDING,
+    Block,
+    Candidate,
+    CandidateOutcome,
+    Setting,
+    canonical_json,
+    content_key,
+)
+from autofuse.profiling.schema import CandidateRow, MeasurementRow, SampleRow, ScheduleRow, WorkloadRow
+from autofuse.statistics import median_interval
+
+WRONG = "wrong"
+
+# Made once: building a statement costs more than running it.
+_CANDIDATE = CandidateRow.__table__.c
+_IDENTITY = ("device_id", "workload_id", "target_id", "threads", "schedule_id", "versions_id")
+_FIND = (
+    select(_CANDIDATE.id)
+    .where(*(_CANDIDATE[name] == bindparam(name) for name in _IDENTITY))
+    # Locked where the database can lock a row: two coordinators may measure the same candidate.
+    .with_for_update()
+)
+_APPEND = insert(SampleRow)
+
+
+def record(
+    connection: Connection, ids: Identities, setting: Setting, outcome: CandidateOutcome, run_id: int | None
+) -> int:
+    """Append a measurement to its candidate (made where it is new); the candidate's number.
+
+    The candidate's verdict is that of all its measurements, see `_verdict`. A `uid` seen before: no change.
+    """
+    identity = _identity(connection, ids, setting, outcome.candidate)
+    now = datetime.now(UTC)
+    fresh = {**timing_columns(outcome), "build_s": outcome.build_s, "updated_at": now, **free_lease()}
+    candidate_id, made = _find_or_make(connection, identity, {**fresh, "created_at": now})
+    measurement = {
+        **timing_columns(outcome),
+        "candidate_id": candidate_id,
+        "run_id": run_id,
+        "uid": outcome.uid or uuid.uuid4().hex,
+        "build_s": outcome.build_s,
+        "created_at": now,
+    }
+    statement = insert_unless_there(connection.dialect.name, MeasurementRow)
+    appended = connection.execute(statement, measurement).scalar_one_or_none()
+    if appended is None:
+        return candidate_id
+    _append_samples(connection, appended, outcome.blocks)
+    if not made:
+        verdict = _verdict(connection, candidate_id)
+        if outcome.build_s is not None:
+            verdict["build_s"] = outcome.build_s
+        connection.execute(
+            update(CandidateRow)
+            .where(CandidateRow.id == candidate_id)
+            .values(**verdict, **free_lease(), updated_at=now)
+        )
+    return candidate_id
+
+
+def begin(
+    connection: Connection, ids: Identities, setting: Setting, candidate: Candidate, state: str, owner: Owner
+) -> int:
+    """Lease a candidate that has no outcome yet to `owner`; one that has is left as it is."""
+    now = datetime.now(UTC)
+    lease = {"state": state, "updated_at": now, **lease_columns(owner)}
+    identity = _identity(connection, ids, setting, candidate)
+    candidate_id, made = _find_or_make(connection, identity, {**lease, "created_at": now})
+    if not made:
+        mine = and_(CandidateRow.id == candidate_id, CandidateRow.state.in_(PENDING))
+        connection.execute(update(CandidateRow).where(mine).values(**lease))
+    return candidate_id
+
+
+def _identity(connection: Connection, ids: Identities, setting: Setting, candidate: Candidate) -> dict[str, int]:
+    try:
+        schedule = canonical_json(json.loads(candidate.schedule))
+    except json.JSONDecodeError as error:
+        raise InputError(f"schedule is no JSON: {error}: {candidate.schedule[:80]!r}") from error
+    workload = {
+        "text": candidate.workload_text,
+        "label": candidate.workload_label,
+        "created_at": datetime.now(UTC),
+    }
+    return {
+        **ids.setting_columns(connection, setting),
+        "workload_id": ids.find_or_make(connection, WorkloadRow, {"key": candidate.workload_key}, workload),
+        "schedule_id": ids.find_or_make(connection, ScheduleRow, {"key": content_key(schedule)}, {"text": schedule}),
+    }
+
+
+def _find_or_make(connection: Connection, identity: dict[str, int], values: dict[str, Any]) -> tuple[int, bool]:
+    """(number, whether it was made now) of the candidate with this identity."""
+    found = connection.execute(_FIND, identity).scalar_one_or_none()
+    if found is not None:
+        return found, False
+    statement = insert_unless_there(connection.dialect.name, CandidateRow)
+    made = connection.execute(statement, {**identity, **values}).scalar_one_or_none()
+    if made is not None:
+        return made, True
+    return connection.execute(_FIND, identity).scalar_one(), False
+
+
+def _append_samples(connection: Connection, measurement_id: int, blocks: Sequence[Block]) -> None:
+    rows = [
+        {
+            "measurement_id": measurement_id,
+            "block": number,
+            "us": packed(block.us),
+            "clock_ratio": block.clock_ratio,
+            "flagged": block.flagged,
+        }
+        for number, block in enumerate(blocks)
+    ]
+    if rows:
+        connection.execute(_APPEND, rows)
+
+
+def _verdict(connection: Connection, candidate_id: int) -> dict[str, Any]:
+    """State and time of a candidate over all its measurements.
+
+    A result that was wrong once is never chosen again. Otherwise one time outweighs any failure (which
+    stays on record), trusted times outweigh the others, and equal ones are pooled by their blocks.
+    """
+    rows = connection.execute(
+        select(MeasurementRow.__table__).where(MeasurementRow.candidate_id == candidate_id).order_by(MeasurementRow.id)
+    )
+    history = list(rows.mappings())
+    wrong = [row for row in history if row["state"] == WRONG]
+    times = [row for row in history if row["state"] == OK]
+    deciding = (wrong or times or history)[-1]
+    if deciding["state"] == OK:
+        counted = [row for row in times if row["trusted"]] or times
+        verdict = _pooled(connection, counted)
+    else:
+        verdict = {name: deciding[name] for name in TIMING_COLUMNS}
+    errors = [row["max_rel_error"] for row in history if row["max_rel_error"] is not None]
+    verdict["max_rel_error"] = max(errors, default=None)
+    return verdict
+
+
+def _pooled(connection: Connection, rows: list[RowMapping]) -> dict[str, Any]:
+    latest = {name: rows[-1][name] for name in TIMING_COLUMNS}
+    if len(rows) == 1:
+        return latest
+    query = select(SampleRow.us).where(SampleRow.measurement_id.in_([row["id"] for row in rows]), ~SampleRow.flagged)
+    blocks = [median_interval(us).median for us in connection.execute(query).scalars()]
+    if not blocks:
+        return latest
+    interval = median_interval(blocks)
+    return {**latest, "median_us": interval.median, "ci_lo_us": interval.lo, "ci_hi_us": interval.hi}

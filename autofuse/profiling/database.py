@@ -1,0 +1,298 @@
+"""The profiling database as one object: open it, record into it, ask it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy import Connection, Engine, text
+
+from autofuse.device.target import Target
+from autofuse.errors import DatabaseError
+from autofuse.profiling import candidates, connection, lookups, migration, plans, runs, views
+from autofuse.profiling.connection import WRITE_OPTION, Location
+from autofuse.profiling.faults import clear_errors
+from autofuse.profiling.identities import Identities
+from autofuse.profiling.owner import this_process
+from autofuse.profiling.records import (
+    BestSchedule,
+    Block,
+    Candidate,
+    CandidateOutcome,
+    ChosenGroup,
+    EdgeDecision,
+    Json,
+    MeasuredSchedule,
+    PlanChoice,
+    PlanOutcome,
+    RunInfo,
+    RunStart,
+    Setting,
+    Table,
+    Trial,
+    canonical_json,
+    content_key,
+)
+from autofuse.profiling.schema import DeviceRow, TargetRow, VersionsRow, WorkloadRow
+
+BUSY_TIMEOUT_S = 60.0
+
+
+def open_database(
+    path_or_url: str | os.PathLike[str] | None = None,
+    *,
+    read_only: bool = False,
+    busy_timeout_s: float = BUSY_TIMEOUT_S,
+) -> ProfilingDatabase:
+    """Open a profiling database, created and migrated as needed (never when `read_only`).
+
+    `path_or_url`: a file, `sqlite:///FILE`, another SQLAlchemy URL, ":memory:", or None for
+    `autofuse/profile.db` in the user's data folder. DatabaseError, saying what to change, when the
+    place is no database, is damaged, of a newer autofuse, locked for `busy_timeout_s`, not writable.
+    """
+    location = connection.locate(path_or_url)
+    connection.prepare_file(location, read_only)
+    engine = connection.make_engine(location, read_only, busy_timeout_s)
+    database = ProfilingDatabase(engine, location, read_only)
+    try:
+        database.migrate()
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+class ProfilingDatabase:
+    """Everything that was measured. Each `record_*` is one commit: done when the call returns.
+
+    Times are microseconds a call. Every method raises DatabaseError when the database fails, and
+    InputError for a value that it must not hold. Usable as a context manager, and from several threads.
+    """
+
+    def __init__(self, engine: Engine, location: Location, read_only: bool) -> None:
+        """See `open_database`."""
+        self.location = location
+        self.read_only = read_only
+        self._engine = engine
+        self._writer = engine.execution_options(**{WRITE_OPTION: True})
+        self._ids = Identities()
+        self._one_writer = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file or the server."""
+        self._engine.dispose()
+
+    # Circumstances -----------------------------------------------------------------------------
+
+    def setting(
+        self,
+        *,
+        fingerprint: str,
+        device_name: str,
+        device_facts: Mapping[str, Json],
+        target: Target,
+        threads: int,
+        versions: Mapping[str, str],
+    ) -> Setting:
+        """The circumstances of a time, stored unless read-only. `versions`: of what makes machine code."""
+        versions_text = canonical_json(dict(versions))
+        setting = Setting(fingerprint, target.key, threads, content_key(versions_text))
+        if self.read_only:
+            return setting
+        device = {"name": device_name, "facts": dict(device_facts), "created_at": datetime.now(UTC)}
+        canonical_json(device["facts"])
+        with self._writing() as sql:
+            self._ids.find_or_make(sql, DeviceRow, {"fingerprint": fingerprint}, device)
+            self._ids.find_or_make(sql, TargetRow, {"key": target.key}, {"text": canonical_json(asdict(target))})
+            self._ids.find_or_make(sql, VersionsRow, {"key": setting.versions}, {"text": versions_text})
+        return setting
+
+    # Candidates --------------------------------------------------------------------------------
+
+    def record_workload(self, key: str, workload_text: str, label: str) -> None:
+        """Store a workload that has no candidate (yet), so that a choice may name it."""
+        rest = {"text": workload_text, "label": label, "created_at": datetime.now(UTC)}
+        with self._writing() as sql:
+            self._ids.find_or_make(sql, WorkloadRow, {"key": key}, rest)
+
+    def begin_candidate(self, setting: Setting, candidate: Candidate, state: str = "building") -> int:
+        """Lease a candidate without an outcome to this process ("queued", "building", "running"); its number."""
+        with self._writing() as sql:
+            return candidates.begin(sql, self._ids, setting, candidate, state, this_process())
+
+    def record_candidate(self, setting: Setting, outcome: CandidateOutcome, run_id: int | None = None) -> int:
+        """Append one measurement; the candidate's number.
+
+        A candidate is never doubled: measured again, it gets more samples, and its time is that of all
+        trusted blocks together. "wrong" is final; other failures never erase a time.
+        """
+        with self._writing() as sql:
+            return candidates.record(sql, self._ids, setting, outcome, run_id)
+
+    def lookup(self, setting: Setting, workload_keys: Iterable[str]) -> dict[str, BestSchedule]:
+        """Best schedule of each workload that has one, in one query; see `lookups.lookup`."""
+        with self._reading() as sql:
+            return lookups.lookup(sql, setting, workload_keys)
+
+    def measured_schedules(self, setting: Setting, workload_key: str) -> tuple[MeasuredSchedule, ...]:
+        """Every candidate of a workload in this setting, of any state and any versions, oldest first."""
+        with self._reading() as sql:
+            return lookups.measured(sql, setting, workload_key)
+
+    def samples(self, candidate_id: int) -> tuple[Block, ...]:
+        """All blocks of a candidate, oldest first."""
+        with self._reading() as sql:
+            return lookups.samples(sql, candidate_id)
+
+    # Runs --------------------------------------------------------------------------------------
+
+    def start_run(self, setting: Setting, run: RunStart) -> int:
+        """Insert a run that this process owns; its number."""
+        with self._writing() as sql:
+            return runs.start(sql, self._ids, setting, run)
+
+    def finish_run(self, run_id: int, state: str = "finished", summary: Mapping[str, Json] | None = None) -> None:
+        """End a run as "finished", "interrupted" or "failed"."""
+        with self._writing() as sql:
+            runs.finish(sql, run_id, state, summary)
+
+    def resume_run(self, run_id: int) -> None:
+        """Let this process own a run that nobody works on any more."""
+        with self._writing() as sql:
+            runs.resume(sql, run_id)
+
+    def release_dead(self) -> list[int]:
+        """Mark runs whose process is gone "interrupted" and free their candidates; the runs' numbers."""
+        with self._writing() as sql:
+            return runs.release_dead(sql)
+
+    def interrupted_run(self, setting: Setting, model_sha256: str) -> RunInfo | None:
+        """The run to resume for this model in this setting (call `release_dead` first)."""
+        with self._reading() as sql:
+            return runs.interrupted(sql, setting, model_sha256)
+
+    def run(self, number: int | None = None, name: str | None = None) -> RunInfo | None:
+        """The run with this number, else the newest one with this name, else the newest."""
+        with self._reading() as sql:
+            return runs.find(sql, number=number, name=name)
+
+    def outcome_counts(self, run_id: int) -> dict[str, int]:
+        """How many measurements of a run came to each state."""
+        with self._reading() as sql:
+            return runs.counts(sql, run_id)
+
+    # Plans -------------------------------------------------------------------------------------
+
+    def record_plan(self, graph_key: str, plan_key: str, plan: str, origin: str) -> None:
+        """Store a plan of a graph (`plan`: its JSON text); stored before: no change."""
+        with self._writing() as sql:
+            plans.record_plan(sql, self._ids, graph_key, plan_key, plan, origin)
+
+    def record_plan_measurement(self, run_id: int, outcome: PlanOutcome) -> None:
+        """Append a whole-model time or failure in the run's setting."""
+        with self._writing() as sql:
+            plans.record_measurement(sql, self._ids, run_id, outcome)
+
+    def record_trial(self, run_id: int, trial: Trial) -> None:
+        """Store a trial of the plan search; the same number again replaces it."""
+        with self._writing() as sql:
+            plans.record_trial(sql, self._ids, run_id, trial)
+
+    def trials(self, run_id: int) -> tuple[Trial, ...]:
+        """Trials of a run by number."""
+        with self._reading() as sql:
+            return runs.trials(sql, run_id)
+
+    def record_choice(
+        self,
+        run_id: int,
+        plan_key: str,
+        groups: Sequence[ChosenGroup],
+        *,
+        median_us: float | None,
+        trusted: bool,
+        details: Mapping[str, Json] | None = None,
+    ) -> int:
+        """Append the plan that `compile` shall take from now on; its number."""
+        with self._writing() as sql:
+            return plans.record_choice(sql, self._ids, run_id, plan_key, groups, median_us, trusted, details or {})
+
+    def record_edges(self, run_id: int, plan_key: str, edges: Sequence[EdgeDecision]) -> None:
+        """Store why each edge was fused or not under a plan."""
+        with self._writing() as sql:
+            plans.record_edges(sql, self._ids, run_id, plan_key, edges)
+
+    def best_plan(self, setting: Setting, graph_key: str) -> PlanChoice | None:
+        """The plan to take for a graph in this setting; see `PlanChoice`."""
+        with self._reading() as sql:
+            return plans.best_plan(sql, setting, graph_key)
+
+    def plan(self, plan_key: str) -> str | None:
+        """JSON text of a stored plan."""
+        with self._reading() as sql:
+            return plans.plan_text(sql, plan_key)
+
+    # The whole ---------------------------------------------------------------------------------
+
+    def table(self, view: str, run_id: int | None = None) -> Table:
+        """Rows of one of `views.VIEWS`, all or those of one run."""
+        with self._reading() as sql:
+            return views.read(sql, view, run_id)
+
+    def problems(self) -> list[str]:
+        """What a full check of the file finds (SQLite: pages, indices, references); empty when sound."""
+        if not self.location.is_sqlite:
+            return []
+        with self._reading() as sql:
+            damage = [str(row[0]) for row in sql.execute(text("PRAGMA integrity_check")) if row[0] != "ok"]
+            orphans = [f"{row[0]} row {row[1]} names a missing {row[2]}" for row in sql.execute(_FOREIGN_KEYS)]
+        return damage + orphans
+
+    def migrate(self) -> None:
+        """Bring the schema to this version's (not when read-only), or say why that cannot be."""
+        place = f"profiling database {self.location.text}"
+        with self._reading() as sql:
+            current = migration.is_current(sql)
+        if not current and not self.read_only:
+            with self._writing() as sql:
+                migration.upgrade(sql, place)
+        with self._reading() as sql:
+            migration.refuse_unusable(sql, place)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with clear_errors(self.location.text), self._engine.connect() as sql:
+            yield sql
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        """One transaction: committed whole at the end, or not at all."""
+        if self.read_only:
+            raise DatabaseError(
+                f"profiling database {self.location.text}: it was opened read-only; open it for writing"
+            )
+        with self._one_writer:
+            try:
+                with clear_errors(self.location.text), self._writer.begin() as sql:
+                    yield sql
+            except BaseException:
+                self._ids.rollback()
+                raise
+            self._ids.commit()
+
+
+_FOREIGN_KEYS = text("PRAGMA foreign_key_check")

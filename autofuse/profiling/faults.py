@@ -1,0 +1,46 @@
+"""What a database driver complains about, said so that the reader knows what to change."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import exc
+
+from autofuse.errors import DatabaseError
+
+KEPT = "everything recorded before is kept"
+
+_SQLITE = {
+    "SQLITE_FULL": f"the disk is full: free some space, or name a file on another disk with --db ({KEPT})",
+    "SQLITE_IOERR": f"reading or writing the file failed: check the disk, its quota and its free space ({KEPT})",
+    "SQLITE_READONLY": "it is read-only: make the file and its folder writable, or name another one with --db",
+    "SQLITE_PERM": "access was refused: make the file and its folder readable and writable, or choose another --db",
+    "SQLITE_CANTOPEN": "it cannot be opened: check that its folder exists and is readable and writable",
+    "SQLITE_NOTADB": "it is not an SQLite database: name another file with --db, or move this one away",
+    "SQLITE_CORRUPT": "the database is damaged: move it away (`sqlite3 FILE .recover` may save its rows) "
+    "and start a new one, or restore a copy",
+    "SQLITE_BUSY": "another process has kept it locked for too long: wait for that process or end it, then try again",
+    "SQLITE_LOCKED": "another connection has kept it locked for too long: end that process, then try again",
+}
+
+
+@contextmanager
+def clear_errors(place: str) -> Iterator[None]:
+    """Turn every error of the driver into one `DatabaseError` about `place` that says what to change."""
+    try:
+        yield
+    except exc.DBAPIError as error:
+        raise DatabaseError(f"profiling database {place}: {_reason(error.orig)}") from error
+    except (sqlite3.Error, exc.SQLAlchemyError) as error:
+        raise DatabaseError(f"profiling database {place}: {_reason(error)}") from error
+
+
+def _reason(error: BaseException | None) -> str:
+    name = getattr(error, "sqlite_errorname", None) or ""
+    for prefix, text in _SQLITE.items():
+        if name.startswith(prefix):
+            return text
+    first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return f"{first_line} ({name or type(error).__name__})"

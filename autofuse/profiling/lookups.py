@@ -1,0 +1,166 @@
+"""Finding what has been measured: the best schedule of many workloads, all candidates of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from functools import cache
+
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    ScalarSelect,
+    and_,
+    bindparam,
+    case,
+    exists,
+    func,
+    select,
+)
+from sqlalchemy.orm import InstrumentedAttribute, aliased
+
+from autofuse.profiling.records import EXACT, FAILURES, OK, STALE, BestSchedule, Block, MeasuredSchedule, Setting
+from autofuse.profiling.schema import (
+    AnySelect,
+    CandidateRow,
+    DeviceRow,
+    MeasurementRow,
+    SampleRow,
+    ScheduleRow,
+    TargetRow,
+    VersionsRow,
+    WorkloadRow,
+)
+
+BY_CHANCE = ("pruned", "device_lost", "timeout")
+"""Failures that say nothing about the schedule under other circumstances."""
+CHUNK = 500
+"""Keys a statement, so that they fit its variables."""
+
+
+def lookup(connection: Connection, setting: Setting, workload_keys: Iterable[str]) -> dict[str, BestSchedule]:
+    """Best schedule of each workload that has one.
+
+    Trusted before untrusted, the versions asked for before others ("stale"), then the lowest median,
+    then the lowest schedule key. A stale schedule that failed with the versions asked for is none.
+    """
+    wanted = sorted(set(workload_keys))
+    found: dict[str, BestSchedule] = {}
+    for start in range(0, len(wanted), CHUNK):
+        here = {**_parameters(setting), "keys": wanted[start : start + CHUNK]}
+        for row in connection.execute(_best_schedules(), here).mappings():
+            best = BestSchedule(**{**row, "tier": EXACT if row["tier"] else STALE})
+            known = found.get(best.workload_key)
+            if known is None or best.schedule_key < known.schedule_key:  # tied to the last bit
+                found[best.workload_key] = best
+    return found
+
+
+def measured(connection: Connection, setting: Setting, workload_key: str) -> tuple[MeasuredSchedule, ...]:
+    """Every candidate of a workload, whatever its state and versions, first recorded first."""
+    here = {**_parameters(setting), "key": workload_key}
+    return tuple(
+        MeasuredSchedule(**{**row, "tier": EXACT if row["tier"] else STALE})
+        for row in connection.execute(_all_schedules(), here).mappings()
+    )
+
+
+def samples(connection: Connection, candidate_id: int) -> tuple[Block, ...]:
+    """All blocks of a candidate, oldest first."""
+    query = (
+        select(SampleRow.us, SampleRow.clock_ratio, SampleRow.flagged)
+        .join(MeasurementRow, MeasurementRow.id == SampleRow.measurement_id)
+        .where(MeasurementRow.candidate_id == candidate_id)
+        .order_by(SampleRow.measurement_id, SampleRow.block)
+    )
+    return tuple(Block(tuple(us), ratio, flagged) for us, ratio, flagged in connection.execute(query))
+
+
+@cache
+def _best_schedules() -> AnySelect:
+    """Rows of rank 1 of each workload in :keys; several where the times are equal."""
+    exact = _is_exact()
+    order = (CandidateRow.trusted.desc(), exact.desc(), CandidateRow.median_us)
+    keys: BindParameter[str] = bindparam("keys", expanding=True)
+    ranked = (
+        select(
+            CandidateRow.id,
+            exact.label("tier"),
+            func.rank().over(partition_by=CandidateRow.workload_id, order_by=order).label("place"),
+        )
+        .where(
+            CandidateRow.workload_id.in_(select(WorkloadRow.id).where(WorkloadRow.key.in_(keys))),
+            *_here(),
+            CandidateRow.state == OK,
+            ~and_(exact == 0, _failed_now()),
+        )
+        .subquery()
+    )
+    return (
+        select(*_SCHEDULE, ranked.c.tier)
+        .join(ranked, and_(ranked.c.id == CandidateRow.id, ranked.c.place == 1))
+        .join(WorkloadRow, WorkloadRow.id == CandidateRow.workload_id)
+        .join(ScheduleRow, ScheduleRow.id == CandidateRow.schedule_id)
+    )
+
+
+@cache
+def _all_schedules() -> AnySelect:
+    """Every candidate of the workload :key."""
+    row = CandidateRow
+    return (
+        select(*_SCHEDULE, row.state, row.failure, row.max_rel_error, row.build_s, _is_exact().label("tier"))
+        .join(WorkloadRow, WorkloadRow.id == row.workload_id)
+        .join(ScheduleRow, ScheduleRow.id == row.schedule_id)
+        .where(WorkloadRow.key == bindparam("key"), *_here())
+        .order_by(row.id)
+    )
+
+
+_SCHEDULE = (
+    CandidateRow.id.label("candidate_id"),
+    WorkloadRow.key.label("workload_key"),
+    ScheduleRow.text.label("schedule"),
+    ScheduleRow.key.label("schedule_key"),
+    CandidateRow.median_us,
+    CandidateRow.ci_lo_us,
+    CandidateRow.ci_hi_us,
+    CandidateRow.trusted,
+)
+
+
+def _failed_now() -> ColumnElement[bool]:
+    """Whether the same schedule of the same workload failed, here, with the versions asked for."""
+    other = aliased(CandidateRow)
+    lasting = [state for state in FAILURES if state not in BY_CHANCE]
+    return exists().where(
+        other.device_id == CandidateRow.device_id,
+        other.workload_id == CandidateRow.workload_id,
+        other.target_id == CandidateRow.target_id,
+        other.threads == CandidateRow.threads,
+        other.schedule_id == CandidateRow.schedule_id,
+        other.versions_id == _number(VersionsRow.id, VersionsRow.key, "versions"),
+        other.state.in_(lasting),
+    )
+
+
+def _is_exact() -> ColumnElement[int]:
+    return case((CandidateRow.versions_id == _number(VersionsRow.id, VersionsRow.key, "versions"), 1), else_=0)
+
+
+def _here() -> tuple[ColumnElement[bool], ...]:
+    return (
+        CandidateRow.device_id == _number(DeviceRow.id, DeviceRow.fingerprint, "device"),
+        CandidateRow.target_id == _number(TargetRow.id, TargetRow.key, "target"),
+        CandidateRow.threads == bindparam("threads"),
+    )
+
+
+def _number(number: InstrumentedAttribute[int], key: InstrumentedAttribute[str], name: str) -> ScalarSelect[int]:
+    """Number of the row whose key is the parameter `name`; NULL, equal to nothing, where there is none."""
+    return select(number).where(key == bindparam(name)).scalar_subquery()
+
+
+def _parameters(setting: Setting) -> dict[str, object]:
+    return asdict(setting)

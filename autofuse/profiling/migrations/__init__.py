@@ -1,0 +1,1 @@
+"""Alembic's environment: one file a schema revision in `versions`."""
