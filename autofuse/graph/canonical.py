@@ -7,7 +7,8 @@ After loading (static shapes known), for every operator:
   `pads`, and Conv also `group`; `auto_pad` and `output_shape` are gone;
 - axes of Reduce*, Squeeze and Unsqueeze are a constant int64 input, sorted, not negative, and present
   (but for a Reduce* with noop_with_empty_axes and no axes);
-- Reshape and Expand read their full result shape from a constant; Split reads its sizes from a constant;
+- Reshape and Expand read their full result shape from a constant; Split reads its sizes from a constant
+  and has no empty results;
 - Slice has starts, ends, axes and steps as constants; those of positive step are clamped to the shape;
 - a commutative operator of two inputs reads its constant last;
 - Pad has no axes input; a Resize has no empty roi, scales or sizes input.
@@ -19,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import numpy as np
 from onnx import helper
 
 from autofuse.graph.draft import Draft
@@ -219,6 +221,11 @@ def _split(draft: Draft, operator: Operator) -> Operator:
     assert isinstance(axis, int)
     if not all(operator.outputs):
         return operator
+    empty = [name for name in operator.outputs if not draft.tensors[name].elements and name not in draft.outputs]
+    for name in empty:
+        draft.set_constant(name, np.zeros(_shape(draft, name), dtype=draft.tensors[name].dtype))
+    if empty and len(empty) < len(operator.outputs):
+        operator = replace(operator, outputs=tuple(name for name in operator.outputs if name not in empty))
     sizes = (_shape(draft, name)[axis] for name in operator.outputs)
     return _with(draft.with_input(operator, 1, "split", sizes), num_outputs=None)
 

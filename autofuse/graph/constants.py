@@ -58,8 +58,9 @@ def fold_constants(draft: Draft) -> bool:
 
 def _results(draft: Draft, operator: Operator) -> list[NDArray[np.generic]] | None:
     """Values of all outputs, or None when the operator is not folded."""
-    if operator.op_type not in FOLDABLE:
-        return None
+    empty = _empty_results(draft, operator)
+    if empty is not None or operator.op_type not in FOLDABLE:
+        return empty
     if sum(name in draft.outputs for name in operator.outputs) and len(operator.outputs) > 1:
         return None
     shape = draft.shape(operator.inputs[0]) if operator.inputs else None
@@ -73,6 +74,15 @@ def _results(draft: Draft, operator: Operator) -> list[NDArray[np.generic]] | No
     if not _small_enough(draft, operator, inputs):
         return None
     return evaluate(operator, inputs, draft.opset, draft.tensors)
+
+
+def _empty_results(draft: Draft, operator: Operator) -> list[NDArray[np.generic]] | None:
+    """Arrays without elements, where all results are such: nothing needs to be computed."""
+    known = [draft.tensors.get(name) for name in operator.outputs if name and name not in draft.outputs]
+    if len(known) != len(operator.outputs) or not known:
+        return None
+    found = [t for t in known if t is not None and not t.elements and t.dtype in SUPPORTED_DTYPES]
+    return [np.zeros(t.shape, dtype=t.dtype) for t in found] if len(found) == len(known) else None
 
 
 def _shape_value(operator: Operator, shape: tuple[int, ...]) -> NDArray[np.generic]:

@@ -15,6 +15,7 @@ from autofuse.graph.nodes import SUPPORTED_DTYPES, dtype_name, make_model
 
 _EMBEDDED_ELEMENTS = 4096
 """Constants up to here are handed to shape inference with their values, since they may be shapes."""
+_AS_INPUT = frozenset(("GroupNormalization", "MeanVarianceNormalization"))
 
 
 @dataclass
@@ -80,16 +81,31 @@ class Draft:
         used = {name for operator in self.operators for name in operator.inputs if name in self.constants}
         small = {name: self.constants[name] for name in used if self.constants[name].size <= _EMBEDDED_ELEMENTS}
         large = [tensors[name] for name in used if name not in small]
-        model = make_model("infer", self.operators, [*self.inputs.values(), *large], (), small, self.opset)
-        try:
-            inferred = onnx.shape_inference.infer_shapes(model, strict_mode=strict, data_prop=True)
-        except Exception as error:  # onnx raises several unrelated classes here
-            raise InputError(f"{self.source}: shapes cannot be inferred: {_first_lines(error)}") from error
-        for value in inferred.graph.value_info:
-            tensor = static_tensor(value)
-            if tensor is not None:
-                tensors[value.name] = tensor
+        added: dict[str, Tensor] = {}
+        while True:
+            known = [*self.inputs.values(), *large]
+            model = make_model("infer", self.operators, known, (), small, self.opset, tuple(added.values()))
+            try:
+                inferred = onnx.shape_inference.infer_shapes(model, strict_mode=strict, data_prop=True)
+            except Exception as error:  # onnx raises several unrelated classes here
+                raise InputError(f"{self.source}: shapes cannot be inferred: {_first_lines(error)}") from error
+            found = (static_tensor(value) for value in inferred.graph.value_info)
+            tensors.update((tensor.name, tensor) for tensor in found if tensor is not None)
+            more = self._not_inferred_by_onnx(tensors)
+            if not more:
+                break
+            added.update(more)
+            tensors.update(more)
         self.tensors = tensors
+
+    def _not_inferred_by_onnx(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Results of operators whose schema has no shape inference although their result is as their input."""
+        pairs = [(op.inputs[0], op.outputs[0]) for op in self.operators if op.op_type in _AS_INPUT]
+        return {
+            result: replace(tensors[data], name=result)
+            for data, result in pairs
+            if data in tensors and result not in tensors
+        }
 
 
 def static_tensor(value: onnx.ValueInfoProto) -> Tensor | None:

@@ -83,7 +83,8 @@ def _values(tensor: Tensor, bound: Range | None, generator: np.random.Generator)
     if tensor.dtype in _IMAGE_DTYPES:
         return generator.integers(0, 255, size=tensor.shape, endpoint=True).astype(dtype)
     mask = np.asarray(generator.random(tensor.shape) < MASK_DENSITY)
-    mask[..., :1] = True
+    if mask.ndim:
+        mask[..., 0] = True
     return mask.astype(dtype)
 
 
