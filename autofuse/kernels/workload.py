@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.errors import InputError
-from autofuse.graph.model import AttributeValue, Graph
+from autofuse.graph.model import AttributeValue, Graph, Operator
 
 PLAIN = "plain"
 MAX_LITERAL_ELEMENTS = 64
+CODE_INPUTS = {"OneHot": (1, 2), "Resize": (1, 2, 3), "Upsample": (1,)}
+"""Inputs, by position, whose small constants are literals also when they are real numbers (scales, on and off values)."""
 
 Literal = int | float | bool | list["Literal"]
 
@@ -137,6 +139,7 @@ def bind_workload(graph: Graph, operators: Sequence[str], layouts: Mapping[str, 
     """
     ordered = sorted(operators, key=graph.position.__getitem__)
     _, writes = graph.boundary(ordered)
+    code = {op.inputs[i] for op in map(graph.by_name.__getitem__, ordered) for i in _code_positions(op)}
     index: dict[str, int] = {}
     values: list[Value] = []
     names: dict[str, list[str]] = {"input": [], "constant": [], "output": []}
@@ -146,7 +149,7 @@ def bind_workload(graph: Graph, operators: Sequence[str], layouts: Mapping[str, 
             return -1
         if name not in index:
             tensor = graph.tensors[name]
-            kind, literal = _kind(graph, name, produced, name in writes)
+            kind, literal = _kind(graph, name, produced, name in writes, name in code)
             layout = layouts.get(name, PLAIN) if kind in ("input", "output") else PLAIN
             index[name] = len(values)
             values.append(Value(kind, tensor.shape, tensor.dtype, layout, literal))
@@ -163,14 +166,18 @@ def bind_workload(graph: Graph, operators: Sequence[str], layouts: Mapping[str, 
     return BoundWorkload(workload, *(tuple(names[kind]) for kind in ("input", "constant", "output")))
 
 
-def _kind(graph: Graph, name: str, produced: bool, written: bool) -> tuple[str, str]:
+def _code_positions(operator: Operator) -> list[int]:
+    return [position for position in CODE_INPUTS.get(operator.op_type, ()) if position < len(operator.inputs)]
+
+
+def _kind(graph: Graph, name: str, produced: bool, written: bool, code: bool) -> tuple[str, str]:
     if produced:
         return ("output" if written else "inner"), ""
     if name not in graph.constants:
         return "input", ""
     array = np.asarray(graph.constants[name])
-    integral = array.dtype.kind in "iub" and array.size <= MAX_LITERAL_ELEMENTS
-    if integral or array.size == 1:
+    small = (code or array.dtype.kind in "iub") and array.size <= MAX_LITERAL_ELEMENTS
+    if small or array.size == 1:
         return "literal", json.dumps(array.tolist())
     return "constant", ""
 
