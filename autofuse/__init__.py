@@ -1,7 +1,7 @@
 """Searches fusion plans of ONNX models by measuring them on this machine's CPU, and compiles the best through TVM.
 
-The functions here are what the command line calls; each is imported when it is first used, so that
-`import autofuse` stays cheap.
+The functions here are those of the command line (see `autofuse.api`); each is imported when it is first used, so
+that `import autofuse` stays cheap.
 """
 
 from __future__ import annotations
@@ -9,7 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-__all__ = ["__version__"]
+__all__ = ["inspect", "tune", "compile", "load", "bench", "open"]
 
 if TYPE_CHECKING:
-    pass
+    from autofuse.api import bench, compile, inspect, load, open, tune  # noqa: A004 the verbs' names
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        from autofuse import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'autofuse' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -29,6 +29,7 @@ LAYERS: dict[str, set[str]] = {
     "report": {"device", "profiling"},
 }
 """What each part may import, besides itself and `FREE`."""
+LAYERS["named_plans"] = {"graph", "fusion", "backend"}
 LAYERS["search"] = set(LAYERS) - {"report"}
 LAYERS["compiler"] = set(LAYERS) - {"report", "search"}
 LAYERS["benchmark"] = LAYERS["compiler"] | {"compiler"}

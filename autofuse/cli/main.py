@@ -1,10 +1,54 @@
-"""The command `autofuse`: its verbs, and what happens when one fails."""
+"""The command `autofuse`: all its verbs. What they do stands in `autofuse.api`; heavy libraries load inside them."""
 
 from __future__ import annotations
 
-import sys
+from typing import Annotated
+
+import typer
+
+from autofuse import __version__
+from autofuse.cli import databases, machine, modeling, plans, tuning
+from autofuse.cli.failures import Verbs
+
+app = typer.Typer(
+    cls=Verbs,
+    help="Search operator-fusion plans of ONNX models by measuring, and compile the best one.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,  # plain help: loading the Markdown renderer would double the start-up time
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"autofuse {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Search operator-fusion plans of ONNX models by measuring, and compile the best one."""
+
+
+app.command("doctor")(machine.doctor)
+app.add_typer(machine.device_verbs, name="device")
+app.command("inspect")(modeling.inspect)
+app.command("tune")(tuning.tune)
+app.command("status")(databases.status)
+app.command("compile")(modeling.compile_)
+app.command("run")(modeling.run)
+app.command("bench")(modeling.bench)
+app.add_typer(plans.plan_verbs, name="plan")
+app.command("explain")(plans.explain)
+app.add_typer(databases.database_verbs, name="db")
 
 
 def run() -> None:
     """Entry point of the console script."""
-    sys.exit(0)
+    app(prog_name="autofuse")

@@ -1,0 +1,174 @@
+"""The functions of the command line, for Python: same names, same arguments, same results.
+
+`model` is the path of an ONNX file. `database`: an SQLite file or a database URL (None: one in the user's data
+folder). `device`: "local", the name of a profile or the path of a .toml file. `threads`: those that run the model
+(None: the device's cores). `shapes`: sizes of each dynamic input. Durations are seconds or texts such as "10m".
+Everything that is wrong with an argument is an `autofuse.errors.AutofuseError` that says what to change.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autofuse.arguments import RIVALS, Duration, Shapes, check_miss_policy, parse_duration, parse_rivals
+from autofuse.errors import InputError
+from autofuse.search_space import load_space
+
+if TYPE_CHECKING:
+    from autofuse.backend.library import Library
+    from autofuse.benchmark import BenchReport
+    from autofuse.compiler import CompileReport
+    from autofuse.fusion.inspect import GraphSummary
+    from autofuse.report.analysis import Analysis
+    from autofuse.search.tune import Progress, TuneResult
+
+StrPath = str | os.PathLike[str]
+
+DEFAULT_BUDGET = "10m"
+DEFAULT_BENCH_BUDGET = "60s"
+
+
+def inspect(model: StrPath, *, shapes: Shapes | None = None, space: str | None = None) -> GraphSummary:
+    """What the model offers to a search: operators, costs, open decisions, and what cannot be tuned and why."""
+    from autofuse.fusion.inspect import inspect as inspect_graph
+    from autofuse.graph.load import load as load_graph
+
+    fusion = load_space(space, "generic").fusion
+    return inspect_graph(load_graph(Path(model), shapes), fusion)
+
+
+def tune(
+    model: StrPath,
+    *,
+    database: str | None = None,
+    budget: Duration | None = None,
+    trials: int | None = None,
+    threads: int | None = None,
+    device: str = "local",
+    seed: int = 0,
+    space: str | None = None,
+    shapes: Shapes | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> TuneResult:
+    """Search fusion plans and schedules by measuring them; everything measured is recorded at once.
+
+    Ends after `budget` or `trials`, whichever comes first (neither given: after 10 minutes). An interrupted search
+    goes on where it was when it is started again. `progress` is called after each candidate.
+    """
+    if trials is not None and trials < 1:
+        raise InputError(f"--trials: got {trials}, allowed: an integer from 1")
+    if budget is None and trials is None:
+        budget = DEFAULT_BUDGET
+    budget_s = None if budget is None else parse_duration(budget, "--budget")
+    load_space(space, "generic")
+    from autofuse.search.tune import tune as run_search
+
+    return run_search(
+        Path(model),
+        database=database,
+        budget_s=budget_s,
+        trials=trials,
+        threads=_threads(threads, device),
+        device=device,
+        seed=seed,
+        space=space,
+        shapes=shapes or {},
+        progress=progress or _silent,
+    )
+
+
+def compile(  # noqa: A001 the verb's name, in a namespace of its own
+    model: StrPath,
+    output: StrPath,
+    *,
+    database: str | None = None,
+    threads: int | None = None,
+    device: str = "local",
+    on_miss: str = "rule",
+    strict: bool = False,
+    shapes: Shapes | None = None,
+    plan: str | None = None,
+) -> CompileReport:
+    """Build the library `output` from the best plan and schedules of the database, without measuring.
+
+    `on_miss`: see `autofuse.arguments.check_miss_policy`; `strict` is `on_miss="fail"`. `plan`: "best" (None),
+    "none", "tvm", "dnnfusion", or the path of a plan file.
+    """
+    policy = check_miss_policy(on_miss)
+    from autofuse.compiler import compile_model
+
+    return compile_model(
+        Path(model),
+        Path(output),
+        database=database,
+        threads=_threads(threads, device),
+        device=device,
+        on_miss=policy,
+        strict=strict or policy == "fail",
+        shapes=shapes or {},
+        plan=plan,
+    )
+
+
+def load(library: StrPath) -> Library:
+    """A compiled library, ready to be called: `load("model.so")({"input": array})`."""
+    from autofuse.backend.library import load as load_library
+
+    return load_library(Path(library))
+
+
+def bench(
+    model: StrPath,
+    *,
+    library: StrPath | None = None,
+    database: str | None = None,
+    threads: int | None = None,
+    device: str = "local",
+    on_miss: str = "rule",
+    against: str | Iterable[str] = RIVALS,
+    budget: Duration = DEFAULT_BENCH_BUDGET,
+    shapes: Shapes | None = None,
+) -> BenchReport:
+    """Check the model's compiled form against ONNX Runtime, and time it interleaved with its rivals.
+
+    `library`: an artefact to be timed (None: compiled now, from the database).
+    """
+    policy, rivals, budget_s = check_miss_policy(on_miss), parse_rivals(against), parse_duration(budget, "--budget")
+    from autofuse.benchmark import bench as run_bench
+
+    return run_bench(
+        Path(model),
+        library=None if library is None else Path(library),
+        database=database,
+        threads=_threads(threads, device),
+        device=device,
+        on_miss=policy,
+        against=rivals,
+        budget_s=budget_s,
+        shapes=shapes or {},
+    )
+
+
+def open(database: str | None = None) -> Analysis:  # noqa: A001 the verb's name, in a namespace of its own
+    """The profiling database as DataFrames, read-only."""
+    from autofuse.report.analysis import open_analysis
+
+    return open_analysis(database)
+
+
+def _threads(threads: int | None, device: str) -> int:
+    from autofuse.backend.host_cpu import device_named
+
+    profile = device_named(device)
+    if threads is None:
+        return profile.threads
+    if not 1 <= threads <= profile.cores:
+        raise InputError(f"--threads: got {threads}, allowed: 1 to {profile.cores} (the cores of {profile.name})")
+    return threads
+
+
+def _silent(_progress: Progress) -> None:
+    """No view of the progress."""

@@ -1,0 +1,81 @@
+"""What users write for durations, shapes and lists, as values; the same on the command line and in Python."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from autofuse.errors import InputError
+
+Shapes = Mapping[str, tuple[int, ...]]
+Duration = str | float | int
+RIVALS = ("onnxruntime", "tvm", "none")
+MISS_POLICIES = ("rule", "none", "fail")
+
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_duration(duration: Duration, name: str = "duration") -> float:
+    """Seconds of "90s", "10m", "8h", "1h30m" or a plain number of seconds; InputError names `name`."""
+    if isinstance(duration, int | float) and not isinstance(duration, bool):
+        seconds = float(duration)
+    else:
+        text = str(duration).strip().lower()
+        parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
+        if text and "".join(number + unit for number, unit in parts) == text:
+            seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)
+        elif re.fullmatch(r"\d+(\.\d+)?", text):
+            seconds = float(text)
+        else:
+            raise InputError(f"{name}: got {duration!r}, allowed: a duration such as 90s, 10m, 8h or 1h30m")
+    if not 0 < seconds < float("inf"):
+        raise InputError(f"{name}: got {duration!r}, allowed: a duration above zero")
+    return seconds
+
+
+def format_duration(seconds: float) -> str:
+    """Two significant units: "4 s", "2 min 05 s", "1 h 30 min"."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def parse_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """Shapes of model inputs from texts such as "image=1,3,224,224"; "scalar=" is the empty shape."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, equals, sizes = text.rpartition("=")
+        if not equals or not name:
+            raise InputError(f"--shape: got {text!r}, allowed: NAME=SIZES such as image=1,3,224,224")
+        parts = [part.strip() for part in re.split(r"[,x]", sizes)] if sizes.strip() else []
+        if not all(part.isdigit() and int(part) > 0 for part in parts):
+            raise InputError(
+                f"--shape: sizes of {name!r}: got {sizes!r}, allowed: positive integers such as 1,3,224,224"
+            )
+        if name in shapes:
+            raise InputError(f"--shape: input {name!r} is given twice")
+        shapes[name] = tuple(int(part) for part in parts)
+    return shapes
+
+
+def parse_rivals(text: str | Iterable[str]) -> tuple[str, ...]:
+    """Rivals of a bench from "onnxruntime,tvm,none" (or a list), each once, in the order given."""
+    names = [name.strip() for name in (text.split(",") if isinstance(text, str) else text)]
+    for name in names:
+        if name not in RIVALS:
+            raise InputError(f"--against: got {name!r}, allowed: {', '.join(RIVALS)}")
+    return tuple(dict.fromkeys(names))
+
+
+def check_miss_policy(policy: str) -> str:
+    """`policy`, when it is one of `MISS_POLICIES`: what to do for a group that the database does not know.
+
+    "rule": the fixed schedule of its kernel family; "none": leave such groups unfused, with fixed schedules;
+    "fail": stop with a strict miss.
+    """
+    if policy not in MISS_POLICIES:
+        raise InputError(f"--on-miss: got {policy!r}, allowed: {', '.join(MISS_POLICIES)}")
+    return policy

@@ -1,0 +1,102 @@
+"""Verbs over the profiling database: `status`, `report`, `db info|check`. They read, and never write."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from autofuse.cli.failures import EXIT_FAILED_CHECK
+from autofuse.cli.options import Database, OutputFormat
+from autofuse.cli.render import describe, show
+from autofuse.errors import InputError
+
+if TYPE_CHECKING:
+    from autofuse.profiling.database import ProfilingDatabase
+    from autofuse.profiling.records import RunInfo
+
+database_verbs = typer.Typer(help="The profiling database: its content, and whether it is sound.", no_args_is_help=True)
+
+Run = Annotated[int | None, typer.Option("--run", metavar="N", help="Number of a run. [default: the newest]")]
+
+
+def status(database: Database = None, run: Run = None, form: OutputFormat = "text") -> None:
+    """Show how a tuning run stands; works beside a running one."""
+    from autofuse.profiling.database import open_database
+
+    with open_database(database, read_only=True) as opened:
+        info = opened.run(run)
+        if info is None:
+            asked = "no run" if run is None else f"no run {run}"
+            raise InputError(f"{opened.location.text}: {asked} recorded; `autofuse tune` starts one")
+        body = _status_body(opened, info)
+    show(body, form, describe(body))
+
+
+def _status_body(opened: ProfilingDatabase, info: RunInfo) -> dict[str, object]:
+    end = info.finished_at or datetime.now(UTC)
+    counts = opened.outcome_counts(info.id)
+    whole = [
+        {key: row[key] for key in ("name", "state", "median_us", "ci_lo_us", "ci_hi_us", "trusted")}
+        for row in rows_of(opened, "plan_measurements", info.id)
+    ]
+    return {
+        "run": info.id,
+        "state": info.state,
+        "model": info.model_name,
+        "threads": info.setting.threads,
+        "started_at": info.started_at.isoformat(timespec="seconds"),
+        "elapsed_s": (end - info.started_at).total_seconds(),
+        "budget": dict(info.budget),
+        "measured": sum(counts.values()),
+        "outcomes": counts,
+        "summary": dict(info.summary or {}),
+        "whole_model": whole,
+    }
+
+
+def rows_of(opened: ProfilingDatabase, view: str, run: int | None = None) -> list[dict[str, object]]:
+    """Rows of a view by column; see `autofuse.profiling.views`."""
+    table = opened.table(view, run)
+    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+
+
+@database_verbs.command("info")
+def info(database: Database = None, form: OutputFormat = "text") -> None:
+    """Show where the database is and what it holds."""
+    from autofuse.profiling.database import open_database
+
+    with open_database(database, read_only=True) as opened:
+        path = opened.location.path
+        runs = [
+            {key: row[key] for key in ("run_id", "model_name", "state", "device", "threads", "started_at")}
+            for row in rows_of(opened, "runs")
+        ]
+        devices = [
+            {key: row[key] for key in ("device_id", "name", "fingerprint")} for row in rows_of(opened, "devices")
+        ]
+        body = {
+            "location": opened.location.text,
+            "file_bytes": path.stat().st_size if path else None,
+            "candidates": len(opened.table("candidates").rows),
+            "plans": len(opened.table("plans").rows),
+            "devices": devices,
+            "runs": runs,
+        }
+    show(body, form, describe(body))
+
+
+@database_verbs.command("check")
+def check(database: Database = None, form: OutputFormat = "text") -> None:
+    """Check the database for damage: pages, indices, references."""
+    from autofuse.profiling.database import open_database
+
+    with open_database(database, read_only=True) as opened:
+        problems = opened.problems()
+        place = opened.location.text
+    lines = [f"{place}: {problem}" for problem in problems] or [f"{place}: sound"]
+    show({"location": place, "ok": not problems, "problems": problems}, form, Text("\n".join(lines)))
+    if problems:
+        raise typer.Exit(EXIT_FAILED_CHECK)

@@ -1,0 +1,77 @@
+"""Ctrl-C during a search: once finishes the candidate in flight, twice stops at once; SIGTERM is a first Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from autofuse import api
+from autofuse.cli.failures import graceful_stop
+from autofuse.cli.main import app
+
+
+@dataclass(frozen=True)
+class State:
+    """A search that has measured `done` candidates."""
+
+    done: int
+    phase: str = "schedules"
+    note: str = ""
+    elapsed_s: float = 1.0
+    budget_s: float | None = None
+    total: int | None = None
+    ok: int = 0
+    failed: int = 0
+    hits: int = 0
+    best_us: float | None = None
+    baseline_us: float | None = None
+    speedup_interval: tuple[float, float] | None = None
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_waits_for_the_candidate(number: signal.Signals) -> None:
+    with graceful_stop() as check:
+        check()
+        os.kill(os.getpid(), number)
+        recorded = True  # the signal alone interrupts nothing
+        with pytest.raises(KeyboardInterrupt):
+            check()
+    assert recorded
+
+
+def test_the_second_signal_stops_at_once() -> None:
+    with graceful_stop():
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_afterwards_signals_mean_what_they_meant_before() -> None:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with graceful_stop():
+        assert signal.getsignal(signal.SIGINT) != before[0]
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_an_interrupted_tune_records_its_candidate_and_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded: list[int] = []
+
+    def search(_model: Path, *, progress: Any, **_named: object) -> None:
+        for candidate in range(5):
+            if candidate == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+            recorded.append(candidate)
+            progress(State(done=candidate))
+
+    monkeypatch.setattr(api, "tune", search)
+    result = CliRunner().invoke(app, ["tune", "m.onnx"])
+    assert result.exit_code == 130
+    assert recorded == [0, 1, 2]
+    assert "stopping after the candidate in flight" in result.stderr
+    assert "the same command goes on from there" in result.stderr
