@@ -101,23 +101,22 @@ def remove_noops(draft: Draft) -> bool:
     made: set[str] = set()
     kept: list[Operator] = []
     changed = False
-    for operator in draft.operators:
-        operator = _renamed(operator, alias)
+    for original in draft.operators:
+        operator = _renamed(original, alias)
+        changed |= operator is not original
         made.update(operator.outputs)
         if not _is_noop(draft, operator):
             kept.append(operator)
             continue
         source, result = operator.inputs[0], operator.outputs[0]
         if result not in draft.outputs:
-            alias[result] = source
-            changed = True
+            alias[result], changed = source, True
         elif source in made and source not in draft.outputs and source not in rename:
-            rename[source] = result
-            changed = True
+            rename[source], changed = result, True
         else:
-            plain = replace(operator, op_type="Identity", inputs=(source,), attributes={})
+            alias[result] = source
             changed |= operator.op_type != "Identity"
-            kept.append(plain)
+            kept.append(replace(operator, op_type="Identity", inputs=(source,), attributes={}))
     draft.operators = [_renamed(operator, rename, outputs=True) for operator in kept]
     for old, new in rename.items():
         draft.tensors[new] = replace(draft.tensors[old], name=new)
