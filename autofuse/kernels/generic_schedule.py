@@ -28,9 +28,12 @@ def schedule_function(function: Any, target: Target) -> Any:
     """
     from tvm import s_tir
 
+    function = function.with_attr("global_symbol", "main")
+    if not _has_root(function):
+        return function.without_attr("global_symbol")
     nests = (_fast_nest, _parallel_nest)
     for tried in (nests, nests[1:], ()):
-        schedule = s_tir.Schedule(function.with_attr("global_symbol", "main"))
+        schedule = s_tir.Schedule(function)
         if tried:
             schedule = _inline_all(schedule)
         for name in _block_names(schedule) if tried else ():
@@ -39,6 +42,11 @@ def schedule_function(function: Any, target: Target) -> Any:
         if _lowers(scheduled, target):
             return scheduled.without_attr("global_symbol")
     return function.without_attr("global_symbol")
+
+
+def _has_root(function: Any) -> bool:
+    """Whether the body is a block "root" of loop nests: all that schedule primitives can work on."""
+    return getattr(getattr(function.body, "block", None), "name_hint", "") == "root"
 
 
 def _lowers(function: Any, target: Target) -> bool:
@@ -72,7 +80,7 @@ def _attempt(schedule: Any, step: Callable[[Any], None]) -> Any:
     trial = schedule.copy()
     try:
         step(trial)
-    except (ScheduleError, InternalError, RuntimeError, ValueError):
+    except (ScheduleError, InternalError, RuntimeError, ValueError, LookupError):
         return schedule
     return trial
 
@@ -96,7 +104,7 @@ def _worth_inlining(schedule: Any, name: str) -> bool:
 
 
 def _work(block: Any) -> str:
-    """"move" (loads, padding, casts), "cheap" (arithmetic) or "costly" (a function such as exp) for each element."""
+    """ "move" (loads, padding, casts), "cheap" (arithmetic) or "costly" (a function such as exp) for each element."""
     from tvm import tirx
     from tvm.ir import Call
     from tvm_ffi import structural_walk
@@ -135,7 +143,7 @@ def _fast_nest(schedule: Any, name: str, target: Target) -> None:
     spatial, reduce = _loops(schedule, block)
     if not spatial and not reduce:
         return
-    if reduce and _walks_rows(schedule, block, spatial, reduce[-1]):
+    if reduce and (not spatial or _walks_rows(schedule, block, spatial, reduce[-1])):
         _row_reduction(schedule, block, spatial, reduce, target)
     elif reduce:
         _column_reduction(schedule, block, spatial, reduce, target)
@@ -184,8 +192,8 @@ def _column_reduction(schedule: Any, block: Any, spatial: list[Any], reduce: lis
 def _row_reduction(schedule: Any, block: Any, spatial: list[Any], reduce: list[Any], target: Target) -> None:
     """A reduction along contiguous data: one partial result a lane, joined at the end of each row."""
     wide = _volume(schedule, spatial + reduce) >= PARALLEL_ABOVE
-    width = _vector_width(_extent(schedule, reduce[-1]), target)
-    if width < 2:
+    width = _divisor(_extent(schedule, reduce[-1]), target.lanes)
+    if width < 2:  # rfactor of a loop that was split with a remainder loses the bound, and reads past the end
         _parallel_nest(schedule, str(schedule.get(block).name_hint), target)
         return
     schedule.reorder(*spatial, *reduce)

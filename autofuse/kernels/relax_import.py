@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.errors import InputError
+from autofuse.kernels.chain import Call, chain
 from autofuse.kernels.workload import Workload
 
 
@@ -40,72 +43,65 @@ def import_workload(workload: Workload, model: Any) -> ImportedFunction:
     UnsupportedOperatorError when TVM has no converter, or cannot make a single function of it.
     """
     try:
-        lowered = _legalise(model)
-        pieces = _Pieces(lowered)
-        function = pieces.only() if pieces.is_single else pieces.fused()
+        calls = _Calls(_legalise(model), [value.name for value in model.graph.input], workload)
+        function = calls.merged()
     except UnsupportedOperatorError:
         raise
-    except Exception as error:  # noqa: BLE001  # TVM raises whatever type its converters and passes happen to raise
-        raise UnsupportedOperatorError(workload, _first_line(error)) from error
-    _check_signature(workload, function, len(pieces.extra))
-    return ImportedFunction(function.without_attr("global_symbol"), tuple(pieces.extra))
+    except Exception as error:  # TVM raises whatever type its converters and passes happen to raise
+        raise UnsupportedOperatorError(workload, _last_line(error)) from error
+    _check_signature(workload, function, len(calls.extra))
+    return ImportedFunction(function.without_attr("global_symbol"), tuple(calls.extra))
 
 
 def _legalise(model: Any) -> Any:
     """Relax module whose `main` calls TIR functions only (or operators that have none)."""
-    from tvm.relax import transform
+    import tvm
+    from tvm.relax import backend, transform
     from tvm.relax.frontend.onnx import from_onnx
 
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         module = from_onnx(model)
     module = transform.DecomposeOpsForInference()(module)
+    with tvm.target.Target({"kind": "llvm"}):
+        module = backend.DispatchSortScan()(module)
     return transform.LegalizeOps()(transform.CanonicalizeBindings()(module))
 
 
-class _Pieces:
-    """The calls of a legalised `main`, with every constant made an argument and every output a fresh tensor."""
+class _Calls:
+    """The TIR calls of a legalised `main`; every constant becomes an argument, every result a tensor of its own."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, input_names: list[str], workload: Workload) -> None:
         from tvm import relax
 
         self._relax = relax
         self._module = module
-        self._main = module["main"]
-        self._bindings = [binding for block in _blocks(self._main) for binding in block.bindings]
-        self._calls = [b for b in self._bindings if self._is_call_tir(b.value)]
-        self._constants = self._constant_arguments()
-        self.extra = [np.array(constant.value.numpy(), order="C") for constant, _ in self._constants]
+        main = module["main"]
+        self._bindings = [binding for block in main.body.blocks for binding in block.bindings]
         self._refuse_others()
+        self._parameters = self._all_parameters(main, input_names, workload)
+        self._dtypes = [workload.values[index].dtype for index in workload.of_kind("output")]
+        self._constants: list[tuple[Any, Any]] = []
+        self._body = main.body.body
+        self._collect_constants()
+        self.extra = [np.array(constant.value.numpy(), order="C") for constant, _ in self._constants]
 
-    @property
-    def is_single(self) -> bool:
-        """Whether `main` is exactly one call over its parameters in order, so that nothing is left to merge."""
-        if len(self._calls) != 1:
-            return False
-        (call,) = self._calls
-        arguments = list(call.value.args[1].fields)
-        expected = [*self._main.params, *(constant for constant, _ in self._constants)]
-        whole = len(arguments) == len(expected) and all(map(_same, arguments, expected))
-        results = self._result_fields()
-        aliases = {binding.var: binding.value for binding in self._bindings}
-        return whole and len(results) == 1 and self._resolved(results[0], aliases).same_as(call.var)
+    def merged(self) -> Any:
+        """One function of all calls, merged by FuseTIR, or chained as they are where FuseTIR gives up."""
+        try:
+            return _lowerable(self._with_unread(self._fused()))
+        except Exception:  # noqa: BLE001  # FuseTIR fails in many ways on blocks without loops: scatter, sort, cumsum
+            return _lowerable(self._chained())
 
-    def only(self) -> Any:
-        """The function of the only call."""
-        return self._module[self._calls[0].value.args[0]]
-
-    def fused(self) -> Any:
-        """One function made by FuseTIR of all calls."""
+    def _fused(self) -> Any:
         from tvm.relax.transform import FuseTIR
 
         relax = self._relax
         builder = relax.BlockBuilder()
-        inner = [relax.Var(f"in{i}", param.ty) for i, param in enumerate(self._main.params)]
-        inner += [variable for _, variable in self._constants]
+        inner = [*self._parameters, *(variable for _, variable in self._constants)]
         with builder.function("group", inner, attrs={"Primitive": True}, private=True):
             with builder.dataflow():
-                result = builder.emit_output(self._emit(builder, dict(zip(self._main.params, inner, strict=False))))
+                result = builder.emit_output(self._emit(builder))
             builder.emit_func_output(result)
         group = builder.get().get_global_var("group")
         outer = [relax.Var(f"arg{i}", variable.ty) for i, variable in enumerate(inner)]
@@ -116,12 +112,25 @@ class _Pieces:
         merged = FuseTIR()(builder.finalize())
         functions = [f for _, f in merged.functions_items() if not isinstance(f, relax.Function)]
         if len(functions) != 1:
-            raise ValueError(f"TVM's FuseTIR left {len(functions)} functions")
+            raise ValueError(f"FuseTIR left {len(functions)} functions")
         return functions[0]
 
-    def _emit(self, builder: Any, environment: dict[Any, Any]) -> Any:
+    def _with_unread(self, function: Any) -> Any:
+        """`function` with the arguments that FuseTIR dropped because no call reads them."""
+        from tvm import tirx
+
+        kept = {str(parameter.name): parameter for parameter in function.params}
+        inputs = [kept.pop(str(variable.name), None) for variable in self._arguments()]
+        filled = [_buffer(v) if i is None else i for i, v in zip(inputs, self._arguments(), strict=True)]
+        outputs = [parameter for parameter in function.params if str(parameter.name) in kept]
+        return tirx.PrimFunc([*filled, *outputs], function.body, function.ret_type, function.attrs)
+
+    def _emit(self, builder: Any) -> Any:
         """Emit every call into the group; the expression of its results."""
+        from tvm import topi
+
         relax = self._relax
+        environment: dict[Any, Any] = {}
         functions: dict[Any, Any] = {}
         fresh: set[Any] = set()
         for binding in self._bindings:
@@ -130,56 +139,67 @@ class _Pieces:
                 callee = value.args[0]
                 if callee not in functions:
                     functions[callee] = builder.add_func(self._module[callee], callee.name_hint)
-                arguments = self._mapped(value.args[1], environment)
-                call = relax.Call(
-                    value.op, [functions[callee], arguments, *value.args[2:]], value.attrs, value.ty_args
-                )
-                environment[binding.var] = builder.emit(call)
-                fresh.add(environment[binding.var])
+                arguments = [functions[callee], self._mapped(value.args[1], environment)]
+                made = builder.emit(relax.Call(value.op, arguments, value.attrs, value.ty_args))
+                environment[binding.var] = made
+                fresh.add(made)
             elif isinstance(value, relax.TupleGetItem):
                 held = self._mapped(value.tuple_value, environment)
-                if isinstance(held, relax.Tuple):
-                    environment[binding.var] = held.fields[value.index]
-                else:
-                    environment[binding.var] = builder.emit(relax.TupleGetItem(held, value.index))
-                    fresh.add(environment[binding.var])
+                if not isinstance(held, relax.Tuple):
+                    held = builder.emit(relax.TupleGetItem(held, value.index))
+                    fresh.add(held)
+                environment[binding.var] = held.fields[value.index] if isinstance(held, relax.Tuple) else held
             elif isinstance(value, relax.Tuple | relax.Var) or _is_constant(value):
                 environment[binding.var] = self._mapped(value, environment)
-        return self._emit_results(builder, environment, fresh)
-
-    def _emit_results(self, builder: Any, environment: dict[Any, Any], fresh: set[Any]) -> Any:
-        """Each result its own tensor: an input or a repeated result is copied."""
-        from tvm import topi
-
-        relax = self._relax
         results = []
-        for field in self._result_fields(environment):
-            if field in fresh:
+        for field, dtype in zip(self._results(environment), self._dtypes, strict=True):
+            if _widened(str(field.ty.dtype.dtype), dtype):
+                results.append(builder.emit_te(topi.cast, field, dtype))
+            elif field in fresh:
                 fresh.discard(field)
+                results.append(field)
             else:
-                field = builder.emit_te(topi.identity, field)
-            results.append(field)
+                results.append(builder.emit_te(topi.identity, field))
         return results[0] if len(results) == 1 else relax.Tuple(results)
 
-    def _result_fields(self, environment: dict[Any, Any] | None = None) -> list[Any]:
-        """The results of `main`, mapped through `environment` when given."""
-        relax = self._relax
-        aliases = environment if environment is not None else {b.var: b.value for b in self._bindings}
-        result = self._resolved(self._main.body.body, aliases)
-        fields = list(result.fields) if isinstance(result, relax.Tuple) else [result]
-        return [self._mapped(field, environment) for field in fields] if environment is not None else fields
+    def _chained(self) -> Any:
+        """The functions of the calls one after the other, their results in buffers of the merged function."""
+        from tvm import te, topi, tirx
 
-    def _resolved(self, expression: Any, aliases: dict[Any, Any]) -> Any:
-        """`expression` followed through plain renamings."""
         relax = self._relax
-        while isinstance(expression, relax.Var) and expression in aliases:
-            target = aliases[expression]
-            if not isinstance(target, relax.Tuple | relax.Var) or target.same_as(expression):
-                break
-            expression = target
-        return expression
+        environment: dict[Any, Any] = {}
+        calls: list[Call] = []
+        inputs = [_buffer(variable) for variable in self._arguments()]
+        buffers = dict(zip(self._arguments(), inputs, strict=True))
+        for binding in self._bindings:
+            value = binding.value
+            if self._is_call_tir(value):
+                outputs = [tirx.decl_buffer(ty.shape.values, ty.dtype.dtype, "held") for ty in _flat(value.ty_args[0])]
+                arguments = [buffers[field] for field in self._mapped(value.args[1], environment).fields]
+                calls.append(Call(self._module[value.args[0]], (*arguments, *outputs)))
+                fields = [relax.Var(f"field{i}", ty) for i, ty in enumerate(_flat(value.ty_args[0]))]
+                buffers.update(zip(fields, outputs, strict=True))
+                environment[binding.var] = fields[0] if len(fields) == 1 else relax.Tuple(fields)
+            elif isinstance(value, relax.TupleGetItem):
+                environment[binding.var] = self._mapped(value.tuple_value, environment).fields[value.index]
+            elif isinstance(value, relax.Tuple | relax.Var) or _is_constant(value):
+                environment[binding.var] = self._mapped(value, environment)
+        results = []
+        for field in self._results(environment):
+            source = te.placeholder(field.ty.shape.values, field.ty.dtype.dtype)
+            results.append(_buffer(field))
+            calls.append(Call(te.create_prim_func([source, topi.identity(source)]), (buffers[field], results[-1])))
+        return chain(calls, inputs, results)
+
+    def _arguments(self) -> list[Any]:
+        return [*self._parameters, *(variable for _, variable in self._constants)]
+
+    def _results(self, environment: dict[Any, Any]) -> list[Any]:
+        result = self._mapped(self._body, environment)
+        return list(result.fields) if isinstance(result, self._relax.Tuple) else [result]
 
     def _mapped(self, expression: Any, environment: dict[Any, Any]) -> Any:
+        """`expression` over the variables of the function that is being made."""
         relax = self._relax
         if isinstance(expression, relax.Tuple):
             return relax.Tuple([self._mapped(field, environment) for field in expression.fields])
@@ -187,18 +207,26 @@ class _Pieces:
             return next(variable for constant, variable in self._constants if constant.same_as(expression))
         return environment.get(expression, expression) if isinstance(expression, relax.Var) else expression
 
-    def _constant_arguments(self) -> list[tuple[Any, Any]]:
-        """Each tensor constant that a call or the result reads, with the argument that will stand for it."""
-        found: list[tuple[Any, Any]] = []
-        reads = [field for call in self._calls for field in call.value.args[1].fields]
-        reads += [binding.value for binding in self._bindings]
-        reads += self._result_fields()
-        for expression in reads:
-            fields = expression.fields if isinstance(expression, self._relax.Tuple) else [expression]
-            for field in fields:
-                if _is_constant(field) and not any(constant.same_as(field) for constant, _ in found):
-                    found.append((field, self._relax.Var(f"const{len(found)}", field.ty)))
-        return found
+    def _all_parameters(self, main: Any, names: list[str], workload: Workload) -> list[Any]:
+        """A parameter for every input of the model, also those that the importer dropped since nothing reads them."""
+        relax = self._relax
+        known = {str(parameter.name): parameter for parameter in main.params}
+        indices = (*workload.of_kind("input"), *workload.of_kind("constant"))
+        parameters = []
+        for name, index in zip(names, indices, strict=True):
+            value = workload.values[index]
+            made = relax.Var(name, relax.TensorType(value.shape, value.dtype))
+            parameters.append(known.get(name, made))
+        return parameters
+
+    def _collect_constants(self) -> None:
+        """Give each tensor constant that is read a variable that will be the argument for it."""
+        relax = self._relax
+        reads = [value.args[1] if self._is_call_tir(value := b.value) else value for b in self._bindings]
+        for expression in (*reads, self._body):
+            for field in expression.fields if isinstance(expression, relax.Tuple) else (expression,):
+                if _is_constant(field) and not any(constant.same_as(field) for constant, _ in self._constants):
+                    self._constants.append((field, relax.Var(f"const{len(self._constants)}", field.ty)))
 
     def _refuse_others(self) -> None:
         """ValueError when `main` computes something that is no TIR call, and needs it."""
@@ -208,8 +236,8 @@ class _Pieces:
             if self._is_call_tir(value):
                 if len(value.args) > 2:
                     raise ValueError("a shape is only known at run time")
-            elif isinstance(value, relax.Call) and not self._is_shape(value):
-                name = getattr(value.op, "name", None) or getattr(value.args[0], "global_symbol", str(value.op))
+            elif isinstance(value, relax.Call) and not isinstance(value.ty, relax.ShapeType):
+                name = getattr(value.op, "name", None) or str(value.op)
                 raise ValueError(f"TVM lowers it to a runtime call ({name}), not to loops")
             elif isinstance(value, relax.If):
                 raise ValueError("control flow inside a group")
@@ -217,22 +245,42 @@ class _Pieces:
     def _is_call_tir(self, value: Any) -> bool:
         return isinstance(value, self._relax.Call) and getattr(value.op, "name", "") == "relax.call_tir"
 
-    def _is_shape(self, call: Any) -> bool:
-        return isinstance(call.ty, self._relax.ShapeType)
+
+def _buffer(variable: Any) -> Any:
+    from tvm import tirx
+
+    return tirx.decl_buffer(variable.ty.shape.values, variable.ty.dtype.dtype, str(variable.name))
 
 
-def _blocks(function: Any) -> list[Any]:
-    return list(function.body.blocks)
+def _lowerable(function: Any) -> Any:
+    """`function` without the two intrinsics that TVM has no code for: sinh and cosh, here by exp."""
+    from tvm import tirx
+    from tvm.ir import Call as Intrinsic
+    from tvm_ffi import structural_map
+
+    def replace(call: Any) -> Any:
+        name = getattr(call.op, "name", "")
+        if name not in ("tirx.sinh", "tirx.cosh"):
+            return call
+        rising, falling = tirx.exp(call.args[0]), tirx.exp(-call.args[0])
+        return (rising - falling if name == "tirx.sinh" else rising + falling) * 0.5
+
+    return structural_map(function, (Intrinsic, replace))
+
+
+def _widened(made: str, wanted: str) -> bool:
+    """Whether TVM computed in another width of the same kind of number (OneHot: float64 for float32)."""
+    return made != wanted and np.dtype(made).kind == np.dtype(wanted).kind in "iuf"
+
+
+def _flat(ty: Any) -> list[Any]:
+    return list(ty.fields) if hasattr(ty, "fields") else [ty]
 
 
 def _is_constant(expression: Any) -> bool:
     from tvm.ir import GenericConst
 
     return isinstance(expression, GenericConst)
-
-
-def _same(left: Any, right: Any) -> bool:
-    return bool(left.same_as(right))
 
 
 def _check_signature(workload: Workload, function: Any, extra: int) -> None:
@@ -253,6 +301,6 @@ def _static_shape(buffer: Any) -> tuple[int, ...]:
     return tuple(int(extent) if isinstance(extent, int | IntImm) else -1 for extent in buffer.shape)
 
 
-def _first_line(error: Exception) -> str:
+def _last_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"TVM's importer fails ({lines[-1][:200] if lines else type(error).__name__})"
