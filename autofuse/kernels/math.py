@@ -77,6 +77,9 @@ _LOG = (
 # Cephes sinf and cosf on [-pi/4, pi/4]: sin r = r + r^3 P(r^2), cos r = 1 - r^2/2 + r^4 P(r^2).
 _SIN = (-1.6666654611e-1, 8.3321608736e-3, -1.9515295891e-4)
 _COS = (4.166664568298827e-2, -1.388731625493765e-3, 2.443315711809948e-5)
+# Cephes asinf on [0, 1/2], asin r = r + r^3 P(r^2), and atanf on [0, tan(pi/8)], atan r = r + r^3 P(r^2).
+_ASIN = (1.6666752422e-1, 7.4953002686e-2, 4.5470025998e-2, 2.4181311049e-2, 4.2163199048e-2)
+_ATAN = (-3.33329491539e-1, 1.99777106478e-1, -1.38776856032e-1, 8.05374449538e-2)
 _LOG2 = (
     2.8853900817778495,
     0.9617966941138237,
@@ -260,6 +263,51 @@ def sin(x: Expr, bind: Bind) -> Expr:
 def cos(x: Expr, bind: Bind) -> Expr:
     """Cosine within 2 ulp or 1e-7 absolute for |x| < 2^50; NaN beyond."""
     return _wave(x, bind, 1)
+
+
+def _asin_half(x: Expr, bind: Bind) -> tuple[Expr, Expr]:
+    """(asin r, whether |x| > 1/2) with r = sqrt((1 - |x|) / 2) there and |x| elsewhere."""
+    a = bind(tirx.abs(x))
+    far = a > _f32(0.5)
+    z = bind(tirx.Select(far, (_f32(1.0) - a) * _f32(0.5), a * a))
+    r = bind(tirx.Select(far, tirx.sqrt(z), a))
+    return bind(r + r * z * _horner(_ASIN, z)), far
+
+
+def asin(x: Expr, bind: Bind) -> Expr:
+    """Arc sine within 4 ulp; NaN outside [-1, 1]."""
+    x = bind(x)
+    half, far = _asin_half(x, bind)
+    size = bind(tirx.Select(far, _f32(math.pi / 2.0) - (half + half), half))
+    return tirx.Select(x < _f32(0.0), size * _f32(-1.0), size)
+
+
+def acos(x: Expr, bind: Bind) -> Expr:
+    """Arc cosine within 4 ulp or 2e-7 absolute; NaN outside [-1, 1]."""
+    x = bind(x)
+    half, far = _asin_half(x, bind)
+    near = _f32(math.pi / 2.0) - tirx.Select(x < _f32(0.0), half * _f32(-1.0), half)
+    twice = bind(half + half)
+    return tirx.Select(far, tirx.Select(x < _f32(0.0), _f32(math.pi) - twice, twice), near)
+
+
+def atan(x: Expr, bind: Bind) -> Expr:
+    """Arc tangent within 4 ulp."""
+    x = bind(x)
+    a = bind(tirx.abs(x))
+    one = _f32(1.0)
+    high, middle = a > _f32(2.414213562373095), a > _f32(0.4142135623730950)
+    r = bind(tirx.Select(high, _f32(-1.0) / a, tirx.Select(middle, (a - one) / (a + one), a)))
+    z = bind(r * r)
+    turn = tirx.Select(high, _f32(math.pi / 2.0), tirx.Select(middle, _f32(math.pi / 4.0), _f32(0.0)))
+    size = bind(turn + (r + r * z * _horner(_ATAN, z)))
+    return tirx.Select(x < _f32(0.0), size * _f32(-1.0), size)
+
+
+def tan(x: Expr, bind: Bind) -> Expr:
+    """Tangent within 4 ulp for |x| < 2^50; NaN beyond."""
+    x = bind(x)
+    return sin(x, bind) / cos(x, bind)
 
 
 def _log2_wide(a: Expr, bind: Bind) -> Expr:
