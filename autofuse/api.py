@@ -71,7 +71,7 @@ def tune(
         database=database,
         budget_s=budget_s,
         trials=trials,
-        threads=_threads(threads, device),
+        threads=thread_count(threads, device),
         device=device,
         seed=seed,
         space=space,
@@ -104,7 +104,7 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
         Path(model),
         Path(output),
         database=database,
-        threads=_threads(threads, device),
+        threads=thread_count(threads, device),
         device=device,
         on_miss=policy,
         strict=strict or policy == "fail",
@@ -143,7 +143,7 @@ def bench(
         Path(model),
         library=None if library is None else Path(library),
         database=database,
-        threads=_threads(threads, device),
+        threads=thread_count(threads, device),
         device=device,
         on_miss=policy,
         against=rivals,
@@ -159,7 +159,8 @@ def open(database: str | None = None) -> Analysis:  # noqa: A001 the verb's name
     return open_analysis(database)
 
 
-def _threads(threads: int | None, device: str) -> int:
+def thread_count(threads: int | None, device: str) -> int:
+    """`threads`, or the device's own number; InputError when it has fewer cores."""
     from autofuse.backend.host_cpu import device_named
 
     profile = device_named(device)

@@ -30,6 +30,7 @@ LAYERS: dict[str, set[str]] = {
 }
 """What each part may import, besides itself and `FREE`."""
 LAYERS["named_plans"] = {"graph", "fusion", "backend"}
+LAYERS["named_setting"] = {"device", "backend", "profiling"}
 LAYERS["search"] = set(LAYERS) - {"report"}
 LAYERS["compiler"] = set(LAYERS) - {"report", "search"}
 LAYERS["benchmark"] = LAYERS["compiler"] | {"compiler"}

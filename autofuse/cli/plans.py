@@ -11,8 +11,7 @@ from rich.console import Group
 from rich.text import Text
 
 from autofuse.arguments import parse_shapes
-from autofuse.cli.databases import rows_of
-from autofuse.cli.options import Database, Device, Model, OutputFormat, Shapes
+from autofuse.cli.options import Database, Device, Model, OutputFormat, Shapes, Threads
 from autofuse.cli.render import plain, records, show
 from autofuse.errors import InputError
 
@@ -34,6 +33,7 @@ def plan_show(
     plan: PlanName = "default",
     database: Database = None,
     device: Device = "local",
+    threads: Threads = None,
     shape: Shapes = None,
     form: OutputFormat = "text",
 ) -> None:
@@ -41,7 +41,7 @@ def plan_show(
     from autofuse.fusion.explain import describe
 
     graph = _graph(model, shape)
-    chosen = _plan(graph, plan, database, device)
+    chosen = _plan(graph, plan, database, device, threads)
     show(
         json.loads(chosen.to_json()), form, Text(f"plan {plan} ({chosen.key[:12]}): {describe(graph, chosen)}".rstrip())
     )
@@ -54,6 +54,7 @@ def plan_diff(
     second: OtherPlan,
     database: Database = None,
     device: Device = "local",
+    threads: Threads = None,
     shape: Shapes = None,
     form: OutputFormat = "text",
 ) -> None:
@@ -61,7 +62,7 @@ def plan_diff(
     from autofuse.fusion.explain import plan_diff as difference
 
     graph = _graph(model, shape)
-    found = difference(_plan(graph, first, database, device), _plan(graph, second, database, device))
+    found = difference(_plan(graph, first, database, device, threads), _plan(graph, second, database, device, threads))
     rows = [
         {"only in": name, "what": what, "operators": " + ".join(operators)}
         for name, what, groups in (
@@ -84,6 +85,7 @@ def explain(
     ] = None,
     database: Database = None,
     device: Device = "local",
+    threads: Threads = None,
     shape: Shapes = None,
     form: OutputFormat = "text",
 ) -> None:
@@ -91,7 +93,7 @@ def explain(
     from autofuse.fusion.explain import explain as reasons
 
     graph = _graph(model, shape)
-    chosen = _plan(graph, plan, database, device)
+    chosen = _plan(graph, plan, database, device, threads)
     wanted = set(edge.split(",")) if edge else set()
     for name in sorted(wanted - set(graph.by_name)):
         raise InputError(f"--edge: the model has no operator {name!r} (`autofuse inspect --operators` lists them)")
@@ -112,33 +114,34 @@ def _graph(model: Model, shape: Shapes) -> Graph:
     return load(model, parse_shapes(shape or []))
 
 
-def _plan(graph: Graph, name: str, database: str | None, device: str) -> FusionPlan:
+def _plan(graph: Graph, name: str, database: str | None, device: str, threads: int | None) -> FusionPlan:
     from autofuse.named_plans import named_plan
 
-    return _best_plan(graph, database, device) if name == "best" else named_plan(graph, name)
+    return _best_plan(graph, database, device, threads) if name == "best" else named_plan(graph, name)
 
 
-def _best_plan(graph: Graph, database: str | None, device: str) -> FusionPlan:
-    """The plan that the newest run on this device chose for a model with these operators."""
-    from autofuse.backend.host_cpu import device_named, local_device
-    from autofuse.device.fingerprint import fingerprint
+def _best_plan(graph: Graph, database: str | None, device: str, threads: int | None) -> FusionPlan:
+    """The plan that `autofuse compile` would take for this model, device and number of threads."""
+    from autofuse.api import thread_count
+    from autofuse.fusion.legality import check_plan
     from autofuse.fusion.plan import FusionPlan
+    from autofuse.graph.key import graph_key
+    from autofuse.named_setting import circumstances
     from autofuse.profiling.database import open_database
 
-    key = fingerprint(device_named(device), local_device()).key
+    count = thread_count(threads, device)
     with open_database(database, read_only=True) as opened:
-        choices, stored = rows_of(opened, "choices"), rows_of(opened, "plans")
+        setting = circumstances(opened, device, count, measuring=False).setting
+        choice = opened.best_plan(setting, graph_key(graph))
         place = opened.location.text
-    texts = {row["plan_key"]: str(row["plan"]) for row in stored}
-    operators = set(graph.by_name)
-    for row in reversed(choices):
-        if row["device_fingerprint"] == key:
-            plan = FusionPlan.from_json(texts[row["plan_key"]])
-            if operators == {name for group in plan.groups for name in group.operators}.union(plan.folds):
-                return plan
-    raise InputError(
-        f"--plan best: no run in {place} has chosen a plan for this model on this device; run `autofuse tune`"
-    )
+    if choice is None:
+        raise InputError(
+            f"--plan best: {place} knows no plan for this model on device {device} with {count} threads; "
+            "run `autofuse tune` with the same --device and --threads"
+        )
+    plan = FusionPlan.from_json(choice.plan)
+    check_plan(graph, plan)
+    return plan
 
 
 def _body(value: object) -> dict[str, object]:
