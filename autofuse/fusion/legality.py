@@ -11,6 +11,7 @@ from autofuse.errors import PlanError
 from autofuse.fusion.plan import FusionPlan, Group
 from autofuse.fusion.reach import Reach, bits
 from autofuse.fusion.skeleton import skeleton
+from autofuse.graph.fold import fold_refusal
 from autofuse.graph.mapping import MappingType, mapping_type
 from autofuse.graph.model import Graph, Operator
 
@@ -119,6 +120,10 @@ def check_plan(graph: Graph, plan: FusionPlan, max_group_operators: int | None =
 
     `graph`: the model before any fold.
     """
+    for name in plan.folds:
+        reason = fold_refusal(graph, name)
+        if reason is not None:
+            raise PlanError(f"plan folds {name!r}: {reason}")
     realised = skeleton(graph, plan.folds)
     seen: set[str] = set()
     for group in plan.groups:

@@ -72,8 +72,9 @@ class Planner:
         self._sites = tuple(fold_sites(graph))
         self._owners = folded_into(graph, self._sites)
         self._folded = skeleton(graph, self._sites)
-        self._questions = questions(Edges(self._folded))
-        self._edges: dict[tuple[str, ...], Edges] = {}
+        edges = Edges(self._folded)
+        self._questions = questions(edges)
+        self._last = (tuple(sorted(self._sites)), edges)
 
     @cached_property
     def decisions(self) -> tuple[Decision, ...]:
@@ -127,9 +128,9 @@ class Planner:
         return None if named is None else answers.get(named[0], named[2][0])
 
     def _realised(self, folds: tuple[str, ...]) -> Edges:
-        if folds not in self._edges:
-            self._edges[folds] = Edges(skeleton(self.graph, folds))
-        return self._edges[folds]
+        if self._last[0] != folds:
+            self._last = folds, Edges(skeleton(self.graph, folds))
+        return self._last[1]
 
     @cached_property
     def _named(self) -> Mapping[Site, Named]:
@@ -198,7 +199,8 @@ class _AnsweredPolicy:
         if answer == KEEP or (relation(draft.kind, edge.kind) == Relation.BREAK and answer != MERGE):
             return None
         kind = combined(draft.kind, edge.kind)
-        if kind == _ANCHOR and self.own(edge.consumer) != _ANCHOR and self._wanted_below(edge.consumer, draft.free):
+        promised = self.own(edge.consumer) != _ANCHOR and self._wanted_below(edge.consumer, draft.free)
+        if promised and (kind == _ANCHOR or any(map(self.planner.anchored, draft.members))):
             return None
         return None if self._deferred(draft, edge.consumer) else kind
 
@@ -207,14 +209,12 @@ class _AnsweredPolicy:
         if answer == KEEP:
             return None
         own = self.own(edge.producer)
-        forced = answer == MERGE or (
-            self._join(edge.consumer) == BOTH and edge.producer in self.planner.rivals(edge.consumer, self.edges)
-        )
+        forced = self._merging(edge) or self._merged_below(draft, edge.consumer)
         widened = edge.kind == MappingType.ONE_TO_MANY and draft.kind != _ANCHOR
         kind = MappingType.ONE_TO_MANY if widened else draft.kind
         if relation(own, kind) == Relation.BREAK and not forced:
             return None
-        # An operator whose own anchor stands above it on another branch would be torn from that anchor.
+        # An operator that has an anchor of its own above it would be torn from that anchor.
         if kind == _ANCHOR and _ANCHOR not in (own, self.own(edge.consumer)) and not forced:
             return None if self.planner.anchored(edge.producer) else combined(own, kind)
         return combined(own, kind)
@@ -222,6 +222,21 @@ class _AnsweredPolicy:
     def climbing(self, edges: Sequence[Edge]) -> Iterable[Edge]:
         later = not edges or self._join(edges[0].consumer) != EARLIER
         return sorted(edges, key=lambda edge: self.position[edge.producer], reverse=later)
+
+    def _merging(self, edge: Edge) -> bool:
+        """Whether anchors on both sides of the edge are welcome."""
+        if self._answer(edge) == MERGE:
+            return True
+        both = self._join(edge.consumer) == BOTH
+        return both and edge.producer in self.planner.rivals(edge.consumer, self.edges)
+
+    def _merged_below(self, draft: Draft, name: str) -> bool:
+        """Whether the group's anchors below a member that is none itself were all reached by merging edges."""
+        if self.own(name) == _ANCHOR:
+            return False
+        links = [edge for edge in self.edges.out[name] if edge.consumer in draft.members]
+        inner = [edge for edge in links if not self._merging(edge)]
+        return bool(links) and all(self._merged_below(draft, edge.consumer) for edge in inner)
 
     def _answer(self, edge: Edge) -> str:
         return self.planner.edge_answer(self.answers, edge)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from autofuse.fusion.edges import EXPENSIVE, MOVES, Edge, Edges, reads_once
 from autofuse.fusion.relation import Relation, combined, relation
 from autofuse.graph.mapping import MappingType
-from autofuse.graph.model import Graph
 
 KEEP, FUSE, MERGE = "keep", "fuse", "merge"
 """Answers on an edge: apart; together unless the table breaks them; together even then (two anchors)."""
@@ -46,7 +45,7 @@ def questions(edges: Edges) -> Questions:
     joins: dict[str, tuple[str, ...]] = {}
     types: dict[str, frozenset[MappingType]] = {}
     anchors: dict[str, int] = {}
-    costly = _costly(edges)
+    local = _Local(edges)
     for operator in edges.graph.operators:
         name = operator.name
         own = edges.own[name]
@@ -57,7 +56,7 @@ def questions(edges: Edges) -> Questions:
             if edge.blocked or MappingType.OPAQUE in (own, edges.own[edge.producer]):
                 continue
             standing = anchors[edge.producer]
-            question = _question(edges, edge, types[edge.producer], bool(standing), costly)
+            question = _question(edges, edge, types[edge.producer], standing, local)
             if question is not None:
                 asked[edge.producer, name] = question
             above |= {combined(kind, own) for kind in types[edge.producer] if _fusible(kind, edge.kind)}
@@ -88,33 +87,55 @@ def _fusible(producer: MappingType, consumer: MappingType) -> bool:
     return relation(producer, consumer) != Relation.BREAK
 
 
-def _question(
-    edges: Edges, edge: Edge, above: frozenset[MappingType], anchored: bool, costly: frozenset[str]
-) -> Question | None:
+class _Local:
+    """Facts that decide defaults. `costly`: operators whose result takes an expensive pointwise operator to recompute.
+
+    `reductions`: bit set of the anchors that read each element once.
+    """
+
+    def __init__(self, edges: Edges) -> None:
+        anchors = (operator for operator in edges.graph.operators if edges.own[operator.name] == _ANCHOR)
+        self.reductions = edges.reach.mask(operator.name for operator in anchors if reads_once(operator))
+        self.costly: set[str] = set()
+        for operator in edges.graph.operators:
+            inherits = edges.own[operator.name] != _ANCHOR
+            if operator.op_type in EXPENSIVE or (
+                inherits and any(edge.producer in self.costly for edge in edges.into[operator.name])
+            ):
+                self.costly.add(operator.name)
+
+
+def _question(edges: Edges, edge: Edge, above: frozenset[MappingType], anchors: int, local: _Local) -> Question | None:
     """The question on one edge, or None when the table says "through" and nothing can be lost.
 
-    `above`: types that a group ending in the producer can have; `anchored`: whether by default it holds an anchor.
+    `above`: types that a group ending in the producer can have; `anchors`: bit set of those that by default
+    stand above the producer in its group.
     """
     if edge.kind == MappingType.OPAQUE:
         return None
     if edge.kind == _ANCHOR:
-        return _prologue(edges, edge, above, anchored)
-    single = len(edges.out[edge.producer]) == 1
+        return _prologue(edges, edge, above, bool(anchors))
     if any(relation(kind, edge.kind) == Relation.DEPEND for kind in above):
-        fuse = _fuse_dependent(edges.graph, edge, anchored, edge.producer in costly, single)
+        fuse = _fuse_dependent(edges, edge, anchors, local)
         return Question("depend", (FUSE, KEEP) if fuse else (KEEP, FUSE))
     if edge.kind == MappingType.ONE_TO_MANY:
-        fuse = single and edge.producer not in costly
+        fuse = len(edges.out[edge.producer]) == 1 and edge.producer not in local.costly
         return Question("recompute", (FUSE, KEEP) if fuse else (KEEP, FUSE))
     return None
 
 
-def _fuse_dependent(graph: Graph, edge: Edge, anchored: bool, costly: bool, single: bool) -> bool:
-    """Default on a yellow edge into an operator that is no anchor."""
+def _fuse_dependent(edges: Edges, edge: Edge, anchors: int, local: _Local) -> bool:
+    """Default on a yellow edge into an operator that is no anchor.
+
+    The result of a reduction that is broadcast over its own rows (the mean in a layer normalisation
+    written out) joins: the kernel finishes a row before it needs the result.
+    """
     if edge.kind == MappingType.ONE_TO_MANY:
-        return single and not anchored and not costly
-    if graph.by_name[edge.consumer].op_type in MOVES:
-        return not anchored
+        if anchors:
+            return not anchors & ~local.reductions
+        return len(edges.out[edge.producer]) == 1 and edge.producer not in local.costly
+    if edges.graph.by_name[edge.consumer].op_type in MOVES:
+        return not anchors
     return True
 
 
@@ -137,15 +158,3 @@ def _prologue(edges: Edges, edge: Edge, above: frozenset[MappingType], anchored:
     choices = (FUSE, KEEP) if cheap and not anchored else (KEEP, FUSE)
     kind = "depend" if own in _FREE else "prologue"
     return Question(kind, (*choices, MERGE) if merge else choices)
-
-
-def _costly(edges: Edges) -> frozenset[str]:
-    """Operators whose result takes an expensive pointwise operator to recompute."""
-    found: set[str] = set()
-    for operator in edges.graph.operators:
-        own = edges.own[operator.name]
-        if operator.op_type in EXPENSIVE or (
-            own != _ANCHOR and any(edge.producer in found for edge in edges.into[operator.name])
-        ):
-            found.add(operator.name)
-    return frozenset(found)
