@@ -152,7 +152,8 @@ def _fast_nest(schedule: Any, name: str, target: Target) -> None:
 
 
 def _parallel_nest(schedule: Any, name: str, target: Target) -> None:
-    """Parallel only."""
+    """Parallel only, whatever the target."""
+    del target
     spatial, reduce = _loops(schedule, _block(schedule, name))
     if spatial and _volume(schedule, spatial + reduce) >= PARALLEL_ABOVE:
         schedule.reorder(*spatial, *reduce)

@@ -8,7 +8,9 @@ import numpy as np
 
 from autofuse.kernels.workload import Value, Workload, WorkloadOperator
 
-NUMERIC = frozenset("bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split())
+NUMERIC = frozenset(
+    ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"]
+)
 
 
 def importer_refusal(workload: Workload) -> str | None:

@@ -164,7 +164,7 @@ class _Calls:
 
     def _chained(self) -> Any:
         """The functions of the calls one after the other, their results in buffers of the merged function."""
-        from tvm import te, topi, tirx
+        from tvm import te, tirx, topi
 
         relax = self._relax
         environment: dict[Any, Any] = {}

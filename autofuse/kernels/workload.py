@@ -17,7 +17,7 @@ from autofuse.graph.model import AttributeValue, Graph, Operator
 PLAIN = "plain"
 MAX_LITERAL_ELEMENTS = 64
 CODE_INPUTS = {"OneHot": (1, 2), "Resize": (1, 2, 3), "Upsample": (1,)}
-"""Inputs, by position, whose small constants are literals also when they are real numbers (scales, on and off values)."""
+"""Inputs, by position, whose small constants are literals also when they are real numbers (scales, on and off)."""
 
 Literal = int | float | bool | list["Literal"]
 

@@ -140,12 +140,49 @@ def check(item: Case) -> None:
 
 IMAGE = real(1, 8, 9, 10)
 SMALL = real(2, 3, 4)
-UNARY = (
-    "Abs Atan Ceil Cos Elu Erf Exp Floor HardSigmoid HardSwish Identity LeakyRelu Mish Neg Reciprocal Relu Round "
-    "Selu Sigmoid Sign Sin Sinh Cosh Asinh Softplus Softsign Tan Tanh ThresholdedRelu Shrink"
-).split()
-BINARY = "Add Sub Mul Div Less Greater LessOrEqual GreaterOrEqual Equal Max Min".split()
-REDUCE = "ReduceMax ReduceMin ReduceMean ReduceProd ReduceL1 ReduceL2 ReduceLogSumExp ReduceSumSquare".split()
+UNARY = [
+    "Abs",
+    "Atan",
+    "Ceil",
+    "Cos",
+    "Elu",
+    "Erf",
+    "Exp",
+    "Floor",
+    "HardSigmoid",
+    "HardSwish",
+    "Identity",
+    "LeakyRelu",
+    "Mish",
+    "Neg",
+    "Reciprocal",
+    "Relu",
+    "Round",
+    "Selu",
+    "Sigmoid",
+    "Sign",
+    "Sin",
+    "Sinh",
+    "Cosh",
+    "Asinh",
+    "Softplus",
+    "Softsign",
+    "Tan",
+    "Tanh",
+    "ThresholdedRelu",
+    "Shrink",
+]
+BINARY = ["Add", "Sub", "Mul", "Div", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Equal", "Max", "Min"]
+REDUCE = [
+    "ReduceMax",
+    "ReduceMin",
+    "ReduceMean",
+    "ReduceProd",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSumExp",
+    "ReduceSumSquare",
+]
 
 CASES = (
     *(case(name, SMALL, opset=18) for name in UNARY),
@@ -303,8 +340,8 @@ GROUPS = {
     "convolution, normalisation, activation": """(float[1,8,9,10] x, float[6,8,3,3] w, float[6] w1, float[6] w2,
         float[6] w3, float[6] w4) => (float[1,6,9,10] y)
         { c = Conv <pads=[1,1,1,1]> (x, w) n = BatchNormalization (c, w1, w2, w3, w4) y = Relu (n) }""",
-    "residual block end": """(float[1,8,9,10] x, float[1,6,9,10] r, float[6,8,1,1] w, float[6] w1) => (float[1,6,9,10] y)
-        { c = Conv (x, w, w1) s = Add (c, r) y = Relu (s) }""",
+    "residual block end": """(float[1,8,9,10] x, float[1,6,9,10] r, float[6,8,1,1] w, float[6] w1)
+        => (float[1,6,9,10] y) { c = Conv (x, w, w1) s = Add (c, r) y = Relu (s) }""",
     "depthwise and pointwise": """(float[1,8,9,10] x, float[8,1,3,3] w, float[6,8,1,1] w1) => (float[1,6,7,8] y)
         { d = Conv <group=8> (x, w) a = Relu (d) y = Conv (a, w1) }""",
     "convolution and pooling": """(float[1,8,9,10] x, float[6,8,3,3] w) => (float[1,6,3,4] y)
@@ -315,9 +352,11 @@ GROUPS = {
         { s = MatMul (q, k) p = Softmax <axis=-1> (s) y = MatMul (p, v) }""",
     "layer normalisation by hand": """(float[4,33] x, float[33] w, float[33] w1) => (float[4,33] y)
         { m = ReduceMean <axes=[-1]> (x) d = Sub (x, m) q = Mul (d, d) v = ReduceMean <axes=[-1]> (q)
-          e = Constant <value_float=0.00001> () g = Add (v, e) r = Sqrt (g) n = Div (d, r) t = Mul (n, w) y = Add (t, w1) }""",
+          e = Constant <value_float=0.00001> () g = Add (v, e) r = Sqrt (g)
+          n = Div (d, r) t = Mul (n, w) y = Add (t, w1) }""",
     "heads apart": """(float[6,32] x, float[32,32] w) => (float[4,6,8] y)
-        { p = MatMul (x, w) s = Constant <value_ints=[6,4,8]> () r = Reshape (p, s) y = Transpose <perm=[1,0,2]> (r) }""",
+        { p = MatMul (x, w) s = Constant <value_ints=[6,4,8]> () r = Reshape (p, s)
+          y = Transpose <perm=[1,0,2]> (r) }""",
     "concatenation and split": """(float[2,3] x, float[2,5] z) => (float[2,4] a, float[2,4] b)
         { c = Concat <axis=1> (x, z) r = Relu (c) a, b = Split <axis=1> (r) }""",
     "embedding": """(int64[1,6] i, float[30,8] w, float[6,8] w1) => (float[1,6,8] y)
