@@ -50,12 +50,12 @@ class Clock:
 
     def inherit(self, best_s: tuple[float, ...]) -> None:
         """Take over probes that another process found best."""
+        known = set(self.best_s)
         for seconds in best_s:
-            self._note(seconds)
+            if seconds not in known:  # else it came from here, and must not count twice
+                self._note(seconds)
 
     def _note(self, seconds: float) -> None:
-        if -seconds in self._best:  # seen before, through another process
-            return
         if len(self._best) < FLUKES:
             heapq.heappush(self._best, -seconds)
         else:

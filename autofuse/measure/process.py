@@ -63,7 +63,6 @@ class Child:
         )
         for descriptor in (self._in, self._out, self._err):
             os.set_blocking(descriptor, False)
-        self._watched: psutil.Process | None = psutil.Process(self._process.pid)
         self.alive = True
 
     @property
@@ -89,12 +88,11 @@ class Child:
         return self.alive and self._process.poll() is None
 
     def memory(self) -> int:
-        """Bytes of private memory in use; 0 when the child is gone."""
+        """Bytes of memory in use, mapped files aside; 0 when the child is gone."""
         try:
-            info = self._watched.memory_info() if self._watched and self.alive else None
-        except psutil.Error:
+            return own_memory(self.pid) if self.alive else 0
+        except (OSError, psutil.Error):
             return 0
-        return max(0, info.rss - getattr(info, "shared", 0)) if info else 0
 
     def log(self) -> str:
         """The end of what the child printed."""
@@ -231,6 +229,15 @@ def wait(child: Child, tick_s: float = TICK_S) -> Reply:
 def default_memory(workers: int) -> int:
     """An equal share for each worker of 80 % of the machine's memory."""
     return int(psutil.virtual_memory().total * 0.8) // max(1, workers)
+
+
+def own_memory(pid: int) -> int:
+    """Bytes that process `pid` holds in memory for itself: not the pages of files (libraries, mapped arrays)."""
+    status = Path(f"/proc/{pid}/status")
+    if not status.exists():
+        return int(psutil.Process(pid).memory_info().rss)
+    lines = (line.split() for line in status.read_text().splitlines())
+    return sum(int(line[1]) << 10 for line in lines if line[0] in ("RssAnon:", "RssShmem:"))
 
 
 def available_cores() -> int:

@@ -103,8 +103,10 @@ def _misplaced(actual: NDArray[np.generic], expected: NDArray[np.generic]) -> ND
 def _scale(wanted: NDArray[np.float64], epsilon: float, limit: float) -> float:
     largest = float(np.abs(wanted).max())
     reach = float(wanted.max() - wanted.min())
+    if not reach:
+        return largest or 1.0
     rounding = ROUNDINGS * epsilon * largest / limit if limit > 0 else 0.0
-    return max(reach, min(rounding, largest)) or largest or 1.0
+    return max(reach, min(rounding, largest))
 
 
 def _first(mask: NDArray[np.bool_]) -> tuple[int, ...]:

@@ -42,7 +42,9 @@ def _function(size: int, act: str, work: int) -> Any:
             factor = 2.5 if act == "wrong" else 2.0
             value = x[index] * tirx.const(factor, "float32") + c[index]
             if steps > 1:  # reads y after the first step, so that no step can be left out
-                value = tirx.Select(step > 0, y[index] * tirx.const(0.5, "float32") + value * tirx.const(0.5, "float32"), value)
+                value = tirx.Select(
+                    step > 0, y[index] * tirx.const(0.5, "float32") + value * tirx.const(0.5, "float32"), value
+                )
             if act == "nan":
                 value = value + (zero / zero if False else tirx.const(float("nan"), "float32"))
             if act == "writes_input":

@@ -1,0 +1,95 @@
+import os
+import sys
+import threading
+
+import pytest
+
+from autofuse.measure.clock import Clock, pin_main_thread, waited_ns
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="threads are pinned on Linux only")
+
+
+def scripted(*seconds: float) -> Clock:
+    times = iter(seconds)
+    return Clock(lambda: next(times))
+
+
+def test_full_clock_is_the_third_best_probe_so_that_two_flukes_do_not_count():
+    clock = scripted(1.0, 1.0, 1.0, 0.5, 0.6, 1.0, 2.0)
+    ratios = [clock.ratio() for _ in range(7)]
+    assert clock.reference_s == 1.0
+    assert ratios[-2:] == [1.0, 0.5]
+
+
+def test_a_real_gain_of_speed_moves_the_reference():
+    clock = scripted(1.0, 1.0, 1.0, 0.8, 0.8, 0.8, 1.0)
+    ratios = [clock.ratio() for _ in range(7)]
+    assert ratios[-1] == pytest.approx(0.8)
+
+
+def test_settling_waits_for_full_clock_but_not_for_ever():
+    clock = scripted(1.0, 1.0, 1.0, 2.0, 2.0, 1.0)
+    clock.calibrate(3)
+    assert clock.settle(patience=5) == 1.0
+    slow = scripted(1.0, 1.0, 1.0, *[2.0] * 5)
+    slow.calibrate(3)
+    assert slow.settle(patience=5) == 0.5
+
+
+def test_another_process_hands_on_what_full_clock_is():
+    first = scripted(0.5, 0.5, 0.5)
+    first.calibrate(3)
+    second = scripted(1.0)
+    second.inherit(first.best_s)
+    assert second.ratio() == 0.5
+
+
+def test_probes_inherited_twice_count_once():
+    clock = scripted(1.0, 1.1, 1.2)
+    clock.calibrate(3)
+    clock.inherit(clock.best_s)
+    assert clock.reference_s == 1.2
+
+
+@linux
+def test_the_main_thread_is_pinned_beside_other_pinned_threads_and_freed_again():
+    allowed = os.sched_getaffinity(0)
+    ready, done = threading.Event(), threading.Event()
+
+    def neighbour() -> None:
+        os.sched_setaffinity(0, {min(allowed)})
+        ready.set()
+        done.wait()
+
+    thread = threading.Thread(target=neighbour)
+    thread.start()
+    ready.wait()
+    try:
+        with pin_main_thread() as core:
+            assert os.sched_getaffinity(0) == {core}
+            assert len(allowed) == 1 or core != min(allowed)
+    finally:
+        done.set()
+        thread.join()
+    assert os.sched_getaffinity(0) == allowed
+
+
+@linux
+def test_waiting_for_a_core_is_counted():
+    """Two busy threads on one core: each waits about half of the time, the interpreter's lock aside."""
+    import subprocess
+
+    allowed = os.sched_getaffinity(0)
+    core = {min(allowed)}
+    rival = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        os.sched_setaffinity(rival.pid, core)
+        os.sched_setaffinity(0, core)
+        before = waited_ns()
+        total = sum(range(20_000_000))
+        assert total > 0
+        assert waited_ns() - before > 20e6
+    finally:
+        os.sched_setaffinity(0, allowed)
+        rival.kill()
+        rival.wait()

@@ -1,0 +1,98 @@
+import pytest
+
+from autofuse.measure.sampling import SamplingPolicy, sample
+
+POLICY = SamplingPolicy()
+
+
+def timed(machine, seconds: float, best_us: float | None = None, policy: SamplingPolicy = POLICY):
+    return sample(machine.kernel(seconds), machine.clock, machine.waited_ns, policy, best_us, machine.now)
+
+
+def test_a_quiet_machine_gives_a_trusted_time_from_few_slices(fake):
+    timing = timed(fake(), 50e-6)
+    assert timing.trusted
+    assert timing.stopped == "enough"
+    assert timing.us.median == pytest.approx(50)
+    assert len(timing.slices) == 7
+    assert timing.probe_us == pytest.approx(400)
+
+
+@pytest.mark.parametrize("seconds", [1e-6, 50e-6, 3e-3, 0.02, 0.3])
+def test_a_slice_lasts_about_as_long_as_the_policy_says_but_holds_a_call(fake, seconds):
+    timing = timed(fake(), seconds)
+    calls = timing.slices[0].calls
+    assert calls == max(1, round(POLICY.block_s / seconds))
+
+
+def test_slices_below_full_clock_are_flagged_kept_and_not_counted(fake):
+    machine = fake(lambda t: 0.7 if 0.02 < t % 0.05 < 0.04 else 1.0)
+    timing = timed(machine, 100e-6)
+    bad = [piece for piece in timing.slices if not piece.good]
+    assert bad
+    assert timing.trusted
+    assert timing.us.median == pytest.approx(100, rel=0.02)
+    assert all(piece.us > 0 for piece in bad)
+
+
+def test_a_core_that_stays_slow_ends_at_the_cap_without_trust(fake):
+    machine = fake(lambda t: 1.0 if t < 0.01 else 0.8)
+    timing = timed(machine, 5e-3)
+    assert not timing.trusted
+    assert timing.stopped == "time"
+    assert "below full clock" in timing.reason
+    assert timing.us.median == pytest.approx(5e3 / 0.8)
+    assert machine.now() == pytest.approx(POLICY.cap_s, rel=0.1)
+
+
+def test_time_taken_by_others_spoils_a_slice_even_at_full_clock(fake):
+    machine = fake(stolen=lambda t: 0.03 if t > 0.01 else 0.0)
+    timing = timed(machine, 100e-6)
+    assert not timing.trusted
+    assert "waited for a core" in timing.reason
+    assert not any(piece.good for piece in timing.slices[3:])
+
+
+def test_a_candidate_clearly_slower_than_the_incumbent_stops_after_one_slice(fake):
+    machine = fake()
+    timing = timed(machine, 100e-6, best_us=60)
+    assert timing.stopped == "slower"
+    assert timing.trusted
+    assert len(timing.slices) == 1
+
+
+def test_a_candidate_somewhat_slower_stops_after_three_slices(fake):
+    timing = timed(fake(), 100e-6, best_us=80)
+    assert timing.stopped == "slower"
+    assert len(timing.slices) == 3
+
+
+def test_a_candidate_many_times_slower_costs_a_single_call(fake):
+    machine = fake()
+    timing = timed(machine, 2.0, best_us=1000)
+    assert timing.stopped == "slower"
+    assert len(machine.ran) == 1
+    assert timing.us.median == pytest.approx(2e6)
+
+
+def test_a_slow_clock_alone_never_makes_a_candidate_look_slower_than_the_incumbent(fake):
+    machine = fake(lambda t: 1.0 if t < 0.01 else 0.5)
+    timing = timed(machine, 100e-6, best_us=95)
+    assert timing.stopped == "time"
+
+
+def test_a_candidate_as_fast_as_the_incumbent_is_timed_in_full(fake):
+    assert timed(fake(), 100e-6, best_us=100).stopped == "enough"
+
+
+def test_a_time_that_swings_at_full_clock_is_not_trusted(fake):
+    machine = fake()
+    durations = iter([100e-6, 140e-6, 100e-6, 150e-6] * 100)
+
+    def run(calls: int) -> float:
+        return machine.work(next(durations) * calls) / calls
+
+    timing = sample(run, machine.clock, machine.waited_ns, POLICY, None, machine.now)
+    assert not timing.trusted
+    assert "wide" in timing.reason
+    assert len([piece for piece in timing.slices if piece.good]) == POLICY.good_slices

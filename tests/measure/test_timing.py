@@ -1,0 +1,105 @@
+import pytest
+
+from autofuse.measure.timing import Block, ContenderLostError, InterleavingPolicy, interleaved, ratio_of
+
+POLICY = InterleavingPolicy(budget_s=10.0)
+
+
+def rival(machine, name: str, seconds: float):
+    run = machine.kernel(seconds, name)
+
+    def block(calls: int) -> Block:
+        waited = machine.waited
+        taken = run(calls)
+        return Block(taken, (machine.waited - waited) / (taken * calls))
+
+    return block
+
+
+def raced(machine, policy: InterleavingPolicy = POLICY, **seconds: float):
+    rivals = {name: rival(machine, name, each) for name, each in seconds.items()}
+    return interleaved(rivals, machine.clock, policy, machine.now)
+
+
+def test_rivals_take_turns_and_the_order_shifts(fake):
+    machine = fake()
+    raced(machine, a=5e-3, b=6e-3, c=7e-3)
+    names = [name for name, calls in machine.ran][3:12]
+    assert names == ["a", "b", "c", "b", "c", "a", "c", "a", "b"]
+
+
+def test_a_ratio_is_that_of_the_times_with_an_interval_around_it(fake):
+    found = raced(fake(), a=5e-3, b=6e-3)
+    ratio = ratio_of(found["b"], found["a"])
+    assert ratio.median == pytest.approx(1.2)
+    assert found["a"].trusted
+    assert found["b"].us.median == pytest.approx(6000)
+
+
+def test_drift_of_the_clock_does_not_bend_the_ratio(fake):
+    machine = fake(lambda t: 1.0 - 0.04 * (t % 1.0))
+    found = raced(machine, a=5e-3, b=6e-3)
+    ratio = ratio_of(found["b"], found["a"])
+    assert ratio.median == pytest.approx(1.2, rel=0.01)
+    assert not ratio.excludes(1.2)
+
+
+def test_a_rival_against_itself_shows_no_difference(fake):
+    found = raced(fake(lambda t: 1.0 - 0.04 * (t % 0.3)), a=5e-3, b=5e-3)
+    assert not ratio_of(found["b"], found["a"]).excludes(1.0)
+
+
+def test_a_slow_rival_keeps_to_its_share_of_the_budget(fake):
+    machine = fake()
+    found = raced(machine, a=5e-3, b=4.0)
+    assert 1 <= len(found["b"].slices) <= 2
+    assert machine.now() < 1.5 * POLICY.budget_s
+    assert len(found["a"].slices) >= POLICY.min_rounds
+    assert ratio_of(found["b"], found["a"]).median == pytest.approx(800)
+
+
+def test_a_fast_rival_is_timed_in_blocks_of_many_calls(fake):
+    found = raced(fake(), a=30e-6)
+    assert found["a"].slices[0].calls == 1000
+
+
+def test_rounds_stop_once_the_ratios_are_precise(fake):
+    machine = fake()
+    found = raced(machine, a=5e-3, b=6e-3)
+    assert len(found["a"].slices) == POLICY.min_rounds
+    assert machine.now() < POLICY.budget_s / 2
+
+
+def test_rounds_on_a_disturbed_machine_go_on_to_the_budget_and_are_not_trusted(fake):
+    machine = fake(stolen=lambda t: 0.0 if t < 0.01 else 0.2)
+    found = raced(machine, a=5e-3, b=6e-3)
+    assert machine.now() >= POLICY.budget_s
+    assert not found["a"].trusted
+    assert "waited for a core" in found["a"].reason
+    assert len(found["a"].slices) > 50
+
+
+def test_a_lost_rival_is_reported_and_the_others_go_on(fake):
+    machine = fake()
+    calls_left = iter(range(4))
+
+    def dies(calls: int) -> Block:
+        if next(calls_left, None) is None:
+            raise ContenderLostError("crashed with SIGSEGV")
+        return Block(machine.work(5e-3 * calls) / calls)
+
+    found = interleaved({"a": rival(machine, "a", 5e-3), "b": dies}, machine.clock, POLICY, machine.now)
+    assert found["b"].error == "crashed with SIGSEGV"
+    assert not found["b"].trusted
+    assert found["a"].trusted
+
+
+def test_rivals_that_are_all_lost_end_at_once(fake):
+    machine = fake()
+
+    def dead(calls: int) -> Block:
+        raise ContenderLostError("does not start")
+
+    found = interleaved({"a": dead}, machine.clock, POLICY, machine.now)
+    assert found["a"].us is None
+    assert ratio_of(found["a"], found["a"]) is None
