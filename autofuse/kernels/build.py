@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -16,8 +16,9 @@ from tvm.script.ir_builder import IRBuilder
 from autofuse.device.target import Target
 from autofuse.kernels.emit import Array, Emitter
 from autofuse.kernels.evaluate import Pack, Scope
-from autofuse.kernels.families import FAMILIES, anchor_types, family_of, is_own
+from autofuse.kernels.families import FAMILIES, KNOB_FAMILY, anchor_types, family_of, is_own
 from autofuse.kernels.fallback import fallback_function
+from autofuse.kernels.knobs import complete, vector_lanes
 from autofuse.kernels.nest import Nest, cut
 from autofuse.kernels.scalar import SCALAR
 from autofuse.kernels.workload import Value, Workload
@@ -48,7 +49,7 @@ class _Builder:
     def __init__(self, workload: Workload, schedule: Schedule, target: Target) -> None:
         self.workload = workload
         self.schedule = schedule
-        self.emitter = Emitter(target)
+        self.emitter = Emitter(replace(target, lanes=vector_lanes(workload, target)))
         self.packs: list[Pack] = []
         self.constants: dict[str, Array] = {}
         self.parameters: dict[str, list[Any]] = {"input": [], "constant": [], "output": []}
@@ -59,8 +60,10 @@ class _Builder:
             builder.func_name("main")
             builder.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True})
             scope = Scope(self.workload, self.emitter, self._arguments(), self._constant)
-            for nest in nests:
+            for number, nest in enumerate(nests):
                 self._emit(scope, nest)
+                later = {value for other in nests[number + 1 :] for value in other.stores}
+                scope.ready |= set(nest.stores) - later
         function = self._complete(ib.get())
         packs = tuple(self.packs)
         return Kernel(function, lambda constants: [np.ascontiguousarray(pack(constants)).reshape(-1) for pack in packs])
@@ -97,7 +100,8 @@ class _Builder:
                 block = self._inner_block(nest, spec)
                 scratch = self.emitter.scratch(prod(spec.shape), spec.dtype)
                 scope.arrays[value] = Array(scratch, spec.shape, spec.dtype, block)
-        FAMILIES[family_of(self.workload, nest.anchor)].emit(scope, nest, self.schedule)
+        family = family_of(self.workload, nest.anchor)
+        FAMILIES[family].emit(scope, nest, complete(self.schedule, KNOB_FAMILY.get(family, "")))
 
     def _inner_block(self, nest: Nest, spec: Value) -> int:
         """Channel block of a tensor that never leaves the kernel: that of the workload's other feature maps."""

@@ -47,7 +47,7 @@ class ContractionEmitter:
         self.full_panels = (form.columns // self.lanes) // self.vectors
         self.rest_vectors = self.vectors_total - self.full_panels * self.vectors
         self.panels = self.full_panels + (self.rest_vectors > 0)
-        block = scope.arrays[form.x].block if form.x in scope.arrays else 0
+        block = scope.arrays[form.x].block if form.x in scope.ready else 0
         self.block = min(block or 8, form.depth)
         self.blocks = -(-form.depth // self.block)
         self.taps = prod(window.taps for window in form.windows)

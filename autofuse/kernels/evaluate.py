@@ -29,7 +29,7 @@ def broadcast(index: Index, shape: Sequence[int]) -> Index:
 class Scope:
     """Reads values of one workload while its kernel is emitted.
 
-    `arrays`: the values that stand in memory. `declare_constant(pack, shape, dtype)` gives the
+    `arrays`: the values that have a place in memory; `ready`: those of them that are written by now. `declare_constant(pack, shape, dtype)` gives the
     array of a packed constant, which becomes an argument of the kernel.
     """
 
@@ -46,16 +46,13 @@ class Scope:
         self.declare_constant = declare_constant
         self.producer = {out: op for op in workload.operators for out in op.outputs if out >= 0}
         self.uses = _uses(workload)
+        self.ready = set(workload.of_kind("input"))
         self._memo: dict[tuple[int, tuple[int, ...]], tuple[Expr, Index]] = {}
         self._bind: Callable[[Expr], Expr] = emitter.bind
 
     def shape(self, value: int) -> tuple[int, ...]:
         """Logical shape of a value."""
         return self.workload.values[value].shape
-
-    def stored(self, value: int) -> bool:
-        """Whether `value` can be loaded without computing anything."""
-        return value in self.arrays or self.workload.values[value].kind in ("constant", "literal", "input")
 
     @contextmanager
     def point(self) -> Iterator[None]:
@@ -69,7 +66,7 @@ class Scope:
     def read(self, value: int, index: Index) -> Expr:
         """The element of `value` at a logical index, computed from what stands in memory."""
         spec = self.workload.values[value]
-        if value in self.arrays:
+        if value in self.ready:
             return self.emitter.load(self.arrays[value], index)
         if spec.kind == "literal" and int(np.prod(spec.shape, dtype=np.int64)) == 1:
             return const(spec.literal_array().reshape(-1)[0].item(), spec.dtype)

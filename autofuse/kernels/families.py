@@ -8,15 +8,19 @@ from math import prod
 
 from autofuse.kernels import index, scalar
 from autofuse.kernels.contraction import ContractionEmitter
-from autofuse.kernels.contraction_form import contraction_form, convolution_windows
+from autofuse.kernels.contraction_form import Convolution, contraction_form, convolution_windows
 from autofuse.kernels.elementwise import ElementwiseEmitter
 from autofuse.kernels.evaluate import Scope
 from autofuse.kernels.nest import Nest
 from autofuse.kernels.reduction import REDUCE, ReductionEmitter, RowEmitter, reduced_axes
 from autofuse.kernels.windowed import AveragePoolEmitter, DepthwiseEmitter, MaxPoolEmitter
+from autofuse.kernels.winograd import WinogradEmitter, winograd_refusal
 from autofuse.kernels.workload import Workload, WorkloadOperator
 
 Knobs = Mapping[str, int | str]
+
+
+WINOGRAD = {"winograd2": 2, "winograd4": 4}
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,12 @@ class Family:
 def _contraction(scope: Scope, nest: Nest, knobs: Knobs) -> None:
     assert nest.anchor is not None
     form = contraction_form(scope.workload, nest.anchor, int(knobs["split"]))
+    m = WINOGRAD.get(str(knobs["algorithm"]), 0)
+    if m and isinstance(form, Convolution):
+        reason = winograd_refusal(scope.workload, nest.anchor, form, scope.emitter.lanes)
+        if reason is None:
+            WinogradEmitter(scope, nest, form, knobs, m).emit()
+            return
     ContractionEmitter(scope, nest, form, knobs).emit()
 
 
@@ -40,6 +50,15 @@ FAMILIES: Mapping[str, Family] = {
     "reduction": Family(lambda scope, nest, knobs: ReductionEmitter(scope, nest, knobs).emit()),
     "row": Family(lambda scope, nest, knobs: RowEmitter(scope, nest, knobs).emit()),
     "elementwise": Family(lambda scope, nest, knobs: ElementwiseEmitter(scope, nest, knobs).emit()),
+}
+
+# emitting family -> the family whose knobs it reads (absent: it has none)
+KNOB_FAMILY: Mapping[str, str] = {
+    "contraction": "contraction",
+    "depthwise": "windowed",
+    "max_pool": "windowed",
+    "average_pool": "windowed",
+    "elementwise": "elementwise",
 }
 
 _ROW = frozenset({"Softmax", "LogSoftmax", "LayerNormalization"})

@@ -131,9 +131,8 @@ class _Cutter:
         self.free(operator)
 
     def concat(self, operator: WorkloadOperator) -> bool:
-        """Lets every nest write its slice of a Concat; False when no input comes from a nest."""
-        held = [value for value in operator.inputs if self.site[value].nest >= 0]
-        if not held or len(set(operator.inputs)) < len(operator.inputs):
+        """Lets every input's nest write its slice of a Concat; False when an input stands there twice."""
+        if len(set(operator.inputs)) < len(operator.inputs):
             return False
         output = operator.outputs[0]
         depth = -1

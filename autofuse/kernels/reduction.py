@@ -141,6 +141,10 @@ class ReductionEmitter:
         self.scope.finish(self.nest, index, total)
 
 
+CHAINS = 4
+"""Independent partial results of a row, so that the latency of the fold is hidden."""
+
+
 def fold_row(scope: Scope, count: int, first: float, element: Callable[[Expr], Expr], fold: Fold) -> Expr:
     """The fold of element(0) ... element(count - 1): in vector lanes, then across them."""
     emitter, lanes = scope.emitter, scope.emitter.lanes
@@ -148,17 +152,39 @@ def fold_row(scope: Scope, count: int, first: float, element: Callable[[Expr], E
     emitter.put(total, 0, const(first, "float32"))
     full, rest = divmod(count, lanes)
     if full:
-        partial = emitter.scratch(lanes, local=True)
-        with emitter.vector(lanes) as lane:
-            emitter.put(partial, lane, const(first, "float32"))
-        with emitter.serial(full) as step, emitter.vector(lanes) as lane, scope.point():
-            emitter.put(partial, lane, fold(partial[lane], element(emitter.simplify(step * lanes + lane))))
-        for lane in range(lanes):
-            emitter.put(total, 0, fold(total[0], partial[lane]))
+        chains = min(CHAINS, full)
+        partial = emitter.scratch(chains * lanes, local=True)
+        for chain in range(chains):
+            with emitter.vector(lanes) as lane:
+                emitter.put(partial, chain * lanes + lane, const(first, "float32"))
+
+        def take(chain: int, vector: Expr) -> None:
+            with emitter.vector(lanes) as lane, scope.point():
+                place = chain * lanes + lane
+                emitter.put(partial, place, fold(partial[place], element(emitter.simplify(vector * lanes + lane))))
+
+        with emitter.serial(full // chains) as step:
+            for chain in range(chains):
+                take(chain, emitter.simplify(step * chains + chain))
+        for chain in range(full % chains):
+            take(chain, full // chains * chains + chain)
+        _across(emitter, partial, chains, lanes, fold)
+        emitter.put(total, 0, fold(total[0], partial[0]))
     for k in range(full * lanes, full * lanes + rest):
         with scope.point():
             emitter.put(total, 0, fold(total[0], element(k)))
     return emitter.bind(total[0])
+
+
+def _across(emitter: Emitter, partial: Any, chains: int, lanes: int, fold: Fold) -> None:
+    """Folds chains, then halves of the lanes, into element 0: a tree, since a scalar chain would wait on itself."""
+    for chain in range(1, chains):
+        with emitter.vector(lanes) as lane:
+            emitter.put(partial, lane, fold(partial[lane], partial[chain * lanes + lane]))
+    while lanes > 1:
+        lanes //= 2
+        with emitter.vector(lanes) as lane:
+            emitter.put(partial, lane, fold(partial[lane], partial[lanes + lane]))
 
 
 def each(scope: Scope, count: int, body: Callable[[Expr], None]) -> None:
@@ -218,8 +244,13 @@ class RowEmitter:
             offset = emitter.bind(largest + log(total, emitter.bind))
             each(scope, self.count, lambda k: scope.finish(self.nest, self.index(outer, k), row[k] - offset))
             return
-        each(scope, self.count, lambda k: emitter.put(row, k, exp(row[k] - largest, emitter.bind)))
-        total = fold_row(scope, self.count, 0.0, lambda k: row[k], _add)
+
+        def shifted(k: Expr) -> Expr:
+            value = emitter.bind(exp(row[k] - largest, emitter.bind))
+            emitter.put(row, k, value)
+            return value
+
+        total = fold_row(scope, self.count, 0.0, shifted, _add)
         scale = emitter.bind(const(1.0, "float32") / total)
         each(scope, self.count, lambda k: scope.finish(self.nest, self.index(outer, k), row[k] * scale))
 

@@ -1,0 +1,122 @@
+"""`bench`: a compiled model against its rivals, checked, interleaved, one process each."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autofuse.backend.library import load as load_library
+from autofuse.compiler import compile_model
+from autofuse.errors import DeviceError, WrongResultError
+from autofuse.graph.inputs import generate_inputs
+from autofuse.graph.load import load
+from autofuse.graph.model import Graph
+from autofuse.graph.submodel import save_model
+from autofuse.measure.bench import Contender, ContenderResult, bench_contenders
+from autofuse.measure.reference import run_reference
+from autofuse.named_setting import circumstances
+from autofuse.profiling.database import open_database
+
+OWN = "autofuse"
+SEED = 0
+
+
+@dataclass(frozen=True)
+class RivalReport:
+    """A rival's median time; `ratio` = rival / autofuse with its interval; `error`: why there is none."""
+
+    median_us: float | None
+    ratio: float | None
+    ci_lo: float | None
+    ci_hi: float | None
+    trusted: bool
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class BenchReport:
+    """What `bench` found; `max_rel_error`: against ONNX Runtime, relative to the range of each output."""
+
+    model: str
+    threads: int
+    device: str
+    autofuse_us: float
+    max_rel_error: float
+    kernels: int
+    rivals: Mapping[str, RivalReport]
+
+
+def bench(
+    model: Path,
+    *,
+    library: Path | None,
+    database: str | None,
+    threads: int,
+    device: str,
+    on_miss: str,
+    against: Sequence[str],
+    budget_s: float,
+    shapes: Mapping[str, tuple[int, ...]],
+) -> BenchReport:
+    """Time `model` against its rivals; see `autofuse.api.bench`.
+
+    WrongResultError when the library does not compute what ONNX Runtime computes.
+    """
+    graph = load(model, shapes)
+    inputs = generate_inputs(graph, SEED)
+    expected = run_reference(graph, inputs)
+    with open_database(database) as base:
+        around = circumstances(base, device, threads, measuring=True)
+    with tempfile.TemporaryDirectory(prefix="autofuse-bench-") as scratch:
+        folder = Path(scratch)
+
+        def compiled(plan: str | None, name: str) -> Path:
+            path = folder / f"{name}.so"
+            compile_model(
+                model, path, database=database, threads=threads, device=device, on_miss=on_miss,
+                strict=False, shapes=shapes, plan=plan,
+            )  # fmt: skip
+            return path
+
+        own = library or compiled(None, OWN)
+        contenders = [Contender(OWN, "autofuse", own)]
+        for rival in against:
+            if rival == "none":
+                contenders.append(Contender(rival, "autofuse", compiled("none", rival)))
+            else:
+                contenders.append(Contender(rival, rival, _static(graph, folder) if shapes else model))
+        results = bench_contenders(
+            contenders, inputs, threads, budget_s, target=around.target,
+            expected=[expected[name] for name in graph.outputs],
+        )  # fmt: skip
+        kernels = load_library(own).metadata.kernels
+    return _report(model.stem, threads, around.profile.name, kernels, results)
+
+
+def _static(graph: Graph, folder: Path) -> Path:
+    """The model with its dynamic shapes set, as its rivals get it."""
+    path = folder / "model.onnx"
+    if not path.exists():
+        save_model(graph, path)
+    return path
+
+
+def _report(
+    model: str, threads: int, device: str, kernels: int, results: Mapping[str, ContenderResult]
+) -> BenchReport:
+    own = results[OWN]
+    if own.wrong:
+        raise WrongResultError(f"{model}: the library is wrong: {own.wrong}; tune again, or report this model")
+    if own.median_us is None or own.max_rel_error is None:
+        raise DeviceError(f"{model}: the library could not be measured: {own.error}")
+    rivals = {
+        name: RivalReport(
+            result.median_us, result.ratio, result.ci_lo, result.ci_hi, result.trusted and not result.wrong,
+            result.error or result.wrong,
+        )
+        for name, result in results.items()
+        if name != OWN
+    }  # fmt: skip
+    return BenchReport(model, threads, device, own.median_us, own.max_rel_error, kernels, rivals)

@@ -1,0 +1,169 @@
+"""What a schedule may choose: the knobs of each family, which of them a workload has, and good first choices.
+
+A schedule is a flat mapping `family.knob -> value`. Search spaces (TOML) give the values that are tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+
+from autofuse.device.target import Target
+from autofuse.kernels.contraction_form import Convolution, contraction_form, convolution_windows
+from autofuse.kernels.families import KNOB_FAMILY, WINOGRAD, family_of, is_own
+from autofuse.kernels.families import anchor_types as _anchor_types
+from autofuse.kernels.nest import Nest, cut
+from autofuse.kernels.scalar import SCALAR
+from autofuse.kernels.winograd import winograd_refusal
+from autofuse.kernels.workload import Workload, WorkloadOperator
+
+Schedule = Mapping[str, int | str]
+Values = tuple[int | str, ...]
+
+# family -> knob -> (values tried where the search space names none, meaning)
+DECLARED: Mapping[str, Mapping[str, tuple[Values, str]]] = {
+    "contraction": {
+        "algorithm": (("direct", "winograd4", "winograd2"), "how a 3x3 convolution of stride 1 is computed"),
+        "vectors": ((2, 4, 1, 3, 8), "vectors of output channels held in registers"),
+        "pixels": ((4, 6, 5, 3, 8), "neighbouring results held in registers"),
+        "rows_per_job": ((4, 1, 2, 8, 0), "rows of results a parallel job computes (0: all)"),
+        "panels_per_job": ((1, 2, 4, 0), "panels of output channels a parallel job computes (0: all)"),
+        "order": (("weights", "pixels"), "what stays in cache: a panel of weights, or a row of the input"),
+        "split": ((1, 2, 4, 8, 16), "rows into which the pixels of a 1x1 contraction are cut"),
+        "tiles": ((14, 28, 7, 49, 4), "Winograd tiles transformed together"),
+        "stage": (("chunk", "root"), "where Winograd transforms its input: where it is used, or all ahead"),
+    },
+    "windowed": {
+        "pixels": ((4, 8, 7, 2), "neighbouring results held in registers"),
+        "rows_per_job": ((0, 7, 14, 4), "rows of results a parallel job computes (0: all)"),
+    },
+    "elementwise": {"jobs": ((8, 2, 32), "parallel chunks of an elementwise loop")},
+}
+
+
+def declared_names() -> dict[str, frozenset[str]]:
+    """Family -> names of its knobs."""
+    return {family: frozenset(knobs) for family, knobs in DECLARED.items()}
+
+
+def complete(schedule: Schedule, family: str) -> dict[str, int | str]:
+    """The knobs of one family, the missing ones at their first declared value."""
+    found = {knob: schedule.get(f"{family}.{knob}", values[0]) for knob, (values, _) in DECLARED.get(family, {}).items()}
+    return found
+
+
+def nests_of(workload: Workload) -> list[Nest]:
+    """The loop nests of a workload that we generate; none for one that TVM's importer lowers."""
+    return cut(workload, _anchor_types(), frozenset(SCALAR)) if is_own(workload) else []
+
+
+def open_knobs(
+    workload: Workload, target: Target, space: Mapping[str, Mapping[str, Sequence[int | str]]]
+) -> dict[str, Values]:
+    """Every knob that makes a difference for `workload` -> the values to try, the first being the default."""
+    found: dict[str, Values] = {}
+    for nest in nests_of(workload):
+        family = KNOB_FAMILY.get(family_of(workload, nest.anchor))
+        if family is None:
+            continue
+        for knob, (declared, _) in DECLARED[family].items():
+            values = tuple(space.get(family, {}).get(knob, declared))
+            useful = tuple(_useful(workload, nest, family, knob, values, target))
+            name = f"{family}.{knob}"
+            if len(useful) > len(found.get(name, ())):
+                found[name] = useful
+    return {name: values for name, values in found.items() if len(values) > 1}
+
+
+def _useful(
+    workload: Workload, nest: Nest, family: str, knob: str, values: Values, target: Target
+) -> Iterator[int | str]:
+    if family == "contraction":
+        assert nest.anchor is not None
+        yield from _useful_contraction(workload, nest.anchor, knob, values, target)
+    elif family == "windowed":
+        assert nest.anchor is not None
+        windows = convolution_windows(workload, nest.anchor)
+        limit = windows[-1].outputs if knob == "pixels" else prod(w.outputs for w in windows[:-1])
+        yield from _up_to(values, limit)
+    else:
+        size = prod(nest.space)
+        yield from (value for value in values if isinstance(value, int) and size >= 4096 * value)
+
+
+def _useful_contraction(
+    workload: Workload, anchor: WorkloadOperator, knob: str, values: Values, target: Target
+) -> Iterator[int | str]:
+    form = contraction_form(workload, anchor)
+    width = form.windows[-1].outputs
+    if knob == "algorithm":
+        winograd = isinstance(form, Convolution) and winograd_refusal(workload, anchor, form, _lanes(workload, target)) is None
+        yield from (value for value in values if winograd or value not in WINOGRAD)
+    elif knob in ("tiles", "stage"):
+        if isinstance(form, Convolution) and winograd_refusal(workload, anchor, form, _lanes(workload, target)) is None:
+            yield from values
+    elif knob == "vectors":
+        yield from _up_to(values, -(-form.columns // _lanes(workload, target)))
+    elif knob == "pixels":
+        yield from _up_to(values, width)
+    elif knob == "split":
+        flat = len(form.windows) == 1 and getattr(form, "flat", False)
+        yield from (v for v in values if isinstance(v, int) and (v == 1 or (flat and width // v >= 8)))
+    elif knob == "rows_per_job":
+        flat = getattr(form, "flat", False)
+        yield from _up_to(values, width if flat else prod(form.rows))
+    else:
+        yield from values
+
+
+def _up_to(values: Values, limit: int) -> Iterator[int | str]:
+    """Values that do not exceed `limit`; at least the smallest."""
+    numbers = [value for value in values if isinstance(value, int)]
+    fitting = [value for value in numbers if value <= limit]
+    yield from fitting or [min(numbers)]
+
+
+def _lanes(workload: Workload, target: Target) -> int:
+    return vector_lanes(workload, target)
+
+
+def vector_lanes(workload: Workload, target: Target) -> int:
+    """Lanes of the vectors of a workload: a full register, or the smaller block of its feature maps."""
+    return min([target.lanes, *(value.block for value in workload.values if value.block)])
+
+
+def canonical(schedule: Schedule, knobs: Mapping[str, Values]) -> dict[str, int | str]:
+    """`schedule` without knobs that the workload lacks or that its other choices make idle."""
+    kept = {name: value for name, value in sorted(schedule.items()) if name in knobs}
+    winograd = kept.get("contraction.algorithm", "direct") != "direct"
+    idle = ("rows_per_job", "order", "split") if winograd else ("tiles", "stage")
+    for knob in idle:
+        kept.pop(f"contraction.{knob}", None)
+    if winograd and kept.get("contraction.stage", "chunk") == "chunk":
+        kept.pop("contraction.panels_per_job", None)
+    return kept
+
+
+def fits_registers(schedule: Schedule, target: Target) -> bool:
+    """Whether the accumulators, a row of weights and one broadcast fit the vector registers."""
+    vectors, pixels = schedule.get("contraction.vectors"), schedule.get("contraction.pixels")
+    if not isinstance(vectors, int) or not isinstance(pixels, int):
+        return True
+    return vectors * pixels + vectors + 1 <= target.registers
+
+
+def first_schedules(workload: Workload, knobs: Mapping[str, Values], target: Target) -> list[dict[str, int | str]]:
+    """Schedules worth trying before any search, best guess first; all within `knobs`."""
+    default = {name: values[0] for name, values in knobs.items()}
+    guesses = [default]
+    if "contraction.algorithm" in knobs:
+        guesses = [default | {"contraction.algorithm": a} for a in ("winograd4", "winograd2", "direct")]
+        guesses.insert(1, guesses[0] | {"contraction.stage": "root"})
+    elif "contraction.vectors" in knobs or "contraction.pixels" in knobs:
+        guesses.append(default | {"contraction.order": "pixels", "contraction.panels_per_job": 0})
+    unique: dict[str, dict[str, int | str]] = {}
+    for guess in guesses:
+        if all(value in knobs[name] for name, value in guess.items() if name in knobs):
+            kept = canonical(guess, knobs)
+            unique.setdefault(str(sorted(kept.items())), kept)
+    return list(unique.values())

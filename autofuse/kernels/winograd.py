@@ -1,0 +1,264 @@
+"""Winograd convolution F(2x2, 3x3) and F(4x4, 3x3): Lavin and Gray, "Fast algorithms for convolutional
+neural networks" (CVPR 2016), for 3x3 kernels of stride 1.
+
+Per tile of m x m results: V = B^T d B, M = sum over input channels of U * V (one small matrix product for
+each of the (m+2)^2 points), Y = A^T M A; U = G g G^T is computed ahead, in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from autofuse.kernels.contraction_form import Convolution
+from autofuse.kernels.emit import Array, Emitter, Expr, const, delinear
+from autofuse.kernels.evaluate import Scope
+from autofuse.kernels.nest import Nest
+from autofuse.kernels.tiles import Window, divisor_near, runs
+from autofuse.kernels.workload import Workload, WorkloadOperator
+
+Knobs = Mapping[str, int | str]
+Matrix = Sequence[Sequence[float]]
+
+# m -> (B^T, G, A^T)
+TRANSFORMS: Mapping[int, tuple[Matrix, Matrix, Matrix]] = {
+    2: (
+        [[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]],
+        [[1, 0, 0], [1 / 2, 1 / 2, 1 / 2], [1 / 2, -1 / 2, 1 / 2], [0, 0, 1]],
+        [[1, 1, 1, 0], [0, 1, -1, -1]],
+    ),
+    4: (
+        [
+            [4, 0, -5, 0, 1, 0],
+            [0, -4, -4, 1, 1, 0],
+            [0, 4, -4, -1, 1, 0],
+            [0, -2, -1, 2, 1, 0],
+            [0, 2, -1, -2, 1, 0],
+            [0, 4, 0, -5, 0, 1],
+        ],
+        [
+            [1 / 4, 0, 0],
+            [-1 / 6, -1 / 6, -1 / 6],
+            [-1 / 6, 1 / 6, -1 / 6],
+            [1 / 24, 1 / 12, 1 / 6],
+            [1 / 24, -1 / 12, 1 / 6],
+            [0, 0, 1],
+        ],
+        [[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]],
+    ),
+}
+
+
+def winograd_refusal(workload: Workload, operator: WorkloadOperator, form: Convolution, lanes: int) -> str | None:
+    """Why a convolution has no Winograd form here (None: it has)."""
+    windows = form.windows
+    if len(windows) != 2 or any((w.taps, w.stride, w.dilation) != (3, 1, 1) for w in windows):
+        return "Winograd needs a 3x3 kernel of stride 1 and dilation 1"
+    if form.batch[1] != 1:
+        return "Winograd needs one group"
+    if form.depth % lanes or form.columns % lanes:
+        return f"Winograd needs channels in multiples of {lanes}"
+    if workload.values[operator.inputs[1]].kind != "constant":
+        return "Winograd needs constant weights"
+    return None
+
+
+class WinogradEmitter:
+    """Emits one 3x3 convolution; `tiles` are transformed together, then multiplied panel by panel.
+
+    `stage`: "chunk" transforms a chunk's input where it is used; "root" transforms the whole input first, so
+    that few chunks still give every thread work (the panels are spread as well).
+    """
+
+    def __init__(self, scope: Scope, nest: Nest, form: Convolution, knobs: Knobs, m: int) -> None:
+        self.scope, self.nest, self.form, self.knobs, self.m = scope, nest, form, knobs, m
+        self.emitter: Emitter = scope.emitter
+        self.lanes = self.emitter.lanes
+        self.alpha = m + 2
+        self.points = self.alpha**2
+        self.bt, self.g, self.at = TRANSFORMS[m]
+        self.size = tuple(window.outputs for window in form.windows)
+        self.grid = (form.batch[0], *(-(-extent // m) for extent in self.size))
+        self.chunk = divisor_near(prod(self.grid), int(knobs["tiles"]))
+        self.chunks = prod(self.grid) // self.chunk
+        vectors_total = form.columns // self.lanes
+        self.vectors = divisor_near(vectors_total, min(int(knobs["vectors"]), vectors_total))
+        self.panels = vectors_total // self.vectors
+        self.panel_lanes = self.vectors * self.lanes
+
+    def emit(self) -> None:
+        """Emits the whole nest."""
+        emitter = self.emitter
+        self.weights = self.packed_weights()
+        size = self.points * self.chunk * self.form.depth
+        blocks = self.form.depth // self.lanes
+        if self.knobs["stage"] == "root":
+            v = emitter.scratch(self.chunks * size)
+            with emitter.parallel(self.chunks * blocks) as job:
+                self.transform_input(job // blocks, job % blocks, v, job // blocks * size)
+            per_job = divisor_near(self.panels, int(self.knobs["panels_per_job"]))
+            grid = (self.panels // per_job, self.chunks)
+            with emitter.parallel(prod(grid)) as job:
+                product = emitter.scratch(self.points * self.vectors * self.chunk * self.lanes)
+                panel_job, chunk = delinear(job, grid)
+                with emitter.serial(per_job) as step:
+                    self.panel(chunk, emitter.simplify(panel_job * per_job + step), v, chunk * size, product)
+            return
+        with emitter.parallel(self.chunks) as chunk:
+            v = emitter.scratch(size)
+            product = emitter.scratch(self.points * self.vectors * self.chunk * self.lanes)
+            with emitter.serial(blocks) as block:
+                self.transform_input(chunk, block, v, 0)
+            with emitter.serial(self.panels) as panel:
+                self.panel(chunk, panel, v, 0, product)
+
+    def tile_at(self, chunk: Expr, p: Expr) -> tuple[Expr, Expr, Expr]:
+        """(image, tile row, tile column) of tile `p` of a chunk."""
+        image, row, column = delinear(self.emitter.simplify(chunk * self.chunk + p), self.grid)
+        simplify = self.emitter.simplify
+        return simplify(image), simplify(row), simplify(column)
+
+    def transform_input(self, chunk: Expr, block: Expr, v: Any, base: Expr) -> None:
+        """V[point, tile, channel] of one channel block: interior tiles load without asking."""
+        emitter = self.emitter
+        rows, columns = self.form.windows
+        with emitter.serial(self.chunk) as p:
+            image, row, column = self.tile_at(chunk, p)
+            top = emitter.simplify(row * self.m - rows.pad_begin)
+            left = emitter.simplify(column * self.m - columns.pad_begin)
+            interior = tirx.all(
+                top >= 0, top + self.alpha <= rows.size, left >= 0, left + self.alpha <= columns.size
+            )  # fmt: skip
+            for guarded, condition in ((False, interior), (True, tirx.Not(interior))):
+                with emitter.when(condition), emitter.vector(self.lanes) as lane, self.scope.point():
+                    channel = emitter.simplify(block * self.lanes + lane)
+                    place = base + p * self.form.depth + channel
+                    self.tile_transform((image, channel, top, left), guarded, v, place)
+
+    def tile_transform(self, origin: tuple[Expr, ...], guarded: bool, v: Any, place: Expr) -> None:
+        """V = B^T d B of one tile."""
+        emitter, alpha = self.emitter, self.alpha
+        image, channel, top, left = origin
+        half: list[list[Expr]] = []
+        for j in range(alpha):
+            column = []
+            for i in range(alpha):
+                index = (image, channel, emitter.simplify(top + i), emitter.simplify(left + j))
+                column.append(emitter.bind(self.load(index, guarded)))
+            half.append([emitter.bind(combine(self.bt[i], column)) for i in range(alpha)])
+        stride = self.chunk * self.form.depth
+        for i in range(alpha):
+            row = [half[j][i] for j in range(alpha)]
+            for j in range(alpha):
+                emitter.put(v, place + (i * alpha + j) * stride, combine(self.bt[j], row))
+
+    def load(self, index: tuple[Expr, ...], guarded: bool) -> Expr:
+        """One element of the input; zero in the padding."""
+        if not guarded:
+            return self.scope.read(self.form.x, index)
+        rows, columns = self.form.windows
+        _, _, i, j = index
+        inside = tirx.all(i >= 0, i < rows.size, j >= 0, j < columns.size)
+        return tirx.if_then_else(inside, self.scope.read_alone(self.form.x, index), const(0.0, "float32"))
+
+    def panel(self, chunk: Expr, panel: Expr, v: Any, base: Expr, product: Any) -> None:
+        """Multiplies every point of a chunk with one panel of U, then transforms and finishes its results."""
+        emitter = self.emitter
+        accumulators = emitter.scratch(self.vectors * int(self.knobs["pixels"]) * self.lanes, local=True)
+        with emitter.serial(self.points) as point:
+            for run in runs(Window(self.chunk, 1, outputs=self.chunk), int(self.knobs["pixels"])):
+                with emitter.serial(run.count) as step:
+                    first = emitter.simplify(step * run.width + run.start)
+                    self.multiply(panel, point, first, run.width, v, base, accumulators)
+                    for c, r in np.ndindex(self.vectors, run.width):
+                        with emitter.vector(self.lanes) as lane:
+                            source = accumulators[(c * run.width + r) * self.lanes + lane]
+                            offset = ((point * self.vectors + c) * self.chunk + first + r) * self.lanes + lane
+                            emitter.put(product, offset, source)
+        for c in range(self.vectors):
+            with emitter.serial(self.chunk) as p:
+                self.transform_output(chunk, panel, c, p, product)
+
+    def multiply(self, panel: Expr, point: Expr, first: Expr, width: int, v: Any, base: Expr, total: Any) -> None:
+        """M[point] of `width` tiles and one panel: a sum over all input channels in registers."""
+        emitter, lanes, depth = self.emitter, self.lanes, self.form.depth
+        places = [(c, r, (c * width + r) * lanes) for c in range(self.vectors) for r in range(width)]
+        for _, _, place in places:
+            with emitter.vector(lanes) as lane:
+                emitter.put(total, place + lane, const(0.0, "float32"))
+        v_at = emitter.simplify(base + (point * self.chunk + first) * depth)
+        u_at = emitter.simplify((panel * self.points + point) * depth * self.panel_lanes)
+        with emitter.serial(depth // lanes) as block, emitter.serial(lanes) as inner:
+            k = emitter.simplify(block * lanes + inner)
+            for r in range(width):
+                x = v[emitter.simplify(v_at + r * depth + k)]
+                for c in range(self.vectors):
+                    place = (c * width + r) * lanes
+                    with emitter.vector(lanes) as lane:
+                        u = self.weights.buffer[emitter.simplify(u_at + k * self.panel_lanes + c * lanes + lane)]
+                        emitter.put(total, place + lane, total[place + lane] + x * u)
+
+    def transform_output(self, chunk: Expr, panel: Expr, c: int, p: Expr, product: Any) -> None:
+        """Y = A^T M A of one tile, then bias and epilogue; results beyond the edge are dropped."""
+        emitter, alpha, m = self.emitter, self.alpha, self.m
+        image, row, column = self.tile_at(chunk, p)
+        results = emitter.scratch(m * m * self.lanes, local=True)
+        with emitter.vector(self.lanes) as lane:
+            half: list[list[Expr]] = []
+            for j in range(alpha):
+                points = [((i * alpha + j) * self.vectors + c) * self.chunk + p for i in range(alpha)]
+                values = [emitter.bind(product[emitter.simplify(at * self.lanes + lane)]) for at in points]
+                half.append([emitter.bind(combine(self.at[i], values)) for i in range(m)])
+            for i, j in np.ndindex(m, m):
+                value = combine(self.at[j], [half[k][i] for k in range(alpha)])
+                emitter.put(results, (i * m + j) * self.lanes + lane, value)
+        channel = emitter.simplify((panel * self.vectors + c) * self.lanes)
+        for i, j in np.ndindex(m, m):
+            spatial = (emitter.simplify(row * m + i), emitter.simplify(column * m + j))
+            beyond = [
+                at < extent
+                for at, extent, offset in zip(spatial, self.size, (i, j), strict=True)
+                if extent % m and offset >= extent % m
+            ]
+            with emitter.when(tirx.all(*beyond) if len(beyond) > 1 else (beyond or [tirx.const(True, "bool")])[0]):
+                with emitter.vector(self.lanes) as lane:
+                    self.finish((image, emitter.simplify(channel + lane), *spatial), results[(i * m + j) * self.lanes + lane])
+
+    def finish(self, index: tuple[Expr, ...], value: Expr) -> None:
+        """Bias and epilogue of one vector of results."""
+        if self.form.bias >= 0:
+            value = value + self.scope.read(self.form.bias, self.form.bias_index(index))
+        self.scope.finish(self.nest, index, value)
+
+    def packed_weights(self) -> Array:
+        """U = G g G^T as [panel, point, channel, lane]."""
+        form, g = self.form, np.asarray(self.g, "float64")
+        place = self.scope.workload.of_kind("constant").index(form.w)
+        shape = (self.panels, self.points, form.depth, self.panel_lanes)
+
+        def pack(constants: Any) -> np.ndarray:
+            kernel = constants[place].astype("float64")
+            u = np.einsum("ij,ocjk,lk->ocil", g, kernel, g).astype("float32")
+            parts = u.reshape(self.panels, self.panel_lanes, form.depth, self.points)
+            return parts.transpose(0, 3, 2, 1)
+
+        return self.scope.declare_constant(f"winograd{form.w}", pack, shape, "float32")
+
+
+def combine(coefficients: Sequence[float], values: Sequence[Expr]) -> Expr:
+    """The linear combination of `values`, without the zero terms."""
+    total: Expr | None = None
+    for coefficient, value in zip(coefficients, values, strict=True):
+        if not coefficient:
+            continue
+        term = value if abs(coefficient) == 1 else value * const(abs(coefficient), "float32")
+        if total is None:
+            total = term if coefficient > 0 else const(0.0, "float32") - term
+        else:
+            total = total + term if coefficient > 0 else total - term
+    assert total is not None
+    return total

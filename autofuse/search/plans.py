@@ -1,0 +1,104 @@
+"""Plan search: Optuna over the planner's decisions, on plan times composed from measured groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import optuna
+
+from autofuse.fusion.plan import FusionPlan
+from autofuse.fusion.planner import Planner
+
+Answers = Mapping[str, str]
+STARTUP_TRIALS = 10
+DUPLICATES = 20
+
+
+@dataclass
+class PlanSearch:
+    """Asks for answers, is told composed times. First the defaults, then each decision flipped by itself,
+    then all flips that paid together, then Optuna's sampler.
+
+    Times add up over groups, so single flips say most of what there is to know.
+    """
+
+    planner: Planner
+    seed: int
+    number: int = 0
+    seen: dict[str, float | None] = field(default_factory=dict)
+    default_us: float | None = None
+    gains: dict[tuple[str, str], float] = field(default_factory=dict)
+    _queue: list[dict[str, str]] = field(default_factory=list)
+    _combined: bool = False
+    _study: Any = None
+
+    def __post_init__(self) -> None:
+        self._queue = [{}]
+        self._queue += [
+            {decision.name: choice} for decision in self.planner.decisions for choice in decision.choices[1:]
+        ]
+
+    @property
+    def open_flips(self) -> int:
+        """Single flips that were not tried yet."""
+        return len(self._queue)
+
+    def ask(self) -> tuple[int, Answers, FusionPlan] | None:
+        """The next trial: its number, answers and plan; None when new plans are hard to find."""
+        for _ in range(DUPLICATES):
+            answers = self._next()
+            plan = self.planner.plan(answers)
+            if plan.key in self.seen:
+                self._tell(answers, self.seen[plan.key])
+                continue
+            self.seen[plan.key] = None
+            self.number += 1
+            return self.number - 1, answers, plan
+        return None
+
+    def tell(self, answers: Answers, plan: FusionPlan, composed_us: float | None) -> None:
+        """Takes in what a trial came to (None: one of its groups has no time)."""
+        self.seen[plan.key] = composed_us
+        if not answers:
+            self.default_us = composed_us
+        elif len(answers) == 1 and composed_us is not None and self.default_us is not None:
+            ((name, choice),) = answers.items()
+            self.gains[name, choice] = self.default_us - composed_us
+        self._tell(answers, composed_us)
+
+    def _next(self) -> Answers:
+        if self._queue:
+            return self._queue.pop(0)
+        if not self._combined:
+            self._combined = True
+            return self._best_flips()
+        trial = self.study.ask(self._distributions())
+        self.study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        return dict(trial.params)
+
+    def _best_flips(self) -> dict[str, str]:
+        best: dict[str, tuple[float, str]] = {}
+        for (name, choice), gain in self.gains.items():
+            if gain > 0 and gain > best.get(name, (0.0, ""))[0]:
+                best[name] = (gain, choice)
+        return {name: choice for name, (_, choice) in best.items()}
+
+    @property
+    def study(self) -> Any:
+        """The Optuna study, in memory."""
+        if self._study is None:
+            sampler = optuna.samplers.TPESampler(seed=self.seed, n_startup_trials=STARTUP_TRIALS, multivariate=False)
+            self._study = optuna.create_study(direction="minimize", sampler=sampler)
+        return self._study
+
+    def _tell(self, answers: Answers, composed_us: float | None) -> None:
+        if composed_us is None or not self.planner.decisions:
+            return
+        params = {d.name: answers.get(d.name, d.default) for d in self.planner.decisions}
+        trial = optuna.trial.create_trial(params=params, distributions=self._distributions(), value=composed_us)
+        self.study.add_trial(trial)
+
+    def _distributions(self) -> dict[str, Any]:
+        return {d.name: optuna.distributions.CategoricalDistribution(d.choices) for d in self.planner.decisions}

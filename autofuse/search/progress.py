@@ -1,0 +1,64 @@
+"""What a search tells while it runs, and what it ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Progress:
+    """State after a candidate; times in seconds and microseconds. See `autofuse.cli.live.Progress`."""
+
+    phase: str
+    note: str
+    elapsed_s: float
+    budget_s: float | None
+    done: int
+    total: int | None
+    ok: int
+    failed: int
+    hits: int
+    best_us: float | None
+    baseline_us: float | None
+    speedup_interval: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class PlanTime:
+    """A finalist: `composed_us` is the sum of its groups; the rest was measured whole, interleaved.
+
+    `speedup`: over plan "none" in the same run, with its interval [`ci_lo`, `ci_hi`].
+    """
+
+    kernels: int
+    composed_us: float | None
+    median_us: float | None = None
+    speedup: float | None = None
+    ci_lo: float | None = None
+    ci_hi: float | None = None
+    trusted: bool = False
+    max_rel_error: float | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """Outcome of a tuning job; `plans`: the finalists by name, `chosen` the one that `compile` takes."""
+
+    model: str
+    run: str
+    run_id: int
+    database: str
+    device: str
+    threads: int
+    state: str
+    elapsed_s: float
+    measured: int
+    failed: int
+    hits: int
+    plan_trials: int
+    chosen: str
+    plan_key: str
+    kernels: int
+    plans: Mapping[str, PlanTime] = field(default_factory=dict)

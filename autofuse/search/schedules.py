@@ -1,0 +1,170 @@
+"""Schedule search: one Optuna study a workload, kept in memory and rebuilt from the profiling database."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import optuna
+
+from autofuse.device.target import Target
+from autofuse.graph.model import Graph
+from autofuse.kernels.knobs import Values, canonical, first_schedules, fits_registers, open_knobs
+from autofuse.kernels.workload import BoundWorkload, Workload
+
+MAX_CANDIDATES = 48
+STARTUP_TRIALS = 8
+ASK_ATTEMPTS = 24
+
+Schedule = Mapping[str, int | str]
+
+
+def schedule_text(schedule: Schedule) -> str:
+    """Canonical JSON of a schedule."""
+    return json.dumps(dict(schedule), sort_keys=True, separators=(",", ":"))
+
+
+def anchor_key(workload: Workload) -> str:
+    """What workloads share whose anchors are the same and only epilogues or prologues differ."""
+    parts = []
+    for operator in workload.operators:
+        if operator.op_type in ("Conv", "MatMul", "Gemm", "MaxPool", "AveragePool"):
+            shapes = [(workload.values[v].shape, workload.values[v].block) for v in operator.inputs[:2] if v >= 0]
+            parts.append((operator.op_type, operator.attributes, tuple(shapes)))
+    return repr(parts) if parts else workload.key
+
+
+@dataclass
+class WorkloadSearch:
+    """Candidates of one workload: what was tried, what comes next, the best so far (microseconds).
+
+    `graph`: the realised graph that holds the constants of `bound`.
+    """
+
+    bound: BoundWorkload
+    graph: Graph
+    target: Target
+    knobs: dict[str, Values]
+    seed: int
+    tried: dict[str, float | None] = field(default_factory=dict)
+    pending: list[dict[str, int | str]] = field(default_factory=list)
+    best_us: float | None = None
+    best: dict[str, int | str] | None = None
+    failure: str = ""
+    _study: Any = None
+
+    @classmethod
+    def create(
+        cls, bound: BoundWorkload, graph: Graph, target: Target, space: Mapping[str, Mapping[str, Values]], seed: int
+    ) -> WorkloadSearch:
+        """A search that has tried nothing; its first candidates are the rules' guesses."""
+        knobs = open_knobs(bound.workload, target, space)
+        search = cls(bound, graph, target, knobs, seed)
+        search.pending = first_schedules(bound.workload, knobs, target)
+        return search
+
+    @property
+    def key(self) -> str:
+        """Key of the workload."""
+        return self.bound.workload.key
+
+    @property
+    def limit(self) -> int:
+        """Number of candidates after which the search is complete."""
+        size = 1
+        for values in self.knobs.values():
+            size *= len(values)
+        return min(MAX_CANDIDATES, size)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left to try."""
+        return not self.pending and len(self.tried) >= self.limit
+
+    def learn(self, schedule: Schedule, time_us: float | None, failure: str = "") -> bool:
+        """Takes in a measured candidate (None: it failed); True when it is the new best."""
+        kept = dict(schedule)
+        self.tried[schedule_text(kept)] = time_us
+        self._tell(kept, time_us)
+        if time_us is None:
+            self.failure = self.failure or failure
+            return False
+        if self.best_us is None or time_us < self.best_us:
+            self.best_us, self.best = time_us, kept
+            return True
+        return False
+
+    def suggest(self, schedule: Schedule) -> None:
+        """Queues a schedule that was good for a related workload."""
+        fitting = {name: value for name, value in schedule.items() if value in self.knobs.get(name, ())}
+        default = {name: values[0] for name, values in self.knobs.items()}
+        kept = canonical({**default, **fitting}, self.knobs)
+        if schedule_text(kept) not in self.tried and kept not in self.pending:
+            self.pending.insert(0, kept)
+
+    def ask(self) -> dict[str, int | str] | None:
+        """The next candidate; None when the search is complete."""
+        while self.pending:
+            schedule = self.pending.pop(0)
+            if schedule_text(schedule) not in self.tried:
+                return self._issue(schedule)
+        if len(self.tried) >= self.limit:
+            return None
+        for _ in range(ASK_ATTEMPTS):
+            trial = self.study.ask(self._distributions())
+            schedule = canonical(trial.params, self.knobs)
+            known = schedule_text(schedule) in self.tried
+            if not known and fits_registers(schedule, self.target):
+                self.study.tell(trial, state=optuna.trial.TrialState.FAIL)
+                return self._issue(schedule)
+            value = self.tried.get(schedule_text(schedule)) if known else None
+            state = optuna.trial.TrialState.COMPLETE if value is not None else optuna.trial.TrialState.FAIL
+            self.study.tell(trial, value, state=state)
+        return None
+
+    def _issue(self, schedule: dict[str, int | str]) -> dict[str, int | str]:
+        self.tried.setdefault(schedule_text(schedule), None)
+        return schedule
+
+    @property
+    def study(self) -> Any:
+        """The Optuna study (created when the first guesses are used up)."""
+        if self._study is None:
+            sampler = optuna.samplers.TPESampler(seed=self.seed, n_startup_trials=STARTUP_TRIALS, multivariate=True)
+            self._study = optuna.create_study(direction="minimize", sampler=sampler)
+            for text, time_us in self.tried.items():
+                self._tell(json.loads(text), time_us)
+        return self._study
+
+    def _tell(self, schedule: Schedule, time_us: float | None) -> None:
+        if self._study is None or time_us is None or not self.knobs:
+            return
+        params = {name: schedule.get(name, values[0]) for name, values in self.knobs.items()}
+        if all(value in self.knobs[name] for name, value in params.items()):
+            trial = optuna.trial.create_trial(params=params, distributions=self._distributions(), value=time_us)
+            self._study.add_trial(trial)
+
+    def _distributions(self) -> dict[str, Any]:
+        return {name: optuna.distributions.CategoricalDistribution(values) for name, values in self.knobs.items()}
+
+
+def next_workloads(
+    searches: Sequence[WorkloadSearch], weights_us: Mapping[str, float], count: int
+) -> list[WorkloadSearch]:
+    """The searches to spend the next candidates on: most time in the plan per candidate already tried."""
+    issued: dict[str, int] = {}
+    chosen = []
+    open_searches = [search for search in searches if not search.complete and weights_us.get(search.key, 0.0) > 0]
+    for _ in range(count):
+        best = max(
+            (search for search in open_searches if issued.get(search.key, 0) < max(2, count // 2)),
+            key=lambda s: weights_us[s.key] / (1 + len(s.tried) + issued.get(s.key, 0)),
+            default=None,
+        )
+        if best is None:
+            break
+        issued[best.key] = issued.get(best.key, 0) + 1
+        chosen.append(best)
+    return chosen

@@ -1,0 +1,298 @@
+"""The tuning job: baselines, schedules, plans, schedules of the best plan, finalists measured whole."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import optuna
+
+from autofuse.errors import AutofuseError, PlanError
+from autofuse.fusion.plan import FusionPlan
+from autofuse.fusion.planner import Planner
+from autofuse.graph.inputs import generate_inputs
+from autofuse.graph.key import graph_key
+from autofuse.graph.load import load
+from autofuse.graph.model import Graph
+from autofuse.measure.pool import LocalRunner
+from autofuse.measure.reference import capture
+from autofuse.named_plans import named_plan
+from autofuse.named_setting import Circumstances, circumstances
+from autofuse.profiling.database import ProfilingDatabase, open_database
+from autofuse.profiling.records import RunStart, Trial
+from autofuse.search.finals import conclude
+from autofuse.search.plans import PlanSearch
+from autofuse.search.progress import PlanTime, Progress, TuneResult
+from autofuse.search.schedules import WorkloadSearch, next_workloads
+from autofuse.search.workbench import Workbench
+from autofuse.search_space import SearchSpace, load_space
+
+__all__ = ["PlanTime", "Progress", "TuneResult", "tune"]
+
+BASELINES = ("default", "none", "dnnfusion", "tvm")
+BATCH = 8
+FIRST_SHARE, PLANS_SHARE, FINALS_SHARE = 0.35, 0.3, 0.2
+FINALS_MIN_S = 25.0
+IDLE_TRIALS = 40
+"""Plan trials in a row without a better plan after which the plan search rests."""
+
+
+class _BudgetSpent(Exception):  # noqa: N818 not an error: how the search hears that time is up
+    """The time or the number of candidates is used up."""
+
+
+def tune(
+    model: Path,
+    *,
+    database: str | None,
+    budget_s: float | None,
+    trials: int | None,
+    threads: int,
+    device: str,
+    seed: int,
+    space: str | None,
+    shapes: Mapping[str, tuple[int, ...]],
+    progress: Callable[[Progress], None],
+) -> TuneResult:
+    """Search schedules and plans of `model` and record everything; see `autofuse.api.tune`."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    started = time.monotonic()
+    graph = load(model, shapes)
+    with ExitStack() as stack:
+        base = stack.enter_context(open_database(database))
+        around = circumstances(base, device, threads, measuring=True)
+        chosen_space = load_space(space, around.target.isa)
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="autofuse-tune-")))
+        wanted = [t for op in graph.operators for t in op.outputs if t and t not in graph.constants]
+        reference = capture(graph, generate_inputs(graph, seed), scratch / "reference", wanted)
+        base.release_dead()
+        run_id, name = _run(base, around, model, graph, seed, budget_s, trials)
+        runner = stack.enter_context(LocalRunner(around.target, threads))
+        job = _Job(graph, budget_s, trials, started, progress)
+        job.bench = Workbench(
+            graph, chosen_space, around, base, runner, reference, run_id, seed, job.on_candidate
+        )
+        state = "failed"
+        try:
+            state = job.search(chosen_space, seed)
+            plans, chosen = conclude(job.bench, job.plans(), scratch, job.finals_s(), job.tell)
+        except KeyboardInterrupt:
+            state = "interrupted"
+            raise
+        finally:
+            base.finish_run(run_id, state if state != "complete" else "finished")
+        return job.result(model, name, around, state, plans, chosen, str(base.location.text))
+
+
+def _run(
+    base: ProfilingDatabase,
+    around: Circumstances,
+    model: Path,
+    graph: Graph,
+    seed: int,
+    budget_s: float | None,
+    trials: int | None,
+) -> tuple[int, str]:
+    """Goes on with the interrupted run of this model in this setting, or starts a new one."""
+    sha = hashlib.sha256(model.read_bytes()).hexdigest()
+    old = base.interrupted_run(around.setting, sha)
+    if old is not None:
+        base.resume_run(old.id)
+        return old.id, old.name
+    name = f"{model.stem}-{around.setting.threads}t-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+    start = RunStart(
+        name=name,
+        model_name=model.stem,
+        model_sha256=sha,
+        graph_key=graph_key(graph),
+        seed=seed,
+        arguments={"model": model.name, "threads": around.setting.threads, "device": around.profile.name},
+        budget={"seconds": budget_s, "trials": trials},
+        provenance=around.provenance.as_dict(),
+    )
+    return base.start_run(around.setting, start), name
+
+
+class _Job:
+    """One run of the search: what it has spent, its plans, its phases."""
+
+    bench: Workbench
+
+    def __init__(
+        self,
+        graph: Graph,
+        budget_s: float | None,
+        trials: int | None,
+        started: float,
+        progress: Callable[[Progress], None],
+    ) -> None:
+        self.graph, self.budget_s, self.trials = graph, budget_s, trials
+        self.started, self.progress = started, progress
+        self.baselines: dict[str, FusionPlan] = {}
+        self.best: FusionPlan | None = None
+        self.phase, self.note = "baselines", ""
+        self.plan_trials = 0
+
+    # what is left
+
+    def elapsed_s(self) -> float:
+        """Seconds since the job began."""
+        return time.monotonic() - self.started
+
+    def finals_s(self) -> float:
+        """Seconds kept for measuring the finalists whole."""
+        return 40.0 if self.budget_s is None else max(FINALS_MIN_S, self.budget_s * FINALS_SHARE / 2)
+
+    def left_s(self) -> float:
+        """Seconds left for the search itself."""
+        if self.budget_s is None:
+            return float("inf")
+        return self.budget_s - max(FINALS_MIN_S * 1.5, self.budget_s * FINALS_SHARE) - self.elapsed_s()
+
+    def on_candidate(self, search: WorkloadSearch) -> None:
+        """After each candidate: tells, and ends the search when its budget is spent."""
+        self.tell(search.bound.workload.label)
+        spent = self.trials is not None and self.bench.counts.measured >= self.trials
+        if (spent or self.left_s() <= 0) and self.ready():
+            raise _BudgetSpent
+
+    def ready(self) -> bool:
+        """Whether at least one plan has a time, so that a job may end."""
+        return any(self.bench.composed_us(plan) is not None for plan in self.baselines.values())
+
+    def tell(self, note: str) -> None:
+        """Reports the state to whoever watches."""
+        counts = self.bench.counts
+        best_us = self.bench.composed_us(self.best) if self.best is not None else None
+        none = self.baselines.get("none")
+        baseline_us = self.bench.composed_us(none) if none is not None and best_us is not None else None
+        known = list(self.bench.searches.values())
+        total = self.trials if self.trials is not None else None
+        done = counts.measured if self.trials is not None else sum(len(s.tried) for s in known)
+        self.progress(
+            Progress(
+                self.phase, note, self.elapsed_s(), self.budget_s, done, total,
+                counts.ok, counts.failed, counts.hits, best_us, baseline_us,
+            )  # fmt: skip
+        )
+
+    # phases
+
+    def search(self, space: SearchSpace, seed: int) -> str:
+        """All phases up to the finalists; "complete", or "budget" when time ended it."""
+        planner = Planner(self.graph, space.fusion)
+        try:
+            self.measure_baselines()
+            self.refine(self.left_s() * FIRST_SHARE)
+            self.explore(PlanSearch(planner, seed), self.left_s() * PLANS_SHARE / (1 - FIRST_SHARE))
+            self.refine(self.left_s())
+        except _BudgetSpent:
+            pass
+        return "complete"
+
+    def measure_baselines(self) -> None:
+        """A first time for every workload of the fixed plans; the default plan comes first."""
+        for name in BASELINES:
+            try:
+                plan = named_plan(self.graph, name)
+            except AutofuseError:
+                if name == "default":
+                    raise
+                continue
+            self.phase = "baselines"
+            self.baselines[name] = plan
+            self.bench.database.record_plan(graph_key(self.graph), plan.key, plan.to_json(), name)
+            self.bench.measure_first(self.bench.missing(plan))
+            self.consider(plan)
+            if name == "default" and self.bench.composed_us(plan) is None:
+                self._explain_failure(plan)
+
+    def _explain_failure(self, plan: FusionPlan) -> None:
+        failed = [s for s in self.bench.missing(plan) or self.bench.searches.values() if s.best_us is None]
+        if failed and all(s.failure for s in failed):
+            labels = "; ".join(f"{s.bound.workload.label}: {s.failure}" for s in failed[:3])
+            if self.bench.composed_us(plan) is None and len(failed) == len(self.bench.searches):
+                raise PlanError(f"no group of the model could be built and checked: {labels}")
+
+    def consider(self, plan: FusionPlan) -> bool:
+        """Makes `plan` the best when its groups are faster together."""
+        time_us = self.bench.composed_us(plan)
+        best_us = self.bench.composed_us(self.best) if self.best is not None else None
+        if time_us is not None and (best_us is None or time_us < best_us):
+            self.best = plan
+            return True
+        return False
+
+    def refine(self, seconds: float) -> None:
+        """Searches schedules, each candidate where it promises most for the best plan."""
+        self.phase = "schedules"
+        end = time.monotonic() + seconds
+        while self.best is not None and time.monotonic() < end:
+            weights = self.bench.weights(self.best)
+            for name in ("none", "tvm"):
+                if name in self.baselines:
+                    for key, weight in self.bench.weights(self.baselines[name]).items():
+                        weights[key] = max(weights.get(key, 0.0), weight / 8)
+            chosen = next_workloads(list(self.bench.searches.values()), weights, BATCH)
+            if not chosen or not self.bench.measure(chosen):
+                return
+            for plan in self.baselines.values():
+                self.consider(plan)
+
+    def explore(self, search: PlanSearch, seconds: float) -> None:
+        """Searches plans; groups that no plan had before are measured."""
+        self.phase = "plans"
+        end = time.monotonic() + seconds
+        idle = 0
+        while time.monotonic() < end and (idle < IDLE_TRIALS or search.open_flips):
+            asked = search.ask()
+            if asked is None:
+                return
+            number, answers, plan = asked
+            self.plan_trials += 1
+            self.note = f"trial {number}"
+            self.bench.measure_first(self.bench.missing(plan))
+            time_us = self.bench.composed_us(plan)
+            search.tell(answers, plan, time_us)
+            self.record(number, answers, plan, time_us)
+            idle = 0 if self.consider(plan) else idle + 1
+
+    def record(self, number: int, answers: Mapping[str, str], plan: FusionPlan, time_us: float | None) -> None:
+        """Stores a plan trial."""
+        base = self.bench.database
+        base.record_plan(graph_key(self.graph), plan.key, plan.to_json(), "search")
+        state = "complete" if time_us is not None else "fail"
+        trial = Trial(number=number, answers=dict(answers), state=state, plan_key=plan.key, composed_us=time_us)
+        base.record_trial(self.bench.run_id, trial)
+
+    # the end
+
+    def plans(self) -> dict[str, FusionPlan]:
+        """The plans that may be finalists, by name; the search's own best is "search"."""
+        found = {name: plan for name, plan in self.baselines.items() if self.bench.composed_us(plan) is not None}
+        self.phase = "confirming"
+        if self.best is not None and self.best.key not in {plan.key for plan in found.values()}:
+            found = {"search": self.best, **found}
+        return found
+
+    def result(
+        self,
+        model: Path,
+        name: str,
+        around: Circumstances,
+        state: str,
+        plans: Mapping[str, PlanTime],
+        chosen: tuple[str, FusionPlan],
+        database: str,
+    ) -> TuneResult:
+        """The outcome."""
+        counts = self.bench.counts
+        return TuneResult(
+            model.stem, name, self.bench.run_id, database, around.profile.name, around.setting.threads, state,
+            self.elapsed_s(), counts.measured, counts.failed, counts.hits, self.plan_trials, chosen[0],
+            chosen[1].key, plans[chosen[0]].kernels, plans,
+        )  # fmt: skip

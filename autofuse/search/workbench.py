@@ -1,0 +1,182 @@
+"""All workloads of a job: what is known of each, measuring what is not, composing plans from the best."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from autofuse.fusion.plan import FusionPlan
+from autofuse.graph.model import Graph
+from autofuse.kernels.lower import Lowered, lower
+from autofuse.kernels.workload import BoundWorkload
+from autofuse.measure.measurement import Measurement, MeasureRequest
+from autofuse.measure.pool import LocalRunner
+from autofuse.measure.reference import ReferenceStore
+from autofuse.named_setting import Circumstances
+from autofuse.profiling.database import ProfilingDatabase
+from autofuse.profiling.records import Block, Candidate, CandidateOutcome
+from autofuse.search.schedules import Schedule, WorkloadSearch, anchor_key, schedule_text
+from autofuse.search_space import SearchSpace
+
+LAUNCH_US = 0.3
+"""What a kernel costs beyond its own time (call from the VM, as measured: tvm 0.27, 0.14 us, plus its pool)."""
+
+
+@dataclass
+class Counts:
+    """Candidates of this job: measured with and without success, and known before."""
+
+    ok: int = 0
+    failed: int = 0
+    hits: int = 0
+
+    @property
+    def measured(self) -> int:
+        """Candidates measured in this job."""
+        return self.ok + self.failed
+
+
+@dataclass
+class Workbench:
+    """`on_candidate` is called after each measured candidate; it may raise to stop the job."""
+
+    graph: Graph
+    space: SearchSpace
+    around: Circumstances
+    database: ProfilingDatabase
+    runner: LocalRunner
+    reference: ReferenceStore
+    run_id: int
+    seed: int
+    on_candidate: Callable[[WorkloadSearch], None]
+    searches: dict[str, WorkloadSearch] = field(default_factory=dict)
+    counts: Counts = field(default_factory=Counts)
+    anchors: dict[str, dict[str, int | str]] = field(default_factory=dict)
+    lowered: dict[str, Lowered] = field(default_factory=dict)
+
+    def admit(self, plan: FusionPlan) -> Lowered:
+        """Lowers a plan and makes its workloads known, with everything the database has on them."""
+        if plan.key not in self.lowered:
+            order = [group.operators for group in plan.groups]
+            self.lowered[plan.key] = lower(self.graph, plan, self.around.target, order)
+        lowered = self.lowered[plan.key]
+        for bound in lowered.kernels:
+            if bound.workload.key not in self.searches:
+                self.searches[bound.workload.key] = self._known(bound, lowered.graph)
+        return lowered
+
+    def _known(self, bound: BoundWorkload, graph: Graph) -> WorkloadSearch:
+        search = WorkloadSearch.create(bound, graph, self.around.target, self.space.schedule, self.seed)
+        for stored in self.database.measured_schedules(self.around.setting, bound.workload.key):
+            if stored.tier == "exact" and (stored.median_us is not None or stored.state in ("wrong", "build_error")):
+                self.counts.hits += 1
+                search.learn(json.loads(stored.schedule), stored.median_us, stored.failure or "")
+        if search.best is None and anchor_key(bound.workload) in self.anchors:
+            search.suggest(self.anchors[anchor_key(bound.workload)])
+        return search
+
+    def missing(self, plan: FusionPlan) -> list[WorkloadSearch]:
+        """Workloads of a plan that have no time yet and still have something to try."""
+        found = {bound.workload.key: self.searches[bound.workload.key] for bound in self.admit(plan).kernels}
+        return [search for search in found.values() if search.best_us is None and not search.complete]
+
+    def weights(self, plan: FusionPlan) -> dict[str, float]:
+        """Microseconds that each workload takes in a plan."""
+        uses = Counter(bound.workload.key for bound in self.admit(plan).kernels)
+        return {key: count * (self.searches[key].best_us or 0.0) for key, count in uses.items()}
+
+    def composed_us(self, plan: FusionPlan) -> float | None:
+        """Sum of the best times of a plan's groups; None when one has no time."""
+        total = 0.0
+        for bound in self.admit(plan).kernels:
+            best = self.searches[bound.workload.key].best_us
+            if best is None:
+                return None
+            total += best + LAUNCH_US
+        return total
+
+    def schedules(self, plan: FusionPlan) -> dict[str, Schedule]:
+        """Best schedule of each workload of a plan."""
+        keys = {bound.workload.key for bound in self.admit(plan).kernels}
+        return {key: self.searches[key].best or {} for key in keys}
+
+    def measure_first(self, searches: Sequence[WorkloadSearch]) -> None:
+        """Tries candidates of each search until it has a time: the rules' guesses come first."""
+        waiting = list(searches)
+        while waiting:
+            self.measure(waiting)
+            waiting = [search for search in waiting if search.best_us is None and not search.complete]
+
+    def measure(self, searches: Sequence[WorkloadSearch]) -> int:
+        """Measures one new candidate of each search (a search may stand there several times); how many."""
+        asked: list[tuple[WorkloadSearch, dict[str, int | str]]] = []
+        for search in searches:
+            schedule = search.ask()
+            if schedule is not None:
+                asked.append((search, schedule))
+        requests = [self._request(search, schedule) for search, schedule in asked]
+        for index, measurement in self.runner.stream(requests):
+            search, schedule = asked[index]
+            self._take(search, schedule, measurement)
+        return len(asked)
+
+    def _request(self, search: WorkloadSearch, schedule: Schedule) -> MeasureRequest:
+        return MeasureRequest(
+            search.bound.workload,
+            schedule,
+            (self.reference.case(search.bound),),
+            self.reference.constants(search.graph, search.bound),
+            search.best_us,
+        )
+
+    def _take(self, search: WorkloadSearch, schedule: Schedule, measurement: Measurement) -> None:
+        outcome = outcome_of(search.bound, schedule, measurement)
+        self.database.record_candidate(self.around.setting, outcome, self.run_id)
+        failure = measurement.failure.message if measurement.failure else ""
+        if search.learn(schedule, measurement.median_us, failure):
+            self._share(search, schedule)
+        self.counts.ok += measurement.timing is not None
+        self.counts.failed += measurement.failure is not None
+        self.on_candidate(search)
+
+    def _share(self, search: WorkloadSearch, schedule: Schedule) -> None:
+        """A new best is a good guess for workloads with the same anchor."""
+        anchor = anchor_key(search.bound.workload)
+        self.anchors[anchor] = dict(schedule)
+        for other in self.searches.values():
+            if other is not search and anchor_key(other.bound.workload) == anchor:
+                other.suggest(schedule)
+
+
+def outcome_of(bound: BoundWorkload, schedule: Schedule, measurement: Measurement) -> CandidateOutcome:
+    """A measurement as the row that records it."""
+    workload = bound.workload
+    candidate = Candidate(workload.key, workload.text, workload.label, schedule_text(schedule))
+    if measurement.failure is not None:
+        return CandidateOutcome(
+            candidate=candidate,
+            state=measurement.failure.kind,
+            failure=measurement.failure.message or measurement.failure.kind,
+            build_s=measurement.build_s,
+            max_rel_error=measurement.max_rel_error,
+        )
+    timing = measurement.timing
+    assert timing is not None
+    return CandidateOutcome(
+        candidate=candidate,
+        state="ok",
+        median_us=timing.us.median,
+        ci_lo_us=timing.us.lo,
+        ci_hi_us=timing.us.hi,
+        trusted=timing.trusted,
+        max_rel_error=measurement.max_rel_error,
+        build_s=measurement.build_s,
+        blocks=tuple(Block((part.us,), part.clock, not part.good) for part in timing.slices),
+    )
+
+
+def by_weight(weights: Mapping[str, float]) -> list[str]:
+    """Workload keys, the one that takes most time first."""
+    return sorted(weights, key=lambda key: -weights[key])
