@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
 from autofuse.errors import InputError
 from autofuse.fusion.space import KINDS
+from autofuse.kernels.knobs import declared_names
 from autofuse.search_space import ISAS, load_space, shipped_spaces
 
 DECLARED = {"contraction": ["register_rows", "order"], "depthwise": ["rows"]}
@@ -41,18 +41,9 @@ def written(folder: Path, text: str) -> Path:
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("name", shipped_spaces())
 def test_every_shipped_space_loads_for_every_target_class(name: str, isa: str) -> None:
-    space = load_space(name, isa, declared_knobs())
+    space = load_space(name, isa, declared_names())
     assert (space.name, space.isa) == (name, isa)
     assert space.fusion.decide
-
-
-def declared_knobs() -> dict[str, list[str]] | None:
-    """Families and knobs as the kernels declare them."""
-    if importlib.util.find_spec("autofuse.kernels.knobs") is None:
-        return None
-    from autofuse.kernels import knobs
-
-    return {family: list(names) for family, names in knobs.DECLARED.items()}
 
 
 def test_no_name_means_the_default_space() -> None:

@@ -1,0 +1,69 @@
+"""The demo: MobileNetV2 from an empty database, tuned, compiled, compared and reported.
+
+Everything goes through the command line as a user types it; each command is printed before it runs. `make demo`, or
+`python experiments/demo/run.py --budget 2m`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import onnx
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import mobilenet_v2
+
+ROOT = Path(__file__).resolve().parents[2]
+DATABASE = "profile.db"
+
+
+def main() -> int:
+    """All steps in turn; the exit code of the first that fails."""
+    arguments = _arguments()
+    folder: Path = arguments.out
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob(f"{DATABASE}*"):
+        old.unlink()
+    started = time.monotonic()
+    model = folder / "mobilenet_v2.onnx"
+    onnx.save(mobilenet_v2.build(arguments.width, arguments.size), model)
+    print(f"MobileNetV2 (width {arguments.width:g}, {arguments.size} pixels, random weights) is in {model}", flush=True)
+    database = ["--db", str(folder / DATABASE)]
+    machine = ["--threads", str(arguments.threads)] if arguments.threads else []
+    library, report = folder / "mobilenet_v2.so", folder / "report"
+    steps: list[list[str]] = [
+        ["inspect", str(model)],
+        ["tune", str(model), "--budget", arguments.budget, *database, *machine],
+        ["compile", str(model), "-o", str(library), *database, *machine],
+        ["report", *database, "-o", str(report)],
+        ["bench", str(model), "--against", "onnxruntime,tvm,none", "--budget", arguments.bench, *database, *machine],
+    ]
+    for step in steps:
+        print(f"\n$ autofuse {shlex.join(step)}", flush=True)
+        code = subprocess.run([sys.executable, "-m", "autofuse", *step], cwd=ROOT, check=False).returncode
+        if code:
+            print(f"demo: `autofuse {step[0]}` ended with exit code {code}; its message stands above", file=sys.stderr)
+            return code
+    print(f"\nThe demo took {(time.monotonic() - started) / 60:.1f} minutes.")
+    print(f"Compiled model: {library}\nProfiling database: {folder / DATABASE}\nReport: {report}")
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--budget", default="4m", help="time for tuning (default: 4m)")
+    parser.add_argument("--bench", default="45s", help="time for the comparison (default: 45s)")
+    parser.add_argument("--threads", type=int, help="threads that run the model (default: all cores)")
+    parser.add_argument("--width", type=float, default=1.0, help="scales the network's channels (default: 1)")
+    parser.add_argument("--size", type=int, default=224, help="pixels a side (default: 224)")
+    parser.add_argument("--out", type=Path, default=ROOT / "out" / "demo", help="folder of all files written")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
