@@ -38,7 +38,7 @@ WRONG = "wrong"
 
 # Made once: building a statement costs more than running it.
 _CANDIDATE = CandidateRow.__table__.c
-_IDENTITY = ("device_id", "workload_id", "target_id", "threads", "schedule_id", "versions_id")
+_IDENTITY = ("workload_id", "schedule_id", "device_id", "target_id", "threads", "versions_id")
 _FIND = (
     select(_CANDIDATE.id)
     .where(*(_CANDIDATE[name] == bindparam(name) for name in _IDENTITY))

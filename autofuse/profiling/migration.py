@@ -34,7 +34,7 @@ def upgrade(connection: Connection, place: str) -> None:
     revision = stored_revision(connection)
     if revision == HEAD_REVISION:
         return
-    names = inspect(connection).get_table_names()
+    names = [name for name in inspect(connection).get_table_names() if name != VERSION_TABLE]
     ours = [name for name in names if name.startswith(PREFIX)]
     if revision is None and ours:
         raise DatabaseError(f"{place}: it has tables such as {ours[0]} but no schema version; move it away")

@@ -132,12 +132,12 @@ def interrupted(connection: Connection, setting: Setting, model_sha256: str) -> 
 def counts(connection: Connection, run_id: int) -> dict[str, int]:
     """How many measurements of a run came to each state."""
     query = (
-        select(MeasurementRow.state, func.count())
+        select(MeasurementRow.state, func.count().label("measurements"))
         .where(MeasurementRow.run_id == run_id)
         .group_by(MeasurementRow.state)
         .order_by(MeasurementRow.state)
     )
-    return dict(connection.execute(query).tuples().all())
+    return {row.state: row.measurements for row in connection.execute(query)}
 
 
 def trials(connection: Connection, run_id: int) -> tuple[Trial, ...]:

@@ -218,18 +218,14 @@ class CandidateRow(SettingMixin, TimingMixin, OwnerMixin, NumberedRow):
         CheckConstraint(f"{TIME_OR_FAILURE} OR {PENDING_STATE}", name="time_or_failure"),
         CheckConstraint("threads > 0", name="threads"),
         UniqueConstraint(
-            "device_id",
-            "workload_id",
-            "target_id",
-            "threads",
-            "schedule_id",
-            "versions_id",
+            *("workload_id", "schedule_id", "device_id", "target_id", "threads", "versions_id"),
             name="uq_af_candidate_identity",
         ),
         # What a look-up ranks by, so that it never leaves the index.
         Index(
             "ix_af_candidate_best",
-            *("workload_id", "device_id", "target_id", "threads", "state", "trusted", "median_us", "versions_id"),
+            *("workload_id", "device_id", "target_id", "threads", "state", "trusted", "median_us"),
+            *("versions_id", "schedule_id"),
         ),
         Index(
             "ix_af_candidate_pending",

@@ -101,8 +101,8 @@ def _runs() -> None:
 
 def _candidates() -> None:
     name = "af_candidate"
-    identity = ("device_id", "workload_id", "target_id", "threads", "schedule_id", "versions_id")
-    ranked = ("workload_id", "device_id", "target_id", "threads", "state", "trusted", "median_us", "versions_id")
+    identity = ("workload_id", "schedule_id", "device_id", "target_id", "threads", "versions_id")
+    ranked = ("workload_id", "device_id", "target_id", "threads", "state", "trusted", "median_us")
     _table(
         name,
         *_reference(name, "workload_id", "af_workload"),
@@ -117,7 +117,7 @@ def _candidates() -> None:
         _check(name, "threads", "threads > 0"),
         sa.UniqueConstraint(*identity, name=op.f("uq_af_candidate_identity")),
     )
-    op.create_index("ix_af_candidate_best", name, list(ranked))
+    op.create_index("ix_af_candidate_best", name, [*ranked, "versions_id", "schedule_id"])
     pending = sa.text(PENDING)
     op.create_index("ix_af_candidate_pending", name, ["state"], sqlite_where=pending, postgresql_where=pending)
 
