@@ -193,8 +193,8 @@ def remove_dead(draft: Draft) -> bool:
 
 def _without_unused(operator: Operator, needed: set[str], opset: int) -> Operator:
     schema = schema_of(operator.op_type, opset, operator.domain)
-    if schema is None or len(operator.outputs) < 2:
-        return operator
+    if schema is None or len(operator.outputs) < 2 or operator.attributes.get("training_mode", 0):
+        return operator  # BatchNormalization in training must name all three
     outputs = [
         "" if name not in needed and index < len(schema.outputs) and schema.outputs[index].option == _OPTIONAL else name
         for index, name in enumerate(operator.outputs)

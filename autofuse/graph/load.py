@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,8 +51,10 @@ def load(path: Path, shapes: Shapes | None = None) -> Graph:
     `shapes`: static shape of each input that the file leaves open. External weights must lie in the
     file's folder. InputError names the file and what to change. See `from_model`.
     """
-    model = read_model(Path(path))
-    return _graph_of(model, Path(path).stem, str(path), shapes)
+    try:
+        return _graph_of(read_model(Path(path)), Path(path).stem, str(path), shapes)
+    except UnicodeDecodeError as error:
+        raise _damaged(str(path)) from error
 
 
 def from_model(model: ModelProto, name: str, shapes: Shapes | None = None) -> Graph:
@@ -64,8 +66,15 @@ def from_model(model: ModelProto, name: str, shapes: Shapes | None = None) -> Gr
     """
     if not model.HasField("graph"):
         raise InputError(f"{name}: not an ONNX model: it holds no graph")
-    refuse_external_data(model, name)
-    return _graph_of(model, name, name, shapes)
+    try:
+        refuse_external_data(model, name)
+        return _graph_of(model, name, name, shapes)
+    except UnicodeDecodeError as error:
+        raise _damaged(name) from error
+
+
+def _damaged(source: str) -> InputError:
+    return InputError(f"{source}: the model is damaged: a name in it is no UTF-8 text; export or download it again")
 
 
 def nonfinite_constants(graph: Graph) -> tuple[str, ...]:
@@ -75,6 +84,7 @@ def nonfinite_constants(graph: Graph) -> tuple[str, ...]:
 
 
 def _graph_of(model: ModelProto, name: str, source: str, shapes: Shapes | None) -> Graph:
+    _check_texts(model.graph, source)
     constants = _weights(model.graph, source)
     light = _inlined(_without_weights(model, constants), source)
     opset = _opset(light, source)
@@ -85,16 +95,39 @@ def _graph_of(model: ModelProto, name: str, source: str, shapes: Shapes | None) 
     inputs = bind_shapes([value for value in model.graph.input if value.name not in constants], shapes, source)
     outputs = tuple(value.name for value in model.graph.output)
     _check_outputs(outputs, inputs, source)
-    draft = Draft(source, inputs, outputs, [operator_of(node) for node in nodes], constants, opset)
+    draft = Draft(source, inputs, outputs, _operators(nodes, source), constants, opset)
     _check_model(draft)
     if opset < FORM:
         draft.infer()
         draft.opset = upgrade(light.graph, opset, draft.tensors, constants, source)
         added = {item.name: numpy_helper.to_array(item) for item in light.graph.initializer}
         constants.update(as_constants({k: v for k, v in added.items() if k not in constants}, source))
-        draft = Draft(source, inputs, outputs, [operator_of(node) for node in nodes], constants, draft.opset)
+        draft = Draft(source, inputs, outputs, _operators(nodes, source), constants, draft.opset)
     _simplify(draft)
     return _finished(draft, name)
+
+
+def _operators(nodes: Iterable[NodeProto], source: str) -> list[Operator]:
+    made: list[Operator] = []
+    for node in nodes:
+        try:
+            made.append(operator_of(node))
+        except Exception as error:  # a tensor attribute that onnx cannot decode: TypeError, ValueError, ...
+            raise InputError(f"{source}: an attribute of operator {node.name!r} is damaged: {error}") from error
+    return made
+
+
+def _check_texts(graph: GraphProto, source: str) -> None:
+    """Protobuf hands out names that are no UTF-8 as bytes."""
+    texts = [graph.name, *(value.name for value in (*graph.input, *graph.output, *graph.initializer))]
+    for node in graph.node:
+        texts += [node.name, node.op_type, node.domain, *node.input, *node.output]
+        texts += [attribute.name for attribute in node.attribute]
+    if not all(isinstance(text, str) for text in texts):
+        raise _damaged(source)
+    for node in graph.node:
+        for body in subgraphs_of(node):
+            _check_texts(body, source)
 
 
 def _weights(graph: GraphProto, source: str) -> dict[str, NDArray[np.generic]]:
@@ -166,10 +199,10 @@ def _check_operators(graph: GraphProto, opset: int, source: str) -> None:
             _check_operators(body, opset, source)
 
 
-def _give_names(nodes: object) -> None:
+def _give_names(nodes: Iterable[NodeProto]) -> None:
     """Unique names: nameless or repeated ones become `Conv_12`."""
     seen: set[str] = set()
-    listed: list[NodeProto] = list(nodes)  # type: ignore[call-overload]
+    listed = list(nodes)
     given = {node.name for node in listed}
     for index, node in enumerate(listed):
         if not node.name or node.name in seen:

@@ -248,6 +248,11 @@ def _batch_normalization(node: NodeProto, context: _Context) -> Sequence[NodePro
             raise context.refuse(node, "its outputs saved_mean and saved_var were removed from ONNX")
     if len(used) > 1:
         del node.output[3:]
+        labels = ("", "mean", "variance")
+        for index in range(1, 3):
+            if index == len(node.output):
+                node.output.append("")
+            node.output[index] = node.output[index] or f"{node.output[0]}/{labels[index]}"
         node.attribute.append(helper.make_attribute("training_mode", 1))
     return [node]
 

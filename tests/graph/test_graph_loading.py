@@ -93,7 +93,9 @@ def test_an_output_that_is_an_input_or_a_constant_stays_behind_an_identity(graph
 
 
 def test_an_initializer_can_be_an_output(graph_of, run):
-    graph = graph_of("f (float[2] x) => (float[2] w, float[2] y) { y = Add(x, w) }", weights={"w": np.ones(2, np.float32)})
+    graph = graph_of(
+        "f (float[2] x) => (float[2] w, float[2] y) { y = Add(x, w) }", weights={"w": np.ones(2, np.float32)}
+    )
     w, y = run(to_model(graph), {"x": np.zeros(2, np.float32)})
     assert graph.outputs == ("w", "y")
     assert w.tolist() == y.tolist() == [1, 1]
@@ -171,7 +173,9 @@ def test_a_branch_with_a_constant_condition_is_taken(model, run):
 def test_a_branch_decided_at_run_time_keeps_what_it_captures(model, run):
     text = """f (bool c, float[2] x) => (float[2] y) {
         a = Exp(x) i = Identity(a)
-        y = If(c) <then_branch = g1 () => (float[2] p) { p = Neg(i) }, else_branch = g2 () => (float[2] q) { q = Abs(i) }> }"""
+        y = If(c) <
+          then_branch = g1 () => (float[2] p) { p = Neg(i) },
+          else_branch = g2 () => (float[2] q) { q = Abs(i) }> }"""
     graph = from_model(model(text), "m")
     assert kinds(graph) == ["Exp", "If"]
     branch = graph.operators[1]
