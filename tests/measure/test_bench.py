@@ -1,0 +1,75 @@
+"""Rivals in real processes: ONNX Runtime and TVM's default pipeline on a small network."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper, save
+
+from autofuse.errors import InputError
+from autofuse.measure.bench import Contender, bench_contenders
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """y = relu(x @ w): file, inputs, expected outputs."""
+    generator = np.random.default_rng(2)
+    x, w = generator.standard_normal((64, 256)), generator.standard_normal((256, 256))
+    x, w = x.astype("float32"), w.astype("float32")
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Relu", ["p"], ["y"])]
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (64, 256))],
+        [numpy_helper.from_array(w, "w")],
+    )
+    path = tmp_path_factory.mktemp("model") / "small.onnx"
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    save(proto, path)
+    return path, {"x": x}, [np.maximum(x @ w, 0)]
+
+
+def test_rivals_are_checked_and_compared_and_a_broken_one_does_not_disturb(model, target, tmp_path):
+    path, inputs, expected = model
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"not a model")
+    rivals = [
+        Contender("ours", "onnxruntime", path),
+        Contender("onnxruntime", "onnxruntime", path),
+        Contender("tvm", "tvm", path),
+        Contender("broken", "onnxruntime", broken),
+    ]
+    found = bench_contenders(rivals, inputs, 1, 2.0, target=target, expected=expected, lock=tmp_path / "lock")
+    assert list(found) == ["ours", "onnxruntime", "tvm", "broken"]
+    assert found["ours"].ratio == 1.0
+    assert 0.5 < found["onnxruntime"].ratio < 2.0
+    assert found["tvm"].ratio > 1.0
+    for name in ("ours", "onnxruntime", "tvm"):
+        assert found[name].ci_lo <= found[name].ratio <= found[name].ci_hi
+        assert found[name].max_rel_error < 1e-5
+        assert not found[name].wrong
+        assert not found[name].error
+    assert found["broken"].median_us is None
+    assert "broken.onnx" in found["broken"].error
+
+
+def test_wrong_results_are_told_but_still_timed(model, target, tmp_path):
+    path, inputs, expected = model
+    rivals = [Contender("ours", "onnxruntime", path)]
+    other = [expected[0] + 1]
+    result = bench_contenders(rivals, inputs, 2, 0.5, target=target, expected=other, lock=tmp_path / "lock")["ours"]
+    assert "relative error" in result.wrong
+    assert result.max_rel_error > 1e-3
+    assert result.median_us > 0
+
+
+@pytest.mark.parametrize(
+    ("rivals", "says"),
+    [
+        ([], "distinct names"),
+        ([Contender("a", "tvm", "m"), Contender("a", "tvm", "m")], "distinct names"),
+        ([Contender("a", "tflite", "m")], "'tflite' is not one of autofuse, onnxruntime, tvm"),
+    ],
+)
+def test_contenders_that_make_no_sense_are_refused(rivals, says, target):
+    with pytest.raises(InputError, match=says):
+        bench_contenders(rivals, {}, 1, 1.0, target=target)
