@@ -51,23 +51,24 @@ class Cost:
 
 def operator_cost(graph: Graph, operator: Operator) -> Cost:
     """Cost of one operator run alone."""
-    written = sum(graph.tensors[name].size_bytes for name in operator.outputs if name)
-    return Cost(flops(graph, operator), _bytes_read(graph, operator, written), written)
+    written = _written(graph, operator)
+    sizes = {name: graph.tensors[name].size_bytes for name in operator.inputs if name}
+    read = sum(min(size, written) if _picks(operator, name) else size for name, size in sizes.items())
+    return Cost(flops(graph, operator), read, written)
 
 
 def group_cost(graph: Graph, operators: Sequence[str]) -> Cost:
     """Cost of operators run as one kernel: their FLOPs, the bytes of the tensors at the boundary."""
     reads, writes = graph.boundary(operators)
     nodes = [graph.by_name[name] for name in operators]
-    picked = {node.inputs[0]: _bytes_read(graph, node, 0) for node in nodes if node.op_type in _PICKERS}
-    only_picked = {
-        name: size
-        for name, size in picked.items()
-        if all(node.op_type in _PICKERS for node in nodes if name in node.inputs)
-    }
-    read = sum(min(only_picked.get(name, math.inf), graph.tensors[name].size_bytes) for name in reads)
+    read = 0
+    for name in reads:
+        users = [node for node in nodes if name in node.inputs]
+        picked = sum(_written(graph, node) for node in users if _picks(node, name))
+        whole = graph.tensors[name].size_bytes
+        read += min(picked, whole) if all(_picks(node, name) for node in users) else whole
     written = sum(graph.tensors[name].size_bytes for name in writes)
-    return Cost(sum(flops(graph, node) for node in nodes), int(read), written)
+    return Cost(sum(flops(graph, node) for node in nodes), read, written)
 
 
 def intermediate_bytes(graph: Graph) -> int:
@@ -77,12 +78,13 @@ def intermediate_bytes(graph: Graph) -> int:
     return sum(graph.tensors[name].size_bytes for name in made)
 
 
-def _bytes_read(graph: Graph, operator: Operator, written: int) -> int:
-    sizes = [graph.tensors[name].size_bytes for name in dict.fromkeys(operator.inputs) if name]
-    if operator.op_type in _PICKERS and sizes:
-        made = written or sum(graph.tensors[name].size_bytes for name in operator.outputs if name)
-        sizes[0] = min(sizes[0], made)
-    return sum(sizes)
+def _written(graph: Graph, operator: Operator) -> int:
+    return sum(graph.tensors[name].size_bytes for name in operator.outputs if name)
+
+
+def _picks(operator: Operator, name: str) -> bool:
+    """Whether the operator reads only some elements of `name`."""
+    return operator.op_type in _PICKERS and operator.inputs[0] == name and name not in operator.inputs[1:]
 
 
 def flops(graph: Graph, operator: Operator) -> int:

@@ -37,6 +37,7 @@ class Range:
         return self if other is None else Range(max(self.low, other.low), min(self.high, other.high))
 
 
+_NOTHING = Range(1, 0)
 _MOVERS = names(
     """BitCast Cast CastLike Ceil DepthToSpace Dropout Expand Flatten Floor Identity Pad Reshape Round SpaceToDepth
     Squeeze Tile Transpose Trilu Unsqueeze Slice Split Gather GatherElements GatherND Relu Clip ReduceMax ReduceMin
@@ -147,8 +148,8 @@ def _add(graph: Graph, operator: Operator, bound: Range) -> list[tuple[str, Rang
         span = _span(graph, other)
         if span is not None:
             return [(name, Range(math.ceil(bound.low - span[0]), math.floor(bound.high - span[1])))]
-    half = bound.high // 2
-    return [(left, Range(0, half)), (right, Range(0, bound.high - half))]
+    low, high = bound.low // 2, bound.high // 2
+    return [(left, Range(low, high)), (right, Range(bound.low - low, bound.high - high))]
 
 
 def _sub(graph: Graph, operator: Operator, bound: Range) -> list[tuple[str, Range]]:
@@ -167,8 +168,17 @@ def _mul(graph: Graph, operator: Operator, bound: Range) -> list[tuple[str, Rang
     for name, other in ((left, right), (right, left)):
         span = _span(graph, other)
         if span is not None:
-            return [(name, Range(0, math.floor(bound.high / span[1])))] if span[0] >= 0 and span[1] > 0 else []
-    return [(name, Range(0, math.isqrt(max(bound.high, 0)))) for name in (left, right)]
+            return [(name, _divided(bound, *span))] if span[0] >= 0 and span[1] > 0 else []
+    low = math.isqrt(bound.low - 1) + 1 if bound.low > 0 else 0
+    return [(name, Range(low, math.isqrt(max(bound.high, 0)))) for name in (left, right)]
+
+
+def _divided(bound: Range, least: float, greatest: float) -> Range:
+    """Range of x such that x * c stays in `bound` for every c from `least` to `greatest` (not negative)."""
+    high = math.floor(bound.high / greatest)
+    if bound.low <= 0:
+        return Range(math.ceil(bound.low / greatest), high)
+    return Range(math.ceil(bound.low / least), high) if least > 0 else _NOTHING
 
 
 def _div(graph: Graph, operator: Operator, bound: Range) -> list[tuple[str, Range]]:
@@ -201,17 +211,24 @@ def _cum_sum(graph: Graph, operator: Operator, bound: Range) -> list[tuple[str, 
     axis = graph.constants.get(operator.inputs[1])
     shape = graph.tensors[operator.inputs[0]].shape
     length = shape[int(axis.reshape(-1)[0])] if axis is not None else max(shape)
-    return [(operator.inputs[0], Range(0, bound.high // length))]
+    if bound.low > 0 and operator.attributes.get("exclusive", 0):
+        return [(operator.inputs[0], _NOTHING)]
+    return [(operator.inputs[0], Range(max(bound.low, 0), bound.high // length))]
 
 
 def _reduce_sum(graph: Graph, operator: Operator, bound: Range) -> list[tuple[str, Range]]:
     data, result = graph.tensors[operator.inputs[0]], graph.tensors[operator.outputs[0]]
-    return [(data.name, Range(0, bound.high // max(data.elements // max(result.elements, 1), 1)))]
+    count = max(data.elements // max(result.elements, 1), 1)
+    return [(data.name, _divided(Range(max(bound.low, 0), bound.high), count, count))]
 
 
 def _mod(graph: Graph, operator: Operator, bound: Range) -> list[tuple[str, Range]]:
     span = _span(graph, operator.inputs[1])
-    return [] if span is not None and 0 < span[1] <= bound.high + 1 else [(operator.inputs[0], bound)]
+    if span is None or span[0] < 1:
+        return [(operator.inputs[0], bound)]
+    if bound.low <= 0 and span[1] <= bound.high + 1:
+        return []
+    return [(operator.inputs[0], Range(bound.low, min(bound.high, math.floor(span[0]) - 1)))]
 
 
 _RULES: Mapping[str, Callable[[Graph, Operator, Range], list[tuple[str, Range]]]] = {

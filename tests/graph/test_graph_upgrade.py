@@ -85,8 +85,9 @@ CASES = {
     "batch normalization": (
         9,
         """f (float[1,2,3,3] x) => (float[1,2,3,3] y) {
-        a = Constant<value=float[2] {1,2}>() b = Constant<value=float[2] {0,1}>() m = Constant<value=float[2] {0.1,0.2}>()
-        v = Constant<value=float[2] {1,0.5}>() y = BatchNormalization<epsilon=0.001>(x, a, b, m, v) }""",
+        a = Constant<value=float[2] {1,2}>() b = Constant<value=float[2] {0,1}>()
+        m = Constant<value=float[2] {0.1,0.2}>() v = Constant<value=float[2] {1,0.5}>()
+        y = BatchNormalization<epsilon=0.001>(x, a, b, m, v) }""",
         (1, 2, 3, 3),
     ),
     "inside a branch": (
@@ -131,7 +132,8 @@ def test_a_softmax_of_the_last_axis_stays_one_operator(model):
 
 def test_several_outputs_of_an_old_batch_normalization_mean_training(model):
     weights = {name: np.ones(2, np.float32) for name in "abmv"}
-    text = "f (float[1,2,3,3] x) => (float[1,2,3,3] y, float[2] m2) { y, m2, v2, s, t = BatchNormalization(x, a, b, m, v) }"
+    text = """f (float[1,2,3,3] x) => (float[1,2,3,3] y, float[2] m2) {
+        y, m2, v2, s, t = BatchNormalization(x, a, b, m, v) }"""
     graph = from_model(model(text, 9, weights), "m")
     assert graph.operators[0].attributes["training_mode"] == 1
     assert graph.operators[0].outputs == ("y", "m2", "v2")
