@@ -11,16 +11,19 @@ from autofuse.measure.measurement import Slice, Timing
 from autofuse.statistics import median_interval
 
 MIN_GOOD = 3
+MIN_ENOUGH = 7
+PATIENCE = 4
+"""Good slices are taken up to so many times the usual number while their interval is too wide to trust."""
 
 
 @dataclass(frozen=True)
 class SamplingPolicy:
     """How long to time, and what to believe.
 
-    `block_s`: aim of one slice. `good_slices`: full number of good slices; fewer (7 or more) suffice
-    once the interval is within `precision` of the median. `cap_s`: give up after so many seconds.
-    `settle_probes`: probes to wait for full clock before a slice runs anyway. `waited_limit`: part of a slice
-    that threads may have waited for a core. A candidate stops as "slower" after its first good slice when it is
+    `block_s`: aim of one slice. `good_slices`: full number of good slices (more while their interval is wider
+    than `width_limit`); fewer (7 or more) suffice once the interval is within `precision` of the median.
+    `cap_s`: give up after so many seconds. `settle_probes`: probes to wait for full clock before a slice runs
+    anyway. `waited_limit`: part of a slice that threads may have waited for a core. A candidate stops as "slower" after its first good slice when it is
     `reject_first` times slower than the incumbent, after three when `reject_third` times. `width_limit`: interval
     beyond which a result is not trusted. `cold_constants`: flush packed weights from the caches before each call.
     """
@@ -98,9 +101,9 @@ def _stop(slices: Sequence[Slice], policy: SamplingPolicy, best_us: float | None
         optimistic = min(piece.us * piece.clock * max(0.0, 1.0 - piece.waited) for piece in slices)
         if optimistic > 2 * policy.reject_first * best_us:
             return "slower"
-    if len(good) >= policy.good_slices:
-        return "enough"
-    if len(good) >= 7 and median_interval(good).relative_width <= 2 * policy.precision:
+    width = median_interval(good).relative_width if len(good) >= MIN_ENOUGH else float("inf")
+    wanted = policy.width_limit if len(good) >= policy.good_slices else 2 * policy.precision
+    if width <= wanted or len(good) >= PATIENCE * policy.good_slices:
         return "enough"
     return "time" if elapsed_s >= policy.cap_s else ""
 

@@ -169,6 +169,14 @@ def test_two_threads_are_used_when_asked_for(target, rogues, ask, tmp_path):
         assert environment["TVM_NUM_THREADS"] == "2"
 
 
+def test_cold_constants_are_timed_too(target, rogues, ask, tmp_path):
+    policy = SamplingPolicy(cap_s=0.3, cold_constants=True)
+    with LocalRunner(target, workers=1, policy=policy, lock=tmp_path / "lock", **rogues) as runner:
+        (measured,) = runner.measure([ask()])
+    assert outcome(measured) == "ok"
+    assert measured.median_us > 0.1
+
+
 def test_a_measurement_is_exactly_one_of_time_and_failure():
     with pytest.raises(ValueError, match="exactly one"):
         Measurement()
