@@ -23,9 +23,10 @@ class SamplingPolicy:
     `block_s`: aim of one slice. `good_slices`: full number of good slices (more while their interval is wider
     than `width_limit`); fewer (7 or more) suffice once the interval is within `precision` of the median.
     `cap_s`: give up after so many seconds. `settle_probes`: probes to wait for full clock before a slice runs
-    anyway. `waited_limit`: part of a slice that threads may have waited for a core. A candidate stops as "slower" after its first good slice when it is
-    `reject_first` times slower than the incumbent, after three when `reject_third` times. `width_limit`: interval
-    beyond which a result is not trusted. `cold_constants`: flush packed weights from the caches before each call.
+    anyway. `waited_limit`: part of a slice that threads may have waited for a core.
+    A candidate stops as "slower" after its first good slice when it is `reject_first` times slower than the
+    incumbent, after three when `reject_third` times. `width_limit`: interval beyond which a result is not
+    trusted. `cold_constants`: flush packed weights from the caches before each call.
     """
 
     block_s: float = 0.006
