@@ -10,6 +10,9 @@ from autofuse.errors import InputError
 from autofuse.graph.model import Graph
 from autofuse.graph.nodes import MAX_MODEL_BYTES, make_model
 
+OnnxModel = ModelProto
+"""What the parts above `graph`, which do not import onnx, call an ONNX model."""
+
 
 def submodel(
     graph: Graph,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from onnx import ModelProto
-
 from autofuse.graph.model import Operator, Tensor
 from autofuse.graph.nodes import make_model
+from autofuse.graph.submodel import OnnxModel
 from autofuse.kernels.workload import Workload
 
 
-def workload_model(workload: Workload) -> ModelProto:
+def workload_model(workload: Workload) -> OnnxModel:
     """A model whose values are called v0, v1, ... after their index.
 
     Shapes are the logical ones whatever the layout. Inputs, in this order: the workload's inputs, then
