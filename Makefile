@@ -11,6 +11,9 @@ BIN    := $(VENV)/bin
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$python"; break; }; done)
 
+# In the order in which TVM looks for one.
+LINKERS := g++ gcc clang++ clang c++ cc
+
 .DELETE_ON_ERROR:
 .PHONY: setup demo test lint check-machine clean
 
@@ -20,20 +23,29 @@ $(STAMP): pyproject.toml
 	@$(MAKE) --no-print-directory check-machine
 	@echo "setup: installing autofuse into $(VENV) (TVM, ONNX Runtime and the tools: some minutes the first time)"
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' || { \
+		echo "setup: pip could not install everything; its message stands above (is the network reachable?)." >&2; exit 1; }
 	@touch $@
 
 check-machine:
-	@if [ -z "$(PYTHON)" ]; then \
-		echo "setup: Python 3.11 or newer is needed; found: $$(python3 --version 2>&1 || echo none)." >&2; \
-		echo "       Install one (Debian, Ubuntu: apt-get install python3 python3-venv), or name it: make PYTHON=/path/to/python3.12" >&2; \
-		exit 1; fi
+	@if ! "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+		found=$$(command -v "$(or $(PYTHON),python3)" >/dev/null && "$(or $(PYTHON),python3)" --version 2>&1 || echo none); \
+		echo "setup: Python 3.11 or newer is needed; found: $$found." >&2; \
+		echo "       Install one (Debian, Ubuntu: apt-get install python3 python3-venv)," >&2; \
+		echo "       or name it: make PYTHON=/path/to/python3.12 setup" >&2; exit 1; fi
 	@"$(PYTHON)" -c 'import venv, ensurepip' 2>/dev/null || { \
 		echo "setup: $(PYTHON) has no venv module." >&2; \
 		echo "       Install it (Debian, Ubuntu: apt-get install python3-venv)." >&2; exit 1; }
-	@for linker in g++ gcc clang++ clang c++ cc; do command -v $$linker >/dev/null 2>&1 && exit 0; done; \
-		echo "setup: no C linker (gcc, clang or cc) found; compiled models are linked with it." >&2; \
-		echo "       Install one (Debian, Ubuntu: apt-get install gcc)." >&2; exit 1
+	@for linker in $(LINKERS); do command -v $$linker >/dev/null 2>&1 && break; linker=; done; \
+		if [ -z "$$linker" ]; then \
+			echo "setup: no C linker (gcc, clang or cc) found; compiled models are linked with it." >&2; \
+			echo "       Install one (Debian, Ubuntu: apt-get install gcc libc6-dev)." >&2; exit 1; fi; \
+		out=$$("$(PYTHON)" -c 'import tempfile; print(tempfile.mkdtemp())'); \
+		echo 'int answer(void) { return 42; }' > "$$out/a.c"; \
+		if ! "$$linker" -x c -shared -fPIC -o "$$out/a.so" "$$out/a.c" 2> "$$out/log"; then \
+			echo "setup: $$linker is there, but cannot link a shared library:" >&2; head -n 3 "$$out/log" >&2; \
+			echo "       Install its parts (Debian, Ubuntu: apt-get install binutils libc6-dev)." >&2; exit 1; fi; \
+		rm -rf "$$out"
 
 demo: $(STAMP)
 	$(BIN)/python experiments/demo/run.py

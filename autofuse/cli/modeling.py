@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from autofuse.backend.library import Library
     from autofuse.benchmark import BenchReport
+    from autofuse.compiler import CompileReport
     from autofuse.fusion.inspect import GraphSummary
 
 MAX_DECISIONS_SHOWN = 20
@@ -126,7 +127,13 @@ def compile_(
         shapes=parse_shapes(shape or []),
         plan=plan,
     )
-    show(report, form)
+    show(report, form, _compile_text(report))
+
+
+def _compile_text(report: CompileReport) -> Group:
+    facts = {key: value for key, value in vars(report).items() if key != "groups"}
+    rows = [{"group": group.group, "tier": group.tier, "time_us": group.us} for group in report.groups]
+    return Group(records(rows), "", describe(facts))
 
 
 def run(
@@ -251,9 +258,12 @@ def bench_text(report: BenchReport) -> Group:
     rows: list[dict[str, object]] = [{"": "autofuse", "median": micros(report.autofuse_us)}]
     for name, rival in report.rivals.items():
         row: dict[str, object] = {"": name, "median": micros(rival.median_us)}
-        row["rival / autofuse"] = f"{rival.ratio:.3f}"
-        row["interval"] = f"{rival.ci_lo:.3f} - {rival.ci_hi:.3f}"
-        row["verdict"] = _verdict(rival.ci_lo, rival.ci_hi, rival.trusted)
+        if rival.ratio is None or rival.ci_lo is None or rival.ci_hi is None:
+            row["verdict"] = f"not measured: {rival.error or 'unknown'}"
+        else:
+            row["rival / autofuse"] = f"{rival.ratio:.3f}"
+            row["interval"] = f"{rival.ci_lo:.3f} - {rival.ci_hi:.3f}"
+            row["verdict"] = _verdict(rival.ci_lo, rival.ci_hi, rival.trusted)
         rows.append(row)
     return Group(Text(head), "", records(rows))
 

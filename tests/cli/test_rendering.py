@@ -178,6 +178,92 @@ def test_bench_prints_the_agreed_object(monkeypatch: pytest.MonkeyPatch) -> None
     assert "no difference" in text
 
 
+def test_a_rival_that_cannot_run_says_why_and_is_null_in_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = SimpleNamespace(median_us=None, ratio=None, ci_lo=None, ci_hi=None, trusted=False, error="no converter")
+    facts = {"model": "net", "threads": 1, "device": "local", "autofuse_us": 9.0, "max_rel_error": 0.0, "kernels": 1}
+    monkeypatch.setattr(api, "bench", lambda *_a, **_n: SimpleNamespace(**facts, rivals={"tvm": failed}))
+    assert "not measured: no converter" in CliRunner().invoke(app, ["bench", "net.onnx"]).stdout
+    body = json.loads(CliRunner().invoke(app, ["bench", "net.onnx", "--format", "json"]).stdout)
+    assert body["rivals"]["tvm"] == {"median_us": None, "ratio": None, "ci_lo": None, "ci_hi": None, "trusted": False}
+
+
+@dataclass(frozen=True)
+class GroupLine:
+    group: str
+    tier: str
+    us: float | None
+    schedule: str = "{}"
+
+
+@dataclass(frozen=True)
+class Compiled:
+    library: str
+    hits: int
+    size_bytes: int
+    groups: tuple[GroupLine, ...]
+
+
+def test_compile_prints_hit_or_miss_for_each_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = (GroupLine("Conv+Relu 1x8x4x4", "hit", 12.5), GroupLine("Gemm 1x10", "rule", None))
+    asked: dict[str, object] = {}
+
+    def compile_(model: Path, output: Path, **named: object) -> Compiled:
+        asked.update(named, model=model, output=output)
+        return Compiled("m.so", 1, 2048, groups)
+
+    monkeypatch.setattr(api, "compile", compile_)
+    arguments = ["compile", "m.onnx", "-o", "m.so", "--on-miss", "none", "--strict", "--plan", "tvm", "-n", "1"]
+    lines = CliRunner().invoke(app, arguments).stdout.splitlines()
+    assert lines[1].split() == ["Conv+Relu", "1x8x4x4", "hit", "12.5", "µs"]
+    assert lines[2].split() == ["Gemm", "1x10", "rule", "-"]
+    assert [line.split() for line in lines[4:]] == [["library", "m.so"], ["hits", "1"], ["size", "2.0", "KiB"]]
+    assert asked == {
+        "model": Path("m.onnx"),
+        "output": Path("m.so"),
+        "database": None,
+        "threads": 1,
+        "device": "local",
+        "on_miss": "none",
+        "strict": True,
+        "shapes": {},
+        "plan": "tvm",
+    }
+    body = json.loads(CliRunner().invoke(app, [*arguments, "--format", "json"]).stdout)
+    assert body["groups"][1] == {"group": "Gemm 1x10", "tier": "rule", "us": None, "schedule": "{}"}
+
+
+def test_tune_passes_its_flags_and_prints_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, object] = {}
+
+    def tune(model: Path, *, progress: Any, **named: object) -> dict[str, object]:
+        progress(State())
+        asked.update(named, model=model)
+        return {
+            "run": "net-2t",
+            "measured": 30,
+            "plans": {"none": {"median_us": 13424.0}, "search": {"median_us": 6712.0}},
+        }
+
+    monkeypatch.setattr(api, "tune", tune)
+    arguments = ["tune", "net.onnx", "--budget", "10m", "--trials", "30", "--seed", "3", "--space", "dnnfusion"]
+    result = CliRunner().invoke(
+        app, [*arguments, "--threads", "2", "--device", "zen3", "--db", "p.db", "--shape", "x=1"]
+    )
+    assert "28 ok, 2 failed" in result.stderr
+    assert "search   6.712 ms" in result.stdout
+    assert asked == {
+        "model": Path("net.onnx"),
+        "database": "p.db",
+        "budget": "10m",
+        "trials": 30,
+        "threads": 2,
+        "device": "zen3",
+        "seed": 3,
+        "space": "dnnfusion",
+        "shapes": {"x": (1,)},
+    }
+
+
 def replace_namespace(value: SimpleNamespace, **changes: object) -> SimpleNamespace:
     return SimpleNamespace(**(vars(value) | changes))
 
