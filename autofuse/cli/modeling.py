@@ -152,9 +152,9 @@ def run(
 
     loaded = api.load(library)
     feeds = _feeds(loaded, inputs or [])
-    results = loaded(feeds)
+    names = [spec.name for spec in loaded.metadata.outputs]
     rows = []
-    for name, array in results.items():
+    for name, array in zip(names, loaded(feeds), strict=True):
         row: dict[str, object] = {"output": name, "shape": list(array.shape), "dtype": str(array.dtype)}
         if array.size and array.dtype.kind in "fiu":
             row |= {"min": float(array.min()), "mean": float(array.mean()), "max": float(array.max())}
@@ -168,7 +168,7 @@ def _feeds(library: Library, texts: list[str]) -> dict[str, NDArray[np.generic]]
     """Arrays from `NAME=FILE.npy`, and valid generated ones for the inputs that are not given."""
     import numpy as np
 
-    feeds: dict[str, NDArray[np.generic]] = dict(library.example_inputs())
+    feeds = library.example_inputs()
     for text in texts:
         name, equals, file = text.rpartition("=")
         if not equals or name not in feeds:

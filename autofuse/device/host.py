@@ -32,7 +32,7 @@ _UNKNOWN_L2_KIB = 256
 
 @dataclass(frozen=True)
 class HostCpu:
-    """LLVM's view: the host's `mcpu` and the `features` that this name switches on."""
+    """LLVM's view: the host's `mcpu` ("": not asked) and the `features` that this name switches on."""
 
     mcpu: str
     features: frozenset[str] = frozenset()
@@ -54,7 +54,7 @@ def probe_host(cpu: HostCpu, *, root: Path = ROOT, machine: str | None = None) -
         name=LOCAL,
         description=_identity(first).model_name,
         architecture="aarch64" if arm else "x86_64",
-        mcpu=cpu.mcpu,
+        mcpu=cpu.mcpu or "generic",
         mtriple="aarch64-linux-gnu" if arm else None,
         mattr=tuple(f"-{name}" for name in hidden) if processors else (),
         lanes=16 if "avx512f" in features else 8 if {"avx2", "fma"} <= features else 4,

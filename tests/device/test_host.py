@@ -72,6 +72,12 @@ def test_features_that_a_hypervisor_hides_are_switched_off(tmp_path: Path) -> No
     assert profile.lanes == 8
 
 
+def test_features_are_known_without_asking_llvm(tmp_path: Path) -> None:
+    profile = probe_host(HostCpu(""), root=machine(tmp_path), machine="x86_64")
+    assert profile.mcpu == "generic"
+    assert {"avx2", "fma"} <= set(profile.features)
+
+
 def test_hyper_threads_are_not_cores(tmp_path: Path) -> None:
     profile = probe_host(ZEN4, root=machine(tmp_path, cores=4, threads_a_core=2), machine="x86_64")
     assert profile.cores == 4
