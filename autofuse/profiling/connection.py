@@ -140,8 +140,6 @@ def _connect_sqlite(path: Path | None, read_only: bool, busy_timeout_s: float) -
         )
     try:
         connection.execute("PRAGMA foreign_keys = ON")
-        if not read_only and path is not None:
-            _enable_wal(connection, busy_timeout_s)
     except sqlite3.Error:
         connection.close()
         raise
@@ -155,17 +153,24 @@ def _needs_immutable(path: Path) -> bool:
     return not pending and not os.access(path.parent, os.W_OK)
 
 
-def _enable_wal(connection: sqlite3.Connection, busy_timeout_s: float) -> None:
-    """Switch to write-ahead logging; SQLite does not wait by itself while another process switches too."""
+def use_write_ahead_log(engine: Engine, busy_timeout_s: float) -> None:
+    """Let readers and the writer of an SQLite file pass each other; the file keeps the setting.
+
+    Only once the file is known to be ours. SQLite does not wait by itself while another process switches too.
+    """
     deadline = time.monotonic() + busy_timeout_s
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL").fetchone()
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorname != "SQLITE_BUSY" or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
+    raw = engine.raw_connection()
+    try:
+        while True:
+            try:
+                raw.cursor().execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorname != "SQLITE_BUSY" or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+    finally:
+        raw.close()
 
 
 def _begin(connection: Connection) -> None:

@@ -59,7 +59,7 @@ def open_database(
     location = connection.locate(path_or_url)
     connection.prepare_file(location, read_only)
     engine = connection.make_engine(location, read_only, busy_timeout_s)
-    database = ProfilingDatabase(engine, location, read_only)
+    database = ProfilingDatabase(engine, location, read_only, busy_timeout_s)
     try:
         database.migrate()
     except BaseException:
@@ -75,10 +75,11 @@ class ProfilingDatabase:
     InputError for a value that it must not hold. Usable as a context manager, and from several threads.
     """
 
-    def __init__(self, engine: Engine, location: Location, read_only: bool) -> None:
+    def __init__(self, engine: Engine, location: Location, read_only: bool, busy_timeout_s: float) -> None:
         """See `open_database`."""
         self.location = location
         self.read_only = read_only
+        self._busy_timeout_s = busy_timeout_s
         self._engine = engine
         self._writer = engine.execution_options(**{WRITE_OPTION: True})
         self._ids = Identities()
@@ -272,6 +273,9 @@ class ProfilingDatabase:
                 migration.upgrade(sql, place)
         with self._reading() as sql:
             migration.refuse_unusable(sql, place)
+        if self.location.path is not None and not self.read_only:
+            with clear_errors(self.location.text):
+                connection.use_write_ahead_log(self._engine, self._busy_timeout_s)
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
