@@ -26,7 +26,7 @@ _UNSIGNED = frozenset({"uint8", "uint16", "uint32", "uint64"})
 _INTEGERS = _SIGNED | _UNSIGNED
 _NUMBERS = _FLOATS | _INTEGERS
 _BOOL = frozenset({"bool"})
-_ALL = _NUMBERS | _BOOL
+ELEMENT_TYPES = _NUMBERS | _BOOL
 
 
 def batchnorm_constants(
@@ -130,7 +130,7 @@ _TABLES = (
     (_NUMBER_RULES, _NUMBERS),
     (_INTEGER_RULES, _INTEGERS),
     (_BOOL_RULES, _BOOL),
-    (_ANY_RULES, _ALL),
+    (_ANY_RULES, ELEMENT_TYPES),
 )
 SCALAR: Mapping[str, ScalarDefinition] = {
     name: _definition(rule) for table, _ in _TABLES for name, rule in table.items()
@@ -153,8 +153,8 @@ def supported(operator: WorkloadOperator, workload: Workload) -> str | None:
         if dtype is not None and dtype not in allowed:
             return f"{kind}: element type {dtype} of an input (known: {', '.join(sorted(allowed))})"
     result = workload.values[operator.outputs[0]].dtype
-    if result not in _ALL:
-        return f"{kind}: element type {result} of the output (known: {', '.join(sorted(_ALL))})"
+    if result not in ELEMENT_TYPES:
+        return f"{kind}: element type {result} of the output (known: {', '.join(sorted(ELEMENT_TYPES))})"
     return _variant(operator, workload)
 
 
