@@ -1,0 +1,67 @@
+"""From TIR and Relax to machine code: the target as TVM writes it, single functions, whole programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autofuse.device.target import Target
+from autofuse.errors import InputError
+
+ENTRY = "main"
+
+
+def tvm_target(target: Target) -> Any:
+    """TVM's own description of `target`.
+
+    InputError for a CPU or feature name that LLVM does not know: TVM only logs it and makes generic code.
+    """
+    import tvm
+    from tvm.target import codegen
+
+    fields: dict[str, Any] = {"kind": "llvm", "mcpu": target.mcpu, "num-cores": target.cores}
+    if target.mtriple is not None:
+        fields["mtriple"] = target.mtriple
+    triple = target.mtriple or str(codegen.llvm_get_system_triple())
+    if not codegen.llvm_is_valid_cpu(target.mcpu, triple):
+        known = codegen.llvm_get_cpu_archlist(tvm.target.Target({"kind": "llvm", "mtriple": triple}))
+        names = ", ".join(sorted(map(str, known))) or "none: TVM's LLVM lacks this architecture"
+        raise InputError(f"target: mcpu {target.mcpu!r} is not known for {triple}; allowed: {names}")
+    if target.mattr:
+        wrong = [name for name in target.mattr if name[:1] not in "+-" or len(name) < 2]
+        if wrong:
+            raise InputError(f"target: mattr {wrong[0]!r} must read +feature or -feature")
+        fields["mattr"] = list(target.mattr)
+    return tvm.target.Target(fields)
+
+
+def compile_function(function: Any, target: Target) -> Any:
+    """Runtime module whose entry "main" is the TIR `function`, ready to be called and timed in this process."""
+    import tvm
+
+    module = tvm.IRModule({ENTRY: function.with_attr("global_symbol", ENTRY)})
+    return tvm.compile(module, target=tvm_target(target)).jit()
+
+
+def compile_program(module: Any, target: Target) -> Any:
+    """Executable of an assembled program; each TIR function is lowered as it is, and nothing is fused.
+
+    All shapes are static and the library checks its own inputs, so the passes that check shapes at run
+    time are left out: they would cost a call an argument, on every run.
+    """
+    from tvm import relax
+    from tvm.ir.transform import Sequential
+    from tvm.relax import transform
+
+    passes = Sequential(
+        [
+            transform.ToNonDataflow(),
+            transform.RemovePurityChecking(),
+            transform.CallTIRRewrite(),
+            transform.StaticPlanBlockMemory(),
+            transform.LowerAllocTensor(),
+            transform.KillAfterLastUse(),
+            transform.LowerRuntimeBuiltin(),
+            transform.AttachGlobalSymbol(),
+        ]
+    )
+    return relax.build(module, target=tvm_target(target), relax_pipeline=passes)

@@ -1,0 +1,162 @@
+"""The file of a library: an ELF image, the weights, a description, and a trailer that vouches for all three.
+
+    ELF image | padding | weights, each at a multiple of 64 bytes | JSON | trailer
+
+A dynamic loader sees a plain shared object, since nothing refers to what follows the image. Weights that
+were linked in as constants would cost seconds to compile and twice their size to load.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import struct
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.backend.metadata import Metadata, TensorSpec
+from autofuse.errors import DeviceError, InputError
+
+MAGIC = b"AUTOFUSE"
+ALIGNMENT = 64
+PAGE = 4096
+_TRAILER = struct.Struct("<8sQQQ32s32s32s")
+"""Magic; bytes of image, weights (from the next page on) and JSON; SHA-256 of each."""
+
+_CHUNK = 16 << 20
+
+
+@dataclass(frozen=True)
+class Sections:
+    """Sizes (bytes) and SHA-256 digests of the three parts of a library file."""
+
+    image_bytes: int
+    weights_bytes: int
+    json_bytes: int
+    image_digest: bytes
+    weights_digest: bytes
+    json_digest: bytes
+
+    @property
+    def weights_offset(self) -> int:
+        """Where the weights start: the first page after the image."""
+        return _aligned(self.image_bytes, PAGE)
+
+    @property
+    def json_offset(self) -> int:
+        """Where the description starts."""
+        return self.weights_offset + self.weights_bytes
+
+    @property
+    def file_bytes(self) -> int:
+        """Size of the whole file."""
+        return self.json_offset + self.json_bytes + _TRAILER.size
+
+
+def write_container(path: Path, image: Path, weights: Sequence[NDArray[np.generic]], metadata: Metadata) -> None:
+    """Write the file at once: it stands complete at `path`, or what stood there before is untouched.
+
+    DeviceError when it cannot be written (no space, no permission).
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("xb") as file:
+            _write(file, image, weights, metadata)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise DeviceError(f"{path}: cannot write the library: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_sections(file: BinaryIO, path: Path) -> tuple[Sections, Metadata]:
+    """Where the parts lie, and the checked description. InputError when this is no whole library of ours."""
+    size = file.seek(0, os.SEEK_END)
+    if size >= _TRAILER.size:
+        file.seek(size - _TRAILER.size)
+        magic, image, weights, text, *digests = _TRAILER.unpack(file.read(_TRAILER.size))
+        sections = Sections(image, weights, text, *digests)
+        if magic == MAGIC and sections.file_bytes == size:
+            file.seek(sections.json_offset)
+            body = file.read(sections.json_bytes)
+            if hashlib.sha256(body).digest() != sections.json_digest:
+                raise InputError(f"{path}: the library is damaged (its description does not match its checksum)")
+            return sections, Metadata.from_json(body, str(path))
+    raise InputError(f"{path}: not a library that autofuse wrote, or cut off; make it with `autofuse compile`")
+
+
+def read_image(file: BinaryIO, path: Path, sections: Sections) -> bytes:
+    """The ELF image, checked."""
+    file.seek(0)
+    image = file.read(sections.image_bytes)
+    if hashlib.sha256(image).digest() != sections.image_digest:
+        raise InputError(f"{path}: the library is damaged (its code does not match its checksum)")
+    return image
+
+
+def read_weights(
+    file: BinaryIO, path: Path, sections: Sections, specs: Sequence[TensorSpec]
+) -> list[NDArray[np.generic]]:
+    """The weights as arrays over one checked block of memory, in huge pages where the system has them."""
+    wanted = 0
+    for spec in specs:
+        wanted = _aligned(wanted, ALIGNMENT) + _size(spec)
+    if wanted != sections.weights_bytes:
+        raise InputError(f"{path}: the library is damaged (weights of {sections.weights_bytes} bytes, not {wanted})")
+    block = mmap.mmap(-1, max(wanted, 1))
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        block.madvise(mmap.MADV_HUGEPAGE)
+    file.seek(sections.weights_offset)
+    digest, place, view = hashlib.sha256(), 0, memoryview(block)
+    while place < wanted:
+        part = view[place : min(place + _CHUNK, wanted)]
+        count = file.readinto(part)  # type: ignore[attr-defined]
+        if not count:
+            raise InputError(f"{path}: the library is cut off")
+        digest.update(part[:count])
+        place += count
+    if digest.digest() != sections.weights_digest:
+        raise InputError(f"{path}: the library is damaged (its weights do not match their checksum)")
+    arrays, offset = [], 0
+    for spec in specs:
+        offset = _aligned(offset, ALIGNMENT)
+        flat = np.frombuffer(block, np.uint8, _size(spec), offset)
+        arrays.append(flat.view(spec.dtype).reshape(spec.shape))
+        offset += _size(spec)
+    return arrays
+
+
+def _write(file: BinaryIO, image: Path, weights: Sequence[NDArray[np.generic]], metadata: Metadata) -> None:
+    code = image.read_bytes()
+    file.write(code)
+    file.write(bytes(_aligned(len(code), PAGE) - len(code)))
+    digest, written = hashlib.sha256(), 0
+    for array in weights:
+        gap = bytes(_aligned(written, ALIGNMENT) - written)
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        for part in (gap, data):
+            file.write(part)
+            digest.update(part)
+        written += len(gap) + len(data)
+    text = metadata.to_json().encode()
+    file.write(text)
+    digests = (hashlib.sha256(code).digest(), digest.digest(), hashlib.sha256(text).digest())
+    file.write(_TRAILER.pack(MAGIC, len(code), written, len(text), *digests))
+
+
+def _size(spec: TensorSpec) -> int:
+    return int(np.prod(spec.shape, dtype=np.int64)) * np.dtype(spec.dtype).itemsize
+
+
+def _aligned(value: int, step: int) -> int:
+    return -(-value // step) * step
