@@ -188,8 +188,14 @@ def _div(graph: Graph, operator: Operator, bound: Range) -> list[tuple[str, Rang
     return [(operator.inputs[0], Range(math.ceil(max(bound.low, 0) * span[1]), math.floor(bound.high * span[0])))]
 
 
-def _every(_: Graph, operator: Operator, bound: Range) -> list[tuple[str, Range]]:
-    return [(name, bound) for name in operator.inputs if name]
+def _every(graph: Graph, operator: Operator, bound: Range) -> list[tuple[str, Range]]:
+    """Max, Min, Concat: each operand inside; nothing helps when a constant among them lies outside."""
+    spans = [span for span in (_span(graph, name) for name in operator.inputs) if span is not None]
+    low_matters, high_matters = operator.op_type != "Max", operator.op_type != "Min"
+    outside = any(
+        (low_matters and least < bound.low) or (high_matters and greatest > bound.high) for least, greatest in spans
+    )
+    return [(name, _NOTHING if outside else bound) for name in operator.inputs if name]
 
 
 def _scatter(_: Graph, operator: Operator, bound: Range) -> list[tuple[str, Range]]:
@@ -226,9 +232,9 @@ def _mod(graph: Graph, operator: Operator, bound: Range) -> list[tuple[str, Rang
     span = _span(graph, operator.inputs[1])
     if span is None or span[0] < 1:
         return [(operator.inputs[0], bound)]
-    if bound.low <= 0 and span[1] <= bound.high + 1:
+    if bound.low <= 0 and span[1] <= bound.high + 1 and not operator.attributes.get("fmod", 0):
         return []
-    return [(operator.inputs[0], Range(bound.low, min(bound.high, math.floor(span[0]) - 1)))]
+    return [(operator.inputs[0], Range(max(bound.low, 0), min(bound.high, math.floor(span[0]) - 1)))]
 
 
 _RULES: Mapping[str, Callable[[Graph, Operator, Range], list[tuple[str, Range]]]] = {
