@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autofuse.backend.compile_kernel import ENTRY, compile_function, tvm_target
 from autofuse.device.target import Target
+
+__all__ = ["JitKernel", "tensor", "tvm_target"]
 
 EVALUATOR_BELOW_S = 200e-6
 """Shorter kernels are timed by TVM's own loop, because a call from Python costs about 1 µs."""
-
-ENTRY = "main"
 
 
 class JitKernel:
@@ -23,8 +24,7 @@ class JitKernel:
     def __init__(self, function: Any, target: Target) -> None:
         import tvm
 
-        module = tvm.IRModule({ENTRY: function.with_attr("global_symbol", ENTRY)})
-        self._module = tvm.compile(module, target=tvm_target(target)).jit()
+        self._module = compile_function(function, target)
         self._call = self._module[ENTRY]
         self._device = tvm.cpu()
         self._evaluators: dict[int, Any] = {}
@@ -65,20 +65,8 @@ class JitKernel:
         return spent / calls / 1e9
 
 
-def tvm_target(target: Target) -> Any:
-    """TVM's own description of `target`."""
-    import tvm
-
-    fields: dict[str, Any] = {"kind": "llvm", "mcpu": target.mcpu, "num-cores": target.cores}
-    if target.mtriple is not None:
-        fields["mtriple"] = target.mtriple
-    if target.mattr:
-        fields["mattr"] = list(target.mattr)
-    return tvm.target.Target(fields)
-
-
 def tensor(array: NDArray[np.generic]) -> Any:
     """A copy of `array` in memory aligned to 64 bytes, as a kernel's argument."""
     import tvm
 
-    return tvm.runtime.tensor(np.ascontiguousarray(array))
+    return tvm.runtime.tensor(np.asarray(array, order="C"))

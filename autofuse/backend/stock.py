@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.backend.jit import tensor, tvm_target
+from autofuse.backend.compile_kernel import tvm_target
+from autofuse.backend.jit import tensor
 from autofuse.device.target import Target
 from autofuse.graph.files import read_model
 

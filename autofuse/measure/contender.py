@@ -39,7 +39,7 @@ class ContenderSession:
     def load(self, request: Message) -> Message:
         """Open the network on its inputs and run it once; the seconds of both."""
         arrays: Any = request["inputs"]
-        inputs = {name: np.ascontiguousarray(np.load(path)) for name, path in arrays.items()}
+        inputs = {name: np.asarray(np.load(path), order="C") for name, path in arrays.items()}
         target, threads = target_from_json(request["target"]), int(str(request["threads"]))
         start = time.perf_counter()
         network = open_network(str(request["kind"]), Path(str(request["path"])), target, threads, inputs)

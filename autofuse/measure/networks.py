@@ -44,7 +44,7 @@ class OnnxRuntimeNetwork:
             self._binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
         names = [output.name for output in self._session.get_outputs()]
         self._results = [
-            onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))
+            onnxruntime.OrtValue.ortvalue_from_numpy(np.asarray(array, order="C"))
             for array in self._session.run(names, dict(inputs))
         ]
         for name, held in zip(names, self._results, strict=True):
@@ -62,10 +62,10 @@ class OnnxRuntimeNetwork:
 class LibraryNetwork:
     """A library that autofuse compiled, called on bound inputs."""
 
-    def __init__(self, library: Path, inputs: Mapping[str, Array]) -> None:
+    def __init__(self, library: Path, threads: int, inputs: Mapping[str, Array]) -> None:
         from autofuse.backend.library import load
 
-        self._prepared = load(library).prepared(inputs)
+        self._prepared = load(library, threads).prepared(inputs)
 
     def run(self) -> None:
         """See Network."""
@@ -80,7 +80,7 @@ def open_network(kind: str, path: Path, target: Target, threads: int, inputs: Ma
     """The network of a contender; `kind`: see `autofuse.measure.bench.Contender`."""
     openers: dict[str, Any] = {
         "onnxruntime": lambda: OnnxRuntimeNetwork(path, threads, inputs),
-        "autofuse": lambda: LibraryNetwork(path, inputs),
+        "autofuse": lambda: LibraryNetwork(path, threads, inputs),
         "tvm": lambda: _stock(path, target, inputs),
     }
     network: Network = openers[kind]()

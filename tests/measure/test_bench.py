@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
+from autofuse.backend.realise import build_library
 from autofuse.errors import InputError
+from autofuse.fusion.plan import FusionPlan, Group
+from autofuse.graph.load import load
+from autofuse.kernels.lower import lower
 from autofuse.measure.bench import Contender, bench_contenders
 
 
@@ -28,12 +32,23 @@ def model(tmp_path_factory):
     return path, {"x": x}, [np.maximum(x @ w, 0)]
 
 
-def test_rivals_are_checked_and_compared_and_a_broken_one_does_not_disturb(model, target, tmp_path):
+@pytest.fixture(scope="module")
+def library(model, target, tmp_path_factory):
+    """The same network as one fused kernel, compiled by autofuse."""
+    graph = load(model[0])
+    names = tuple(operator.name for operator in graph.operators)
+    lowered = lower(graph, FusionPlan((Group(names),)), target, [names])
+    path = tmp_path_factory.mktemp("library") / "small.so"
+    build_library(lowered, {bound.workload.key: {} for bound in lowered.groups}, target, 1, path)
+    return path
+
+
+def test_rivals_are_checked_and_compared_and_a_broken_one_does_not_disturb(model, library, target, tmp_path):
     path, inputs, expected = model
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"not a model")
     rivals = [
-        Contender("ours", "onnxruntime", path),
+        Contender("ours", "autofuse", library),
         Contender("onnxruntime", "onnxruntime", path),
         Contender("tvm", "tvm", path),
         Contender("broken", "onnxruntime", broken),
@@ -41,7 +56,7 @@ def test_rivals_are_checked_and_compared_and_a_broken_one_does_not_disturb(model
     found = bench_contenders(rivals, inputs, 1, 2.0, target=target, expected=expected, lock=tmp_path / "lock")
     assert list(found) == ["ours", "onnxruntime", "tvm", "broken"]
     assert found["ours"].ratio == 1.0
-    assert 0.5 < found["onnxruntime"].ratio < 2.0
+    assert 0.05 < found["onnxruntime"].ratio < 20
     assert found["tvm"].ratio > 1.0
     for name in ("ours", "onnxruntime", "tvm"):
         assert found[name].ci_lo <= found[name].ratio <= found[name].ci_hi
