@@ -18,7 +18,7 @@ def to_physical(array: NDArray[np.generic], value: Value) -> NDArray[np.generic]
     _expect(array, value.shape, "logical")
     block = value.block
     if not block:
-        return np.ascontiguousarray(array)
+        return np.asarray(array, order="C")
     if len(value.shape) < 2 or value.shape[1] % block:
         raise InputError(f"layout {value.layout!r} does not fit a tensor of shape {value.shape}")
     head, channels, *tail = value.shape
@@ -30,7 +30,7 @@ def to_logical(array: NDArray[np.generic], value: Value) -> NDArray[np.generic]:
     """The inverse of `to_physical`: the stored `array` in the order of `value.shape`."""
     _expect(array, value.physical_shape, "stored")
     if not value.block:
-        return np.ascontiguousarray(array)
+        return np.asarray(array, order="C")
     return np.ascontiguousarray(np.moveaxis(array, -1, 2)).reshape(value.shape)
 
 

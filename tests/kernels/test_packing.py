@@ -27,6 +27,12 @@ def test_the_plain_layout_changes_nothing():
     assert np.array_equal(to_logical(array, value), array)
 
 
+def test_a_scalar_stays_without_dimensions():
+    value = Value("input", (), "float32")
+    assert to_physical(np.array(1.5, "float32"), value).shape == ()
+    assert to_logical(np.array(1.5, "float32"), value).shape == ()
+
+
 def test_a_strided_array_becomes_contiguous():
     value = Value("input", (3, 2), "float64")
     assert to_physical(np.arange(6.0).reshape(2, 3).T, value).flags.c_contiguous
