@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from autofuse.backend.library import count_kernels
 from autofuse.backend.library import load as load_library
 from autofuse.compiler import compile_model
 from autofuse.errors import DeviceError, WrongResultError
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.load import load
 from autofuse.graph.model import Graph
-from autofuse.graph.submodel import save_model
+from autofuse.graph.submodel import to_model
 from autofuse.measure.bench import Contender, ContenderResult, bench_contenders
 from autofuse.measure.reference import run_reference
 from autofuse.named_setting import circumstances
@@ -91,7 +92,7 @@ def bench(
             contenders, inputs, threads, budget_s, target=around.target,
             expected=[expected[name] for name in graph.outputs],
         )  # fmt: skip
-        kernels = load_library(own).metadata.kernels
+        kernels = count_kernels(load_library(own), inputs)
     return _report(model.stem, threads, around.profile.name, kernels, results)
 
 
@@ -99,13 +100,11 @@ def _static(graph: Graph, folder: Path) -> Path:
     """The model with its dynamic shapes set, as its rivals get it."""
     path = folder / "model.onnx"
     if not path.exists():
-        save_model(graph, path)
+        path.write_bytes(to_model(graph).SerializeToString())
     return path
 
 
-def _report(
-    model: str, threads: int, device: str, kernels: int, results: Mapping[str, ContenderResult]
-) -> BenchReport:
+def _report(model: str, threads: int, device: str, kernels: int, results: Mapping[str, ContenderResult]) -> BenchReport:
     own = results[OWN]
     if own.wrong:
         raise WrongResultError(f"{model}: the library is wrong: {own.wrong}; tune again, or report this model")

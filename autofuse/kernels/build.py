@@ -16,8 +16,8 @@ from tvm.script.ir_builder import IRBuilder
 from autofuse.device.target import Target
 from autofuse.kernels.emit import Array, Emitter
 from autofuse.kernels.evaluate import Pack, Scope
-from autofuse.kernels.families import FAMILIES, KNOB_FAMILY, anchor_types, family_of, is_own
 from autofuse.kernels.fallback import fallback_function
+from autofuse.kernels.families import FAMILIES, KNOB_FAMILY, anchor_types, family_of, is_own
 from autofuse.kernels.knobs import complete, vector_lanes
 from autofuse.kernels.nest import Nest, cut
 from autofuse.kernels.scalar import SCALAR
@@ -97,13 +97,13 @@ class _Builder:
         for value in nest.stores:
             if value not in scope.arrays:
                 spec = self.workload.values[value]
-                block = self._inner_block(nest, spec)
+                block = self._inner_block(spec)
                 scratch = self.emitter.scratch(prod(spec.shape), spec.dtype)
                 scope.arrays[value] = Array(scratch, spec.shape, spec.dtype, block)
         family = family_of(self.workload, nest.anchor)
         FAMILIES[family].emit(scope, nest, complete(self.schedule, KNOB_FAMILY.get(family, "")))
 
-    def _inner_block(self, nest: Nest, spec: Value) -> int:
+    def _inner_block(self, spec: Value) -> int:
         """Channel block of a tensor that never leaves the kernel: that of the workload's other feature maps."""
         blocks = {v.block for v in self.workload.values if v.block and len(v.shape) == len(spec.shape)}
         block = max(blocks, default=0)

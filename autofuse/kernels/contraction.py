@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import prod
+from typing import Any
 
 import numpy as np
 from tvm import tirx
@@ -18,7 +19,7 @@ from autofuse.kernels.contraction_form import Contraction
 from autofuse.kernels.emit import Array, Emitter, Expr, Index, const, delinear
 from autofuse.kernels.evaluate import Scope
 from autofuse.kernels.nest import Nest
-from autofuse.kernels.tiles import Run, divisor_near, runs
+from autofuse.kernels.tiles import Run, Window, divisor_near, runs
 
 Knobs = Mapping[str, int | str]
 
@@ -30,7 +31,7 @@ class _Job:
     batch: Index
     panel: Expr
     row: Index
-    accumulators: object
+    accumulators: Any
     vectors: int
     last: bool
 
@@ -80,7 +81,7 @@ class ContractionEmitter:
                 with emitter.serial(second[0]) as row_step, emitter.serial(second[1]) as panel_step:
                     body(panel_step, row_step)
 
-    def panel(self, batch: Index, panel: Expr, row: Index, accumulators: object) -> None:
+    def panel(self, batch: Index, panel: Expr, row: Index, accumulators: Any) -> None:
         """One row of outputs for one panel of columns; the last panel may be narrower."""
         job = partial(_Job, batch, panel, row, accumulators)
         if not self.rest_vectors:
@@ -114,7 +115,7 @@ class ContractionEmitter:
             with emitter.vector(valid) as lane:
                 index = self.form.out_index(job.batch, job.row, start + r, column + lane)
                 index = tuple(emitter.simplify(part) for part in index)
-                self.finish(index, job.accumulators[place + lane])  # type: ignore[index]
+                self.finish(index, job.accumulators[place + lane])
 
     def finish(self, index: Index, value: Expr) -> None:
         """Scale, bias and epilogue of one vector of results."""
@@ -156,27 +157,26 @@ class ContractionEmitter:
 
         descend(0, ())
 
-    def step(self, job: _Job, run: Run, start: Expr, block: Expr, channels: int, taps: Index, pixels: list[int]) -> None:
+    def step(
+        self, job: _Job, run: Run, start: Expr, block: Expr, channels: int, taps: Index, pixels: list[int]
+    ) -> None:
         """One tap: every channel of the block times every valid pixel and vector."""
         emitter, form, lanes = self.emitter, self.form, self.lanes
         flat_tap: Expr = 0
         for tap, window in zip(taps, form.windows, strict=True):
             flat_tap = flat_tap * window.taps + tap
         weight_at = self.weight_offset(job, block, flat_tap)
-        with emitter.serial(channels) as channel:
-            with self.scope.point():
-                for r in pixels:
-                    position = form.positions(job.row, start + r, taps)
-                    index = form.x_index(job.batch, position, block * self.block + channel)
-                    x = self.scope.read(form.x, tuple(emitter.simplify(part) for part in index))
-                    for c in range(job.vectors):
-                        place = (c * run.width + r) * lanes
-                        with emitter.vector(lanes) as lane:
-                            weight = self.weights.buffer[
-                                emitter.simplify(weight_at + channel * self.panel_lanes + c * lanes + lane)
-                            ]
-                            total = job.accumulators[place + lane] + x * weight  # type: ignore[index]
-                            emitter.put(job.accumulators, place + lane, total)
+        with emitter.serial(channels) as channel, self.scope.point():
+            for r in pixels:
+                position = form.positions(job.row, start + r, taps)
+                index = form.x_index(job.batch, position, block * self.block + channel)
+                x = self.scope.read(form.x, tuple(emitter.simplify(part) for part in index))
+                for c in range(job.vectors):
+                    place = (c * run.width + r) * lanes
+                    with emitter.vector(lanes) as lane:
+                        offset = weight_at + channel * self.panel_lanes + c * lanes + lane
+                        weight = self.weights.buffer[emitter.simplify(offset)]
+                        emitter.put(job.accumulators, place + lane, job.accumulators[place + lane] + x * weight)
 
     def weight_offset(self, job: _Job, block: Expr, tap: Expr) -> Expr:
         """Offset of the packed weights [batch, panel, block, tap, channel, lane] of one tap."""
@@ -224,13 +224,13 @@ class ContractionEmitter:
         return array
 
 
-def tap_range(window: object, position: Expr) -> tuple[Expr, Expr]:
+def tap_range(window: Window, position: Expr) -> tuple[Expr, Expr]:
     """First and one-past-last tap of an outer dimension that reads real elements at `position`."""
-    taps, stride, dilation = window.taps, window.stride, window.dilation  # type: ignore[attr-defined]
-    if window.clean:  # type: ignore[attr-defined]
+    taps, stride, dilation = window.taps, window.stride, window.dilation
+    if window.clean:
         return 0, taps
-    origin = position * stride - window.pad_begin  # type: ignore[attr-defined]
-    size = window.size  # type: ignore[attr-defined]
+    origin = position * stride - window.pad_begin
+    size = window.size
     if dilation == 1:
         return tirx.Max(-origin, 0) if not isinstance(origin, int) else max(-origin, 0), _least(size - origin, taps)
     low = _most((dilation - 1 - origin) // dilation, 0)

@@ -79,7 +79,10 @@ class Contraction:
 
 @dataclass(frozen=True)
 class Convolution(Contraction):
-    """Conv: x [N, G*depth, *size], w [G*columns, depth, *taps]; batch = (N, G). `flat`: pixels fused to split x rest."""
+    """Conv: x [N, G*depth, *size], w [G*columns, depth, *taps]; batch = (N, G).
+
+    `flat`: all pixels are fused, then cut into (split, rest).
+    """
 
     flat: bool = False
 
@@ -171,15 +174,11 @@ def convolution_windows(workload: Workload, operator: WorkloadOperator) -> tuple
     """The sliding windows of a convolution or pooling, from its shapes and attributes."""
     x, out = workload.values[operator.inputs[0]].shape, workload.values[operator.outputs[0]].shape
     rank = len(x) - 2
-    taps = operator.attribute("kernel_shape") or workload.values[operator.inputs[1]].shape[2:]
-    strides = operator.attribute("strides") or (1,) * rank
-    dilations = operator.attribute("dilations") or (1,) * rank
-    assert isinstance(taps, tuple) and isinstance(strides, tuple) and isinstance(dilations, tuple)
+    taps = _integers(operator, "kernel_shape") or workload.values[operator.inputs[1]].shape[2:]
+    strides = _integers(operator, "strides") or (1,) * rank
+    dilations = _integers(operator, "dilations") or (1,) * rank
     begin = _pad_begin(operator, x, out, taps, strides, dilations)
-    return tuple(
-        Window(x[i + 2], int(taps[i]), int(strides[i]), int(dilations[i]), begin[i], 0, out[i + 2])
-        for i in range(rank)
-    )
+    return tuple(Window(x[i + 2], taps[i], strides[i], dilations[i], begin[i], 0, out[i + 2]) for i in range(rank))
 
 
 def _pad_begin(
@@ -193,11 +192,18 @@ def _pad_begin(
     mode = operator.attribute("auto_pad", "NOTSET")
     rank = len(taps)
     if mode in ("SAME_UPPER", "SAME_LOWER", b"SAME_UPPER", b"SAME_LOWER"):
-        total = [max(0, (out[i + 2] - 1) * strides[i] + (taps[i] - 1) * dilations[i] + 1 - x[i + 2]) for i in range(rank)]
+        reach = [(out[i + 2] - 1) * strides[i] + (taps[i] - 1) * dilations[i] + 1 for i in range(rank)]
+        total = [max(0, reach[i] - x[i + 2]) for i in range(rank)]
         return tuple((t + ("LOWER" in str(mode))) // 2 for t in total)
-    pads = operator.attribute("pads") or (0,) * (2 * rank)
-    assert isinstance(pads, tuple)
-    return tuple(int(pads[i]) for i in range(rank))
+    pads = _integers(operator, "pads") or (0,) * (2 * rank)
+    return pads[:rank]
+
+
+def _integers(operator: WorkloadOperator, name: str) -> tuple[int, ...]:
+    """A list attribute; empty when absent."""
+    value = operator.attribute(name) or ()
+    assert isinstance(value, tuple)
+    return tuple(int(item) for item in value)
 
 
 def contraction_form(workload: Workload, operator: WorkloadOperator, split: int = 1) -> Contraction:
@@ -225,7 +231,7 @@ def _product(workload: Workload, operator: WorkloadOperator, split: int) -> Prod
     a, b = (workload.values[v].shape for v in operator.inputs[:2])
     out = workload.values[operator.outputs[0]].shape
     gemm = operator.op_type == "Gemm"
-    transposed = (bool(operator.attribute("transA", 0)), bool(operator.attribute("transB", 0))) if gemm else (False,) * 2
+    transposed = (_flag(operator, "transA"), _flag(operator, "transB")) if gemm else (False, False)
     bias = operator.inputs[2] if gemm and len(operator.inputs) > 2 else -1
     alpha, beta = (float(operator.attribute(k, 1.0) or 0.0) if gemm else 1.0 for k in ("alpha", "beta"))  # type: ignore[arg-type]
     columns, depth = (b[-2], b[-1]) if transposed[1] else (b[-1], b[-2])
@@ -238,6 +244,10 @@ def _product(workload: Workload, operator: WorkloadOperator, split: int) -> Prod
         x_shape, b, workload.values[bias].shape if bias >= 0 else (), out, alpha, beta,
         flat=flat, transposed=transposed,
     )  # fmt: skip
+
+
+def _flag(operator: WorkloadOperator, name: str) -> bool:
+    return bool(operator.attribute(name, 0))
 
 
 def _weight_batch(batch: tuple[int, ...], lead: tuple[int, ...]) -> tuple[int, ...]:

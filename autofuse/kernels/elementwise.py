@@ -34,7 +34,10 @@ class ElementwiseEmitter:
 
     def emit(self) -> None:
         """Emits the whole nest."""
-        emitter, lanes = self.emitter, self.emitter.lanes
+        emitter = self.emitter
+        # LLVM has no vectors of bool in memory: such results are written one by one.
+        dtypes = {self.scope.workload.values[value].dtype for value in self.nest.stores}
+        lanes = 1 if "bool" in dtypes else emitter.lanes
         physical = Array(None, self.shape, "", self.block)
         if self.block:
             head, channels, *rest = self.shape

@@ -95,7 +95,7 @@ class Emitter:
 
     def bind(self, value: Expr) -> Expr:
         """Names `value` so that it is computed once, however often it is used."""
-        if isinstance(value, (int, float)) or isinstance(value, (tirx.IntImm, tirx.FloatImm, tvm.ir.Var)):
+        if isinstance(value, (int, float, tirx.IntImm, tirx.FloatImm, tvm.ir.Var)):
             return value
         return builder.bind(value)
 

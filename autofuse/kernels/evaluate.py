@@ -29,7 +29,8 @@ def broadcast(index: Index, shape: Sequence[int]) -> Index:
 class Scope:
     """Reads values of one workload while its kernel is emitted.
 
-    `arrays`: the values that have a place in memory; `ready`: those of them that are written by now. `declare_constant(pack, shape, dtype)` gives the
+    `arrays`: the values that have a place in memory; `ready`: those of them that are written by now.
+    `declare_constant(pack, shape, dtype)` gives the
     array of a packed constant, which becomes an argument of the kernel.
     """
 

@@ -126,7 +126,8 @@ def _anchor_refusal(workload: Workload, operator: WorkloadOperator) -> str | Non
 
 
 def _window_refusal(workload: Workload, operator: WorkloadOperator) -> str | None:
-    if operator.op_type == "AveragePool" and operator.attribute("ceil_mode", 0) and operator.attribute("count_include_pad", 0):
+    padded = operator.attribute("ceil_mode", 0) and operator.attribute("count_include_pad", 0)
+    if operator.op_type == "AveragePool" and padded:
         return "AveragePool with ceil_mode and count_include_pad has no definition here"
     if operator.op_type == "MaxPool" and operator.attribute("storage_order", 0):
         return "MaxPool with storage_order has no definition here"

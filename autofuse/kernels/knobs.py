@@ -48,8 +48,8 @@ def declared_names() -> dict[str, frozenset[str]]:
 
 def complete(schedule: Schedule, family: str) -> dict[str, int | str]:
     """The knobs of one family, the missing ones at their first declared value."""
-    found = {knob: schedule.get(f"{family}.{knob}", values[0]) for knob, (values, _) in DECLARED.get(family, {}).items()}
-    return found
+    declared = DECLARED.get(family, {})
+    return {knob: schedule.get(f"{family}.{knob}", values[0]) for knob, (values, _) in declared.items()}
 
 
 def nests_of(workload: Workload) -> list[Nest]:
@@ -95,15 +95,15 @@ def _useful_contraction(
     workload: Workload, anchor: WorkloadOperator, knob: str, values: Values, target: Target
 ) -> Iterator[int | str]:
     form = contraction_form(workload, anchor)
+    lanes = vector_lanes(workload, target)
+    winograd = isinstance(form, Convolution) and winograd_refusal(workload, anchor, form, lanes) is None
     width = form.windows[-1].outputs
     if knob == "algorithm":
-        winograd = isinstance(form, Convolution) and winograd_refusal(workload, anchor, form, _lanes(workload, target)) is None
         yield from (value for value in values if winograd or value not in WINOGRAD)
     elif knob in ("tiles", "stage"):
-        if isinstance(form, Convolution) and winograd_refusal(workload, anchor, form, _lanes(workload, target)) is None:
-            yield from values
+        yield from values if winograd else ()
     elif knob == "vectors":
-        yield from _up_to(values, -(-form.columns // _lanes(workload, target)))
+        yield from _up_to(values, -(-form.columns // lanes))
     elif knob == "pixels":
         yield from _up_to(values, width)
     elif knob == "split":
@@ -121,10 +121,6 @@ def _up_to(values: Values, limit: int) -> Iterator[int | str]:
     numbers = [value for value in values if isinstance(value, int)]
     fitting = [value for value in numbers if value <= limit]
     yield from fitting or [min(numbers)]
-
-
-def _lanes(workload: Workload, target: Target) -> int:
-    return vector_lanes(workload, target)
 
 
 def vector_lanes(workload: Workload, target: Target) -> int:
@@ -152,7 +148,7 @@ def fits_registers(schedule: Schedule, target: Target) -> bool:
     return vectors * pixels + vectors + 1 <= target.registers
 
 
-def first_schedules(workload: Workload, knobs: Mapping[str, Values], target: Target) -> list[dict[str, int | str]]:
+def first_schedules(knobs: Mapping[str, Values]) -> list[dict[str, int | str]]:
     """Schedules worth trying before any search, best guess first; all within `knobs`."""
     default = {name: values[0] for name, values in knobs.items()}
     guesses = [default]

@@ -92,11 +92,13 @@ class ReductionEmitter:
             if not blocks:
                 continue
             with emitter.parallel(prod(outer) * blocks) as job:
-                position = dict(zip([a for a in self.kept if a != lane_axis], delinear(job // blocks, outer), strict=True))
+                others = [axis for axis in self.kept if axis != lane_axis]
+                position = dict(zip(others, delinear(job // blocks, outer), strict=True))
+                first = begin + job % blocks * lanes
                 total = emitter.scratch(width, local=True)
 
-                def at(lane: Expr, reduced: Index, position: Any = position, job: Any = job) -> Index:
-                    position = position | {lane_axis: begin + job % blocks * lanes + lane}
+                def at(lane: Expr, reduced: Index, position: Any = position, first: Expr = first) -> Index:
+                    position = position | {lane_axis: first + lane}
                     position |= dict(zip(self.axes, reduced, strict=True))
                     return tuple(emitter.simplify(position[axis]) for axis in range(len(self.shape)))
 

@@ -226,7 +226,9 @@ class WinogradEmitter:
             ]
             with emitter.when(tirx.all(*beyond) if len(beyond) > 1 else (beyond or [tirx.const(True, "bool")])[0]):
                 with emitter.vector(self.lanes) as lane:
-                    self.finish((image, emitter.simplify(channel + lane), *spatial), results[(i * m + j) * self.lanes + lane])
+                    self.finish(
+                        (image, emitter.simplify(channel + lane), *spatial), results[(i * m + j) * self.lanes + lane]
+                    )
 
     def finish(self, index: tuple[Expr, ...], value: Expr) -> None:
         """Bias and epilogue of one vector of results."""
@@ -240,7 +242,7 @@ class WinogradEmitter:
         place = self.scope.workload.of_kind("constant").index(form.w)
         shape = (self.panels, self.points, form.depth, self.panel_lanes)
 
-        def pack(constants: Any) -> np.ndarray:
+        def pack(constants: Any) -> Any:
             kernel = constants[place].astype("float64")
             u = np.einsum("ij,ocjk,lk->ocil", g, kernel, g).astype("float32")
             parts = u.reshape(self.panels, self.panel_lanes, form.depth, self.points)

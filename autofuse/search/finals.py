@@ -43,7 +43,7 @@ def conclude(
     results = bench_contenders(contenders, inputs, threads, seconds, target=target, expected=expected)
     times = {name: _time(bench, plan, results.get(name), problems.get(name, "")) for name, plan in named.items()}
     _record(bench, named, results)
-    chosen = _choose(bench, named, times)
+    chosen = _choose(named, times)
     _record_choice(bench, chosen[1], times[chosen[0]])
     return times, chosen
 
@@ -89,7 +89,7 @@ def _time(bench: Workbench, plan: FusionPlan, result: ContenderResult | None, pr
     return PlanTime(kernels, composed, result.median_us, None, None, None, result.trusted, result.max_rel_error)
 
 
-def _choose(bench: Workbench, named: Mapping[str, FusionPlan], times: dict[str, PlanTime]) -> tuple[str, FusionPlan]:
+def _choose(named: Mapping[str, FusionPlan], times: dict[str, PlanTime]) -> tuple[str, FusionPlan]:
     """The fastest right plan; among those within the noise the simplest. Also fills in speedups over "none"."""
     measured = {name: time for name, time in times.items() if time.median_us is not None}
     if not measured:

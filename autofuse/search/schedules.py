@@ -62,7 +62,7 @@ class WorkloadSearch:
         """A search that has tried nothing; its first candidates are the rules' guesses."""
         knobs = open_knobs(bound.workload, target, space)
         search = cls(bound, graph, target, knobs, seed)
-        search.pending = first_schedules(bound.workload, knobs, target)
+        search.pending = first_schedules(knobs)
         return search
 
     @property

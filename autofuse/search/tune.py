@@ -73,9 +73,7 @@ def tune(
         run_id, name = _run(base, around, model, graph, seed, budget_s, trials)
         runner = stack.enter_context(LocalRunner(around.target, threads))
         job = _Job(graph, budget_s, trials, started, progress)
-        job.bench = Workbench(
-            graph, chosen_space, around, base, runner, reference, run_id, seed, job.on_candidate
-        )
+        job.bench = Workbench(graph, chosen_space, around, base, runner, reference, run_id, seed, job.on_candidate)
         state = "failed"
         try:
             state = job.search(chosen_space, seed)
@@ -175,9 +173,18 @@ class _Job:
         done = counts.measured if self.trials is not None else sum(len(s.tried) for s in known)
         self.progress(
             Progress(
-                self.phase, note, self.elapsed_s(), self.budget_s, done, total,
-                counts.ok, counts.failed, counts.hits, best_us, baseline_us,
-            )  # fmt: skip
+                self.phase,
+                note,
+                self.elapsed_s(),
+                self.budget_s,
+                done,
+                total,
+                counts.ok,
+                counts.failed,
+                counts.hits,
+                best_us,
+                baseline_us,
+            )
         )
 
     # phases
