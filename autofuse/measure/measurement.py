@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -67,12 +67,21 @@ class Slice:
     good: bool
 
 
+def least_disturbed(slices: Sequence[Slice], at_least: int) -> list[float]:
+    """Times (µs) of the quarter of `slices` (`at_least` so many) with the best clock and the least waiting.
+
+    For when too few are good: chosen by their circumstances, never by their times.
+    """
+    ranked = sorted(slices, key=lambda piece: piece.waited + 1.0 - piece.clock)
+    return [piece.us for piece in ranked[: max(at_least, len(slices) // 4)]]
+
+
 @dataclass(frozen=True)
 class Timing:
     """All slices of one candidate (bad ones too) and what they say.
 
-    `us`: median and interval over the good slices (over all of them where too few are good, and then
-    never trusted). `stopped`: "enough", "slower" (than the incumbent) or "time" (the cap was reached).
+    `us`: median and interval over the good slices (over the least disturbed quarter where too few are good,
+    and then never trusted). `stopped`: "enough", "slower" (than the incumbent) or "time" (the cap was reached).
     `reason`: why not trusted. `probe_us`: full-clock time of the clock probe that slices were held against.
     """
 

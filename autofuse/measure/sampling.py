@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autofuse.measure.clock import FULL_CLOCK, Clock
-from autofuse.measure.measurement import Slice, Timing
+from autofuse.measure.measurement import Slice, Timing, least_disturbed
 from autofuse.statistics import median_interval
 
 MIN_GOOD = 3
@@ -117,8 +117,8 @@ def _verdict(slices: Sequence[Slice], clock: Clock, policy: SamplingPolicy, stop
         slow = sum(piece.clock < policy.clock_floor for piece in slices)
         waiting = sum(piece.waited > policy.waited_limit for piece in slices)
         reason = f"{len(good)} good of {len(slices)} slices ({slow} below full clock, {waiting} waited for a core)"
-        everything = median_interval([piece.us for piece in slices])
-        return Timing(everything, tuple(slices), False, reason, stopped, probe_us)
+        best = median_interval(least_disturbed(slices, MIN_GOOD))
+        return Timing(best, tuple(slices), False, reason, stopped, probe_us)
     interval = median_interval(good)
     if stopped != "slower" and interval.relative_width > policy.width_limit:
         reason = f"the interval is {interval.relative_width:.1%} of the median wide"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autofuse.measure.clock import FULL_CLOCK, Clock
-from autofuse.measure.measurement import Slice
+from autofuse.measure.measurement import Slice, least_disturbed
 from autofuse.statistics import MIN_BLOCKS, Interval, median_interval, ratio_interval
 
 MIN_BLOCKS_SLOW = 2
@@ -54,7 +54,7 @@ class InterleavingPolicy:
 class Samples:
     """All blocks of one contender. `rounds`: the round of each slice, so that rivals can be paired.
 
-    `us`: median over good slices (over all where fewer than `MIN_BLOCKS` are good; never trusted then).
+    `us`: median over good slices (over the least disturbed where too few are good; never trusted then).
     `error`: how it was lost, if it was.
     """
 
@@ -113,7 +113,8 @@ def interleaved(
 def ratio_of(rival: Samples, first: Samples) -> Interval | None:
     """How many times the time of `first` that of `rival` is; None when either has none.
 
-    Paired by round where at least `MIN_BLOCKS` rounds have a good slice of both; else unpaired, over all.
+    Paired by round where at least `MIN_BLOCKS` rounds have a good slice of both; else unpaired, over the good
+    slices of each, or the least disturbed where none is good.
     """
     left, right = rival.good(), first.good()
     both = sorted(left.keys() & right.keys())
@@ -121,8 +122,8 @@ def ratio_of(rival: Samples, first: Samples) -> Interval | None:
         return ratio_interval([left[number] for number in both], [right[number] for number in both])
     if not rival.slices or not first.slices:
         return None
-    mine = list(left.values()) or [piece.us for piece in rival.slices]
-    other = list(right.values()) or [piece.us for piece in first.slices]
+    mine = list(left.values()) or least_disturbed(rival.slices, MIN_BLOCKS)
+    other = list(right.values()) or least_disturbed(first.slices, MIN_BLOCKS)
     return ratio_interval(mine, other, paired=False)
 
 
@@ -190,7 +191,7 @@ def _summary(state: _Contender, policy: InterleavingPolicy) -> Samples:
     if not slices:
         return Samples(slices, rounds, None, False, state.error or "no block was run", state.error)
     needed = MIN_BLOCKS_SLOW if state.slow else MIN_BLOCKS
-    interval = median_interval(good if len(good) >= needed else [piece.us for piece in slices])
+    interval = median_interval(good if len(good) >= needed else least_disturbed(slices, needed))
     reason = state.error or _distrust(state, len(good), needed, interval, policy)
     return Samples(slices, rounds, interval, not reason, reason, state.error)
 
