@@ -20,6 +20,7 @@ from autofuse.graph.load import load
 from autofuse.graph.model import Graph
 from autofuse.measure.pool import LocalRunner
 from autofuse.measure.reference import capture
+from autofuse.measure.sampling import SamplingPolicy
 from autofuse.named_plans import named_plan
 from autofuse.named_setting import Circumstances, circumstances
 from autofuse.profiling.database import ProfilingDatabase, open_database
@@ -71,7 +72,7 @@ def tune(
         reference = capture(graph, generate_inputs(graph, seed), scratch / "reference", wanted)
         base.release_dead()
         run_id, name = _run(base, around, model, graph, seed, budget_s, trials)
-        runner = stack.enter_context(LocalRunner(around.target, threads))
+        runner = stack.enter_context(LocalRunner(around.target, threads, policy=SamplingPolicy(cold_constants=True)))
         job = _Job(graph, budget_s, trials, started, progress)
         job.bench = Workbench(graph, chosen_space, around, base, runner, reference, run_id, seed, job.on_candidate)
         state = "failed"
