@@ -84,7 +84,7 @@ def _hog_numpy() -> None:
 
     kept = []
     while True:
-        kept.append(np.ones(1 << 24))
+        kept.append(np.empty(1 << 24))
 
 
 def _raise() -> None:

@@ -89,9 +89,9 @@ def test_a_stricter_limit_reaches_the_check(runner, ask):
 
 
 def test_the_incumbent_stops_a_slower_candidate_early(runner, ask):
-    (measured,) = runner.measure([ask(work=60, best_us=0.5)])
+    (measured,) = runner.measure([ask(work=20_000, best_us=0.5)])
     assert measured.timing.stopped == "slower"
-    assert len(measured.timing.slices) <= 3
+    assert len(measured.timing.slices) == 1
 
 
 def test_a_hung_build_takes_its_own_children_with_it(runner, ask):
