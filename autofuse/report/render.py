@@ -1,0 +1,279 @@
+"""One run as a page: Markdown to read, CSV files to compute with."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from autofuse.errors import InputError
+from autofuse.report import markdown
+from autofuse.report.compare import chosen_measurement, compare_times, timed_plan
+
+if TYPE_CHECKING:
+    from autofuse.profiling.records import RunInfo
+    from autofuse.report.analysis import Analysis, RunReference
+
+CSV_FRAMES = (
+    "runs",
+    "plan_measurements",
+    "groups",
+    "tasks",
+    "candidates",
+    "measurements",
+    "failures",
+    "trials",
+    "edges",
+)
+MAX_FAILURES = 10
+UNKNOWN = "unknown"
+
+
+def render_markdown(analysis: Analysis, run: RunReference | None = None) -> str:
+    """The report of a run (None: the newest): speedups, trust, coverage, failures, provenance; then details."""
+    info = analysis.run(run)
+    frames = {
+        name: analysis.frame(name, info.id)
+        for name in ("plan_measurements", "choices", "groups", "candidates", "measurements", "failures", "edges")
+    }
+    parts = [
+        f"# {info.model_name}: {_headline(frames)}",
+        _about(analysis, info),
+        "## Whole model",
+        _whole_model(frames),
+        "## Trust and coverage",
+        _trust(frames),
+        "## Failures",
+        _failures(frames["failures"]),
+        "## Provenance",
+        _provenance(info),
+        "## Groups",
+        _groups(frames, analysis.frame("tasks", info.id)),
+        "## Edges",
+        _edges(frames["edges"], frames["choices"]),
+        "## Search",
+        _search(info, frames["measurements"], analysis.frame("trials", info.id)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def write_csv(analysis: Analysis, run: RunReference | None, folder: str | Path) -> list[Path]:
+    """Write one CSV file a frame of a run into `folder` (made where missing); their paths.
+
+    Lists and dicts stand as JSON. InputError when the folder cannot be written.
+    """
+    place, info = Path(folder), analysis.run(run)
+    written = []
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        for name in CSV_FRAMES:
+            frame = analysis.frame(name, info.id)
+            for column in frame.select_dtypes("object"):
+                frame[column] = frame[column].map(_json_text)
+            path = place / f"{name}.csv"
+            frame.to_csv(path, index=False)
+            written.append(path)
+    except OSError as error:
+        raise InputError(f"report folder {place}: {error.strerror or error}; name another folder") from error
+    return written
+
+
+def _json_text(value: object) -> object:
+    return json.dumps(value, sort_keys=True) if isinstance(value, dict | list) else value
+
+
+def _headline(frames: dict[str, pd.DataFrame]) -> str:
+    chosen = chosen_measurement(frames["plan_measurements"], frames["choices"])
+    if chosen is None:
+        return "no plan confirmed yet"
+    for _, row in _rivals(frames["plan_measurements"], chosen).iterrows():
+        if row["name"] == "none" and row["state"] == "ok":
+            ratio = compare_times(timed_plan(row), timed_plan(chosen))
+            doubt = "" if ratio.trusted else " (not trusted)"
+            return f"{ratio.value:.2f}x as fast as without fusion {markdown.interval(ratio.lo, ratio.hi)}{doubt}"
+    return f"{markdown.micros(chosen['median_us'])} with plan {chosen['name']}"
+
+
+def _about(analysis: Analysis, info: RunInfo) -> str:
+    device = markdown.text(analysis.frame("devices", info.id)["name"].iloc[0])
+    length = "still running"
+    if info.finished_at is not None:
+        length = markdown.duration((info.finished_at - info.started_at).total_seconds())
+    threads = f"{info.setting.threads} thread{'s' if info.setting.threads > 1 else ''}"
+    return (
+        f"Run {info.id} ({markdown.text(info.name)}), {info.state}, started {info.started_at:%Y-%m-%d %H:%M} UTC, "
+        f"{length}; device {device}, {threads}. "
+        "Times are medians with 95 % intervals; a ratio above 1 means that the chosen plan is faster."
+    )
+
+
+def _whole_model(frames: dict[str, pd.DataFrame]) -> str:
+    measurements, choices = frames["plan_measurements"], frames["choices"]
+    chosen = chosen_measurement(measurements, choices)
+    if chosen is None:
+        if measurements.empty:
+            return "No plan was measured whole: the run ended before its confirmation."
+        return "No measured plan was chosen.\n\n" + markdown.table(
+            ["plan", "median", "state"],
+            (
+                [row["name"], markdown.micros(row["median_us"]), markdown.text(row["failure"]) or row["state"]]
+                for _, row in measurements.iterrows()
+            ),
+        )
+    name = f"**{markdown.text(chosen['name'])}** (chosen)"
+    rows = [[name, _timing(chosen), "", "", markdown.yes(chosen["trusted"]), _error(chosen)]]
+    rows += [_rival_cells(row, chosen) for _, row in _rivals(measurements, chosen).iterrows()]
+    return markdown.table(["plan", "median", "chosen plan is", "verdict", "trusted", "largest error"], rows)
+
+
+def _rival_cells(row: pd.Series, chosen: pd.Series) -> list[str]:
+    name = markdown.text(row["name"])
+    if row["state"] != "ok":
+        return [name, f"{row['state']}: {markdown.text(row['failure'])}", "", "", "", _error(row)]
+    ratio = compare_times(timed_plan(row), timed_plan(chosen))
+    claim = f"{ratio.value:.3f}x {markdown.interval(ratio.lo, ratio.hi)}"
+    verdict = ratio.verdict if ratio.trusted else "not trusted"
+    return [name, _timing(row), claim, verdict, markdown.yes(row["trusted"]), _error(row)]
+
+
+def _rivals(measurements: pd.DataFrame, chosen: pd.Series) -> pd.DataFrame:
+    """What was measured in the series of the chosen plan, and the newest of what was not."""
+    others = measurements[measurements["plan_measurement_id"] != chosen["plan_measurement_id"]]
+    others = others[others["name"] != chosen["name"]]
+    beside = others[others["series"] == chosen["series"]]
+    missing = others[~others["name"].isin(beside["name"])].drop_duplicates("name", keep="last")
+    rivals: pd.DataFrame = pd.concat([beside.drop_duplicates("name", keep="last"), missing])
+    return rivals
+
+
+def _trust(frames: dict[str, pd.DataFrame]) -> str:
+    groups = _last_choice(frames["groups"])
+    if groups.empty:
+        return "No choice was recorded."
+    measured = groups["candidate_id"].notna()
+    trusted = groups["trusted"].fillna(False).astype(bool)
+    total = groups["us"].sum()
+    lines = [
+        f"- {int(measured.sum())} of {len(groups)} groups have a measured schedule; the others use the fixed rule.",
+        f"- {int(trusted.sum())} of {len(groups)} groups have a trusted time: "
+        f"{markdown.share(groups.loc[trusted, 'us'].sum(), total)} of the measured time.",
+    ]
+    chosen = chosen_measurement(frames["plan_measurements"], frames["choices"])
+    if chosen is not None:
+        lines.append(f"- The whole-model time is {'' if chosen['trusted'] else '**not** '}trusted.")
+        if total:
+            whole = markdown.micros(chosen["median_us"])
+            lines.append(f"- The groups add up to {markdown.micros(total)}, the whole model takes {whole}.")
+    return "\n".join(lines)
+
+
+def _failures(failures: pd.DataFrame) -> str:
+    if failures.empty:
+        return "None."
+    counts = failures["state"].value_counts()
+    summary = ", ".join(f"{count} {state}" for state, count in counts.items())
+    kinds = Counter(
+        (str(row["state"]), str(row["label"]), str(row["failure"]).partition("\n")[0]) for _, row in failures.iterrows()
+    )
+    rows = [[*map(markdown.text, kind), count] for kind, count in kinds.most_common(MAX_FAILURES)]
+    more = f"\n\n{len(kinds) - MAX_FAILURES} more kinds." if len(kinds) > MAX_FAILURES else ""
+    return f"{summary}.\n\n" + markdown.table(["state", "workload", "message", "times"], rows) + more
+
+
+def _provenance(info: RunInfo) -> str:
+    facts: dict[str, object] = {
+        "model": f"{info.model_name}, SHA-256 {info.model_sha256[:16]}",
+        "seed": info.seed,
+        **{f"argument {key}": value for key, value in info.arguments.items()},
+        **{f"budget {key}": value for key, value in info.budget.items()},
+        **info.provenance,
+    }
+    return markdown.table(
+        ["fact", "value"], ([markdown.text(key), markdown.text(_fact(value))] for key, value in facts.items())
+    )
+
+
+def _fact(value: object) -> object:
+    return UNKNOWN if value is None else _json_text(value)
+
+
+def _groups(frames: dict[str, pd.DataFrame], tasks: pd.DataFrame) -> str:
+    """The groups of the choice, equal ones together, the longest first."""
+    groups = _last_choice(frames["groups"])
+    if groups.empty:
+        return "No choice was recorded."
+    first = tasks.set_index("workload_key")[["first_us", "candidates"]]
+    merged = groups.groupby("workload_key", sort=False).agg(
+        label=("label", "first"),
+        times=("position", "size"),
+        share=("share", "sum"),
+        us=("us", "first"),
+        schedule=("schedule", "first"),
+        trusted=("trusted", "first"),
+    )
+    merged = merged.join(first).sort_values("share", ascending=False, kind="stable")
+    rows = [
+        [
+            markdown.text(row["label"]),
+            row["times"],
+            f"{100 * row['share']:.1f} %",
+            markdown.micros(row["us"]),
+            f"{row['first_us'] / row['us']:.2f}x" if row["us"] and row["first_us"] == row["first_us"] else "",
+            row["candidates"] if row["candidates"] == row["candidates"] else 0,
+            markdown.yes(row["trusted"]),
+            markdown.code(row["schedule"]) if isinstance(row["schedule"], str) else "fixed rule",
+        ]
+        for _, row in merged.iterrows()
+    ]
+    head = ["group", "kernels", "share", "time each", "over first schedule", "schedules", "trusted", "best schedule"]
+    return markdown.table(head, rows)
+
+
+def _edges(edges: pd.DataFrame, choices: pd.DataFrame) -> str:
+    if not choices.empty:
+        edges = edges[edges["plan_key"] == choices.iloc[-1]["plan_key"]]
+    if edges.empty:
+        return "No decisions were recorded."
+    counts = Counter(zip(edges["fused"], edges["reason"], strict=True))
+    rows = [["fused" if fused else "apart", reason, count] for (fused, reason), count in sorted(counts.items())]
+    return markdown.table(["edge", "reason", "edges"], rows)
+
+
+def _search(info: RunInfo, measurements: pd.DataFrame, trials: pd.DataFrame) -> str:
+    """How fast the run measured, and when its composed plan got better."""
+    lines = [f"{len(measurements)} candidates were measured"]
+    if len(measurements):
+        hours = max((measurements["created_at"].max() - info.started_at).total_seconds(), 1.0) / 3600
+        lines.append(f" ({len(measurements) / hours:.0f} an hour)")
+    lines.append(f", {len(trials)} plans were tried.")
+    better = trials[(trials["composed_us"] == trials["best_us"]) & ~trials["best_us"].duplicated()]
+    if better.empty:
+        return "".join(lines)
+    start = pd.Timestamp(info.started_at)
+    rows = [
+        [
+            row["number"],
+            markdown.duration((row["created_at"] - start).total_seconds()),
+            markdown.text(row["origin"]),
+            markdown.micros(row["best_us"]),
+        ]
+        for _, row in better.iterrows()
+    ]
+    return "".join(lines) + "\n\n" + markdown.table(["trial", "after", "plan from", "best composed time"], rows)
+
+
+def _last_choice(groups: pd.DataFrame) -> pd.DataFrame:
+    last: pd.DataFrame = groups[groups["choice_id"] == groups["choice_id"].max()]
+    return last
+
+
+def _timing(row: pd.Series) -> str:
+    return f"{markdown.micros(row['median_us'])} {markdown.interval(row['ci_lo_us'], row['ci_hi_us'], 1)}"
+
+
+def _error(row: pd.Series) -> str:
+    error = row["max_rel_error"]
+    return "" if markdown.missing(error) else f"{error:.1e}"
