@@ -1,30 +1,49 @@
 """Data movement as index functions: where an element of the result is read from, one definition an operator.
 
 `READ[op_type](reads, operator, workload, index, output, bind)` is the element of result number `output` at a
-logical `index`, where `reads[k]` gives an element of input k. Every read is within bounds: what may lie outside is
-read under `tirx.if_then_else`, which is lazy. `FORWARD[op_type](operator, workload, index)` says, for operators
-that only rearrange, where an element of the input goes. Positions are Python integers or int32 expressions;
-shapes, axes and pads come from the workload's shapes and literals.
+logical `index`, where `reads[k]` gives an element of input k. Every read is within bounds. A choice between reads
+is lazy (`tirx.if_then_else`) where its condition is the same for all lanes of a vector loop, which `varies` tells
+(left out: no condition is). Elsewhere every read is cut to its bounds and made, and `tirx.Select` takes one: TVM
+turns a lane's `if_then_else` into a loop that names around it do not survive, silently wrong.
+`FORWARD[op_type](operator, workload, index)` says, for operators that only rearrange, where an element of the
+input goes. Positions are Python integers or int32 expressions; shapes, axes and pads come from the workload's
+shapes and literals.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, prod
-from typing import Any
+from math import ceil
+from typing import Any, Protocol
 
 from tvm import tirx
 
-from autofuse.kernels import resize
+from autofuse.kernels import rearrange, resize
 from autofuse.kernels.math import Bind, Expr
+from autofuse.kernels.rearrange import Index
 from autofuse.kernels.scalar import ELEMENT_TYPES
 from autofuse.kernels.workload import Workload, WorkloadOperator
 
-Index = tuple[Expr, ...]
 Read = Callable[[Index], Expr]
-ReadFunction = Callable[[Sequence[Read], WorkloadOperator, Workload, Index, int, Bind], Expr]
+Varies = Callable[[Expr], bool]  # whether an expression differs between the lanes of a vector loop
 ForwardFunction = Callable[[WorkloadOperator, Workload, Index], Index]
+
+
+class ReadFunction(Protocol):
+    """See the module's text."""
+
+    def __call__(
+        self,
+        reads: Sequence[Read],
+        operator: WorkloadOperator,
+        workload: Workload,
+        index: Index,
+        output: int,
+        bind: Bind,
+        varies: Varies = ...,
+    ) -> Expr:
+        """The element of result number `output` at `index`."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +56,7 @@ class _Move:
     index: Index
     output: int
     bind: Bind
+    varies: Varies
 
     @property
     def source(self) -> tuple[int, ...]:
@@ -79,64 +99,16 @@ def _at_most(position: Expr, high: int) -> Expr:
     return min(position, high) if isinstance(position, int) else tirx.min(position, tirx.const(high, "int32"))
 
 
-def _choose(condition: Expr, yes: Callable[[], Expr], no: Callable[[], Expr]) -> Expr:
-    """Lazily one of two reads; decided now when the condition is known."""
-    if isinstance(condition, bool):
-        return yes() if condition else no()
-    return tirx.if_then_else(condition, yes(), no())
-
-
-def regroup(index: Index, source: Sequence[int], target: Sequence[int]) -> Index:
-    """The index in shape `target` of the element that has `index` in `source` (same elements, row-major).
-
-    Runs of dimensions that cover the same elements are converted by themselves: [N, C, H, W] to [N, C, HW]
-    leaves n and c untouched.
-    """
-    result: list[Expr] = []
-    i = j = 0
-    while i < len(source) or j < len(target):
-        first_source, first_target = i, j
-        left = right = 1
-        while True:
-            if left == right and (i > first_source or j > first_target):
-                break
-            if i < len(source) and (left <= right or j >= len(target)):
-                left *= source[i]
-                i += 1
-            else:
-                right *= target[j]
-                j += 1
-        result += _convert(index[first_source:i], source[first_source:i], target[first_target:j])
-    return tuple(result)
-
-
-def _convert(index: Index, source: Sequence[int], target: Sequence[int]) -> list[Expr]:
-    """`regroup` of one run."""
-    offset: Expr = 0
-    for position, extent in zip(index, source, strict=True):
-        if extent > 1:
-            offset = offset * extent + position if not _is_zero(offset) else position
-    result: list[Expr] = [0] * len(target)
-    remaining = prod(target)
-    for place in reversed(range(len(target))):
-        extent = target[place]
-        if extent > 1:
-            remaining //= extent
-            result[place] = offset if remaining == 1 else offset % extent
-            offset = offset // extent
-    return result
-
-
-def _is_zero(position: Expr) -> bool:
-    return isinstance(position, int) and position == 0
+def _within(position: Expr, extent: int) -> Expr:
+    return _at_most(_at_least(position, 0), extent - 1)
 
 
 def _read_view(move: _Move) -> Expr:
-    return move.reads[0](regroup(move.index, move.result, move.source))
+    return move.reads[0](rearrange.regroup(move.index, move.result, move.source))
 
 
 def _forward_view(operator: WorkloadOperator, workload: Workload, index: Index) -> Index:
-    return regroup(index, _shape(workload, operator.inputs[0]), _shape(workload, operator.outputs[0]))
+    return rearrange.regroup(index, _shape(workload, operator.inputs[0]), _shape(workload, operator.outputs[0]))
 
 
 def _permutation(operator: WorkloadOperator, rank: int) -> tuple[int, ...]:
@@ -192,15 +164,21 @@ def _read_concat(move: _Move) -> Expr:
     axis = _axis(move.operator, len(move.index))
     sizes = [_shape(move.workload, value)[axis] for value in move.operator.inputs]
 
-    def pick(place: int, position: Expr) -> Expr:
-        here = _replace(move.index, axis, position)
-        if place == len(move.reads) - 1:
-            return move.reads[place](here)
-        return _choose(
-            position < sizes[place], lambda: move.reads[place](here), lambda: pick(place + 1, position - sizes[place])
-        )
+    def pick(place: int, position: Expr, sure: bool) -> Expr:
+        size = sizes[place]
+        here = move.reads[place]
+        lazy = _replace(move.index, axis, position)
+        if place == len(sizes) - 1:
+            return here(lazy if sure else _replace(move.index, axis, _at_least(position, 0)))
+        if isinstance(position, int):
+            return here(lazy) if position < size else pick(place + 1, position - size, sure)
+        inside = position < size
+        if sure and not move.varies(inside):
+            return tirx.if_then_else(inside, here(lazy), pick(place + 1, position - size, sure))
+        cut = here(_replace(move.index, axis, _within(position, size)))
+        return tirx.Select(inside, cut, pick(place + 1, position - size, False))
 
-    return pick(0, move.index[axis])
+    return pick(0, move.index[axis], True)
 
 
 def _looked_up(position: Expr, extent: int, bind: Bind) -> Expr:
@@ -209,7 +187,7 @@ def _looked_up(position: Expr, extent: int, bind: Bind) -> Expr:
         return int(position.value) % extent
     position = bind(tirx.Cast("int32", position))
     wrapped = tirx.Select(position < 0, position + extent, position)
-    return bind(_at_most(_at_least(wrapped, 0), extent - 1))
+    return bind(_within(wrapped, extent))
 
 
 def _read_gather(move: _Move) -> Expr:
@@ -246,12 +224,20 @@ def _read_pad(move: _Move) -> Expr:
         rows = zip(source, shape, pads, strict=True)
         return move.reads[0](tuple(p if pad == (0, 0) else _fold(p, extent, mode) for p, extent, pad in rows))
     inside: Expr = True
-    for position, extent, (before, after) in zip(source, shape, pads, strict=True):
+    cut = list(source)
+    for axis, (extent, (before, after)) in enumerate(zip(shape, pads, strict=True)):
         if before > 0:
-            inside = _both(inside, position >= 0)
+            inside = _both(inside, source[axis] >= 0)
+            cut[axis] = _at_least(cut[axis], 0)
         if after > 0:
-            inside = _both(inside, position < extent)
-    return _choose(inside, lambda: move.reads[0](source), lambda: _pad_value(move.reads, move.operator, move.workload))
+            inside = _both(inside, source[axis] < extent)
+            cut[axis] = _at_most(cut[axis], extent - 1)
+    value = _pad_value(move.reads, move.operator, move.workload)
+    if isinstance(inside, bool):
+        return move.reads[0](source) if inside else value
+    if move.varies(inside):
+        return tirx.Select(inside, move.reads[0](tuple(cut)), value)
+    return tirx.if_then_else(inside, move.reads[0](source), value)
 
 
 def _both(a: Expr, b: Expr) -> Expr:
@@ -265,7 +251,7 @@ def _both(a: Expr, b: Expr) -> Expr:
 def _fold(position: Expr, extent: int, mode: str) -> Expr:
     """A position beyond the ends, brought back as `mode` says."""
     if mode == "edge":
-        return _at_most(_at_least(position, 0), extent - 1)
+        return _within(position, extent)
     if mode == "wrap":
         return position % extent
     if extent == 1:
@@ -286,20 +272,6 @@ def _pad_value(reads: Sequence[Read], operator: WorkloadOperator, workload: Work
 def _text(operator: WorkloadOperator, name: str, default: str) -> str:
     value = operator.attribute(name, default)
     return value.decode() if isinstance(value, bytes) else str(value)
-
-
-def _to_depth(index: Index, block: int, channels: int, crd: bool) -> Index:
-    """Of an element of [N, C, H b, W b]: its index in [N, C b b, H, W]."""
-    n, c, h, w = index
-    inner = h % block * block + w % block
-    return (n, c * (block * block) + inner if crd else inner * channels + c, h // block, w // block)
-
-
-def _to_space(index: Index, block: int, channels: int, crd: bool) -> Index:
-    """Of an element of [N, C b b, H, W]: its index in [N, C, H b, W b]."""
-    n, deep, h, w = index
-    c, inner = (deep // (block * block), deep % (block * block)) if crd else (deep % channels, deep // channels)
-    return (n, c, h * block + inner // block, w * block + inner % block)
 
 
 def _shuffle(operator: WorkloadOperator, workload: Workload) -> tuple[int, int, bool]:
@@ -334,9 +306,15 @@ def _read_resize(move: _Move) -> Expr:
 
 def _definition(rule: Callable[[_Move], Expr]) -> ReadFunction:
     def read(
-        reads: Sequence[Read], operator: WorkloadOperator, workload: Workload, index: Index, output: int, bind: Bind
+        reads: Sequence[Read],
+        operator: WorkloadOperator,
+        workload: Workload,
+        index: Index,
+        output: int,
+        bind: Bind,
+        varies: Varies = lambda _: True,
     ) -> Expr:
-        return rule(_Move(reads, operator, workload, index, output, bind))
+        return rule(_Move(reads, operator, workload, index, output, bind, varies))
 
     return read
 
@@ -353,8 +331,8 @@ _RULES: dict[str, Callable[[_Move], Expr]] = {
     "Gather": _read_gather,
     "GatherElements": _read_gather_elements,
     "Pad": _read_pad,
-    "DepthToSpace": lambda move: move.reads[0](_to_depth(move.index, *_shuffle(move.operator, move.workload))),
-    "SpaceToDepth": lambda move: move.reads[0](_to_space(move.index, *_shuffle(move.operator, move.workload))),
+    "DepthToSpace": lambda move: move.reads[0](rearrange.to_depth(move.index, *_shuffle(move.operator, move.workload))),
+    "SpaceToDepth": lambda move: move.reads[0](rearrange.to_space(move.index, *_shuffle(move.operator, move.workload))),
     "Resize": _read_resize,
     "Upsample": _read_resize,
 }
@@ -362,8 +340,8 @@ READ: Mapping[str, ReadFunction] = {name: _definition(rule) for name, rule in _R
 FORWARD: Mapping[str, ForwardFunction] = {
     **dict.fromkeys(_VIEWS, _forward_view),
     "Transpose": lambda operator, _, index: tuple(index[axis] for axis in _permutation(operator, len(index))),
-    "DepthToSpace": lambda operator, workload, index: _to_space(index, *_shuffle(operator, workload)),
-    "SpaceToDepth": lambda operator, workload, index: _to_depth(index, *_shuffle(operator, workload)),
+    "DepthToSpace": lambda operator, workload, index: rearrange.to_space(index, *_shuffle(operator, workload)),
+    "SpaceToDepth": lambda operator, workload, index: rearrange.to_depth(index, *_shuffle(operator, workload)),
 }
 # Inputs whose values shape the code.
 _LITERALS = {"Slice": (1, 3, 4), "Split": (1,), "Pad": (1, 3)}
