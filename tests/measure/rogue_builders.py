@@ -31,7 +31,6 @@ def _function(size: int, act: str, work: int) -> Any:
     from tvm.script.ir_builder import IRBuilder
     from tvm.script.ir_builder import tirx as ib
 
-    zero = tirx.const(0.0, "float32")
     with IRBuilder() as builder, ib.prim_func(s_tir=True):
         ib.func_name("main")
         x = ib.arg("x", ib.buffer((size,), "float32"))
@@ -46,11 +45,11 @@ def _function(size: int, act: str, work: int) -> Any:
                     step > 0, y[index] * tirx.const(0.5, "float32") + value * tirx.const(0.5, "float32"), value
                 )
             if act == "nan":
-                value = value + (zero / zero if False else tirx.const(float("nan"), "float32"))
-            if act == "writes_input":
-                ib.buffer_store(x, value, [index])
+                value = value + tirx.const(float("nan"), "float32")
             target = index + tirx.const(1 << 40, "int64") if act == "crash_run" else index
             ib.buffer_store(y, value, [target])
+            if act == "writes_input":
+                ib.buffer_store(x, tirx.const(7.0, "float32"), [index])
     return builder.get()
 
 
