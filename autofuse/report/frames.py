@@ -65,7 +65,7 @@ def _typed(frame: pd.DataFrame) -> pd.DataFrame:
     for name in frame.columns:
         values = frame[name]
         if name in _TIMES:
-            frame[name] = pd.to_datetime(values, utc=True)
+            frame[name] = pd.to_datetime(values, utc=True).dt.as_unit("us")
         elif name in _BOOLEANS:
             frame[name] = values.astype("boolean")
         elif name in _NUMBERS:

@@ -71,8 +71,9 @@ def write_csv(analysis: Analysis, run: RunReference | None, folder: str | Path) 
         place.mkdir(parents=True, exist_ok=True)
         for name in CSV_FRAMES:
             frame = analysis.frame(name, info.id)
-            for column in frame.select_dtypes("object"):
-                frame[column] = frame[column].map(_json_text)
+            for column in frame.columns:
+                if pd.api.types.is_object_dtype(frame[column]):
+                    frame[column] = frame[column].map(_json_text)
             path = place / f"{name}.csv"
             frame.to_csv(path, index=False)
             written.append(path)
@@ -221,8 +222,8 @@ def _groups(frames: dict[str, pd.DataFrame], tasks: pd.DataFrame) -> str:
             row["times"],
             f"{100 * row['share']:.1f} %",
             markdown.micros(row["us"]),
-            f"{row['first_us'] / row['us']:.2f}x" if row["us"] and row["first_us"] == row["first_us"] else "",
-            row["candidates"] if row["candidates"] == row["candidates"] else 0,
+            "" if pd.isna(row["first_us"] / row["us"]) else f"{row['first_us'] / row['us']:.2f}x",
+            0 if markdown.missing(row["candidates"]) else int(row["candidates"]),
             markdown.yes(row["trusted"]),
             markdown.code(row["schedule"]) if isinstance(row["schedule"], str) else "fixed rule",
         ]
