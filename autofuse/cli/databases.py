@@ -1,4 +1,4 @@
-"""Verbs over the profiling database: `status`, `report`, `db info|check`. They read, and never write."""
+"""Verbs over the profiling database: `status`, `db info|check`. They read, and never write."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from autofuse import __version__
-from autofuse.cli import databases, machine, modeling, plans, tuning
+from autofuse.cli import databases, machine, modeling, plans, reports, tuning
 from autofuse.cli.failures import Verbs
 
 app = typer.Typer(
@@ -46,6 +46,7 @@ app.command("run")(modeling.run)
 app.command("bench")(modeling.bench)
 app.add_typer(plans.plan_verbs, name="plan")
 app.command("explain")(plans.explain)
+app.command("report")(reports.report)
 app.add_typer(databases.database_verbs, name="db")
 
 

@@ -7,6 +7,7 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from typing import Literal
@@ -43,7 +44,7 @@ def show(value: object, form: Format, text: RenderableType | None = None) -> Non
 
 
 def plain(value: object) -> object:
-    """`value` out of JSON's own types: dataclasses by field, sets sorted, NaN and infinity as null."""
+    """`value` out of JSON's own types: dataclasses by field, sets sorted, dates in ISO, NaN and infinity as null."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -58,6 +59,8 @@ def plain(value: object) -> object:
         return sorted((plain(item) for item in value), key=str)
     if isinstance(value, bytes):
         return value.hex()
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="seconds")
     if isinstance(value, Iterable) and not isinstance(value, Path):
         return [plain(item) for item in value]
     if hasattr(value, "item") and callable(value.item):

@@ -33,6 +33,7 @@ VERBS = [
     ["plan", "show"],
     ["plan", "diff"],
     ["explain"],
+    ["report"],
     ["db", "info"],
     ["db", "check"],
 ]
@@ -63,7 +64,7 @@ def test_the_measuring_and_building_verbs_share_their_flags(verb: str) -> None:
     assert ("--on-miss" in text) == (verb != "tune")
 
 
-@pytest.mark.parametrize("verb", [["status"], ["db", "info"], ["db", "check"], ["doctor"], ["explain"]])
+@pytest.mark.parametrize("verb", [["status"], ["report"], ["db", "info"], ["db", "check"], ["doctor"], ["explain"]])
 def test_verbs_that_touch_the_database_take_its_place(verb: list[str]) -> None:
     assert "--db" in call(*verb, "--help").stdout
 
