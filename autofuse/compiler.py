@@ -142,7 +142,7 @@ def rule_schedule(bound: BoundWorkload, around: Circumstances) -> dict[str, int 
     """The fixed schedule of a workload that was never measured: the first guess of its search."""
     space = load_space(None, around.target.isa)
     knobs = open_knobs(bound.workload, around.target, space.schedule)
-    return dict(first_schedules(knobs)[0])
+    return dict(first_schedules(bound.workload, knobs, around.target)[0])
 
 
 def _operators(lowered: Lowered, bound: BoundWorkload) -> tuple[str, ...]:

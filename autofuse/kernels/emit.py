@@ -10,9 +10,11 @@ from typing import Any
 import tvm
 import tvm.script.ir_builder.tirx as builder
 from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
 from tvm.sym.analyzer import Analyzer
 
 from autofuse.device.target import Target
+from autofuse.kernels.lanes import must_stay_scalar
 
 Expr = Any  # a TIR expression or a Python integer; TVM's own classes are untyped
 Index = tuple[Expr, ...]
@@ -80,9 +82,16 @@ class Emitter:
 
     @contextmanager
     def vector(self, extent: int) -> Iterator[Expr]:
-        """A loop that becomes one vector operation (a plain scalar when `extent` is 1)."""
-        with self._loop(builder.vectorized, extent) as var:
+        """A loop that becomes one vector operation (a plain scalar when `extent` is 1, or when it has to)."""
+        if extent == 1:
+            yield 0
+            return
+        with IRBuilder() as inner, self._loop(builder.vectorized, extent) as var:
             yield var
+        loop = inner.get()
+        if must_stay_scalar(loop):
+            loop = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
+        builder.add_to_parent(loop)
 
     @contextmanager
     def _loop(self, kind: Any, extent: Expr) -> Iterator[Expr]:

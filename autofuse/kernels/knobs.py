@@ -148,18 +148,38 @@ def fits_registers(schedule: Schedule, target: Target) -> bool:
     return vectors * pixels + vectors + 1 <= target.registers
 
 
-def first_schedules(knobs: Mapping[str, Values]) -> list[dict[str, int | str]]:
-    """Schedules worth trying before any search, best guess first; all within `knobs`."""
+def first_schedules(workload: Workload, knobs: Mapping[str, Values], target: Target) -> list[dict[str, int | str]]:
+    """Schedules worth trying before any search, best guess first; all within `knobs`.
+
+    Winograd where the image is large enough to fill its tiles; in products and 1x1 convolutions as many
+    accumulators as the registers hold, with the default tile as the second guess.
+    """
     default = {name: values[0] for name, values in knobs.items()}
     guesses = [default]
     if "contraction.algorithm" in knobs:
-        guesses = [default | {"contraction.algorithm": a} for a in ("winograd4", "winograd2", "direct")]
-        guesses.insert(1, guesses[0] | {"contraction.stage": "root"})
-    elif "contraction.vectors" in knobs or "contraction.pixels" in knobs:
-        guesses.append(default | {"contraction.order": "pixels", "contraction.panels_per_job": 0})
+        kinds = ("winograd4", "direct", "winograd2") if _fills_tiles(workload) else ("direct", "winograd2", "winograd4")
+        guesses = [default | {"contraction.algorithm": kind} for kind in kinds]
+        guesses.insert(2, default | {"contraction.algorithm": "winograd4", "contraction.stage": "root"})
+    elif "contraction.split" in knobs or "contraction.order" in knobs:
+        widest = _widest_tile(default, knobs.get("contraction.pixels", ()), target)
+        guesses = [widest, default, widest | {"contraction.order": "pixels", "contraction.panels_per_job": 0}]
     unique: dict[str, dict[str, int | str]] = {}
     for guess in guesses:
         if all(value in knobs[name] for name, value in guess.items() if name in knobs):
             kept = canonical(guess, knobs)
             unique.setdefault(str(sorted(kept.items())), kept)
     return list(unique.values())
+
+
+def _widest_tile(default: Mapping[str, int | str], pixels: Values, target: Target) -> dict[str, int | str]:
+    """`default` with the most pixels whose accumulators fit the registers."""
+    fitting = [p for p in pixels if isinstance(p, int) and fits_registers({**default, "contraction.pixels": p}, target)]
+    return {**default, "contraction.pixels": max(fitting)} if fitting else dict(default)
+
+
+def _fills_tiles(workload: Workload) -> bool:
+    """Whether the convolution's image has at least nine 4x4 tiles."""
+    for operator in workload.operators:
+        if operator.op_type == "Conv":
+            return all(extent >= 12 for extent in workload.values[operator.outputs[0]].shape[2:])
+    return False

@@ -224,11 +224,10 @@ class WinogradEmitter:
                 for at, extent, offset in zip(spatial, self.size, (i, j), strict=True)
                 if extent % m and offset >= extent % m
             ]
-            with emitter.when(tirx.all(*beyond) if len(beyond) > 1 else (beyond or [tirx.const(True, "bool")])[0]):
-                with emitter.vector(self.lanes) as lane:
-                    self.finish(
-                        (image, emitter.simplify(channel + lane), *spatial), results[(i * m + j) * self.lanes + lane]
-                    )
+            inside = tirx.all(*beyond) if len(beyond) > 1 else (beyond or [tirx.const(True, "bool")])[0]
+            with emitter.when(inside), emitter.vector(self.lanes) as lane:
+                index = (image, emitter.simplify(channel + lane), *spatial)
+                self.finish(index, results[(i * m + j) * self.lanes + lane])
 
     def finish(self, index: tuple[Expr, ...], value: Expr) -> None:
         """Bias and epilogue of one vector of results."""

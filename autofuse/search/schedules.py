@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, product
 from typing import Any
 
 import optuna
@@ -17,6 +18,8 @@ from autofuse.kernels.workload import BoundWorkload, Workload
 MAX_CANDIDATES = 48
 STARTUP_TRIALS = 8
 ASK_ATTEMPTS = 24
+HOPELESS_AFTER = 8
+"""Failed candidates, with no other kind among them, after which a workload is given up."""
 
 Schedule = Mapping[str, int | str]
 
@@ -40,7 +43,8 @@ def anchor_key(workload: Workload) -> str:
 class WorkloadSearch:
     """Candidates of one workload: what was tried, what comes next, the best so far (microseconds).
 
-    `graph`: the realised graph that holds the constants of `bound`.
+    `graph`: the realised graph that holds the constants of `bound`. `limit`: candidates after which the search is
+    complete. `failures`: of those tried; `failure`: the message of the first.
     """
 
     bound: BoundWorkload
@@ -52,8 +56,13 @@ class WorkloadSearch:
     pending: list[dict[str, int | str]] = field(default_factory=list)
     best_us: float | None = None
     best: dict[str, int | str] | None = None
+    failures: int = 0
     failure: str = ""
+    limit: int = 0
     _study: Any = None
+
+    def __post_init__(self) -> None:
+        self.limit = sum(1 for _ in islice(self._every(), MAX_CANDIDATES))
 
     @classmethod
     def create(
@@ -62,7 +71,7 @@ class WorkloadSearch:
         """A search that has tried nothing; its first candidates are the rules' guesses."""
         knobs = open_knobs(bound.workload, target, space)
         search = cls(bound, graph, target, knobs, seed)
-        search.pending = first_schedules(knobs)
+        search.pending = first_schedules(bound.workload, knobs, target)
         return search
 
     @property
@@ -71,24 +80,23 @@ class WorkloadSearch:
         return self.bound.workload.key
 
     @property
-    def limit(self) -> int:
-        """Number of candidates after which the search is complete."""
-        size = 1
-        for values in self.knobs.values():
-            size *= len(values)
-        return min(MAX_CANDIDATES, size)
+    def hopeless(self) -> bool:
+        """Whether the workload is given up: so many candidates failed, and none did not."""
+        return self.best_us is None and self.failures >= HOPELESS_AFTER
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left to try."""
-        return not self.pending and len(self.tried) >= self.limit
+        """Whether nothing is left to try, or nothing worth it."""
+        return self.hopeless or (not self.pending and len(self.tried) >= self.limit)
 
     def learn(self, schedule: Schedule, time_us: float | None, failure: str = "") -> bool:
         """Takes in a measured candidate (None: it failed); True when it is the new best."""
         kept = dict(schedule)
         self.tried[schedule_text(kept)] = time_us
+        self.pending = [other for other in self.pending if other != kept]
         self._tell(kept, time_us)
         if time_us is None:
+            self.failures += 1
             self.failure = self.failure or failure
             return False
         if self.best_us is None or time_us < self.best_us:
@@ -106,12 +114,12 @@ class WorkloadSearch:
 
     def ask(self) -> dict[str, int | str] | None:
         """The next candidate; None when the search is complete."""
+        if self.complete:
+            return None
         while self.pending:
             schedule = self.pending.pop(0)
             if schedule_text(schedule) not in self.tried:
                 return self._issue(schedule)
-        if len(self.tried) >= self.limit:
-            return None
         for _ in range(ASK_ATTEMPTS):
             trial = self.study.ask(self._distributions())
             schedule = canonical(trial.params, self.knobs)
@@ -122,7 +130,17 @@ class WorkloadSearch:
             value = self.tried.get(schedule_text(schedule)) if known else None
             state = optuna.trial.TrialState.COMPLETE if value is not None else optuna.trial.TrialState.FAIL
             self.study.tell(trial, value, state=state)
-        return None
+        left = next((other for other in self._every() if schedule_text(other) not in self.tried), None)
+        return None if left is None else self._issue(left)
+
+    def _every(self) -> Iterator[dict[str, int | str]]:
+        """Every distinct schedule of the space that fits the registers, the defaults first."""
+        seen: set[str] = set()
+        for values in product(*self.knobs.values()):
+            schedule = canonical(dict(zip(self.knobs, values, strict=True)), self.knobs)
+            if fits_registers(schedule, self.target) and schedule_text(schedule) not in seen:
+                seen.add(schedule_text(schedule))
+                yield schedule
 
     def _issue(self, schedule: dict[str, int | str]) -> dict[str, int | str]:
         self.tried.setdefault(schedule_text(schedule), None)
