@@ -21,6 +21,7 @@ from autofuse.kernels.view import is_view
 
 if TYPE_CHECKING:
     from autofuse.kernels.lower import Lowered
+    from autofuse.kernels.workload import BoundWorkload
 
 Schedule = Mapping[str, int | str]
 
@@ -44,8 +45,6 @@ def build_library(
     `schedules`, `tiers`: by workload key; `tiers` says where each schedule came from. InputError when a
     workload has no schedule or no kernel, DeviceError when the file cannot be linked or written.
     """
-    from autofuse.kernels.build import build_kernel
-
     built: dict[str, Kernel] = {}
     groups: list[BoundKernel] = []
     for bound in lowered.groups:
@@ -56,12 +55,25 @@ def build_library(
         if key not in schedules:
             raise InputError(f"no schedule is given for {bound.workload.label} ({key[:12]})")
         if key not in built:
-            built[key] = build_kernel(bound.workload, schedules[key], target)
+            built[key] = _kernel(bound, schedules[key], target)
         groups.append((bound, built[key]))
     assembly = assemble(lowered.graph, groups)
     rows = [_row(symbol, groups[position], schedules, tiers or {}) for position, symbol in assembly.symbols]
     metadata = describe(lowered.graph, assembly, rows, target, threads, plan_key)
     export(compile_program(assembly.module, target), assembly.weights, metadata, output)
+
+
+def _kernel(bound: BoundWorkload, schedule: Schedule, target: Target) -> Kernel:
+    from autofuse.kernels.build import build_kernel
+
+    try:
+        return build_kernel(bound.workload, schedule, target)
+    except Exception as error:  # a schedule or TVM may raise anything; the group must be named
+        text = str(error).strip().splitlines() or [""]
+        raise InputError(
+            f"no kernel of {bound.workload.label} could be built with {dict(schedule)}: "
+            f"{type(error).__name__}: {text[-1][:300]}; `autofuse tune` measures others"
+        ) from error
 
 
 def describe(

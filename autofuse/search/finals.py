@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from autofuse.backend.realise import build_library
-from autofuse.errors import AutofuseError, PlanError, WrongResultError
+from autofuse.errors import AutofuseError, DeviceError, PlanError, WrongResultError
 from autofuse.fusion.explain import explain
 from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.inputs import generate_inputs
@@ -93,7 +93,10 @@ def _choose(named: Mapping[str, FusionPlan], times: dict[str, PlanTime]) -> tupl
     """The fastest right plan; among those within the noise the simplest. Also fills in speedups over "none"."""
     measured = {name: time for name, time in times.items() if time.median_us is not None}
     if not measured:
-        raise WrongResultError("no plan is right as a whole: " + "; ".join(t.problem for t in times.values()))
+        problems = "; ".join(f"{name}: {time.problem}" for name, time in times.items())
+        if any(time.max_rel_error is not None for time in times.values()):
+            raise WrongResultError(f"no plan is right as a whole: {problems}")
+        raise DeviceError(f"no plan could be measured as a whole: {problems}")
     none = measured.get("none")
     if none is not None and none.median_us is not None:
         for name, time in measured.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -78,13 +78,14 @@ def tune(
         job.bench = Workbench(graph, chosen_space, around, base, runner, reference, run_id, seed, job.on_candidate)
         state = "failed"
         try:
-            state = job.search(chosen_space, seed)
+            job.search(chosen_space, seed)
             plans, chosen = conclude(job.bench, job.plans(), scratch, job.finals_s(), job.tell)
+            state = "finished"
         except KeyboardInterrupt:
             state = "interrupted"
             raise
         finally:
-            base.finish_run(run_id, state if state != "complete" else "finished")
+            base.finish_run(run_id, state)
         return job.result(model, name, around, state, plans, chosen, str(base.location.text))
 
 
@@ -145,19 +146,21 @@ class _Job:
 
     def finals_s(self) -> float:
         """Seconds kept for measuring the finalists whole."""
-        return 40.0 if self.budget_s is None else max(FINALS_MIN_S, self.budget_s * FINALS_SHARE / 2)
+        if self.budget_s is None:
+            return 40.0
+        return max(min(FINALS_MIN_S, self.budget_s / 3), self.budget_s * FINALS_SHARE / 2)
 
     def left_s(self) -> float:
         """Seconds left for the search itself."""
         if self.budget_s is None:
             return float("inf")
-        return self.budget_s - max(FINALS_MIN_S * 1.5, self.budget_s * FINALS_SHARE) - self.elapsed_s()
+        return self.budget_s - max(1.5 * self.finals_s(), self.budget_s * FINALS_SHARE) - self.elapsed_s()
 
     def on_candidate(self, search: WorkloadSearch) -> None:
         """After each candidate: tells, and ends the search when its budget is spent."""
         self.tell(search.bound.workload.label)
         spent = self.trials is not None and self.bench.counts.measured >= self.trials
-        if (spent or self.left_s() <= 0) and self.ready():
+        if (spent or self.left_s() <= 0) and (self.ready() or self.phase != "baselines"):
             raise _BudgetSpent
 
     def ready(self) -> bool:
@@ -191,8 +194,8 @@ class _Job:
 
     # phases
 
-    def search(self, space: SearchSpace, seed: int) -> str:
-        """All phases up to the finalists; "complete", or "budget" when time ended it."""
+    def search(self, space: SearchSpace, seed: int) -> None:
+        """All phases up to the finalists, or as many as the budget allows."""
         planner = Planner(self.graph, space.fusion)
         try:
             self.measure_baselines()
@@ -201,7 +204,6 @@ class _Job:
             self.refine(self.left_s())
         except _BudgetSpent:
             pass
-        return "complete"
 
     def measure_baselines(self) -> None:
         """A first time for every workload of the fixed plans; the default plan comes first."""
@@ -209,7 +211,7 @@ class _Job:
             self.measure_baseline(name)
             default = self.baselines["default"]
             if self.bench.composed_us(default) is None:
-                self._explain_failure(default)
+                self._refuse_hopeless(default)
 
     def measure_baseline(self, name: str) -> None:
         """A first time for every workload of one fixed plan."""
@@ -224,12 +226,11 @@ class _Job:
         self.bench.measure_first(self.bench.missing(plan))
         self.consider(plan)
 
-    def _explain_failure(self, plan: FusionPlan) -> None:
-        failed = [s for s in self.bench.missing(plan) or self.bench.searches.values() if s.best_us is None]
-        if failed and all(s.failure for s in failed):
-            labels = "; ".join(f"{s.bound.workload.label}: {s.failure}" for s in failed[:3])
-            if self.bench.composed_us(plan) is None and len(failed) == len(self.bench.searches):
-                raise PlanError(f"no group of the model could be built and checked: {labels}")
+    def _refuse_hopeless(self, plan: FusionPlan) -> None:
+        """PlanError when not one group of `plan` could be measured: there is nothing to go on with."""
+        searches = self.bench.of(plan)
+        if searches and all(search.best_us is None for search in searches):
+            raise PlanError(f"no group of the model could be built and checked: {_failures(searches)}")
 
     def consider(self, plan: FusionPlan) -> bool:
         """Makes `plan` the best when its groups are faster together."""
@@ -288,6 +289,12 @@ class _Job:
     def plans(self) -> dict[str, FusionPlan]:
         """The plans that may be finalists, by name; the search's own best is "search"."""
         found = {name: plan for name, plan in self.baselines.items() if self.bench.composed_us(plan) is not None}
+        if not found and self.best is None:
+            failed = [search for search in self.bench.searches.values() if search.best_us is None]
+            raise PlanError(
+                f"no plan has a time for all its groups; {len(failed)} of {len(self.bench.searches)} could not be "
+                f"built and checked: {_failures(failed)}"
+            )
         self.phase = "confirming"
         if self.best is not None and self.best.key not in {plan.key for plan in found.values()}:
             found = {"search": self.best, **found}
@@ -310,3 +317,8 @@ class _Job:
             self.elapsed_s(), counts.measured, counts.failed, counts.hits, self.plan_trials, chosen[0],
             chosen[1].key, plans[chosen[0]].kernels, plans,
         )  # fmt: skip
+
+
+def _failures(searches: Sequence[WorkloadSearch]) -> str:
+    """What became of workloads without a time, the first few by name."""
+    return "; ".join(f"{search.bound.workload.label}: {search.failure or 'not tried'}" for search in searches[:3])

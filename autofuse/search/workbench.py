@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from autofuse.errors import DeviceError
 from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.model import Graph
 from autofuse.kernels.lower import Lowered, lower
@@ -16,7 +17,8 @@ from autofuse.measure.pool import LocalRunner
 from autofuse.measure.reference import ReferenceStore
 from autofuse.named_setting import Circumstances
 from autofuse.profiling.database import ProfilingDatabase
-from autofuse.profiling.records import Block, Candidate, CandidateOutcome
+from autofuse.profiling.lookups import BY_CHANCE
+from autofuse.profiling.records import EXACT, FAILURES, Block, Candidate, CandidateOutcome
 from autofuse.search.schedules import Schedule, WorkloadSearch, anchor_key, schedule_text
 from autofuse.search_space import SearchSpace
 
@@ -70,17 +72,22 @@ class Workbench:
     def _known(self, bound: BoundWorkload, graph: Graph) -> WorkloadSearch:
         search = WorkloadSearch.create(bound, graph, self.around.target, self.space.schedule, self.seed)
         for stored in self.database.measured_schedules(self.around.setting, bound.workload.key):
-            if stored.tier == "exact" and (stored.median_us is not None or stored.state in ("wrong", "build_error")):
+            lasting = stored.state in FAILURES and stored.state not in BY_CHANCE
+            if stored.tier == EXACT and (stored.median_us is not None or lasting):
                 self.counts.hits += 1
                 search.learn(json.loads(stored.schedule), stored.median_us, stored.failure or "")
         if search.best is None and anchor_key(bound.workload) in self.anchors:
             search.suggest(self.anchors[anchor_key(bound.workload)])
         return search
 
+    def of(self, plan: FusionPlan) -> list[WorkloadSearch]:
+        """The workloads of a plan, each once."""
+        keys = dict.fromkeys(bound.workload.key for bound in self.admit(plan).kernels)
+        return [self.searches[key] for key in keys]
+
     def missing(self, plan: FusionPlan) -> list[WorkloadSearch]:
         """Workloads of a plan that have no time yet and still have something to try."""
-        found = {bound.workload.key: self.searches[bound.workload.key] for bound in self.admit(plan).kernels}
-        return [search for search in found.values() if search.best_us is None and not search.complete]
+        return [search for search in self.of(plan) if search.best_us is None and not search.complete]
 
     def weights(self, plan: FusionPlan) -> dict[str, float]:
         """Microseconds that each workload takes in a plan."""
@@ -117,9 +124,14 @@ class Workbench:
             if schedule is not None:
                 asked.append((search, schedule))
         requests = [self._request(search, schedule) for search, schedule in asked]
+        lost: list[str] = []
         for index, measurement in self.runner.stream(requests):
+            if measurement.failure is not None and measurement.failure.kind == "device_lost":
+                lost.append(measurement.failure.message)
             search, schedule = asked[index]
             self._take(search, schedule, measurement)
+        if lost and len(lost) == len(asked):
+            raise DeviceError(f"nothing can be measured any more: {lost[0]}; run `autofuse doctor`")
         return len(asked)
 
     def _request(self, search: WorkloadSearch, schedule: Schedule) -> MeasureRequest:
