@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from autofuse.graph.model import Graph
 from autofuse.graph.submodel import to_model
 from autofuse.measure.bench import Contender, ContenderResult, bench_contenders
 from autofuse.measure.reference import run_reference
+from autofuse.measure.scratch import scratch_folder
 from autofuse.named_setting import circumstances
 from autofuse.profiling.database import open_database
 
@@ -70,8 +70,7 @@ def bench(
     expected = run_reference(graph, inputs)
     with open_database(database) as base:
         around = circumstances(base, device, threads, measuring=True)
-    with tempfile.TemporaryDirectory(prefix="autofuse-bench-") as scratch:
-        folder = Path(scratch)
+    with scratch_folder() as folder:
 
         def compiled(plan: str | None, name: str) -> Path:
             path = folder / f"{name}.so"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from autofuse.measure.measurement import Failure
 from autofuse.measure.messages import Message
 from autofuse.measure.pool import measuring_lock
 from autofuse.measure.process import Child, Reply, default_memory, wait
+from autofuse.measure.scratch import scratch_folder
 from autofuse.measure.timing import Block, ContenderLostError, InterleavingPolicy, Samples, interleaved, ratio_of
 
 MODULE = "autofuse.measure.contender"
@@ -83,7 +83,7 @@ def bench_contenders(
     """
     _check(contenders)
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="autofuse-bench-")))
+        folder = stack.enter_context(scratch_folder())
         files = _written(folder, inputs, expected)
         racers = [stack.enter_context(_Racer(contender, threads, target, len(contenders))) for contender in contenders]
         probe = stack.enter_context(_Racer(None, threads, target, len(contenders)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -21,6 +20,7 @@ from autofuse.graph.model import Graph
 from autofuse.measure.pool import LocalRunner
 from autofuse.measure.reference import capture
 from autofuse.measure.sampling import SamplingPolicy
+from autofuse.measure.scratch import scratch_folder
 from autofuse.named_plans import named_plan
 from autofuse.named_setting import Circumstances, circumstances
 from autofuse.profiling.database import ProfilingDatabase, open_database
@@ -68,7 +68,7 @@ def tune(
         base = stack.enter_context(open_database(database))
         around = circumstances(base, device, threads, measuring=True)
         chosen_space = load_space(space, around.target.isa)
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="autofuse-tune-")))
+        scratch = stack.enter_context(scratch_folder())
         wanted = [t for op in graph.operators for t in op.outputs if t and t not in graph.constants]
         reference = capture(graph, generate_inputs(graph, seed), scratch / "reference", wanted)
         base.release_dead()
