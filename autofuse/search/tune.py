@@ -11,6 +11,7 @@ from pathlib import Path
 import optuna
 
 from autofuse.errors import AutofuseError, PlanError
+from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.planner import Planner
 from autofuse.graph.inputs import generate_inputs
@@ -213,6 +214,22 @@ class _Job:
             if self.bench.composed_us(default) is None:
                 self._refuse_hopeless(default)
 
+        previous = self.previous()
+        if previous is not None:
+            self.add_baseline("previous", previous)
+
+    def previous(self) -> FusionPlan | None:
+        """What an earlier job chose for this model here: it must be beaten to be replaced."""
+        stored = self.bench.database.best_plan(self.bench.around.setting, graph_key(self.graph))
+        if stored is None:
+            return None
+        try:
+            plan = FusionPlan.from_json(stored.plan)
+            check_plan(self.graph, plan)
+        except PlanError:
+            return None
+        return plan if plan.key not in {known.key for known in self.baselines.values()} else None
+
     def measure_baseline(self, name: str) -> None:
         """A first time for every workload of one fixed plan."""
         try:
@@ -221,6 +238,10 @@ class _Job:
             if name == "default":
                 raise
             return
+        self.add_baseline(name, plan)
+
+    def add_baseline(self, name: str, plan: FusionPlan) -> None:
+        """Takes in a plan that is measured whole at the end."""
         self.baselines[name] = plan
         self.bench.database.record_plan(graph_key(self.graph), plan.key, plan.to_json(), name)
         self.bench.measure_first(self.bench.missing(plan))
