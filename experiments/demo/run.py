@@ -15,8 +15,7 @@ from pathlib import Path
 
 import onnx
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-import mobilenet_v2
+from experiments.architectures import mobilenet_v2
 
 ROOT = Path(__file__).resolve().parents[2]
 DATABASE = "profile.db"

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import onnxruntime
-import pytest
 
-FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "demo"
-
-
-@pytest.fixture(scope="module")
-def mobilenet_v2() -> Iterator[ModuleType]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(FOLDER))
-        yield importlib.import_module("mobilenet_v2")
+from experiments.architectures import mobilenet_v2
 
 
-def test_the_full_network_has_the_papers_layers_and_parameters(mobilenet_v2: ModuleType) -> None:
+def test_the_full_network_has_the_papers_layers_and_parameters() -> None:
     model = mobilenet_v2.build(size=64)
     counts = Counter(node.op_type for node in model.graph.node)
     assert (counts["Conv"], counts["BatchNormalization"], counts["Clip"], counts["Add"]) == (52, 52, 35, 10)
@@ -35,7 +23,7 @@ def test_the_full_network_has_the_papers_layers_and_parameters(mobilenet_v2: Mod
     assert parameters == 3_504_872
 
 
-def test_it_answers_differently_to_different_images(mobilenet_v2: ModuleType) -> None:
+def test_it_answers_differently_to_different_images() -> None:
     model = mobilenet_v2.build(width=0.35, size=64, classes=10)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     random = np.random.default_rng(1)
@@ -47,11 +35,11 @@ def test_it_answers_differently_to_different_images(mobilenet_v2: ModuleType) ->
     assert np.abs(first - second).max() > 1e-3 * np.abs(first).max()
 
 
-def test_the_same_seed_gives_the_same_network(mobilenet_v2: ModuleType) -> None:
+def test_the_same_seed_gives_the_same_network() -> None:
     first, second = (mobilenet_v2.build(0.35, 32, 10, seed=3).SerializeToString() for _ in range(2))
     assert first == second
     assert mobilenet_v2.build(0.35, 32, 10, seed=4).SerializeToString() != first
 
 
-def test_channels_are_rounded_as_in_the_paper(mobilenet_v2: ModuleType) -> None:
+def test_channels_are_rounded_as_in_the_paper() -> None:
     assert [mobilenet_v2.scaled(n, 0.35) for n in (16, 24, 32, 1280)] == [8, 8, 16, 448]
