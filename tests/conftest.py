@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 
 
@@ -25,3 +28,56 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8"), f"{path} differs: review, then run with --update-golden"
 
     return check
+
+
+class OnnxBuilder:
+    """Builds a small ONNX model with random weights; each operator is named after its result."""
+
+    def __init__(self) -> None:
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants: list[onnx.TensorProto] = []
+        self._random = np.random.default_rng(0)
+
+    def weights(self, *shape: int, positive: bool = False) -> str:
+        array = self._random.standard_normal(shape).astype(np.float32) * np.float32(0.2)
+        return self.constant(np.abs(array) + np.float32(0.5) if positive else array)
+
+    def constant(self, array: object) -> str:
+        name = f"c{len(self._constants)}"
+        self._constants.append(onnx.numpy_helper.from_array(np.asarray(array), name))
+        return name
+
+    def op(self, kind: str, name: str, *inputs: str, **attributes: object) -> str:
+        self._nodes.append(onnx.helper.make_node(kind, list(inputs), [name], name=name, **attributes))
+        return name
+
+    def conv_bn(self, name: str, x: str, channels: tuple[int, int], kernel: int = 3, **attributes: int) -> str:
+        """Conv -> BatchNormalization, the size kept but for the stride; `channels`: in and out."""
+        group, stride = attributes.get("group", 1), attributes.get("stride", 1)
+        weights = self.weights(channels[1], channels[0] // group, kernel, kernel)
+        y = self.op("Conv", name, x, weights, pads=[kernel // 2] * 4, group=group, strides=[stride] * 2)
+        scale, shift, mean, variance = (self.weights(channels[1], positive=p) for p in (True, False, False, True))
+        return self.op("BatchNormalization", f"{name}_bn", y, scale, shift, mean, variance)
+
+    def dense(self, name: str, x: str, sizes: tuple[int, int]) -> str:
+        y = self.op("MatMul", name, x, self.weights(*sizes))
+        return self.op("Add", f"{name}_bias", y, self.weights(sizes[1]))
+
+    def save(self, path: Path, inputs: Mapping[str, Sequence[int | str]], outputs: Sequence[str]) -> Path:
+        value, kind = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT
+        graph = onnx.helper.make_graph(
+            self._nodes,
+            path.stem,
+            [value(name, kind, shape) for name, shape in inputs.items()],
+            [value(name, kind, None) for name in outputs],
+            self._constants,
+        )
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=9)
+        onnx.save(onnx.shape_inference.infer_shapes(model), path)
+        return path
+
+
+@pytest.fixture(scope="session")
+def onnx_builder() -> type[OnnxBuilder]:
+    """The class that builds small models."""
+    return OnnxBuilder

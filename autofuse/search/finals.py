@@ -9,7 +9,7 @@ from pathlib import Path
 
 from autofuse.backend.library import load as load_library
 from autofuse.backend.realise import build_library
-from autofuse.errors import AutofuseError, PlanError, WrongResultError
+from autofuse.errors import AutofuseError, DeviceError, PlanError, WrongResultError
 from autofuse.fusion.explain import explain
 from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.inputs import generate_inputs
@@ -118,7 +118,10 @@ def _choose(
             return chosen, named[chosen]
         del measured[chosen]
         times[chosen] = replace(times[chosen], problem=f"off by {error:.1e} of the range on further inputs")
-    raise WrongResultError("no plan is right as a whole: " + "; ".join(time.problem for time in times.values()))
+    problems = "; ".join(f"{name}: {time.problem}" for name, time in times.items())
+    if all(time.max_rel_error is None for time in times.values()):
+        raise DeviceError(f"no plan could be measured as a whole: {problems}")
+    raise WrongResultError(f"no plan is right as a whole: {problems}")
 
 
 def _slower(result: ContenderResult, best: ContenderResult) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
+from math import prod
 from typing import Any
 
 import optuna
@@ -14,6 +16,8 @@ from autofuse.fusion.planner import Planner
 Answers = Mapping[str, str]
 STARTUP_TRIALS = 10
 DUPLICATES = 20
+EXHAUSTIBLE = 256
+"""Combinations of answers up to which what the sampler leaves out is tried too."""
 
 
 @dataclass
@@ -46,17 +50,30 @@ class PlanSearch:
         return len(self._queue)
 
     def ask(self) -> tuple[int, Answers, FusionPlan] | None:
-        """The next trial: its number, answers and plan; None when new plans are hard to find."""
+        """The next trial: its number, answers and plan; None when there is no new plan, or it is hard to find."""
         for _ in range(DUPLICATES):
             answers = self._next()
             plan = self.planner.plan(answers)
             if plan.key in self.seen:
                 self._tell(answers, self.seen[plan.key])
                 continue
-            self.seen[plan.key] = None
-            self.number += 1
-            return self.number - 1, answers, plan
+            return self._asked(answers, plan)
+        if prod(len(decision.choices) for decision in self.planner.decisions) <= EXHAUSTIBLE:
+            for answers in self._every():
+                plan = self.planner.plan(answers)
+                if plan.key not in self.seen:
+                    return self._asked(answers, plan)
         return None
+
+    def _asked(self, answers: Answers, plan: FusionPlan) -> tuple[int, Answers, FusionPlan]:
+        self.seen[plan.key] = None
+        self.number += 1
+        return self.number - 1, answers, plan
+
+    def _every(self) -> Iterator[Answers]:
+        decisions = self.planner.decisions
+        for choices in product(*(decision.choices for decision in decisions)):
+            yield {decision.name: choice for decision, choice in zip(decisions, choices, strict=True)}
 
     def tell(self, answers: Answers, plan: FusionPlan, composed_us: float | None) -> None:
         """Takes in what a trial came to (None: one of its groups has no time)."""

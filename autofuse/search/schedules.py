@@ -120,7 +120,7 @@ class WorkloadSearch:
             schedule = self.pending.pop(0)
             if schedule_text(schedule) not in self.tried:
                 return self._issue(schedule)
-        for _ in range(ASK_ATTEMPTS):
+        for _ in range(min(ASK_ATTEMPTS, self.limit - len(self.tried))):
             trial = self.study.ask(self._distributions())
             schedule = canonical(trial.params, self.knobs)
             known = schedule_text(schedule) in self.tried

@@ -1,0 +1,210 @@
+"""A device whose every time follows from the workload and its schedule: searches are tested exactly, and fast."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autofuse.graph.model import Graph
+from autofuse.kernels.workload import Workload
+from autofuse.measure.bench import Contender, ContenderResult
+from autofuse.measure.measurement import Failure, Measurement, MeasureRequest, Slice, Timing
+from autofuse.measure.reference import run_reference
+from autofuse.measure.timing import Samples
+from autofuse.search.progress import Progress, TuneResult
+from autofuse.search.schedules import schedule_text
+from autofuse.statistics import median_interval
+
+Schedule = Mapping[str, int | str]
+Cost = Callable[[Workload, Schedule], float | Failure]
+Tune = Callable[..., TuneResult]
+LAUNCH_US = 0.3
+
+SPACE = """
+schema = 1
+[schedule.contraction]
+algorithm = ["direct"]
+vectors = [1, 2]
+pixels = [2, 4, 1]
+rows_per_job = [4, 1]
+panels_per_job = [1]
+order = ["weights"]
+split = [1]
+[schedule.windowed]
+pixels = [4]
+rows_per_job = [0]
+[schedule.elementwise]
+jobs = [8]
+"""
+"""Twelve schedules of a contraction, one of anything else: a search can try them all."""
+
+
+def chance(*parts: object) -> float:
+    """A number in [0, 1) that depends on `parts` alone."""
+    return int(hashlib.sha256(repr(parts).encode()).hexdigest()[:12], 16) / 16**12
+
+
+def scattered(workload: Workload, schedule: Schedule) -> float:
+    """10 us an operator, up to twice that by a bad schedule."""
+    return 10.0 * len(workload.operators) * (1 + chance(workload.key, schedule_text(schedule)))
+
+
+class SyntheticDevice:
+    """A runner, a builder and a race in one. `cost`: microseconds of a candidate, or its failure.
+
+    `whole`: microseconds of a whole plan, from its name and the sum of its kernels (a text: it is wrong).
+    `drift`: relative error of a plan, by name, on further inputs. `measured`: (workload key, schedule) in the order
+    asked for. `on_measure` is called before each. `chance`: a number that depends on its arguments alone.
+    """
+
+    chance = staticmethod(chance)
+    launch_us = LAUNCH_US
+
+    def __init__(self, cost: Cost = scattered) -> None:
+        self.cost = cost
+        self.whole: Callable[[str, float], float | str] = lambda _name, us: us
+        self.measured: list[tuple[str, str]] = []
+        self.labels: list[str] = []
+        self.raced: list[str] = []
+        self.drift: Callable[[str], float] = lambda _name: 0.0
+        self.on_measure: Callable[[], None] = lambda: None
+        self._graphs: dict[Path, Graph] = {}
+
+    def __call__(self, _target: object, _threads: int, **_rest: object) -> SyntheticDevice:
+        return self
+
+    def __enter__(self) -> SyntheticDevice:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def measure(self, batch: Sequence[MeasureRequest]) -> list[Measurement]:
+        found = dict(self.stream(batch))
+        return [found[index] for index in range(len(batch))]
+
+    def stream(self, batch: Sequence[MeasureRequest]) -> Iterator[tuple[int, Measurement]]:
+        for index in reversed(range(len(batch))):  # a real runner answers in no special order either
+            request = batch[index]
+            self.on_measure()
+            self.measured.append((request.workload.key, schedule_text(request.schedule)))
+            self.labels.append(request.workload.label)
+            outcome = self.cost(request.workload, request.schedule)
+            if isinstance(outcome, Failure):
+                yield index, Measurement(failure=outcome, build_s=0.01)
+            else:
+                slices = tuple(Slice(outcome, 1, 1.0, 0.0, True) for _ in range(5))
+                timing = Timing(median_interval([outcome] * 5), slices, True, "", "enough")
+                yield index, Measurement(timing, build_s=0.01, max_rel_error=1e-7)
+
+    def build(
+        self, lowered: Any, schedules: Mapping[str, Schedule], _target: object, _threads: int, output: Path, **_: object
+    ) -> None:
+        times = [self.cost(bound.workload, schedules[bound.workload.key]) for bound in lowered.kernels]
+        assert not any(isinstance(us, Failure) for us in times), "a failed candidate became part of a plan"
+        output.write_text(json.dumps(sum(us + LAUNCH_US for us in times if not isinstance(us, Failure))))
+        self._graphs[output] = lowered.graph
+
+    def load(self, library: Path) -> Callable[[Mapping[str, Any]], list[Any]]:
+        """A "library" that computes what the model does, up to `drift`."""
+        graph, factor = self._graphs[library], 1 + self.drift(library.stem.removeprefix("plan-"))
+
+        def call(inputs: Mapping[str, Any]) -> list[Any]:
+            results = run_reference(graph, inputs)
+            return [results[name] * results[name].dtype.type(factor) for name in graph.outputs]
+
+        return call
+
+    def race(self, contenders: Sequence[Contender], *_: object, **_named: object) -> dict[str, ContenderResult]:
+        found = {}
+        for contender in contenders:
+            self.raced.append(contender.name)
+            us = self.whole(contender.name, json.loads(contender.path.read_text()))
+            if isinstance(us, str):
+                found[contender.name] = ContenderResult(1.0, None, None, None, False, max_rel_error=1.0, wrong=us)
+                continue
+            times = [us * (0.99 + 0.02 * chance(contender.name, number)) for number in range(15)]
+            slices = tuple(Slice(one, 1, 1.0, 0.0, True) for one in times)
+            samples = Samples(slices, tuple(range(15)), median_interval(times), True, "")
+            found[contender.name] = ContenderResult(
+                us, 1.0, 1.0, 1.0, True, max_rel_error=1e-7, load_s=0.1, samples=samples
+            )
+        return found
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> SyntheticDevice:
+    """The device that searches of this test run on."""
+    made = SyntheticDevice()
+    monkeypatch.setattr("autofuse.search.tune.LocalRunner", made)
+    monkeypatch.setattr("autofuse.search.finals.build_library", made.build)
+    monkeypatch.setattr("autofuse.search.finals.bench_contenders", made.race)
+    monkeypatch.setattr("autofuse.search.finals.load_library", made.load)
+    return made
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> Path:
+    """A search space that can be exhausted."""
+    path = tmp_path / "small.toml"
+    path.write_text(SPACE)
+    return path
+
+
+@pytest.fixture
+def run(device: SyntheticDevice, space: Path, tmp_path: Path) -> Tune:
+    """`run(model)`: tune it on the synthetic device, with a database of the test and the small space."""
+    from autofuse.search.tune import tune
+
+    def call(model: Path, **changes: Any) -> TuneResult:
+        arguments: dict[str, Any] = {
+            "database": str(tmp_path / "profile.db"),
+            "budget_s": None,
+            "trials": None,
+            "threads": 1,
+            "device": "local",
+            "seed": 0,
+            "space": str(space),
+            "shapes": {},
+            "progress": _silent,
+        }
+        return tune(model, **{**arguments, **changes})
+
+    return call
+
+
+def _silent(_state: Progress) -> None:
+    """Nobody watches."""
+
+
+@pytest.fixture
+def two_layers(onnx_builder: Any, tmp_path: Path) -> Path:
+    """Two dense layers, a residual and a softmax: three groups, and three decisions with 18 combinations."""
+    b = onnx_builder()
+    y = b.op("Relu", "relu", b.dense("first", "x", (16, 24)))
+    x = b.op("Add", "residual", b.dense("second", y, (24, 24)), y)
+    return Path(b.save(tmp_path / "two_layers.onnx", {"x": [8, 16]}, [b.op("Softmax", "softmax", x)]))
+
+
+@pytest.fixture
+def convolution(onnx_builder: Any, tmp_path: Path) -> Path:
+    """A convolution with its BatchNormalization, which the default folds and TVM's partition does not."""
+    b = onnx_builder()
+    x = b.op("Relu", "relu", b.conv_bn("conv", "x", (8, 16)))
+    return Path(b.save(tmp_path / "convolution.onnx", {"x": [1, 8, 6, 6]}, [b.op("GlobalAveragePool", "pool", x)]))
+
+
+@pytest.fixture
+def one_layer(onnx_builder: Any, tmp_path: Path) -> Path:
+    """The first layer of `two_layers`, and something else after it."""
+    b = onnx_builder()
+    y = b.op("Relu", "relu", b.dense("first", "x", (16, 24)))
+    return Path(b.save(tmp_path / "one_layer.onnx", {"x": [8, 16]}, [b.op("Softmax", "other", y)]))

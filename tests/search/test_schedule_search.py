@@ -1,0 +1,203 @@
+"""Search over the schedules of one workload, against every schedule there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autofuse.device.target import Target
+from autofuse.fusion.baselines import none_plan
+from autofuse.graph.load import load
+from autofuse.kernels.knobs import canonical, fits_registers
+from autofuse.kernels.lower import lower
+from autofuse.search.schedules import MAX_CANDIDATES, WorkloadSearch, next_workloads, schedule_text
+
+Schedule = Mapping[str, int | str]
+TARGET = Target("znver4", 16, 32, 2, 32768, 1 << 20)
+SMALL: dict[str, dict[str, tuple[int | str, ...]]] = {
+    "contraction": {
+        "algorithm": ("direct",),
+        "vectors": (1, 2, 4),
+        "pixels": (2, 4, 30),
+        "rows_per_job": (4, 1),
+        "panels_per_job": (1,),
+        "order": ("weights", "pixels"),
+        "split": (1,),
+    }
+}
+
+
+@pytest.fixture
+def search(onnx_builder: Any, tmp_path: Path) -> Callable[..., WorkloadSearch]:
+    """`search(seed, space)`: of a 3x3 convolution, nothing tried yet."""
+    b = onnx_builder()
+    path = b.save(tmp_path / "net.onnx", {"x": [1, 32, 32, 32]}, [b.op("Conv", "conv", "x", b.weights(64, 32, 3, 3))])
+    graph = load(path, {})
+    plan = none_plan(graph)
+    lowered = lower(graph, plan, TARGET, [group.operators for group in plan.groups])
+
+    def make(seed: int = 0, space: Mapping[str, Any] = SMALL) -> WorkloadSearch:
+        return WorkloadSearch.create(lowered.kernels[0], lowered.graph, TARGET, space, seed)
+
+    return make
+
+
+def every(search: WorkloadSearch) -> dict[str, dict[str, int | str]]:
+    """All schedules of the space that can be built, by their text."""
+    found = {}
+    for values in product(*search.knobs.values()):
+        schedule = canonical(dict(zip(search.knobs, values, strict=True)), search.knobs)
+        if fits_registers(schedule, TARGET):
+            found[schedule_text(schedule)] = schedule
+    return found
+
+
+def spend(search: WorkloadSearch, cost: Callable[[Schedule], float | None], count: int = 1000) -> list[str]:
+    """Asks and tells until the search is complete, or `count` times."""
+    asked = []
+    for _ in range(count):
+        schedule = search.ask()
+        if schedule is None:
+            break
+        asked.append(schedule_text(schedule))
+        search.learn(schedule, cost(schedule), "failed")
+    return asked
+
+
+def distance(schedule: Schedule) -> float:
+    """A smooth landscape: each knob by itself costs what it is off its best value."""
+    best = {"contraction.vectors": 2, "contraction.pixels": 7, "contraction.rows_per_job": 2, "contraction.split": 4}
+    factors = [1 + abs(float(schedule.get(knob, 1)) - value) / 4 for knob, value in best.items()]
+    penalty = 1.5 if schedule.get("contraction.order") == "pixels" else 1.0
+    penalty *= 1.4 if schedule.get("contraction.algorithm") == "winograd2" else 1.0
+    result = 10.0 * penalty
+    for factor in factors:
+        result *= factor
+    return result
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_small_space_is_tried_whole_and_its_best_found(seed: int, search: Callable[..., WorkloadSearch]) -> None:
+    one = search(seed)
+    schedules = every(one)
+    times = {text: 100.0 + hash_of(seed, text) for text in schedules}
+    asked = spend(one, lambda schedule: times[schedule_text(schedule)])
+    assert sorted(asked) == sorted(schedules), "each once"
+    assert (one.complete, one.limit, one.ask()) == (True, len(schedules), None)
+    assert one.best_us == min(times.values())
+    assert one.best is not None
+    assert times[schedule_text(one.best)] == one.best_us
+
+
+def hash_of(*parts: object) -> float:
+    import hashlib
+
+    return int(hashlib.sha256(repr(parts).encode()).hexdigest()[:6], 16) / 1e5
+
+
+def test_schedules_that_overflow_the_registers_are_never_asked_for(search: Callable[..., WorkloadSearch]) -> None:
+    one = search()
+    asked = spend(one, lambda _schedule: 1.0)
+    assert one.knobs["contraction.vectors"] == (1, 2, 4)
+    assert 30 in one.knobs["contraction.pixels"]
+    assert not any('"contraction.pixels":30,' in text and '"contraction.vectors":4' in text for text in asked)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_large_space_comes_close_to_its_best_in_few_candidates(
+    seed: int, search: Callable[..., WorkloadSearch]
+) -> None:
+    one = search(seed, {})
+    times = sorted(distance(schedule) for schedule in every(one).values())
+    assert len(times) > 10 * MAX_CANDIDATES
+    asked = spend(one, distance)
+    assert len(asked) == len(set(asked)) == MAX_CANDIDATES
+    assert one.best_us is not None
+    assert one.best_us <= times[len(times) // 100], "among the best hundredth, after far fewer than a tenth"
+
+
+def test_the_first_guess_is_that_of_the_rules(search: Callable[..., WorkloadSearch]) -> None:
+    assert search(seed=1).ask() == search(seed=2).ask()
+
+
+def test_a_candidate_under_way_is_not_asked_for_again(search: Callable[..., WorkloadSearch]) -> None:
+    one = search()
+    asked = [one.ask() for _ in range(one.limit)]
+    assert len({schedule_text(schedule) for schedule in asked if schedule is not None}) == one.limit
+    assert one.ask() is None
+
+
+def test_what_the_database_knows_is_not_asked_for(search: Callable[..., WorkloadSearch]) -> None:
+    known, fresh = search(), search(seed=3)
+    tried = spend(known, distance, count=7)
+    for text in tried:
+        fresh.learn(dict(every(known)[text]), known.tried[text])
+    assert fresh.best_us == known.best_us
+    assert set(spend(fresh, distance)).isdisjoint(tried)
+    assert len(fresh.tried) == fresh.limit
+
+
+def test_failures_count_as_tried_and_never_as_best(search: Callable[..., WorkloadSearch]) -> None:
+    one = search()
+    spend(one, lambda schedule: None if schedule["contraction.vectors"] != 2 else distance(schedule))
+    assert len(one.tried) == one.limit
+    assert one.best is not None
+    assert one.best["contraction.vectors"] == 2
+    assert one.failure == "failed"
+
+
+def test_a_workload_that_only_fails_is_given_up(search: Callable[..., WorkloadSearch]) -> None:
+    one = search()
+    asked = spend(one, lambda _schedule: None)
+    assert len(asked) == 8 < one.limit
+    assert (one.hopeless, one.complete, one.best) == (True, True, None)
+
+
+def test_late_success_after_many_failures_is_no_reason_to_stop(search: Callable[..., WorkloadSearch]) -> None:
+    one = search()
+    count = [0]
+
+    def cost(_schedule: Schedule) -> float | None:
+        count[0] += 1
+        return 5.0 if count[0] == 7 else None
+
+    assert len(spend(one, cost)) == one.limit
+    assert one.best_us == 5.0
+
+
+def test_a_good_schedule_of_a_relative_is_tried_next(search: Callable[..., WorkloadSearch]) -> None:
+    one = search()
+    one.ask()
+    wanted = {"contraction.vectors": 4, "contraction.pixels": 4, "elementwise.jobs": 8}
+    one.suggest(wanted)
+    asked = one.ask()
+    assert asked is not None
+    assert (asked["contraction.vectors"], asked["contraction.pixels"]) == (4, 4)
+    one.suggest(wanted)
+    again = one.ask()
+    assert again is not None and schedule_text(again) != schedule_text(asked)
+
+
+def test_candidates_go_where_most_time_is_spent(search: Callable[..., WorkloadSearch]) -> None:
+    heavy, light, done, idle = (search() for _ in range(4))
+    for number, one in enumerate((heavy, light, done, idle)):
+        object.__setattr__(one, "bound", _renamed(one, number))
+    spend(done, distance)
+    weights = {heavy.key: 900.0, light.key: 100.0, done.key: 5000.0, idle.key: 0.0}
+    chosen = next_workloads([light, heavy, done, idle], weights, 8)
+    names = [{heavy.key: "heavy", light.key: "light"}[one.key] for one in chosen]
+    assert names[0] == "heavy"
+    assert names.count("heavy") == 4, "at most half of a batch, so that results guide the rest"
+    assert set(names) == {"heavy", "light"}
+
+
+def _renamed(search: WorkloadSearch, number: int) -> Any:
+    """The same workload under another key."""
+    from dataclasses import replace
+
+    workload = search.bound.workload
+    return replace(search.bound, workload=replace(workload, opset=workload.opset + number))
