@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -66,7 +67,7 @@ def _lowers(function: Any, target: Target) -> bool:
 
 def _first_that_works(schedule: Any, steps: tuple[Callable[..., None], ...], name: str, target: Target) -> Any:
     for step in steps:
-        trial = _attempt(schedule, lambda copy, step=step: step(copy, name, target))
+        trial = _attempt(schedule, partial(step, name=name, target=target))
         if trial is not schedule:
             return trial
     return schedule
@@ -85,11 +86,15 @@ def _attempt(schedule: Any, step: Callable[[Any], None]) -> Any:
     return trial
 
 
+def _inline(schedule: Any, name: str) -> None:
+    schedule.compute_inline(_block(schedule, name))
+
+
 def _inline_all(schedule: Any) -> Any:
     """Injective blocks move into their consumers, except where that would repeat arithmetic too often."""
     for name in _block_names(schedule):
         if _worth_inlining(schedule, name):
-            schedule = _attempt(schedule, lambda copy, name=name: copy.compute_inline(_block(copy, name)))
+            schedule = _attempt(schedule, partial(_inline, name=name))
     return schedule
 
 
