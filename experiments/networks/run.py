@@ -1,0 +1,197 @@
+"""The measured table: each network tuned from an empty database, compiled, and timed against its rivals.
+
+One network after the other, each in a child process, so that what goes wrong is a row and not the end. Started again
+with the same folder, it keeps the rows that are finished, goes on with the one that was interrupted, and tries again
+what failed. Leave the machine alone meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import psutil
+
+from autofuse.arguments import parse_duration
+from autofuse.device.host import HostCpu, probe_host
+from experiments.architectures import catalogue
+from experiments.networks import table
+from experiments.networks.row import Job, Row, sha256
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULE = "experiments.networks.one_network"
+SLACK_S = 1800.0
+"""What a row may take beyond its budgets: building, loading TVM's slow rival, checking."""
+BUSY_PERCENT = 15.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """All rows in turn; 0 when all of them are finished."""
+    options = _parser().parse_args(arguments)
+    out: Path = options.out
+    models = _models(options)
+    finished = True
+    for model in models:
+        for threads in options.threads:
+            row = stored(out, model, threads)
+            if row.finished and not options.only_bench:
+                print(f"{_title(row)}: finished on {row.measured_at}, kept", flush=True)
+                continue
+            row = _measure(options, model, threads, row)
+            print(f"{_title(row)}: {row.error or 'finished'}", flush=True)
+            finished &= row.finished
+            table.write(_rows(out, models), out)
+    rows = _rows(out, models)
+    table.write(rows, out)
+    print(f"\n{table.markdown(rows)}\nThis table: {out / 'results.md'}, its figures: {out / 'results.csv'}")
+    return 0 if finished else 1
+
+
+def _rows(out: Path, models: Sequence[Path]) -> list[Row]:
+    """Every row of the folder: those of `models` in their order, then those of earlier runs."""
+    rows = [row for path in (out / "rows").glob("*.json") if (row := Row.read(path)) is not None]
+    place = {path.stem: number for number, path in enumerate(models)}
+    return sorted(rows, key=lambda row: (place.get(row.network, len(place)), row.network, row.threads))
+
+
+def _measure(options: argparse.Namespace, model: Path, threads: int, row: Row) -> Row:
+    """Fill one row, in a child process."""
+    busy = psutil.cpu_percent(interval=1.0)
+    if busy > BUSY_PERCENT:
+        print(f"warning: {busy:.0f} % of the machine is busy with something else; its times will not be trusted")
+    out: Path = options.out
+    path, database = _row_path(out, model, threads), out / f"{model.stem}.db"
+    if not database.exists():
+        row = Row(row.network, row.threads, row.model_sha256)
+    # What an earlier run measured does not count any more; what it tuned does.
+    replace(row, error="", autofuse_us=None, max_rel_error=None, rivals={}, busy_before=busy).write(path)
+    name = f"{model.stem}-{threads}t"
+    job = Job(
+        str(model), threads, str(database), str(out / f"{name}.so"), str(out / f"{name}-unfused.so"), str(path),
+        options.budget, options.bench, options.trials, options.only_bench,
+    )  # fmt: skip
+    print(f"\n{_title(row)}: {'measuring again' if options.only_bench else 'tuning, compiling, measuring'}", flush=True)
+    problem = _child(job, options.budget * (not options.only_bench) + 2 * options.bench + SLACK_S)
+    filled = Row.read(path)
+    assert filled is not None, "the parent wrote it, and rows are replaced whole"
+    if problem and not filled.error:
+        filled = replace(filled, error=problem).write(path)
+    return filled
+
+
+def _child(job: Job, limit_s: float) -> str:
+    """Run one job, with its output shown; what went wrong, or ""."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", MODULE],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT,
+        start_new_session=True,  # Ctrl-C reaches it through us: once, and not its own children
+    )  # fmt: skip
+    assert process.stdin and process.stdout
+    late = threading.Event()
+
+    def stop() -> None:
+        late.set()
+        process.kill()
+
+    timer = threading.Timer(limit_s, stop)
+    timer.start()
+    last: deque[str] = deque(maxlen=1)
+    try:
+        process.stdin.write(json.dumps(asdict(job)))
+        process.stdin.close()
+        for line in process.stdout:
+            print(f"  {line.rstrip()}", flush=True)
+            last.extend([line.strip()] if line.strip() else [])
+        code = process.wait()
+    except KeyboardInterrupt:
+        process.send_signal(signal.SIGINT)  # it closes its run, so that the search can go on from there
+        process.wait()
+        raise
+    finally:
+        timer.cancel()
+    if late.is_set():
+        return f"no end after {limit_s:.0f} s"
+    if code < 0:
+        return f"died of {signal.Signals(-code).name}"
+    return f"exit code {code}: {last[0] if last else 'no message'}" if code else ""
+
+
+def stored(out: Path, model: Path, threads: int) -> Row:
+    """The row as an earlier run left it, if it was about this very model."""
+    sha = sha256(model)
+    old = Row.read(_row_path(out, model, threads))
+    return old if old is not None and old.model_sha256 == sha else Row(model.stem, threads, sha)
+
+
+def _row_path(out: Path, model: Path, threads: int) -> Path:
+    return out / "rows" / f"{model.stem}-{threads}t.json"
+
+
+def _title(row: Row) -> str:
+    return f"{row.network}, {row.threads} thread{'s' if row.threads > 1 else ''}"
+
+
+def _models(options: argparse.Namespace) -> list[Path]:
+    """The generated networks and the given files, each name once."""
+    models = [catalogue.write(name, options.out / "models") for name in options.networks]
+    for path in options.models:
+        models += sorted(path.resolve().glob("*.onnx")) if path.is_dir() else [path.resolve()]
+    missing = [str(path) for path in models if not path.is_file()]
+    names = [path.stem for path in models]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if missing or twice or not models:
+        raise SystemExit(
+            f"no such file: {', '.join(missing)}" if missing
+            else f"these names stand for two models each: {', '.join(twice)}; rename one" if twice
+            else f"no model: name files, a folder, or --networks {','.join(catalogue.NETWORKS)}"
+        )  # fmt: skip
+    return models
+
+
+def _parser() -> argparse.ArgumentParser:
+    def duration(text: str) -> float:
+        return parse_duration(text)
+
+    def resolved(text: str) -> Path:
+        return Path(text).resolve()
+
+    def networks(text: str) -> list[str]:
+        names = list(catalogue.NETWORKS) if text == "all" else [name.strip() for name in text.split(",")]
+        for name in names:
+            if name not in catalogue.NETWORKS:
+                raise argparse.ArgumentTypeError(f"{name!r} is not one of all, {', '.join(catalogue.NETWORKS)}")
+        return names
+
+    def threads(text: str) -> list[int]:
+        counts = [int(part) for part in text.split(",")]
+        if min(counts) < 1:
+            raise argparse.ArgumentTypeError(f"{min(counts)} is not a number of threads")
+        return list(dict.fromkeys(counts))
+
+    cores = probe_host(HostCpu("")).threads
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", type=Path, help="ONNX files, or folders of them")
+    parser.add_argument("--networks", type=networks, default=[], help="generated networks by name, or all")
+    parser.add_argument("--threads", type=threads, default=f"1,{cores}", help=f"default: 1,{cores}")
+    parser.add_argument("--budget", type=duration, default="10m", help="tuning time of each row (default: 10m)")
+    parser.add_argument("--trials", type=int, help="stop tuning after so many candidates")
+    parser.add_argument("--bench", type=duration, default="2m", help="time of each comparison (default: 2m)")
+    parser.add_argument("--only-bench", action="store_true", help="measure again, from the databases as they are")
+    parser.add_argument("--out", type=resolved, default=ROOT / "out" / "networks", help="folder of all files written")
+    return parser
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("interrupted; the same command goes on from there")
