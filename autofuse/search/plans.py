@@ -11,7 +11,7 @@ from typing import Any
 import optuna
 
 from autofuse.fusion.plan import FusionPlan
-from autofuse.fusion.planner import Planner
+from autofuse.fusion.planner import Decision, Planner
 
 Answers = Mapping[str, str]
 STARTUP_TRIALS = 10
@@ -40,14 +40,34 @@ class PlanSearch:
 
     def __post_init__(self) -> None:
         self._queue = [{}]
-        self._queue += [
-            {decision.name: choice} for decision in self.planner.decisions for choice in decision.choices[1:]
-        ]
+        heaviest = sorted(self.planner.decisions, key=self._moved_bytes, reverse=True)
+        self._queue += [{decision.name: choice} for decision in heaviest for choice in decision.choices[1:]]
+
+    def _moved_bytes(self, decision: Decision) -> float:
+        """Bytes of the tensors that a decision keeps or fuses away, over all its sites: what it is worth at most."""
+        graph = self.planner.graph
+        operators = [site.split(" -> ")[0] for site in decision.sites]
+        if not operators:
+            return float("inf")
+        outputs = [out for name in operators if name in graph.by_name for out in graph.by_name[name].outputs if out]
+        return float(sum(graph.tensors[out].size_bytes for out in outputs))
 
     @property
     def open_flips(self) -> int:
         """Single flips that were not tried yet."""
         return len(self._queue)
+
+    def ask_flips(self, count: int) -> list[tuple[int, Answers, FusionPlan]]:
+        """Up to `count` single flips that make new plans: they do not depend on each other's times."""
+        found: list[tuple[int, Answers, FusionPlan]] = []
+        while self._queue and len(found) < count:
+            answers = self._queue.pop(0)
+            plan = self.planner.plan(answers)
+            if plan.key in self.seen:
+                self._tell(answers, self.seen[plan.key])
+            else:
+                found.append(self._asked(answers, plan))
+        return found
 
     def ask(self) -> tuple[int, Answers, FusionPlan] | None:
         """The next trial: its number, answers and plan; None when there is no new plan, or it is hard to find."""

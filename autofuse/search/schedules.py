@@ -58,6 +58,7 @@ class WorkloadSearch:
     best: dict[str, int | str] | None = None
     failures: int = 0
     failure: str = ""
+    build_s: float = 0.0
     limit: int = 0
     _study: Any = None
 

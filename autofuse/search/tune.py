@@ -26,7 +26,7 @@ from autofuse.named_plans import named_plan
 from autofuse.named_setting import Circumstances, circumstances
 from autofuse.profiling.database import ProfilingDatabase, open_database
 from autofuse.profiling.records import RunStart, Trial
-from autofuse.search.finals import conclude
+from autofuse.search.finals import FINALISTS, conclude
 from autofuse.search.plans import PlanSearch
 from autofuse.search.progress import PlanTime, Progress, TuneResult
 from autofuse.search.schedules import WorkloadSearch, next_workloads
@@ -39,6 +39,8 @@ BASELINES = ("default", "none", "tvm")
 PAPER = "dnnfusion"
 BATCH = 8
 FIRST_SHARE, PLANS_SHARE, FINALS_SHARE = 0.35, 0.3, 0.2
+PLANS_AT_ONCE = 6
+"""Plan trials whose new groups are built and measured in one batch."""
 FINALS_MIN_S = 25.0
 IDLE_TRIALS = 40
 """Plan trials in a row without a better plan after which the plan search rests."""
@@ -136,7 +138,7 @@ class _Job:
         self.started, self.progress = started, progress
         self.baselines: dict[str, FusionPlan] = {}
         self.best: FusionPlan | None = None
-        self.phase, self.note = "baselines", ""
+        self.phase = "baselines"
         self.plan_trials = 0
 
     # what is left
@@ -155,7 +157,9 @@ class _Job:
         """Seconds left for the search itself."""
         if self.budget_s is None:
             return float("inf")
-        return self.budget_s - max(1.5 * self.finals_s(), self.budget_s * FINALS_SHARE) - self.elapsed_s()
+        known = {plan.key: plan for plan in (*self.baselines.values(), self.best) if plan is not None}
+        builds = sorted((self.bench.build_estimate_s(plan) for plan in known.values()), reverse=True)
+        return self.budget_s - self.finals_s() - sum(builds[:FINALISTS]) - self.elapsed_s()
 
     def on_candidate(self, search: WorkloadSearch) -> None:
         """After each candidate: tells, and ends the search when its budget is spent."""
@@ -285,17 +289,20 @@ class _Job:
         self.measure_baseline(PAPER)
         idle = 0
         while time.monotonic() < end and (idle < IDLE_TRIALS or search.open_flips):
-            asked = search.ask()
-            if asked is None:
-                return
-            number, answers, plan = asked
-            self.plan_trials += 1
-            self.note = f"trial {number}"
-            self.bench.measure_first(self.bench.missing(plan))
-            time_us = self.bench.composed_us(plan)
-            search.tell(answers, plan, time_us)
-            self.record(number, answers, plan, time_us)
-            idle = 0 if self.consider(plan) else idle + 1
+            asked = search.ask_flips(PLANS_AT_ONCE)
+            if not asked:
+                trial = search.ask()
+                if trial is None:
+                    return
+                asked = [trial]
+            missing = {found.key: found for _, _, plan in asked for found in self.bench.missing(plan)}
+            self.bench.measure_first(list(missing.values()))
+            for number, answers, plan in asked:
+                self.plan_trials += 1
+                time_us = self.bench.composed_us(plan)
+                search.tell(answers, plan, time_us)
+                self.record(number, answers, plan, time_us)
+                idle = 0 if self.consider(plan) else idle + 1
 
     def record(self, number: int, answers: Mapping[str, str], plan: FusionPlan, time_us: float | None) -> None:
         """Stores a plan trial."""

@@ -22,6 +22,8 @@ from autofuse.profiling.records import EXACT, FAILURES, Block, Candidate, Candid
 from autofuse.search.schedules import Schedule, WorkloadSearch, anchor_key, schedule_text
 from autofuse.search_space import SearchSpace
 
+LINK_S = 3.0
+"""Seconds of a library beyond its kernels: assembly, link, loading it to be measured."""
 LAUNCH_US = 0.3
 """What a kernel costs beyond its own time (call from the VM, as measured: tvm 0.27, 0.14 us, plus its pool)."""
 
@@ -104,6 +106,10 @@ class Workbench:
             total += best + LAUNCH_US
         return total
 
+    def build_estimate_s(self, plan: FusionPlan) -> float:
+        """Seconds that building a plan's library takes, by the builds of its kernels so far."""
+        return LINK_S + sum(search.build_s for search in self.of(plan))
+
     def schedules(self, plan: FusionPlan) -> dict[str, Schedule]:
         """Best schedule of each workload of a plan."""
         keys = {bound.workload.key for bound in self.admit(plan).kernels}
@@ -147,6 +153,7 @@ class Workbench:
         outcome = outcome_of(search.bound, schedule, measurement)
         self.database.record_candidate(self.around.setting, outcome, self.run_id)
         failure = measurement.failure.message if measurement.failure else ""
+        search.build_s = measurement.build_s or search.build_s
         if search.learn(schedule, measurement.median_us, failure):
             self._share(search, schedule)
         self.counts.ok += measurement.timing is not None
