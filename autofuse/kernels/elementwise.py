@@ -82,6 +82,6 @@ class ElementwiseEmitter:
             if self.nest.start >= 0:
                 scope.finish(self.nest, index, scope.read(self.nest.start, index))
                 return
-            results = [(value, scope.emitter.bind(scope.read(value, index))) for value in self.nest.stores]
+            results = [(value, scope.name(scope.read(value, index))) for value in self.nest.stores]
             for value, result in results:
                 self.emitter.store(scope.arrays[value], index, result)

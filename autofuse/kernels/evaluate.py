@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
+from tvm import tirx
 
 from autofuse.kernels.emit import Array, Emitter, Expr, Index, const
 from autofuse.kernels.index import FORWARD, READ
@@ -77,9 +78,19 @@ class Scope:
         if key not in self._memo:
             expression = self.compute(self.producer[value], value, index)
             if self.uses.get(value, 0) > 1:
-                expression = self._bind(expression)
+                expression = self.name(expression)
             self._memo[key] = (expression, index)
         return self._memo[key][0]
+
+    def name(self, expression: Expr) -> Expr:
+        """`expression`, computed once however often it is used; a boolean as 0.0 or 1.0.
+
+        TVM's integer analysis breaks on the name of a vector of booleans (or of integers made of them).
+        """
+        if getattr(expression, "ty", None) is None or str(expression.ty.dtype) != "bool":
+            return self._bind(expression)
+        flag = tirx.Select(expression, const(1.0, "float32"), const(0.0, "float32"))
+        return self._bind(flag) > const(0.0, "float32")
 
     def constant(self, value: int) -> Array:
         """The unpacked array of a constant or of a literal with several elements."""
@@ -136,7 +147,7 @@ class Scope:
         """Runs the epilogue of `nest` on the element `value` of its start, and stores what is wanted."""
         with self.point():
             start = nest.start
-            held: dict[int, tuple[Expr, Index]] = {start: (self._bind(value), index)}
+            held: dict[int, tuple[Expr, Index]] = {start: (self.name(value), index)}
             for operator, place in nest.epilogue:
                 self._step(operator, place, held)
                 output = operator.outputs[0]
@@ -163,7 +174,7 @@ class Scope:
         ]
         expression = self.scalar(operator, arguments)
         if self.uses.get(output, 0) > 1:
-            expression = self._bind(expression)
+            expression = self.name(expression)
         held[output] = (expression, index)
 
     def _slice_of(self, operator: WorkloadOperator, place: int, index: Index) -> Index:

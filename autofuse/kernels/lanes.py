@@ -1,12 +1,11 @@
 """Which vector loops TVM cannot vectorize: it splits them statement by statement, and then loses names.
 
 `x = if_then_else(lane < 3, a, b); y[lane] = x` becomes a scalar loop over the first statement alone, so that the
-second reads one x for all lanes. Such a loop has to stay a scalar loop as a whole.
+second reads one x for all lanes, and wrong ones. Such a loop has to stay a scalar loop as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from tvm import tirx
@@ -15,19 +14,20 @@ from tvm.ir.expr import TensorLoad
 from tvm.tirx.analysis import undefined_vars
 
 GUARD = "prim.if_then_else"
+VECTORIZED = frozenset({"tirx.reinterpret"})
+"""Calls that TVM vectorizes though it does not mark them so."""
 
 
 def must_stay_scalar(loop: Any) -> bool:
-    """Whether a loop names a value and, depending on its own variable, guards one."""
+    """Whether a loop names values, and computes one that differs by lane in a way that TVM cannot vectorize."""
     statements = list(loop.body.seq) if isinstance(loop.body, tirx.SeqStmt) else [loop.body]
     if not any(isinstance(statement, tirx.Bind) for statement in statements):
         return False
     varying = [loop.loop_var]
     for statement in statements:
-        value = statement.value
-        if any(_reads(condition, varying) for condition in _conditions(value, varying)):
+        if _is_split(statement.value, varying):
             return True
-        if isinstance(statement, tirx.Bind) and _reads(value, varying):
+        if isinstance(statement, tirx.Bind) and _reads(statement.value, varying):
             varying.append(statement.var)
     return False
 
@@ -37,18 +37,25 @@ def _reads(expression: Any, variables: list[Any]) -> bool:
     return any(variable.same_as(other) for variable in free for other in variables)
 
 
-def _conditions(expression: Any, varying: list[Any]) -> Iterator[Any]:
-    """Conditions of the guards in an expression; names that it makes itself join `varying` where they vary."""
+def _is_split(expression: Any, varying: list[Any]) -> bool:
+    """Whether TVM computes an expression lane by lane; names that it makes itself join `varying` where they vary."""
     if isinstance(expression, tirx.Let):
-        yield from _conditions(expression.value, varying)
+        if _is_split(expression.value, varying):
+            return True
         if _reads(expression.value, varying):
             varying.append(expression.var)
-        yield from _conditions(expression.body, varying)
-        return
-    if isinstance(expression, Call) and getattr(expression.op, "name", "") == GUARD:
-        yield expression.args[0]
-    for operand in _operands(expression):
-        yield from _conditions(operand, varying)
+        return _is_split(expression.body, varying)
+    if isinstance(expression, Call) and not _is_vectorized(expression, varying):
+        return True
+    return any(_is_split(operand, varying) for operand in _operands(expression))
+
+
+def _is_vectorized(call: Any, varying: list[Any]) -> bool:
+    name = getattr(call.op, "name", "")
+    if name == GUARD:
+        return not _reads(call.args[0], varying)
+    known = name in VECTORIZED or (name and call.op.get_attr("TVectorizable"))
+    return bool(known) or not any(_reads(argument, varying) for argument in call.args)
 
 
 def _operands(expression: Any) -> tuple[Any, ...]:

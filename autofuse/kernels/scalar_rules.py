@@ -159,6 +159,8 @@ def cast(x: Expr, dtype: str) -> Expr:
     source = dtype_of(x)
     if source == dtype:
         return x
+    if source == "bool":  # TVM's integer analysis breaks on the name of a vector that is cast from booleans
+        return tirx.Select(x, tirx.const(1, dtype), tirx.const(0, dtype))
     if dtype == "bool":  # by way of an integer: `x != 0` is false for NaN in TVM's code
         return tirx.EQ(tirx.Cast("int8", tirx.EQ(x, tirx.const(0, source))), tirx.const(0, "int8"))
     if _is_float(source) and dtype in _NARROW:
