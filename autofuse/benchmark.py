@@ -18,7 +18,7 @@ from autofuse.measure.bench import Contender, ContenderResult, bench_contenders
 from autofuse.measure.reference import run_reference
 from autofuse.measure.scratch import scratch_folder
 from autofuse.named_setting import circumstances
-from autofuse.profiling.database import open_database
+from autofuse.profiling.database import open_for_lookup
 
 OWN = "autofuse"
 SEED = 0
@@ -68,7 +68,7 @@ def bench(
     graph = load(model, shapes)
     inputs = generate_inputs(graph, SEED)
     expected = run_reference(graph, inputs)
-    with open_database(database) as base:
+    with open_for_lookup(database) as base:
         around = circumstances(base, device, threads, measuring=True)
     with scratch_folder() as folder:
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autofuse.backend.realise import build_library
-from autofuse.errors import AutofuseError, StrictMissError
+from autofuse.errors import AutofuseError, InputError, StrictMissError
 from autofuse.fusion.baselines import default_plan, none_plan
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import FusionPlan
@@ -21,7 +21,7 @@ from autofuse.kernels.lower import Lowered, lower
 from autofuse.kernels.workload import BoundWorkload
 from autofuse.named_plans import named_plan
 from autofuse.named_setting import Circumstances, circumstances
-from autofuse.profiling.database import ProfilingDatabase, open_database
+from autofuse.profiling.database import ProfilingDatabase, open_for_lookup
 from autofuse.profiling.records import BestSchedule
 from autofuse.search_space import load_space
 
@@ -74,8 +74,10 @@ def compile_model(
     cannot be read.
     """
     started = time.monotonic()
+    if output.is_dir() or not output.name:
+        raise InputError(f"--output: {str(output)!r} is a folder; name a file in it, such as {output / 'model.so'}")
     graph = load(model, shapes)
-    with open_database(database) as base:
+    with open_for_lookup(database) as base:
         around = circumstances(base, device, threads, measuring=False)
         origin, chosen = _plan(graph, base, around, plan, on_miss)
         lowered = lower(graph, chosen, around.target, [group.operators for group in chosen.groups])

@@ -14,6 +14,7 @@ import os
 import struct
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -74,9 +75,12 @@ def write_container(path: Path, image: Path, weights: Sequence[NDArray[np.generi
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        raise DeviceError(f"{path}: cannot write the library: {error.strerror or error}") from error
+        raise DeviceError(
+            f"{path}: cannot write the library: {error.strerror or error}; free some space, or write it elsewhere"
+        ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # the folder itself may be what is wrong
+            temporary.unlink(missing_ok=True)
 
 
 def read_sections(file: BinaryIO, path: Path) -> tuple[Sections, Metadata]:

@@ -171,7 +171,7 @@ def _refuse_nan(graph: Graph, suspects: Sequence[str], arrays: Mapping[str, Arra
             source = f"; NaN first appears in {origin!r}" if origin != name else ""
             raise InputError(
                 f"{graph.name}: the model itself yields NaN in output {name!r} ({count} of {size} elements) for "
-                f"these inputs under ONNX Runtime{source}: give inputs for which it is finite"
+                f"ordinary inputs, under ONNX Runtime{source}: mend the model there, or export it again"
             )
 
 

@@ -68,6 +68,14 @@ def open_database(
     return database
 
 
+def open_for_lookup(path_or_url: str | os.PathLike[str] | None = None) -> ProfilingDatabase:
+    """Open a profiling database to be asked only; a file that does not exist is an empty one, and stays missing."""
+    location = connection.locate(path_or_url)
+    if location.path is not None and not location.path.exists():
+        return open_database(connection.MEMORY)
+    return open_database(path_or_url, read_only=True)
+
+
 class ProfilingDatabase:
     """Everything that was measured. Each `record_*` is one commit: done when the call returns.
 

@@ -14,7 +14,7 @@ import pytest
 
 from autofuse.errors import DatabaseError
 from autofuse.profiling.connection import default_path, locate
-from autofuse.profiling.database import ProfilingDatabase, open_database
+from autofuse.profiling.database import ProfilingDatabase, open_database, open_for_lookup
 from autofuse.profiling.records import CandidateOutcome, Setting, content_key
 
 Outcome = Callable[..., CandidateOutcome]
@@ -251,3 +251,12 @@ def test_a_file_that_may_not_be_read_is_refused(shelf: Path) -> None:
     path.chmod(0o000)
     for mode in ("read", "write"):
         assert "not readable" in as_nobody(path, mode)
+
+
+def test_asking_only_changes_nothing_and_makes_no_file(tmp_path: Path, filled: Path) -> None:
+    with open_for_lookup(tmp_path / "absent.db") as opened:
+        assert opened.table("runs").rows == []
+    assert not (tmp_path / "absent.db").exists()
+    with open_for_lookup(filled) as opened:
+        assert opened.read_only
+        assert opened.table("candidates").rows
