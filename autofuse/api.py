@@ -35,9 +35,11 @@ def inspect(model: StrPath, *, shapes: Shapes | None = None, space: str | None =
     """What the model offers to a search: operators, costs, open decisions, and what cannot be tuned and why."""
     from autofuse.fusion.inspect import inspect as inspect_graph
     from autofuse.graph.load import load as load_graph
+    from autofuse.kernels.coverage import without_kernel
 
     fusion = load_space(space, "generic").fusion
-    return inspect_graph(load_graph(Path(model), shapes), fusion)
+    graph = load_graph(Path(model), shapes)
+    return inspect_graph(graph, fusion, without_kernel(graph))
 
 
 def tune(

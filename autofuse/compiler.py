@@ -16,6 +16,7 @@ from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.key import graph_key
 from autofuse.graph.load import load
 from autofuse.graph.model import Graph
+from autofuse.kernels.coverage import require_kernels
 from autofuse.kernels.knobs import first_schedules, open_knobs
 from autofuse.kernels.lower import Lowered, lower
 from autofuse.kernels.workload import BoundWorkload
@@ -77,6 +78,7 @@ def compile_model(
     if output.is_dir() or not output.name:
         raise InputError(f"--output: {str(output)!r} is a folder; name a file in it, such as {output / 'model.so'}")
     graph = load(model, shapes)
+    require_kernels(graph)
     with open_for_lookup(database) as base:
         around = circumstances(base, device, threads, measuring=False)
         origin, chosen = _plan(graph, base, around, plan, on_miss)

@@ -37,3 +37,15 @@ def fallback_function(workload: Workload, target: Target) -> tuple[Any, Packing]
         return [*(np.asarray(constant, order="C") for constant in constants), *extra]
 
     return schedule_function(imported.function, target), pack
+
+
+def check_importable(workload: Workload) -> str:
+    """Why no function can be made of `workload` by TVM's importer; empty when one can (nothing is scheduled)."""
+    reason = importer_refusal(workload)
+    if reason is not None:
+        return reason
+    try:
+        import_workload(workload, workload_model(workload))
+    except UnsupportedOperatorError as error:
+        return error.reason
+    return ""

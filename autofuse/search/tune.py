@@ -18,6 +18,7 @@ from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.key import graph_key
 from autofuse.graph.load import load
 from autofuse.graph.model import Graph
+from autofuse.kernels.coverage import require_kernels
 from autofuse.measure.pool import LocalRunner
 from autofuse.measure.reference import capture
 from autofuse.measure.sampling import SamplingPolicy
@@ -67,6 +68,7 @@ def tune(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     started = time.monotonic()
     graph = load(model, shapes)
+    require_kernels(graph)
     with ExitStack() as stack:
         base = stack.enter_context(open_database(database))
         around = circumstances(base, device, threads, measuring=True)
