@@ -132,7 +132,7 @@ def _window_refusal(workload: Workload, operator: WorkloadOperator) -> str | Non
     if operator.op_type == "MaxPool" and operator.attribute("storage_order", 0):
         return "MaxPool with storage_order has no definition here"
     windows = convolution_windows(workload, operator)
-    if any(all(not w.inside(o, t) for t in range(w.taps)) for w in windows for o in (0, w.outputs - 1)):
+    if any(all(not w.inside(o, t) for t in range(w.taps)) for w in windows for o in range(w.outputs)):
         return f"{operator.op_type} with windows that lie in the padding has no definition here"
     return None
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.printer
 import onnxruntime
 import pytest
 from numpy.typing import NDArray
@@ -33,7 +34,7 @@ def real(*shape: int, seed: int = 0, low: float = -1.0, high: float = 1.0) -> Ar
     return np.random.default_rng([seed, *shape]).uniform(low, high, shape).astype("float32")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Small:
     """A model: `inputs` are fed (arrays), `constants` are initializers; `outputs` in the model's order."""
 
@@ -42,6 +43,14 @@ class Small:
     outputs: Sequence[str]
     constants: Mapping[str, Array] = field(default_factory=dict)
     opset: int = 17
+
+    def __repr__(self) -> str:
+        shapes = {name: array.shape for name, array in (dict(self.inputs) | dict(self.constants)).items()}
+        lines = [onnx.printer.to_text(node).strip() for node in self.nodes]
+        return f"{shapes} -> {list(self.outputs)}: " + "; ".join(lines)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self))
 
     def model(self) -> onnx.ModelProto:
         """The ONNX model."""
