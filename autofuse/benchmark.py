@@ -66,6 +66,8 @@ def bench(
     WrongResultError when the library does not compute what ONNX Runtime computes.
     """
     graph = load(model, shapes)
+    if library is not None:
+        load_library(library)  # refused before anything is measured when it is damaged or not ours
     inputs = generate_inputs(graph, SEED)
     expected = run_reference(graph, inputs)
     with open_for_lookup(database) as base:

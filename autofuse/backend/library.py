@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,12 +25,16 @@ Inputs = Mapping[str, Array] | Sequence[Array]
 
 _PREPARED = "prepared"
 
+LINKING_BYTES = 32 << 20
+"""Temporary space for object code: about a megabyte for a network of a hundred kernels, with room for the linker."""
+
 
 def export(executable: Any, weights: Sequence[Array], metadata: Metadata, path: Path) -> None:
     """Write a compiled program, its weights and its description to the one file `path`.
 
     DeviceError when no linker is found or the file cannot be written; what stood at `path` then stays.
     """
+    _require_space(path)
     with tempfile.TemporaryDirectory(prefix="autofuse-") as folder:
         image = Path(folder) / "image.so"
         try:
@@ -40,6 +45,16 @@ def export(executable: Any, weights: Sequence[Array], metadata: Metadata, path: 
                 f"{path}: cannot link the library, install a C compiler (gcc or clang): {last}"
             ) from error
         write_container(path, image, weights, metadata)
+
+
+def _require_space(path: Path) -> None:
+    """LLVM ends the process when it cannot write, so a full temporary folder has to be noticed before."""
+    free = shutil.disk_usage(tempfile.gettempdir()).free
+    if free < LINKING_BYTES:
+        raise DeviceError(
+            f"{path}: cannot link the library: the disk of {tempfile.gettempdir()} is full ({free >> 20} MiB free, "
+            f"{LINKING_BYTES >> 20} needed); free some space, or name another folder in TMPDIR"
+        )
 
 
 def read_metadata(path: Path) -> Metadata:

@@ -49,7 +49,8 @@ def say(message: str) -> None:
 
 def _system_message(error: OSError) -> str:
     where = f" ({error.filename})" if error.filename else ""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    unfinished = error.errno is None and "requested and" in str(error)  # numpy, when a write ends early
+    if unfinished or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"the disk is full{where}: free some space and run the same command again; what was recorded is kept"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"no permission{where}: {error.strerror}; choose another path, or change its permissions"
