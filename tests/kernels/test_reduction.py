@@ -1,0 +1,151 @@
+"""Reductions, global pools, softmax and layer normalisation agree with ONNX Runtime over any axes and layouts."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from autofuse.kernels.families import is_own
+from autofuse.kernels.reduction import REDUCE
+from tests.kernels.conftest import Array, Bench, Small, real
+
+node = helper.make_node
+Shape = tuple[int, ...]
+KINDS = [kind for kind in REDUCE if kind.startswith("Reduce")]
+MAP = (2, 8, 3, 5)
+
+
+def reduce(
+    kind: str, shape: Shape, axes: tuple[int, ...] | None, keep: int, opset: int = 18, **attributes: Any
+) -> Small:
+    """Axes as an input where the opset has it so, else as an attribute; None: all."""
+    as_input = opset >= (13 if kind == "ReduceSum" else 18)
+    constants = {"axes": np.array(axes, "int64")} if axes is not None and as_input else {}
+    given = {"axes": axes} if axes is not None and not as_input else {}
+    nodes = [node(kind, ["x", *constants], ["y"], keepdims=keep, **given, **attributes)]
+    return Small(nodes, {"x": real(*shape)}, ["y"], constants, opset)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("axes", "keep", "opset"), [((-1,), 1, 18), ((1, 2), 0, 18), ((2,), 0, 11), (None, 0, 18)])
+def test_every_kind_of_reduction_agrees(bench: Bench, kind: str, axes: Any, keep: int, opset: int) -> None:
+    bench.check(reduce(kind, (3, 9, 11), axes, keep, opset))
+
+
+AXES = [(0,), (1,), (2,), (3,), (2, 3), (1, 2, 3), (0, 2, 3), (0, 1), (1, 3), (0, 1, 2, 3)]
+LAYOUTS = [{}, {"x": "c8"}, {"x": "c4", "y": "c4"}, {"x": "c8", "y": "c4"}, {"y": "c8"}]
+
+
+@pytest.mark.parametrize("axes", AXES)
+def test_any_axes_may_be_reduced_in_any_layout(bench: Bench, axes: tuple[int, ...]) -> None:
+    for keep, layouts in product((0, 1), LAYOUTS):
+        small = reduce("ReduceMean", MAP, axes, keep)
+        shape = small.reference()["y"].shape
+        if "y" not in layouts or (len(shape) > 2 and shape[1] == 8):
+            bench.check(small, layouts)
+
+
+@pytest.mark.parametrize(
+    "shape", [(1,), (8,), (13,), (1, 1, 1), (1, 7, 1), (5, 32), (5, 33), (3, 70), (40, 3), (2, 17, 16)]
+)
+def test_rows_of_any_length_are_reduced(bench: Bench, shape: Shape) -> None:
+    for axis in {0, len(shape) - 1}:
+        bench.check(reduce("ReduceMax", shape, (axis,), 1))
+        bench.check(reduce("ReduceSum", shape, (axis,), 0))
+
+
+def test_infinities_and_negative_values_keep_their_order(bench: Bench) -> None:
+    x = np.array([[-np.inf, -3.0, -1.0], [np.inf, 2.0, -5.0], [-np.inf, -np.inf, -np.inf]], "float32")
+    for kind in ("ReduceMax", "ReduceMin"):
+        nodes = [node(kind, ["x", "a"], ["y"], keepdims=0)]
+        bench.check(Small(nodes, {"x": x}, ["y"], {"a": np.array([1], "int64")}, 18))
+
+
+def test_no_axes_with_the_no_op_flag_is_not_ours(bench: Bench) -> None:
+    small = reduce("ReduceSum", (2, 3), None, 1, noop_with_empty_axes=1)
+    assert not is_own(bench.bind(small).workload)
+
+
+def test_integers_are_not_ours(bench: Bench) -> None:
+    nodes = [node("ReduceSum", ["x", "a"], ["y"])]
+    small = Small(nodes, {"x": np.arange(6).reshape(2, 3)}, ["y"], {"a": np.array([1], "int64")})
+    assert not is_own(bench.bind(small).workload)
+
+
+@pytest.mark.parametrize("kind", ["GlobalAveragePool", "GlobalMaxPool"])
+@pytest.mark.parametrize("shape", [(1, 8, 3, 5), (2, 16, 1, 1), (1, 13, 4, 4), (1, 8, 9), (1, 4, 2, 3, 4)])
+def test_global_pools_agree(bench: Bench, kind: str, shape: Shape) -> None:
+    small = Small([node(kind, ["x"], ["y"])], {"x": real(*shape)}, ["y"])
+    for layouts in ({}, {"x": "c8", "y": "c8"}, {"x": "c4"}, {"y": "c8"}):
+        if all(shape[1] % int(layout[1:]) == 0 for layout in layouts.values()):
+            bench.check(small, layouts)
+
+
+ROWS = [(1, 1), (3, 5), (3, 8), (2, 3, 13), (2, 2, 3, 40), (6,), (4, 67)]
+
+
+@pytest.mark.parametrize("kind", ["Softmax", "LogSoftmax"])
+@pytest.mark.parametrize("shape", ROWS)
+def test_softmax_agrees_over_the_last_axis(bench: Bench, kind: str, shape: Shape) -> None:
+    bench.check(Small([node(kind, ["x"], ["y"], axis=-1)], {"x": real(*shape, low=-9, high=9)}, ["y"]))
+
+
+def test_softmax_survives_large_values(bench: Bench) -> None:
+    x = np.array([[1e4, 1e4 - 1, -1e4], [-3e38, 0, 1], [0, -np.inf, 1]], "float32")
+    for kind in ("Softmax", "LogSoftmax"):
+        bench.check(Small([node(kind, ["x"], ["y"], axis=-1)], {"x": x}, ["y"]), limit=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["Softmax", "LogSoftmax"])
+def test_softmax_over_several_axes_of_an_old_opset_agrees(bench: Bench, kind: str) -> None:
+    bench.check(Small([node(kind, ["x"], ["y"], axis=1)], {"x": real(2, 3, 4)}, ["y"], opset=11))
+
+
+@pytest.mark.parametrize("kind", ["Softmax", "LogSoftmax"])
+def test_softmax_over_another_axis_agrees_whoever_makes_it(bench: Bench, kind: str) -> None:
+    bench.check(Small([node(kind, ["x"], ["y"], axis=1)], {"x": real(2, 3, 4)}, ["y"]), own=False)
+
+
+def normalise(shape: Shape, axis: int, bias: bool = True, **attributes: Any) -> Small:
+    inner = shape[axis % len(shape) :]
+    constants: dict[str, Array] = {"g": real(*inner, seed=1)} | ({"h": real(*inner, seed=2)} if bias else {})
+    nodes = [node("LayerNormalization", ["x", *constants], ["y"], axis=axis, **attributes)]
+    return Small(nodes, {"x": real(*shape)}, ["y"], constants)
+
+
+NORMALISATIONS = {
+    "rows": normalise((3, 5, 16), -1),
+    "rows of any length": normalise((2, 3, 13), -1),
+    "short rows": normalise((4, 3), -1),
+    "without bias": normalise((2, 3, 16), -1, bias=False),
+    "two axes": normalise((2, 3, 7, 5), 2),
+    "all axes": normalise((2, 3, 4), 0),
+    "one row": normalise((24,), 0),
+    "another epsilon": normalise((3, 8), -1, epsilon=0.5),
+}
+
+
+@pytest.mark.parametrize("name", NORMALISATIONS)
+def test_layer_normalisation_agrees(bench: Bench, name: str) -> None:
+    bench.check(NORMALISATIONS[name])
+
+
+def test_parameters_that_broadcast_or_are_computed_agree(bench: Bench) -> None:
+    nodes = [node("LayerNormalization", ["x", "g", "h"], ["y"], axis=-1)]
+    bench.check(Small(nodes, {"x": real(3, 5, 8), "g": real(8, seed=1), "h": real(8, seed=2)}, ["y"]))
+
+
+def test_further_results_of_a_normalisation_are_not_ours(bench: Bench) -> None:
+    nodes = [node("LayerNormalization", ["x", "g"], ["y", "mean"], axis=-1)]
+    small = Small(nodes, {"x": real(3, 8)}, ["y", "mean"], {"g": real(8, seed=1)})
+    assert not is_own(bench.bind(small).workload)
+
+
+def test_a_large_mean_does_not_spoil_the_variance(bench: Bench) -> None:
+    x = real(4, 64) + np.float32(1000)
+    nodes = [node("LayerNormalization", ["x", "g"], ["y"], axis=-1)]
+    bench.check(Small(nodes, {"x": x}, ["y"], {"g": np.ones(64, "float32")}), limit=1e-3)
