@@ -15,7 +15,7 @@ from autofuse.fusion.planner import Decision, Planner
 
 Answers = Mapping[str, str]
 STARTUP_TRIALS = 10
-DUPLICATES = 20
+DUPLICATES, FEW_DUPLICATES = 20, 4
 EXHAUSTIBLE = 256
 """Combinations of answers up to which what the sampler leaves out is tried too."""
 
@@ -71,14 +71,15 @@ class PlanSearch:
 
     def ask(self) -> tuple[int, Answers, FusionPlan] | None:
         """The next trial: its number, answers and plan; None when there is no new plan, or it is hard to find."""
-        for _ in range(DUPLICATES):
+        exhaustible = prod(len(decision.choices) for decision in self.planner.decisions) <= EXHAUSTIBLE
+        for _ in range(FEW_DUPLICATES if exhaustible else DUPLICATES):
             answers = self._next()
             plan = self.planner.plan(answers)
             if plan.key in self.seen:
                 self._tell(answers, self.seen[plan.key])
                 continue
             return self._asked(answers, plan)
-        if prod(len(decision.choices) for decision in self.planner.decisions) <= EXHAUSTIBLE:
+        if exhaustible:
             for answers in self._every():
                 plan = self.planner.plan(answers)
                 if plan.key not in self.seen:

@@ -164,9 +164,9 @@ def database(folder: Path) -> Path:
 def is_intact(database: Path) -> bool:
     with open_database(database, read_only=True) as opened:
         assert opened.problems() == []
-        return [row[0] for row in opened._engine.connect().exec_driver_sql("SELECT label FROM af_workload")][:1] == [
-            "precious"
-        ]
+        with opened._engine.connect() as connection:
+            rows = connection.exec_driver_sql("SELECT label FROM af_workload ORDER BY id").all()
+    return [row[0] for row in rows[:1]] == ["precious"]
 
 
 @pytest.mark.parametrize("verb", [*VERBS, "inspect"])

@@ -10,15 +10,16 @@ from typing import Any
 
 from autofuse.kernels.build import build_kernel
 
-FUSED, WRONG, CRASHING = {"MatMul", "Add", "Relu"}, {"MatMul", "Add"}, {"Add", "Relu"}
+FUSED, WRONG, ALONE = {"MatMul", "Add", "Relu"}, {"MatMul", "Add"}, {"MatMul"}
+CRASHING = {"contraction.pixels": 1, "contraction.rows_per_job": 1, "contraction.vectors": 2}
 
 
 def some(workload: Any, schedule: Mapping[str, Any], target: Any) -> Any:
-    """Only kernels of single operators are right."""
+    """Only kernels of single operators are right, and one schedule of the product ends the process."""
     kinds = {operator.op_type for operator in workload.operators}
     if kinds == FUSED:
         raise ValueError("no tile fits")
-    if kinds == CRASHING:
+    if kinds == ALONE and dict(schedule) == CRASHING:
         os.kill(os.getpid(), signal.SIGSEGV)
     if kinds == WRONG:
         spoiled = [replace(one, op_type="Sub") if one.op_type == "Add" else one for one in workload.operators]
