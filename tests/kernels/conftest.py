@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnx.printer
 import onnxruntime
 import pytest
@@ -32,6 +33,11 @@ ALIGNMENT = 64
 def real(*shape: int, seed: int = 0, low: float = -1.0, high: float = 1.0) -> Array:
     """Uniform float32 values, the same for the same shape and seed."""
     return np.random.default_rng([seed, *shape]).uniform(low, high, shape).astype("float32")
+
+
+def parsed(text: str) -> list[onnx.NodeProto]:
+    """Nodes in ONNX's own text form, separated by semicolons: `s = Sigmoid (x); y = Mul (x, s)`."""
+    return [onnx.parser.parse_node(part.strip()) for part in text.split(";")]
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import helper
+
 from tests.kernels.conftest import Array, Bench, Small, real
 
 node = helper.make_node

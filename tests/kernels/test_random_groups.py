@@ -9,19 +9,41 @@ import numpy as np
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from onnx import NodeProto, helper
-from tests.kernels.conftest import Array, Bench, Small, real
 
 from autofuse.kernels.families import is_own
 from autofuse.kernels.knobs import DECLARED
+from tests.kernels.conftest import Array, Bench, Small, real
 
 MAX_ELEMENTS = 3000
 UNARY = ("Relu", "Sigmoid", "Neg", "Abs", "Tanh", "HardSwish", "LeakyRelu", "Softsign", "Erf")
 BINARY = ("Add", "Sub", "Mul", "Max", "Min")
 REDUCTIONS = ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceSum", "ReduceL2")
 KINDS = (
-    "unary", "unary", "binary", "binary", "parameter", "parameter", "activation", "reshape", "transpose", "slice", "pad",
-    "concat", "split", "reduce", "softmax", "norm", "conv", "conv", "pool", "matmul", "product", "where", "gather", "expand",
-)  # fmt: skip
+    "unary",
+    "unary",
+    "binary",
+    "binary",
+    "parameter",
+    "parameter",
+    "activation",
+    "reshape",
+    "transpose",
+    "slice",
+    "pad",
+    "concat",
+    "split",
+    "reduce",
+    "softmax",
+    "norm",
+    "conv",
+    "conv",
+    "pool",
+    "matmul",
+    "product",
+    "where",
+    "gather",
+    "expand",
+)
 
 
 class Growing:
@@ -131,7 +153,11 @@ class Growing:
             return
         axis = self.axis(shape)
         rest = (*shape[:axis], *shape[axis + 1 :])
-        others = [name for name, its in self.pool.items() if len(its) == len(shape) and (*its[:axis], *its[axis + 1 :]) == rest]
+        others = [
+            name
+            for name, its in self.pool.items()
+            if len(its) == len(shape) and (*its[:axis], *its[axis + 1 :]) == rest
+        ]
         chosen = [x, *self.draw(st.lists(st.sampled_from(others), min_size=1, max_size=2))]
         total = sum(self.pool[name][axis] for name in chosen)
         self.op("Concat", chosen, (*shape[:axis], total, *shape[axis + 1 :]), axis=axis)
@@ -141,7 +167,13 @@ class Growing:
         if halves:
             axis = self.pick(*halves)
             half = shape[axis] // 2
-            self.op("Split", [x, self.constant(np.array([half, half]))], (*shape[:axis], half, *shape[axis + 1 :]), 2, axis=axis)
+            self.op(
+                "Split",
+                [x, self.constant(np.array([half, half]))],
+                (*shape[:axis], half, *shape[axis + 1 :]),
+                2,
+                axis=axis,
+            )
 
     def reduce(self, x: str, shape: tuple[int, ...]) -> None:
         if not shape:
@@ -178,7 +210,16 @@ class Growing:
         parameters = [self.weights(columns, channels // groups, *taps)]
         if self.draw(st.booleans()):
             parameters.append(self.weights(columns))
-        self.op("Conv", [x, *parameters], result, group=groups, strides=strides, dilations=dilations, pads=pads, kernel_shape=taps)
+        self.op(
+            "Conv",
+            [x, *parameters],
+            result,
+            group=groups,
+            strides=strides,
+            dilations=dilations,
+            pads=pads,
+            kernel_shape=taps,
+        )
 
     def pool_of(self, x: str, shape: tuple[int, ...]) -> None:
         if len(shape) not in (3, 4):
@@ -217,7 +258,9 @@ class Growing:
             return
         axis = self.axis(shape)
         picked = self.draw(st.lists(st.integers(-shape[axis], shape[axis] - 1), min_size=1, max_size=4))
-        self.op("Gather", [x, self.constant(np.array(picked))], (*shape[:axis], len(picked), *shape[axis + 1 :]), axis=axis)
+        self.op(
+            "Gather", [x, self.constant(np.array(picked))], (*shape[:axis], len(picked), *shape[axis + 1 :]), axis=axis
+        )
 
     def expand(self, x: str, shape: tuple[int, ...]) -> None:
         result = (self.pick(1, 2), *(self.pick(2, 3) if extent == 1 else extent for extent in shape))
@@ -225,8 +268,18 @@ class Growing:
 
 
 SHAPES = (
-    (1, 8, 4, 5), (2, 8, 3, 3), (1, 16, 5, 1), (1, 12, 4, 4), (1, 3, 6, 7), (1, 8, 9), (2, 5, 6), (4, 8), (3, 13), (7,), (2, 1, 4, 6),
-)  # fmt: skip
+    (1, 8, 4, 5),
+    (2, 8, 3, 3),
+    (1, 16, 5, 1),
+    (1, 12, 4, 4),
+    (1, 3, 6, 7),
+    (1, 8, 9),
+    (2, 5, 6),
+    (4, 8),
+    (3, 13),
+    (7,),
+    (2, 1, 4, 6),
+)
 
 
 @st.composite
@@ -264,7 +317,12 @@ def schedules(draw: Any) -> dict[str, int | str]:
     phases=(Phase.explicit, Phase.generate, Phase.shrink),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 )
-@given(models(), schedules(), st.lists(st.sampled_from(("", "c8", "c4")), min_size=20, max_size=20), st.sampled_from((8, 4)))
+@given(
+    models(),
+    schedules(),
+    st.lists(st.sampled_from(("", "c8", "c4")), min_size=20, max_size=20),
+    st.sampled_from((8, 4)),
+)
 def test_a_random_group_is_one_right_kernel(
     bench: Bench, small: Small, schedule: dict[str, int | str], layouts: list[str], lanes: int
 ) -> None:

@@ -1,0 +1,194 @@
+"""Elementwise groups: fan-out, several results, broadcasts, movements, booleans, integers, vectors that do not fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autofuse.kernels.families import is_own
+from tests.kernels.conftest import Array, Bench, Small, parsed, real
+
+Shape = tuple[int, ...]
+
+
+def ints(*values: int) -> Array:
+    return np.array(values, "int64")
+
+
+def flags(*shape: int) -> Array:
+    return np.random.default_rng(3).integers(0, 2, shape).astype(bool)
+
+
+def numbers(*shape: int, dtype: str = "int64") -> Array:
+    return np.random.default_rng(4).integers(-9, 9, shape).astype(dtype)
+
+
+@pytest.mark.parametrize(
+    "shape", [(), (1,), (3,), (8,), (17,), (1, 1), (3, 5), (2, 3, 4), (1, 8, 1, 1), (2, 3, 1, 5, 2), (5000,), (70, 80)]
+)
+def test_any_shape_is_covered_exactly(bench: Bench, shape: Shape) -> None:
+    nodes = parsed("s = Sigmoid (x); y = Mul (x, s)")
+    bench.check(Small(nodes, {"x": real(*shape)}, ["y"]))
+
+
+@pytest.mark.parametrize("jobs", [8, 2, 32])
+@pytest.mark.parametrize("shape", [(2, 16, 40, 7), (1, 24, 33, 31)])
+def test_many_jobs_cover_a_large_map(bench: Bench, shape: Shape, jobs: int) -> None:
+    small = Small(
+        parsed("s = Add (x, z); y = Relu (s)"),
+        {"x": real(*shape), "z": real(*shape, seed=1)},
+        ["y"],
+    )
+    for layouts in ({}, {"x": "c8", "z": "c8", "y": "c8"}):
+        bench.check(small, layouts, {"elementwise.jobs": jobs})
+
+
+@pytest.mark.parametrize("x", ["plain", "c8", "c4"])
+@pytest.mark.parametrize("z", ["plain", "c8"])
+@pytest.mark.parametrize("y", ["plain", "c8", "c4"])
+def test_layouts_mix(bench: Bench, x: str, z: str, y: str) -> None:
+    nodes = parsed("s = Add (x, z); y = Mul (s, k)")
+    small = Small(nodes, {"x": real(2, 8, 3, 5), "z": real(2, 8, 3, 5, seed=1)}, ["y"], {"k": real(8, 1, 1)})
+    chosen = {name: layout for name, layout in (("x", x), ("z", z), ("y", y)) if layout != "plain"}
+    for lanes in (8, 4):
+        bench.check(small, chosen, lanes=lanes)
+
+
+BROADCASTS = [
+    ((2, 8, 3, 5), (5,)),
+    ((2, 8, 3, 5), (8, 1, 1)),
+    ((2, 8, 3, 5), (2, 1, 3, 1)),
+    ((2, 1, 3, 1), (8, 1, 5)),
+    ((7, 1), (1, 9)),
+    ((), (3, 4)),
+    ((1,), (2, 3)),
+    ((3, 1), (3,)),
+    ((1, 8, 1, 1), (2, 8, 3, 3)),
+    ((4, 1, 6), (1, 5, 1)),
+]
+
+
+@pytest.mark.parametrize(("a", "b"), BROADCASTS)
+@pytest.mark.parametrize("constant", [False, True], ids=["computed", "constant"])
+def test_operands_broadcast(bench: Bench, a: Shape, b: Shape, constant: bool) -> None:
+    nodes = parsed("s = Sub (x, z); y = Mul (s, x)")
+    other = {"z": real(*b, seed=1)}
+    small = Small(nodes, {"x": real(*a)}, ["y"], other) if constant else Small(nodes, {"x": real(*a), **other}, ["y"])
+    bench.check(small)
+
+
+MIXES = {
+    "fan-out to four results": Small(
+        parsed("e = Exp (x); n = Neg (e); m = Mul (e, n); a = Add (m, e)"),
+        {"x": real(3, 7)},
+        ["a", "m", "e", "n"],
+    ),
+    "results of several shapes": Small(
+        parsed("r = Relu (x); a = Add (r, z); t = Transpose (r); f = Flatten (a)"),
+        {"x": real(5, 1), "z": real(2, 5, 3)},
+        ["r", "a", "t", "f"],
+    ),
+    "an input that is returned in another form": Small(
+        parsed("v = Reshape (x, s); r = Relu (v)"),
+        {"x": real(4, 6)},
+        ["v", "r"],
+        {"s": ints(8, 3)},
+    ),
+    "a copy": Small(parsed("y = Identity (x)"), {"x": real(2, 8, 3, 3)}, ["y"]),
+    "unconnected parts": Small(parsed("y = Relu (x); w = Tanh (z)"), {"x": real(3, 4), "z": real(4, 3)}, ["y", "w"]),
+    "a movement of something computed": Small(
+        parsed("e = Exp (x); t = Transpose <perm=[1, 0]> (e); y = Mul (t, z)"),
+        {"x": real(5, 9), "z": real(9, 5)},
+        ["y"],
+    ),
+    "pieces put together again": Small(
+        parsed("a, b, c = Split <axis=1> (x, s); r = Relu (b); y = Concat <axis=1> (c, r, a)"),
+        {"x": real(3, 9, 4)},
+        ["y"],
+        {"s": ints(2, 3, 4)},
+    ),
+    "concat of constants and inputs": Small(
+        parsed("y = Concat <axis=0> (k, x)"),
+        {"x": real(3, 4)},
+        ["y"],
+        {"k": real(2, 4)},
+    ),
+    "concat of one": Small(parsed("r = Relu (x); y = Concat <axis=0> (r)"), {"x": real(3, 4)}, ["y"]),
+    "concat of integers": Small(
+        parsed("y = Concat <axis=1> (x, z, x)"), {"x": numbers(3, 2), "z": numbers(3, 5)}, ["y"]
+    ),
+    "padding around the lanes, of something computed": Small(
+        parsed("e = Exp (x); q = Pad (e, p); y = Add (q, q)"),
+        {"x": real(2, 8, 5, 6)},
+        ["y"],
+        {"p": ints(0, 0, 1, 1, 0, 0, 0, 2)},
+    ),
+    "padding of channels": Small(
+        parsed("r = Relu (x); y = Pad (r, p)"),
+        {"x": real(1, 8, 3, 3)},
+        ["y"],
+        {"p": ints(0, 3, 0, 0, 0, 5, 0, 0)},
+    ),
+    "negative padding": Small(parsed("y = Pad (x, p)"), {"x": real(5, 9)}, ["y"], {"p": ints(-1, 2, 3, -4)}),
+    "rounded in vectors that do not fit": Small(
+        parsed("r = Round (x); y = Add (r, r)"), {"x": real(15, low=-9, high=9)}, ["y"]
+    ),
+    "a comparison used twice": Small(
+        parsed("g = Greater (x, z); n = Not (g); a = Where (g, x, z); y = Where (n, a, k)"),
+        {"x": real(5, 7), "z": real(5, 7, seed=1)},
+        ["y", "g"],
+        {"k": np.array(0.0, "float32")},
+    ),
+    "integers from booleans": Small(
+        parsed("e = Equal (x, z); c = Cast <to=7> (e); d = Mul (c, c); y = Add (d, c)"),
+        {"x": numbers(40), "z": numbers(40)[::-1].copy()},
+        ["y"],
+    ),
+    "booleans below a guard": Small(
+        parsed("a = Less (x, z); b = And (a, w); c = Xor (b, a); y = Pad (c, p, v)"),
+        {"x": numbers(4, 9), "z": numbers(4, 9)[::-1].copy(), "w": flags(4, 9)},
+        ["y", "b"],
+        {"p": ints(1, 1, 0, 2), "v": np.array(True)},
+        21,
+    ),
+    "indices that are computed": Small(
+        parsed("j = Add (i, k); g = Gather <axis=0> (x, j); y = Relu (g)"),
+        {"x": real(6, 5), "i": np.array([[0, 1], [2, 4]])},
+        ["y"],
+        {"k": np.array(1)},
+    ),
+    "a mask for attention": Small(
+        parsed("u = Unsqueeze (m, a); f = Cast <to=1> (u); s = Sub (one, f); y = Mul (s, low)"),
+        {"m": np.array([[1, 1, 0, 1, 0]])},
+        ["y"],
+        {"a": ints(1, 2), "one": np.array(1, "float32"), "low": np.array(-1e4, "float32")},
+    ),
+    "doubles": Small(parsed("s = Mul (x, x); y = Sqrt (s)"), {"x": real(3, 11).astype("float64")}, ["y"]),
+    "half precision": Small(parsed("s = Add (x, x); y = Relu (s)"), {"x": real(3, 11).astype("float16")}, ["y"]),
+    "small integers": Small(
+        parsed("y = Add (x, z)"), {"x": numbers(21, dtype="int8"), "z": numbers(21, dtype="int8")}, ["y"]
+    ),
+    "truth": Small(parsed("y = Or (x, z)"), {"x": flags(3, 7), "z": flags(7)}, ["y"]),
+}
+
+
+@pytest.mark.parametrize("name", MIXES)
+def test_a_mix_of_operators_agrees(bench: Bench, name: str) -> None:
+    bench.check(MIXES[name])
+
+
+BATCHES: dict[str, list[Any]] = {
+    "training": parsed("y, rm, rv = BatchNormalization <training_mode=1> (x, s, b, m, v)"),
+    "inference": parsed("y = BatchNormalization (x, s, b, m, v)"),
+}
+
+
+def test_batch_normalisation_that_trains_is_not_ours(bench: Bench) -> None:
+    constants = {name: real(4, seed=number, low=0.5) for number, name in enumerate("sbmv")}
+    owned = {
+        name: is_own(bench.bind(Small(nodes, {"x": real(2, 4, 3)}, list(nodes[0].output), constants)).workload)
+        for name, nodes in BATCHES.items()
+    }
+    assert owned == {"training": False, "inference": True}
