@@ -14,6 +14,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 
 from autofuse.device.target import Target
+from autofuse.errors import InputError
 from autofuse.kernels.emit import Array, Emitter
 from autofuse.kernels.evaluate import Pack, Scope
 from autofuse.kernels.fallback import fallback_function
@@ -38,7 +39,13 @@ class Kernel:
 
 
 def build_kernel(workload: Workload, schedule: Schedule, target: Target) -> Kernel:
-    """The kernel of `workload` under `schedule`; a knob that it lacks takes its first declared value."""
+    """The kernel of `workload` under `schedule`; a knob that it lacks takes its first declared value.
+
+    InputError when a block does not divide the channels of its tensor.
+    """
+    for value in workload.values:
+        if value.block and (len(value.shape) < 2 or value.shape[1] % value.block):
+            raise InputError(f"layout {value.layout!r} does not fit a tensor of shape {value.shape}")
     if not is_own(workload):
         function, pack = fallback_function(workload, target)
         return Kernel(function, pack)
