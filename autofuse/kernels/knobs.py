@@ -160,9 +160,10 @@ def first_schedules(workload: Workload, knobs: Mapping[str, Values], target: Tar
         kinds = ("winograd4", "direct", "winograd2") if _fills_tiles(workload) else ("direct", "winograd2", "winograd4")
         guesses = [default | {"contraction.algorithm": kind} for kind in kinds]
         guesses.insert(2, default | {"contraction.algorithm": "winograd4", "contraction.stage": "root"})
-    elif "contraction.split" in knobs or "contraction.order" in knobs:
+    elif "contraction.order" in knobs:
         widest = _widest_tile(default, knobs.get("contraction.pixels", ()), target)
-        guesses = [widest, default, widest | {"contraction.order": "pixels", "contraction.panels_per_job": 0}]
+        guesses = [widest, default] if "contraction.split" in knobs else [default, widest]
+        guesses.append(guesses[0] | {"contraction.order": "pixels", "contraction.panels_per_job": 0})
     unique: dict[str, dict[str, int | str]] = {}
     for guess in guesses:
         if all(value in knobs[name] for name, value in guess.items() if name in knobs):
