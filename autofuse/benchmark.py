@@ -16,9 +16,9 @@ from autofuse.graph.model import Graph
 from autofuse.graph.submodel import to_model
 from autofuse.measure.bench import Contender, ContenderResult, bench_contenders
 from autofuse.measure.reference import run_reference
-from autofuse.measure.scratch import scratch_folder
 from autofuse.named_setting import circumstances
 from autofuse.profiling.database import open_for_lookup
+from autofuse.scratch import scratch_folder
 
 OWN = "autofuse"
 SEED = 0

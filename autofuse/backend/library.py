@@ -19,6 +19,7 @@ from autofuse.backend.metadata import InputSpec, Metadata
 from autofuse.backend.threads import configure_threads, held_on, usable_threads
 from autofuse.device.host import HostCpu, probe_host
 from autofuse.errors import DeviceError, InputError
+from autofuse.scratch import scratch_folder
 
 Array = NDArray[np.generic]
 Inputs = Mapping[str, Array] | Sequence[Array]
@@ -35,10 +36,10 @@ def export(executable: Any, weights: Sequence[Array], metadata: Metadata, path: 
     DeviceError when no linker is found or the file cannot be written; what stood at `path` then stays.
     """
     _require_space(path)
-    with tempfile.TemporaryDirectory(prefix="autofuse-") as folder:
-        image = Path(folder) / "image.so"
+    with scratch_folder() as folder:
+        image = folder / "image.so"
         try:
-            executable.export_library(str(image))
+            executable.export_library(str(image), workspace_dir=str(folder))
         except (RuntimeError, OSError, TypeError) as error:
             last = (str(error).strip().splitlines() or ["no C compiler or linker was found"])[-1]
             raise DeviceError(
@@ -245,8 +246,8 @@ def _load_image(image: bytes) -> Any:
     """The checked bytes as a module: from a file of this load alone, so that nothing can change under it."""
     import tvm
 
-    with tempfile.TemporaryDirectory(prefix="autofuse-") as folder:
-        name = Path(folder) / "image.so"
+    with scratch_folder() as folder:
+        name = folder / "image.so"
         name.write_bytes(image)
         return tvm.runtime.load_module(str(name))
 

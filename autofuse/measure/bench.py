@@ -19,8 +19,8 @@ from autofuse.measure.measurement import Failure
 from autofuse.measure.messages import Message
 from autofuse.measure.pool import measuring_lock
 from autofuse.measure.process import Child, Reply, default_memory, wait
-from autofuse.measure.scratch import scratch_folder
 from autofuse.measure.timing import Block, ContenderLostError, InterleavingPolicy, Samples, interleaved, ratio_of
+from autofuse.scratch import scratch_folder
 
 MODULE = "autofuse.measure.contender"
 KINDS = ("autofuse", "onnxruntime", "tvm")
@@ -101,7 +101,10 @@ def bench_contenders(
 
 
 class _Racer:
-    """The coordinator's handle on one contender's process, stopped whenever it is not asked for something."""
+    """The coordinator's handle on one contender's process, stopped after each answer until it is asked again.
+
+    Not before its first answer: a child that is stopped while it starts would outlive a killed coordinator.
+    """
 
     def __init__(self, contender: Contender | None, threads: int, target: Target, share: int) -> None:
         self.contender, self.threads, self.target = contender, threads, target
@@ -111,7 +114,6 @@ class _Racer:
         self.load_s: float | None = None
         self._slowest_s = 1.0
         self._child = Child(MODULE, default_memory(share), {"TVM_NUM_THREADS": str(threads)}, ())
-        self._child.pause()
 
     def __enter__(self) -> _Racer:
         return self

@@ -22,11 +22,11 @@ from autofuse.kernels.coverage import require_kernels
 from autofuse.measure.pool import LocalRunner
 from autofuse.measure.reference import capture
 from autofuse.measure.sampling import SamplingPolicy
-from autofuse.measure.scratch import scratch_folder
 from autofuse.named_plans import named_plan
 from autofuse.named_setting import Circumstances, circumstances
 from autofuse.profiling.database import ProfilingDatabase, open_database
 from autofuse.profiling.records import RunStart, Trial
+from autofuse.scratch import scratch_folder
 from autofuse.search.finals import FINALISTS, conclude
 from autofuse.search.plans import PlanSearch
 from autofuse.search.progress import PlanTime, Progress, TuneResult

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from autofuse.measure.scratch import scratch_folder
+from autofuse.scratch import scratch_folder
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from autofuse.measure.scratch import scratch_folder
+from autofuse.scratch import scratch_folder
 with scratch_folder(Path(sys.argv[1])) as folder:
     (folder / "arrays").mkdir()
     (folder / "arrays" / "x.npy").write_bytes(b"0" * 1000)
