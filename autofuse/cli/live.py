@@ -69,7 +69,7 @@ def speedup_text(progress: Progress) -> str:
     if progress.best_us is None:
         return "nothing measured yet"
     text = micros(progress.best_us)
-    if progress.baseline_us is not None:
+    if progress.baseline_us is not None and progress.best_us > 0:  # 0: a model that needs no kernel at all
         text += f", {progress.baseline_us / progress.best_us:.2f}x of no fusion"
         if progress.speedup_interval is not None:
             text += " ({:.2f}-{:.2f})".format(*progress.speedup_interval)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from autofuse.backend.host_cpu import device_named
+from autofuse.cli.live import line
 from autofuse.errors import DatabaseError, DeviceError, PlanError, WrongResultError
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.planner import Planner
@@ -385,3 +386,15 @@ def test_progress_counts_up_and_ends_with_all(run: Tune, device: Any, two_layers
     assert (states[-1].done, states[-1].total, states[-1].ok) == (14, 14, result.measured)
     assert {"baselines", "confirming"} <= {state.phase for state in states}
     assert all(state.best_us is None or state.best_us > 0 for state in states)
+
+
+def test_a_network_that_needs_no_kernel_is_tuned_and_shown(
+    run: Tune, device: Any, onnx_builder: Any, tmp_path: Path
+) -> None:
+    b = onnx_builder()
+    model = b.save(tmp_path / "view.onnx", {"x": [2, 3, 4]}, [b.op("Flatten", "flatten", "x")])
+    device.whole = lambda _name, us: us + 5.0
+    lines: list[str] = []
+    result = run(model, progress=lambda state: lines.append(line(state, state.elapsed_s)))
+    assert (result.measured, result.kernels, result.chosen) == (0, 0, "default")
+    assert lines
