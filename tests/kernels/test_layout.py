@@ -104,8 +104,8 @@ NETWORKS = {
         {"w": WEIGHTS["w"], "m": real(16, 10)},
     ),
     "maps to rows and back": (
-        "a = Conv (x, w); z = Relu (a); b = Reshape (z, s); c = Transpose <perm=[0, 2, 1]> (b); d = Softmax <axis=-1> (c);"
-        "e = Transpose <perm=[0, 2, 1]> (d); f = Reshape (e, t); y = Conv (f, v)",
+        "a = Conv (x, w); z = Relu (a); b = Reshape (z, s); c = Transpose <perm=[0, 2, 1]> (b);"
+        "d = Softmax <axis=-1> (c); e = Transpose <perm=[0, 2, 1]> (d); f = Reshape (e, t); y = Conv (f, v)",
         {"w": WEIGHTS["w"], "v": WEIGHTS["v"], "s": np.array([1, 16, 36]), "t": np.array([1, 16, 6, 6])},
     ),
     "squeeze and excite": (

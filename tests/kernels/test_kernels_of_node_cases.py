@@ -1,0 +1,101 @@
+"""ONNX's own operator cases: what we claim to own is right (a fixed sample: all of them take minutes)."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from onnx.backend.test.loader import load_model_tests
+
+from autofuse.errors import InputError
+from autofuse.graph.load import from_model
+from autofuse.graph.model import Graph
+from autofuse.kernels.build import build_kernel
+from autofuse.kernels.families import is_own
+from autofuse.kernels.workload import bind_workload
+from autofuse.measure.tolerance import compare
+from tests.kernels.conftest import Array, Bench, Small
+
+EACH = 23
+"""Every so-manieth case is taken, in the order of their names."""
+SHAPED_BY_INPUTS = {"Resize", "Upsample", "ConstantOfShape"}
+OTHERWISE_IN_THE_REFERENCE = {"test_resize_downsample_scales_linear_align_corners"}
+"""ONNX Runtime, which we follow, rounds the size that is sampled; ONNX's own reference does not."""
+
+
+def chosen() -> Iterator[Any]:
+    """The cases that are tried."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cases = sorted(load_model_tests(kind="node"), key=lambda case: str(case.name))
+    for case in cases[::EACH]:
+        if case.model is not None and case.data_sets and case.name not in OTHERWISE_IN_THE_REFERENCE:
+            yield case
+
+
+def arrays_of(items: Any) -> list[Array] | None:
+    """The tensors of a data set; None when something else is among them."""
+    found = [numpy_helper.to_array(item) if isinstance(item, onnx.TensorProto) else item for item in items]
+    return found if all(isinstance(item, np.ndarray) for item in found) else None
+
+
+def graph_of(case: Any, feeds: dict[str, Array], constant_weights: bool) -> Graph | None:
+    """The case with small integer vectors (and maybe all inputs but the first) as constants; None when refused."""
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    special = any(node.op_type in SHAPED_BY_INPUTS for node in model.graph.node)
+    kept = []
+    for number, value in enumerate(case.model.graph.input):
+        array = feeds[value.name]
+        small = array.dtype.kind in "iu" and array.ndim <= 1 and len(feeds) > 1
+        if small or (number and (constant_weights or special)):
+            model.graph.initializer.append(numpy_helper.from_array(array, value.name))
+        else:
+            kept.append(value)
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    try:
+        return from_model(model, str(case.name), {value.name: feeds[value.name].shape for value in kept})
+    except InputError:
+        return None
+
+
+def verdict(bench: Bench, case: Any, constant_weights: bool, seen: set[str]) -> str:
+    """ "right" or "wrong: ..." for a case of ours; else why it is none."""
+    given, wanted = (arrays_of(part) for part in case.data_sets[0])
+    if given is None or wanted is None or len(given) != len(case.model.graph.input):
+        return "not tensors"
+    feeds = dict(zip((value.name for value in case.model.graph.input), given, strict=True))
+    graph = graph_of(case, feeds, constant_weights)
+    if graph is None or not graph.operators:
+        return "refused or folded"
+    bound = bind_workload(graph, [operator.name for operator in graph.operators], {})
+    if not is_own(bound.workload) or bound.workload.key in seen:
+        return "not ours, or seen before"
+    seen.add(bound.workload.key)
+    kernel = build_kernel(bound.workload, {}, bench.target())
+    constants = [np.asarray(graph.constants[name]) for name in bound.constants]
+    small = Small([], {name: feeds[name] for name in bound.inputs}, bound.outputs)
+    results = bench.run(small, bound, kernel, bench.target(), constants)
+    expected = dict(zip((value.name for value in case.model.graph.output), wanted, strict=True))
+    for name, result in results.items():
+        found = compare(result, expected[name], 1e-4)
+        if not found.ok:
+            return f"wrong: {case.name}, {name}: {found.reason}"
+    return "right"
+
+
+@pytest.mark.slow
+def test_the_cases_that_are_ours_are_right(bench: Bench) -> None:
+    cases = list(chosen())
+    seen: set[str] = set()
+    found = [verdict(bench, case, constant_weights, seen) for case in cases for constant_weights in (False, True)]
+    assert not [text for text in found if text.startswith("wrong")]
+    counts = Counter(found)
+    assert counts["right"] >= 25, counts
