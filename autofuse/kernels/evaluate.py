@@ -135,7 +135,7 @@ class Scope:
             return None
         shape = self.shape(value)
         if place and operator.op_type == "BatchNormalization":
-            return self.read(value, (index[1],))
+            return self.read(value, (index[1] if len(index) > 1 else 0,))
         return self.read(value, broadcast(index, shape))
 
     def scalar(self, operator: WorkloadOperator, arguments: list[Expr | None]) -> Expr:

@@ -9,7 +9,7 @@ from typing import Any
 from tvm import tirx
 
 from autofuse.kernels.emit import Emitter, Expr, Index, const, delinear
-from autofuse.kernels.evaluate import Scope
+from autofuse.kernels.evaluate import Scope, broadcast
 from autofuse.kernels.math import exp, log
 from autofuse.kernels.nest import Nest
 from autofuse.kernels.tiles import divisor_near
@@ -268,9 +268,9 @@ class RowEmitter:
 
         def finish(k: Expr) -> None:
             index = self.index(outer, k)
-            value = (row[k] - mean) * scale * scope.read(gamma, index[len(self.outer) :])
+            value = (row[k] - mean) * scale * scope.read(gamma, broadcast(index, scope.shape(gamma)))
             if beta >= 0:
-                value = value + scope.read(beta, index[len(self.outer) :])
+                value = value + scope.read(beta, broadcast(index, scope.shape(beta)))
             scope.finish(self.nest, index, value)
 
         each(scope, self.count, finish)

@@ -179,6 +179,13 @@ def test_a_mix_of_operators_agrees(bench: Bench, name: str) -> None:
     bench.check(MIXES[name])
 
 
+@pytest.mark.parametrize("shape", [(5,), (5, 4), (2, 4, 3), (2, 4, 3, 5)])
+def test_batch_normalisation_agrees_at_any_rank(bench: Bench, shape: Shape) -> None:
+    channels = shape[1] if len(shape) > 1 else 1
+    constants = {name: real(channels, seed=number, low=0.5) for number, name in enumerate("sbmv")}
+    bench.check(Small(parsed("y = BatchNormalization (x, s, b, m, v)"), {"x": real(*shape)}, ["y"], constants))
+
+
 BATCHES: dict[str, list[Any]] = {
     "training": parsed("y, rm, rv = BatchNormalization <training_mode=1> (x, s, b, m, v)"),
     "inference": parsed("y = BatchNormalization (x, s, b, m, v)"),

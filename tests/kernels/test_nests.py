@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
 
+from autofuse.kernels.knobs import nests_of
 from tests.kernels.conftest import Array, Bench, Small, parsed, real
 
 SHORT = {"contraction.vectors": 1, "contraction.pixels": 2, "contraction.rows_per_job": 2, "windowed.pixels": 2}
-BLOCKED = {"x": "c8", "y": "c8", "r": "c8", "z": "c8"}
 
 
 def ints(*values: int) -> Array:
@@ -97,11 +98,28 @@ EPILOGUES = {
 }
 
 
-@pytest.mark.parametrize("layouts", [{}, BLOCKED], ids=["plain", "blocked"])
-@pytest.mark.parametrize("name", EPILOGUES)
-def test_what_follows_a_convolution_is_computed_with_it(bench: Bench, name: str, layouts: dict[str, str]) -> None:
-    small = EPILOGUES[name]
-    bench.check(small, fitting(small, layouts), SHORT)
+MOVING = ("pad", "slice", "concat", "gather", "split", "reshape", "transpose", "resize", "shuffle", "heads", "back")
+
+
+def in_layouts(cases: Mapping[str, Small]) -> list[Any]:
+    """(case, whether its maps are blocked): both ways where data moves, else in turns."""
+    found = []
+    for number, (name, small) in enumerate(cases.items()):
+        both = any(word in name for word in MOVING)
+        for blocked in (False, True) if both else (number % 2 == 0,):
+            found.append(pytest.param(small, blocked, id=f"{name}, {'blocked' if blocked else 'plain'}"))
+    return found
+
+
+def fitting(small: Small, blocked: bool) -> dict[str, str]:
+    """Layouts of the maps that have blocks."""
+    shapes = {key: value.shape for key, value in (small.inputs | small.reference()).items()}
+    return {key: "c8" for key, shape in shapes.items() if blocked and len(shape) == 4 and shape[1] % 8 == 0}
+
+
+@pytest.mark.parametrize(("small", "blocked"), in_layouts(EPILOGUES))
+def test_what_follows_a_convolution_is_computed_with_it(bench: Bench, small: Small, blocked: bool) -> None:
+    bench.check(small, fitting(small, blocked), SHORT)
 
 
 POINT = {"w": real(8, 16, 1, 1, seed=1), "b": real(8, seed=2)}
@@ -176,17 +194,9 @@ PROLOGUES = {
 }
 
 
-@pytest.mark.parametrize("layouts", [{}, BLOCKED], ids=["plain", "blocked"])
-@pytest.mark.parametrize("name", PROLOGUES)
-def test_what_precedes_an_anchor_is_computed_where_it_is_read(bench: Bench, name: str, layouts: dict[str, str]) -> None:
-    small = PROLOGUES[name]
-    bench.check(small, fitting(small, layouts), SHORT)
-
-
-def fitting(small: Small, layouts: Mapping[str, str]) -> dict[str, str]:
-    """The layouts of those tensors that can be blocked."""
-    shapes = {key: value.shape for key, value in (small.inputs | small.reference()).items()}
-    return {key: layout for key, layout in layouts.items() if len(shapes.get(key, ())) == 4 and shapes[key][1] % 8 == 0}
+@pytest.mark.parametrize(("small", "blocked"), in_layouts(PROLOGUES))
+def test_what_precedes_an_anchor_is_computed_where_it_is_read(bench: Bench, small: Small, blocked: bool) -> None:
+    bench.check(small, fitting(small, blocked), SHORT)
 
 
 WEIGHTS = {
@@ -333,8 +343,30 @@ CHAINS = {
 }
 
 
-@pytest.mark.parametrize("layouts", [{}, dict.fromkeys("xymncrdpqgt", "c8")], ids=["plain", "blocked"])
-@pytest.mark.parametrize("name", CHAINS)
-def test_several_anchors_and_results_share_one_kernel(bench: Bench, name: str, layouts: dict[str, str]) -> None:
-    small = CHAINS[name]
-    bench.check(small, fitting(small, layouts), SHORT)
+@pytest.mark.parametrize(("small", "blocked"), in_layouts(CHAINS))
+def test_several_anchors_and_results_share_one_kernel(bench: Bench, small: Small, blocked: bool) -> None:
+    bench.check(small, fitting(small, blocked), SHORT)
+
+
+NESTS = {
+    "convolution and relu": (EPILOGUES["residual"], ["Conv"]),
+    "a prologue": (PROLOGUES["squeeze and excite"], ["Conv"]),
+    "heads": (EPILOGUES["heads"], ["Conv"]),
+    "two convolutions": (CHAINS["two convolutions"], ["Conv", "Conv"]),
+    "slices of a concat": (CHAINS["fire"], ["Conv", "Conv", "Conv"]),
+    "attention": (CHAINS["masked attention, heads joined"], ["MatMul", "Softmax", "MatMul"]),
+    "a copied slice": (EPILOGUES["concat with an input"], ["Conv", ""]),
+    "a gather after": (EPILOGUES["gathered"], ["Conv", ""]),
+    "normalisation in parts": (CHAINS["layer normalisation in parts"], ["ReduceMean", "ReduceMean", ""]),
+    "results of two shapes": (CHAINS["results of two shapes"], ["GlobalAveragePool", "", ""]),
+}
+
+
+@pytest.mark.parametrize("name", NESTS)
+def test_a_group_has_as_few_loop_nests_as_its_anchors_allow(bench: Bench, name: str) -> None:
+    small, anchors = NESTS[name]
+    workload = bench.bind(small).workload
+    nests = nests_of(workload)
+    assert [nest.anchor.op_type if nest.anchor else "" for nest in nests] == anchors
+    stored = {value for nest in nests for value in nest.stores}
+    assert set(workload.of_kind("output")) <= stored

@@ -134,9 +134,15 @@ def test_layer_normalisation_agrees(bench: Bench, name: str) -> None:
     bench.check(NORMALISATIONS[name])
 
 
-def test_parameters_that_broadcast_or_are_computed_agree(bench: Bench) -> None:
-    nodes = [node("LayerNormalization", ["x", "g", "h"], ["y"], axis=-1)]
-    bench.check(Small(nodes, {"x": real(3, 5, 8), "g": real(8, seed=1), "h": real(8, seed=2)}, ["y"]))
+PARAMETERS = [(8,), (1,), (5, 1), (5, 8), (1, 1, 8), (3, 1, 8)]
+
+
+@pytest.mark.parametrize("shape", PARAMETERS)
+def test_parameters_of_a_normalisation_broadcast(bench: Bench, shape: Shape) -> None:
+    nodes = [node("LayerNormalization", ["x", "g", "h"], ["y"], axis=1 if shape in [(5, 1), (5, 8)] else 2)]
+    given = {"g": real(*shape, seed=1), "h": real(*shape, seed=2)}
+    bench.check(Small(nodes, {"x": real(3, 5, 8)}, ["y"], given))
+    bench.check(Small(nodes, {"x": real(3, 5, 8), **given}, ["y"]))
 
 
 def test_further_results_of_a_normalisation_are_not_ours(bench: Bench) -> None:
