@@ -97,7 +97,9 @@ class _Builder:
             self.packs.append(pack)
             self.parameters["constant"].append(buffer)
             self.constants[name] = Array(buffer, shape, dtype)
-        return self.constants[name]
+        found = self.constants[name]
+        assert (found.shape, found.dtype) == (shape, dtype), f"two packings are called {name}"
+        return found
 
     def _emit(self, scope: Scope, nest: Nest) -> None:
         """Allocates what the nest writes for later nests, then emits it."""

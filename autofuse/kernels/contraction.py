@@ -193,7 +193,8 @@ class ContractionEmitter:
         if self.scope.workload.values[form.w].kind == "constant":
             place = self.scope.workload.of_kind("constant").index(form.w)
             pack: Callable[..., np.ndarray] = partial(pack_weights, form=form, shape=shape)
-            name = f"weights{form.w}"
+            turned = getattr(form, "transposed", (False, False))[1]
+            name = "_".join(map(str, (f"weights{form.w}", *shape, *(["turned"] if turned else []))))
             return self.scope.declare_constant(name, lambda c: pack(c[place]), shape, "float32")
         return self.pack_at_run_time(shape)
 

@@ -159,7 +159,8 @@ class DepthwiseEmitter(WindowedEmitter):
             return padded.reshape(self.blocks, self.lanes, self.taps).transpose(0, 2, 1)
 
         declare: Callable[..., Array] = self.scope.declare_constant
-        self.weights = declare(f"weights{place}", pack, (self.blocks, self.taps, self.lanes), "float32")
+        name = f"depthwise{self.operator.inputs[1]}"
+        self.weights = declare(name, pack, (self.blocks, self.taps, self.lanes), "float32")
 
     def input_channel(self, channel: Expr) -> Expr:
         """See WindowedEmitter."""

@@ -22,7 +22,7 @@ from autofuse.kernels.workload import bind_workload
 from autofuse.measure.tolerance import compare
 from tests.kernels.conftest import Array, Bench, Small
 
-EACH = 23
+EACH = 31
 """Every so-manieth case is taken, in the order of their names."""
 SHAPED_BY_INPUTS = {"Resize", "Upsample", "ConstantOfShape"}
 OTHERWISE_IN_THE_REFERENCE = {"test_resize_downsample_scales_linear_align_corners"}
@@ -98,4 +98,4 @@ def test_the_cases_that_are_ours_are_right(bench: Bench) -> None:
     found = [verdict(bench, case, constant_weights, seen) for case in cases for constant_weights in (False, True)]
     assert not [text for text in found if text.startswith("wrong")]
     counts = Counter(found)
-    assert counts["right"] >= 25, counts
+    assert counts["right"] >= 20, counts

@@ -249,6 +249,15 @@ CHAINS = {
         "o = Conv <pads=[1, 1, 1, 1]> (r, w2, b2); p = Relu (o); y = Concat <axis=1> (n, p)",
         constants={"u": real(16, 8, 1, 1)},
     ),
+    "a point convolution and a depthwise one": several(
+        "m = Conv (x, w, b); n = Conv <group=16, pads=[1, 1, 1, 1]> (x, u)", "m n", {"u": real(16, 1, 3, 3)}
+    ),
+    "weights that are shared, once transposed": several(
+        "m = Gemm (x, w); n = Gemm <transB=1> (x, w); y = Add (m, n)", constants={"w": real(16, 16)}, x=real(3, 16)
+    ),
+    "weights that are shared by inputs of two layouts": several(
+        "m = Conv (x, w, b); n = Conv (z, w, b); y = Add (m, n)", z=real(1, 16, 5, 6, seed=8)
+    ),
     "siblings": several("m = Conv (x, w, b); n = Conv <pads=[1, 1, 1, 1]> (x, e, b); y = Add (m, n)"),
     "siblings with two results": several("m = Conv (x, w, b); n = Conv <pads=[1, 1, 1, 1]> (x, e, b)", outputs="m n"),
     "attention": several(
@@ -370,3 +379,9 @@ def test_a_group_has_as_few_loop_nests_as_its_anchors_allow(bench: Bench, name: 
     assert [nest.anchor.op_type if nest.anchor else "" for nest in nests] == anchors
     stored = {value for nest in nests for value in nest.stores}
     assert set(workload.of_kind("output")) <= stored
+
+
+def test_weights_shared_by_two_layouts_are_packed_for_each(bench: Bench) -> None:
+    small = CHAINS["weights that are shared by inputs of two layouts"]
+    for layouts in ({"x": "c4"}, {"x": "c4", "z": "c8"}, {"z": "c8", "y": "c4"}):
+        bench.check(small, layouts, SHORT)

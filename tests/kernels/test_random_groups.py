@@ -37,6 +37,7 @@ KINDS = (
     "norm",
     "conv",
     "conv",
+    "square",
     "pool",
     "matmul",
     "product",
@@ -220,6 +221,13 @@ class Growing:
             pads=pads,
             kernel_shape=taps,
         )
+
+    def square(self, x: str, shape: tuple[int, ...]) -> None:
+        """A convolution that has a Winograd form, where the channels allow one."""
+        if len(shape) == 4 and shape[1] % 4 == 0:
+            columns = self.pick(8, 16)
+            weights = self.weights(columns, shape[1], 3, 3)
+            self.op("Conv", [x, weights], (shape[0], columns, *shape[2:]), pads=[1, 1, 1, 1])
 
     def pool_of(self, x: str, shape: tuple[int, ...]) -> None:
         if len(shape) not in (3, 4):
