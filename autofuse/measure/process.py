@@ -85,7 +85,12 @@ class Child:
 
     def running(self) -> bool:
         """Whether the process still runs (a child may die while idle)."""
-        return self.alive and self._process.poll() is None
+        if not self.alive or self._process.poll() is not None:
+            return False
+        try:  # killed, but not yet to be waited for: its other threads are still going
+            return psutil.Process(self.pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+        except psutil.Error:
+            return False
 
     def memory(self) -> int:
         """Bytes of memory in use, mapped files aside; 0 when the child is gone."""

@@ -167,9 +167,8 @@ def test_a_broken_model_is_a_row_and_the_next_one_is_finished_and_kept(tmp_path:
     assert (good["network"], good["error"], good["kernels_none"], good["tuned"]) == ("small", "", "3", "True")
     assert float(good["autofuse_us"]) > 0
     assert float(good["max_rel_error"]) < 1e-4
-    assert float(good["onnxruntime_ratio"]) == pytest.approx(
-        float(good["onnxruntime_us"]) / float(good["autofuse_us"]), rel=0.5
-    )
+    low, ratio, high = (float(good[f"onnxruntime_{column}"]) for column in ("ci_lo", "ratio", "ci_hi"))
+    assert 0 < low <= ratio <= high
     assert int(good["candidates"]) >= 1
     assert "| small | 1 | 3 → " in (out / "results.md").read_text(encoding="utf-8")
     assert run.main([str(small), *arguments[2:], "--out", str(out)]) == 0
