@@ -328,8 +328,8 @@ def schedules(draw: Any) -> dict[str, int | str]:
 @given(
     models(),
     schedules(),
-    st.lists(st.sampled_from(("", "c8", "c4")), min_size=20, max_size=20),
-    st.sampled_from((8, 4)),
+    st.lists(st.sampled_from(("", "c8", "c4", "c16")), min_size=20, max_size=20),
+    st.sampled_from((8, 4, 16)),
 )
 def test_a_random_group_is_one_right_kernel(
     bench: Bench, small: Small, schedule: dict[str, int | str], layouts: list[str], lanes: int
