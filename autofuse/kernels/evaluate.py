@@ -108,8 +108,7 @@ class Scope:
             return self.scalar(operator, arguments)
         reads = [self.reader(operator, place) for place in range(len(operator.inputs))]
         output = operator.outputs.index(value)
-        # Choices between reads are lazy: `Emitter.vector` makes a scalar loop of one whose choices differ by lane.
-        return READ[operator.op_type](reads, operator, self.workload, index, output, self._bind, lambda _: False)
+        return READ[operator.op_type](reads, operator, self.workload, index, output, self._bind)
 
     def reader(self, operator: WorkloadOperator, place: int) -> Callable[[Index], Expr]:
         """Reads one input of a data movement; inside a guard nothing may be computed ahead of the guard."""

@@ -1,13 +1,12 @@
 """Data movement as index functions: where an element of the result is read from, one definition an operator.
 
 `READ[op_type](reads, operator, workload, index, output, bind)` is the element of result number `output` at a
-logical `index`, where `reads[k]` gives an element of input k. Every read is within bounds. A choice between reads
-is lazy (`tirx.if_then_else`) where its condition is the same for all lanes of a vector loop, which `varies` tells
-(left out: no condition is). Elsewhere every read is cut to its bounds and made, and `tirx.Select` takes one: TVM
-turns a lane's `if_then_else` into a loop that names around it do not survive, silently wrong.
-`FORWARD[op_type](operator, workload, index)` says, for operators that only rearrange, where an element of the
-input goes. Positions are Python integers or int32 expressions; shapes, axes and pads come from the workload's
-shapes and literals.
+logical `index`, where `reads[k]` gives an element of input k. Every read is within bounds: what may lie outside is
+read under `tirx.if_then_else`, which is lazy. (Not `tirx.Select` of a position that is cut to the bounds: TVM knows
+the condition inside it, drops the cut, and reads outside.) A loop whose choice differs by lane has to stay scalar:
+`Emitter.vector` sees to it. `FORWARD[op_type](operator, workload, index)` says, for operators that only rearrange,
+where an element of the input goes. Positions are Python integers or int32 expressions; shapes, axes and pads come
+from the workload's shapes and literals.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, Protocol
+from typing import Any
 
 from tvm import tirx
 
@@ -26,24 +25,8 @@ from autofuse.kernels.scalar import ELEMENT_TYPES
 from autofuse.kernels.workload import Workload, WorkloadOperator
 
 Read = Callable[[Index], Expr]
-Varies = Callable[[Expr], bool]  # whether an expression differs between the lanes of a vector loop
+ReadFunction = Callable[[Sequence[Read], WorkloadOperator, Workload, Index, int, Bind], Expr]
 ForwardFunction = Callable[[WorkloadOperator, Workload, Index], Index]
-
-
-class ReadFunction(Protocol):
-    """See the module's text."""
-
-    def __call__(
-        self,
-        reads: Sequence[Read],
-        operator: WorkloadOperator,
-        workload: Workload,
-        index: Index,
-        output: int,
-        bind: Bind,
-        varies: Varies = ...,
-    ) -> Expr:
-        """The element of result number `output` at `index`."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +39,6 @@ class _Move:
     index: Index
     output: int
     bind: Bind
-    varies: Varies
 
     @property
     def source(self) -> tuple[int, ...]:
@@ -164,21 +146,16 @@ def _read_concat(move: _Move) -> Expr:
     axis = _axis(move.operator, len(move.index))
     sizes = [_shape(move.workload, value)[axis] for value in move.operator.inputs]
 
-    def pick(place: int, position: Expr, sure: bool) -> Expr:
-        size = sizes[place]
-        here = move.reads[place]
-        lazy = _replace(move.index, axis, position)
+    def pick(place: int, position: Expr) -> Expr:
+        here = _replace(move.index, axis, position)
         if place == len(sizes) - 1:
-            return here(lazy if sure else _replace(move.index, axis, _at_least(position, 0)))
-        if isinstance(position, int):
-            return here(lazy) if position < size else pick(place + 1, position - size, sure)
-        inside = position < size
-        if sure and not move.varies(inside):
-            return tirx.if_then_else(inside, here(lazy), pick(place + 1, position - size, sure))
-        cut = here(_replace(move.index, axis, _within(position, size)))
-        return tirx.Select(inside, cut, pick(place + 1, position - size, False))
+            return move.reads[place](here)
+        inside = position < sizes[place]
+        if isinstance(inside, bool):
+            return move.reads[place](here) if inside else pick(place + 1, position - sizes[place])
+        return tirx.if_then_else(inside, move.reads[place](here), pick(place + 1, position - sizes[place]))
 
-    return pick(0, move.index[axis], True)
+    return pick(0, move.index[axis])
 
 
 def _looked_up(position: Expr, extent: int, bind: Bind) -> Expr:
@@ -224,19 +201,14 @@ def _read_pad(move: _Move) -> Expr:
         rows = zip(source, shape, pads, strict=True)
         return move.reads[0](tuple(p if pad == (0, 0) else _fold(p, extent, mode) for p, extent, pad in rows))
     inside: Expr = True
-    cut = list(source)
-    for axis, (extent, (before, after)) in enumerate(zip(shape, pads, strict=True)):
+    for position, extent, (before, after) in zip(source, shape, pads, strict=True):
         if before > 0:
-            inside = _both(inside, source[axis] >= 0)
-            cut[axis] = _at_least(cut[axis], 0)
+            inside = _both(inside, position >= 0)
         if after > 0:
-            inside = _both(inside, source[axis] < extent)
-            cut[axis] = _at_most(cut[axis], extent - 1)
+            inside = _both(inside, position < extent)
     value = _pad_value(move.reads, move.operator, move.workload)
     if isinstance(inside, bool):
         return move.reads[0](source) if inside else value
-    if move.varies(inside):
-        return tirx.Select(inside, move.reads[0](tuple(cut)), value)
     return tirx.if_then_else(inside, move.reads[0](source), value)
 
 
@@ -306,15 +278,9 @@ def _read_resize(move: _Move) -> Expr:
 
 def _definition(rule: Callable[[_Move], Expr]) -> ReadFunction:
     def read(
-        reads: Sequence[Read],
-        operator: WorkloadOperator,
-        workload: Workload,
-        index: Index,
-        output: int,
-        bind: Bind,
-        varies: Varies = lambda _: True,
+        reads: Sequence[Read], operator: WorkloadOperator, workload: Workload, index: Index, output: int, bind: Bind
     ) -> Expr:
-        return rule(_Move(reads, operator, workload, index, output, bind, varies))
+        return rule(_Move(reads, operator, workload, index, output, bind))
 
     return read
 
