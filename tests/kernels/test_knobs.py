@@ -208,3 +208,11 @@ def test_an_operator_of_the_importer_has_no_nests(bench: Bench) -> None:
 def test_a_block_that_does_not_divide_the_channels_is_refused(bench: Bench) -> None:
     with pytest.raises(InputError, match="does not fit a tensor of shape"):
         build_kernel(bench.bind(ADD, {"x": "c5"}).workload, {}, AVX2)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_vectors_wider_than_the_registers_agree(bench: Bench, name: str) -> None:
+    schedule = {"contraction.algorithm": "winograd4"} if name == "winograd" else {}
+    shapes = {key: array.shape for key, array in (MODELS[name].inputs | MODELS[name].reference()).items()}
+    layouts = {key: "c16" for key, shape in shapes.items() if len(shape) == 4 and shape[1] % 16 == 0}
+    bench.check(MODELS[name], layouts, schedule, lanes=16, limit=5e-5)
