@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from autofuse.errors import InputError
+from autofuse.reasons import REASON_CODES
 
 OK = "ok"
 PENDING = ("queued", "building", "running")
@@ -17,25 +18,8 @@ FAILURES = ("build_error", "run_error", "timeout", "wrong", "out_of_memory", "de
 STATES = (*PENDING, OK, *FAILURES)
 RUN_STATES = ("running", "finished", "interrupted", "failed")
 TRIAL_STATES = ("running", "complete", "pruned", "fail")
-REASONS = (
-    "illegal_cycle",
-    "multi_consumer",
-    "output_of_graph",
-    "unsupported_operator",
-    "dynamic_shape",
-    "layout_mismatch",
-    "measured_slower",
-    "within_noise",
-    "wrong_result",
-    "build_failed",
-    "timeout",
-    "not_tried_budget",
-    "pruned_by_model",
-    "chosen_measured",
-    "chosen_model",
-    "chosen_rule",
-)
-"""Why an edge of the graph was fused, or was not."""
+REASONS = tuple(REASON_CODES)
+"""Why an edge of the graph was fused, or was not; see `autofuse.reasons`."""
 
 EXACT, STALE = "exact", "stale"
 """Tiers of a hit: measured with the versions asked for, or with others."""

@@ -168,7 +168,7 @@ _FRAMES: dict[str, dict[str, str]] = {
         "producer": "operator that writes the tensor",
         "consumer": "operator that reads it",
         "fused": "whether both are in one kernel",
-        "reason": "reason code, see `autofuse.profiling.records.REASONS`",
+        "reason": "reason code, see `autofuse.reasons.REASON_CODES`",
         "gain_us": "what fusing saves, microseconds",
         "p_model": "probability that the model gave to a gain",
     },
