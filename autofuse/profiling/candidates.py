@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, and_, bindparam, insert, select, update
+from sqlalchemy import Connection, and_, bindparam, insert, select, update
 
 from autofuse.errors import InputError
 from autofuse.profiling.columns import (
-    TIMING_COLUMNS,
     free_lease,
     insert_unless_there,
     lease_columns,
@@ -22,7 +21,6 @@ from autofuse.profiling.columns import (
 from autofuse.profiling.identities import Identities
 from autofuse.profiling.owner import Owner
 from autofuse.profiling.records import (
-    OK,
     PENDING,
     Block,
     Candidate,
@@ -32,9 +30,7 @@ from autofuse.profiling.records import (
     content_key,
 )
 from autofuse.profiling.schema import CandidateRow, MeasurementRow, SampleRow, ScheduleRow, WorkloadRow
-from autofuse.statistics import median_interval
-
-WRONG = "wrong"
+from autofuse.profiling.verdict import verdict
 
 # Made once: building a statement costs more than running it.
 _CANDIDATE = CandidateRow.__table__.c
@@ -53,7 +49,7 @@ def record(
 ) -> int:
     """Append a measurement to its candidate (made where it is new); the candidate's number.
 
-    The candidate's verdict is that of all its measurements, see `_verdict`. A `uid` seen before: no change.
+    The candidate's verdict is that of all its measurements, see `verdict`. A `uid` seen before: no change.
     """
     identity = _identity(connection, ids, setting, outcome.candidate)
     now = datetime.now(UTC)
@@ -73,13 +69,10 @@ def record(
         return candidate_id
     _append_samples(connection, appended, outcome.blocks)
     if not made:
-        verdict = _verdict(connection, candidate_id)
-        if outcome.build_s is not None:
-            verdict["build_s"] = outcome.build_s
         connection.execute(
             update(CandidateRow)
             .where(CandidateRow.id == candidate_id)
-            .values(**verdict, **free_lease(), updated_at=now)
+            .values(**_verdict(connection, candidate_id), **free_lease(), updated_at=now)
         )
     return candidate_id
 
@@ -143,35 +136,14 @@ def _append_samples(connection: Connection, measurement_id: int, blocks: Sequenc
 
 
 def _verdict(connection: Connection, candidate_id: int) -> dict[str, Any]:
-    """State and time of a candidate over all its measurements.
-
-    A result that was wrong once is never chosen again. Otherwise one time outweighs any failure (which
-    stays on record), trusted times outweigh the others, and equal ones are pooled by their blocks.
-    """
-    rows = connection.execute(
-        select(MeasurementRow.__table__).where(MeasurementRow.candidate_id == candidate_id).order_by(MeasurementRow.id)
+    """See `verdict.verdict`."""
+    row = MeasurementRow
+    history = connection.execute(
+        select(row.__table__).where(row.candidate_id == candidate_id).order_by(row.created_at, row.uid)
     )
-    history = list(rows.mappings())
-    wrong = [row for row in history if row["state"] == WRONG]
-    times = [row for row in history if row["state"] == OK]
-    deciding = (wrong or times or history)[-1]
-    if deciding["state"] == OK:
-        counted = [row for row in times if row["trusted"]] or times
-        verdict = _pooled(connection, counted)
-    else:
-        verdict = {name: deciding[name] for name in TIMING_COLUMNS}
-    errors = [row["max_rel_error"] for row in history if row["max_rel_error"] is not None]
-    verdict["max_rel_error"] = max(errors, default=None)
-    return verdict
 
+    def blocks_of(numbers: list[int]) -> list[list[float]]:
+        query = select(SampleRow.us).where(SampleRow.measurement_id.in_(numbers), ~SampleRow.flagged)
+        return list(connection.execute(query).scalars())
 
-def _pooled(connection: Connection, rows: list[RowMapping]) -> dict[str, Any]:
-    latest = {name: rows[-1][name] for name in TIMING_COLUMNS}
-    if len(rows) == 1:
-        return latest
-    query = select(SampleRow.us).where(SampleRow.measurement_id.in_([row["id"] for row in rows]), ~SampleRow.flagged)
-    blocks = [median_interval(us).median for us in connection.execute(query).scalars()]
-    if not blocks:
-        return latest
-    interval = median_interval(blocks)
-    return {**latest, "median_us": interval.median, "ci_lo_us": interval.lo, "ci_hi_us": interval.hi}
+    return verdict(list(history.mappings()), blocks_of)
