@@ -51,7 +51,7 @@ demo: $(STAMP)
 	$(BIN)/python experiments/demo/run.py
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

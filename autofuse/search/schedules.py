@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, product
+from itertools import islice, product, zip_longest
+from operator import itemgetter
 from typing import Any
 
 import optuna
@@ -18,6 +19,10 @@ from autofuse.kernels.workload import BoundWorkload, Workload
 MAX_CANDIDATES = 48
 STARTUP_TRIALS = 8
 ASK_ATTEMPTS = 24
+STUDY_EVERY = 3
+"""Every third candidate beyond the guesses is the study's; the others are one step from the best."""
+SUGGESTIONS = 2
+TILE = ("contraction.vectors", "contraction.pixels")
 HOPELESS_AFTER = 8
 """Failed candidates, with no other kind among them, after which a workload is given up."""
 
@@ -43,8 +48,10 @@ def anchor_key(workload: Workload) -> str:
 class WorkloadSearch:
     """Candidates of one workload: what was tried, what comes next, the best so far (microseconds).
 
-    `graph`: the realised graph that holds the constants of `bound`. `limit`: candidates after which the search is
-    complete. `failures`: of those tried; `failure`: the message of the first.
+    What comes next: schedules that were good for related workloads (`suggested`), the rules' guesses (`pending`), then
+    two steps away from the best for each proposal of the Optuna study. `graph`: the realised graph that holds the
+    constants of `bound`. `limit`: candidates after which the search is complete. `failures`: of those tried;
+    `failure`: the message of the first.
     """
 
     bound: BoundWorkload
@@ -54,6 +61,7 @@ class WorkloadSearch:
     seed: int
     tried: dict[str, float | None] = field(default_factory=dict)
     pending: list[dict[str, int | str]] = field(default_factory=list)
+    suggested: list[dict[str, int | str]] = field(default_factory=list)
     best_us: float | None = None
     best: dict[str, int | str] | None = None
     failures: int = 0
@@ -88,13 +96,14 @@ class WorkloadSearch:
     @property
     def complete(self) -> bool:
         """Whether nothing is left to try, or nothing worth it."""
-        return self.hopeless or (not self.pending and len(self.tried) >= self.limit)
+        return self.hopeless or (not self.pending and not self.suggested and len(self.tried) >= self.limit)
 
     def learn(self, schedule: Schedule, time_us: float | None, failure: str = "") -> bool:
         """Takes in a measured candidate (None: it failed); True when it is the new best."""
         kept = dict(schedule)
         self.tried[schedule_text(kept)] = time_us
         self.pending = [other for other in self.pending if other != kept]
+        self.suggested = [other for other in self.suggested if other != kept]
         self._tell(kept, time_us)
         if time_us is None:
             self.failures += 1
@@ -106,21 +115,24 @@ class WorkloadSearch:
         return False
 
     def suggest(self, schedule: Schedule) -> None:
-        """Queues a schedule that was good for a related workload."""
+        """Queues a schedule that was good for a related workload; only the newest few are kept."""
         fitting = {name: value for name, value in schedule.items() if value in self.knobs.get(name, ())}
         default = {name: values[0] for name, values in self.knobs.items()}
         kept = canonical({**default, **fitting}, self.knobs)
-        if schedule_text(kept) not in self.tried and kept not in self.pending:
-            self.pending.insert(0, kept)
+        if schedule_text(kept) not in self.tried and kept not in self.suggested:
+            self.suggested = [kept, *self.suggested[: SUGGESTIONS - 1]]
 
     def ask(self) -> dict[str, int | str] | None:
         """The next candidate; None when the search is complete."""
         if self.complete:
             return None
-        while self.pending:
-            schedule = self.pending.pop(0)
+        while self.suggested or self.pending:
+            schedule = (self.suggested or self.pending).pop(0)
             if schedule_text(schedule) not in self.tried:
                 return self._issue(schedule)
+        near = self._step() if len(self.tried) % STUDY_EVERY else None
+        if near is not None:
+            return self._issue(near)
         for _ in range(min(ASK_ATTEMPTS, self.limit - len(self.tried))):
             trial = self.study.ask(self._distributions())
             schedule = canonical(trial.params, self.knobs)
@@ -133,6 +145,32 @@ class WorkloadSearch:
             self.study.tell(trial, value, state=state)
         left = next((other for other in self._every() if schedule_text(other) not in self.tried), None)
         return None if left is None else self._issue(left)
+
+    def _step(self) -> dict[str, int | str] | None:
+        """An untried schedule that differs from the best in one choice: the nearest values of each choice first."""
+        if self.best is None:
+            return None
+        steps = [list(self._steps_along(choice)) for choice in choices(self.knobs)]
+        for nearest in zip_longest(*steps):
+            for schedule in nearest:
+                if schedule is not None and schedule_text(schedule) not in self.tried:
+                    return schedule
+        return None
+
+    def _steps_along(self, choice: tuple[str, ...]) -> Iterator[dict[str, int | str]]:
+        """Schedules like the best in everything but `choice`; none that does not fit the registers."""
+        assert self.best is not None
+        here = {name: self.best.get(name, values[0]) for name, values in self.knobs.items()}
+        others = []
+        for values in product(*(self.knobs[name] for name in choice)):
+            there = here | dict(zip(choice, values, strict=True))
+            schedule = canonical(there, self.knobs)
+            if schedule != self.best and fits_registers(schedule, self.target):
+                distance = sum(
+                    abs(_place(self.knobs[name], there[name]) - _place(self.knobs[name], here[name])) for name in choice
+                )
+                others.append((distance, schedule))
+        yield from (schedule for _, schedule in sorted(others, key=itemgetter(0)))
 
     def _every(self) -> Iterator[dict[str, int | str]]:
         """Every distinct schedule of the space that fits the registers, the defaults first."""
@@ -169,14 +207,36 @@ class WorkloadSearch:
         return {name: optuna.distributions.CategoricalDistribution(values) for name, values in self.knobs.items()}
 
 
+def choices(knobs: Mapping[str, Values]) -> list[tuple[str, ...]]:
+    """Knobs that are stepped along together: the register tile's two sides, and each other knob alone."""
+    tile = tuple(name for name in TILE if name in knobs)
+    return [*([tile] if tile else []), *((name,) for name in knobs if name not in TILE)]
+
+
+def _place(values: Values, value: int | str) -> int:
+    """Place of a value among its knob's, numbers in their order and 0 ("all") as the largest."""
+    ordered = sorted(values, key=lambda v: (v or float("inf")) if isinstance(v, int) else values.index(v))
+    return ordered.index(value) if value in ordered else 0
+
+
 def next_workloads(
     searches: Sequence[WorkloadSearch], weights_us: Mapping[str, float], count: int
 ) -> list[WorkloadSearch]:
-    """The searches to spend the next candidates on: most time in the plan per candidate already tried."""
+    """The searches to spend the next candidates on.
+
+    First whatever a related workload suggests; then most time in the plan per candidate already tried, where of the
+    workloads with the same anchor only the weightiest is searched: the others follow its suggestions.
+    """
+    weighty = [search for search in searches if not search.complete and weights_us.get(search.key, 0.0) > 0]
+    chosen = [search for search in weighty if search.suggested][:count]
+    leaders: dict[str, WorkloadSearch] = {}
+    for search in weighty:
+        anchor = anchor_key(search.bound.workload)
+        if anchor not in leaders or weights_us[search.key] > weights_us[leaders[anchor].key]:
+            leaders[anchor] = search
+    open_searches = list(leaders.values())
     issued: dict[str, int] = {}
-    chosen = []
-    open_searches = [search for search in searches if not search.complete and weights_us.get(search.key, 0.0) > 0]
-    for _ in range(count):
+    for _ in range(count - len(chosen)):
         best = max(
             (search for search in open_searches if issued.get(search.key, 0) < max(2, count // 2)),
             key=lambda s: weights_us[s.key] / (1 + len(s.tried) + issued.get(s.key, 0)),

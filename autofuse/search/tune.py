@@ -42,6 +42,8 @@ BATCH = 8
 FIRST_SHARE, PLANS_SHARE, FINALS_SHARE = 0.35, 0.3, 0.2
 PLANS_AT_ONCE = 6
 """Plan trials whose new groups are built and measured in one batch."""
+RIVAL_SHARE = 1 / 8
+"""Weight of a workload that only a fixed plan has: small, yet no finalist has schedules that nobody searched."""
 FINALS_MIN_S = 25.0
 IDLE_TRIALS = 40
 """Plan trials in a row without a better plan after which the plan search rests."""
@@ -274,10 +276,9 @@ class _Job:
         end = time.monotonic() + seconds
         while self.best is not None and time.monotonic() < end:
             weights = self.bench.weights(self.best)
-            for name in ("none", "tvm"):
-                if name in self.baselines:
-                    for key, weight in self.bench.weights(self.baselines[name]).items():
-                        weights[key] = max(weights.get(key, 0.0), weight / 8)
+            for plan in self.baselines.values():
+                for key, weight in self.bench.weights(plan).items():
+                    weights[key] = max(weights.get(key, 0.0), weight * RIVAL_SHARE)
             chosen = next_workloads(list(self.bench.searches.values()), weights, BATCH)
             if not chosen or not self.bench.measure(chosen):
                 return

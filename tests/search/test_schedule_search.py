@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -183,9 +184,7 @@ def test_a_good_schedule_of_a_relative_is_tried_next(search: Callable[..., Workl
 
 
 def test_candidates_go_where_most_time_is_spent(search: Callable[..., WorkloadSearch]) -> None:
-    heavy, light, done, idle = (search() for _ in range(4))
-    for number, one in enumerate((heavy, light, done, idle)):
-        object.__setattr__(one, "bound", _renamed(one, number))
+    heavy, light, done, idle = (_renamed(search(), number, stride=number + 1) for number in range(4))
     spend(done, distance)
     weights = {heavy.key: 900.0, light.key: 100.0, done.key: 5000.0, idle.key: 0.0}
     chosen = next_workloads([light, heavy, done, idle], weights, 8)
@@ -195,9 +194,42 @@ def test_candidates_go_where_most_time_is_spent(search: Callable[..., WorkloadSe
     assert set(names) == {"heavy", "light"}
 
 
-def _renamed(search: WorkloadSearch, number: int) -> Any:
-    """The same workload under another key."""
-    from dataclasses import replace
+def test_of_workloads_with_one_anchor_the_weightiest_is_searched_and_the_others_follow(
+    search: Callable[..., WorkloadSearch],
+) -> None:
+    leader, follower = (_renamed(search(), number, stride=1) for number in range(2))
+    weights = {leader.key: 900.0, follower.key: 800.0}
+    assert set(map(id, next_workloads([follower, leader], weights, 8))) == {id(leader)}
+    follower.suggest({"contraction.vectors": 4, "contraction.pixels": 4})
+    chosen = next_workloads([leader, follower], weights, 8)
+    assert [one is follower for one in chosen].count(True) == 1
+    assert chosen[0] is follower, "a suggestion costs one candidate and is worth as much as many"
 
-    workload = search.bound.workload
-    return replace(search.bound, workload=replace(workload, opset=workload.opset + number))
+
+def test_after_the_guesses_two_of_three_candidates_differ_from_the_best_in_one_choice(
+    search: Callable[..., WorkloadSearch],
+) -> None:
+    one = search()
+    spend(one, distance, len(one.pending))
+    apart = []
+    for _ in range(9):
+        assert one.best is not None
+        best = dict(one.best)
+        schedule = one.ask()
+        assert schedule is not None
+        tile = ("contraction.vectors", "contraction.pixels")
+        moved = {"tile" if name in tile else name for name, value in schedule.items() if best.get(name) != value}
+        apart.append(len(moved))
+        one.learn(schedule, distance(schedule))
+    assert apart.count(1) >= 6
+
+
+def _renamed(search: WorkloadSearch, number: int, stride: int) -> WorkloadSearch:
+    """The same workload under another key; another `stride` makes it another anchor."""
+    operators = tuple(
+        replace(operator, attributes=(*operator.attributes, ("renamed", stride)))
+        for operator in search.bound.workload.operators
+    )
+    workload = replace(search.bound.workload, operators=operators, opset=search.bound.workload.opset + number)
+    object.__setattr__(search, "bound", replace(search.bound, workload=workload))
+    return search
