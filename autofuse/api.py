@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from autofuse.benchmark import BenchReport
     from autofuse.compiler import CompileReport
     from autofuse.fusion.inspect import GraphSummary
+    from autofuse.plan_views import Explanation, PlanExport
     from autofuse.report.analysis import Analysis
     from autofuse.search.tune import Progress, TuneResult
 
@@ -152,6 +153,48 @@ def bench(
         budget_s=budget_s,
         shapes=shapes or {},
     )
+
+
+def explain(
+    model: StrPath,
+    *,
+    plan: str = "default",
+    database: str | None = None,
+    device: str = "local",
+    threads: int | None = None,
+    shapes: Shapes | None = None,
+) -> Explanation:
+    """Which edges of the model a plan fuses, why, and both measured times of each edge: fused, and apart.
+
+    `plan`: "best", "default", "none", "tvm", "dnnfusion", or the path of a plan file.
+    """
+    from autofuse.graph.load import load as load_graph
+    from autofuse.plan_views import Place, explained
+
+    return explained(load_graph(Path(model), shapes), plan, Place(database, device, thread_count(threads, device)))
+
+
+def export_plan(
+    model: StrPath,
+    output: StrPath,
+    *,
+    plan: str = "default",
+    weights: bool = True,
+    database: str | None = None,
+    device: str = "local",
+    threads: int | None = None,
+    shapes: Shapes | None = None,
+) -> PlanExport:
+    """Write a plan for a viewer: an .onnx file whose nodes name their kernel, or an .svg picture of the partition.
+
+    `weights=False` leaves the weights out of an .onnx file: it is small, and good for viewing only.
+    """
+    from autofuse.graph.load import load as load_graph
+    from autofuse.plan_views import Place, chosen_plan, export
+
+    graph = load_graph(Path(model), shapes)
+    place = Place(database, device, thread_count(threads, device))
+    return export(graph, chosen_plan(graph, plan, place), place, Path(output), weights)
 
 
 def open(database: str | None = None) -> Analysis:  # noqa: A001 the verb's name, in a namespace of its own

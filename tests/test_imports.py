@@ -31,6 +31,8 @@ LAYERS: dict[str, set[str]] = {
 """What each part may import, besides itself and `FREE`."""
 LAYERS["named_plans"] = {"graph", "fusion", "backend"}
 LAYERS["named_setting"] = {"device", "backend", "profiling"}
+LAYERS["group_times"] = {"graph", "fusion", "kernels", "profiling"}
+LAYERS["plan_views"] = {"graph", "fusion", "kernels", "profiling", "named_plans", "named_setting", "group_times"}
 LAYERS["search"] = set(LAYERS) - {"report"}
 LAYERS["compiler"] = set(LAYERS) - {"report", "search"}
 LAYERS["benchmark"] = LAYERS["compiler"] | {"compiler"}

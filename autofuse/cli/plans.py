@@ -1,9 +1,10 @@
-"""Verbs about fusion plans: `plan show|diff`, `explain`."""
+"""Verbs about fusion plans: `plan show|diff|export`, `explain`."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,10 +13,12 @@ from rich.text import Text
 
 from autofuse.arguments import parse_shapes
 from autofuse.cli.options import Database, Device, Model, OutputFormat, Shapes, Threads
-from autofuse.cli.render import plain, records, show
+from autofuse.cli.render import describe, micros, plain, records, show
 from autofuse.errors import InputError
 
 if TYPE_CHECKING:
+    from autofuse.fusion.evidence import Span
+    from autofuse.fusion.explain import EdgeReason
     from autofuse.fusion.plan import FusionPlan
     from autofuse.graph.model import Graph
 
@@ -38,13 +41,11 @@ def plan_show(
     form: OutputFormat = "text",
 ) -> None:
     """Show the kernels of a plan. Its JSON (--format json) is a plan file that --plan reads."""
-    from autofuse.fusion.explain import describe
+    from autofuse.fusion.explain import describe as lines
 
     graph = _graph(model, shape)
     chosen = _plan(graph, plan, database, device, threads)
-    show(
-        json.loads(chosen.to_json()), form, Text(f"plan {plan} ({chosen.key[:12]}): {describe(graph, chosen)}".rstrip())
-    )
+    show(json.loads(chosen.to_json()), form, Text(f"plan {plan} ({chosen.key[:12]}): {lines(graph, chosen)}".rstrip()))
 
 
 @plan_verbs.command("diff")
@@ -77,6 +78,42 @@ def plan_diff(
     show({"same": found.same, **_body(found)}, form, text)
 
 
+@plan_verbs.command("export")
+def plan_export(
+    model: Model,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="FILE", help="model.onnx (kernels as metadata of nodes) or plan.svg."),
+    ],
+    plan: PlanName = "default",
+    weights: Annotated[
+        bool, typer.Option("--weights/--no-weights", help="Keep the weights in an .onnx file, or leave them out.")
+    ] = True,
+    database: Database = None,
+    device: Device = "local",
+    threads: Threads = None,
+    shape: Shapes = None,
+    form: OutputFormat = "text",
+) -> None:
+    """Write the partition for a viewer.
+
+    An ONNX file whose nodes name their kernel in their metadata (Netron shows it), or an SVG picture.
+    """
+    from autofuse import api
+
+    found = api.export_plan(
+        model,
+        output,
+        plan=plan,
+        weights=weights,
+        database=database,
+        device=device,
+        threads=threads,
+        shapes=parse_shapes(shape or []),
+    )
+    show(found, form, describe(_body(found)))
+
+
 def explain(
     model: Model,
     plan: PlanName = "default",
@@ -89,23 +126,37 @@ def explain(
     shape: Shapes = None,
     form: OutputFormat = "text",
 ) -> None:
-    """Say which edges of the model a plan fuses, and why."""
-    from autofuse.fusion.explain import explain as reasons
+    """Say which edges of the model a plan fuses, and why.
 
-    graph = _graph(model, shape)
-    chosen = _plan(graph, plan, database, device, threads)
+    With the times of both forms, fused and apart, where the database has them.
+    """
+    from autofuse import api
+
+    found = api.explain(
+        model, plan=plan, database=database, device=device, threads=threads, shapes=parse_shapes(shape or [])
+    )
     wanted = set(edge.split(",")) if edge else set()
-    for name in sorted(wanted - set(graph.by_name)):
+    for name in sorted(wanted - found.operators):
         raise InputError(f"--edge: the model has no operator {name!r} (`autofuse inspect --operators` lists them)")
-    code = "chosen_measured" if plan == "best" else "chosen_rule"
-    rows = [row for row in reasons(graph, chosen, code) if wanted <= {row.producer, row.consumer}]
+    rows = [row for row in found.edges if wanted <= {row.producer, row.consumer}]
     counts = Counter(("fused" if row.fused else "apart", row.code) for row in rows)
     summary = [{"edges": kind, "code": code, "count": count} for (kind, code), count in sorted(counts.items())]
-    table = [
-        {"producer": row.producer, "consumer": row.consumer, "fused": row.fused, "code": row.code, "why": row.text}
-        for row in rows
-    ]
-    show({"plan": chosen.key, "edges": rows}, form, Group(records(plain(table)), "", records(plain(summary))))
+    timed = any(row.fused_us or row.apart_us for row in rows)
+    table = [_edge_row(row, timed) for row in rows]
+    show({"plan": found.plan_key, "edges": rows}, form, Group(records(plain(table)), "", records(plain(summary))))
+
+
+def _edge_row(row: EdgeReason, timed: bool) -> dict[str, object]:
+    times = {"if fused": _span(row.fused_us), "if apart": _span(row.apart_us)} if timed else {}
+    decision = "fused" if row.fused else "apart"
+    return {
+        "producer": row.producer, "consumer": row.consumer, "decision": decision, "code": row.code, **times,
+        "why": row.text,
+    }  # fmt: skip
+
+
+def _span(span: Span | None) -> str:
+    return "" if span is None else f"{micros(span.us)} ({micros(span.lo)} - {micros(span.hi)})"
 
 
 def _graph(model: Model, shape: Shapes) -> Graph:
@@ -115,33 +166,11 @@ def _graph(model: Model, shape: Shapes) -> Graph:
 
 
 def _plan(graph: Graph, name: str, database: str | None, device: str, threads: int | None) -> FusionPlan:
-    from autofuse.named_plans import named_plan
-
-    return _best_plan(graph, database, device, threads) if name == "best" else named_plan(graph, name)
-
-
-def _best_plan(graph: Graph, database: str | None, device: str, threads: int | None) -> FusionPlan:
-    """The plan that `autofuse compile` would take for this model, device and number of threads."""
     from autofuse.api import thread_count
-    from autofuse.fusion.legality import check_plan
-    from autofuse.fusion.plan import FusionPlan
-    from autofuse.graph.key import graph_key
-    from autofuse.named_setting import circumstances
-    from autofuse.profiling.database import open_database
+    from autofuse.plan_views import BEST, Place, chosen_plan
 
-    count = thread_count(threads, device)
-    with open_database(database, read_only=True) as opened:
-        setting = circumstances(opened, device, count, measuring=False).setting
-        choice = opened.best_plan(setting, graph_key(graph))
-        place = opened.location.text
-    if choice is None:
-        raise InputError(
-            f"--plan best: {place} knows no plan for this model on device {device} with {count} threads; "
-            "run `autofuse tune` with the same --device and --threads"
-        )
-    plan = FusionPlan.from_json(choice.plan)
-    check_plan(graph, plan)
-    return plan
+    count = thread_count(threads, device) if name == BEST else 1  # only "best" depends on it
+    return chosen_plan(graph, name, Place(database, device, count))
 
 
 def _body(value: object) -> dict[str, object]:

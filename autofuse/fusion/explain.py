@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from autofuse.fusion.edges import planning_type
+from autofuse.fusion.evidence import Comparison, Evidence, Span
 from autofuse.fusion.legality import Legality, Refusal
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.relation import Relation, combined, relation
@@ -26,7 +27,10 @@ class EdgeReason:
     """What a plan does with `tensor` between two operators of the model, and why.
 
     `relation`: the table's word for the two operators when they are fused, for their groups when not.
-    `code`: "folded", the code under which the plan was chosen, or a `Refusal` code.
+    `code`: "folded"; a `Refusal` code when fusing is not legal; what measurements say ("chosen_measured",
+    "measured_slower", "within_noise", or how building the fused kernel failed); else, without a time of both forms,
+    what kept the edge apart ("output_of_graph", "multi_consumer", "not_tried_budget") or the code under which the plan
+    was chosen ("chosen_rule"). `fused_us`, `apart_us`: times of the kernels around the edge in one kernel and in two.
     """
 
     producer: str
@@ -36,6 +40,13 @@ class EdgeReason:
     relation: Relation
     code: str
     text: str
+    fused_us: Span | None = None
+    apart_us: Span | None = None
+
+    @property
+    def gain_us(self) -> float | None:
+        """What fusing saves; None when one of the two was never measured."""
+        return None if self.fused_us is None or self.apart_us is None else self.apart_us.us - self.fused_us.us
 
 
 @dataclass(frozen=True)
@@ -53,12 +64,15 @@ class PlanDiff:
         return not (self.folds_only_a or self.folds_only_b or self.groups_only_a or self.groups_only_b)
 
 
-def explain(graph: Graph, plan: FusionPlan, chosen: str = "chosen_rule") -> tuple[EdgeReason, ...]:
+def explain(
+    graph: Graph, plan: FusionPlan, chosen: str = "chosen_rule", evidence: Evidence | None = None
+) -> tuple[EdgeReason, ...]:
     """One row for each tensor between two operators of the model (before folding).
 
-    `chosen`: reason code of what the plan was free to choose, such as "chosen_measured".
+    `chosen`: reason code of what the plan was free to choose, such as "chosen_measured". `evidence`: times of groups
+    of this graph, of this plan and others; what it decides has a code of its own.
     """
-    return _Explainer(graph, plan, chosen).rows()
+    return _Explainer(graph, plan, chosen, evidence or Evidence(graph, ())).rows()
 
 
 def plan_diff(a: FusionPlan, b: FusionPlan) -> PlanDiff:
@@ -89,18 +103,19 @@ def describe(graph: Graph, plan: FusionPlan) -> str:
 
 
 class _Explainer:
-    def __init__(self, graph: Graph, plan: FusionPlan, chosen: str) -> None:
-        self.graph, self.chosen = graph, chosen
+    def __init__(self, graph: Graph, plan: FusionPlan, chosen: str, evidence: Evidence) -> None:
+        self.graph, self.chosen, self.evidence = graph, chosen, evidence
         self.owners = folded_into(graph, plan.folds)
         self.realised = skeleton(graph, plan.folds)
         self.groups: Mapping[str, tuple[str, ...]] = {
             name: group.operators for group in plan.groups for name in group.operators
         }
+        self.covers = _covers(plan, self.owners)
         self.legality = Legality(self.realised)
         self.settled = Legality(self.realised)
         for group in plan.groups:
             self.settled.settle(self.settled.reach.mask(group.operators))
-        self._apart: dict[tuple[str, str], tuple[Relation, str, str]] = {}
+        self._apart: dict[tuple[str, str], tuple[Relation, Refusal | None, str]] = {}
 
     def rows(self) -> tuple[EdgeReason, ...]:
         found = []
@@ -108,31 +123,44 @@ class _Explainer:
             for tensor in dict.fromkeys(consumer.inputs):
                 producer = self.graph.producers.get(tensor)
                 if producer is not None:
-                    fused, colour, code, text = self._reason(producer.name, consumer.name)
-                    found.append(EdgeReason(producer.name, consumer.name, tensor, fused, colour, code, text))
+                    found.append(self._row(producer.name, consumer.name, tensor))
         return tuple(found)
 
-    def _reason(self, producer: str, consumer: str) -> tuple[bool, Relation, str, str]:
+    def _row(self, producer: str, consumer: str, tensor: str) -> EdgeReason:
         if consumer in self.owners:
-            return True, Relation.THROUGH, "folded", f"{consumer} is folded into {self.owners[consumer]}"
+            text = f"{consumer} is folded into {self.owners[consumer]}"
+            return EdgeReason(producer, consumer, tensor, True, Relation.THROUGH, "folded", text)
         above = self.groups[self.owners.get(producer, producer)]
         below = self.groups[consumer]
         if above == below:
             kinds = [planning_type(self.graph, self.graph.by_name[name]) for name in (producer, consumer)]
-            colour = relation(kinds[0], kinds[1])
-            return True, colour, self.chosen, f"one kernel: {kinds[0].value} before {kinds[1].value}"
-        key = above[0], below[0]
-        if key not in self._apart:
-            self._apart[key] = self._separate(above, below)
-        return False, *self._apart[key]
+            found = self.evidence.edge(producer, consumer, self.covers)
+            code, remark = _judged(found, True, self.chosen)
+            text = f"one kernel: {kinds[0].value} before {kinds[1].value}{remark}"
+            return EdgeReason(producer, consumer, tensor, True, relation(*kinds), code, text, found.fused, found.apart)
+        if (above[0], below[0]) not in self._apart:
+            self._apart[above[0], below[0]] = self._separate(above, below)
+        colour, refused, text = self._apart[above[0], below[0]]
+        if refused is not None:
+            return EdgeReason(producer, consumer, tensor, False, colour, refused.code, refused.message)
+        found = self.evidence.edge(producer, consumer, self.covers)
+        code, remark = _judged(found, False, self._untried(producer, tensor))
+        return EdgeReason(producer, consumer, tensor, False, colour, code, text + remark, found.fused, found.apart)
 
-    def _separate(self, above: tuple[str, ...], below: tuple[str, ...]) -> tuple[Relation, str, str]:
+    def _untried(self, producer: str, tensor: str) -> str:
+        """Code of an edge that the plan keeps apart and that nothing was measured of."""
+        if not self.evidence:
+            return self.chosen
+        if tensor in self.graph.outputs:
+            return "output_of_graph"
+        readers = {self.covers[user.name] for user in self.graph.consumers[tensor]}
+        return "multi_consumer" if len(readers - {self.covers[producer]}) > 1 else "not_tried_budget"
+
+    def _separate(self, above: tuple[str, ...], below: tuple[str, ...]) -> tuple[Relation, Refusal | None, str]:
         kinds = _group_type(self.realised, above), _group_type(self.realised, below)
         colour = relation(*kinds)
         refused = self.legality.refusal((*above, *below)) or self._cycle(above, below)
-        if refused is not None:
-            return colour, refused.code, refused.message
-        return colour, self.chosen, f"{kinds[0].value} before {kinds[1].value}: {_REMARKS[colour]}"
+        return colour, refused, f"{kinds[0].value} before {kinds[1].value}: {_REMARKS[colour]}"
 
     def _cycle(self, above: tuple[str, ...], below: tuple[str, ...]) -> Refusal | None:
         """Why two groups cannot become one beside the plan's other groups."""
@@ -143,6 +171,37 @@ class _Explainer:
         kernel = "+".join(self.groups[first])
         pair = f"{'+'.join(above)} with {'+'.join(below)}"
         return Refusal("illegal_cycle", f"cannot fuse {pair}: the kernel {kernel} needs one and feeds the other")
+
+
+def _covers(plan: FusionPlan, owners: Mapping[str, str]) -> dict[str, frozenset[str]]:
+    """Operators of the model in the kernel of each operator, folded ones too."""
+    folded: dict[str, list[str]] = {}
+    for name, owner in owners.items():
+        folded.setdefault(owner, []).append(name)
+    found: dict[str, frozenset[str]] = {}
+    for group in plan.groups:
+        covers = frozenset(group.operators).union(*(folded.get(name, ()) for name in group.operators))
+        found.update(dict.fromkeys(covers, covers))
+    return found
+
+
+_FAILURES = {"wrong": "wrong_result", "build_error": "build_failed", "timeout": "timeout"}
+
+
+def _judged(found: Comparison, fused: bool, otherwise: str) -> tuple[str, str]:
+    """(reason code, remark) of an edge that a plan fuses or not; `otherwise`: code where too little is measured."""
+    if not fused and found.fused is None and found.failure:
+        return _FAILURES.get(found.failure, "build_failed"), f"; the fused kernel failed: {found.failure}"
+    if found.gain_us is None:
+        return otherwise, ""
+    better = "faster" if found.gain_us > 0 else "slower"
+    if not found.clear:
+        return "within_noise", "; fused and apart take the same time within the noise"
+    agrees = fused == (found.gain_us > 0)
+    remark = f"; fused it is {abs(found.gain_us):.3g} us {better}"
+    if not agrees:
+        return "chosen_measured", f"{remark} by itself: the plan was chosen as a whole"
+    return ("chosen_measured" if fused else "measured_slower"), remark
 
 
 def _group_type(graph: Graph, operators: tuple[str, ...]) -> MappingType:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autofuse.device.target import Target
-from autofuse.fusion.plan import FusionPlan
+from autofuse.fusion.plan import FusionPlan, Group
 from autofuse.graph.fold import fold
 from autofuse.graph.model import Graph
 from autofuse.kernels.families import is_own
 from autofuse.kernels.layout import assign_layouts
 from autofuse.kernels.view import is_view
-from autofuse.kernels.workload import BoundWorkload, bind_workload
+from autofuse.kernels.workload import PLAIN, BoundWorkload, bind_workload
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,45 @@ class Lowered:
         return tuple(group for group in self.groups if not is_view(group.workload))
 
 
+class Lowering:
+    """Lowers many plans of one graph: what two plans share is bound once."""
+
+    def __init__(self, graph: Graph, target: Target) -> None:
+        self.graph, self.target = graph, target
+        self._folded: dict[tuple[str, ...], Graph] = {}
+        self._own: dict[tuple[tuple[str, ...], tuple[str, ...]], bool] = {}
+        self._bound: dict[tuple[object, ...], BoundWorkload] = {}
+
+    def lower(self, plan: FusionPlan) -> Lowered:
+        """The workloads of `plan`, whose groups stand in an order in which they can run."""
+        folds = plan.folds
+        if folds not in self._folded:
+            self._folded[folds] = fold(self.graph, folds)
+        folded = self._folded[folds]
+        order = [group.operators for group in plan.groups]
+        own = {number: self._is_own(folded, folds, group) for number, group in enumerate(order)}
+        layouts = assign_layouts(folded, order, own, self.target)
+        return Lowered(folded, tuple(self._bind(folded, folds, group, layouts) for group in order))
+
+    def _is_own(self, folded: Graph, folds: tuple[str, ...], group: tuple[str, ...]) -> bool:
+        if (folds, group) not in self._own:
+            self._own[folds, group] = is_own(bind_workload(folded, group, {}).workload)
+        return self._own[folds, group]
+
+    def _bind(
+        self, folded: Graph, folds: tuple[str, ...], group: tuple[str, ...], layouts: dict[str, str]
+    ) -> BoundWorkload:
+        reads, writes = folded.boundary(group)
+        key = folds, group, *(layouts.get(name, PLAIN) for name in (*reads, *writes))
+        if key not in self._bound:
+            self._bound[key] = bind_workload(folded, group, layouts)
+        return self._bound[key]
+
+
 def lower(graph: Graph, plan: FusionPlan, target: Target, order: Sequence[Sequence[str]]) -> Lowered:
     """The workloads of `plan` on `target`.
 
     `order`: the plan's groups in an order in which they can run (fusion.legality.ordered_groups).
     """
-    folded = fold(graph, plan.folds)
-    own = {number: is_own(bind_workload(folded, group, {}).workload) for number, group in enumerate(order)}
-    layouts = assign_layouts(folded, order, own, target)
-    return Lowered(folded, tuple(bind_workload(folded, group, layouts) for group in order))
+    ordered = replace(plan, groups=tuple(Group(tuple(operators)) for operators in order))
+    return Lowering(graph, target).lower(ordered)

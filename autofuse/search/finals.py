@@ -10,9 +10,11 @@ from pathlib import Path
 from autofuse.backend.library import load as load_library
 from autofuse.backend.realise import build_library
 from autofuse.errors import AutofuseError, DeviceError, PlanError, WrongResultError
+from autofuse.fusion.evidence import Evidence
 from autofuse.fusion.explain import explain
 from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.inputs import generate_inputs
+from autofuse.group_times import known_pieces
 from autofuse.measure.bench import Contender, ContenderResult, bench_contenders
 from autofuse.measure.reference import run_reference
 from autofuse.measure.timing import ratio_of
@@ -175,8 +177,9 @@ def _record_choice(bench: Workbench, plan: FusionPlan, time: PlanTime) -> None:
         bench.database.record_workload(bound.workload.key, bound.workload.text, bound.workload.label)
         groups.append(ChosenGroup(group.operators, bound.workload.key, best.candidate_id if best else None, us))
     bench.database.record_choice(bench.run_id, plan.key, groups, median_us=time.median_us, trusted=time.trusted)
+    pieces = known_pieces(bench.graph, bench.known_plans(), bench.database, bench.around.setting)
     rows = [
-        EdgeDecision(row.producer, row.consumer, row.fused, row.code if row.code != "folded" else "chosen_measured")
-        for row in explain(bench.graph, plan, "chosen_measured")
+        EdgeDecision(row.producer, row.consumer, row.fused, row.code, row.gain_us)
+        for row in explain(bench.graph, plan, "chosen_measured", Evidence(bench.graph, pieces))
     ]
     bench.database.record_edges(bench.run_id, plan.key, rows)

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autofuse.errors import DeviceError
+from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.model import Graph
-from autofuse.kernels.lower import Lowered, lower
+from autofuse.kernels.lower import Lowered, Lowering
 from autofuse.kernels.workload import BoundWorkload
 from autofuse.measure.measurement import Measurement, MeasureRequest
 from autofuse.measure.pool import LocalRunner
@@ -24,8 +25,6 @@ from autofuse.search_space import SearchSpace
 
 LINK_S = 3.0
 """Seconds of a library beyond its kernels: assembly, link, loading it to be measured."""
-LAUNCH_US = 0.3
-"""What a kernel costs beyond its own time (call from the VM, as measured: tvm 0.27, 0.14 us, plus its pool)."""
 
 
 @dataclass
@@ -58,14 +57,17 @@ class Workbench:
     searches: dict[str, WorkloadSearch] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
     anchors: dict[str, dict[str, int | str]] = field(default_factory=dict)
-    lowered: dict[str, Lowered] = field(default_factory=dict)
+    lowered: dict[str, tuple[FusionPlan, Lowered]] = field(default_factory=dict)
+    lowering: Lowering = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lowering = Lowering(self.graph, self.around.target)
 
     def admit(self, plan: FusionPlan) -> Lowered:
         """Lowers a plan and makes its workloads known, with everything the database has on them."""
         if plan.key not in self.lowered:
-            order = [group.operators for group in plan.groups]
-            self.lowered[plan.key] = lower(self.graph, plan, self.around.target, order)
-        lowered = self.lowered[plan.key]
+            self.lowered[plan.key] = plan, self.lowering.lower(plan)
+        lowered = self.lowered[plan.key][1]
         for bound in lowered.kernels:
             if bound.workload.key not in self.searches:
                 self.searches[bound.workload.key] = self._known(bound, lowered.graph)
@@ -81,6 +83,10 @@ class Workbench:
         if search.best is None and anchor_key(bound.workload) in self.anchors:
             search.suggest(self.anchors[anchor_key(bound.workload)])
         return search
+
+    def known_plans(self) -> list[tuple[FusionPlan, Lowered]]:
+        """Every plan of this job, with its workloads."""
+        return list(self.lowered.values())
 
     def of(self, plan: FusionPlan) -> list[WorkloadSearch]:
         """The workloads of a plan, each once."""

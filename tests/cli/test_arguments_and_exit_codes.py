@@ -32,6 +32,7 @@ VERBS = [
     ["bench"],
     ["plan", "show"],
     ["plan", "diff"],
+    ["plan", "export"],
     ["explain"],
     ["report"],
     ["db", "info"],

@@ -1,0 +1,81 @@
+"""What the profiling database knows of the groups of one graph: the evidence behind a plan's choices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from autofuse.errors import AutofuseError
+from autofuse.fusion.evidence import LAUNCH_US, Piece, Span
+from autofuse.fusion.plan import FusionPlan
+from autofuse.fusion.skeleton import folded_into
+from autofuse.graph.key import graph_key
+from autofuse.graph.model import Graph
+from autofuse.kernels.lower import Lowered, Lowering
+from autofuse.kernels.view import is_view
+from autofuse.profiling.database import ProfilingDatabase
+from autofuse.profiling.records import FAILURES, BestSchedule, Setting
+
+VIEW = Span(0.0, 0.0, 0.0)
+"""A view of memory costs no kernel."""
+
+PlansLowered = Iterable[tuple[FusionPlan, Lowered]]
+
+
+def stored_plans(graph: Graph, base: ProfilingDatabase) -> list[FusionPlan]:
+    """Every plan of the graph that the database holds, the oldest first."""
+    table = base.table("plans")
+    place = {column: index for index, column in enumerate(table.columns)}
+    key = graph_key(graph)
+    texts = [row[place["plan"]] for row in table.rows if row[place["graph_key"]] == key]
+    return [FusionPlan.from_json(str(text)) for text in texts]
+
+
+def lowered_plans(lowering: Lowering, plans: Iterable[FusionPlan]) -> list[tuple[FusionPlan, Lowered]]:
+    """The plans with their workloads; one that does not fit the graph is left out."""
+    found = []
+    for plan in plans:
+        try:
+            found.append((plan, lowering.lower(plan)))
+        except (AutofuseError, KeyError):
+            continue  # a stored plan that is not legal here is no evidence
+    return found
+
+
+def known_pieces(graph: Graph, lowered: PlansLowered, base: ProfilingDatabase, setting: Setting) -> tuple[Piece, ...]:
+    """Every group of the plans, once, with its best time in any layout that it was measured in."""
+    keys: dict[tuple[tuple[str, ...], tuple[str, ...]], dict[str, None]] = {}
+    covers: dict[tuple[tuple[str, ...], tuple[str, ...]], frozenset[str]] = {}
+    for plan, kernels in lowered:
+        folded: dict[str, list[str]] = {}
+        for name, owner in folded_into(graph, plan.folds).items():
+            folded.setdefault(owner, []).append(name)
+        for group, bound in zip(plan.groups, kernels.groups, strict=True):
+            folds = tuple(sorted(name for owner in group.operators for name in folded.get(owner, ())))
+            identity = group.operators, folds
+            covers[identity] = frozenset(group.operators) | frozenset(folds)
+            key = "" if is_view(bound.workload) else bound.workload.key
+            keys.setdefault(identity, {})[key] = None
+    wanted = {key for found in keys.values() for key in found if key}
+    known = base.lookup(setting, wanted)
+    pieces = []
+    for (operators, folds), found in keys.items():
+        span, failure = _time(found, known, base, setting)
+        pieces.append(Piece(operators, covers[operators, folds], folds, span, failure))
+    return tuple(pieces)
+
+
+def _time(
+    keys: Iterable[str], known: Mapping[str, BestSchedule], base: ProfilingDatabase, setting: Setting
+) -> tuple[Span | None, str]:
+    """Best time of a group over its workloads, or how it failed."""
+    spans, failure = [], ""
+    for key in keys:
+        if not key:
+            spans.append(VIEW)
+        elif key in known:
+            best = known[key]
+            spans.append(Span(best.median_us + LAUNCH_US, best.ci_lo_us + LAUNCH_US, best.ci_hi_us + LAUNCH_US))
+        else:
+            states = [row.state for row in base.measured_schedules(setting, key) if row.state in FAILURES]
+            failure = failure or (states[0] if states else "")
+    return (min(spans, key=lambda span: span.us), "") if spans else (None, failure)

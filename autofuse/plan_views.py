@@ -1,0 +1,140 @@
+"""What people ask of one plan of a model: why each edge is as it is, and a file or picture of the partition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from autofuse.errors import InputError
+from autofuse.fusion.evidence import Evidence, Span
+from autofuse.fusion.explain import EdgeReason, explain
+from autofuse.fusion.legality import check_plan
+from autofuse.fusion.picture import picture
+from autofuse.fusion.plan import FusionPlan
+from autofuse.fusion.skeleton import folded_into
+from autofuse.graph.annotated import write_annotated
+from autofuse.graph.key import graph_key
+from autofuse.graph.model import Graph
+from autofuse.group_times import known_pieces, lowered_plans, stored_plans
+from autofuse.kernels.lower import Lowering
+from autofuse.named_plans import named_plan
+from autofuse.named_setting import circumstances
+from autofuse.profiling.database import open_database, open_for_lookup
+
+BEST = "best"
+PREFIX = "autofuse."
+"""Start of every metadata key in an exported file."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where times are looked up: database (None: the one in the data folder), device and number of threads."""
+
+    database: str | None
+    device: str
+    threads: int
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Every edge between two operators of the model, and what a plan does with it."""
+
+    plan_key: str
+    operators: frozenset[str]
+    edges: tuple[EdgeReason, ...]
+
+
+@dataclass(frozen=True)
+class PlanExport:
+    """A written file. `kind`: "onnx" or "svg"; `timed`: kernels whose time the database knows."""
+
+    file: str
+    kind: str
+    plan_key: str
+    operators: int
+    kernels: int
+    timed: int
+
+
+def chosen_plan(graph: Graph, plan: str, place: Place) -> FusionPlan:
+    """The plan called `plan`: "best" (what `compile` would take here), another name, or a plan file."""
+    if plan != BEST:
+        return named_plan(graph, plan)
+    with open_database(place.database, read_only=True) as base:
+        setting = circumstances(base, place.device, place.threads, measuring=False).setting
+        choice = base.best_plan(setting, graph_key(graph))
+        text = base.location.text
+    if choice is None:
+        raise InputError(
+            f"--plan best: {text} knows no plan for this model on device {place.device} with {place.threads} threads; "
+            "run `autofuse tune` with the same --device and --threads"
+        )
+    found = FusionPlan.from_json(choice.plan)
+    check_plan(graph, found)
+    return found
+
+
+def explained(graph: Graph, name: str, place: Place) -> Explanation:
+    """Every edge under the plan called `name`, with its reason code and both its times where the database has them."""
+    plan = chosen_plan(graph, name, place)
+    chosen = "chosen_measured" if name == BEST else "chosen_rule"
+    rows = explain(graph, plan, chosen, evidence(graph, plan, place))
+    return Explanation(plan.key, frozenset(graph.by_name), rows)
+
+
+def evidence(graph: Graph, plan: FusionPlan, place: Place) -> Evidence:
+    """Times of the plan's groups and of those of every other plan of the graph in the database."""
+    with open_for_lookup(place.database) as base:
+        around = circumstances(base, place.device, place.threads, measuring=False)
+        plans = {known.key: known for known in stored_plans(graph, base)}
+        if not plans:
+            return Evidence(graph, ())
+        plans[plan.key] = plan
+        lowered = lowered_plans(Lowering(graph, around.target), plans.values())
+        return Evidence(graph, known_pieces(graph, lowered, base, around.setting))
+
+
+def export(graph: Graph, plan: FusionPlan, place: Place, output: Path, weights: bool) -> PlanExport:
+    """Write a plan to `output`: an .onnx file whose nodes name their kernel, or an .svg picture of the partition."""
+    kind = output.suffix.lstrip(".").lower()
+    if kind not in ("onnx", "svg"):
+        raise InputError(f"--output: got {output.name!r}, allowed: a file that ends in .onnx or .svg")
+    known = evidence(graph, plan, place)
+    owners = folded_into(graph, plan.folds)
+    times = {group.operators: span for group in plan.groups if (span := known.of(_covers(group.operators, owners)))}
+    if kind == "svg":
+        _write(output, picture(graph, plan, {operators: f"{span.us:.1f} us" for operators, span in times.items()}))
+    else:
+        about = {PREFIX + "plan": plan.key, PREFIX + "kernels": str(len(plan.groups))}
+        write_annotated(output, graph, notes(graph, plan, times), about, weights)
+    return PlanExport(str(output), kind, plan.key, len(graph.operators), len(plan.groups), len(times))
+
+
+def notes(graph: Graph, plan: FusionPlan, times: Mapping[tuple[str, ...], Span]) -> dict[str, dict[str, str]]:
+    """What an exported node says: number of its kernel, the operators in it, its time; or what it is folded into."""
+    found: dict[str, dict[str, str]] = {}
+    for number, group in enumerate(plan.groups, 1):
+        note = {
+            PREFIX + "kernel": str(number),
+            PREFIX + "operators": " + ".join(group.operators),
+            PREFIX + "kinds": "+".join(graph.by_name[name].op_type for name in group.operators),
+        }
+        if group.operators in times:
+            span = times[group.operators]
+            note[PREFIX + "time_us"] = f"{span.us:.3f} ({span.lo:.3f} to {span.hi:.3f})"
+        found.update({name: dict(note) for name in group.operators})
+    for name, owner in folded_into(graph, plan.folds).items():
+        found[name] = {**found[owner], PREFIX + "folded_into": owner}
+    return found
+
+
+def _covers(operators: tuple[str, ...], owners: Mapping[str, str]) -> frozenset[str]:
+    return frozenset(operators) | {name for name, owner in owners.items() if owner in operators}
+
+
+def _write(output: Path, text: str) -> None:
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--output: {str(output)!r} cannot be written: {error.strerror}") from error
