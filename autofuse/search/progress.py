@@ -44,7 +44,10 @@ class PlanTime:
 
 @dataclass(frozen=True)
 class TuneResult:
-    """Outcome of a tuning job; `plans`: the finalists by name, `chosen` the one that `compile` takes."""
+    """Outcome of a tuning job; `plans`: the finalists by name, `chosen` the one that `compile` takes.
+
+    `warning`: what the reader must know about the answer; "" when there is nothing.
+    """
 
     model: str
     run: str
@@ -62,3 +65,4 @@ class TuneResult:
     plan_key: str
     kernels: int
     plans: Mapping[str, PlanTime] = field(default_factory=dict)
+    warning: str = ""

@@ -188,6 +188,7 @@ def test_a_budget_of_seconds_is_kept(
     now = [0.0]
     clock = SimpleNamespace(monotonic=lambda: now[0], strftime=lambda *_: "now", gmtime=lambda: None)
     monkeypatch.setattr("autofuse.search.tune.time", clock)
+    monkeypatch.setattr("autofuse.search.session.time", clock)
 
     def pass_time() -> None:
         now[0] += 5.0

@@ -1,0 +1,330 @@
+"""The search of one model on one device: baselines, schedules, plans, in one go or in slices of time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from autofuse.errors import AutofuseError, PlanError
+from autofuse.fusion.legality import check_plan
+from autofuse.fusion.plan import FusionPlan
+from autofuse.fusion.planner import Planner
+from autofuse.graph.key import graph_key
+from autofuse.graph.model import Graph
+from autofuse.named_plans import named_plan
+from autofuse.profiling.records import Trial
+from autofuse.search.finals import FINALISTS, conclude
+from autofuse.search.plans import PlanSearch
+from autofuse.search.progress import PlanTime, Progress, TuneResult
+from autofuse.search.schedules import WorkloadSearch, expected_gain, next_workloads
+from autofuse.search.workbench import Workbench
+
+BASELINES = ("default", "none", "tvm")
+PAPER = "dnnfusion"
+BATCH = 8
+FIRST_SHARE, PLANS_SHARE, FINALS_SHARE = 0.35, 0.3, 0.2
+PLANS_AT_ONCE = 6
+"""Plan trials whose new groups are built and measured in one batch."""
+RIVAL_SHARE = 1 / 8
+"""Weight of a workload that only a fixed plan has: small, yet no finalist has schedules that nobody searched."""
+FINALS_MIN_S = 25.0
+FINALS_UNBOUNDED_S = 40.0
+"""Seconds for measuring the finalists: at least, and where the job has no budget of time."""
+IDLE_TRIALS = 40
+"""Plan trials in a row without a better plan after which the plan search rests."""
+
+
+class _BudgetSpent(Exception):  # noqa: N818 not an error: how the search hears that time is up
+    """The time or the number of candidates is used up."""
+
+
+def finals_seconds(budget_s: float | None) -> float:
+    """Seconds kept for measuring the finalists whole (without building them) out of `budget_s`."""
+    if budget_s is None:
+        return FINALS_UNBOUNDED_S
+    return max(min(FINALS_MIN_S, budget_s / 3), budget_s * FINALS_SHARE / 2)
+
+
+class ModelSession:
+    """What is known and planned for one model while its search lasts; made by `autofuse.search.tune.open_session`.
+
+    `trials`: candidates after which the search ends (None: no limit). `state`: what the run ends as when the session
+    is closed. `exhausted`: nothing worth measuring is left.
+    """
+
+    bench: Workbench
+
+    def __init__(
+        self,
+        graph: Graph,
+        name: str,
+        files: tuple[Path, Mapping[str, tuple[int, ...]], Path],
+        budget_s: float | None,
+        trials: int | None,
+        progress: Callable[[Progress], None],
+        started: float,
+    ) -> None:
+        self.graph, self.name, self.budget_s, self.trials = graph, name, budget_s, trials
+        self.model, self.shapes, self.folder = files
+        self.started, self.progress = started, progress
+        self.baselines: dict[str, FusionPlan] = {}
+        self.best: FusionPlan | None = None
+        self.phase = "baselines"
+        self.plan_trials = 0
+        self.state = "interrupted"
+        self.exhausted = False
+        self._prepared = False
+        self._slice_end: float | None = None
+        self._plan_search: PlanSearch | None = None
+
+    # what is left
+
+    def elapsed_s(self) -> float:
+        """Seconds since the session began."""
+        return time.monotonic() - self.started
+
+    def reserve_s(self) -> float:
+        """Seconds that building the finalists and measuring them whole will take."""
+        known = {plan.key: plan for plan in (*self.baselines.values(), self.best) if plan is not None}
+        builds = sorted((self.bench.build_estimate_s(plan) for plan in known.values()), reverse=True)
+        return finals_seconds(self.budget_s) + sum(builds[:FINALISTS])
+
+    def left_s(self) -> float:
+        """Seconds left for the search itself: of the slice, or of the whole budget."""
+        if self._slice_end is not None:
+            return self._slice_end - time.monotonic()
+        if self.budget_s is None:
+            return float("inf")
+        return self.budget_s - self.reserve_s() - self.elapsed_s()
+
+    def on_candidate(self, search: WorkloadSearch) -> None:
+        """After each candidate: tells, and ends the search when its budget is spent."""
+        self.tell(search.bound.workload.label)
+        spent = self.trials is not None and self.bench.counts.measured >= self.trials
+        if (spent or self.left_s() <= 0) and (self.ready() or self.phase != "baselines"):
+            raise _BudgetSpent
+
+    def ready(self) -> bool:
+        """Whether at least one plan has a time, so that a job may end."""
+        return any(self.bench.composed_us(plan) is not None for plan in self.baselines.values())
+
+    def best_us(self) -> float | None:
+        """Composed time of the best plan so far."""
+        return self.bench.composed_us(self.best) if self.best is not None else None
+
+    def baseline_us(self) -> float | None:
+        """Composed time of the plan without fusion."""
+        none = self.baselines.get("none")
+        return self.bench.composed_us(none) if none is not None else None
+
+    def gain_per_candidate(self) -> float:
+        """Part of the model's time that the next candidate is expected to save (see `expected_gain`)."""
+        if self.best is None:
+            return 1.0
+        return expected_gain(list(self.bench.searches.values()), self.bench.weights(self.best))
+
+    def tell(self, note: str) -> None:
+        """Reports the state to whoever watches."""
+        counts = self.bench.counts
+        best_us = self.best_us()
+        known = list(self.bench.searches.values())
+        done = counts.measured if self.trials is not None else sum(len(s.tried) for s in known)
+        self.progress(
+            Progress(
+                self.phase,
+                note,
+                self.elapsed_s(),
+                self.budget_s,
+                done,
+                self.trials,
+                counts.ok,
+                counts.failed,
+                counts.hits,
+                best_us,
+                self.baseline_us() if best_us is not None else None,
+            )
+        )
+
+    # phases
+
+    def search(self) -> None:
+        """All phases up to the finalists, or as many as the budget allows."""
+        try:
+            if not self._prepared:
+                self.measure_baselines()
+            self.refine(self.left_s() * FIRST_SHARE)
+            self.explore(self.left_s() * PLANS_SHARE / (1 - FIRST_SHARE))
+            self.refine(self.left_s())
+        except _BudgetSpent:
+            pass
+
+    def search_slice(self, seconds: float) -> None:
+        """Goes on with the search for about `seconds`; the baselines are measured first, whatever they take."""
+        self._slice_end = time.monotonic() + seconds
+        before = self.bench.counts.measured, self.plan_trials
+        self.search()
+        self.exhausted = self.left_s() > 0 and before == (self.bench.counts.measured, self.plan_trials)
+
+    def measure_baselines(self) -> None:
+        """A first time for every workload of the fixed plans; the default plan comes first."""
+        self.phase = "baselines"
+        for name in BASELINES:
+            self.measure_baseline(name)
+            default = self.baselines["default"]
+            if self.bench.composed_us(default) is None:
+                self._refuse_hopeless(default)
+
+        previous = self.previous()
+        if previous is not None:
+            self.add_baseline("previous", previous)
+        self._prepared = True
+
+    def previous(self) -> FusionPlan | None:
+        """What an earlier job chose for this model here: it must be beaten to be replaced."""
+        stored = self.bench.database.best_plan(self.bench.around.setting, graph_key(self.graph))
+        if stored is None:
+            return None
+        try:
+            plan = FusionPlan.from_json(stored.plan)
+            check_plan(self.graph, plan)
+        except PlanError:
+            return None
+        return plan if plan.key not in {known.key for known in self.baselines.values()} else None
+
+    def measure_baseline(self, name: str) -> None:
+        """A first time for every workload of one fixed plan."""
+        try:
+            plan = named_plan(self.graph, name)
+        except AutofuseError:
+            if name == "default":
+                raise
+            return
+        self.add_baseline(name, plan)
+
+    def add_baseline(self, name: str, plan: FusionPlan) -> None:
+        """Takes in a plan that is measured whole at the end."""
+        self.baselines[name] = plan
+        self.bench.database.record_plan(graph_key(self.graph), plan.key, plan.to_json(), name)
+        self.bench.measure_first(self.bench.missing(plan))
+        self.consider(plan)
+
+    def _refuse_hopeless(self, plan: FusionPlan) -> None:
+        """PlanError when not one group of `plan` could be measured: there is nothing to go on with."""
+        searches = self.bench.of(plan)
+        if searches and all(search.best_us is None for search in searches):
+            raise PlanError(f"no group of the model could be built and checked: {_failures(searches)}")
+
+    def consider(self, plan: FusionPlan) -> bool:
+        """Makes `plan` the best when its groups are faster together."""
+        time_us, best_us = self.bench.composed_us(plan), self.best_us()
+        if time_us is not None and (best_us is None or time_us < best_us):
+            self.best = plan
+            return True
+        return False
+
+    def refine(self, seconds: float) -> None:
+        """Searches schedules, each candidate where it promises most for the best plan."""
+        self.phase = "schedules"
+        end = time.monotonic() + seconds
+        while self.best is not None and time.monotonic() < end:
+            weights = self.bench.weights(self.best)
+            for plan in self.baselines.values():
+                for key, weight in self.bench.weights(plan).items():
+                    weights[key] = max(weights.get(key, 0.0), weight * RIVAL_SHARE)
+            chosen = next_workloads(list(self.bench.searches.values()), weights, BATCH)
+            if not chosen or not self.bench.measure(chosen):
+                return
+            for plan in self.baselines.values():
+                self.consider(plan)
+
+    def explore(self, seconds: float) -> None:
+        """Searches plans; groups that no plan had before are measured."""
+        self.phase = "plans"
+        end = time.monotonic() + seconds
+        if self._plan_search is None:
+            planner = Planner(self.graph, self.bench.space.fusion)
+            self._plan_search = PlanSearch(planner, self.bench.seed)
+        if PAPER not in self.baselines:
+            self.measure_baseline(PAPER)
+        search, idle = self._plan_search, 0
+        while time.monotonic() < end and (idle < IDLE_TRIALS or search.open_flips):
+            asked = search.ask_flips(PLANS_AT_ONCE)
+            if not asked:
+                trial = search.ask()
+                if trial is None:
+                    return
+                asked = [trial]
+            missing = {found.key: found for _, _, plan in asked for found in self.bench.missing(plan)}
+            self.bench.measure_first(list(missing.values()))
+            for number, answers, plan in asked:
+                self.plan_trials += 1
+                time_us = self.bench.composed_us(plan)
+                search.tell(answers, plan, time_us)
+                self.record(number, answers, plan, time_us)
+                idle = 0 if self.consider(plan) else idle + 1
+
+    def record(self, number: int, answers: Mapping[str, str], plan: FusionPlan, time_us: float | None) -> None:
+        """Stores a plan trial."""
+        base = self.bench.database
+        base.record_plan(graph_key(self.graph), plan.key, plan.to_json(), "search")
+        state = "complete" if time_us is not None else "fail"
+        trial = Trial(number=number, answers=dict(answers), state=state, plan_key=plan.key, composed_us=time_us)
+        base.record_trial(self.bench.run_id, trial)
+
+    # the end
+
+    def conclude(self, seconds: float) -> TuneResult:
+        """Builds the finalists, measures them whole in about `seconds`, and records the choice."""
+        self.state = "failed"
+        try:
+            plans, chosen = conclude(self.bench, self.finalists(), self.folder, seconds, self.tell)
+        except KeyboardInterrupt:
+            self.state = "interrupted"
+            raise
+        self.state = "finished"
+        return self._result(plans, chosen)
+
+    def finalists(self) -> dict[str, FusionPlan]:
+        """The plans that may be finalists, by name; the search's own best is "search"."""
+        found = {name: plan for name, plan in self.baselines.items() if self.bench.composed_us(plan) is not None}
+        if not found and self.best is None:
+            failed = [search for search in self.bench.searches.values() if search.best_us is None]
+            raise PlanError(
+                f"no plan has a time for all its groups; {len(failed)} of {len(self.bench.searches)} could not be "
+                f"built and checked: {_failures(failed)}"
+            )
+        self.phase = "confirming"
+        if self.best is not None and self.best.key not in {plan.key for plan in found.values()}:
+            found = {"search": self.best, **found}
+        return found
+
+    def _result(self, plans: Mapping[str, PlanTime], chosen: tuple[str, FusionPlan]) -> TuneResult:
+        counts, around = self.bench.counts, self.bench.around
+        return TuneResult(
+            self.model.stem, self.name, self.bench.run_id, str(self.bench.database.location.text),
+            around.profile.name, around.setting.threads, self.state, self.elapsed_s(), counts.measured,
+            counts.failed, counts.hits, self.plan_trials, chosen[0], chosen[1].key, plans[chosen[0]].kernels, plans,
+            self.warning(plans),
+        )  # fmt: skip
+
+    def warning(self, plans: Mapping[str, PlanTime]) -> str:
+        """What the reader must know about the answer; "" when there is nothing."""
+        absent = [name for name in ("none", "tvm") if name not in plans and self._lacks_time(name)]
+        if not absent:
+            return ""
+        return (
+            f"the budget ended before plan {' and plan '.join(absent)} had a time, so the answer is not compared with "
+            f"{'them' if len(absent) > 1 else 'it'}: run the same command again, or with a larger --budget"
+        )
+
+    def _lacks_time(self, name: str) -> bool:
+        """Whether a fixed plan is unmeasured for want of time (and not because it cannot be built)."""
+        if name not in self.baselines:
+            return not self._prepared
+        return bool(self.bench.missing(self.baselines[name]))
+
+
+def _failures(searches: Sequence[WorkloadSearch]) -> str:
+    """What became of workloads without a time, the first few by name."""
+    return "; ".join(f"{search.bound.workload.label}: {search.failure or 'not tried'}" for search in searches[:3])
