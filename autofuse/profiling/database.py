@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
@@ -19,6 +20,7 @@ from autofuse.profiling import candidates, connection, lookups, migration, plans
 from autofuse.profiling.connection import WRITE_OPTION, Location
 from autofuse.profiling.faults import clear_errors
 from autofuse.profiling.identities import Identities
+from autofuse.profiling.jobs import JobQueue
 from autofuse.profiling.owner import this_process
 from autofuse.profiling.records import (
     BestSchedule,
@@ -39,6 +41,7 @@ from autofuse.profiling.records import (
     canonical_json,
     content_key,
 )
+from autofuse.profiling.retries import connected, persistent
 from autofuse.profiling.schema import DeviceRow, TargetRow, VersionsRow, WorkloadRow
 
 BUSY_TIMEOUT_S = 60.0
@@ -107,6 +110,7 @@ class ProfilingDatabase:
 
     # Circumstances -----------------------------------------------------------------------------
 
+    @persistent
     def setting(
         self,
         *,
@@ -132,12 +136,14 @@ class ProfilingDatabase:
 
     # Candidates --------------------------------------------------------------------------------
 
+    @persistent
     def record_workload(self, key: str, workload_text: str, label: str) -> None:
         """Store a workload that has no candidate (yet), so that a choice may name it."""
         rest = {"text": workload_text, "label": label, "created_at": datetime.now(UTC)}
         with self._writing() as sql:
             self._ids.find_or_make(sql, WorkloadRow, {"key": key}, rest)
 
+    @persistent
     def begin_candidate(self, setting: Setting, candidate: Candidate, state: str = "building") -> int:
         """Lease a candidate without an outcome to this process ("queued", "building", "running"); its number."""
         with self._writing() as sql:
@@ -149,19 +155,26 @@ class ProfilingDatabase:
         A candidate is never doubled: measured again, it gets more samples, and its time is that of all
         trusted blocks together. "wrong" is final; other failures never erase a time.
         """
+        return self._record(setting, outcome if outcome.uid else replace(outcome, uid=uuid.uuid4().hex), run_id)
+
+    @persistent
+    def _record(self, setting: Setting, outcome: CandidateOutcome, run_id: int | None) -> int:
         with self._writing() as sql:
             return candidates.record(sql, self._ids, setting, outcome, run_id)
 
+    @persistent
     def lookup(self, setting: Setting, workload_keys: Iterable[str]) -> dict[str, BestSchedule]:
         """Best schedule of each workload that has one, in one query; see `lookups.lookup`."""
         with self._reading() as sql:
             return lookups.lookup(sql, setting, workload_keys)
 
+    @persistent
     def measured_schedules(self, setting: Setting, workload_key: str) -> tuple[MeasuredSchedule, ...]:
         """Every candidate of a workload in this setting, of any state and any versions, oldest first."""
         with self._reading() as sql:
             return lookups.measured(sql, setting, workload_key)
 
+    @persistent
     def samples(self, candidate_id: int) -> tuple[Block, ...]:
         """All blocks of a candidate, oldest first."""
         with self._reading() as sql:
@@ -174,31 +187,37 @@ class ProfilingDatabase:
         with self._writing() as sql:
             return runs.start(sql, self._ids, setting, run)
 
+    @persistent
     def finish_run(self, run_id: int, state: str = "finished", summary: Mapping[str, Json] | None = None) -> None:
         """End a run as "finished", "interrupted" or "failed"."""
         with self._writing() as sql:
             runs.finish(sql, run_id, state, summary)
 
+    @persistent
     def resume_run(self, run_id: int) -> None:
         """Let this process own a run that nobody works on any more."""
         with self._writing() as sql:
             runs.resume(sql, run_id)
 
+    @persistent
     def release_dead(self) -> list[int]:
         """Mark runs whose process is gone "interrupted" and free their candidates; the runs' numbers."""
         with self._writing() as sql:
             return runs.release_dead(sql)
 
+    @persistent
     def interrupted_run(self, setting: Setting, model_sha256: str) -> RunInfo | None:
         """The run to resume for this model in this setting (call `release_dead` first)."""
         with self._reading() as sql:
             return runs.interrupted(sql, setting, model_sha256)
 
+    @persistent
     def run(self, number: int | None = None, name: str | None = None) -> RunInfo | None:
         """The run with this number, else the newest one with this name, else the newest."""
         with self._reading() as sql:
             return runs.find(sql, number=number, name=name)
 
+    @persistent
     def outcome_counts(self, run_id: int) -> dict[str, int]:
         """How many measurements of a run came to each state."""
         with self._reading() as sql:
@@ -206,6 +225,7 @@ class ProfilingDatabase:
 
     # Plans -------------------------------------------------------------------------------------
 
+    @persistent
     def record_plan(self, graph_key: str, plan_key: str, plan: str, origin: str) -> None:
         """Store a plan of a graph (`plan`: its JSON text); stored before: no change."""
         with self._writing() as sql:
@@ -213,19 +233,26 @@ class ProfilingDatabase:
 
     def record_plan_measurement(self, run_id: int, outcome: PlanOutcome) -> None:
         """Append a whole-model time or failure in the run's setting."""
+        self._record_whole(run_id, outcome if outcome.uid else replace(outcome, uid=uuid.uuid4().hex))
+
+    @persistent
+    def _record_whole(self, run_id: int, outcome: PlanOutcome) -> None:
         with self._writing() as sql:
             plans.record_measurement(sql, self._ids, run_id, outcome)
 
+    @persistent
     def record_trial(self, run_id: int, trial: Trial) -> None:
         """Store a trial of the plan search; the same number again replaces it."""
         with self._writing() as sql:
             plans.record_trial(sql, self._ids, run_id, trial)
 
+    @persistent
     def trials(self, run_id: int) -> tuple[Trial, ...]:
         """Trials of a run by number."""
         with self._reading() as sql:
             return runs.trials(sql, run_id)
 
+    @persistent
     def record_choice(
         self,
         run_id: int,
@@ -240,20 +267,38 @@ class ProfilingDatabase:
         with self._writing() as sql:
             return plans.record_choice(sql, self._ids, run_id, plan_key, groups, median_us, trusted, details or {})
 
+    @persistent
     def record_edges(self, run_id: int, plan_key: str, edges: Sequence[EdgeDecision]) -> None:
         """Store why each edge was fused or not under a plan."""
         with self._writing() as sql:
             plans.record_edges(sql, self._ids, run_id, plan_key, edges)
 
+    @persistent
     def best_plan(self, setting: Setting, graph_key: str) -> PlanChoice | None:
         """The plan to take for a graph in this setting; see `PlanChoice`."""
         with self._reading() as sql:
             return plans.best_plan(sql, setting, graph_key)
 
+    @persistent
     def plan(self, plan_key: str) -> str | None:
         """JSON text of a stored plan."""
         with self._reading() as sql:
             return plans.plan_text(sql, plan_key)
+
+    # Jobs --------------------------------------------------------------------------------------
+
+    @property
+    def jobs(self) -> JobQueue:
+        """The queue of jobs, whose leases are this process's."""
+        return JobQueue(self)
+
+    def reading(self) -> AbstractContextManager[Connection]:
+        """A connection to ask through."""
+        return self._reading()
+
+    def writing(self) -> AbstractContextManager[Connection]:
+        """One transaction: committed whole at the end, or not at all."""
+        return self._writing()
 
     # The whole ---------------------------------------------------------------------------------
 
@@ -287,7 +332,7 @@ class ProfilingDatabase:
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
-        with clear_errors(self.location.text), self._engine.connect() as sql:
+        with clear_errors(self.location.text), connected(self._engine) as sql:
             yield sql
 
     @contextmanager
@@ -299,7 +344,7 @@ class ProfilingDatabase:
             )
         with self._one_writer:
             try:
-                with clear_errors(self.location.text), self._writer.begin() as sql:
+                with clear_errors(self.location.text), connected(self._writer) as sql, sql.begin():
                     yield sql
             except BaseException:
                 self._ids.rollback()

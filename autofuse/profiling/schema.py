@@ -34,7 +34,7 @@ from autofuse.profiling.records import FAILURES, OK, PENDING, RUN_STATES, TRIAL_
 
 PREFIX = "af_"
 VERSION_TABLE = "af_alembic_version"
-HEAD_REVISION = "r0001"
+HEAD_REVISION = "r0002"
 
 
 class UtcTime(TypeDecorator[datetime]):
@@ -61,7 +61,8 @@ Sha = String(64)
 Document = JSON(none_as_null=True)
 
 
-def _names(values: tuple[str, ...]) -> str:
+def names_in_sql(values: tuple[str, ...]) -> str:
+    """The values as a list in an SQL rule."""
     return ", ".join(f"'{value}'" for value in values)
 
 
@@ -71,9 +72,9 @@ HAS_TIME = "median_us > 0 AND ci_lo_us <= median_us AND median_us <= ci_hi_us AN
 WHOLE_TIME = f"median_us IS NOT NULL AND ci_lo_us IS NOT NULL AND ci_hi_us IS NOT NULL AND {HAS_TIME}"
 TIME_OR_FAILURE = (
     f"(state = '{OK}' AND failure IS NULL AND {WHOLE_TIME})"
-    f" OR (state IN ({_names(FAILURES)}) AND failure IS NOT NULL AND {NO_TIME})"
+    f" OR (state IN ({names_in_sql(FAILURES)}) AND failure IS NOT NULL AND {NO_TIME})"
 )
-PENDING_STATE = f"(state IN ({_names(PENDING)}) AND failure IS NULL AND {NO_TIME})"
+PENDING_STATE = f"(state IN ({names_in_sql(PENDING)}) AND failure IS NULL AND {NO_TIME})"
 
 
 class Base(DeclarativeBase):
@@ -196,7 +197,7 @@ class RunRow(SettingMixin, OwnerMixin, NumberedRow):
     summary: Mapped[Any | None] = mapped_column(Document)
 
     __table_args__ = (
-        CheckConstraint(f"state IN ({_names(RUN_STATES)})", name="state"),
+        CheckConstraint(f"state IN ({names_in_sql(RUN_STATES)})", name="state"),
         CheckConstraint("threads > 0", name="threads"),
         Index(None, "model_sha256", "device_id", "threads"),
         Index(None, "name"),
@@ -230,8 +231,8 @@ class CandidateRow(SettingMixin, TimingMixin, OwnerMixin, NumberedRow):
         Index(
             "ix_af_candidate_pending",
             "state",
-            sqlite_where=text(f"state IN ({_names(PENDING)})"),
-            postgresql_where=text(f"state IN ({_names(PENDING)})"),
+            sqlite_where=text(f"state IN ({names_in_sql(PENDING)})"),
+            postgresql_where=text(f"state IN ({names_in_sql(PENDING)})"),
         ),
     )
 
@@ -320,7 +321,8 @@ class TrialRow(NumberedRow):
     __table_args__ = (
         UniqueConstraint("run_id", "number"),
         CheckConstraint(
-            f"state IN ({_names(TRIAL_STATES)}) AND (state = 'complete') = (composed_us IS NOT NULL)", name="state"
+            f"state IN ({names_in_sql(TRIAL_STATES)}) AND (state = 'complete') = (composed_us IS NOT NULL)",
+            name="state",
         ),
     )
 
