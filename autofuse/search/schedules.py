@@ -89,6 +89,11 @@ class WorkloadSearch:
         return self.bound.workload.key
 
     @property
+    def likely(self) -> dict[str, int | str]:
+        """The best schedule known, or the one to be tried next while none is."""
+        return self.best or next(iter([*self.suggested, *self.pending]), {})
+
+    @property
     def hopeless(self) -> bool:
         """Whether the workload is given up: so many candidates failed, and none did not."""
         return self.best_us is None and self.failures >= HOPELESS_AFTER

@@ -113,13 +113,15 @@ class Workbench:
         return total
 
     def build_estimate_s(self, plan: FusionPlan) -> float:
-        """Seconds that building a plan's library takes, by the builds of its kernels so far."""
-        return LINK_S + sum(search.build_s for search in self.of(plan))
+        """Seconds that building a plan's library takes: its kernels as they took so far, the others as the average."""
+        known = [search.build_s for search in self.searches.values() if search.build_s]
+        average = sum(known) / len(known) if known else 0.0
+        return LINK_S + sum(search.build_s or average for search in self.of(plan))
 
     def schedules(self, plan: FusionPlan) -> dict[str, Schedule]:
-        """Best schedule of each workload of a plan."""
+        """Best schedule of each workload of a plan; of one without a time, its relatives' best or the first guess."""
         keys = {bound.workload.key for bound in self.admit(plan).kernels}
-        return {key: self.searches[key].best or {} for key in keys}
+        return {key: self.searches[key].likely for key in keys}
 
     def measure_first(self, searches: Sequence[WorkloadSearch]) -> None:
         """Tries candidates of each search until it has a time: the rules' guesses come first."""
