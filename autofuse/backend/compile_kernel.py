@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from autofuse.device.target import Target
@@ -40,6 +41,20 @@ def compile_function(function: Any, target: Target) -> Any:
 
     module = tvm.IRModule({ENTRY: function.with_attr("global_symbol", ENTRY)})
     return tvm.compile(module, target=tvm_target(target)).jit()
+
+
+def export_function(function: Any, target: Target, output: Path) -> None:
+    """Write the TIR `function` as a shared library for `target`, perhaps another machine; see `load_kernel`.
+
+    DeviceError when it cannot be linked.
+    """
+    import tvm
+
+    from autofuse.backend.architecture import architecture_of
+    from autofuse.backend.linking import exported
+
+    module = tvm.IRModule({ENTRY: function.with_attr("global_symbol", ENTRY)})
+    exported(tvm.compile(module, target=tvm_target(target)), output, architecture_of(target), output.parent)
 
 
 def compile_program(module: Any, target: Target) -> Any:

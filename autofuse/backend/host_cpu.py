@@ -43,3 +43,10 @@ def accepts(profile: DeviceProfile) -> bool:
 
     triple = profile.mtriple or str(codegen.llvm_get_system_triple())
     return bool(codegen.llvm_is_valid_cpu(profile.mcpu, triple))
+
+
+def serving_cpu() -> HostCpu:
+    """See `llvm_host_cpu`; nothing is known where TVM is installed without its compiler, as devices have it."""
+    from tvm.base import _RUNTIME_ONLY
+
+    return HostCpu("") if _RUNTIME_ONLY else llvm_host_cpu()

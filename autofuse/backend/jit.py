@@ -1,9 +1,10 @@
-"""Compiling one TIR function inside this process, running it, and timing calls of it."""
+"""One kernel, compiled in this process or loaded from a file: running it, and timing calls of it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,19 +13,19 @@ from numpy.typing import NDArray
 from autofuse.backend.compile_kernel import ENTRY, compile_function, tvm_target
 from autofuse.device.target import Target
 
-__all__ = ["JitKernel", "tensor", "tvm_target"]
+__all__ = ["JitKernel", "Kernel", "load_kernel", "tensor", "tvm_target"]
 
 EVALUATOR_BELOW_S = 200e-6
 """Shorter kernels are timed by TVM's own loop, because a call from Python costs about 1 µs."""
 
 
-class JitKernel:
-    """A TIR function compiled for the CPU of this process; its arguments are tensors made by `tensor`."""
+class Kernel:
+    """A runtime module with one kernel, for the CPU of this process; its arguments are tensors made by `tensor`."""
 
-    def __init__(self, function: Any, target: Target) -> None:
+    def __init__(self, module: Any) -> None:
         import tvm
 
-        self._module = compile_function(function, target)
+        self._module = module
         self._call = self._module[ENTRY]
         self._device = tvm.cpu()
         self._evaluators: dict[int, Any] = {}
@@ -63,6 +64,20 @@ class JitKernel:
             call(*tensors)
             spent += time.perf_counter_ns() - start
         return spent / calls / 1e9
+
+
+class JitKernel(Kernel):
+    """A TIR function compiled here and now."""
+
+    def __init__(self, function: Any, target: Target) -> None:
+        super().__init__(compile_function(function, target))
+
+
+def load_kernel(path: Path) -> Kernel:
+    """The kernel in a shared library that `compile_kernel.export_function` wrote."""
+    import tvm
+
+    return Kernel(tvm.runtime.load_module(str(path)))
 
 
 def tensor(array: NDArray[np.generic]) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.backend.jit import JitKernel, tensor
+from autofuse.backend.jit import JitKernel, Kernel, tensor
 from autofuse.device.target import Target
 
 READ_STREAMS = 8
@@ -19,10 +19,11 @@ class FmaProbe:
     only the clock, and whoever else uses the core, can change its time.
     """
 
-    def __init__(self, target: Target, threads: int, steps: int) -> None:
-        accumulators = 20 if target.registers >= 32 else 12
+    def __init__(self, target: Target, threads: int, steps: int, kernel: Kernel | None = None) -> None:
+        """`kernel`: the loop that `fma_function` makes of the same arguments, compiled elsewhere (None: now)."""
+        accumulators = _accumulators(target)
         self.flops = 2.0 * accumulators * target.lanes * steps * threads
-        self._kernel = JitKernel(_fma_function(target.lanes, accumulators, steps, threads), target)
+        self._kernel = kernel or JitKernel(fma_function(target, threads, steps), target)
         factors = np.stack([np.full(target.lanes, 0.75), np.full(target.lanes, 0.25)]).astype("float32")
         out = np.zeros(threads * accumulators * target.lanes, "float32")
         self._arguments = (tensor(factors.ravel()), tensor(out))
@@ -54,11 +55,16 @@ class ReadProbe:
         return self._kernel.block_seconds(self._arguments, calls, 1.0)
 
 
-def _fma_function(lanes: int, accumulators: int, steps: int, threads: int) -> Any:
-    """out = (... (a * x + y) * x + y ...), `steps` times, `accumulators` vectors a thread."""
+def _accumulators(target: Target) -> int:
+    return 20 if target.registers >= 32 else 12
+
+
+def fma_function(target: Target, threads: int, steps: int) -> Any:
+    """TIR of out = (... (a * x + y) * x + y ...), `steps` times, in as many vectors a thread as registers allow."""
     from tvm.script.ir_builder import IRBuilder
     from tvm.script.ir_builder import tirx as build
 
+    lanes, accumulators = target.lanes, _accumulators(target)
     size = accumulators * lanes
     with IRBuilder() as builder, build.prim_func(s_tir=True):
         build.func_name("main")

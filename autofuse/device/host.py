@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from autofuse.device.arm_cores import ask_core, core_name
 from autofuse.device.profile import LOCAL, Caches, CpuIdentity, DeviceProfile
 
 ROOT = Path("/")
@@ -45,8 +47,10 @@ def probe_host(cpu: HostCpu, *, root: Path = ROOT, machine: str | None = None) -
     CPU affinity and the cgroup's quota of this process. `root`, `machine`: for tests ("/" and the running kernel's).
     """
     processors = _processors(root)
-    first = processors[0] if processors else {}
     arm = (machine or platform.machine()) in ("aarch64", "arm64")
+    first = _best(processors, arm)
+    if arm and machine is None and "cpu part" not in first:
+        first = _asked(first)
     features = _features(first, arm)
     hidden = sorted(name for name in cpu.features if _is_relevant(name, arm) and name not in features)
     cores = len(set(_core_of(processors).values())) or os.cpu_count() or 1
@@ -54,7 +58,7 @@ def probe_host(cpu: HostCpu, *, root: Path = ROOT, machine: str | None = None) -
         name=LOCAL,
         description=_identity(first).model_name,
         architecture="aarch64" if arm else "x86_64",
-        mcpu=cpu.mcpu or "generic",
+        mcpu=_mcpu(cpu, first, features, arm),
         mtriple="aarch64-linux-gnu" if arm else None,
         mattr=tuple(f"-{name}" for name in hidden) if processors else (),
         lanes=16 if "avx512f" in features else 8 if {"avx2", "fma"} <= features else 4,
@@ -94,6 +98,43 @@ def _core_of(processors: list[dict[str, str]]) -> dict[int, tuple[str, str]]:
         for entry in processors
         if entry["processor"].isdigit()
     }
+
+
+def _best(processors: list[dict[str, str]], arm: bool) -> dict[str, str]:
+    """The entry that stands for the machine: the first, or on ARM, where cores may differ, the largest part number.
+
+    Newer and bigger cores of one maker have larger numbers within a chip (Cortex-A55 and A76, X1 and A78).
+    """
+    if not processors:
+        return {}
+    parts = [entry for entry in processors if re.fullmatch(r"0x[0-9a-fA-F]+", entry.get("cpu part", ""))]
+    return max(parts, key=lambda entry: int(entry["cpu part"], 16)) if arm and parts else processors[0]
+
+
+def _asked(entry: Mapping[str, str]) -> dict[str, str]:
+    """The entry of a core that /proc/cpuinfo does not describe, from the core itself."""
+    found = ask_core()
+    if found is None:
+        return dict(entry)
+    known = {
+        "cpu implementer": f"0x{found.implementer:02x}",
+        "cpu architecture": "8",
+        "cpu variant": f"0x{found.variant:x}",
+        "cpu part": f"0x{found.part:03x}",
+        "cpu revision": str(found.revision),
+    }
+    return {"features": " ".join(found.features), **(known if found.part else {})}
+
+
+def _mcpu(cpu: HostCpu, entry: Mapping[str, str], features: frozenset[str], arm: bool) -> str:
+    """LLVM's name: as LLVM says, else from what the core says, else the best generic one."""
+    if cpu.mcpu:
+        return cpu.mcpu
+    if arm:
+        return core_name(entry.get("cpu implementer", ""), entry.get("cpu part", "")) or "generic"
+    if {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"} <= features:
+        return "x86-64-v4"
+    return "x86-64-v3" if {"avx2", "fma", "bmi2"} <= features else "x86-64"
 
 
 def _features(entry: Mapping[str, str], arm: bool) -> frozenset[str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from filelock import FileLock
@@ -15,9 +16,9 @@ from autofuse.device.target import Target
 from autofuse.errors import DeviceError, InputError
 from autofuse.measure.clock import Clock
 from autofuse.measure.codec import target_to_json
+from autofuse.measure.lock import measuring_lock
 from autofuse.measure.measurement import Failure
 from autofuse.measure.messages import Message
-from autofuse.measure.pool import measuring_lock
 from autofuse.measure.process import Child, Reply, default_memory, wait
 from autofuse.measure.timing import Block, ContenderLostError, InterleavingPolicy, Samples, interleaved, ratio_of
 from autofuse.scratch import scratch_folder
@@ -33,12 +34,33 @@ Array = NDArray[np.generic]
 
 
 @dataclass(frozen=True)
+class Host:
+    """The program that a contender runs in: `python -m module`.
+
+    It must serve a `autofuse.measure.contender.ContenderSession`, whose opener then says which kinds there are.
+    `python`: an interpreter with NumPy, of any virtual environment (None: this one). `load_s`: limit of loading.
+    """
+
+    module: str = MODULE
+    python: Path | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    load_s: float = LOAD_S
+
+
+OWN_HOST = Host()
+
+
+@dataclass(frozen=True)
 class Contender:
-    """`kind`: "autofuse" (`path` is a library), "onnxruntime" or "tvm" (TVM's default pipeline; an ONNX file)."""
+    """`kind`: "autofuse" (`path` is a library), "onnxruntime" or "tvm" (TVM's default pipeline; an ONNX file).
+
+    Another `host` has kinds of its own.
+    """
 
     name: str
     kind: str
     path: Path
+    host: Host = OWN_HOST
 
 
 @dataclass(frozen=True)
@@ -72,21 +94,24 @@ def bench_contenders(
     expected: Sequence[Array] | None = None,
     policy: InterleavingPolicy = DEFAULT_POLICY,
     lock: Path | None = None,
+    memory_bytes: int | None = None,
 ) -> dict[str, ContenderResult]:
     """Load every contender in a process of its own, check its outputs, and time them in turn.
 
     `inputs`: by name of the model's inputs. `expected`: outputs in the model's order, to compare with.
     `budget_s`: seconds of timing, without loading. Ratios are to the first contender. While one runs, the
     processes of the others are stopped, so that no thread pool's spinning disturbs it, each with the settings that
-    it ships with; every contender's main thread is pinned once its pool runs. Failures are values in the results;
+    it ships with; every contender's main thread is pinned once its pool runs. `memory_bytes`: what each may take
+    (None: an equal share of most of the machine's). Failures are values in the results;
     InputError for contenders that cannot be told apart, DeviceError when not even the clock probe starts.
     """
     _check(contenders)
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_folder())
-        files = _written(folder, inputs, expected)
-        racers = [stack.enter_context(_Racer(contender, threads, target, len(contenders))) for contender in contenders]
-        probe = stack.enter_context(_Racer(None, threads, target, len(contenders)))
+        files = written(folder, inputs, expected)
+        memory = memory_bytes or default_memory(len(contenders))
+        racers = [stack.enter_context(_Racer(contender, threads, target, memory)) for contender in contenders]
+        probe = stack.enter_context(_Racer(None, threads, target, memory))
         probe.start_probe()
         for racer in racers:
             racer.load(files)
@@ -97,7 +122,7 @@ def bench_contenders(
             clock = Clock(lambda: probe.block(1).seconds)
             clock.calibrate()
             samples = interleaved(alive, clock, replace(policy, budget_s=budget_s))
-        return _results(racers, samples)
+        return results_of_race(racers, samples)
 
 
 class _Racer:
@@ -106,14 +131,16 @@ class _Racer:
     Not before its first answer: a child that is stopped while it starts would outlive a killed coordinator.
     """
 
-    def __init__(self, contender: Contender | None, threads: int, target: Target, share: int) -> None:
+    def __init__(self, contender: Contender | None, threads: int, target: Target, memory_bytes: int) -> None:
         self.contender, self.threads, self.target = contender, threads, target
         self.name = contender.name if contender else "the clock probe"
         self.error, self.wrong = "", ""
         self.max_rel_error: float | None = None
         self.load_s: float | None = None
         self._slowest_s = 1.0
-        self._child = Child(MODULE, default_memory(share), {"TVM_NUM_THREADS": str(threads)}, ())
+        host = contender.host if contender else OWN_HOST
+        environment = {"TVM_NUM_THREADS": str(threads), **host.environment}
+        self._child = Child(host.module, memory_bytes, environment, (), host.python)
 
     def __enter__(self) -> _Racer:
         return self
@@ -146,7 +173,7 @@ class _Racer:
             "threads": self.threads,
             "inputs": inputs,
         }
-        reply = self.ask(request, LOAD_S)
+        reply = self.ask(request, self.contender.host.load_s)
         if isinstance(reply, Failure):
             self.error = f"{reply.kind}: {reply.message}"
             return
@@ -167,7 +194,18 @@ class _Racer:
         return Block(float(str(reply["seconds"])), float(str(reply["waited"])))
 
 
-def _results(racers: Sequence[_Racer], samples: Mapping[str, Samples]) -> dict[str, ContenderResult]:
+class Raced(Protocol):
+    """What became of a contender beside its times; see `ContenderResult`."""
+
+    name: str
+    error: str
+    wrong: str
+    max_rel_error: float | None
+    load_s: float | None
+
+
+def results_of_race(racers: Sequence[Raced], samples: Mapping[str, Samples]) -> dict[str, ContenderResult]:
+    """Results by name, with ratios to the first of `racers`; `samples`: of those that ran."""
     first = samples.get(racers[0].name)
     found: dict[str, ContenderResult] = {}
     for racer in racers:
@@ -199,14 +237,14 @@ def _check(contenders: Sequence[Contender]) -> None:
     if not names or len(set(names)) != len(names):
         raise InputError(f"contenders need distinct names, got: {', '.join(names) or 'none'}")
     for contender in contenders:
-        if contender.kind not in KINDS:
+        if contender.host.module == MODULE and contender.kind not in KINDS:
             raise InputError(f"contender {contender.name!r}: kind {contender.kind!r} is not one of {', '.join(KINDS)}")
 
 
-def _written(
+def written(
     folder: Path, inputs: Mapping[str, Array], expected: Sequence[Array] | None
 ) -> tuple[dict[str, str], list[str] | None]:
-    """The arrays as files: (input name -> path, paths of expected outputs)."""
+    """The arrays as files in `folder`: (input name -> path, paths of expected outputs)."""
     places = {}
     for index, (name, array) in enumerate(inputs.items()):
         places[name] = str(folder / f"input-{index}.npy")

@@ -44,7 +44,7 @@ def serve(handlers: Mapping[str, Handler]) -> None:
     requests: queue.SimpleQueue[Message] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(requests,), daemon=True).start()
     while True:
-        _write(replies, _answer(handlers, requests.get()))
+        _write(replies, answer(handlers, requests.get()))
 
 
 def note(text: str) -> None:
@@ -52,7 +52,8 @@ def note(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
-def _answer(handlers: Mapping[str, Handler], request: Message) -> Message:
+def answer(handlers: Mapping[str, Handler], request: Message) -> Message:
+    """What a handler says to one request, or why it refused; never raises for what a handler raises."""
     name = str(request.get("do"))
     try:
         if name not in handlers:

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from autofuse.device.target import Target
 from autofuse.measure.child import Handler, RefusedError, serve
 from autofuse.measure.clock import PROBE_STEPS, pin_main_thread, waited_ns
 from autofuse.measure.codec import target_from_json
 from autofuse.measure.messages import Message
-from autofuse.measure.networks import Network, open_network
+from autofuse.measure.networks import Array, Network, open_network
 from autofuse.measure.tolerance import compare
 
 WARM_BELOW_S = 0.5
@@ -23,10 +24,15 @@ WARM_BELOW_S = 0.5
 PROBE = "probe"
 
 
-class ContenderSession:
-    """One loaded network (or probe), pinned once it is warm."""
+Opener = Callable[[str, Path, Target, int, Mapping[str, Array]], Network]
+"""See `autofuse.measure.networks.open_network`."""
 
-    def __init__(self) -> None:
+
+class ContenderSession:
+    """One loaded network (or probe), pinned once it is warm. `opener`: makes the network of each kind."""
+
+    def __init__(self, opener: Opener = open_network) -> None:
+        self._opener = opener
         self._network: Network | None = None
         self._run: Callable[[], None] | None = None
         self._call_s = 0.0
@@ -42,7 +48,7 @@ class ContenderSession:
         inputs = {name: np.asarray(np.load(path), order="C") for name, path in arrays.items()}
         target, threads = target_from_json(request["target"]), int(str(request["threads"]))
         start = time.perf_counter()
-        network = open_network(str(request["kind"]), Path(str(request["path"])), target, threads, inputs)
+        network = self._opener(str(request["kind"]), Path(str(request["path"])), target, threads, inputs)
         loaded = time.perf_counter()
         network.run()
         self._network = network
@@ -64,16 +70,20 @@ class ContenderSession:
 
     def check(self, request: Message) -> Message:
         """Compare the results of the last run with reference files, in the model's order of outputs."""
-        if self._network is None:
-            raise RefusedError("run_error", "nothing is loaded")
         paths: Any = request["expected"]
-        results = self._network.outputs()
+        results = self.results()
         if len(results) != len(paths):
             raise RefusedError("wrong", f"{len(results)} outputs, the reference has {len(paths)}")
         verdicts = [compare(result, np.load(path)) for result, path in zip(results, paths, strict=True)]
         worst = max((verdict.max_rel_error for verdict in verdicts), default=0.0)
         reasons = [f"output {index}: {verdict.reason}" for index, verdict in enumerate(verdicts) if not verdict.ok]
         return {"max_rel_error": worst, "reason": "; ".join(reasons)}
+
+    def results(self) -> list[Array]:
+        """Results of the last run, in the model's order of outputs."""
+        if self._network is None:
+            raise RefusedError("run_error", "nothing is loaded")
+        return self._network.outputs()
 
     def block(self, request: Message) -> Message:
         """Time `calls` calls in a row after one that warms the caches; mean seconds, part waited."""

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
+import numpy as np
 from filelock import FileLock
+from numpy.typing import NDArray
 
+from autofuse.device.description import DeviceDescription
+from autofuse.device.profile import LOCAL
+from autofuse.device.provenance import collect
 from autofuse.device.target import Target
+from autofuse.measure.bench import Contender, ContenderResult, bench_contenders
 from autofuse.measure.codec import case_to_json, policy_to_json, target_to_json, timing_from_json
+from autofuse.measure.lock import measuring_lock
 from autofuse.measure.measurement import Failure, Limits, Measurement, MeasureRequest
 from autofuse.measure.messages import Message
 from autofuse.measure.process import Child, Reply, available_cores, default_memory, wait, wait_any
 from autofuse.measure.sampling import SamplingPolicy
+from autofuse.measure.timing import InterleavingPolicy
 
 BUILDER = "autofuse.kernels.build:build_kernel"
 WORKER = "autofuse.measure.worker"
@@ -27,7 +33,8 @@ ATTEMPTS = 3
 START_ATTEMPTS = 2
 TIMING_TICK_S = 0.5
 DEFAULT_LIMITS = Limits()
-DEFAULT_POLICY = SamplingPolicy()
+DEFAULT_POLICY, DEFAULT_ROUNDS = SamplingPolicy(), InterleavingPolicy()
+Array = NDArray[np.generic]
 SPIN, SPIN_COUNT = "TVM_THREAD_POOL_SPIN_COUNT", "3000"
 """Threads of a pool that waits for work give the core back after about 2 ms (TVM's default: 160 ms)."""
 QUIET_S = 0.01
@@ -62,12 +69,13 @@ class _Worker:
 
 
 class LocalRunner:
-    """Measures candidates for one target on this machine; use as a context manager.
+    """See `autofuse.measure.runner.Runner`: measures candidates for one target on this machine.
 
     `threads`: of the timed kernels. `builder`: "package.module:function" with the signature of
     `autofuse.kernels.build.build_kernel`, imported in the children only. `workers`: children that build
     in parallel (default: one a core). `import_paths`: folders children search for the builder.
-    `lock`: file that keeps two runners of one machine from timing at once (None: one in the temporary folder).
+    `rounds`: how whole networks are timed. `lock`: file that keeps two runners of one machine from timing at once
+    (None: one in the temporary folder).
     Failures are values; DeviceError is raised only when no child process can be started at all.
     Use from one thread.
     """
@@ -83,7 +91,9 @@ class LocalRunner:
         policy: SamplingPolicy = DEFAULT_POLICY,
         import_paths: Sequence[Path] = (),
         lock: Path | None = None,
+        rounds: InterleavingPolicy = DEFAULT_ROUNDS,
     ) -> None:
+        self.name, self.rounds = LOCAL, rounds
         self.target, self.threads, self.builder = target, threads, builder
         self.limits, self.policy = limits, policy
         self._size = max(1, workers or available_cores())
@@ -108,6 +118,33 @@ class LocalRunner:
         for worker in self._workers:
             worker.child.kill()
         self._workers.clear()
+
+    def describe(self) -> DeviceDescription:
+        """See `autofuse.measure.runner.Runner`."""
+        from autofuse.backend.host_cpu import llvm_version, local_device
+
+        circumstances = collect(llvm_version())
+        return DeviceDescription(local_device(), circumstances, circumstances.boot_id or "")
+
+    def race(
+        self,
+        contenders: Sequence[Contender],
+        inputs: Mapping[str, Array],
+        budget_s: float,
+        *,
+        expected: Sequence[Array] | None = None,
+    ) -> dict[str, ContenderResult]:
+        """See `autofuse.measure.runner.Runner`."""
+        self.close()  # idle children would hold memory that the networks need
+        return bench_contenders(
+            contenders, inputs, self.threads, budget_s, target=self.target, expected=expected, policy=self.rounds
+        )
+
+    def outputs(self, library: Path, inputs: Mapping[str, Array]) -> list[Array]:
+        """See `autofuse.measure.runner.Runner`."""
+        from autofuse.backend.library import load
+
+        return list(load(library)(inputs))
 
     @property
     def clock_best_s(self) -> tuple[float, ...]:
@@ -312,11 +349,6 @@ class LocalRunner:
             "best_us": job.request.best_us,
             "clock_best_s": self._clock_best,
         }
-
-
-def measuring_lock() -> Path:
-    """The file that one timing phase of this machine locks at a time."""
-    return Path(tempfile.gettempdir()) / f"autofuse-measure-{os.getuid()}.lock"
 
 
 def _list(value: object) -> list[str]:

@@ -37,14 +37,22 @@ class Child:
     children also die with the thread that made them: make and use them in one thread.
     """
 
-    def __init__(self, module: str, memory_bytes: int, environment: Mapping[str, str], paths: Iterable[Path]) -> None:
+    def __init__(
+        self,
+        module: str,
+        memory_bytes: int,
+        environment: Mapping[str, str],
+        paths: Iterable[Path],
+        python: Path | None = None,
+    ) -> None:
+        """`python`: another environment's interpreter, with NumPy; it finds this autofuse too."""
         self.memory_bytes = memory_bytes
         self.deadline: float | None = None
         self.crash_kind = "run_error"
         self._limit_s = 0.0
         self._buffer = bytearray()
         self._log = bytearray()
-        command = [sys.executable, "-P", "-m", module]
+        command = [str(python or sys.executable), "-P", "-m", module]
         try:
             self._process = subprocess.Popen(
                 command,

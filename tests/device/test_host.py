@@ -74,7 +74,7 @@ def test_features_that_a_hypervisor_hides_are_switched_off(tmp_path: Path) -> No
 
 def test_features_are_known_without_asking_llvm(tmp_path: Path) -> None:
     profile = probe_host(HostCpu(""), root=machine(tmp_path), machine="x86_64")
-    assert profile.mcpu == "generic"
+    assert profile.mcpu == "x86-64-v3"
     assert {"avx2", "fma"} <= set(profile.features)
 
 

@@ -1,0 +1,50 @@
+"""`serve`: this machine as a device for others."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from typing import Annotated
+
+import typer
+
+from autofuse.arguments import parse_duration
+from autofuse.cli.failures import say
+from autofuse.device.address import DEFAULT_PORT, parse_address
+
+
+def serve(
+    host: Annotated[
+        str, typer.Option("--host", help="Where to listen; anything but loopback is open to the network.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any that is free.")] = DEFAULT_PORT,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="What clients must say. [default: a new one, printed]")
+    ] = None,
+    tracker: Annotated[
+        str | None, typer.Option("--tracker", metavar="HOST:PORT", help="Offer the device there, under --key.")
+    ] = None,
+    announce: Annotated[
+        str | None, typer.Option("--announce", metavar="HOST", help="How the tracker's clients reach this machine.")
+    ] = None,
+    session: Annotated[str, typer.Option("--session", metavar="DURATION", help="Longest life of a session.")] = "24h",
+) -> None:
+    """Let others measure on this machine.
+
+    One client at a time, by TVM's RPC; a session that crashes or hangs is ended, and the next one is served.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # sessions are forks, which must find no threads
+    from autofuse.backend.rpc_server import DeviceServer, ServerOptions
+    from autofuse.measure.device_server import serve as run
+
+    where = None if tracker is None else parse_address(tracker, "--tracker")
+    word = key or secrets.token_urlsafe(12).replace("-", ".")
+    options = ServerOptions(host, port, word, where, announce, parse_duration(session, "--session"))
+
+    def ready(server: DeviceServer) -> None:
+        typer.echo(f"serving at {host}:{server.port}, key {options.key}")
+        typer.echo(f"from the other machine: autofuse doctor --rpc HOST:{server.port} --rpc-key {options.key}")
+        if where:
+            typer.echo(f"offered at tracker {tracker} as {options.key}")
+
+    run(options, say, ready)
