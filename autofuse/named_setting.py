@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autofuse.backend.host_cpu import device_named, llvm_version, local_device
-from autofuse.device.fingerprint import fingerprint
-from autofuse.device.profile import DeviceProfile, require_measurable
-from autofuse.device.provenance import Provenance, collect
+from autofuse.device.profile import DeviceProfile
+from autofuse.device.provenance import Provenance
 from autofuse.device.target import Target
+from autofuse.named_device import NamedDevice, as_named
 from autofuse.profiling.database import ProfilingDatabase
 from autofuse.profiling.records import Setting
 
@@ -21,20 +20,21 @@ KERNELS_VERSION = "1"
 class Circumstances:
     """A device with its target and what is recorded beside every time."""
 
+    device: NamedDevice
     profile: DeviceProfile
     target: Target
     setting: Setting
     provenance: Provenance
 
 
-def circumstances(database: ProfilingDatabase, device: str, threads: int, *, measuring: bool) -> Circumstances:
-    """Resolve `device` ("local", a profile, a file). InputError when this machine cannot measure for it."""
-    profile = device_named(device)
-    host = local_device()
+def circumstances(
+    database: ProfilingDatabase, device: str | NamedDevice, threads: int, *, measuring: bool
+) -> Circumstances:
+    """Resolve `device` ("local", a profile, a file). DeviceError when it is `measuring` that it cannot do."""
+    named = as_named(device)
     if measuring:
-        require_measurable(profile, host)
-    provenance = collect(llvm_version())
-    identity = fingerprint(profile, host)
+        named.require_measurable()
+    profile, provenance, identity = named.profile, named.provenance, named.fingerprint
     versions = {name: str(getattr(provenance, name)) for name in CODE_VERSIONS} | {"kernels": KERNELS_VERSION}
     target = profile.target()
     setting = database.setting(
@@ -45,4 +45,4 @@ def circumstances(database: ProfilingDatabase, device: str, threads: int, *, mea
         threads=threads,
         versions=versions,
     )
-    return Circumstances(profile, target, setting, provenance)
+    return Circumstances(named, profile, target, setting, provenance)

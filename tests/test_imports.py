@@ -30,7 +30,8 @@ LAYERS: dict[str, set[str]] = {
 }
 """What each part may import, besides itself and `FREE`."""
 LAYERS["named_plans"] = {"graph", "fusion", "backend"}
-LAYERS["named_setting"] = {"device", "backend", "profiling"}
+LAYERS["named_device"] = {"device", "backend", "measure"}
+LAYERS["named_setting"] = {"device", "profiling", "named_device"}
 LAYERS["group_times"] = {"graph", "fusion", "kernels", "profiling"}
 LAYERS["plan_views"] = {"graph", "fusion", "kernels", "profiling", "named_plans", "named_setting", "group_times"}
 LAYERS["search"] = set(LAYERS) - {"report"}

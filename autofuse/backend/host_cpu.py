@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
+from autofuse.backend.compile_kernel import tvm_target
 from autofuse.device.host import HostCpu, probe_host
-from autofuse.device.profile import DeviceProfile, resolve_profile
+from autofuse.device.profile import LOCAL, DeviceProfile, require_features, resolve_profile
 
 
 @cache
@@ -25,8 +27,22 @@ def local_device() -> DeviceProfile:
 
 
 def device_named(device: str) -> DeviceProfile:
-    """The profile that `--device` means; see `autofuse.device.profile.resolve_profile`."""
-    return resolve_profile(device, local_device())
+    """The profile that `--device` means; see `autofuse.device.profile.resolve_profile`.
+
+    InputError when LLVM does not know its CPU, or knows that it lacks a feature which the profile uses.
+    """
+    profile = resolve_profile(device, local_device())
+    if device != LOCAL:
+        tvm_target(profile.target())
+        require_features(profile, core_features(profile))
+    return profile
+
+
+def core_features(profile: DeviceProfile) -> frozenset[str]:
+    """LLVM's features of the profile's CPU, before the profile adds or removes any."""
+    from tvm.target import codegen
+
+    return frozenset(map(str, codegen.llvm_get_cpu_features(tvm_target(replace(profile.target(), mattr=())))))
 
 
 def llvm_version() -> str | None:

@@ -83,11 +83,6 @@ def core_name(implementer: str, part: str) -> str | None:
         return None
 
 
-def known_cores() -> frozenset[str]:
-    """LLVM names of all cores that can be told apart."""
-    return frozenset(CORES.values())
-
-
 def ask_core() -> ArmIdentity | None:
     """What the core itself says, where /proc/cpuinfo does not (emulators); None on other machines."""
     if sys.platform != "linux" or platform.machine() != "aarch64":

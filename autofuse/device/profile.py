@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, field_validator, model_validator
 
+from autofuse.device.address import Address, choose_address
 from autofuse.device.target import Target
 from autofuse.errors import DeviceError, InputError
 from autofuse.resources import named_files
@@ -18,6 +20,8 @@ LOCAL = "local"
 FOLDER = "profiles/devices"
 
 _KIB = 1024
+_GENERIC = frozenset({"generic", "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"})
+"""Names of LLVM that stand for any CPU with certain features."""
 
 
 class _Frozen(BaseModel):
@@ -44,6 +48,45 @@ class CpuIdentity(_Frozen):
     model_name: str = ""
 
 
+class Cluster(_Frozen):
+    """Cores of one kind: `core` is LLVM's name, `cpus` the numbers that the system gives them (empty: unknown)."""
+
+    core: Annotated[str, Field(min_length=1)]
+    cores: Annotated[int, Field(ge=1, le=4096)]
+    cpus: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    mhz: Annotated[int, Field(ge=1)] | None = None
+
+    @field_validator("cpus", mode="before")
+    @classmethod
+    def _list_is_tuple(cls, value: object) -> object:
+        return tuple(value) if isinstance(value, list) else value
+
+
+class Connection(_Frozen):
+    """How the device is reached when the command does not say: "local", "rpc" (its server), "tracker".
+
+    `key`: of the server, or the name under which the tracker knows devices of this kind; better kept out of shared
+    files, and given as `--rpc-key`.
+    """
+
+    kind: Literal["local", "rpc", "tracker"] = "local"
+    address: str | None = None
+    key: str | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.kind == "local" and (self.address or self.key):
+            raise ValueError("kind = 'local' takes neither an address nor a key")
+        if self.kind != "local" and not self.address:
+            raise ValueError(f"kind = {self.kind!r} needs an address, such as '127.0.0.1:9091'")
+        return self
+
+    def address_or_none(self, key: str | None) -> Address | None:
+        """Where the device is; `key` replaces the profile's. None for this machine."""
+        rpc, tracker = (self.address if self.kind == kind else None for kind in ("rpc", "tracker"))
+        return choose_address(rpc, tracker, key or self.key) if self.address else None
+
+
 def _pinning(value: object) -> str | tuple[int, ...]:
     if isinstance(value, str) and value in ("cores", "none"):
         return value
@@ -59,7 +102,9 @@ class DeviceProfile(_Frozen):
     `lanes`: float32 elements of a vector register, `registers`: how many of them. `mtriple`: None for LLVM's own,
     `mattr`: LLVM features added ("+x") or removed ("-x"). `features`: those (in LLVM's spelling) that generated
     code may use; a machine without one of them cannot measure for this device. `threads`: the default of
-    `--threads`. `pinning`: "cores" (one thread a physical core), "none", or a tuple of CPU numbers.
+    `--threads`. `pinning`: "cores" (one thread a physical core), "none", or a tuple of CPU numbers. `clusters`:
+    where cores differ, the kind that `mcpu` names and the others. `governor`: the frequency governor wished for;
+    `cool_down_s`: seconds of rest when it has become too hot. `connection`: how it is reached.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
@@ -75,10 +120,14 @@ class DeviceProfile(_Frozen):
     features: tuple[str, ...] = ()
     pinning: Annotated[str | tuple[int, ...], PlainValidator(_pinning)] = "cores"
     memory_mib: Annotated[int, Field(ge=1)] | None = None
+    governor: str | None = None
+    cool_down_s: Annotated[float, Field(ge=0, le=3600)] = 30.0
     caches: Caches
+    connection: Connection = Connection()
     cpu: CpuIdentity | None = None
+    clusters: tuple[Cluster, ...] = ()
 
-    @field_validator("mattr", "features", mode="before")
+    @field_validator("mattr", "features", "clusters", mode="before")
     @classmethod
     def _list_is_tuple(cls, value: object) -> object:
         return tuple(value) if isinstance(value, list) else value
@@ -99,6 +148,11 @@ class DeviceProfile(_Frozen):
             raise ValueError(f"mtriple = {self.mtriple!r} is not of architecture = {self.architecture!r}")
         if self.threads > self.cores:
             raise ValueError(f"threads = {self.threads} is more than cores = {self.cores}")
+        if self.clusters and sum(cluster.cores for cluster in self.clusters) != self.cores:
+            held = " + ".join(str(cluster.cores) for cluster in self.clusters)
+            raise ValueError(f"cores = {self.cores}, but its clusters have {held}")
+        if self.clusters and self.mcpu not in {cluster.core for cluster in self.clusters}:
+            raise ValueError(f"mcpu = {self.mcpu!r} is the core of no cluster")
         if isinstance(self.pinning, tuple) and len(set(self.pinning)) < self.threads:
             raise ValueError(f"pinning names {len(set(self.pinning))} CPUs for threads = {self.threads}")
         return self
@@ -119,10 +173,13 @@ class DeviceProfile(_Frozen):
     def to_toml(self) -> str:
         """The text of a profile file that `load_profile` reads back as an equal profile."""
         body = self.model_dump(exclude_none=True)
-        tables = {key: body.pop(key) for key in ("caches", "cpu") if key in body}
+        tables = {key: body.pop(key) for key in ("caches", "connection", "cpu") if key in body}
+        clusters = body.pop("clusters")
         lines = [f"schema = {SCHEMA}", *(f"{key} = {_toml(value)}" for key, value in body.items())]
         for table, entries in tables.items():
             lines += ["", f"[{table}]", *(f"{key} = {_toml(value)}" for key, value in entries.items())]
+        for entries in clusters:
+            lines += ["", "[[clusters]]", *(f"{key} = {_toml(value)}" for key, value in entries.items())]
         return "\n".join(lines) + "\n"
 
 
@@ -162,26 +219,76 @@ def resolve_profile(device: str, host: DeviceProfile) -> DeviceProfile:
     return load_profile(shipped[device])
 
 
-def require_measurable(profile: DeviceProfile, host: DeviceProfile) -> None:
-    """DeviceError with the reason when code for `profile` cannot run, and so not be timed, on `host`."""
+def require_measurable(profile: DeviceProfile, host: DeviceProfile, where: str = "this machine") -> None:
+    """DeviceError with the reason when code for `profile` is not to be timed on `host`.
+
+    It must run there, and the CPU must be the one that the profile says: times on another would pass for its.
+    """
     if profile.architecture != host.architecture:
         raise DeviceError(
-            f"device {profile.name!r} is {profile.architecture} and this machine is {host.architecture}: "
-            "it can be compiled for, but not measured here (use --device local to measure on this machine)"
+            f"device {profile.name!r} is {profile.architecture} and {where} is {host.architecture}: "
+            f"it can be compiled for, but not measured {_there(where)}"
         )
     missing = [feature for feature in profile.features if feature not in host.features]
     if missing:
         raise DeviceError(
-            f"device {profile.name!r} needs {', '.join(missing)}, which this machine's CPU does not offer: "
-            "it can be compiled for, but not measured here (use --device local to measure on this machine)"
+            f"device {profile.name!r} needs {', '.join(missing)}, which {_of(where)} CPU does not offer: "
+            f"it can be compiled for, but not measured {_there(where)}"
         )
+    differences = list(_differences(profile, host))
+    if differences:
+        raise DeviceError(
+            f"device {profile.name!r} is another CPU than {_of(where)}: {'; '.join(differences)}. Its times would be "
+            "wrong for the profile: choose another --device, or write a profile with `autofuse device probe`"
+        )
+
+
+def require_features(profile: DeviceProfile, known: Collection[str]) -> None:
+    """InputError when the profile uses a feature that its core lacks; `known`: those that LLVM gives to its `mcpu`."""
+    wanted = [item[1:] for item in profile.mattr if item.startswith("+")]
+    for key, names in (("mattr", wanted), ("features", profile.features)):
+        lacking = sorted(name for name in names if name not in known)
+        if lacking:
+            raise InputError(
+                f"device {profile.name!r}: key {key!r}: {profile.mcpu} has no {', '.join(lacking)}; code that uses it "
+                f"would crash there. Its features: {', '.join(sorted(known))}"
+            )
+
+
+def _differences(profile: DeviceProfile, host: DeviceProfile) -> Iterator[str]:
+    """Why the CPU of `host` is not that of `profile`; generic profiles fit any CPU with their features."""
+    cores = {profile.mcpu, *(cluster.core for cluster in profile.clusters)}
+    if not {profile.mcpu, host.mcpu} & _GENERIC and host.mcpu not in cores:
+        yield f"the profile is for {profile.mcpu}, the CPU is {host.mcpu}"
+    if profile.cpu is None or host.cpu is None:
+        return
+    for key in ("vendor", "family", "model"):
+        wanted, found = getattr(profile.cpu, key), getattr(host.cpu, key)
+        if wanted and found and wanted != found:
+            yield f"{key} {wanted} in the profile, {found} in the CPU"
+    if profile.cores != host.cores:
+        yield f"{profile.cores} cores in the profile, {host.cores} in the machine"
+    for key in Caches.model_fields:
+        wanted, found = getattr(profile.caches, key), getattr(host.caches, key)
+        if wanted != found:
+            yield f"{key} {wanted} in the profile, {found} in the machine"
+
+
+def _there(where: str) -> str:
+    if where == "this machine":
+        return "here (use --device local to measure on this machine)"
+    return "there (leave --device out to measure for the device that answers)"
+
+
+def _of(where: str) -> str:
+    return f"{where}'s"
 
 
 def _toml(value: object) -> str:
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         return f'"{"".join(letter for letter in escaped if letter.isprintable())}"'
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         return f"[{', '.join(_toml(item) for item in value)}]"
     return str(value)
 
@@ -195,7 +302,8 @@ def _explain_one(key: str, item: Any) -> str:
     if item["type"] == "missing":
         return f"key {key!r} is missing"
     if item["type"] == "extra_forbidden":
-        tables = {"caches": list(Caches.model_fields), "cpu": list(CpuIdentity.model_fields)}
+        models = {"caches": Caches, "cpu": CpuIdentity, "connection": Connection, "clusters": Cluster}
+        tables = {name: list(model.model_fields) for name, model in models.items()}
         allowed = ", ".join(tables.get(key.split(".")[0], ["schema", *DeviceProfile.model_fields]))
         return f"key {key!r} is unknown, allowed: {allowed}"
     reason = item["msg"].removeprefix("Value error, ").replace("Input should be", "it should be")

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from autofuse.backend.library import load as load_library
 from autofuse.backend.realise import build_library
 from autofuse.errors import AutofuseError, DeviceError, PlanError, WrongResultError
 from autofuse.fusion.evidence import Evidence
@@ -15,7 +14,7 @@ from autofuse.fusion.explain import explain
 from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.inputs import generate_inputs
 from autofuse.group_times import known_pieces
-from autofuse.measure.bench import Contender, ContenderResult, bench_contenders
+from autofuse.measure.bench import Contender, ContenderResult
 from autofuse.measure.reference import run_reference
 from autofuse.measure.timing import ratio_of
 from autofuse.measure.tolerance import compare
@@ -43,10 +42,8 @@ def conclude(
     contenders, problems = _built(bench, named, folder, tell)
     if not contenders:
         raise PlanError("no plan could be built whole: " + "; ".join(problems.values()))
-    bench.runner.close()
     tell("measuring the finalists")
-    threads, target = bench.around.setting.threads, bench.around.target
-    results = bench_contenders(contenders, inputs, threads, seconds, target=target, expected=expected)
+    results = bench.runner.race(contenders, inputs, seconds, expected=expected)
     _record(bench, named, results)
     times = {name: _time(bench, plan, results.get(name), problems.get(name, "")) for name, plan in named.items()}
     chosen = _choose(bench, named, times, results, folder)
@@ -135,12 +132,11 @@ def _slower(result: ContenderResult, best: ContenderResult) -> bool:
 
 def _error_on_further_inputs(bench: Workbench, library: Path) -> float:
     """Largest error of a library against ONNX Runtime on inputs that no group was checked with."""
-    loaded = load_library(library)
     worst = 0.0
     for seed in range(bench.seed + 1, bench.seed + 1 + FURTHER_INPUTS):
         inputs = generate_inputs(bench.graph, seed)
         wanted = run_reference(bench.graph, inputs)
-        for name, got in zip(bench.graph.outputs, loaded(inputs), strict=True):
+        for name, got in zip(bench.graph.outputs, bench.runner.outputs(library, inputs), strict=True):
             worst = max(worst, compare(got, wanted[name], WHOLE_LIMIT).max_rel_error)
     return worst
 

@@ -119,6 +119,11 @@ class WorkloadSearch:
             return True
         return False
 
+    def give_back(self, schedule: Schedule) -> None:
+        """A candidate that was asked for and could not be measured comes next again."""
+        self.tried.pop(schedule_text(schedule), None)
+        self.pending.insert(0, dict(schedule))
+
     def suggest(self, schedule: Schedule) -> None:
         """Queues a schedule that was good for a related workload; only the newest few are kept."""
         fitting = {name: value for name, value in schedule.items() if value in self.knobs.get(name, ())}

@@ -15,9 +15,9 @@ from autofuse.graph.key import graph_key
 from autofuse.graph.load import load
 from autofuse.graph.model import Graph
 from autofuse.kernels.coverage import require_kernels
-from autofuse.measure.pool import LocalRunner
 from autofuse.measure.reference import capture
 from autofuse.measure.sampling import SamplingPolicy
+from autofuse.named_device import NamedDevice, RunnerOptions, open_runner
 from autofuse.named_setting import Circumstances, circumstances
 from autofuse.profiling.database import ProfilingDatabase, open_database
 from autofuse.profiling.records import RunStart
@@ -37,7 +37,7 @@ def tune(
     budget_s: float | None,
     trials: int | None,
     threads: int,
-    device: str,
+    device: str | NamedDevice,
     seed: int,
     space: str | None,
     shapes: Mapping[str, tuple[int, ...]],
@@ -62,7 +62,7 @@ def open_session(
     budget_s: float | None,
     trials: int | None,
     threads: int,
-    device: str,
+    device: str | NamedDevice,
     seed: int,
     space: str | None,
     shapes: Mapping[str, tuple[int, ...]],
@@ -85,7 +85,8 @@ def open_session(
         reference = capture(graph, generate_inputs(graph, seed), scratch / "reference", wanted)
         base.release_dead()
         run_id, name = _run(base, around, model, graph, seed, budget_s, trials)
-        runner = stack.enter_context(LocalRunner(around.target, threads, policy=SamplingPolicy(cold_constants=True)))
+        options = RunnerOptions(SamplingPolicy(cold_constants=True))
+        runner = stack.enter_context(open_runner(around.device, threads, options))
         session = ModelSession(graph, name, (model, shapes, scratch), budget_s, trials, progress, started)
         session.bench = Workbench(
             graph, chosen_space, around, base, runner, reference, run_id, seed, session.on_candidate

@@ -14,8 +14,8 @@ from autofuse.graph.model import Graph
 from autofuse.kernels.lower import Lowered, Lowering
 from autofuse.kernels.workload import BoundWorkload
 from autofuse.measure.measurement import Measurement, MeasureRequest
-from autofuse.measure.pool import LocalRunner
 from autofuse.measure.reference import ReferenceStore
+from autofuse.measure.runner import Runner
 from autofuse.named_setting import Circumstances
 from autofuse.profiling.database import ProfilingDatabase
 from autofuse.profiling.lookups import BY_CHANCE
@@ -23,6 +23,8 @@ from autofuse.profiling.records import EXACT, FAILURES, Block, Candidate, Candid
 from autofuse.search.schedules import Schedule, WorkloadSearch, anchor_key, schedule_text
 from autofuse.search_space import SearchSpace
 
+MOST_LOSSES = 5
+"""Batches in a row, each with a candidate that the device was lost under, after which the device is given up."""
 LINK_S = 3.0
 """Seconds of a library beyond its kernels: assembly, link, loading it to be measured."""
 
@@ -49,7 +51,7 @@ class Workbench:
     space: SearchSpace
     around: Circumstances
     database: ProfilingDatabase
-    runner: LocalRunner
+    runner: Runner
     reference: ReferenceStore
     run_id: int
     seed: int
@@ -57,6 +59,7 @@ class Workbench:
     searches: dict[str, WorkloadSearch] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
     anchors: dict[str, dict[str, int | str]] = field(default_factory=dict)
+    _losses: int = 0
     lowered: dict[str, tuple[FusionPlan, Lowered]] = field(default_factory=dict)
     lowering: Lowering = field(init=False)
 
@@ -140,13 +143,22 @@ class Workbench:
         requests = [self._request(search, schedule) for search, schedule in asked]
         lost: list[str] = []
         for index, measurement in self.runner.stream(requests):
+            search, schedule = asked[index]
             if measurement.failure is not None and measurement.failure.kind == "device_lost":
                 lost.append(measurement.failure.message)
-            search, schedule = asked[index]
-            self._take(search, schedule, measurement)
-        if lost and len(lost) == len(asked):
+                self._give_back(search, schedule, measurement)
+            else:
+                self._take(search, schedule, measurement)
+        self._losses = self._losses + 1 if lost else 0
+        if lost and (len(lost) == len(asked) or self._losses >= MOST_LOSSES):
             raise DeviceError(f"nothing can be measured any more: {lost[0]}; run `autofuse doctor`")
         return len(asked)
+
+    def _give_back(self, search: WorkloadSearch, schedule: Schedule, measurement: Measurement) -> None:
+        """A lost device says nothing about its candidate: the loss is recorded, and the candidate comes again."""
+        outcome = outcome_of(search.bound, schedule, measurement)
+        self.database.record_candidate(self.around.setting, outcome, self.run_id)
+        search.give_back(schedule)
 
     def _request(self, search: WorkloadSearch, schedule: Schedule) -> MeasureRequest:
         return MeasureRequest(

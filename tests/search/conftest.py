@@ -113,15 +113,11 @@ class SyntheticDevice:
         output.write_text(json.dumps(sum(us + LAUNCH_US for us in times if not isinstance(us, Failure))))
         self._graphs[output] = lowered.graph
 
-    def load(self, library: Path) -> Callable[[Mapping[str, Any]], list[Any]]:
-        """A "library" that computes what the model does, up to `drift`."""
+    def outputs(self, library: Path, inputs: Mapping[str, Any]) -> list[Any]:
+        """What a "library" computes: what the model does, up to `drift`."""
         graph, factor = self._graphs[library], 1 + self.drift(library.stem.removeprefix("plan-"))
-
-        def call(inputs: Mapping[str, Any]) -> list[Any]:
-            results = run_reference(graph, inputs)
-            return [results[name] * results[name].dtype.type(factor) for name in graph.outputs]
-
-        return call
+        results = run_reference(graph, inputs)
+        return [results[name] * results[name].dtype.type(factor) for name in graph.outputs]
 
     def race(self, contenders: Sequence[Contender], *_: object, **_named: object) -> dict[str, ContenderResult]:
         found = {}
@@ -144,10 +140,8 @@ class SyntheticDevice:
 def device(monkeypatch: pytest.MonkeyPatch) -> SyntheticDevice:
     """The device that searches of this test run on."""
     made = SyntheticDevice()
-    monkeypatch.setattr("autofuse.search.tune.LocalRunner", made)
+    monkeypatch.setattr("autofuse.search.tune.open_runner", made)
     monkeypatch.setattr("autofuse.search.finals.build_library", made.build)
-    monkeypatch.setattr("autofuse.search.finals.bench_contenders", made.race)
-    monkeypatch.setattr("autofuse.search.finals.load_library", made.load)
     return made
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from typer.testing import CliRunner
 
 import autofuse
 from autofuse.cli.main import app
-from autofuse.measure.bench import bench_contenders
 from autofuse.measure.pool import LocalRunner
 from autofuse.measure.sampling import SamplingPolicy
 from autofuse.measure.timing import InterleavingPolicy
@@ -27,14 +25,13 @@ def build_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str
     """`build_with(name)`: worker processes build with that function of `sabotaged_builder`."""
 
     def choose(name: str) -> None:
-        def runner(target: Any, threads: int, **_rest: Any) -> LocalRunner:
+        def runner(device: Any, threads: int, _options: Any) -> LocalRunner:
             builder, here = f"sabotaged_builder:{name}", [Path(__file__).parent]
             policy = SamplingPolicy(cap_s=0.05, settle_probes=2)
-            return LocalRunner(target, threads, policy=policy, builder=builder, import_paths=here)
+            rounds, target = InterleavingPolicy(max_rounds=5, settle_probes=2), device.profile.target()
+            return LocalRunner(target, threads, policy=policy, rounds=rounds, builder=builder, import_paths=here)
 
-        rounds = InterleavingPolicy(max_rounds=5, settle_probes=2)
-        monkeypatch.setattr("autofuse.search.tune.LocalRunner", runner)
-        monkeypatch.setattr("autofuse.search.finals.bench_contenders", partial(bench_contenders, policy=rounds))
+        monkeypatch.setattr("autofuse.search.tune.open_runner", runner)
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     return choose

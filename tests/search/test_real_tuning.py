@@ -19,9 +19,9 @@ import autofuse
 from autofuse.backend.library import Library
 from autofuse.cli.main import app
 from autofuse.compiler import CompileReport
-from autofuse.measure.bench import bench_contenders
 from autofuse.measure.sampling import SamplingPolicy
 from autofuse.measure.timing import InterleavingPolicy
+from autofuse.named_device import RunnerOptions
 from autofuse.search.progress import TuneResult
 
 LIMIT = 1e-4
@@ -44,7 +44,7 @@ def hurried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("autofuse.search.tune.SamplingPolicy", partial(SamplingPolicy, cap_s=0.05, settle_probes=2))
         rounds = InterleavingPolicy(max_rounds=8, settle_probes=2)
-        patch.setattr("autofuse.search.finals.bench_contenders", partial(bench_contenders, policy=rounds))
+        patch.setattr("autofuse.search.tune.RunnerOptions", partial(RunnerOptions, rounds=rounds))
         patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
         yield
 
