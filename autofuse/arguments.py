@@ -33,6 +33,20 @@ def parse_duration(duration: Duration, name: str = "duration") -> float:
     return seconds
 
 
+def parse_size(text: str | int, name: str = "size") -> int:
+    """Bytes of "500M", "2G", "512 KiB" or a plain number of bytes (K, M and G are powers of 1024)."""
+    if isinstance(text, int) and not isinstance(text, bool):
+        count = float(text)
+    else:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]?)(?:i?b)?", str(text).strip().lower())
+        if found is None:
+            raise InputError(f"{name}: got {text!r}, allowed: a size such as 500M, 2G or a number of bytes")
+        count = float(found[1]) * 1024 ** " kmg".index(found[2] or " ")
+    if not 0 < count < 2**63:
+        raise InputError(f"{name}: got {text!r}, allowed: a size above zero")
+    return int(count)
+
+
 def format_duration(seconds: float) -> str:
     """Two significant units: "4 s", "2 min 05 s", "1 h 30 min"."""
     whole = max(0, round(seconds))

@@ -12,6 +12,7 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files instead of comparing")
+    parser.addoption("--mutations", default="60", metavar="N", help="damaged imports that the fuzz tests try")
 
 
 @pytest.fixture

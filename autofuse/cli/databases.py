@@ -1,4 +1,4 @@
-"""Verbs over the profiling database: `status`, `db info|check`. They read, and never write."""
+"""Verbs that read the profiling database: `status`, `db info|check`."""
 
 from __future__ import annotations
 
@@ -67,6 +67,7 @@ def rows_of(opened: ProfilingDatabase, view: str, run: int | None = None) -> lis
 def info(database: Database = None, form: OutputFormat = "text") -> None:
     """Show where the database is and what it holds."""
     from autofuse.profiling.database import open_database
+    from autofuse.profiling.upkeep import row_counts
 
     with open_database(database, read_only=True) as opened:
         path = opened.location.path
@@ -80,8 +81,7 @@ def info(database: Database = None, form: OutputFormat = "text") -> None:
         body = {
             "location": opened.location.text,
             "file_bytes": path.stat().st_size if path else None,
-            "candidates": len(opened.table("candidates").rows),
-            "plans": len(opened.table("plans").rows),
+            "rows": {table.removeprefix("af_"): count for table, count in row_counts(opened).items()},
             "devices": devices,
             "runs": runs,
         }

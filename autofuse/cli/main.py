@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from autofuse import __version__
-from autofuse.cli import databases, machine, modeling, plans, reports, tuning
+from autofuse.cli import databases, machine, modeling, plans, reports, serving, tuning, upkeep
 from autofuse.cli.failures import Verbs
 
 app = typer.Typer(
@@ -38,6 +38,7 @@ def _options(
 
 app.command("doctor")(machine.doctor)
 app.add_typer(machine.device_verbs, name="device")
+app.command("serve")(serving.serve)
 app.command("inspect")(modeling.inspect)
 app.command("tune")(tuning.tune)
 app.command("status")(databases.status)
@@ -47,6 +48,8 @@ app.command("bench")(modeling.bench)
 app.add_typer(plans.plan_verbs, name="plan")
 app.command("explain")(plans.explain)
 app.command("report")(reports.report)
+app.command("compare")(reports.compare)
+upkeep.add_to(databases.database_verbs)
 app.add_typer(databases.database_verbs, name="db")
 
 

@@ -1,4 +1,4 @@
-"""`report`: one run as Markdown, as CSV files, or as JSON."""
+"""`report`: one run as Markdown, HTML, CSV files or JSON; `compare`: two runs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
 
-from autofuse.cli.options import Database
-from autofuse.cli.render import show
+from autofuse.cli.options import Database, OutputFormat
+from autofuse.cli.render import plain, records, show
 from autofuse.errors import InputError
 
 if TYPE_CHECKING:
+    from autofuse.profiling.records import RunInfo
     from autofuse.report.analysis import Analysis, RunReference
 
 FRAMES_IN_JSON = ("plan_measurements", "groups", "failures", "edges")
@@ -32,6 +35,9 @@ def report(
         Path | None,
         typer.Option("--output", "-o", metavar="FOLDER", help="Write report.md and one CSV file a table there."),
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page with plots there; it needs no network.")
+    ] = None,
     form: Annotated[
         Literal["text", "markdown", "csv", "json"],
         typer.Option("--format", help="Text is Markdown too; csv needs --frame or --output."),
@@ -40,10 +46,11 @@ def report(
     """Show what a tuning run found: speedups, trust, failures, circumstances."""
     from autofuse import api
 
-    reference: RunReference | None = int(run) if run is not None and run.isdigit() else run
+    reference = None if run is None else _reference(run)
     with api.open(database) as analysis:
-        if output is not None:
-            files = _write(analysis, reference, output)
+        if output is not None or html is not None:
+            files = _write(analysis, reference, output) if output is not None else []
+            files += _write_page(analysis, reference, html) if html is not None else []
             if form == "json":
                 show({"files": files}, "json")
             else:
@@ -56,6 +63,61 @@ def report(
             show(_body(analysis, reference), "json")
         else:
             sys.stdout.write(_markdown(analysis, reference).rstrip("\n") + "\n")
+
+
+def compare(
+    first: Annotated[str, typer.Argument(metavar="RUN_A", help="Number or name of a run.")],
+    second: Annotated[str, typer.Argument(metavar="RUN_B", help="Number or name of another run.")],
+    database: Database = None,
+    form: OutputFormat = "text",
+) -> None:
+    """Compare run B with run A: the whole model, and each workload that both chose, with a verdict each.
+
+    Runs of two databases are compared once one is merged into the other (`autofuse db merge`).
+    """
+    from autofuse import api
+
+    with api.open(database) as analysis:
+        runs = [analysis.run(_reference(name)) for name in (first, second)]
+        table = analysis.compare(runs[0].id, runs[1].id)
+    rows = json.loads(table.to_json(orient="records"))
+    counts = {str(verdict): int(count) for verdict, count in table["verdict"].value_counts().items()}
+    body = {
+        "a": {"run": runs[0].id, "name": runs[0].name, "model": runs[0].model_name},
+        "b": {"run": runs[1].id, "name": runs[1].name, "model": runs[1].model_name},
+        "verdicts": counts,
+        "comparison": rows,
+    }
+    show(body, form, _comparison(rows, runs, counts))
+
+
+def _comparison(rows: list[dict[str, object]], runs: list[RunInfo], counts: dict[str, int]) -> RenderableType:
+    head = f"B = run {runs[1].id} ({runs[1].name}) against A = run {runs[0].id} ({runs[0].name})"
+    if not rows:
+        return Text(f"{head}: nothing in common; no group was chosen and measured by both")
+    lines = [
+        {
+            "what": row["label"] if row["kind"] == "workload" else f"whole model {row['label']}",
+            "A_us": row["a_us"],
+            "B_us": row["b_us"],
+            "A / B": row["ratio"],
+            "95 % interval": _interval(row["ci_lo"], row["ci_hi"]),
+            "trusted": row["trusted"],
+            "B is": row["verdict"],
+        }
+        for row in rows
+    ]
+    summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    note = "A / B above 1: B is faster. A verdict needs trusted times whose interval leaves out 1."
+    return Group(Text(head), records(plain(lines)), Text(f"{summary}. {note}"))
+
+
+def _interval(lo: object, hi: object) -> str:
+    return f"{lo:.3f} – {hi:.3f}" if isinstance(lo, float) and isinstance(hi, float) else "-"
+
+
+def _reference(run: str) -> RunReference:
+    return int(run) if run.isdigit() else run
 
 
 def _markdown(analysis: Analysis, run: RunReference | None) -> str:
@@ -72,6 +134,12 @@ def _write(analysis: Analysis, run: RunReference | None, folder: Path) -> list[P
     page = folder / "report.md"
     page.write_text(text, encoding="utf-8")
     return [page, *tables]
+
+
+def _write_page(analysis: Analysis, run: RunReference | None, path: Path) -> list[Path]:
+    from autofuse.report.page import write_html
+
+    return [write_html(analysis, run, path)]
 
 
 def _print_frame(analysis: Analysis, run: RunReference | None, name: str, form: str) -> None:

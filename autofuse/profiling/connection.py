@@ -109,7 +109,7 @@ def make_engine(location: Location, read_only: bool, busy_timeout_s: float) -> E
     path = location.path
 
     def connect() -> sqlite3.Connection:
-        return _connect_sqlite(path, read_only, busy_timeout_s)
+        return connect_sqlite(path, read_only, busy_timeout_s)
 
     pool = StaticPool if path is None else QueuePool
     engine = create_engine("sqlite://", creator=connect, poolclass=pool)
@@ -128,7 +128,8 @@ def _server_engine(url: URL) -> Engine:
         ) from error
 
 
-def _connect_sqlite(path: Path | None, read_only: bool, busy_timeout_s: float) -> sqlite3.Connection:
+def connect_sqlite(path: Path | None, read_only: bool, busy_timeout_s: float) -> sqlite3.Connection:
+    """A connection of the driver's own, without transactions of its making; `path` None: in memory."""
     if path is None:
         connection = sqlite3.connect(MEMORY, isolation_level=None, check_same_thread=False)
     else:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 
 from sqlalchemy import (
     JSON,
@@ -27,13 +28,16 @@ from sqlalchemy import (
 )
 
 from autofuse.errors import InputError
-from autofuse.profiling.records import content_key
+from autofuse.profiling.records import PENDING, content_key
 from autofuse.profiling.schema import PREFIX, VERSION_TABLE, OwnerMixin
 
 MAX_TEXT = 16 << 20
 """Characters of one value, at most."""
 LEASE = frozenset(OwnerMixin.__annotations__)
 NUMBER = "id"
+
+LOCAL = frozenset(("af_job", "af_task", "af_board"))
+"""What coordinators do in one file: jobs go on where they were begun. Every other table is knowledge, and travels."""
 
 KEPT, FIRST, LATEST, VERDICT = "kept", "first", "latest", "verdict"
 """What becomes of a row that two databases hold differently: refused (it never changes), the one recorded first, the
@@ -59,6 +63,8 @@ _POLICIES: Mapping[str, str] = {
 }
 """Other tables: the row recorded first (where nothing tells, the greater text), whichever file is merged into which."""
 
+_WORKING = {"af_run": (("running",), "interrupted"), "af_candidate": (PENDING, "queued")}
+
 _TIMES = {FIRST: ("created_at", "started_at"), LATEST: ("finished_at", "updated_at", "created_at")}
 
 
@@ -70,7 +76,8 @@ class UnfitValueError(ValueError):
 class Form:
     """A table: `columns` without lease columns, `references` (column -> table), what its rows are told apart by.
 
-    `numbered`: rows have an `id`. `policy`, `order`: for rows that differ; `order` is the column that tells when.
+    `numbered`: rows have an `id`; `leased`: a process may be working on one. `policy`, `order`: for rows that differ;
+    `order` is the column that tells when.
     """
 
     name: str
@@ -80,37 +87,55 @@ class Form:
     numbered: bool
     policy: str
     order: str | None
-    checks: Mapping[str, Callable[[object], Raw]]
+    checks: tuple[Callable[[object], Raw], ...]
     documents: frozenset[str]
     booleans: frozenset[str]
+    leased: bool
 
-    @property
-    def content(self) -> tuple[str, ...]:
-        """Columns that count: all but the number."""
-        return tuple(column for column in self.columns if column != NUMBER)
+    @cached_property
+    def at(self) -> Mapping[str, int]:
+        """Position of each column in a row."""
+        return {column: place for place, column in enumerate(self.columns)}
 
-    @property
-    def keyed(self) -> bool:
-        """Whether `key` must be the SHA-256 of `text`."""
+    @cached_property
+    def content(self) -> tuple[int, ...]:
+        """Positions of the columns that count: all but the number."""
+        return tuple(place for place, column in enumerate(self.columns) if column != NUMBER)
+
+    def checked(self, row: Sequence[object]) -> list[Raw]:
+        """The row, each value fit for its column; InputError names the column and the value."""
+        try:
+            fit = [check(value) for check, value in zip(self.checks, row, strict=True)]
+        except UnfitValueError:
+            raise self._complaint(row) from None
+        if self._keyed and content_key(str(fit[self.at["text"]])) != fit[self.at["key"]]:
+            raise InputError(f"column key: it is not the SHA-256 of the text; got {_shown(fit[self.at['key']])}")
+        return fit
+
+    def settled(self, row: list[Raw]) -> list[Raw]:
+        """The row as another file holds it: what a process is working on, it works on in its own file only."""
+        working = _WORKING.get(self.name)
+        if working is not None and row[self.at["state"]] in working[0]:
+            row[self.at["state"]] = working[1]
+        return row
+
+    @cached_property
+    def _keyed(self) -> bool:
         return self.identity == ("key",) and "text" in self.columns
 
-    def checked(self, row: Mapping[str, object]) -> dict[str, Raw]:
-        """The row, each value fit for its column; InputError names the column and the value."""
-        fit: dict[str, Raw] = {}
-        for column in self.columns:
+    def _complaint(self, row: Sequence[object]) -> InputError:
+        for column, check, value in zip(self.columns, self.checks, row, strict=True):
             try:
-                fit[column] = self.checks[column](row[column])
+                check(value)
             except UnfitValueError as error:
-                raise InputError(f"column {column}: {error}; got {_shown(row[column])}") from None
-        if self.keyed and content_key(str(fit["text"])) != fit["key"]:
-            raise InputError(f"column key: it is not the SHA-256 of the text; got {_shown(fit['key'])}")
-        return fit
+                return InputError(f"column {column}: {error}; got {_shown(value)}")
+        raise AssertionError("no value is unfit")
 
 
 def forms(metadata: MetaData) -> tuple[Form, ...]:
-    """Every table of ours in `metadata`, those that others refer to first."""
-    ours = (table for table in metadata.sorted_tables if table.name.startswith(PREFIX) and table.name != VERSION_TABLE)
-    return tuple(_form(table) for table in ours)
+    """Every table of ours in `metadata` but `LOCAL` ones, those that others refer to first."""
+    ours = (table for table in metadata.sorted_tables if table.name.startswith(PREFIX))
+    return tuple(_form(table) for table in ours if table.name != VERSION_TABLE and table.name not in LOCAL)
 
 
 def _form(table: Table) -> Form:
@@ -129,9 +154,10 @@ def _form(table: Table) -> Form:
         numbered=numbered,
         policy=policy,
         order=order,
-        checks={column.name: _check(column) for column in columns},
+        checks=tuple(_check(table.name, column) for column in columns),
         documents=frozenset(column.name for column in columns if isinstance(column.type, JSON)),
         booleans=frozenset(column.name for column in columns if isinstance(column.type, Boolean)),
+        leased=not LEASE.isdisjoint(table.columns.keys()),
     )
 
 
@@ -150,10 +176,13 @@ def _identity(table: Table, columns: list[str]) -> tuple[str, ...]:
 # Values ------------------------------------------------------------------------------------------
 
 
-def _check(column: Column[object]) -> Callable[[object], Raw]:
+def _check(table: str, column: Column[object]) -> Callable[[object], Raw]:
     kind = column.type.impl_instance if isinstance(column.type, TypeDecorator) else column.type
-    if isinstance(kind, JSON):
-        check: Callable[[object], Raw] = _document
+    shape = _SHAPES.get((table, column.name))
+    if isinstance(kind, JSON) or shape:
+
+        def check(value: object) -> Raw:
+            return _document(value, shape)
     elif isinstance(kind, Boolean):
         check = _boolean
     elif isinstance(kind, DateTime):
@@ -168,7 +197,7 @@ def _check(column: Column[object]) -> Callable[[object], Raw]:
         def check(value: object) -> Raw:
             return _text(value, limit)
     else:
-        raise InputError(f"table {column.table.name}, column {column.name}: no check for type {kind!r}")
+        raise InputError(f"table {table}, column {column.name}: no check for type {kind!r}")
     if not column.nullable:
         return check
     return lambda value: None if value is None else check(value)
@@ -228,21 +257,73 @@ def _refuse_constant(name: str) -> object:
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
-def _document(value: object) -> str:
-    text = _text(value, MAX_TEXT)
-    try:
-        _DECODER.decode(text)
-    except (ValueError, RecursionError):
-        raise UnfitValueError("expected a JSON document") from None
-    return text
-
-
 def parse_document(text: str) -> object:
     """A JSON value; ValueError for anything else, NaN and infinity too."""
     try:
         return _DECODER.decode(text)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+
+
+def _document(value: object, shape: Shape | None) -> str:
+    text = _text(value, MAX_TEXT)
+    try:
+        document = _DECODER.decode(text)
+    except (ValueError, RecursionError):
+        raise UnfitValueError("expected a JSON document") from None
+    if shape is not None and not shape(document):
+        raise UnfitValueError(f"expected {shape.__doc__}")
+    return text
+
+
+def _times(value: object) -> bool:
+    """a list of times above 0"""
+    return isinstance(value, list) and bool(value) and all(type(us) in (float, int) and 0 < us < 1e300 for us in value)
+
+
+def _blocks(value: object) -> bool:
+    """a list of [times, clock ratio or null, flagged]"""
+    return isinstance(value, list) and all(
+        isinstance(block, list)
+        and len(block) == 3
+        and _times(block[0])
+        and (block[1] is None or type(block[1]) in (float, int))
+        and isinstance(block[2], bool)
+        for block in value
+    )
+
+
+def _names(value: object) -> bool:
+    """a list of names"""
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _object(value: object) -> bool:
+    """an object"""
+    return isinstance(value, dict)
+
+
+def _schedule(value: object) -> bool:
+    """an object of texts and integers"""
+    return isinstance(value, dict) and all(type(item) in (str, int) for item in value.values())
+
+
+Shape = Callable[[object], bool]
+_SHAPES: Mapping[tuple[str, str], Shape] = {
+    ("af_sample", "us"): _times,
+    ("af_plan_measurement", "blocks"): _blocks,
+    ("af_choice_group", "operators"): _names,
+    ("af_schedule", "text"): _schedule,
+    ("af_target", "text"): _object,
+    ("af_versions", "text"): _object,
+    ("af_workload", "text"): _object,
+    ("af_plan", "text"): _object,
+    **{("af_run", name): _object for name in ("arguments", "budget", "provenance", "summary")},
+    ("af_device", "facts"): _object,
+    ("af_trial", "answers"): _object,
+    ("af_choice", "details"): _object,
+}
+"""What a document must look like for those who read it; other documents: any JSON."""
 
 
 def _shown(value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -316,6 +317,24 @@ class ProfilingDatabase:
             orphans = [f"{row[0]} row {row[1]} names a missing {row[2]}" for row in sql.execute(_FOREIGN_KEYS)]
         return damage + orphans
 
+    @contextmanager
+    def file_snapshot(self, verb: str) -> Iterator[sqlite3.Connection]:
+        """The driver's own connection, for reading everything at one moment; see `upkeep`."""
+        with self._reading() as sql, sql.begin():
+            yield self._driver(sql, verb)
+
+    @contextmanager
+    def file_transaction(self, verb: str, *, dry_run: bool = False) -> Iterator[sqlite3.Connection]:
+        """The driver's own connection in one write transaction, undone at its end when `dry_run`; see `upkeep`."""
+        with self._writing(dry_run) as sql:
+            yield self._driver(sql, verb)
+
+    def _driver(self, sql: Connection, verb: str) -> sqlite3.Connection:
+        raw = sql.connection.driver_connection
+        if not isinstance(raw, sqlite3.Connection):
+            raise DatabaseError(f"{self.location.text}: {verb} works on SQLite files only, not on a server")
+        return raw
+
     def migrate(self) -> None:
         """Bring the schema to this version's (not when read-only), or say why that cannot be."""
         place = f"profiling database {self.location.text}"
@@ -336,8 +355,8 @@ class ProfilingDatabase:
             yield sql
 
     @contextmanager
-    def _writing(self) -> Iterator[Connection]:
-        """One transaction: committed whole at the end, or not at all."""
+    def _writing(self, dry_run: bool = False) -> Iterator[Connection]:
+        """One transaction: committed whole at the end, or (always when `dry_run`) not at all."""
         if self.read_only:
             raise DatabaseError(
                 f"profiling database {self.location.text}: it was opened read-only; open it for writing"
@@ -346,6 +365,8 @@ class ProfilingDatabase:
             try:
                 with clear_errors(self.location.text), connected(self._writer) as sql, sql.begin():
                     yield sql
+                    if dry_run:
+                        sql.rollback()
             except BaseException:
                 self._ids.rollback()
                 raise

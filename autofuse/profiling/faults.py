@@ -29,12 +29,19 @@ _SQLITE = {
 @contextmanager
 def clear_errors(place: str) -> Iterator[None]:
     """Turn every error of the driver into one `DatabaseError` about `place` that says what to change."""
+    with errors_of(f"profiling database {place}"):
+        yield
+
+
+@contextmanager
+def errors_of(name: str) -> Iterator[None]:
+    """As `clear_errors`, with the whole `name` of what is at fault."""
     try:
         yield
     except exc.DBAPIError as error:
-        raise DatabaseError(f"profiling database {place}: {_reason(error.orig)}") from error
+        raise DatabaseError(f"{name}: {_reason(error.orig)}") from error
     except (sqlite3.Error, exc.SQLAlchemyError) as error:
-        raise DatabaseError(f"profiling database {place}: {_reason(error)}") from error
+        raise DatabaseError(f"{name}: {_reason(error)}") from error
 
 
 def _reason(error: BaseException | None) -> str:

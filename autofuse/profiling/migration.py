@@ -43,7 +43,7 @@ def upgrade(connection: Connection, place: str) -> None:
             f"{place}: it belongs to another program (its tables: {', '.join(sorted(names)[:3])}); choose a new file"
         )
     if revision is not None:
-        _refuse_unknown(revision, place)
+        refuse_unknown(revision, place)
     _run_alembic(connection)
 
 
@@ -53,7 +53,7 @@ def refuse_unusable(connection: Connection, place: str) -> None:
     if revision is None:
         raise DatabaseError(f"{place}: it is no profiling database of autofuse; choose another --db")
     if revision != HEAD_REVISION:
-        _refuse_unknown(revision, place)
+        refuse_unknown(revision, place)
         raise DatabaseError(
             f"{place}: its schema {revision} is older than {HEAD_REVISION}; open it for writing once "
             "(any `autofuse tune --db ...`), which migrates it"
@@ -70,7 +70,8 @@ def refuse_unusable(connection: Connection, place: str) -> None:
             )
 
 
-def _refuse_unknown(revision: str, place: str) -> None:
+def refuse_unknown(revision: str, place: str) -> None:
+    """DatabaseError for a schema that this autofuse has no migration from."""
     from alembic.script import ScriptDirectory
     from alembic.util import CommandError
 
@@ -83,7 +84,13 @@ def _refuse_unknown(revision: str, place: str) -> None:
         ) from error
 
 
-def _run_alembic(connection: Connection) -> None:
+def create(connection: Connection, revision: str, place: str) -> None:
+    """Make the tables of an older `revision` in an empty database; DatabaseError for one that is not known."""
+    refuse_unknown(revision, place)
+    _run_alembic(connection, revision)
+
+
+def _run_alembic(connection: Connection, revision: str = "head") -> None:
     from alembic import command
     from alembic.config import Config
 
@@ -91,4 +98,4 @@ def _run_alembic(connection: Connection) -> None:
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    command.upgrade(config, "head")
+    command.upgrade(config, revision)

@@ -172,7 +172,8 @@ def _chosen(connection: Connection, setting: Setting, graph_key: str) -> PlanCho
         ChoiceRow,
         setting,
     ).where(ChoiceRow.graph_key == graph_key)
-    query = query.order_by(ChoiceRow.trusted.desc(), exact.desc(), ChoiceRow.id.desc()).limit(1)
+    newest = (ChoiceRow.created_at.desc(), ChoiceRow.id.desc())
+    query = query.order_by(ChoiceRow.trusted.desc(), exact.desc(), *newest).limit(1)
     found = connection.execute(query).mappings().first()
     if found is None:
         return None

@@ -104,7 +104,7 @@ def release_dead(connection: Connection) -> list[int]:
 
 def find(connection: Connection, *, number: int | None = None, name: str | None = None) -> RunInfo | None:
     """The run with this number, or the newest one with this name, or the newest of all."""
-    query = _infos().order_by(RunRow.id.desc()).limit(1)
+    query = _infos().order_by(RunRow.started_at.desc(), RunRow.id.desc()).limit(1)
     if number is not None:
         query = query.where(RunRow.id == number)
     if name is not None:
@@ -122,7 +122,7 @@ def interrupted(connection: Connection, setting: Setting, model_sha256: str) -> 
             TargetRow.key == setting.target,
             RunRow.threads == setting.threads,
         )
-        .order_by(RunRow.id.desc())
+        .order_by(RunRow.started_at.desc(), RunRow.id.desc())
         .limit(1)
     )
     newest = next(iter(_read(connection, query)), None)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, exists, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, case, exists, func, or_, select
 
 from autofuse.errors import InputError
-from autofuse.profiling.records import FAILURES, Table
+from autofuse.profiling.records import FAILURES, OK, Table
 from autofuse.profiling.schema import (
     AnySelect,
     CandidateRow,
@@ -149,6 +149,37 @@ def _samples(run_id: int | None) -> AnySelect:
         .order_by(row.measurement_id, row.block)
     )
     return _kept(query, run_id and MeasurementRow.run_id == run_id)
+
+
+def _noise(run_id: int | None) -> AnySelect:
+    row, sample = MeasurementRow, SampleRow
+    steadiness = (
+        select(
+            sample.measurement_id,
+            func.count().label("block_count"),
+            func.sum(case((sample.flagged, 1), else_=0)).label("flagged_blocks"),
+            func.avg(sample.clock_ratio).label("clock_ratio"),
+        )
+        .group_by(sample.measurement_id)
+        .subquery()
+    )
+    query = (
+        select(
+            row.id.label("measurement_id"),
+            row.run_id,
+            row.median_us,
+            row.ci_lo_us,
+            row.ci_hi_us,
+            row.trusted,
+            steadiness.c.block_count,
+            steadiness.c.flagged_blocks,
+            steadiness.c.clock_ratio,
+            row.created_at,
+        )
+        .join(steadiness, steadiness.c.measurement_id == row.id)
+        .where(row.state == OK)
+    )
+    return _kept(query, run_id and row.run_id == run_id).order_by(row.created_at, row.id)
 
 
 def _plans(run_id: int | None) -> AnySelect:
@@ -324,6 +355,7 @@ VIEWS: Mapping[str, View] = MappingProxyType(
         "measurements": _measurements,
         "samples": _samples,
         "failures": _failures,
+        "noise": _noise,
         "plans": _plans,
         "plan_measurements": _plan_measurements,
         "trials": _trials,

@@ -12,6 +12,7 @@ from autofuse.errors import InputError
 from autofuse.report.columns import COLUMNS
 from autofuse.report.compare import compare_runs
 from autofuse.report.frames import best_of, read_frame, tasks_of
+from autofuse.report.lookups import lookups_of
 
 if TYPE_CHECKING:
     from autofuse.profiling.database import ProfilingDatabase
@@ -65,6 +66,8 @@ class Analysis:
             return tasks_of(read_frame(self.database, "candidates", run_id))
         if name == "best":
             return best_of(read_frame(self.database, "candidates", run_id))
+        if name == "lookups":
+            return lookups_of(self.database, run_id)
         if name not in COLUMNS or name == "comparison":
             allowed = [frame for frame in COLUMNS if frame != "comparison"]
             raise InputError(f"frame {name!r}: allowed are {', '.join(allowed)}")
@@ -154,6 +157,16 @@ class Analysis:
     def edges(self) -> pd.DataFrame:
         """Which edges of a graph were fused, and why."""
         return self.frame("edges")
+
+    @property
+    def noise(self) -> pd.DataFrame:
+        """How steady each measurement was: interval, outliers, clock."""
+        return self.frame("noise")
+
+    @property
+    def lookups(self) -> pd.DataFrame:
+        """What a compile finds now for each group that was ever chosen, and why it finds nothing."""
+        return self.frame("lookups")
 
     def compare(self, a: RunReference, b: RunReference) -> pd.DataFrame:
         """Run b against run a: the whole model (of the same graph), and each workload that both chose.

@@ -16,7 +16,7 @@ TASK = ["workload_key", "label", "device", "device_fingerprint", "target_key", "
 _TIMES = ("created_at", "updated_at", "started_at", "finished_at")
 _BOOLEANS = ("trusted", "flagged", "fused")
 _FLOATS = ("_us", "_s", "us", "max_rel_error", "clock_ratio", "p_model")
-_NUMBERS = ("run_id", "candidate_id")
+_NUMBERS = ("run_id", "candidate_id", "block_count", "flagged_blocks")
 
 
 def read_frame(database: ProfilingDatabase, name: str, run_id: int | None = None) -> pd.DataFrame:
@@ -52,7 +52,7 @@ def tasks_of(candidates: pd.DataFrame) -> pd.DataFrame:
     ).groupby(TASK, sort=False)
     frame = groups.agg(candidates=("candidate_id", "size"), ok=("ok", "sum"), pending=("pending", "sum")).reset_index()
     frame["failed"] = frame["candidates"] - frame["ok"] - frame["pending"]
-    timed = candidates[candidates["state"] == "ok"].sort_values("candidate_id")
+    timed = candidates[candidates["state"] == "ok"].sort_values(["created_at", "candidate_id"])
     first = timed.drop_duplicates(TASK)[[*TASK, "median_us"]].rename(columns={"median_us": "first_us"})
     best = best_of(candidates)[[*TASK, "median_us"]].rename(columns={"median_us": "best_us"})
     frame = frame.merge(first, on=TASK, how="left").merge(best, on=TASK, how="left")

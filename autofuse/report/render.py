@@ -12,6 +12,7 @@ import pandas as pd
 from autofuse.errors import InputError
 from autofuse.report import markdown
 from autofuse.report.compare import chosen_measurement, compare_times, timed_plan
+from autofuse.report.rivals import rivals_of
 
 if TYPE_CHECKING:
     from autofuse.profiling.records import RunInfo
@@ -90,7 +91,7 @@ def _headline(frames: dict[str, pd.DataFrame]) -> str:
     chosen = chosen_measurement(frames["plan_measurements"], frames["choices"])
     if chosen is None:
         return "no plan confirmed yet"
-    for _, row in _rivals(frames["plan_measurements"], chosen).iterrows():
+    for _, row in rivals_of(frames["plan_measurements"], chosen).iterrows():
         if row["name"] == "none" and row["state"] == "ok":
             ratio = compare_times(timed_plan(row), timed_plan(chosen))
             doubt = "" if ratio.trusted else " (not trusted)"
@@ -126,7 +127,7 @@ def _whole_model(frames: dict[str, pd.DataFrame]) -> str:
         )
     name = f"**{markdown.text(chosen['name'])}** (chosen)"
     rows = [[name, _timing(chosen), "", "", markdown.yes(chosen["trusted"]), _error(chosen)]]
-    rows += [_rival_cells(row, chosen) for _, row in _rivals(measurements, chosen).iterrows()]
+    rows += [_rival_cells(row, chosen) for _, row in rivals_of(measurements, chosen).iterrows()]
     return markdown.table(["plan", "median", "chosen plan is", "verdict", "trusted", "largest error"], rows)
 
 
@@ -138,16 +139,6 @@ def _rival_cells(row: pd.Series, chosen: pd.Series) -> list[str]:
     claim = f"{ratio.value:.3f}x {markdown.interval(ratio.lo, ratio.hi)}"
     verdict = ratio.verdict if ratio.trusted else "not trusted"
     return [name, _timing(row), claim, verdict, markdown.yes(row["trusted"]), _error(row)]
-
-
-def _rivals(measurements: pd.DataFrame, chosen: pd.Series) -> pd.DataFrame:
-    """What was measured in the series of the chosen plan, and the newest of what was not."""
-    others = measurements[measurements["plan_measurement_id"] != chosen["plan_measurement_id"]]
-    others = others[others["name"] != chosen["name"]]
-    beside = others[others["series"] == chosen["series"]]
-    missing = others[~others["name"].isin(beside["name"])].drop_duplicates("name", keep="last")
-    rivals: pd.DataFrame = pd.concat([beside.drop_duplicates("name", keep="last"), missing])
-    return rivals
 
 
 def _trust(frames: dict[str, pd.DataFrame]) -> str:

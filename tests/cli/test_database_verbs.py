@@ -70,7 +70,7 @@ def test_status_of_an_empty_database_says_how_to_start(tmp_path: Path) -> None:
 
 def test_db_info_counts_what_is_there(database: Path) -> None:
     body = json.loads(call("db", "info", "--db", database, "--format", "json").stdout)
-    assert (body["candidates"], body["plans"]) == (2, 1)
+    assert (body["rows"]["candidate"], body["rows"]["plan"], body["rows"]["trial"]) == (2, 1, 0)
     assert [row["name"] for row in body["devices"]] == ["box"]
     assert [row["model_name"] for row in body["runs"]] == ["net"]
     assert body["file_bytes"] == database.stat().st_size

@@ -1,0 +1,338 @@
+"""A database as text to review and to send: one JSON-lines file a table, and a manifest with their SHA-256.
+
+Equal contents make equal bytes, whatever the order of recording or merging: rows carry no number of their own, refer
+to others by a hash of what tells them apart, and stand in the order of their time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+
+from sqlalchemy import MetaData, StaticPool, create_engine
+
+from autofuse import __version__
+from autofuse.errors import DatabaseError, InputError
+from autofuse.profiling import migration
+from autofuse.profiling.content import NUMBER, Form, Raw, forms, parse_document
+from autofuse.profiling.records import canonical_json
+from autofuse.profiling.schema import HEAD_REVISION, Base
+
+FORMAT = "autofuse-export"
+MANIFEST = "manifest.json"
+MAX_MANIFEST = 1 << 20
+MAX_LINE = 64 << 20
+REFERENCE_DIGITS = 20
+CHUNK = 500
+SAMPLES = "af_sample"
+
+References = dict[str, dict[int, str]]
+
+
+@dataclass(frozen=True)
+class ExportedFile:
+    """One file of an export: what it must hold to the byte."""
+
+    table: str
+    rows: int
+    bytes: int
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        """Its name in the folder."""
+        return f"{self.table}.jsonl"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What an export consists of. `schema`: revision of the tables; `autofuse`: the version that wrote it."""
+
+    schema: str
+    autofuse: str
+    files: tuple[ExportedFile, ...]
+
+
+# Export ------------------------------------------------------------------------------------------
+
+
+def export(connection: sqlite3.Connection, folder: Path, *, samples: bool = True) -> Manifest:
+    """Write all rows into `folder`, in place of an export that was there; without `samples`, no single times.
+
+    InputError when the folder holds something else, or cannot be written; DatabaseError for a damaged row.
+    """
+    place = folder.absolute()
+    old = place.exists()
+    if old and (not place.is_dir() or (any(place.iterdir()) and not (place / MANIFEST).is_file())):
+        raise InputError(f"export folder {folder}: it exists and holds something else; name a new one")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
+        try:
+            manifest = _write(connection, fresh, samples)
+            fresh.chmod(0o777 & ~_umask())
+            if old:
+                shutil.rmtree(place)
+            fresh.rename(place)
+        except BaseException:
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise InputError(f"export folder {folder}: {error.strerror or error}; name another folder") from error
+    return manifest
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _write(connection: sqlite3.Connection, folder: Path, samples: bool) -> Manifest:
+    references: References = {}
+    files = []
+    for form in forms(Base.metadata):
+        if form.name == SAMPLES and not samples:
+            continue
+        digest, size, rows = hashlib.sha256(), 0, 0
+        with (folder / f"{form.name}.jsonl").open("wb") as file:
+            for line in _lines(connection, form, references):
+                file.write(line)
+                digest.update(line)
+                size += len(line)
+                rows += 1
+        files.append(ExportedFile(form.name, rows, size, digest.hexdigest()))
+    manifest = Manifest(HEAD_REVISION, __version__, tuple(files))
+    body = {"format": FORMAT, **asdict(manifest)}
+    (folder / MANIFEST).write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
+    return manifest
+
+
+def _lines(connection: sqlite3.Connection, form: Form, references: References) -> Iterator[bytes]:
+    names: Mapping[int, str] = _reference_names(connection, form, references) if form.numbered else {}
+    for row in _ordered_rows(connection, form, names, references):
+        body: dict[str, object] = {}
+        for column, value in zip(form.columns, row, strict=True):
+            if column == NUMBER:
+                body[column] = names[int(value or 0)]
+            elif column in form.references:
+                body[column] = None if value is None else references[form.references[column]][int(value)]
+            elif value is not None and column in form.documents:
+                body[column] = parse_document(str(value))
+            elif value is not None and column in form.booleans:
+                body[column] = bool(value)
+            else:
+                body[column] = value
+        yield json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _reference_names(connection: sqlite3.Connection, form: Form, references: References) -> dict[int, str]:
+    """The name of each row, kept for those that refer to it; in the order in which they are written."""
+    time = next((name for name in ("started_at", "created_at") if name in form.columns), None)
+    columns = [NUMBER, *form.identity, *([time] if time else [])]
+    found = []
+    for row in connection.execute(f"SELECT {', '.join(columns)} FROM {form.name}"):
+        values = [
+            references[form.references[column]][value] if column in form.references and value is not None else value
+            for column, value in zip(form.identity, row[1:], strict=False)
+        ]
+        text = canonical_json([form.name, *values])
+        keyed = form.identity == ("key",)
+        name = str(values[0]) if keyed else hashlib.sha256(text.encode()).hexdigest()
+        found.append((str(row[-1]) if time else "", name[:REFERENCE_DIGITS], row[0]))
+    found.sort()
+    names = {number: name for _, name, number in found}
+    if len(set(names.values())) != len(names):
+        raise DatabaseError(f"table {form.name}: two rows are told apart by nothing; `autofuse db check` says more")
+    references[form.name] = names
+    return names
+
+
+def _ordered_rows(
+    connection: sqlite3.Connection, form: Form, names: Mapping[int, str], references: References
+) -> Iterator[list[Raw]]:
+    key = NUMBER if form.numbered else form.identity[0]
+    order = list(names) if form.numbered else list(references[form.references[key]])
+    place = form.at[key]
+    for start in range(0, len(order), CHUNK):
+        some = order[start : start + CHUNK]
+        query = f"SELECT {', '.join(form.columns)} FROM {form.name} WHERE {key} IN ({', '.join('?' * len(some))})"
+        rank = {number: index for index, number in enumerate(some)}
+        rows = connection.execute(f"{query} ORDER BY {', '.join(form.identity)}", some).fetchall()
+        for row in sorted(rows, key=lambda row: rank[row[place]]):
+            try:
+                yield form.settled(form.checked(row))
+            except InputError as error:
+                raise DatabaseError(f"table {form.name}, row {row[0]!r}: {error}") from error
+
+
+# Import ------------------------------------------------------------------------------------------
+
+
+def read_export(folder: Path, staging: Path) -> Manifest:
+    """Make the database `staging` of an export, at the schema that it was written with.
+
+    Nothing is read before each file has the size and SHA-256 that the manifest states; nothing of it is ever run.
+    InputError names the file, the line and the value that is wrong.
+    """
+    try:
+        manifest = _manifest(folder)
+        _refuse_altered(folder, manifest)
+        metadata = _empty_database(staging, manifest)
+        known = {form.name: form for form in forms(metadata)}
+        with closing(sqlite3.connect(staging, isolation_level=None)) as connection:
+            connection.execute("PRAGMA synchronous = OFF")
+            connection.execute("BEGIN")
+            numbers: dict[str, dict[str, int]] = {}
+            for file in _sorted(manifest, known):
+                _read_table(connection, folder / file.name, known[file.table], numbers)
+            connection.execute("COMMIT")
+    except OSError as error:
+        raise InputError(f"export {folder}: {error.filename or ''}: {error.strerror or error}") from error
+    return manifest
+
+
+def _manifest(folder: Path) -> Manifest:
+    place = f"export {folder / MANIFEST}"
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise InputError(f"{place}: no such file; name the folder that `autofuse db export` wrote")
+    if path.stat().st_size > MAX_MANIFEST:
+        raise InputError(f"{place}: {path.stat().st_size} bytes; at most {MAX_MANIFEST} are allowed")
+    try:
+        body = parse_document(path.read_bytes().decode())
+    except ValueError as error:
+        raise InputError(f"{place}: it is no JSON: {error}") from error
+    if not isinstance(body, dict) or body.get("format") != FORMAT:
+        raise InputError(f"{place}: expected an object with format = {FORMAT!r}")
+    schema, version, files = body.get("schema"), body.get("autofuse"), body.get("files")
+    if not isinstance(schema, str) or not isinstance(version, str) or not isinstance(files, list):
+        raise InputError(f"{place}: schema and autofuse must be texts, files a list")
+    found = tuple(_file(entry, place) for entry in files)
+    if len({file.table for file in found}) != len(found):
+        raise InputError(f"{place}: files: a table is named twice")
+    return Manifest(schema, version, found)
+
+
+def _file(entry: object, place: str) -> ExportedFile:
+    kinds = {"table": str, "rows": int, "bytes": int, "sha256": str}
+    if not isinstance(entry, dict) or entry.keys() != kinds.keys():
+        raise InputError(f"{place}: files: each entry has exactly {', '.join(kinds)}")
+    for name, kind in kinds.items():
+        if type(entry[name]) is not kind or (kind is int and entry[name] < 0):
+            raise InputError(f"{place}: files: {name}: got {entry[name]!r:.60}, allowed: {kind.__name__}")
+    return ExportedFile(entry["table"], entry["rows"], entry["bytes"], entry["sha256"])
+
+
+def _refuse_altered(folder: Path, manifest: Manifest) -> None:
+    allowed = {form.name for form in forms(Base.metadata)}
+    for file in manifest.files:
+        if file.table not in allowed and manifest.schema == HEAD_REVISION:
+            raise InputError(f"export {folder}: table {file.table!r:.60}: allowed are {', '.join(sorted(allowed))}")
+        if not file.table.isidentifier() or not file.table.isascii():
+            raise InputError(f"export {folder}: {file.table!r:.60} is no name of a table")
+        path = folder / file.name
+        if path.is_symlink() or not path.is_file():
+            raise InputError(f"export {path}: no such file, although the manifest names it")
+        if path.stat().st_size != file.bytes:
+            raise InputError(f"export {path}: {path.stat().st_size} bytes, the manifest states {file.bytes}")
+        with path.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        if digest != file.sha256:
+            raise InputError(f"export {path}: its SHA-256 is {digest[:16]}…, the manifest states {file.sha256[:16]}…")
+
+
+def _empty_database(path: Path, manifest: Manifest) -> MetaData:
+    """A database at the manifest's schema, and its tables as they really are."""
+    path.write_bytes(_blank(manifest.schema))
+    engine = create_engine(f"sqlite:///{path}")
+    try:
+        metadata = MetaData()
+        metadata.reflect(engine)
+        return metadata
+    finally:
+        engine.dispose()
+
+
+@cache
+def _blank(revision: str) -> bytes:
+    """A database file at a schema, without rows; DatabaseError for an unknown schema."""
+    engine = create_engine("sqlite://", poolclass=StaticPool)
+    try:
+        with engine.begin() as connection:
+            migration.create(connection, revision, "export")
+        with engine.connect() as connection:
+            raw = connection.connection.driver_connection
+            assert isinstance(raw, sqlite3.Connection)
+            return raw.serialize()
+    finally:
+        engine.dispose()
+
+
+def _sorted(manifest: Manifest, known: Mapping[str, Form]) -> list[ExportedFile]:
+    order = {name: place for place, name in enumerate(known)}
+    for file in manifest.files:
+        if file.table not in order:
+            raise InputError(f"export: schema {manifest.schema} has no table {file.table!r:.60}")
+    return sorted(manifest.files, key=lambda file: order[file.table])
+
+
+def _read_table(connection: sqlite3.Connection, path: Path, form: Form, numbers: dict[str, dict[str, int]]) -> None:
+    own = numbers.setdefault(form.name, {})
+    insert = f"INSERT INTO {form.name} ({', '.join(form.columns)}) VALUES ({', '.join('?' * len(form.columns))})"
+    rows: list[list[Raw]] = []
+    line = 0
+    with path.open("rb") as stream:
+        try:
+            while raw := stream.readline(MAX_LINE + 1):
+                line += 1
+                rows.append(_row(raw, form, own, numbers))
+                if len(rows) == CHUNK:
+                    connection.executemany(insert, rows)
+                    rows.clear()
+            connection.executemany(insert, rows)
+        except InputError as error:
+            raise InputError(f"export {path}, line {line}: {error}") from error
+        except sqlite3.IntegrityError as error:
+            raise InputError(f"export {path}, by line {line}: a row breaks a rule of the table ({error})") from error
+
+
+def _row(raw: bytes, form: Form, own: dict[str, int], numbers: Mapping[str, Mapping[str, int]]) -> list[Raw]:
+    if len(raw) > MAX_LINE:
+        raise InputError(f"longer than {MAX_LINE} bytes")
+    try:
+        body = parse_document(raw.decode())
+    except ValueError as error:
+        raise InputError(f"it is no JSON: {error}") from error
+    if not isinstance(body, dict) or body.keys() != set(form.columns):
+        raise InputError(f"expected an object with exactly {', '.join(form.columns)}")
+    values: list[object] = []
+    for column in form.columns:
+        value = body[column]
+        if column == NUMBER:
+            if not isinstance(value, str) or value in own:
+                raise InputError(f"id: got {value!r:.60}, expected a text that no other row has")
+            own[value] = len(own) + 1
+            value = own[value]
+        elif column in form.references and value is not None:
+            value = _number(value, form.references[column], column, numbers)
+        elif column in form.documents and value is not None:
+            value = json.dumps(value)
+        values.append(value)
+    return form.checked(values)
+
+
+def _number(value: object, table: str, column: str, numbers: Mapping[str, Mapping[str, int]]) -> int:
+    known: Mapping[str, int] = numbers.get(table, {})
+    if not isinstance(value, str) or value not in known:
+        raise InputError(f"{column}: got {value!r:.60}, which names no row of {table}")
+    return known[value]

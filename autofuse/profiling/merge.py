@@ -1,0 +1,290 @@
+"""Taking in the rows of another database: append-only, whatever the order, and the same again changes nothing."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from autofuse.errors import DatabaseError, InputError
+from autofuse.profiling.columns import TIMING_COLUMNS
+from autofuse.profiling.content import KEPT, LATEST, LEASE, NUMBER, VERDICT, Form, Raw, forms, sort_text
+from autofuse.profiling.faults import errors_of
+from autofuse.profiling.schema import Base
+from autofuse.profiling.verdict import verdict
+
+CHUNK = 500
+"""Rows at once, so that their numbers fit the variables of a statement."""
+
+_SEEN = "UPDATE af_candidate SET created_at = MIN(created_at, ?), updated_at = MAX(updated_at, ?) WHERE id = ?"
+
+Item = TypeVar("Item")
+Row = list[Raw]
+Identity = tuple[Raw, ...]
+
+
+@dataclass(frozen=True)
+class TableMerge:
+    """What became of a table's rows: `new` were appended, `known` were there, `updated` of those changed."""
+
+    table: str
+    rows: int
+    new: int
+    known: int
+    updated: int
+
+
+@dataclass(frozen=True)
+class MergeReport:
+    """What a merge did, or would do (`dry_run`). `verdicts`: candidates whose time follows from more measurements."""
+
+    source: str
+    dry_run: bool
+    tables: tuple[TableMerge, ...]
+    verdicts: int
+
+    @property
+    def changes(self) -> int:
+        """Rows that were appended or changed."""
+        return sum(table.new + table.updated for table in self.tables)
+
+
+def merge(into: sqlite3.Connection, source: sqlite3.Connection, name: str) -> tuple[tuple[TableMerge, ...], int]:
+    """Append the rows of `source` that `into` lacks, inside the caller's transaction; (tables, verdicts changed).
+
+    `name` names the source in messages. DatabaseError for a row that breaks a rule of its table, refers to a missing
+    one, or contradicts a measurement that both hold: then the caller must roll back.
+    """
+    job = _Merge(into, source, name)
+    tables = [job.table(form) for form in forms(Base.metadata)]
+    return tuple(tables), job.judge()
+
+
+@dataclass
+class _Merge:
+    """`numbers`: of each row of the source by its own number; `touched`: candidates with further measurements."""
+
+    into: sqlite3.Connection
+    source: sqlite3.Connection
+    name: str
+    numbers: dict[str, dict[int, int]] = field(default_factory=dict)
+    touched: set[int] = field(default_factory=set)
+
+    def table(self, form: Form) -> TableMerge:
+        """One table, after those that it refers to."""
+        part = _Numbered(self, form) if form.numbered else _Parts(self, form)
+        rows = 0
+        for chunk in self._chunks(form):
+            rows += len(chunk)
+            with _clear_constraints(self.name, form.name):
+                part.take(chunk)
+        return TableMerge(form.name, rows, part.new, rows - part.new, part.updated)
+
+    def _chunks(self, form: Form) -> Iterator[list[tuple[int, Row]]]:
+        """(own number, row with the numbers of this database), some at once."""
+        order = NUMBER if form.numbered else ", ".join(form.identity)
+        query = f"SELECT {', '.join(form.columns)} FROM {form.name} ORDER BY {order}"
+        with errors_of(self.name):
+            cursor = self.source.execute(query)
+        while True:
+            with errors_of(self.name):
+                raw = cursor.fetchmany(CHUNK)
+            if not raw:
+                return
+            yield [self._translated(form, row) for row in raw]
+
+    def _translated(self, form: Form, raw: Sequence[object]) -> tuple[int, Row]:
+        where = f"{self.name}: table {form.name}"
+        try:
+            row = form.checked(raw)
+        except InputError as error:
+            raise DatabaseError(f"{where}, row {raw[0]!r}: {error}") from error
+        for column, table in form.references.items():
+            number = row[form.at[column]]
+            if number is None:
+                continue
+            known = self.numbers[table].get(number)  # type: ignore[arg-type]
+            if known is None:
+                raise DatabaseError(
+                    f"{where}, row {raw[0]!r}: {column} names row {number} of {table}, which is missing"
+                )
+            row[form.at[column]] = known
+        own = row[form.at[NUMBER]] if form.numbered else 0
+        assert isinstance(own, int)
+        return own, form.settled(row)
+
+    def judge(self) -> int:
+        """Work out the verdicts of candidates that have further measurements; how many changed."""
+        changed = 0
+        names = [*TIMING_COLUMNS, "build_s"]
+        for numbers in _split(sorted(self.touched)):
+            before = {row[0]: row[1:] for row in _where(self.into, "af_candidate", ["id", *names], "id", numbers)}
+            updates = []
+            for number, history in self._histories(numbers).items():
+                found = verdict(history, self._blocks)
+                values = tuple(found[name] for name in names)
+                changed += values != before[number]
+                updates.append((*values, history[-1]["created_at"], number))
+            assignments = ", ".join(f"{name} = ?" for name in [*names, "updated_at"])
+            free = ", ".join(f"{name} = NULL" for name in sorted(LEASE))
+            self.into.executemany(f"UPDATE af_candidate SET {assignments}, {free} WHERE id = ?", updates)
+        return changed
+
+    def _histories(self, numbers: Sequence[int]) -> dict[int, list[dict[str, Raw]]]:
+        columns = ["candidate_id", "id", "uid", "created_at", "build_s", *TIMING_COLUMNS]
+        found: dict[int, list[dict[str, Raw]]] = defaultdict(list)
+        for row in _where(self.into, "af_measurement", columns, "candidate_id", numbers):
+            found[row[0]].append(dict(zip(columns, row, strict=True)))
+        for history in found.values():
+            history.sort(key=lambda row: (str(row["created_at"]), str(row["uid"])))
+        return found
+
+    def _blocks(self, measurements: list[int]) -> list[list[float]]:
+        rows = _where(self.into, "af_sample", ["us", "flagged"], "measurement_id", measurements)
+        return [json.loads(us) for us, flagged in rows if not flagged]
+
+
+class _Numbered:
+    """Rows with a number: found by their identity, appended under the next free number."""
+
+    def __init__(self, job: _Merge, form: Form) -> None:
+        self.job, self.form = job, form
+        self.new = self.updated = 0
+        self.numbers = job.numbers.setdefault(form.name, {})
+        self.places = [form.at[name] for name in form.identity]
+        query = f"SELECT {NUMBER}, {', '.join(form.identity)} FROM {form.name}"
+        self.known: dict[Identity, int] = {tuple(row[1:]): row[0] for row in job.into.execute(query)}
+        self.next = (job.into.execute(f"SELECT MAX({NUMBER}) FROM {form.name}").fetchone()[0] or 0) + 1
+        marks = ", ".join("?" * len(form.columns))
+        self.insert = f"INSERT INTO {form.name} ({', '.join(form.columns)}) VALUES ({marks})"
+
+    def take(self, chunk: list[tuple[int, Row]]) -> None:
+        """Append what is new, settle what differs."""
+        fresh: list[Row] = []
+        old: dict[int, Row] = {}
+        made: set[int] = set()
+        for own, row in chunk:
+            identity = tuple(row[place] for place in self.places)
+            number = self.known.get(identity)
+            if number is None:
+                number = self.known[identity] = self.next
+                self.next += 1
+                row[self.form.at[NUMBER]] = number
+                fresh.append(self._prepared(row))
+                made.add(number)
+            elif number not in made:
+                old[number] = row
+            self.numbers[own] = number
+        self.job.into.executemany(self.insert, fresh)
+        self.new += len(fresh)
+        if old:
+            self._settle(old)
+
+    def _prepared(self, row: Row) -> Row:
+        """A row as it is appended: a candidate waits for the verdict over its measurements."""
+        at = self.form.at
+        if self.form.policy == VERDICT:
+            for name in (*TIMING_COLUMNS, "build_s"):
+                row[at[name]] = None
+            row[at["state"]] = "queued"
+        if self.form.name == "af_measurement":
+            self.job.touched.add(int(row[at["candidate_id"]] or 0))
+        return row
+
+    def _settle(self, rows: Mapping[int, Row]) -> None:
+        form, at = self.form, self.form.at
+        if form.policy == VERDICT:
+            seen = [(row[at["created_at"]], row[at["updated_at"]], number) for number, row in rows.items()]
+            self.job.into.executemany(_SEEN, seen)
+            return
+        leased = ["owner_pid"] if form.leased else []
+        columns = [*form.columns, *leased]
+        winners = []
+        for stored in _where(self.job.into, form.name, columns, NUMBER, list(rows)):
+            mine, other = list(stored[: len(form.columns)]), rows[stored[at[NUMBER]]]
+            differs = any(mine[place] != other[place] for place in form.content)
+            if differs and form.policy == KEPT:
+                raise _contradiction(self.job.name, form, mine, other)
+            if differs and not (leased and stored[-1] is not None) and _wins(form, other, mine):
+                winners.append([other[place] for place in form.content] + [mine[at[NUMBER]]])
+        names = ", ".join(f"{form.columns[place]} = ?" for place in form.content)
+        self.job.into.executemany(f"UPDATE {form.name} SET {names} WHERE {NUMBER} = ?", winners)
+        self.updated += len(winners)
+
+
+class _Parts:
+    """Rows without a number, which belong to the row that their identity begins with, such as blocks."""
+
+    def __init__(self, job: _Merge, form: Form) -> None:
+        self.job, self.form = job, form
+        self.new = self.updated = 0
+        self.places = [form.at[name] for name in form.identity]
+        marks = ", ".join("?" * len(form.columns))
+        self.insert = f"INSERT INTO {form.name} ({', '.join(form.columns)}) VALUES ({marks})"
+        self.last = job.into.execute(f"SELECT MAX({form.identity[0]}) FROM {form.name}").fetchone()[0]
+
+    def take(self, chunk: list[tuple[int, Row]]) -> None:
+        """Append what is new, refuse what contradicts."""
+        first = self.places[0]
+        owners = list({row[first] for _, row in chunk if self.last is not None and row[first] <= self.last})  # type: ignore[operator]
+        known = {
+            tuple(stored[place] for place in self.places): list(stored)
+            for stored in _where(self.job.into, self.form.name, self.form.columns, self.form.identity[0], owners)
+        }
+        fresh = []
+        for _, row in chunk:
+            mine = known.get(tuple(row[place] for place in self.places))
+            if mine is None:
+                fresh.append(row)
+            elif mine != row:
+                raise _contradiction(self.job.name, self.form, mine, row)
+        self.job.into.executemany(self.insert, fresh)
+        self.new += len(fresh)
+
+
+def _wins(form: Form, other: Row, mine: Row) -> bool:
+    """Whether the other of two rows stays, the same whichever of them is `mine`."""
+    sides = []
+    own = [place for place in form.content if form.columns[place] not in form.references]
+    for row in (other, mine):
+        order = row[form.at[form.order]] if form.order else None
+        sides.append((str(order or ""), sort_text(row[place] for place in own)))
+    (when, text), (own_when, own_text) = sides
+    if when != own_when:
+        return when > own_when if form.policy == LATEST else when < own_when
+    return text > own_text
+
+
+def _contradiction(name: str, form: Form, mine: Row, other: Row) -> DatabaseError:
+    column = next(form.columns[place] for place in form.content if mine[place] != other[place])
+    identity = ", ".join(f"{key} {mine[form.at[key]]}" for key in form.identity)
+    return DatabaseError(
+        f"{name}: table {form.name}, {identity}: {column} is not what this database holds, "
+        "but such rows never change; one of the two files was altered, so nothing was merged"
+    )
+
+
+def _where(
+    connection: sqlite3.Connection, table: str, columns: Sequence[str], key: str, values: Sequence[Raw]
+) -> Iterable[tuple[object, ...]]:
+    """Rows whose `key` is one of `values`."""
+    for some in _split(values):
+        marks = ", ".join("?" * len(some))
+        yield from connection.execute(f"SELECT {', '.join(columns)} FROM {table} WHERE {key} IN ({marks})", some)
+
+
+def _split(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    for start in range(0, len(items), CHUNK):
+        yield items[start : start + CHUNK]
+
+
+@contextmanager
+def _clear_constraints(name: str, table: str) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.IntegrityError as error:
+        raise DatabaseError(f"{name}: table {table}: a row breaks a rule of it ({error})") from error

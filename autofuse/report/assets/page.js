@@ -1,0 +1,398 @@
+"use strict";
+const data = JSON.parse(document.getElementById("data").textContent);
+const SVG = "http://www.w3.org/2000/svg";
+const COLORS = ["--blue", "--orange", "--green", "--red", "--grey"];
+const color = (index) => `var(${COLORS[index % COLORS.length]})`;
+
+// Numbers as people read them ---------------------------------------------------------------------
+
+const none = (value) => value === null || value === undefined;
+function micros(us) {
+  if (none(us)) return "–";
+  if (us < 1e3) return `${us.toFixed(1)} µs`;
+  return us < 1e6 ? `${(us / 1e3).toFixed(us < 1e5 ? 2 : 1)} ms` : `${(us / 1e6).toFixed(2)} s`;
+}
+function span(seconds) {
+  if (seconds < 120) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
+  return seconds < 7200 ? `${(seconds / 60).toFixed(0)} min` : `${(seconds / 3600).toFixed(1)} h`;
+}
+const percent = (part, digits = 0) => (none(part) ? "–" : `${(100 * part).toFixed(digits)} %`);
+const times = (value) => (none(value) ? "–" : `${value.toFixed(2)}×`);
+const range = (lo, hi, digits = 2) => (none(lo) || none(hi) ? "" : `${lo.toFixed(digits)}–${hi.toFixed(digits)}`);
+const count = (value) => (none(value) ? "–" : Math.round(value).toLocaleString("en"));
+const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
+
+// Elements ----------------------------------------------------------------------------------------
+
+function make(name, attributes = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else if (value !== null) element.setAttribute(key, value);
+  }
+  element.append(...children);
+  return element;
+}
+function draw(parent, name, attributes = {}, text = null) {
+  const element = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  if (text !== null) element.textContent = text;
+  parent.append(element);
+  return element;
+}
+const tip = document.getElementById("tip");
+function tell(event, text) {
+  tip.textContent = text;
+  tip.hidden = false;
+  const box = event.target.getBoundingClientRect();
+  const x = event.clientX ?? box.left + box.width / 2;
+  const y = event.clientY ?? box.top;
+  const left = Math.min(x + 12, document.documentElement.clientWidth - tip.offsetWidth - 8);
+  tip.style.left = `${Math.max(4, left) + scrollX}px`;
+  tip.style.top = `${y + 14 + scrollY}px`;
+}
+function explain(element, text) {
+  element.classList.add("hit");
+  for (const kind of ["pointermove", "pointerdown"]) element.addEventListener(kind, (event) => tell(event, text));
+  element.addEventListener("pointerleave", () => { tip.hidden = true; });
+  draw(element, "title", {}, text);
+}
+
+// Scales and axes ---------------------------------------------------------------------------------
+
+function ticks(low, high, wanted) {
+  const rough = (high - low) / Math.max(1, wanted) || 1;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough);
+  const found = [];
+  for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9; value += step) found.push(value);
+  return found;
+}
+function scale(low, high, from, to) {
+  const width = high - low || 1;
+  return (value) => from + ((value - low) / width) * (to - from);
+}
+const extent = (values, zero = false) => {
+  const known = values.filter((value) => !none(value));
+  const low = Math.min(...known), high = Math.max(...known);
+  const room = (high - low) * 0.06 || Math.abs(high) * 0.06 || 1;
+  return [zero ? 0 : low - room, high + room];
+};
+function frame(svg, box, x, y, xTicks, yTicks, xText, yText, xName) {
+  for (const value of yTicks) {
+    draw(svg, "line", { x1: box.left, x2: box.right, y1: y(value), y2: y(value), stroke: "var(--line)" });
+    draw(svg, "text", { x: box.left - 6, y: y(value) + 4, "text-anchor": "end" }, yText(value));
+  }
+  for (const value of xTicks) {
+    draw(svg, "text", { x: x(value), y: box.bottom + 17, "text-anchor": "middle" }, xText(value));
+  }
+  draw(svg, "line", { x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom, stroke: "var(--grey)" });
+  if (xName) draw(svg, "text", { x: box.right, y: box.bottom + 34, "text-anchor": "end" }, xName);
+}
+function surface(width, height, margins) {
+  const svg = document.createElementNS(SVG, "svg");
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  svg.setAttribute("height", height);
+  const box = { left: margins[3], right: width - margins[1], top: margins[0], bottom: height - margins[2] };
+  return [svg, box];
+}
+
+// Plots: each takes a width and a set of hidden series, and returns an SVG -------------------------
+
+function curves(lists, names, stepped) {
+  return (width, hidden) => {
+    const shown = lists.map((list, index) => (hidden.has(names[index]) ? [] : list));
+    const all = shown.flat();
+    const [svg, box] = surface(width, 300, [12, 12, 42, 66]);
+    if (!all.length) return svg;
+    const [x0, x1] = [0, Math.max(...all.map((point) => point.x)) || 1];
+    const [y0, y1] = extent(all.map((point) => point.y));
+    const x = scale(x0, x1, box.left, box.right), y = scale(y0, y1, box.bottom, box.top);
+    frame(svg, box, x, y, ticks(x0, x1, width / 110), ticks(y0, y1, 5), span, micros, "since the start");
+    shown.forEach((list, index) => {
+      if (!list.length) return;
+      let path = `M${x(list[0].x)},${y(list[0].y)}`;
+      for (const point of list.slice(1)) path += stepped ? `H${x(point.x)}V${y(point.y)}` : `L${x(point.x)},${y(point.y)}`;
+      if (stepped) path += `H${x(x1)}`;
+      draw(svg, "path", { d: path, fill: "none", stroke: color(index), "stroke-width": 2 });
+      for (const point of list) {
+        const dot = draw(svg, "circle", { cx: x(point.x), cy: y(point.y), r: list.length > 80 ? 2.5 : 4, fill: color(index) });
+        explain(dot, `${names[index]}\n${micros(point.y)} after ${span(point.x)}`);
+      }
+    });
+    return svg;
+  };
+}
+function speedups(rows) {
+  return (width) => {
+    const narrow = width < 560;
+    const step = narrow ? 38 : 24;
+    const [svg, box] = surface(width, rows.length * step + 62, [22, 16, 40, narrow ? 12 : 260]);
+    const ends = rows.flatMap((row) => [row.value, row.lo ?? row.value, row.hi ?? row.value, 1]);
+    const [x0, x1] = extent(ends);
+    const x = scale(x0, x1, box.left, box.right);
+    for (const value of ticks(x0, x1, width / 90)) {
+      draw(svg, "line", { x1: x(value), x2: x(value), y1: box.top - 6, y2: box.bottom, stroke: "var(--line)" });
+      draw(svg, "text", { x: x(value), y: box.bottom + 17, "text-anchor": "middle" }, `${+value.toFixed(2)}×`);
+    }
+    draw(svg, "line", { x1: x(1), x2: x(1), y1: box.top - 6, y2: box.bottom, stroke: "var(--grey)", "stroke-dasharray": "4 3" });
+    rows.forEach((row, index) => {
+      const y = box.top + index * step + (narrow ? 24 : 10);
+      const paint = row.verdict === "faster" ? color(2) : row.verdict === "slower" ? color(3) : color(4);
+      const line = draw(svg, "g");
+      const name = cut(row.label, narrow ? Math.floor(width / 7.5) : 33);
+      draw(line, "rect", { x: 0, y: y - (narrow ? 24 : 12), width, height: step, fill: "transparent" });
+      draw(line, "text", { class: "name", x: narrow ? box.left : box.left - 10, y: narrow ? y - 10 : y + 4, "text-anchor": narrow ? "start" : "end" }, name);
+      if (!none(row.lo)) draw(line, "line", { x1: x(row.lo), x2: x(row.hi), y1: y, y2: y, stroke: paint, "stroke-width": 3 });
+      draw(line, "circle", { cx: x(row.value), cy: y, r: 5, fill: row.trusted ? paint : "var(--paper)", stroke: paint, "stroke-width": 2 });
+      explain(line, `${row.label}\n${times(row.value)} (${range(row.lo, row.hi)}): ${row.verdict}${row.trusted ? "" : ", not trusted"}\n${micros(row.first_us)} → ${micros(row.us)}, ${percent(row.share, 1)} of the time`);
+    });
+    return svg;
+  };
+}
+function shares(parts) {
+  return (width) => {
+    const [svg, box] = surface(width, 190, [26, 12, 34, 12]);
+    const total = (key) => parts.reduce((sum, part) => sum + part[key], 0);
+    const most = Math.max(total("before"), total("after")) || 1;
+    const x = scale(0, most, box.left, box.right);
+    [["before", "with the first schedule of each group"], ["after", "with the chosen schedules"]].forEach(([key, name], row) => {
+      const top = box.top + row * 76;
+      draw(svg, "text", { class: "name", x: box.left, y: top - 6 }, `${name}: ${micros(total(key))}`);
+      let at = 0;
+      parts.forEach((part, index) => {
+        const bar = draw(svg, "rect", {
+          x: x(at) + 0.5, y: top, width: Math.max(0.5, x(at + part[key]) - x(at) - 1), height: 40,
+          fill: `hsl(${(index * 137.5 + 215) % 360} 50% 52%)`,
+        });
+        at += part[key];
+        explain(bar, `${part.label}${part.uses > 1 ? ` (${part.uses} kernels)` : ""}\n${micros(part[key])}, ${percent(part[key] / total(key), 1)}`);
+      });
+    });
+    draw(svg, "line", { x1: box.left, x2: box.right, y1: box.bottom + 2, y2: box.bottom + 2, stroke: "var(--grey)" });
+    for (const value of ticks(0, most, width / 120)) draw(svg, "text", { x: x(value), y: box.bottom + 20, "text-anchor": value ? "middle" : "start" }, micros(value));
+    return svg;
+  };
+}
+function noise(bins) {
+  const names = ["median width of the intervals", "worst tenth of them", "clock, of the best seen"];
+  return (width, hidden) => {
+    const [svg, box] = surface(width, 280, [12, 48, 42, 48]);
+    const x0 = bins[0].x, x1 = Math.max(bins[bins.length - 1].x, x0 + 1e-6);
+    const x = scale(x0, x1, box.left, box.right);
+    const shown = bins.flatMap((bin) => [hidden.has(names[0]) ? 0 : bin.width, hidden.has(names[1]) ? 0 : bin.worst]);
+    const top = Math.max(...shown.filter((value) => !none(value)), 0.1) * 1.08;
+    const y = scale(0, top, box.bottom, box.top), clock = scale(0, 100, box.bottom, box.top);
+    frame(svg, box, x, y, ticks(x0, x1, width / 110), ticks(0, top, 5), span, (value) => `${+value.toFixed(2)} %`, "since the start");
+    if (!hidden.has(names[2])) {
+      for (const value of [0, 50, 100]) draw(svg, "text", { x: box.right + 6, y: clock(value) + 4 }, `${value} %`);
+    }
+    [["width", y, 0], ["worst", y, 1], ["clock", clock, 2]].forEach(([key, place, index]) => {
+      const known = bins.filter((bin) => !none(bin[key]));
+      if (hidden.has(names[index]) || !known.length) return;
+      const path = known.map((bin, at) => `${at ? "L" : "M"}${x(bin.x)},${place(bin[key])}`).join("");
+      draw(svg, "path", { d: path, fill: "none", stroke: color(index), "stroke-width": 1.5 });
+    });
+    bins.forEach((bin, index) => {
+      const left = index ? (x(bins[index - 1].x) + x(bin.x)) / 2 : box.left;
+      const right = index + 1 < bins.length ? (x(bins[index + 1].x) + x(bin.x)) / 2 : box.right;
+      const strip = draw(svg, "rect", { x: left, y: box.top, width: Math.max(right - left, 1), height: box.bottom - box.top, fill: "transparent" });
+      explain(strip, `${span(bin.x)}: ${count(bin.n)} measurements\nintervals ${bin.width?.toFixed(2)} % wide (worst tenth ${bin.worst?.toFixed(2)} %)\nclock ${none(bin.clock) ? "unknown" : `${bin.clock.toFixed(0)} %`}, ${percent(bin.trusted)} trusted`);
+    });
+    return svg;
+  };
+}
+function bars(rows) {
+  return (width) => {
+    const [svg, box] = surface(width, rows.length * 34 + 10, [6, 60, 4, 130]);
+    const x = scale(0, Math.max(...rows.map((row) => row.value)), box.left, box.right);
+    rows.forEach((row, index) => {
+      const top = box.top + index * 34;
+      draw(svg, "text", { class: "name", x: box.left - 8, y: top + 18, "text-anchor": "end" }, row.label.replaceAll("_", " "));
+      const bar = draw(svg, "rect", { x: box.left, y: top + 2, width: Math.max(2, x(row.value) - box.left), height: 24, fill: color(3) });
+      draw(svg, "text", { x: Math.max(x(row.value), box.left + 2) + 6, y: top + 18 }, count(row.value));
+      explain(bar, `${row.label}: ${count(row.value)}`);
+    });
+    return svg;
+  };
+}
+function scatter(rows) {
+  return (width) => {
+    const side = Math.min(width, 520);
+    const [svg, box] = surface(side, Math.min(side, 380), [12, 16, 46, 70]);
+    const [low, high] = extent(rows.flatMap((row) => [row.x, row.y, row.lo, row.hi]));
+    const x = scale(low, high, box.left, box.right), y = scale(low, high, box.bottom, box.top);
+    frame(svg, box, x, y, ticks(low, high, side / 130), ticks(low, high, 5), micros, micros, "sum of the groups");
+    draw(svg, "line", { x1: x(low), y1: y(low), x2: x(high), y2: y(high), stroke: "var(--grey)", "stroke-dasharray": "4 3" });
+    rows.forEach((row) => {
+      const mark = draw(svg, "g");
+      draw(mark, "line", { x1: x(row.x), x2: x(row.x), y1: y(row.lo), y2: y(row.hi), stroke: color(0), "stroke-width": 2 });
+      draw(mark, "circle", { cx: x(row.x), cy: y(row.y), r: 6, fill: color(0) });
+      const right = x(row.x) < box.right - 90;
+      draw(mark, "text", { class: "name", x: x(row.x) + (right ? 10 : -10), y: y(row.y) + 4, "text-anchor": right ? "start" : "end" }, row.label);
+      explain(mark, `${row.label}\npredicted ${micros(row.x)}, measured ${micros(row.y)} (${((row.y / row.x - 1) * 100).toFixed(1)} % more)`);
+    });
+    svg.style.maxWidth = `${side}px`;
+    return svg;
+  };
+}
+function heat(table) {
+  return (width) => {
+    const size = table.names.length, left = Math.min(200, width * 0.36), cell = Math.max(40, Math.min(120, (width - left - 8) / size));
+    const [svg] = surface(Math.max(width, left + size * cell), 40 + size * 44, [0, 0, 0, 0]);
+    table.names.forEach((name, at) => {
+      draw(svg, "text", { class: "name", x: left + (at + 0.5) * cell, y: 26, "text-anchor": "middle" }, cut(name, Math.floor(cell / 7)));
+      draw(svg, "text", { class: "name", x: left - 8, y: 40 + at * 44 + 25, "text-anchor": "end" }, cut(name, Math.floor(left / 7.5)));
+    });
+    table.cells.forEach((line, row) => line.forEach((one, column) => {
+      const good = none(one.value) ? 0 : Math.max(0, Math.min(1, (one.value - 0.5) * 2));
+      const box = draw(svg, "g");
+      draw(box, "rect", { x: left + column * cell + 1, y: 41 + row * 44, width: cell - 2, height: 42, fill: none(one.value) ? "var(--card)" : `hsl(${20 + 130 * good} 45% 45%)` });
+      const text = draw(box, "text", { x: left + (column + 0.5) * cell, y: 40 + row * 44 + 27, "text-anchor": "middle" }, none(one.value) ? "–" : one.value.toFixed(2));
+      if (!none(one.value)) text.style.fill = "#fff";
+      explain(box, `tuned on ${table.names[row]}\nrun on ${table.names[column]}\n${none(one.value) ? "no schedule was measured on both" : `${percent(one.value)} of the speed of tuning there, over ${count(one.count)} workloads`}`);
+    }));
+    return svg;
+  };
+}
+
+// Sections ----------------------------------------------------------------------------------------
+
+const main = document.getElementById("main");
+const nav = document.getElementById("nav");
+const drawings = [];
+function section(id, title, text) {
+  const place = make("section", { id });
+  place.append(make("h2", {}, title), make("p", {}, text));
+  main.append(place);
+  nav.append(make("a", { href: `#${id}` }, title));
+  return place;
+}
+function plot(id, title, text, painter, empty, names = []) {
+  const place = section(id, title, text);
+  if (!painter) {
+    place.append(make("p", { class: "none" }, empty));
+    return;
+  }
+  const hidden = new Set();
+  const figure = make("figure", { class: "plot", "data-plot": id, role: "img", "aria-label": title });
+  const paint = () => figure.replaceChildren(painter(Math.max(280, figure.clientWidth), hidden));
+  if (names.length > 1) {
+    const legend = make("div", { class: "legend" });
+    names.forEach((name, index) => {
+      const swatch = make("i");
+      swatch.style.background = color(index);
+      const button = make("button", { type: "button", "aria-pressed": "true", onclick: () => {
+        hidden.has(name) ? hidden.delete(name) : hidden.add(name);
+        button.setAttribute("aria-pressed", String(!hidden.has(name)));
+        paint();
+      } }, swatch, name);
+      legend.append(button);
+    });
+    place.append(legend);
+  }
+  place.append(figure);
+  drawings.push(paint);
+}
+function table(place, columns, rows) {
+  const body = make("tbody");
+  const heads = [];
+  const fill = () => body.replaceChildren(...rows.map((row) => make("tr", {}, ...columns.map(([key, , form]) => {
+    const shown = form ? form(row[key], row) : String(row[key] ?? "");
+    const cell = make("td", { class: form ? "n" : shown.length > 14 ? "long" : null });
+    cell.append(key === "schedule" ? make("code", {}, shown) : shown);
+    return cell;
+  }))));
+  const sort = (index) => {
+    const rising = heads[index].getAttribute("aria-sort") === "descending";
+    const key = columns[index][0], sign = rising ? 1 : -1;
+    rows.sort((a, b) => (none(a[key]) ? 1 : none(b[key]) ? -1 : a[key] < b[key] ? -sign : a[key] > b[key] ? sign : 0));
+    heads.forEach((head) => head.removeAttribute("aria-sort"));
+    heads[index].setAttribute("aria-sort", rising ? "ascending" : "descending");
+    fill();
+  };
+  columns.forEach(([, title, form], index) => {
+    heads.push(make("th", { scope: "col", class: form ? "n" : null }, make("button", { type: "button", onclick: () => sort(index) }, title)));
+  });
+  fill();
+  place.append(make("div", { class: "scroll" }, make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body)));
+}
+
+// The page ----------------------------------------------------------------------------------------
+
+function firstScreen() {
+  const { run, speedup, trust, counts, tables, rivals } = data;
+  const head = document.getElementById("head");
+  const over = { none: "without fusion", tvm: "TVM's own fusion", default: "the default plan", onnxruntime: "ONNX Runtime" };
+  let hero = "No plan confirmed yet", detail = "the run has not measured a whole model", badge = ["no result", "doubt"];
+  if (speedup && speedup.ratio) {
+    const ratio = speedup.ratio;
+    hero = `${times(ratio.value)} as fast as ${over[speedup.over] ?? speedup.over}`;
+    detail = `95 % interval ${range(ratio.lo, ratio.hi)} · ${micros(speedup.us)} a call · plan “${speedup.plan}”`;
+    badge = ratio.trusted ? ["trusted", "good"] : ["not trusted", "bad"];
+  } else if (speedup) {
+    hero = `${micros(speedup.us)} a call`;
+    detail = `plan “${speedup.plan}”; nothing was measured beside it`;
+    badge = trust.whole ? ["trusted", "good"] : ["not trusted", "bad"];
+  }
+  head.append(
+    make("h1", {}, `${run.model} on ${run.device}, ${run.threads} thread${run.threads > 1 ? "s" : ""}`),
+    make("div", { class: "hero" }, hero, " ", make("span", { class: `badge ${badge[1]}` }, badge[0]), make("small", {}, detail)),
+  );
+  const fact = (name) => tables.provenance.find((row) => row.fact === name)?.value;
+  const git = fact("git") ?? fact("git_commit");
+  const cards = [
+    ["Trust", trust.whole === null ? "not measured whole" : trust.whole ? "whole model trusted" : "whole model not trusted", `groups with a trusted time: ${percent(trust.trusted_share)} of the time`],
+    ["Coverage", `${trust.measured} of ${trust.groups} groups measured`, "the others use the fixed rule"],
+    ["Failures", `${count(counts.failed)} of ${count(counts.measured)}`, "measurements failed; none of them is ever chosen"],
+    ["Search", `${count(counts.candidates)} candidates`, `${count(counts.trials)} plans tried · ${run.length}`],
+    ["Provenance", `run ${run.id}, ${run.state}`, [run.started, fact("tvm") && `TVM ${fact("tvm")}`, git && `git ${git.slice(0, 9)}`, fact("governor") && `governor ${fact("governor")}`].filter(Boolean).join(" · ")],
+  ];
+  head.append(make("div", { class: "cards" }, ...cards.map(([title, value, text]) => make("div", { class: "card" }, make("h3", {}, title), make("b", {}, value), make("span", {}, text)))));
+  const place = section("whole", "Whole model", "Each plan measured as a whole, interleaved with the others. A ratio above 1: the chosen plan is faster.");
+  if (!rivals.length) { place.append(make("p", { class: "none" }, "The run ended before its confirmation.")); return; }
+  table(place, [
+    ["name", "plan"],
+    ["us", "median", (value, row) => (row.state === "ok" ? micros(value) : row.state)],
+    ["lo", "95 % interval", (value, row) => (none(value) ? row.failure : `${micros(value)} – ${micros(row.hi)}`)],
+    ["value", "chosen plan is", (value, row) => (row.chosen ? "chosen" : row.ratio ? `${row.ratio.value.toFixed(3)}×` : "–")],
+    ["hi", "interval of the ratio", (value, row) => (row.ratio ? range(row.ratio.lo, row.ratio.hi, 3) : "")],
+    ["verdict", "verdict", (value, row) => row.ratio?.verdict ?? ""],
+    ["error", "largest error", (value) => (none(value) ? "–" : value.toExponential(1))],
+  ], rivals);
+}
+function plots() {
+  const { progress, speedups: ratios, shares: parts, noise: bins, failures, predicted, transfer } = data.plots;
+  const names = ["chosen plan, best schedules so far", "best plan of the plan search"];
+  const any = progress.groups.length || progress.plans.length;
+  plot("progress", "Best so far", "Time of a call (sum of the groups) against wall time.", any && curves([progress.groups, progress.plans], names, true), "Nothing was measured in this run: everything was known.", any ? names : []);
+  plot("speedups", "Speedup per group", "The chosen schedule of each group against the first one that was measured for it, with its 95 % interval; the longest groups first. The best of many candidates flatters itself a little.", ratios.length && speedups(ratios), "No group of the choice was measured.");
+  plot("shares", "Where the time goes", "Before and after, on one scale; equal groups are one part.", parts.length && shares(parts), "No choice was recorded.");
+  plot("noise", "Noise over the run", "How wide the intervals of the measurements were, and how fast the clock ran.", bins.length && noise(bins), "No measurement of this run has a time.", bins.length ? ["median width of the intervals", "worst tenth of them", "clock, of the best seen"] : []);
+  plot("failures", "Failures", "Measurements that failed, by class. A failure costs time and is never chosen.", failures.length && bars(failures), "Nothing failed.");
+  if (data.tables.failures.length) {
+    const more = make("details", {}, make("summary", {}, "Messages"));
+    document.getElementById("failures").append(more);
+    table(more, [["state", "class"], ["label", "group"], ["message", "message"], ["count", "times", count]], data.tables.failures);
+  }
+  plot("predicted", "Predicted against measured", "The sum of a plan's groups, by which the search ranks, against the time of the whole. On the dashed line they are equal.", predicted.length && scatter(predicted), "No plan was measured both ways.");
+  plot("transfer", "From device to device", "How much of the speed of tuning there the best schedules of another device reach (every device and number of threads in this database).", transfer.names.length && heat(transfer), "The database holds one device with one number of threads.");
+}
+function tables() {
+  const { groups, edges, provenance } = data.tables;
+  let place = section("groups", "Groups", "Each kernel of the chosen plan; equal ones stand together.");
+  table(place, [["label", "group"], ["uses", "kernels", count], ["share", "share", (v) => percent(v, 1)], ["us", "time each", micros], ["gain", "over first", times], ["tried", "schedules", count], ["trusted", "trusted", (v) => (none(v) ? "" : v ? "yes" : "no")], ["schedule", "schedule"]], groups);
+  place = section("edges", "Edges", "Why operators share a kernel, or do not.");
+  if (edges.length) table(place, [["fused", "edge"], ["reason", "reason"], ["meaning", "meaning"], ["edges", "edges", count], ["gain_us", "gain", micros]], edges);
+  else place.append(make("p", { class: "none" }, "No decisions were recorded."));
+  place = section("provenance", "Provenance", "What this run depended on.");
+  table(place, [["fact", "fact"], ["value", "value"]], provenance);
+}
+firstScreen();
+plots();
+tables();
+const paintAll = () => drawings.forEach((paint) => paint());
+paintAll();
+let last = innerWidth;
+addEventListener("resize", () => { if (innerWidth !== last) { last = innerWidth; requestAnimationFrame(paintAll); } });
+document.documentElement.dataset.ready = String(drawings.length);

@@ -1,0 +1,57 @@
+"""What a compile would find now for each group that was ever chosen: hit, stale hit or miss, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from autofuse.profiling.records import Setting
+from autofuse.report.columns import COLUMNS
+from autofuse.report.frames import read_frame
+
+if TYPE_CHECKING:
+    from autofuse.profiling.database import ProfilingDatabase
+
+MISS = "miss"
+_PLACE = ["device", "device_fingerprint", "target_key", "threads"]
+
+
+def lookups_of(database: ProfilingDatabase, run_id: int | None = None) -> pd.DataFrame:
+    """One row a workload of the chosen plans and place, asked with the versions of the newest run there."""
+    choices = read_frame(database, "choices", run_id)
+    groups = read_frame(database, "groups", run_id)
+    rows: list[dict[str, object]] = []
+    for place, here in choices.sort_values(["created_at", "choice_id"]).groupby(_PLACE, sort=False):
+        setting = Setting(str(place[1]), str(place[2]), int(place[3]), str(here.iloc[-1]["versions_key"]))
+        used = groups[groups["choice_id"].isin(here["choice_id"])]
+        uses = used.groupby(["workload_key", "label"], sort=False).size()
+        found = database.lookup(setting, used["workload_key"])
+        for (key, label), count in uses.items():
+            best = found.get(str(key))
+            rows.append(
+                {
+                    "workload_key": key,
+                    "label": label,
+                    **dict(zip(_PLACE, place, strict=True)),
+                    "versions_key": setting.versions,
+                    "uses": count,
+                    "tier": MISS if best is None else best.tier,
+                    "why": _why_missed(database, setting, str(key)) if best is None else "",
+                    "candidate_id": None if best is None else best.candidate_id,
+                    "schedule_key": None if best is None else best.schedule_key,
+                    "median_us": None if best is None else best.median_us,
+                    "trusted": None if best is None else best.trusted,
+                }
+            )
+    frame = pd.DataFrame(rows, columns=list(COLUMNS["lookups"]))
+    kinds = {"candidate_id": "Int64", "median_us": "float64", "trusted": "boolean", "threads": "int64", "uses": "int64"}
+    return frame.astype(kinds)
+
+
+def _why_missed(database: ProfilingDatabase, setting: Setting, workload_key: str) -> str:
+    known = database.measured_schedules(setting, workload_key)
+    if not known:
+        return "never measured here"
+    states = pd.Series([row.state for row in known]).value_counts()
+    return "no schedule worked: " + ", ".join(f"{count} {state}" for state, count in states.items())
