@@ -2,6 +2,8 @@
 # make demo    MobileNetV2, from an empty database: tune, compile, compare, report (at most 10 minutes)
 # make test    the whole test suite
 # make lint    ruff check, ruff format --check, mypy
+# make models  the networks of experiments/models as ONNX files in out/models (installs torch apart from .venv)
+# make peers   every rival on every network, one thread and two (hours; experiments/peers/README.md)
 # make clean   remove what was built (the virtual environment too)
 
 VENV   := .venv
@@ -15,7 +17,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 LINKERS := g++ gcc clang++ clang c++ cc
 
 .DELETE_ON_ERROR:
-.PHONY: setup demo test lint check-machine clean
+.PHONY: setup demo test lint models peers peers-setup check-machine clean
 
 setup: $(STAMP)
 
@@ -57,6 +59,15 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+models: $(STAMP)
+	$(BIN)/python experiments/models/run.py
+
+peers-setup: $(STAMP)
+	$(BIN)/python -m experiments.peers.environments
+
+peers: peers-setup
+	$(BIN)/python experiments/peers/run.py all $(PEERS)
 
 clean:
 	rm -rf $(VENV) out dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from experiments.networks.row import RIVALS, Ratio, Row
 
@@ -35,13 +36,13 @@ def write(rows: Sequence[Row], folder: Path) -> None:
 def markdown(rows: Sequence[Row]) -> str:
     """The table of finished rows, means, what is not finished and why, the machine."""
     finished = [row for row in rows if row.finished]
-    lines = [_line(HEAD), _line(["---"] * len(HEAD)), *(_line(_cells(row)) for row in finished)]
+    lines = [line(HEAD), line(["---"] * len(HEAD)), *(line(_cells(row)) for row in finished)]
     for threads in sorted({row.threads for row in finished}):
-        lines.append(_line(_means(threads, [row for row in finished if row.threads == threads])))
+        lines.append(line(_means(threads, [row for row in finished if row.threads == threads])))
     parts = ["\n".join(lines), LEGEND.rstrip()]
     if problems := _problems(rows):
         parts.append("\n".join(f"- {problem}" for problem in problems))
-    parts.append("\n".join(f"- {fact}" for fact in _circumstances(finished)))
+    parts.append("\n".join(f"- {fact}" for fact in circumstances(finished)))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -50,7 +51,7 @@ def ratio(rival: Ratio) -> str:
     if rival.ratio is None or rival.ci_lo is None or rival.ci_hi is None:
         return "—"
     doubt = "" if rival.trusted else " ?"
-    return f"{_three(rival.ratio)} ({_three(rival.ci_lo)}–{_three(rival.ci_hi)}){doubt}"
+    return f"{three(rival.ratio)} ({three(rival.ci_lo)}–{three(rival.ci_hi)}){doubt}"
 
 
 def _cells(row: Row) -> list[str]:
@@ -76,7 +77,7 @@ def _means(threads: int, rows: Sequence[Row]) -> list[str]:
     for name in RIVALS:
         known = [value for row in rows if (value := row.rivals.get(name, Ratio()).ratio)]
         of = "" if len(known) == len(rows) else f" (of {len(known)})"
-        cells.append(f"{_three(math.exp(sum(map(math.log, known)) / len(known)))}{of}" if known else "—")
+        cells.append(f"{three(math.exp(sum(map(math.log, known)) / len(known)))}{of}" if known else "—")
     return [f"geometric mean of {len(rows)}", str(threads), "", "", *cells, "", "", "", ""]
 
 
@@ -94,7 +95,19 @@ def _problems(rows: Sequence[Row]) -> list[str]:
     return found
 
 
-def _circumstances(rows: Sequence[Row]) -> list[str]:
+class Measured(Protocol):
+    """A row of any table that says when and where it was measured."""
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """What is the same for a whole run, by its name in the table's foot."""
+
+    @property
+    def measured_at(self) -> str:
+        """ISO 8601; "" when it was not."""
+
+
+def circumstances(rows: Sequence[Measured]) -> list[str]:
     """Each fact with its value, or with all its values where rows differ."""
     names = dict.fromkeys(name for row in rows for name in row.facts)
     found = [f"{name}: {', '.join(dict.fromkeys(row.facts.get(name, 'unknown') for row in rows))}" for name in names]
@@ -102,7 +115,7 @@ def _circumstances(rows: Sequence[Row]) -> list[str]:
     return [*found, f"measured: {days[0]}" + (f" to {days[-1]}" if len(days) > 1 else "")] if days else found
 
 
-def _three(value: float) -> str:
+def three(value: float) -> str:
     """Three digits, and two behind the point at most: 0.98, 1.14, 23.5, 118."""
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
@@ -111,5 +124,6 @@ def _known(value: int | None) -> str:
     return "—" if value is None else str(value)
 
 
-def _line(cells: Sequence[str]) -> str:
+def line(cells: Sequence[str]) -> str:
+    """A line of a Markdown table."""
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

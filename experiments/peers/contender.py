@@ -1,0 +1,70 @@
+"""The child that holds one rival, in the rival's own environment: `python -m experiments.peers.contender`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autofuse.device.target import Target
+from autofuse.measure.child import RefusedError, serve
+from autofuse.measure.codec import target_from_json
+from autofuse.measure.contender import ContenderSession
+from autofuse.measure.messages import Message
+from autofuse.measure.networks import Array, Network
+from experiments.peers.runtimes.job import Job, UnsupportedError
+
+MODULES = {
+    "openvino": "openvino_runtime",
+    "torch": "torch_runtime",
+    "torch.compile": "torch_runtime",
+    "litert": "litert_runtime",
+    "ncnn": "ncnn_runtime",
+    "metaschedule": "metaschedule_runtime",
+}
+"""Module in `experiments.peers.runtimes` of each kind: it has `prepare(job)` and `open_network(...)`."""
+
+
+def runtime(kind: str) -> Any:
+    """The module of a kind; RefusedError for one that is not in `MODULES`."""
+    if kind not in MODULES:
+        raise RefusedError("run_error", f"kind {kind!r} is not one of {', '.join(MODULES)}")
+    return importlib.import_module(f"experiments.peers.runtimes.{MODULES[kind]}")
+
+
+def open_network(kind: str, path: Path, target: Target, threads: int, inputs: Mapping[str, Array]) -> Network:
+    """See `autofuse.measure.networks.open_network`."""
+    del target
+    network: Network = runtime(kind).open_network(kind, path, threads, inputs)
+    return network
+
+
+def prepare(request: Message) -> Message:
+    """Make a rival's form of the model; its path and a note."""
+    places: Any = request["inputs"]
+    job = Job(
+        str(request["kind"]),
+        Path(str(request["model"])),
+        Path(str(request["folder"])),
+        int(str(request["threads"])),
+        {name: np.load(path) for name, path in places.items()},
+        target_from_json(request["target"]),
+        float(str(request["budget_s"])),
+    )
+    try:
+        ready = runtime(job.kind).prepare(job)
+    except UnsupportedError as error:
+        raise RefusedError("build_error", str(error)) from error
+    return {"path": str(ready.path), "note": ready.note}
+
+
+def main() -> None:
+    """Serve one coordinator until it goes away."""
+    serve({**ContenderSession(open_network).handlers(), "prepare": prepare})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""LiteRT with XNNPACK, its model converted by litert-torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.peers.runtimes.job import Array, Job, Ready
+
+FILE = "model.tflite"
+
+
+def prepare(job: Job) -> Ready:
+    """Convert once for all numbers of threads."""
+    import litert_torch
+
+    from experiments.peers.runtimes.torch_module import module_of, tensors
+
+    path = job.folder / FILE
+    module, note = module_of(job.model)
+    litert_torch.convert(module, tensors(job.inputs)).export(str(path))
+    return Ready(path, f"{note}, litert-torch")
+
+
+class LiteRtNetwork:
+    """The interpreter with its default delegate (XNNPACK), inputs set once."""
+
+    def __init__(self, kind: str, path: Path, threads: int, inputs: Mapping[str, Array]) -> None:
+        del kind
+        from ai_edge_litert.interpreter import Interpreter
+
+        self._interpreter: Any = Interpreter(model_path=str(path), num_threads=threads)
+        self._interpreter.allocate_tensors()
+        signature = next(iter(self._interpreter._get_full_signature_list().values()))
+        places = _in_order(signature["inputs"])
+        dtypes = {detail["index"]: detail["dtype"] for detail in self._interpreter.get_input_details()}
+        for place, array in zip(places, inputs.values(), strict=True):
+            # The converter narrows integers: 64 bits become 32.
+            self._interpreter.set_tensor(place, np.ascontiguousarray(array.astype(dtypes[place])))
+        self._results = _in_order(signature["outputs"])
+
+    def run(self) -> None:
+        """See `autofuse.measure.networks.Network`."""
+        self._interpreter.invoke()
+
+    def outputs(self) -> list[Array]:
+        """See `autofuse.measure.networks.Network`."""
+        return [self._interpreter.get_tensor(place) for place in self._results]
+
+
+def _in_order(places: Mapping[str, int]) -> list[int]:
+    """Tensors of a signature by the number in their names: args_0, args_1, ..., args_10."""
+    return [place for _, place in sorted(places.items(), key=lambda item: _number(item[0]))]
+
+
+def _number(name: str) -> int:
+    found = re.findall(r"\d+", name)
+    return int(found[-1]) if found else 0
+
+
+open_network = LiteRtNetwork

@@ -1,0 +1,54 @@
+"""The torch module behind an ONNX file: the architecture it was exported from, else a conversion of the file."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import torch
+from torch import Tensor, nn
+
+from experiments.models.catalogue import ARCHITECTURE, NETWORKS
+from experiments.peers.runtimes.job import Array, UnsupportedError
+
+
+def module_of(model: Path, attention: str = "sdpa") -> tuple[nn.Module, str]:
+    """(module in eval mode, where it comes from); `attention`: of transformers that are built from their library.
+
+    UnsupportedError when there is no such module.
+    """
+    proto = onnx.load(model)
+    name = next((entry.value for entry in proto.metadata_props if entry.key == ARCHITECTURE), "")
+    if name in NETWORKS:
+        recipe = NETWORKS[name]
+        if recipe.operators:
+            raise UnsupportedError(f"needs the compiled operators of {recipe.operators}, which do not load here")
+        from experiments.models.build import build
+
+        given = {"attention": attention} if recipe.transformer else {}
+        return build(name, **given), f"torch module ({attention} attention)" if recipe.transformer else "torch module"
+    from onnx2torch import convert
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return convert(proto).eval(), "onnx2torch"
+        except NotImplementedError as error:
+            raise UnsupportedError(f"onnx2torch: {error}") from error
+
+
+def tensors(inputs: Mapping[str, Array]) -> tuple[Tensor, ...]:
+    """Inputs in the model's order, copied."""
+    return tuple(torch.from_numpy(np.array(array)) for array in inputs.values())
+
+
+def arrays(result: object) -> list[Array]:
+    """A module's result, however nested, as arrays in order."""
+    if isinstance(result, Tensor):
+        return [result.detach().contiguous().numpy()]
+    parts = result.values() if isinstance(result, Mapping) else result
+    assert isinstance(parts, tuple | list) or isinstance(result, Mapping), f"a module returned {type(result)}"
+    return [array for part in parts for array in arrays(part)]  # type: ignore[union-attr]
