@@ -19,7 +19,7 @@ from autofuse.measure.codec import target_to_json
 from autofuse.measure.measurement import Failure
 from autofuse.measure.networks import Array
 from autofuse.measure.process import Child, default_memory, wait
-from experiments.peers.environments import ENVIRONMENTS, ROOT, MissingEnvironmentError
+from experiments.peers.environments import ENVIRONMENTS, ROOT, MissingEnvironmentError, interpreter
 from experiments.peers.rivals import OWN, Rival, host_of
 
 LIMIT_S = 3600.0
@@ -79,6 +79,11 @@ def prepare(rival: Rival, subject: Subject, retry: bool = False) -> Prepared:
     key = _key(rival, subject)
     if stored.key == key and (stored.path or not retry):
         return stored
+    if rival.environment:
+        try:
+            interpreter(rival.environment)
+        except MissingEnvironmentError as error:
+            return Prepared(error=str(error))  # not kept: it may be there the next time
     print(f"  {rival.title}: making it ready", flush=True)
     if rival.plan is not None:
         found = _compiled(rival, subject, subject.folder / f"{name}.so")
@@ -139,10 +144,7 @@ def _compiled(rival: Rival, subject: Subject, library: Path) -> Prepared:
 def _converted(rival: Rival, subject: Subject, folder: Path) -> Prepared:
     """A foreign rival's form of the model, made in its own environment."""
     folder.mkdir(parents=True, exist_ok=True)
-    try:
-        host = host_of(rival, subject.threads, subject.folder / "inductor")
-    except MissingEnvironmentError as error:
-        return Prepared(error=str(error))
+    host = host_of(rival, subject.threads, subject.folder / "inductor")
     places = {}
     for index, (name, array) in enumerate(subject.inputs.items()):
         places[name] = str(folder / f"input-{index}.npy")

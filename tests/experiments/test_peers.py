@@ -57,6 +57,11 @@ def subject(tmp_path: Path, **changes: object) -> Subject:
     return replace(given, **changes)  # type: ignore[arg-type]
 
 
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every environment seems to be there."""
+    monkeypatch.setattr(making, "interpreter", lambda name: Path(name))
+
+
 def test_what_was_made_ready_is_kept_until_something_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
@@ -64,6 +69,7 @@ def test_what_was_made_ready_is_kept_until_something_changes(tmp_path: Path, mon
         asked.append(1)
         return FAKE
 
+    installed(monkeypatch)
     monkeypatch.setattr(making, "host_of", fake_host)
     first = prepare(RIVALS["openvino"], subject(tmp_path))
     assert (first.error, first.note) == ("", "{'x': (2, 3)}")
@@ -77,6 +83,7 @@ def test_what_was_made_ready_is_kept_until_something_changes(tmp_path: Path, mon
 def test_what_cannot_be_made_ready_says_why_and_is_tried_again_only_on_demand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    installed(monkeypatch)
     monkeypatch.setattr(making, "host_of", lambda *_: FAKE)
     refusing = replace(RIVALS["ncnn"], kind="refuses")
     first = prepare(refusing, subject(tmp_path))

@@ -30,6 +30,9 @@ def module_of(model: Path, attention: str = "sdpa") -> tuple[nn.Module, str]:
 
         given = {"attention": attention} if recipe.transformer else {}
         return build(name, **given), f"torch module ({attention} attention)" if recipe.transformer else "torch module"
+    from experiments.models import torchvision_operators
+
+    torchvision_operators.declare()  # which onnx2torch imports
     from onnx2torch import convert
 
     with warnings.catch_warnings():
