@@ -1,9 +1,10 @@
 """The functions of the command line, for Python: same names, same arguments, same results.
 
 `model` is the path of an ONNX file. `database`: an SQLite file or a database URL (None: one in the user's data
-folder). `device`: "local", the name of a profile or the path of a .toml file. `threads`: those that run the model
-(None: the device's cores). `shapes`: sizes of each dynamic input. Durations are seconds or texts such as "10m".
-Everything that is wrong with an argument is an `autofuse.errors.AutofuseError` that says what to change.
+folder). `device`: "local", the name of a profile or the path of a .toml file. `rpc`, `rpc_tracker` (HOST:PORT) and
+`rpc_key`: a device elsewhere, where `autofuse serve` runs. `threads`: those that run the model (None: the device's
+cores). `shapes`: sizes of each dynamic input. Durations are seconds or texts such as "10m". Everything that is wrong
+with an argument is an `autofuse.errors.AutofuseError` that says what to change.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
     from autofuse.benchmark import BenchReport
     from autofuse.compiler import CompileReport
     from autofuse.fusion.inspect import GraphSummary
+    from autofuse.named_device import NamedDevice
     from autofuse.plan_views import Explanation, PlanExport
     from autofuse.report.analysis import Analysis
+    from autofuse.search.pareto import Point
     from autofuse.search.tune import Progress, TuneResult
 
 StrPath = str | os.PathLike[str]
@@ -51,6 +54,9 @@ def tune(
     trials: int | None = None,
     threads: int | None = None,
     device: str = "local",
+    rpc: str | None = None,
+    rpc_tracker: str | None = None,
+    rpc_key: str | None = None,
     seed: int = 0,
     space: str | None = None,
     shapes: Shapes | None = None,
@@ -67,15 +73,17 @@ def tune(
         budget = DEFAULT_BUDGET
     budget_s = None if budget is None else parse_duration(budget, "--budget")
     load_space(space, "generic")
+    from autofuse.named_device import find_device
     from autofuse.search.tune import tune as run_search
 
+    named = find_device(device, rpc, rpc_tracker, rpc_key)
     return run_search(
         Path(model),
         database=database,
         budget_s=budget_s,
         trials=trials,
-        threads=thread_count(threads, device),
-        device=device,
+        threads=thread_count(threads, named),
+        device=named,
         seed=seed,
         space=space,
         shapes=shapes or {},
@@ -90,6 +98,9 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     database: str | None = None,
     threads: int | None = None,
     device: str = "local",
+    rpc: str | None = None,
+    rpc_tracker: str | None = None,
+    rpc_key: str | None = None,
     on_miss: str = "rule",
     strict: bool = False,
     shapes: Shapes | None = None,
@@ -102,13 +113,15 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     """
     policy = check_miss_policy(on_miss)
     from autofuse.compiler import compile_model
+    from autofuse.named_device import find_device
 
+    named = find_device(device, rpc, rpc_tracker, rpc_key, measuring=False)
     return compile_model(
         Path(model),
         Path(output),
         database=database,
-        threads=thread_count(threads, device),
-        device=device,
+        threads=thread_count(threads, named),
+        device=named,
         on_miss=policy,
         strict=strict or policy == "fail",
         shapes=shapes or {},
@@ -130,6 +143,9 @@ def bench(
     database: str | None = None,
     threads: int | None = None,
     device: str = "local",
+    rpc: str | None = None,
+    rpc_tracker: str | None = None,
+    rpc_key: str | None = None,
     on_miss: str = "rule",
     against: str | Iterable[str] = RIVALS,
     budget: Duration = DEFAULT_BENCH_BUDGET,
@@ -141,13 +157,15 @@ def bench(
     """
     policy, rivals, budget_s = check_miss_policy(on_miss), parse_rivals(against), parse_duration(budget, "--budget")
     from autofuse.benchmark import bench as run_bench
+    from autofuse.named_device import find_device
 
+    named = find_device(device, rpc, rpc_tracker, rpc_key)
     return run_bench(
         Path(model),
         library=None if library is None else Path(library),
         database=database,
-        threads=thread_count(threads, device),
-        device=device,
+        threads=thread_count(threads, named),
+        device=named,
         on_miss=policy,
         against=rivals,
         budget_s=budget_s,
@@ -197,6 +215,26 @@ def export_plan(
     return export(graph, chosen_plan(graph, plan, place), place, Path(output), weights)
 
 
+def plan_front(
+    model: StrPath,
+    *,
+    save: StrPath | None = None,
+    database: str | None = None,
+    device: str = "local",
+    threads: int | None = None,
+    shapes: Shapes | None = None,
+) -> tuple[Point, ...]:
+    """The plans between the fastest and the one with the smallest peak of memory, the fastest first.
+
+    From what the database knows of the model; nothing is measured. `save`: a folder for the plans' files.
+    """
+    from autofuse.graph.load import load as load_graph
+    from autofuse.search.pareto import plan_front as find
+
+    graph = load_graph(Path(model), shapes)
+    return find(graph, database, device, thread_count(threads, device), None if save is None else Path(save))
+
+
 def open(database: str | None = None) -> Analysis:  # noqa: A001 the verb's name, in a namespace of its own
     """The profiling database as DataFrames, read-only."""
     from autofuse.report.analysis import open_analysis
@@ -204,16 +242,11 @@ def open(database: str | None = None) -> Analysis:  # noqa: A001 the verb's name
     return open_analysis(database)
 
 
-def thread_count(threads: int | None, device: str) -> int:
+def thread_count(threads: int | None, device: str | NamedDevice) -> int:
     """`threads`, or the device's own number; InputError when it has fewer cores."""
-    from autofuse.backend.host_cpu import device_named
+    from autofuse.named_device import thread_count as count
 
-    profile = device_named(device)
-    if threads is None:
-        return profile.threads
-    if not 1 <= threads <= profile.cores:
-        raise InputError(f"--threads: got {threads}, allowed: 1 to {profile.cores} (the cores of {profile.name})")
-    return threads
+    return count(threads, device)
 
 
 def _silent(_progress: Progress) -> None:

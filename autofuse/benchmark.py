@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autofuse.backend.library import count_kernels
+from autofuse.backend.library import count_kernels, read_metadata
 from autofuse.backend.library import load as load_library
 from autofuse.compiler import compile_model
 from autofuse.errors import DeviceError, WrongResultError
@@ -14,8 +14,9 @@ from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.load import load
 from autofuse.graph.model import Graph
 from autofuse.graph.submodel import to_model
-from autofuse.measure.bench import Contender, ContenderResult, bench_contenders
+from autofuse.measure.bench import Contender, ContenderResult
 from autofuse.measure.reference import run_reference
+from autofuse.named_device import NamedDevice, RunnerOptions, as_named, open_runner
 from autofuse.named_setting import circumstances
 from autofuse.profiling.database import open_for_lookup
 from autofuse.scratch import scratch_folder
@@ -55,7 +56,7 @@ def bench(
     library: Path | None,
     database: str | None,
     threads: int,
-    device: str,
+    device: str | NamedDevice,
     on_miss: str,
     against: Sequence[str],
     budget_s: float,
@@ -66,8 +67,9 @@ def bench(
     WrongResultError when the library does not compute what ONNX Runtime computes.
     """
     graph = load(model, shapes)
-    if library is not None:
-        load_library(library)  # refused before anything is measured when it is damaged or not ours
+    here = as_named(device).address is None
+    if library is not None:  # refused before anything is measured when it is damaged or not ours
+        load_library(library) if here else read_metadata(library)
     inputs = generate_inputs(graph, SEED)
     expected = run_reference(graph, inputs)
     with open_for_lookup(database) as base:
@@ -89,11 +91,9 @@ def bench(
                 contenders.append(Contender(rival, "autofuse", compiled("none", rival)))
             else:
                 contenders.append(Contender(rival, rival, _static(graph, folder) if shapes else model))
-        results = bench_contenders(
-            contenders, inputs, threads, budget_s, target=around.target,
-            expected=[expected[name] for name in graph.outputs],
-        )  # fmt: skip
-        kernels = count_kernels(load_library(own), inputs)
+        with open_runner(around.device, threads, RunnerOptions()) as runner:
+            results = runner.race(contenders, inputs, budget_s, expected=[expected[name] for name in graph.outputs])
+        kernels = count_kernels(load_library(own), inputs) if here else read_metadata(own).kernels
     return _report(model.stem, threads, around.profile.name, kernels, results)
 
 

@@ -20,6 +20,7 @@ from autofuse.kernels.coverage import require_kernels
 from autofuse.kernels.knobs import first_schedules, open_knobs
 from autofuse.kernels.lower import Lowered, lower
 from autofuse.kernels.workload import BoundWorkload
+from autofuse.named_device import NamedDevice
 from autofuse.named_plans import named_plan
 from autofuse.named_setting import Circumstances, circumstances
 from autofuse.profiling.database import ProfilingDatabase, open_for_lookup
@@ -63,7 +64,7 @@ def compile_model(
     *,
     database: str | None,
     threads: int,
-    device: str,
+    device: str | NamedDevice,
     on_miss: str,
     strict: bool,
     shapes: Mapping[str, tuple[int, ...]],

@@ -59,22 +59,36 @@ class NamedDevice:
         """The identity that times are kept under."""
         return fingerprint(self.profile, self.host)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the CPU that answers is that of the profile; else only its code can be made here."""
+        try:
+            self.require_measurable()
+        except DeviceError:
+            return False
+        return True
+
     def require_measurable(self) -> None:
         """DeviceError when times of the device that answers would not be those of the profile."""
         require_measurable(self.profile, self.host, self.where)
 
 
 def find_device(
-    device: str = LOCAL, rpc: str | None = None, rpc_tracker: str | None = None, rpc_key: str | None = None
+    device: str = LOCAL,
+    rpc: str | None = None,
+    rpc_tracker: str | None = None,
+    rpc_key: str | None = None,
+    *,
+    measuring: bool = True,
 ) -> NamedDevice:
-    """The device that `--device`, `--rpc`, `--rpc-tracker` and `--rpc-key` mean; it is asked what it is.
+    """The device that `--device`, `--rpc`, `--rpc-tracker` and `--rpc-key` mean; one elsewhere is asked what it is.
 
-    Without an address the profile's own connection counts. InputError for what cannot be meant; DeviceError when
-    the device does not answer, or has other versions than this machine.
+    Without an address the profile's own connection counts, where something is to be measured. InputError for what
+    cannot be meant; DeviceError when the device does not answer, or has other versions than this machine.
     """
     wanted = None if device == LOCAL else device_named(device)
     address = choose_address(rpc, rpc_tracker, rpc_key if rpc or rpc_tracker or not _connected(wanted) else None)
-    if address is None and wanted is not None:
+    if address is None and wanted is not None and measuring:
         address = wanted.connection.address_or_none(rpc_key)
     return NamedDevice(wanted or local_device()) if address is None else ask_device(address, wanted)
 
@@ -93,8 +107,8 @@ def ask_device(address: Address, wanted: DeviceProfile | None = None) -> NamedDe
 
 
 def as_named(device: str | NamedDevice) -> NamedDevice:
-    """`device` itself, or the one of that name on this machine."""
-    return device if isinstance(device, NamedDevice) else find_device(device)
+    """`device` itself, or the profile of that name, with nobody asked."""
+    return device if isinstance(device, NamedDevice) else find_device(device, measuring=False)
 
 
 def thread_count(threads: int | None, device: str | NamedDevice) -> int:

@@ -9,10 +9,11 @@ from autofuse.device.provenance import Provenance
 from autofuse.device.target import Target
 from autofuse.named_device import NamedDevice, as_named
 from autofuse.profiling.database import ProfilingDatabase
+from autofuse.profiling.devices import last_measured
 from autofuse.profiling.records import Setting
 
 CODE_VERSIONS = ("tvm", "tvm_ffi", "llvm")
-KERNELS_VERSION = "1"
+KERNELS_VERSION = "2"
 """Changes with the code that kernels are generated as: older times are then stale."""
 
 
@@ -30,15 +31,22 @@ class Circumstances:
 def circumstances(
     database: ProfilingDatabase, device: str | NamedDevice, threads: int, *, measuring: bool
 ) -> Circumstances:
-    """Resolve `device` ("local", a profile, a file). DeviceError when it is `measuring` that it cannot do."""
+    """Resolve `device` ("local", a profile, a file). DeviceError when it is `measuring` that it cannot do.
+
+    Otherwise a device that is not at hand is the one of that name which was measured last.
+    """
     named = as_named(device)
     if measuring:
         named.require_measurable()
     profile, provenance, identity = named.profile, named.provenance, named.fingerprint
-    versions = {name: str(getattr(provenance, name)) for name in CODE_VERSIONS} | {"kernels": KERNELS_VERSION}
     target = profile.target()
+    known = None
+    if not measuring and not named.is_known:
+        with database.reading() as sql:
+            known = last_measured(sql, profile.name, target.key, threads)
+    versions = {name: str(getattr(provenance, name)) for name in CODE_VERSIONS} | {"kernels": KERNELS_VERSION}
     setting = database.setting(
-        fingerprint=identity.key,
+        fingerprint=known or identity.key,
         device_name=profile.name,
         device_facts=identity.facts,
         target=target,

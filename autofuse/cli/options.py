@@ -30,6 +30,15 @@ Threads = Annotated[
 Device = Annotated[
     str, typer.Option("--device", metavar="NAME", help="local, a profile (`autofuse device list`) or a .toml file.")
 ]
+Rpc = Annotated[
+    str | None, typer.Option("--rpc", metavar="HOST:PORT", help="A device elsewhere, where `autofuse serve` runs.")
+]
+RpcTracker = Annotated[
+    str | None, typer.Option("--rpc-tracker", metavar="HOST:PORT", help="A TVM tracker that hands out such devices.")
+]
+RpcKey = Annotated[
+    str | None, typer.Option("--rpc-key", metavar="KEY", help="Of the server; behind a tracker, the kind of device.")
+]
 Shapes = Annotated[
     list[str] | None,
     typer.Option("--shape", metavar="NAME=SIZES", help="Shape of a dynamic input: image=1,3,224,224. May repeat."),

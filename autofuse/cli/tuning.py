@@ -10,7 +10,7 @@ from autofuse.api import DEFAULT_BUDGET
 from autofuse.arguments import parse_shapes
 from autofuse.cli.failures import graceful_stop
 from autofuse.cli.live import TuneView
-from autofuse.cli.options import Database, Device, Model, OutputFormat, Shapes, Threads
+from autofuse.cli.options import Database, Device, Model, OutputFormat, Rpc, RpcKey, RpcTracker, Shapes, Threads
 from autofuse.cli.render import show
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ def tune(
     database: Database = None,
     threads: Threads = None,
     device: Device = "local",
+    rpc: Rpc = None,
+    rpc_tracker: RpcTracker = None,
+    rpc_key: RpcKey = None,
     seed: Annotated[int, typer.Option("--seed", help="Of the samplers and of generated inputs.")] = 0,
     space: Annotated[
         str | None, typer.Option("--space", metavar="NAME", help="A search space, or a .toml file. [default: default]")
@@ -59,6 +62,9 @@ def tune(
             trials=trials,
             threads=threads,
             device=device,
+            rpc=rpc,
+            rpc_tracker=rpc_tracker,
+            rpc_key=rpc_key,
             seed=seed,
             space=space,
             shapes=parse_shapes(shape or []),

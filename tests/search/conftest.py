@@ -75,7 +75,7 @@ class SyntheticDevice:
         self.on_measure: Callable[[], None] = lambda: None
         self._graphs: dict[Path, Graph] = {}
 
-    def __call__(self, _target: object, _threads: int, **_rest: object) -> SyntheticDevice:
+    def __call__(self, *_: object) -> SyntheticDevice:
         return self
 
     def __enter__(self) -> SyntheticDevice:
