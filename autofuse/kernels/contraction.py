@@ -23,6 +23,9 @@ from autofuse.kernels.tiles import Run, Window, divisor_near, runs
 
 Knobs = Mapping[str, int | str]
 
+NARROW, NARROW_BLOCK = 4, 16
+"""Lanes of a narrow vector (NEON's), and channels that its micro-kernel takes in one go where no layout says."""
+
 
 @dataclass
 class _Job:
@@ -49,7 +52,7 @@ class ContractionEmitter:
         self.rest_vectors = self.vectors_total - self.full_panels * self.vectors
         self.panels = self.full_panels + (self.rest_vectors > 0)
         block = scope.arrays[form.x].block if form.x in scope.ready else 0
-        self.block = min(block or 8, form.depth)
+        self.block = min(block or (NARROW_BLOCK if self.lanes <= NARROW else 8), form.depth)
         self.blocks = -(-form.depth // self.block)
         self.taps = prod(window.taps for window in form.windows)
         self.panel_lanes = self.vectors * self.lanes
@@ -166,7 +169,8 @@ class ContractionEmitter:
         for tap, window in zip(taps, form.windows, strict=True):
             flat_tap = flat_tap * window.taps + tap
         weight_at = self.weight_offset(job, block, flat_tap)
-        with emitter.serial(channels) as channel, self.scope.point():
+
+        def take(channel: Expr) -> None:
             for r in pixels:
                 position = form.positions(job.row, start + r, taps)
                 index = form.x_index(job.batch, position, block * self.block + channel)
@@ -177,6 +181,21 @@ class ContractionEmitter:
                         offset = weight_at + channel * self.panel_lanes + c * lanes + lane
                         weight = self.weights.buffer[emitter.simplify(offset)]
                         emitter.put(job.accumulators, place + lane, job.accumulators[place + lane] + x * weight)
+
+        together = self.channels_together(channels)
+        with emitter.serial(channels // together) as step:
+            for number in range(together):
+                with self.scope.point():
+                    take(emitter.simplify(step * together + number))
+
+    def channels_together(self, channels: int) -> int:
+        """Channels that are unrolled here, in a loop that LLVM then leaves alone.
+
+        Narrow vectors need many steps: LLVM would unroll all of a short loop, and its scheduler then loads so far
+        ahead that accumulators are spilled (LLVM 22, AArch64).
+        """
+        narrow = self.lanes <= NARROW and channels > NARROW and channels % NARROW == 0
+        return NARROW if narrow else 1
 
     def weight_offset(self, job: _Job, block: Expr, tap: Expr) -> Expr:
         """Offset of the packed weights [batch, panel, block, tap, channel, lane] of one tap."""

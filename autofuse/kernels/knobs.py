@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from autofuse.device.target import Target
+from autofuse.kernels.contraction import NARROW
 from autofuse.kernels.contraction_form import Convolution, contraction_form, convolution_windows
 from autofuse.kernels.families import KNOB_FAMILY, WINOGRAD, family_of, is_own
 from autofuse.kernels.families import anchor_types as _anchor_types
@@ -152,7 +153,8 @@ def first_schedules(workload: Workload, knobs: Mapping[str, Values], target: Tar
     """Schedules worth trying before any search, best guess first; all within `knobs`.
 
     Winograd where the image is large enough to fill its tiles; in products and 1x1 convolutions as many
-    accumulators as the registers hold, with the default tile as the second guess.
+    accumulators as the registers hold, with the default tile as the second guess (narrow vectors: the first, since
+    their many loads need registers too).
     """
     default = {name: values[0] for name, values in knobs.items()}
     guesses = [default]
@@ -162,7 +164,8 @@ def first_schedules(workload: Workload, knobs: Mapping[str, Values], target: Tar
         guesses.insert(2, default | {"contraction.algorithm": "winograd4", "contraction.stage": "root"})
     elif "contraction.order" in knobs:
         widest = _widest_tile(default, knobs.get("contraction.pixels", ()), target)
-        guesses = [widest, default] if "contraction.split" in knobs else [default, widest]
+        wide = target.lanes > NARROW and "contraction.split" in knobs
+        guesses = [widest, default] if wide else [default, widest]
         guesses.append(guesses[0] | {"contraction.order": "pixels", "contraction.panels_per_job": 0})
     unique: dict[str, dict[str, int | str]] = {}
     for guess in guesses:
