@@ -38,7 +38,7 @@ def write(rows: Sequence[Row], folder: Path) -> None:
 
 def flat(row: Row) -> list[dict[str, object]]:
     """A row as lines of the CSV file: one for each rival, times in microseconds, sizes in bytes."""
-    found = []
+    found: list[dict[str, object]] = []
     for name in [name for name in RIVALS if name in row.entries]:
         entry, against = row.entries[name], row.ratio(BASE, name)
         samples = entry.samples

@@ -85,12 +85,14 @@ def _imported(model: Path) -> tuple[Any, list[Any]]:
 
 
 def _tune(module: Any, target: Any, job: Job, budget_s: float) -> None:
-    from tvm.s_tir import meta_schedule
+    from tvm.ir.utils import derived_object
+    from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback, PyMeasureCallback
+    from tvm.s_tir.meta_schedule.relax_integration import tune_relax
 
     deadline = time.monotonic() + budget_s
 
-    @meta_schedule.derived_object
-    class Deadline(meta_schedule.measure_callback.PyMeasureCallback):
+    @derived_object
+    class Deadline(PyMeasureCallback):
         """Stops the search between two rounds."""
 
         def apply(self, *_: Any) -> None:
@@ -98,9 +100,9 @@ def _tune(module: Any, target: Any, job: Job, budget_s: float) -> None:
             if time.monotonic() > deadline:
                 raise TimeIsUpError(f"{budget_s:.0f} s are over")
 
-    callbacks = [*meta_schedule.measure_callback.MeasureCallback.create("default"), Deadline()]
+    callbacks = [*MeasureCallback.create("default"), Deadline()]
     try:
-        meta_schedule.relax_integration.tune_relax(
+        tune_relax(
             module, {}, target, str(job.folder), ENDLESS, num_trials_per_iter=TRIALS_A_ROUND,
             measure_callbacks=callbacks, seed=0,
         )  # fmt: skip

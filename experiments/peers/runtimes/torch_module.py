@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -53,5 +53,6 @@ def arrays(result: object) -> list[Array]:
     if isinstance(result, Tensor):
         return [result.detach().contiguous().numpy()]
     parts = result.values() if isinstance(result, Mapping) else result
-    assert isinstance(parts, tuple | list) or isinstance(result, Mapping), f"a module returned {type(result)}"
-    return [array for part in parts for array in arrays(part)]  # type: ignore[union-attr]
+    if not isinstance(parts, Iterable):
+        raise TypeError(f"a module returned {type(result).__name__}, not tensors")
+    return [array for part in parts for array in arrays(part)]
