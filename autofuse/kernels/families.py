@@ -12,7 +12,8 @@ from autofuse.kernels.contraction_form import Convolution, contraction_form, con
 from autofuse.kernels.elementwise import ElementwiseEmitter
 from autofuse.kernels.evaluate import Scope
 from autofuse.kernels.nest import Nest
-from autofuse.kernels.reduction import REDUCE, ReductionEmitter, RowEmitter, reduced_axes
+from autofuse.kernels.reduction import REDUCE, ReductionEmitter, reduced_axes
+from autofuse.kernels.row import RowEmitter
 from autofuse.kernels.windowed import AveragePoolEmitter, DepthwiseEmitter, MaxPoolEmitter
 from autofuse.kernels.winograd import WinogradEmitter, winograd_refusal
 from autofuse.kernels.workload import Workload, WorkloadOperator
@@ -58,10 +59,11 @@ KNOB_FAMILY: Mapping[str, str] = {
     "depthwise": "windowed",
     "max_pool": "windowed",
     "average_pool": "windowed",
+    "row": "row",
     "elementwise": "elementwise",
 }
 
-_ROW = frozenset({"Softmax", "LogSoftmax", "LayerNormalization"})
+_ROW = frozenset({"Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization"})
 _POOL = {"MaxPool": "max_pool", "AveragePool": "average_pool"}
 
 

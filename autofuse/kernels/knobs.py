@@ -10,10 +10,12 @@ from math import prod
 
 from autofuse.device.target import Target
 from autofuse.kernels.contraction import NARROW
+from autofuse.kernels.contraction import NARROW
 from autofuse.kernels.contraction_form import Convolution, contraction_form, convolution_windows
 from autofuse.kernels.families import KNOB_FAMILY, WINOGRAD, family_of, is_own
 from autofuse.kernels.families import anchor_types as _anchor_types
 from autofuse.kernels.nest import Nest, cut
+from autofuse.kernels.row import row_count
 from autofuse.kernels.scalar import SCALAR
 from autofuse.kernels.winograd import winograd_refusal
 from autofuse.kernels.workload import Workload, WorkloadOperator
@@ -38,6 +40,7 @@ DECLARED: Mapping[str, Mapping[str, tuple[Values, str]]] = {
         "pixels": ((4, 8, 7, 2), "neighbouring results held in registers"),
         "rows_per_job": ((0, 7, 14, 4), "rows of results a parallel job computes (0: all)"),
     },
+    "row": {"rows": ((4, 2, 8, 1), "rows that a softmax or a normalisation works on at once")},
     "elementwise": {"jobs": ((8, 2, 32), "parallel chunks of an elementwise loop")},
 }
 
@@ -87,9 +90,18 @@ def _useful(
         windows = convolution_windows(workload, nest.anchor)
         limit = windows[-1].outputs if knob == "pixels" else prod(w.outputs for w in windows[:-1])
         yield from _up_to(values, limit)
+    elif family == "row":
+        assert nest.anchor is not None
+        yield from _up_to(values, max(1, min(row_count(nest.anchor, nest.space), _rows_in_cache(nest, target))))
     else:
         size = prod(nest.space)
         yield from (value for value in values if isinstance(value, int) and size >= 4096 * value)
+
+
+def _rows_in_cache(nest: Nest, target: Target) -> int:
+    """Rows of a softmax or a normalisation that fill half of the second cache."""
+    assert nest.anchor is not None
+    return target.l2_bytes // 8 // max(1, prod(nest.space) // row_count(nest.anchor, nest.space))
 
 
 def _useful_contraction(

@@ -1,4 +1,4 @@
-"""Reductions and normalisations: softmax, layer normalisation, Reduce*, global pooling."""
+"""Reductions in one pass: Reduce*, global pooling."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from typing import Any
 from tvm import tirx
 
 from autofuse.kernels.emit import Emitter, Expr, Index, const, delinear
-from autofuse.kernels.evaluate import Scope, broadcast
-from autofuse.kernels.math import exp, log
+from autofuse.kernels.evaluate import Scope
 from autofuse.kernels.nest import Nest
-from autofuse.kernels.tiles import divisor_near
 from autofuse.kernels.workload import Workload, WorkloadOperator
 
 Knobs = Mapping[str, int | str]
 Fold = Callable[[Expr, Expr], Expr]
-MIN_JOB_ELEMENTS = 4096
 
 
 def _add(total: Expr, x: Expr) -> Expr:
@@ -187,90 +184,3 @@ def _across(emitter: Emitter, partial: Any, chains: int, lanes: int, fold: Fold)
         lanes //= 2
         with emitter.vector(lanes) as lane:
             emitter.put(partial, lane, fold(partial[lane], partial[lanes + lane]))
-
-
-def each(scope: Scope, count: int, body: Callable[[Expr], None]) -> None:
-    """Runs `body` for 0 ... count - 1 in vectors, the rest in one shorter vector."""
-    emitter, lanes = scope.emitter, scope.emitter.lanes
-    full, rest = divmod(count, lanes)
-    if full:
-        with emitter.serial(full) as step, emitter.vector(lanes) as lane, scope.point():
-            body(emitter.simplify(step * lanes + lane))
-    if rest:
-        with emitter.vector(rest) as lane, scope.point():
-            body(full * lanes + lane)
-
-
-class RowEmitter:
-    """Softmax, LogSoftmax and LayerNormalization over trailing dimensions: one row at a time, held in cache."""
-
-    def __init__(self, scope: Scope, nest: Nest, knobs: Knobs) -> None:
-        assert nest.anchor is not None
-        self.scope, self.nest, self.operator = scope, nest, nest.anchor
-        self.emitter: Emitter = scope.emitter
-        self.shape = nest.space
-        axis = int(nest.anchor.attribute("axis", -1) or 0) % len(self.shape)  # type: ignore[arg-type]
-        self.outer, self.inner = self.shape[:axis], self.shape[axis:]
-        self.count = prod(self.inner)
-
-    def emit(self) -> None:
-        """Emits the whole nest."""
-        emitter = self.emitter
-        rows = max(1, prod(self.outer))
-        per_job = divisor_near(rows, max(1, min(MIN_JOB_ELEMENTS // self.count, rows // (2 * emitter.target.cores))))
-        with emitter.parallel(rows // per_job) as job:
-            row = emitter.scratch(self.count)
-            with emitter.serial(per_job) as step:
-                outer = delinear(emitter.simplify(job * per_job + step), self.outer) if self.outer else ()
-                self.row(tuple(emitter.simplify(part) for part in outer), row)
-
-    def index(self, outer: Index, k: Expr) -> Index:
-        """Logical index of element `k` of a row."""
-        return (*outer, *(self.emitter.simplify(part) for part in delinear(k, self.inner)))
-
-    def row(self, outer: Index, row: Any) -> None:
-        """Reads a row once, normalises it in place, finishes."""
-        emitter, scope, x = self.emitter, self.scope, self.operator.inputs[0]
-        each(scope, self.count, lambda k: emitter.put(row, k, scope.read(x, self.index(outer, k))))
-        if self.operator.op_type == "LayerNormalization":
-            self.layer_normalization(outer, row)
-        else:
-            self.softmax(outer, row)
-
-    def softmax(self, outer: Index, row: Any) -> None:
-        """exp(x - max) / sum, or x - max - log(sum)."""
-        emitter, scope = self.emitter, self.scope
-        largest = fold_row(scope, self.count, float("-inf"), lambda k: row[k], tirx.Max)
-        if self.operator.op_type == "LogSoftmax":
-            total = fold_row(scope, self.count, 0.0, lambda k: exp(row[k] - largest, emitter.bind), _add)
-            offset = emitter.bind(largest + log(total, emitter.bind))
-            each(scope, self.count, lambda k: scope.finish(self.nest, self.index(outer, k), row[k] - offset))
-            return
-
-        def shifted(k: Expr) -> Expr:
-            value = emitter.bind(exp(row[k] - largest, emitter.bind))
-            emitter.put(row, k, value)
-            return value
-
-        total = fold_row(scope, self.count, 0.0, shifted, _add)
-        scale = emitter.bind(const(1.0, "float32") / total)
-        each(scope, self.count, lambda k: scope.finish(self.nest, self.index(outer, k), row[k] * scale))
-
-    def layer_normalization(self, outer: Index, row: Any) -> None:
-        """(x - mean) / sqrt(variance + epsilon) * scale + bias; two passes, as the definition."""
-        emitter, scope, operator = self.emitter, self.scope, self.operator
-        share = const(1.0 / self.count, "float32")
-        epsilon = float(operator.attribute("epsilon", 1e-5) or 0.0)  # type: ignore[arg-type]
-        mean = emitter.bind(fold_row(scope, self.count, 0.0, lambda k: row[k], _add) * share)
-        variance = fold_row(scope, self.count, 0.0, lambda k: (row[k] - mean) * (row[k] - mean), _add) * share
-        scale = emitter.bind(const(1.0, "float32") / tirx.sqrt(variance + const(epsilon, "float32")))
-        gamma, beta = operator.inputs[1], operator.inputs[2] if len(operator.inputs) > 2 else -1
-
-        def finish(k: Expr) -> None:
-            index = self.index(outer, k)
-            value = (row[k] - mean) * scale * scope.read(gamma, broadcast(index, scope.shape(gamma)))
-            if beta >= 0:
-                value = value + scope.read(beta, broadcast(index, scope.shape(beta)))
-            scope.finish(self.nest, index, value)
-
-        each(scope, self.count, finish)

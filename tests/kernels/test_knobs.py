@@ -53,6 +53,7 @@ DEPTHWISE = Small(
     parsed("y = Conv <pads=[1, 1, 1, 1], group=16> (x, w)"), {"x": real(1, 16, 14, 9)}, ["y"], {"w": real(16, 1, 3, 3)}
 )
 POOL = Small(parsed("y = MaxPool <kernel_shape=[3, 3]> (x)"), {"x": real(1, 16, 16, 11)}, ["y"])
+ROWS = Small(parsed("y = Softmax <axis=-1> (x)"), {"x": real(5, 7, 40)}, ["y"])
 ADD = Small(parsed("y = Add (x, x)"), {"x": real(1, 32, 64, 70)}, ["y"])
 MODELS = {
     "winograd": WINOGRAD,
@@ -61,6 +62,7 @@ MODELS = {
     "strided": STRIDED,
     "depthwise": DEPTHWISE,
     "pool": POOL,
+    "rows": ROWS,
     "add": ADD,
 }
 LAYOUTS = {"x": "c8", "y": "c8"}
@@ -75,7 +77,7 @@ def covering(family: str, isa: str) -> list[dict[str, int | str]]:
     return [{name: given[number % len(given)] for name, given in values.items()} for number in range(most)]
 
 
-FAMILY = {"depthwise": "windowed", "pool": "windowed", "add": "elementwise"}
+FAMILY = {"depthwise": "windowed", "pool": "windowed", "rows": "row", "add": "elementwise"}
 RUNS = [(name, number) for name in MODELS for number in range(len(covering(FAMILY.get(name, "contraction"), "avx2")))]
 
 
@@ -85,7 +87,7 @@ def test_every_value_builds_a_kernel_that_agrees(bench: Bench, name: str, number
     schedule = covering(family, "avx2")[number]
     if name != "winograd" and family == "contraction":
         schedule["contraction.algorithm"] = "direct"
-    layouts = LAYOUTS if number % 2 and name != "product" else {}
+    layouts = LAYOUTS if number % 2 and name not in ("product", "rows") else {}
     bench.check(MODELS[name], layouts, schedule, limit=5e-5)
 
 

@@ -121,6 +121,14 @@ def test_without_fused_multiply_add_and_with_nested_lets_the_error_stays_small(n
     assert_close(got, exact, 1.6 * ulps, 2 * absolute, x)
 
 
+@pytest.mark.parametrize(("target", "ulps", "absolute"), [("host", 6.0, 8.4e-39), ("generic", 0.0, 2e-7)])
+def test_the_exponential_of_softmax_keeps_its_bound_below_zero(target: str, ulps: float, absolute: float) -> None:
+    x = -np.abs(every_1024th_float())
+    got = run(build(kernel_math.exp_below, x.size, 1, host() if target == "host" else {"kind": "llvm"}, True), x)
+    with np.errstate(all="ignore"):
+        assert_close(got, np.exp(x.astype(np.float64)), ulps, absolute, x)
+
+
 @pytest.mark.parametrize(("name", "ulps", "absolute"), [("sin", 2.0, 1e-7), ("cos", 2.0, 1e-7), ("tan", 4.0, 0.0)])
 def test_waves_keep_their_bound_below_two_to_the_fifty_and_are_nan_beyond(
     name: str, ulps: float, absolute: float

@@ -11,7 +11,7 @@ from onnx import helper
 
 from autofuse.kernels.families import is_own
 from autofuse.kernels.reduction import REDUCE
-from tests.kernels.conftest import Array, Bench, Small, real
+from tests.kernels.conftest import Array, Bench, Small, parsed, real
 
 node = helper.make_node
 Shape = tuple[int, ...]
@@ -85,6 +85,9 @@ def test_global_pools_agree(bench: Bench, kind: str, shape: Shape) -> None:
             bench.check(small, layouts)
 
 
+NORM = "n = LayerNormalization <axis=-1> (x, g, h); y = Relu (n)"
+MASKED = "s = Add (x, m); y = Softmax <axis=-1> (s)"
+SQUARED = "n = Softmax <axis=-1> (x); y = Mul (n, n)"
 ROWS = [(1, 1), (3, 5), (3, 8), (2, 3, 13), (2, 2, 3, 40), (6,), (4, 67)]
 
 
@@ -108,6 +111,20 @@ def test_softmax_over_several_axes_of_an_old_opset_agrees(bench: Bench, kind: st
 @pytest.mark.parametrize("kind", ["Softmax", "LogSoftmax"])
 def test_softmax_over_another_axis_agrees_whoever_makes_it(bench: Bench, kind: str) -> None:
     bench.check(Small([node(kind, ["x"], ["y"], axis=1)], {"x": real(2, 3, 4)}, ["y"]), own=False)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("text", ["y = Softmax <axis=-1> (x)", "y = LogSoftmax <axis=-1> (x)", NORM, MASKED, SQUARED])
+def test_rows_in_blocks_of_any_size_agree(bench: Bench, rows: int, text: str) -> None:
+    given = {"g": real(19, seed=1), "h": real(19, seed=2), "m": real(3, 1, 19)}
+    used = {name: array for name, array in given.items() if f", {name}" in text}
+    bench.check(Small(parsed(text), {"x": real(3, 5, 19, low=-5, high=5)}, ["y"], used), schedule={"row.rows": rows})
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 16), (2, 3, 13), (4, 3), (2, 3, 7, 5)])
+def test_root_mean_square_normalisation_agrees(bench: Bench, shape: Shape) -> None:
+    nodes = [node("RMSNormalization", ["x", "g"], ["y"], axis=len(shape) - 1, epsilon=1e-3)]
+    bench.check(Small(nodes, {"x": real(*shape)}, ["y"], {"g": real(shape[-1], seed=1)}, opset=23))
 
 
 def normalise(shape: Shape, axis: int, bias: bool = True, **attributes: Any) -> Small:
