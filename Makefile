@@ -1,6 +1,7 @@
 # make setup   a virtual environment in .venv with autofuse and its tools (does nothing when it is up to date)
 # make demo    MobileNetV2, from an empty database: tune, compile, compare, report (at most 10 minutes)
 # make test    the whole test suite
+# make test-arm   an emulated ARM core: made once (a minute, 250 MB in the user's cache, no root), then tested over RPC
 # make lint    ruff check, ruff format --check, mypy
 # make models  the networks of experiments/models as ONNX files in out/models (installs torch apart from .venv)
 # make peers   every rival on every network, one thread and two (hours; experiments/peers/README.md)
@@ -17,7 +18,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 LINKERS := g++ gcc clang++ clang c++ cc
 
 .DELETE_ON_ERROR:
-.PHONY: setup demo test lint models peers peers-setup check-machine clean
+.PHONY: setup demo test test-arm lint models peers peers-setup check-machine clean
 
 setup: $(STAMP)
 
@@ -54,6 +55,9 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-arm: $(STAMP)
+	$(BIN)/python -m pytest tests/arm -n 0
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
