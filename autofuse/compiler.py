@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from autofuse.backend.linking import require_linker
 from autofuse.backend.realise import build_library
 from autofuse.errors import AutofuseError, InputError, StrictMissError
 from autofuse.fusion.baselines import default_plan, none_plan
@@ -82,6 +83,7 @@ def compile_model(
     require_kernels(graph)
     with open_for_lookup(database) as base:
         around = circumstances(base, device, threads, measuring=False)
+        require_linker(around.target)
         origin, chosen = _plan(graph, base, around, plan, on_miss)
         lowered = lower(graph, chosen, around.target, [group.operators for group in chosen.groups])
         known = base.lookup(around.setting, [bound.workload.key for bound in lowered.kernels])

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autofuse.backend.architecture import host_architecture
+from autofuse.backend.architecture import architecture_of, host_architecture
+from autofuse.device.target import Target
 from autofuse.errors import DeviceError
 
 LINK_S = 120
@@ -80,6 +81,12 @@ def exported(executable: Any, output: Path, architecture: str, folder: Path) -> 
     except (RuntimeError, OSError, TypeError) as error:
         last = (str(error).strip().splitlines() or ["no C compiler or linker was found"])[-1]
         raise DeviceError(f"cannot link the library, install a C compiler (gcc or clang): {last}") from error
+
+
+def require_linker(target: Target) -> None:
+    """DeviceError when code for `target` could be made here but not linked, so that nobody waits for it in vain."""
+    if architecture_of(target) != host_architecture():
+        cross_linker(architecture_of(target))
 
 
 def cross_linker(architecture: str) -> CrossLinker:

@@ -12,21 +12,22 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import psutil
 
+from autofuse.cli.check import Check
+from autofuse.cli.doctor_remote import remote_checks
 from autofuse.cli.render import size
+from autofuse.device.address import Address
 from autofuse.device.provenance import governor, package_version
 from autofuse.errors import AutofuseError
 
 if TYPE_CHECKING:
     from autofuse.device.profile import DeviceProfile
-
-Status = Literal["ok", "warn", "fail"]
 
 MIN_PYTHON = (3, 11)
 LINKERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
@@ -37,25 +38,15 @@ _GIB = 1024**3
 _LITTLE_DISK, _NO_DISK = _GIB, _GIB // 5
 
 
-@dataclass(frozen=True)
-class Check:
-    """`advice`: what to do; empty when all is well."""
-
-    name: str
-    status: Status
-    found: str
-    advice: str = ""
-
-
-def checks(database: str | None, device: str) -> Iterator[Check]:
-    """All checks in turn; one that breaks is itself a failed check."""
+def checks(database: str | None, device: str, address: Address | None = None) -> Iterator[Check]:
+    """All checks in turn; one that breaks is itself a failed check. `address`: of a device elsewhere."""
     steps: list[tuple[str, Callable[[], Check]]] = [
         ("python", python),
         ("packages", packages),
         ("onnxruntime", onnxruntime),
         ("linker", linker),
         ("llvm", lambda: llvm(device)),
-        ("kernel", lambda: kernel(device)),
+        *([("kernel", lambda: kernel(device))] if address is None else []),
         ("cores", cores),
         ("clock", clock),
         ("load", load),
@@ -69,6 +60,8 @@ def checks(database: str | None, device: str) -> Iterator[Check]:
             yield Check(name, "fail", str(error))
         except (ImportError, OSError) as error:
             yield Check(name, "fail", f"{type(error).__name__}: {error}", "reinstall autofuse: make setup")
+    if address is not None:
+        yield from remote_checks(address, device)
 
 
 def python() -> Check:

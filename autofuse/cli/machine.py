@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from autofuse.cli.failures import EXIT_FAILED_CHECK
-from autofuse.cli.options import Database, Device, OutputFormat
+from autofuse.cli.options import Database, Device, OutputFormat, Rpc, RpcKey, RpcTracker
 from autofuse.cli.render import console, describe, records, show
 
 device_verbs = typer.Typer(help="Device profiles: this machine and the others that are known.", no_args_is_help=True)
@@ -16,16 +16,24 @@ device_verbs = typer.Typer(help="Device profiles: this machine and the others th
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
-def doctor(database: Database = None, device: Device = "local", form: OutputFormat = "text") -> None:
-    """Check that this machine is ready.
+def doctor(
+    database: Database = None,
+    device: Device = "local",
+    rpc: Rpc = None,
+    rpc_tracker: RpcTracker = None,
+    rpc_key: RpcKey = None,
+    form: OutputFormat = "text",
+) -> None:
+    """Check that this machine is ready, and each hop to a device elsewhere.
 
     Packages, linker, CPU, a kernel from source to result, database, disk; exit code 1 when a check fails.
     """
     from autofuse.cli.doctor import checks
+    from autofuse.device.address import choose_address
 
     screen = console()
     found = []
-    for check in checks(database, device):
+    for check in checks(database, device, choose_address(rpc, rpc_tracker, rpc_key)):
         found.append(check)
         if form == "text":
             advice = f" -> {check.advice}" if check.advice else ""

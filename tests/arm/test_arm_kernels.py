@@ -1,0 +1,173 @@
+"""NEON schedules of every kernel family on an emulated core, against ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from autofuse.device.profile import load_profile, require_measurable, shipped_profiles
+from autofuse.device.target import Target
+from autofuse.errors import DeviceError
+from autofuse.fusion.baselines import default_plan, none_plan
+from autofuse.fusion.plan import FusionPlan
+from autofuse.graph.inputs import generate_inputs
+from autofuse.graph.load import from_model
+from autofuse.graph.model import Graph
+from autofuse.kernels.families import FAMILIES, family_of
+from autofuse.kernels.knobs import first_schedules, nests_of, open_knobs
+from autofuse.kernels.lower import lower
+from autofuse.kernels.workload import BoundWorkload
+from autofuse.measure.farm import BuildFarm
+from autofuse.measure.link import Link, LinkLimits, describe_device
+from autofuse.measure.measurement import Limits, MeasureRequest
+from autofuse.measure.reference import capture
+from autofuse.measure.remote_runner import RemoteRunner
+from autofuse.measure.sampling import SamplingPolicy
+from autofuse.search_space import load_space
+from experiments.arm_emulator.device import EmulatedDevice
+
+QUICK = SamplingPolicy(cap_s=0.02, settle_probes=1, good_slices=1)
+SLOW = Limits(build_s=120, run_s=60)
+LINK = LinkLimits(connect_s=60, start_s=120)
+
+
+class Net:
+    """A small model with random weights, operator by operator."""
+
+    def __init__(self, *shape: int) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self.shape = shape
+        self.last = "x"
+        self.random = np.random.default_rng(0)
+
+    def constant(self, array: Any) -> str:
+        name = f"w{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(array, "float32"), name))
+        return name
+
+    def weights(self, *shape: int) -> str:
+        return self.constant(self.random.standard_normal(shape) * 0.3)
+
+    def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        result = f"t{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, list(inputs) or [self.last], [result], name=result, **attributes))
+        self.last = result
+        return result
+
+    def conv(self, channels: tuple[int, int], kernel: int, stride: int = 1, group: int = 1) -> str:
+        weights, bias = self.weights(channels[1], channels[0] // group, kernel, kernel), self.weights(channels[1])
+        pads, strides = [kernel // 2] * 4, [stride] * 2
+        return self.op("Conv", self.last, weights, bias, pads=pads, strides=strides, group=group)
+
+    def graph(self) -> Graph:
+        described = [helper.make_tensor_value_info("x", TensorProto.FLOAT, self.shape)]
+        outputs = [onnx.ValueInfoProto(name=self.last)]
+        body = helper.make_graph(self.nodes, "net", described, outputs, self.constants)
+        return from_model(helper.make_model(body, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), "net")
+
+
+def convolutions() -> Graph:
+    """Plain to blocked, 1x1, 3x3 (all algorithms), strided, depthwise, pooled, added, and a classifier."""
+    net = Net(1, 3, 30, 26)
+    net.conv((3, 18), 3, stride=2)
+    first = net.op("Relu")
+    net.conv((18, 36), 1)
+    net.op("Clip", net.last, net.constant(0.0), net.constant(6.0))
+    net.conv((36, 36), 3, group=36)
+    net.op("Sigmoid")
+    net.conv((36, 18), 1)
+    net.op("Add", net.last, first)
+    net.conv((18, 21), 3)
+    net.op("MaxPool", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    net.op("AveragePool", kernel_shape=[2, 2], strides=[1, 1])
+    net.op("GlobalAveragePool")
+    net.op("Flatten")
+    net.op("Gemm", net.last, net.weights(10, 21), net.weights(10), transB=1)
+    return net.graph()
+
+
+def attention() -> Graph:
+    """Products with constant and computed right sides, softmax, layer normalisation, means, moved data."""
+    net = Net(1, 24, 40)
+    queries = net.op("MatMul", "x", net.weights(40, 40))
+    keys = net.op("Transpose", net.op("MatMul", "x", net.weights(40, 40)), perm=[0, 2, 1])
+    net.op("Softmax", net.op("MatMul", queries, keys), axis=-1)
+    net.op("MatMul", net.last, "x")
+    net.op("LayerNormalization", net.op("Add", net.last, "x"), net.weights(40), net.weights(40), axis=-1)
+    net.op("Tanh", net.op("MatMul", net.last, net.weights(40, 56)))
+    net.op("ReduceMean", axes=[1], keepdims=1)
+    net.op("Concat", net.last, net.last, axis=1)
+    return net.graph()
+
+
+NETS: dict[str, Callable[[], Graph]] = {"convolutions": convolutions, "attention": attention}
+
+
+@pytest.fixture(scope="module")
+def target(board: EmulatedDevice) -> Target:
+    return describe_device(board.address, LINK).host.target()
+
+
+@pytest.fixture(scope="module")
+def runner(board: EmulatedDevice, target: Target) -> Iterator[RemoteRunner]:
+    farm = BuildFarm(target, limits=SLOW)
+    with RemoteRunner(Link(board.address, LINK), farm, target, limits=SLOW, policy=QUICK) as made:
+        yield made
+
+
+def kernels(graph: Graph, plan: FusionPlan, target: Target) -> list[tuple[Graph, BoundWorkload]]:
+    """Every distinct workload of a plan, with the graph that holds its constants."""
+    lowered = lower(graph, plan, target, [group.operators for group in plan.groups])
+    return [(lowered.graph, bound) for bound in {b.workload.key: b for b in lowered.kernels}.values()]
+
+
+def test_the_emulated_core_says_what_it_is(board: EmulatedDevice) -> None:
+    host = describe_device(board.address, LINK).host
+    assert (host.architecture, host.mcpu, host.mtriple) == ("aarch64", "cortex-a76", "aarch64-linux-gnu")
+    assert (host.lanes, host.registers) == (4, 32)
+    assert set(host.features) == {"neon", "dotprod", "fullfp16"}
+    require_measurable(load_profile(shipped_profiles()["raspberry-pi-5"]), host)
+    with pytest.raises(DeviceError, match="for cortex-a72, the CPU is cortex-a76"):
+        require_measurable(load_profile(shipped_profiles()["raspberry-pi-4"]), host)
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_neon_schedules_compute_what_onnx_runtime_computes(
+    net: str, runner: RemoteRunner, target: Target, tmp_path: Path
+) -> None:
+    graph = NETS[net]()
+    tensors = [name for op in graph.operators for name in op.outputs if name and name not in graph.constants]
+    reference = capture(graph, generate_inputs(graph, 0), tmp_path, tensors)
+    space = load_space(None, target.isa).schedule
+    requests = []
+    for plan in (default_plan(graph), none_plan(graph)):
+        for owner, bound in kernels(graph, plan, target):
+            knobs = open_knobs(bound.workload, target, space)
+            case, constants = (reference.case(bound),), reference.constants(owner, bound)
+            for schedule in first_schedules(bound.workload, knobs, target):
+                requests.append(MeasureRequest(bound.workload, schedule, case, constants))
+    unique = {(r.workload.key, str(sorted(r.schedule.items()))): r for r in requests}
+    measured = runner.measure(list(unique.values()))
+    wrong = [
+        f"{request.workload.label} {dict(request.schedule)}: {found.failure}"
+        for request, found in zip(unique.values(), measured, strict=True)
+        if found.failure
+    ]
+    assert not wrong
+    assert len(measured) >= 12
+
+
+def test_the_two_nets_have_kernels_of_every_family(target: Target) -> None:
+    found = set()
+    for make in NETS.values():
+        graph = make()
+        for _, bound in kernels(graph, default_plan(graph), target):
+            found |= {family_of(bound.workload, nest.anchor) for nest in nests_of(bound.workload)}
+    assert found >= set(FAMILIES)

@@ -1,0 +1,225 @@
+"""The runner over RPC with a real server on this machine, and what becomes of both when something goes wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from autofuse.device.address import Address
+from autofuse.errors import DeviceError
+from autofuse.measure.farm import BuildFarm
+from autofuse.measure.link import Link, LinkLimits, describe_device
+from autofuse.measure.measurement import Limits
+from autofuse.measure.remote_runner import RemoteRunner
+from autofuse.measure.sampling import SamplingPolicy
+from tests.measure.runner_contract import RunnerContract, outcome
+
+KEY = "kept-secret"
+QUICK = SamplingPolicy(cap_s=0.2, settle_probes=2)
+SHORT = Limits(build_s=6, run_s=2.5)
+LINK = LinkLimits(connect_s=20, start_s=30, recover_s=5)
+
+
+class Served:
+    """`autofuse serve` in a process of its own."""
+
+    def __init__(self, folder: Path, *options: str, port: int = 0) -> None:
+        command = [sys.executable, "-m", "autofuse", "serve", "--port", str(port), "--key", KEY, *options]
+        self.log = folder / "serve.log"
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
+                env={**os.environ, "TMPDIR": str(folder)},
+            )  # fmt: skip
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line.startswith("serving at 127.0.0.1:"), self.log.read_text()
+        self.port = int(line.split(",")[0].rpartition(":")[2])
+        self.address = Address("127.0.0.1", self.port, KEY)
+
+    def sessions(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children()
+
+    def kill(self) -> None:
+        for process in [*self.sessions(), self.process]:
+            os.killpg(process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    made = Served(tmp_path_factory.mktemp("served"))
+    yield made
+    made.kill()
+
+
+def runner_at(address: Address, target: Any, rogues: Any, link: LinkLimits = LINK) -> RemoteRunner:
+    farm = BuildFarm(target, workers=2, limits=SHORT, **rogues)
+    return RemoteRunner(Link(address, link), farm, target, limits=SHORT, policy=QUICK)
+
+
+@pytest.fixture(scope="class")  # its session would keep other clients waiting
+def remote(served: Served, target: Any, rogues: Any) -> Iterator[RemoteRunner]:
+    with runner_at(served.address, target, rogues) as made:
+        yield made
+
+
+class TestRemoteRunner(RunnerContract):
+    @pytest.fixture
+    def runner(self, remote: RemoteRunner) -> RemoteRunner:
+        return remote
+
+
+def test_a_wrong_key_is_refused_and_the_next_client_served(served: Served) -> None:
+    with pytest.raises(DeviceError, match="refuses the key"):
+        describe_device(Address("127.0.0.1", served.port, "guessed"), LINK)
+    assert describe_device(served.address, LINK).host.cores >= 1
+    assert "wrong key" in served.log.read_text()
+
+
+@pytest.mark.parametrize("said", [b"GET / HTTP/1.0\r\n\r\n", b"", struct.pack("<ii", 0xFF271, 1 << 30)])
+def test_strangers_and_silence_do_not_stop_the_server(served: Served, said: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", served.port)) as stranger:
+        stranger.sendall(said)
+        if said:
+            assert describe_device(served.address, LINK).instance
+
+
+def test_nothing_listens_there_is_told(target: Any, rogues: Any, ask: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        free = probe.getsockname()[1]
+    limits = LinkLimits(connect_s=10)
+    with pytest.raises(DeviceError, match=f"127.0.0.1:{free}"):
+        describe_device(Address("127.0.0.1", free, KEY), limits)
+    with runner_at(Address("127.0.0.1", free, KEY), target, rogues, limits) as runner:
+        assert {outcome(measured) for measured in runner.measure([ask(), ask()])} == {"device_lost"}
+
+
+def test_a_hung_kernel_is_ended_on_the_device_too(served: Served, target: Any, rogues: Any, ask: Any) -> None:
+    with runner_at(served.address, target, rogues) as runner:
+        assert outcome(runner.measure([ask("hang_run")])[0]) == "timeout"
+        (session,) = served.sessions()
+        assert session.cpu_percent(0.3) < 50, "the session that hung is gone, and the new one is idle"
+    deadline = time.monotonic() + 10
+    while served.sessions():
+        assert time.monotonic() < deadline, "a closed runner leaves no session"
+        time.sleep(0.05)
+
+
+def test_two_clients_take_turns(served: Served, target: Any, rogues: Any, ask: Any) -> None:
+    with runner_at(served.address, target, rogues) as first:
+        assert outcome(first.measure([ask()])[0]) == "ok"
+        with pytest.raises(DeviceError, match="serves somebody else"):
+            describe_device(served.address, LinkLimits(connect_s=3))
+        assert outcome(first.measure([ask()])[0]) == "ok"
+    assert describe_device(served.address, LINK).instance
+
+
+def test_files_of_clients_stay_in_their_folder(served: Served) -> None:
+    code = (
+        "import sys; from tvm import rpc\n"
+        f"session = rpc.connect('127.0.0.1', {served.port}, '{KEY}')\n"
+        "session.upload(bytearray(b'x'), target='../../escaped')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert "leads out of the session's folder" in done.stderr
+    assert not list(served.log.parent.rglob("escaped"))
+
+
+def test_a_device_that_is_gone_gives_all_its_candidates_back(
+    tmp_path: Path, target: Any, rogues: Any, ask: Any
+) -> None:
+    served = Served(tmp_path)
+    with runner_at(served.address, target, rogues) as runner:
+        stream = runner.stream([ask() for _ in range(6)])
+        first = next(stream)
+        served.kill()
+        rest = dict([first, *stream])
+    assert sorted(rest) == list(range(6))
+    kinds = [outcome(rest[index]) for index in range(6)]
+    assert kinds.count("device_lost") >= 3
+    assert set(kinds) <= {"ok", "device_lost"}
+    assert "is lost" in next(m.failure.message for m in rest.values() if m.failure)
+
+
+def test_a_device_that_restarts_measures_the_candidate_again(
+    tmp_path: Path, target: Any, rogues: Any, ask: Any
+) -> None:
+    served = Served(tmp_path)
+    link = LinkLimits(connect_s=20, start_s=30, recover_s=60)
+    with runner_at(served.address, target, rogues, link) as runner:
+        stream = runner.stream([ask() for _ in range(5)])
+        first = next(stream)
+        served.kill()
+        again = Served(tmp_path, port=served.port)
+        try:
+            found = dict([first, *stream])
+        finally:
+            again.kill()
+    assert [outcome(found[index]) for index in range(5)] == ["ok"] * 5
+
+
+def test_a_frozen_device_is_lost_and_not_waited_for(tmp_path: Path, target: Any, rogues: Any, ask: Any) -> None:
+    served = Served(tmp_path)
+    link = LinkLimits(connect_s=5, start_s=30, recover_s=2)
+    with runner_at(served.address, target, rogues, link) as runner:
+        assert outcome(runner.measure([ask()])[0]) == "ok"
+        for process in [psutil.Process(served.process.pid), *served.sessions()]:
+            process.suspend()
+        start = time.monotonic()
+        kinds = [outcome(measured) for measured in runner.measure([ask(), ask()])]
+        assert kinds == ["device_lost"] * 2
+        assert time.monotonic() - start < 30
+        for process in [psutil.Process(served.process.pid), *served.sessions()]:
+            process.resume()
+        assert outcome(runner.measure([ask()])[0]) == "ok", "the runner finds its way back"
+    served.kill()
+
+
+def test_a_tracker_hands_the_device_out_and_takes_it_back(tmp_path: Path, target: Any, rogues: Any, ask: Any) -> None:
+    code = (
+        "import sys, time; from tvm.rpc.tracker import Tracker\n"
+        "tracker = Tracker('127.0.0.1', 19190, 19290, silent=True)\n"
+        "print(tracker.port, flush=True); sys.stdin.read(); tracker.terminate()\n"
+    )
+    tracker = subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, stderr=-3, text=True)
+    assert tracker.stdout is not None
+    port = int(tracker.stdout.readline())
+    served = Served(tmp_path, "--tracker", f"127.0.0.1:{port}", "--announce", "127.0.0.1")
+    try:
+        address = Address("127.0.0.1", port, KEY, tracker=True)
+        for _ in range(2):
+            with runner_at(address, target, rogues) as runner:
+                assert outcome(runner.measure([ask()])[0]) == "ok"
+        other = Address("127.0.0.1", port, "another-kind", tracker=True)
+        with pytest.raises(DeviceError, match="no device became free within 3 s"):
+            describe_device(other, LinkLimits(connect_s=3))
+    finally:
+        served.kill()
+        tracker.communicate("")
+
+
+def test_serving_beyond_this_machine_is_warned_of(tmp_path: Path) -> None:
+    done = subprocess.Popen(
+        [sys.executable, "-m", "autofuse", "serve", "--host", "0.0.0.0", "--port", "0"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert done.stdout is not None
+    first = done.stdout.readline()
+    done.terminate()
+    _, said = done.communicate(timeout=20)
+    assert "serving at 0.0.0.0:" in first
+    assert "without encryption" in said
+    assert done.returncode != 0
