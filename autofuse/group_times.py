@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from autofuse.errors import AutofuseError
 from autofuse.fusion.evidence import LAUNCH_US, Piece, Span
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.skeleton import folded_into
+from autofuse.graph.copies import copy_name
 from autofuse.graph.key import graph_key
 from autofuse.graph.model import Graph
 from autofuse.kernels.lower import Lowered, Lowering
@@ -41,26 +43,32 @@ def lowered_plans(lowering: Lowering, plans: Iterable[FusionPlan]) -> list[tuple
     return found
 
 
+def groups_of(graph: Graph, plan: FusionPlan) -> tuple[Piece, ...]:
+    """The groups of a plan, in its order, without times: what each covers, folds and copies."""
+    readers = {copy_name(copy): copy for copy in plan.copies}
+    folded: dict[str, list[str]] = {}
+    for name, owner in folded_into(graph, plan.folds).items():
+        folded.setdefault(owner, []).append(name)
+    found = []
+    for group in plan.groups:
+        folds = tuple(sorted(name for owner in group.operators for name in folded.get(owner, ())))
+        copies = tuple(copy for copy in plan.copies if copy_name(copy) in group.operators)
+        covers = frozenset(name for name in group.operators if name not in readers) | frozenset(folds)
+        found.append(Piece(group.operators, covers, folds, copies=copies))
+    return tuple(found)
+
+
 def known_pieces(graph: Graph, lowered: PlansLowered, base: ProfilingDatabase, setting: Setting) -> tuple[Piece, ...]:
     """Every group of the plans, once, with its best time in any layout that it was measured in."""
-    keys: dict[tuple[tuple[str, ...], tuple[str, ...]], dict[str, None]] = {}
-    covers: dict[tuple[tuple[str, ...], tuple[str, ...]], frozenset[str]] = {}
+    keys: dict[Piece, dict[str, None]] = {}
     for plan, kernels in lowered:
-        folded: dict[str, list[str]] = {}
-        for name, owner in folded_into(graph, plan.folds).items():
-            folded.setdefault(owner, []).append(name)
-        for group, bound in zip(plan.groups, kernels.groups, strict=True):
-            folds = tuple(sorted(name for owner in group.operators for name in folded.get(owner, ())))
-            identity = group.operators, folds
-            covers[identity] = frozenset(group.operators) | frozenset(folds)
-            key = "" if is_view(bound.workload) else bound.workload.key
-            keys.setdefault(identity, {})[key] = None
-    wanted = {key for found in keys.values() for key in found if key}
-    known = base.lookup(setting, wanted)
+        for piece, bound in zip(groups_of(graph, plan), kernels.groups, strict=True):
+            keys.setdefault(piece, {})["" if is_view(bound.workload) else bound.workload.key] = None
+    known = base.lookup(setting, {key for found in keys.values() for key in found if key})
     pieces = []
-    for (operators, folds), found in keys.items():
+    for piece, found in keys.items():
         span, failure = _time(found, known, base, setting)
-        pieces.append(Piece(operators, covers[operators, folds], folds, span, failure))
+        pieces.append(replace(piece, span=span, failure=failure))
     return tuple(pieces)
 
 

@@ -12,11 +12,12 @@ from autofuse.fusion.explain import EdgeReason, explain
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.picture import picture
 from autofuse.fusion.plan import FusionPlan
-from autofuse.fusion.skeleton import folded_into
+from autofuse.fusion.skeleton import folded_into, realise
 from autofuse.graph.annotated import write_annotated
+from autofuse.graph.copies import copy_name
 from autofuse.graph.key import graph_key
 from autofuse.graph.model import Graph
-from autofuse.group_times import known_pieces, lowered_plans, stored_plans
+from autofuse.group_times import groups_of, known_pieces, lowered_plans, stored_plans
 from autofuse.kernels.lower import Lowering
 from autofuse.named_plans import named_plan
 from autofuse.named_setting import circumstances
@@ -101,8 +102,7 @@ def export(graph: Graph, plan: FusionPlan, place: Place, output: Path, weights: 
     if kind not in ("onnx", "svg"):
         raise InputError(f"--output: got {output.name!r}, allowed: a file that ends in .onnx or .svg")
     known = evidence(graph, plan, place)
-    owners = folded_into(graph, plan.folds)
-    times = {group.operators: span for group in plan.groups if (span := known.of(_covers(group.operators, owners)))}
+    times = {piece.operators: span for piece in groups_of(graph, plan) if (span := known.of(piece.covers))}
     if kind == "svg":
         _write(output, picture(graph, plan, {operators: f"{span.us:.1f} us" for operators, span in times.items()}))
     else:
@@ -113,12 +113,13 @@ def export(graph: Graph, plan: FusionPlan, place: Place, output: Path, weights: 
 
 def notes(graph: Graph, plan: FusionPlan, times: Mapping[tuple[str, ...], Span]) -> dict[str, dict[str, str]]:
     """What an exported node says: number of its kernel, the operators in it, its time; or what it is folded into."""
+    made = realise(graph, plan)
     found: dict[str, dict[str, str]] = {}
     for number, group in enumerate(plan.groups, 1):
         note = {
             PREFIX + "kernel": str(number),
             PREFIX + "operators": " + ".join(group.operators),
-            PREFIX + "kinds": "+".join(graph.by_name[name].op_type for name in group.operators),
+            PREFIX + "kinds": "+".join(made.by_name[name].op_type for name in group.operators),
         }
         if group.operators in times:
             span = times[group.operators]
@@ -126,11 +127,11 @@ def notes(graph: Graph, plan: FusionPlan, times: Mapping[tuple[str, ...], Span])
         found.update({name: dict(note) for name in group.operators})
     for name, owner in folded_into(graph, plan.folds).items():
         found[name] = {**found[owner], PREFIX + "folded_into": owner}
+    for copy in plan.copies:
+        note = found.setdefault(copy[0], {})
+        kernels = (note.get(PREFIX + "copied_into", ""), found[copy_name(copy)][PREFIX + "kernel"])
+        note[PREFIX + "copied_into"] = ", ".join(filter(None, kernels))
     return found
-
-
-def _covers(operators: tuple[str, ...], owners: Mapping[str, str]) -> frozenset[str]:
-    return frozenset(operators) | {name for name, owner in owners.items() if owner in operators}
 
 
 def _write(output: Path, text: str) -> None:

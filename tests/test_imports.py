@@ -50,6 +50,7 @@ HOMES: dict[str, set[str]] = {
     "sqlalchemy": {"profiling"},
     "alembic": {"profiling"},
     "optuna": {"search"},
+    "scipy": {"search"},
     "pandas": {"report"},
     "typer": {"cli"},
     "rich": {"cli"},

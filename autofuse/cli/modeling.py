@@ -65,7 +65,8 @@ def _summary_text(summary: GraphSummary, every_operator: bool) -> Group:
         "left by the default plan": size(summary.intermediate_bytes_default),
         "kernels of the default plan": summary.kernels_default,
         "distinct workloads to start with": summary.workloads,
-        "open decisions": len(summary.decisions),
+        "regions": f"{summary.regions}, of which {summary.distinct_regions} differ",
+        "open decisions": f"{len(summary.decisions)}, for {summary.sites} places ({summary.shared:.1f} share one)",
         "plans": f"at most 10^{summary.log10_plans:.1f}",
     }
     parts: list[Any] = [describe(facts)]

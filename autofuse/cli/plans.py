@@ -1,4 +1,4 @@
-"""Verbs about fusion plans: `plan show|diff|export`, `explain`."""
+"""Verbs about fusion plans: `plan show|diff|export|pareto`, `explain`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.text import Text
 
 from autofuse.arguments import parse_shapes
 from autofuse.cli.options import Database, Device, Model, OutputFormat, Shapes, Threads
-from autofuse.cli.render import describe, micros, plain, records, show
+from autofuse.cli.render import describe, micros, plain, records, show, size
 from autofuse.errors import InputError
 
 if TYPE_CHECKING:
@@ -112,6 +112,43 @@ def plan_export(
         shapes=parse_shapes(shape or []),
     )
     show(found, form, describe(_body(found)))
+
+
+@plan_verbs.command("pareto")
+def plan_pareto(
+    model: Model,
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="FOLDER", help="Write each plan as a file that --plan reads.")
+    ] = None,
+    database: Database = None,
+    device: Device = "local",
+    threads: Threads = None,
+    shape: Shapes = None,
+    form: OutputFormat = "text",
+) -> None:
+    """Show the fastest plans for each peak of memory.
+
+    From what the database knows: the plans that were searched, and the best that their groups make.
+    """
+    from autofuse import api
+
+    points = api.plan_front(
+        model, save=save, database=database, device=device, threads=threads, shapes=parse_shapes(shape or [])
+    )
+    rows = [
+        {
+            "sum of kernels": micros(point.us),
+            "peak memory": size(point.peak_bytes),
+            "kernels": point.kernels,
+            "plan": point.file or point.plan.key[:12],
+        }
+        for point in points
+    ]
+    body = [
+        {"us": p.us, "peak_bytes": p.peak_bytes, "kernels": p.kernels, "plan_key": p.plan.key, "file": p.file}
+        for p in points
+    ]
+    show({"points": body}, form, records(plain(rows)))
 
 
 def explain(

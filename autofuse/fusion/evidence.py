@@ -42,7 +42,8 @@ class Piece:
     """A group that was built once: `span`, its time with the launch; None when no schedule of it worked.
 
     `operators`: the group. `covers`: the operators of the model that it computes, folded ones too, and `folds`: those
-    among them that it computes folded. `failure`: state of its failures in the database ("wrong", "timeout", ...).
+    among them that it computes folded. `copies`: those that it holds, which it covers not. `failure`: state of its
+    failures in the database ("wrong", "timeout", ...).
     """
 
     operators: tuple[str, ...]
@@ -50,6 +51,16 @@ class Piece:
     folds: tuple[str, ...] = ()
     span: Span | None = None
     failure: str = ""
+    copies: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def identity(self) -> Identity:
+        """What the group is (copies stand among its operators)."""
+        return self.operators, self.folds
+
+
+Identity = tuple[tuple[str, ...], tuple[str, ...]]
+"""Operators and folds of a group: what it is, whatever it took."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +90,9 @@ class Evidence:
 
     def __init__(self, graph: Graph, pieces: Iterable[Piece]) -> None:
         self.graph = graph
-        self._pieces = tuple(pieces)
         self._at: dict[str, list[Piece]] = {}
         self._best: dict[frozenset[str], Piece] = {}
-        for piece in self._pieces:
+        for piece in (piece for piece in pieces if not piece.copies):  # a copy changes what stands around it
             for name in piece.covers:
                 self._at.setdefault(name, []).append(piece)
             known = self._best.get(piece.covers)
@@ -99,7 +109,9 @@ class Evidence:
         Everything that the change touches is counted: the plan's kernels around the edge on one side, the cheapest
         measured kernels for the same operators on the other.
         """
-        above, below = groups[producer], groups[consumer]
+        above, below = groups.get(producer), groups.get(consumer)
+        if above is None or below is None:
+            return Comparison()  # one of them stands in copies only
         if above == below:
             return Comparison(self.of(above), self._cheapest(above, (producer, consumer)))
         best: Comparison | None = None

@@ -11,7 +11,8 @@ from autofuse.fusion.evidence import Comparison, Evidence, Span
 from autofuse.fusion.legality import Legality, Refusal
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.relation import Relation, combined, relation
-from autofuse.fusion.skeleton import folded_into, skeleton
+from autofuse.fusion.skeleton import folded_into, realise
+from autofuse.graph.copies import copy_name
 from autofuse.graph.mapping import MappingType
 from autofuse.graph.model import Graph
 
@@ -88,7 +89,7 @@ def plan_diff(a: FusionPlan, b: FusionPlan) -> PlanDiff:
 
 def describe(graph: Graph, plan: FusionPlan) -> str:
     """The plan as text: a count, then one line a kernel (operator types, anchor or kind, what it writes)."""
-    realised = skeleton(graph, plan.folds)
+    realised = realise(graph, plan)
     folded = f", {len(plan.folds)} folded" if plan.folds else ""
     lines = [f"{len(plan.groups)} kernels for {len(graph.operators)} operators{folded}"]
     width = len(str(len(plan.groups)))
@@ -106,7 +107,8 @@ class _Explainer:
     def __init__(self, graph: Graph, plan: FusionPlan, chosen: str, evidence: Evidence) -> None:
         self.graph, self.chosen, self.evidence = graph, chosen, evidence
         self.owners = folded_into(graph, plan.folds)
-        self.realised = skeleton(graph, plan.folds)
+        self.copies = plan.copies
+        self.realised = realise(graph, plan)
         self.groups: Mapping[str, tuple[str, ...]] = {
             name: group.operators for group in plan.groups for name in group.operators
         }
@@ -127,15 +129,17 @@ class _Explainer:
         return tuple(found)
 
     def _row(self, producer: str, consumer: str, tensor: str) -> EdgeReason:
-        if consumer in self.owners:
-            text = f"{consumer} is folded into {self.owners[consumer]}"
+        owners = self.owners.get(producer, producer), self.owners.get(consumer, consumer)
+        if owners[0] == owners[1]:
+            text = f"{consumer if consumer in self.owners else producer} is folded into {owners[1]}"
             return EdgeReason(producer, consumer, tensor, True, Relation.THROUGH, "folded", text)
-        above = self.groups[self.owners.get(producer, producer)]
-        below = self.groups[consumer]
+        above, below = self._home(owners[0], owners[1]), self._home(owners[1], "")
         if above == below:
             kinds = [planning_type(self.graph, self.graph.by_name[name]) for name in (producer, consumer)]
-            found = self.evidence.edge(producer, consumer, self.covers)
+            copied = copy_name(owners) in self.groups
+            found = Comparison() if copied else self.evidence.edge(producer, consumer, self.covers)
             code, remark = _judged(found, True, self.chosen)
+            remark += f"; {consumer} has a copy of its own" if copied else ""
             text = f"one kernel: {kinds[0].value} before {kinds[1].value}{remark}"
             return EdgeReason(producer, consumer, tensor, True, relation(*kinds), code, text, found.fused, found.apart)
         if (above[0], below[0]) not in self._apart:
@@ -147,14 +151,19 @@ class _Explainer:
         code, remark = _judged(found, False, self._untried(producer, tensor))
         return EdgeReason(producer, consumer, tensor, False, colour, code, text + remark, found.fused, found.apart)
 
+    def _home(self, name: str, reader: str) -> tuple[str, ...]:
+        """The group of an operator as `reader` sees it: of its copy for the reader, of itself, or of some copy."""
+        own = self.groups.get(copy_name((name, reader))) or self.groups.get(name)
+        return own or next(self.groups[copy_name(copy)] for copy in self.copies if copy[0] == name)
+
     def _untried(self, producer: str, tensor: str) -> str:
         """Code of an edge that the plan keeps apart and that nothing was measured of."""
         if not self.evidence:
             return self.chosen
         if tensor in self.graph.outputs:
             return "output_of_graph"
-        readers = {self.covers[user.name] for user in self.graph.consumers[tensor]}
-        return "multi_consumer" if len(readers - {self.covers[producer]}) > 1 else "not_tried_budget"
+        readers = {self.covers.get(user.name) for user in self.graph.consumers[tensor]}
+        return "multi_consumer" if len(readers - {self.covers.get(producer)}) > 1 else "not_tried_budget"
 
     def _separate(self, above: tuple[str, ...], below: tuple[str, ...]) -> tuple[Relation, Refusal | None, str]:
         kinds = _group_type(self.realised, above), _group_type(self.realised, below)
@@ -180,7 +189,8 @@ def _covers(plan: FusionPlan, owners: Mapping[str, str]) -> dict[str, frozenset[
         folded.setdefault(owner, []).append(name)
     found: dict[str, frozenset[str]] = {}
     for group in plan.groups:
-        covers = frozenset(group.operators).union(*(folded.get(name, ()) for name in group.operators))
+        own = frozenset(group.operators).difference(map(copy_name, plan.copies))
+        covers = own.union(*(folded.get(name, ()) for name in own))
         found.update(dict.fromkeys(covers, covers))
     return found
 

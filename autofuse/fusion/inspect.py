@@ -11,7 +11,8 @@ from autofuse.fusion.context import group_signature
 from autofuse.fusion.legality import Legality
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.planner import Decision, Planner
-from autofuse.fusion.skeleton import skeleton
+from autofuse.fusion.regions import regions
+from autofuse.fusion.skeleton import realise
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.cost import intermediate_bytes, operator_cost
 from autofuse.graph.mapping import MappingType, mapping_type
@@ -40,7 +41,9 @@ class GraphSummary:
 
     `intermediate_bytes`: of all results between operators, and `intermediate_bytes_default` of those left
     between the kernels of the default plan. `workloads`: distinct kernels among the default plan's and
-    those of no fusion at all, the work a search starts with.
+    those of no fusion at all, the work a search starts with. `sites`: places where something is open; equal ones
+    share a decision, which makes the space `shared` times smaller. `regions`: see `autofuse.fusion.regions`, of which
+    `distinct_regions` differ in more than names and weights.
     """
 
     name: str
@@ -52,6 +55,14 @@ class GraphSummary:
     log10_plans: float
     kernels_default: int
     workloads: int
+    sites: int
+    regions: int
+    distinct_regions: int
+
+    @property
+    def shared(self) -> float:
+        """Open places for each decision."""
+        return self.sites / len(self.decisions) if self.decisions else 1.0
 
     @property
     def untunable(self) -> tuple[OperatorSummary, ...]:
@@ -80,6 +91,7 @@ def inspect(
         rows.append(row)
     plan = planner.plan({})
     signatures = _signatures(graph, plan) | _signatures(graph, none_plan(graph))
+    parts = regions(graph)
     return GraphSummary(
         name=graph.name,
         operators=tuple(rows),
@@ -90,16 +102,19 @@ def inspect(
         log10_plans=sum(math.log10(len(decision.choices)) for decision in planner.decisions),
         kernels_default=len(plan.groups),
         workloads=len(signatures),
+        sites=sum(max(1, len(decision.sites)) for decision in planner.decisions),
+        regions=len(parts),
+        distinct_regions=len({part.signature for part in parts}),
     )
 
 
 def _signatures(graph: Graph, plan: FusionPlan) -> set[str]:
-    realised = skeleton(graph, plan.folds)
+    realised = realise(graph, plan)
     return {group_signature(realised, group.operators) for group in plan.groups}
 
 
 def _between_kernels(graph: Graph, plan: FusionPlan) -> int:
-    realised = skeleton(graph, plan.folds)
+    realised = realise(graph, plan)
     results = set(realised.outputs)
     written = {name for group in plan.groups for name in realised.boundary(group.operators)[1]}
     return sum(realised.tensors[name].size_bytes for name in written - results)

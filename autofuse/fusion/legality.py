@@ -10,7 +10,8 @@ from heapq import heapify, heappop, heappush
 from autofuse.errors import PlanError
 from autofuse.fusion.plan import FusionPlan, Group
 from autofuse.fusion.reach import Reach, bits
-from autofuse.fusion.skeleton import skeleton
+from autofuse.fusion.skeleton import realise
+from autofuse.graph.copies import copy_name
 from autofuse.graph.fold import fold_refusal
 from autofuse.graph.mapping import MappingType, mapping_type
 from autofuse.graph.model import Graph, Operator
@@ -35,14 +36,18 @@ class Refusal:
 class Legality:
     """Answers "may these become one kernel" for one graph; build it once when asking often.
 
-    `max_group_operators`: None when any size will do. A group of one operator is always legal: what has
+    `max_group_operators`: None when any size will do. `refused`: groups that may not be made in `may_join` and
+    `may_merge`, since they turned out to have no kernel. A group of one operator is always legal: what has
     no fusible kernel then runs alone.
     """
 
-    def __init__(self, graph: Graph, max_group_operators: int | None = None) -> None:
+    def __init__(
+        self, graph: Graph, max_group_operators: int | None = None, refused: Collection[frozenset[str]] = ()
+    ) -> None:
         self.graph = graph
         self.limit = max_group_operators
         self.reach = Reach(graph)
+        self._refused = {self.reach.mask(group) for group in refused if all(name in graph.by_name for name in group)}
         self._faults: dict[str, Refusal | None] = {}
 
     def refusal(self, operators: Collection[str], connected: bool = True) -> Refusal | None:
@@ -88,7 +93,14 @@ class Legality:
         if self.limit is not None and mask.bit_count() >= self.limit:
             return False
         joined = mask | 1 << index
-        return not joined & self._faulty and not self.reach.between(joined)
+        return joined not in self._refused and not joined & self._faulty and not self.reach.between(joined)
+
+    def may_merge(self, first: int, second: int) -> bool:
+        """Whether two legal groups may become one, connected or not, beside the groups handed to `settle`."""
+        joined = first | second
+        if self.limit is not None and joined.bit_count() > self.limit:
+            return False
+        return joined not in self._refused and not joined & self._faulty and not self.reach.between(joined)
 
     @cached_property
     def _faulty(self) -> int:
@@ -116,15 +128,31 @@ def refusal(graph: Graph, operators: Collection[str], max_group_operators: int |
 
 
 def check_plan(graph: Graph, plan: FusionPlan, max_group_operators: int | None = None) -> None:
-    """PlanError unless `plan` covers the graph, once folded, exactly once by legal groups that can run.
+    """PlanError unless `plan` covers the graph, once folded and copied, exactly once by legal groups that can run.
 
-    `graph`: the model before any fold.
+    `graph`: the model before any fold. Groups need not be connected (horizontal fusion); a copy of an operator has to
+    stand in the group of its reader, since nobody else may read it.
     """
     for name in plan.folds:
         reason = fold_refusal(graph, name)
         if reason is not None:
             raise PlanError(f"plan folds {name!r}: {reason}")
-    realised = skeleton(graph, plan.folds)
+    realised = realise(graph, plan)
+    _check_cover(graph, realised, plan)
+    legality = Legality(realised, max_group_operators)
+    for group in plan.groups:
+        refused = legality.refusal(group.operators, connected=False)
+        if refused is not None:
+            raise PlanError(refused.message)
+    owner = {name: group for group in plan.groups for name in group.operators}
+    for copy in plan.copies:
+        if owner[copy_name(copy)] != owner.get(copy[1]):
+            raise PlanError(f"plan copies {copy[0]!r} for {copy[1]!r}, which stands in another group")
+    ordered_groups(realised, [group.operators for group in plan.groups])
+
+
+def _check_cover(graph: Graph, realised: Graph, plan: FusionPlan) -> None:
+    """PlanError unless the groups hold every operator of `realised` exactly once."""
     seen: set[str] = set()
     for group in plan.groups:
         if not group.operators:
@@ -139,12 +167,6 @@ def check_plan(graph: Graph, plan: FusionPlan, max_group_operators: int | None =
     missing = [operator.name for operator in realised.operators if operator.name not in seen]
     if missing:
         raise PlanError(f"plan leaves out {_listed(missing)}")
-    legality = Legality(realised, max_group_operators)
-    for group in plan.groups:
-        refused = legality.refusal(group.operators)
-        if refused is not None:
-            raise PlanError(refused.message)
-    ordered_groups(realised, [group.operators for group in plan.groups])
 
 
 def ordered_groups(graph: Graph, groups: Iterable[Collection[str]]) -> tuple[Group, ...]:

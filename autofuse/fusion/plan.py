@@ -1,4 +1,4 @@
-"""A fusion plan as a value: which BatchNorms fold, and the partition into groups."""
+"""A fusion plan as a value: which BatchNorms fold, what is copied, and the partition into groups."""
 
 from __future__ import annotations
 
@@ -21,23 +21,28 @@ class Group:
 
 @dataclass(frozen=True)
 class FusionPlan:
-    """A partition of the graph that `folds` leaves behind.
+    """A partition of the graph that `folds` and `copies` leave behind.
 
-    `folds`: names of BatchNormalization operators folded into the convolution before them (sorted);
-    such an operator is in no group. `groups`: in an order in which they can run. Two plans are equal
-    when they fold and group the same, whatever their `origin` ("none", "tvm", "dnnfusion", "search").
+    `folds`: names of BatchNormalization operators folded into the convolution beside them (sorted);
+    such an operator is in no group. `copies`: (operator, reader) pairs, in the order in which they are made: the
+    reader's group holds a copy of the operator, called `operator@reader` (see `autofuse.graph.copies`).
+    `groups`: in an order in which they can run. Two plans are equal when they fold, copy and group the same,
+    whatever their `origin` ("none", "tvm", "dnnfusion", "search").
     """
 
     groups: tuple[Group, ...]
     folds: tuple[str, ...] = ()
+    copies: tuple[tuple[str, str], ...] = ()
 
     @property
     def key(self) -> str:
         """SHA-256 of the canonical text: independent of the order of groups."""
-        canonical = {
+        canonical: dict[str, object] = {
             "folds": sorted(self.folds),
             "groups": sorted(sorted(group.operators) for group in self.groups),
         }
+        if self.copies:  # plans without copies keep the key that they had before there were any
+            canonical["copies"] = [list(copy) for copy in self.copies]
         text = json.dumps(canonical, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -47,6 +52,7 @@ class FusionPlan:
             "schema": SCHEMA,
             "key": self.key,
             "folds": sorted(self.folds),
+            **({"copies": [list(copy) for copy in self.copies]} if self.copies else {}),
             "groups": [list(group.operators) for group in self.groups],
         }
         return json.dumps(body, indent=1) + "\n"
@@ -60,11 +66,14 @@ class FusionPlan:
             raise PlanError(f"plan is not JSON (line {error.lineno}): {error.msg}") from error
         if not isinstance(body, dict) or body.get("schema") != SCHEMA:
             raise PlanError(f"plan: expected an object with schema = {SCHEMA}")
-        groups, folds = body.get("groups"), body.get("folds")
+        groups, folds, copies = body.get("groups"), body.get("folds"), body.get("copies", [])
+        if not isinstance(copies, list) or not all(_is_names(copy) and len(copy) == 2 for copy in copies):
+            raise PlanError("plan: 'copies' must be a list of [operator, reader] pairs")
         if not _is_names(folds) or not isinstance(groups, list) or not all(_is_names(group) for group in groups):
             raise PlanError("plan: 'groups' must be lists of operator names and 'folds' a list of names")
         assert isinstance(folds, list)
-        plan = cls(tuple(Group(tuple(group)) for group in groups), tuple(sorted(folds)))
+        pairs = tuple((str(copied), str(reader)) for copied, reader in copies)
+        plan = cls(tuple(Group(tuple(group)) for group in groups), tuple(sorted(folds)), pairs)
         if "key" in body and body["key"] != plan.key:
             raise PlanError("plan: its key does not match its content (was it edited? remove the key)")
         return plan

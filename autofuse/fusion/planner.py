@@ -6,29 +6,34 @@ A search answers decisions, `plan_from` turns answers into a plan, always the sa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from autofuse.errors import InputError
 from autofuse.fusion.context import contexts, digest
-from autofuse.fusion.edges import Edge, Edges
-from autofuse.fusion.growth import Draft, partition
+from autofuse.fusion.duplicates import copies_of, copy_sites
+from autofuse.fusion.edges import Edges
+from autofuse.fusion.growth import partition
+from autofuse.fusion.horizontal import BATCH, HORIZONTAL, JOIN, batch_sites, joined, sibling_sites
 from autofuse.fusion.legality import Legality, ordered_groups
 from autofuse.fusion.plan import FusionPlan
+from autofuse.fusion.policy import AnsweredPolicy
 from autofuse.fusion.questions import BOTH, EARLIER, FUSE, KEEP, LATER, MERGE, questions
-from autofuse.fusion.relation import Relation, combined, relation
 from autofuse.fusion.skeleton import folded_into, skeleton
 from autofuse.fusion.space import FusionSpace
+from autofuse.graph.copies import Copy, copy_name, with_copies
 from autofuse.graph.fold import fold_sites
 from autofuse.graph.mapping import MappingType
 from autofuse.graph.model import Graph, Operator
 
-SMALLEST, ANCHORS = "smallest", "anchors"
-"""Seed rules: the paper's (the one-to-one operator with the smallest result first), or many-to-many operators first."""
+SMALLEST, ANCHORS, LARGEST, ORDER = "smallest", "anchors", "largest", "order"
+"""Seed rules: the paper's (the one-to-one operator with the smallest result first), many-to-many operators first, the
+one-to-one operator with the largest result first, or the order of the model."""
 
 Site = tuple[str, ...]
-"""Where a decision holds: () the seed rule, (operator,) a fold, (producer, consumer) an edge, (operator, "") a join."""
+"""Where a decision holds: () the seed rule, (operator,) a fold, (producer, consumer) an edge, (operator, "") a join,
+(operator, "@") copies, ("=", operators ...) a horizontal group."""
 
 Named = tuple[str, str, tuple[str, ...]]
 """Name, kind and choices of a decision."""
@@ -41,15 +46,18 @@ class Decision:
     """One open choice; `choices[0]` is the default.
 
     `kind` says what is asked:
-    - "fold": fold this BatchNormalization into the convolution before it (fold, keep).
+    - "fold": fold this BatchNormalization into the convolution before it, or else after it (fold, keep).
     - "depend": a yellow pair of the paper's table (fuse, keep; "merge" even when both sides hold an anchor).
     - "break": a red pair (keep, merge).
     - "prologue": a one-to-one producer before an anchor (keep, fuse, merge).
     - "recompute": a green pair whose producer would be computed again below a broadcast (fuse, keep).
     - "join": which of several anchors takes an operator as its epilogue (later, earlier, both).
-    - "seed": with which operators groups begin (smallest, anchors).
+    - "seed": with which operators groups begin (smallest, anchors, largest, order).
+    - "copy": compute a cheap operator again for each of its readers (keep, copy).
+    - "eliminate": make an index change in each reader of an operator that moves data (keep, eliminate).
+    - "horizontal", "batch": siblings that read one tensor, or small equal operators, in one kernel (keep, join).
     `name`: derived from content, so equal subgraphs, also of other models, share the decision.
-    `sites`: operators (fold, join) or `producer -> consumer` edges that it governs.
+    `sites`: operators (fold, join, copy, eliminate), `producer -> consumer` edges, or `a = b` siblings that it governs.
     """
 
     name: str
@@ -72,9 +80,10 @@ class Planner:
         self._sites = tuple(fold_sites(graph))
         self._owners = folded_into(graph, self._sites)
         self._folded = skeleton(graph, self._sites)
-        edges = Edges(self._folded)
-        self._questions = questions(edges)
-        self._last = (tuple(sorted(self._sites)), edges)
+        self._edges = Edges(self._folded)
+        self._questions = questions(self._edges)
+        self._last = (tuple(sorted(self._sites)), self._edges)
+        self._refused: set[frozenset[str]] = set()
 
     @cached_property
     def decisions(self) -> tuple[Decision, ...]:
@@ -92,15 +101,31 @@ class Planner:
                 allowed = ", ".join(decision.choices)
                 raise InputError(f"decision {decision.name!r}: {answer!r} is no choice; allowed: {allowed}")
         folds = tuple(sorted(site for site in self._sites if self._answer(answers, (site,)) != KEEP))
-        edges = self._realised(folds)
-        legality = Legality(edges.graph, self.space.max_group_operators)
-        policy = _AnsweredPolicy(self, edges, answers)
-        groups = partition(edges, legality, policy, _seeds(edges, self._answer(answers, ()) or SMALLEST))
-        return FusionPlan(ordered_groups(edges.graph, groups), folds)
+        chosen = [site[0] for site in self._named if site[1:] == ("@",) and self._answer(answers, site) != KEEP]
+        copied = {name: None for name in chosen if name in self._realised(folds).graph.by_name}
+        while True:
+            edges, copies, originals = self._copied(folds, tuple(copied))
+            legality = Legality(edges.graph, self.space.max_group_operators, self._refused)
+            policy = AnsweredPolicy(self, edges, originals, answers)
+            groups = partition(edges, legality, policy, _seeds(edges, self._answer(answers, ()) or SMALLEST))
+            lonely = _lonely(groups, copies)
+            if not lonely:
+                break
+            for name in lonely:  # a copy whose reader does not take it in gains nothing
+                copied.pop(originals.get(name, name), None)
+        sites = [site[1:] for site in self._named if site[:1] == ("=",) and self._answer(answers, site) != KEEP]
+        if sites:
+            groups = joined(groups, sites, legality)
+        return FusionPlan(ordered_groups(edges.graph, groups), folds, copies)
 
-    def edge_answer(self, answers: Mapping[str, str], edge: Edge) -> str:
+    def refuse(self, operators: Collection[str]) -> None:
+        """Never make this group again (of several operators): it cannot be built, or not be scheduled."""
+        if len(operators) > 1:
+            self._refused.add(frozenset(operators))
+
+    def edge_answer(self, answers: Mapping[str, str], producer: str, consumer: str) -> str:
         """What holds on an edge of a realised graph: its question's answer, "fuse" where none is asked."""
-        site = self._source(edge.producer), self._source(edge.consumer)
+        site = self._source(producer), self._source(consumer)
         question = self._questions.edges.get(site)
         return FUSE if question is None else self._answer(answers, site) or question.choices[0]
 
@@ -132,12 +157,22 @@ class Planner:
             self._last = folds, Edges(skeleton(self.graph, folds))
         return self._last[1]
 
+    def _copied(
+        self, folds: tuple[str, ...], operators: Collection[str]
+    ) -> tuple[Edges, tuple[Copy, ...], dict[str, str]]:
+        """Edges after folds and copies, the copies, and what each is a copy of."""
+        edges = self._realised(folds)
+        if not operators:
+            return edges, (), {}
+        copies, originals = copies_of(edges.graph, operators)
+        return Edges(with_copies(edges.graph, copies)), copies, originals
+
     @cached_property
     def _named(self) -> Mapping[Site, Named]:
         """Name, kind and choices of every open site."""
         found: dict[Site, Named] = {}
         if "seed" in self.space.decide:
-            found[()] = ("seed", "seed", (SMALLEST, ANCHORS))
+            found[()] = ("seed", "seed", (SMALLEST, ANCHORS, LARGEST, ORDER))
         if "fold" in self.space.decide and self._sites:
             found |= self._named_folds()
         around = contexts(self._folded)
@@ -148,6 +183,26 @@ class Planner:
                     found[producer.name, operator.name] = named
             if operator.name in self._questions.joins and "join" in self.space.decide:
                 found[operator.name, ""] = self._named_join(operator, around)
+        return found | self._named_copies(around) | self._named_together(around)
+
+    def _named_copies(self, around: Mapping[str, str]) -> dict[Site, Named]:
+        found: dict[Site, Named] = {}
+        for name, kind in copy_sites(self._edges, self._questions.anchored).items():
+            if kind in self.space.decide:
+                title = self._title(self._folded, self._folded.by_name[name])
+                label = digest(kind, around[name], length=10)
+                found[name, "@"] = (f"{kind} {title} {label}", kind, (KEEP, kind))
+        return found
+
+    def _named_together(self, around: Mapping[str, str]) -> dict[Site, Named]:
+        siblings = sibling_sites(self._edges) if {HORIZONTAL, BATCH} & set(self.space.decide) else []
+        batches = batch_sites(self._edges, siblings) if BATCH in self.space.decide else []
+        found: dict[Site, Named] = {}
+        for kind, sites in ((HORIZONTAL, siblings), (BATCH, batches)):
+            for site in sites if kind in self.space.decide else ():
+                title = self._title(self._folded, self._folded.by_name[site[0]])
+                label = digest(kind, *(around[name] for name in site), length=10)
+                found["=", *site] = (f"{kind} {len(site)}x {title} {label}", kind, (KEEP, JOIN))
         return found
 
     def _named_folds(self) -> dict[Site, Named]:
@@ -182,88 +237,6 @@ class Planner:
         return f"{operator.op_type} {'x'.join(map(str, shape)) or 'scalar'}"
 
 
-class _AnsweredPolicy:
-    """What the answers want to join: see `autofuse.fusion.growth.Policy`."""
-
-    repeats = True
-
-    def __init__(self, planner: Planner, edges: Edges, answers: Mapping[str, str]) -> None:
-        self.planner, self.edges, self.answers = planner, edges, answers
-        self.position = edges.graph.position
-
-    def own(self, name: str) -> MappingType:
-        return self.edges.own[name]
-
-    def below(self, draft: Draft, edge: Edge) -> MappingType | None:
-        answer = self._answer(edge)
-        if answer == KEEP or (relation(draft.kind, edge.kind) == Relation.BREAK and answer != MERGE):
-            return None
-        kind = combined(draft.kind, edge.kind)
-        promised = self.own(edge.consumer) != _ANCHOR and self._wanted_below(edge.consumer, draft.free)
-        if promised and (kind == _ANCHOR or any(map(self.planner.anchored, draft.members))):
-            return None
-        return None if self._deferred(draft, edge.consumer) else kind
-
-    def above(self, draft: Draft, edge: Edge) -> MappingType | None:
-        answer = self._answer(edge)
-        if answer == KEEP:
-            return None
-        own = self.own(edge.producer)
-        forced = self._merging(edge) or self._merged_below(draft, edge.consumer)
-        widened = edge.kind == MappingType.ONE_TO_MANY and draft.kind != _ANCHOR
-        kind = MappingType.ONE_TO_MANY if widened else draft.kind
-        if relation(own, kind) == Relation.BREAK and not forced:
-            return None
-        # An operator that has an anchor of its own above it would be torn from that anchor.
-        if kind == _ANCHOR and _ANCHOR not in (own, self.own(edge.consumer)) and not forced:
-            return None if self.planner.anchored(edge.producer) else combined(own, kind)
-        return combined(own, kind)
-
-    def climbing(self, edges: Sequence[Edge]) -> Iterable[Edge]:
-        later = not edges or self._join(edges[0].consumer) != EARLIER
-        return sorted(edges, key=lambda edge: self.position[edge.producer], reverse=later)
-
-    def _merging(self, edge: Edge) -> bool:
-        """Whether anchors on both sides of the edge are welcome."""
-        if self._answer(edge) == MERGE:
-            return True
-        both = self._join(edge.consumer) == BOTH
-        return both and edge.producer in self.planner.rivals(edge.consumer, self.edges)
-
-    def _merged_below(self, draft: Draft, name: str) -> bool:
-        """Whether the group's anchors below a member that is none itself were all reached by merging edges."""
-        if self.own(name) == _ANCHOR:
-            return False
-        links = [edge for edge in self.edges.out[name] if edge.consumer in draft.members]
-        inner = [edge for edge in links if not self._merging(edge)]
-        return bool(links) and all(self._merged_below(draft, edge.consumer) for edge in inner)
-
-    def _answer(self, edge: Edge) -> str:
-        return self.planner.edge_answer(self.answers, edge)
-
-    def _join(self, operator: str) -> str:
-        return self.planner.join_answer(self.answers, operator)
-
-    def _wanted_below(self, name: str, free: set[str]) -> bool:
-        """Whether an operator was promised to an anchor below it, as its prologue."""
-        return any(
-            edge.kind == _ANCHOR and edge.consumer in free and self._answer(edge) == FUSE
-            for edge in self.edges.out[name]
-        )
-
-    def _deferred(self, draft: Draft, name: str) -> bool:
-        """Whether an operator waits for another anchor that the join's answer prefers."""
-        answer = self._join(name)
-        rivals = self.planner.rivals(name, self.edges)
-        mine = [self.position[rival] for rival in rivals if rival in draft.members]
-        if not mine or answer == BOTH:
-            return False
-        others = [self.position[rival] for rival in rivals if rival in draft.free]
-        if answer == LATER:
-            return any(other > max(mine) for other in others)
-        return any(other < min(mine) for other in others)
-
-
 def decisions(graph: Graph, space: FusionSpace | None = None) -> tuple[Decision, ...]:
     """Every decision that `space` leaves open on `graph`; equal contexts share one."""
     return Planner(graph, space).decisions
@@ -292,7 +265,10 @@ def _seeds(edges: Edges, rule: str) -> list[str]:
 
     def rank(name: str) -> tuple[int, int, int]:
         own, place = edges.own[name], graph.position[name]
+        if rule == ORDER:
+            return 0, 0, place
         size = sum(graph.tensors[out].size_bytes for out in graph.by_name[name].outputs if out)
+        size = -size if rule == LARGEST else size
         if rule == ANCHORS and own == _ANCHOR:
             return 0, 0, place
         return (1, size, place) if own == MappingType.ONE_TO_ONE else (2, 0, place)
@@ -300,5 +276,13 @@ def _seeds(edges: Edges, rule: str) -> list[str]:
     return sorted(edges.own, key=rank)
 
 
-def _site_text(site: tuple[str, ...]) -> str:
-    return " -> ".join(part for part in site if part)
+def _site_text(site: Site) -> str:
+    if site[:1] == ("=",):
+        return " = ".join(site[1:])
+    return " -> ".join(part for part in site if part not in ("", "@"))
+
+
+def _lonely(groups: Iterable[tuple[str, ...]], copies: Iterable[Copy]) -> list[str]:
+    """Copies that stand in another group than their reader."""
+    owner = {name: group[0] for group in groups for name in group}
+    return [copy_name(copy) for copy in copies if owner[copy_name(copy)] != owner[copy[1]]]

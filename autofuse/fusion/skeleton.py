@@ -1,4 +1,4 @@
-"""The operators that a choice of BatchNorm folds leaves behind, without touching any weight."""
+"""The operators that a plan's groups are made of: BatchNorms folded, copies made, without touching any weight."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from autofuse.errors import PlanError
+from autofuse.fusion.plan import FusionPlan
+from autofuse.graph.copies import with_copies
+from autofuse.graph.fold import folds_forward
 from autofuse.graph.model import Graph, Operator
+
+
+def realise(graph: Graph, plan: FusionPlan) -> Graph:
+    """The graph whose operators `plan.groups` name; for planning only, see `skeleton`."""
+    return with_copies(skeleton(graph, plan.folds), plan.copies)
 
 
 def folded_into(graph: Graph, folds: Collection[str]) -> Mapping[str, str]:
@@ -19,6 +27,9 @@ def folded_into(graph: Graph, folds: Collection[str]) -> Mapping[str, str]:
         operator = graph.by_name.get(name)
         if operator is None:
             raise PlanError(f"plan folds {name!r}, which is no operator of {graph.name or 'the graph'}")
+        if folds_forward(graph, name):
+            owners[name] = graph.consumers[operator.outputs[0]][0].name
+            continue
         producer = graph.producers.get(operator.inputs[0]) if operator.inputs else None
         if producer is None or len(graph.consumers[operator.inputs[0]]) != 1:
             raise PlanError(f"plan folds {name!r}, whose input is not the private result of an operator before it")
@@ -27,20 +38,21 @@ def folded_into(graph: Graph, folds: Collection[str]) -> Mapping[str, str]:
 
 
 def skeleton(graph: Graph, folds: Collection[str]) -> Graph:
-    """The graph in which `Conv -> BatchNormalization   becomes   Conv` at each fold.
+    """The graph in which `Conv -> BatchNormalization   becomes   Conv` at each fold (or the other way round).
 
-    Only the wiring changes: the convolution takes over the output tensor and keeps its old constants, so
-    the result is right for planning and wrong for computing (`autofuse.graph.fold.fold` computes).
+    Only the wiring changes: the convolution takes over the output tensor (folded forward, the input) and keeps its
+    old constants, so the result is right for planning and wrong for computing (`autofuse.graph.fold.fold` computes).
     """
     if not folds:
         return graph
     owners = folded_into(graph, folds)
-    outputs: dict[str, tuple[str, ...]] = {}
+    changed: dict[str, Operator] = {}
     for name in sorted(owners, key=graph.position.__getitem__):
-        outputs[owners[name]] = (graph.by_name[name].outputs[0],)
-    operators: list[Operator] = [
-        replace(operator, outputs=outputs.get(operator.name, operator.outputs))
-        for operator in graph.operators
-        if operator.name not in owners
-    ]
+        norm, owner = graph.by_name[name], owners[name]
+        now = changed.get(owner, graph.by_name[owner])
+        if graph.position[owner] > graph.position[name]:
+            changed[owner] = replace(now, inputs=(norm.inputs[0], *now.inputs[1:]))
+        else:
+            changed[owner] = replace(now, outputs=(norm.outputs[0],))
+    operators = [changed.get(operator.name, operator) for operator in graph.operators if operator.name not in owners]
     return replace(graph, operators=tuple(operators))

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from autofuse.errors import InputError
 
-KINDS = ("fold", "depend", "break", "recompute", "prologue", "join", "seed")
+KINDS = (
+    "fold", "depend", "break", "recompute", "prologue", "join", "seed", "copy", "eliminate", "horizontal", "batch",
+)  # fmt: skip
 """Every kind of decision; `autofuse.fusion.planner.Decision` says what each one asks."""
 
 

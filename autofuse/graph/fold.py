@@ -1,21 +1,33 @@
-"""Folding BatchNormalization into the operator before it, site by site.
+"""Folding BatchNormalization into the operator before it, or after it, site by site.
 
 Conv(w, b) -> BatchNormalization   becomes   Conv(w', b'), with s = gamma / sqrt(var + eps):
 w' = w * s, b' = (b - mean) * s + beta; ConvTranspose and Gemm likewise (for Gemm, b is beta * C).
+
+Where that is impossible, forward (`autofuse.graph.fold_forward`):
+
+BatchNormalization -> Conv(w, b)   becomes   Conv(w', b'), if no window reaches into padding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.errors import PlanError
-from autofuse.graph.model import AttributeValue, Graph, Operator, Tensor
+from autofuse.graph.fold_forward import (
+    affine,
+    fold_forward,
+    forward_refusal,
+    number,
+    pruned,
+    unused,
+    without_beta,
+)
+from autofuse.graph.model import Graph, Operator, Tensor
 
-_Array = NDArray[np.float64]
 _PRODUCERS = ("Conv", "ConvTranspose", "Gemm")
 
 
@@ -25,8 +37,19 @@ def fold_sites(graph: Graph) -> tuple[str, ...]:
     return tuple(name for name in norms if fold_refusal(graph, name) is None)
 
 
+def folds_forward(graph: Graph, name: str) -> bool:
+    """Whether the operator, if it can be folded at all, is folded into the one after it."""
+    return _backward_refusal(graph, name) is not None and forward_refusal(graph, name) is None
+
+
 def fold_refusal(graph: Graph, name: str) -> str | None:
-    """Why the operator cannot be folded; None when it can."""
+    """Why the operator can be folded neither backward nor forward; None when it can."""
+    backward = _backward_refusal(graph, name)
+    return None if backward is None or forward_refusal(graph, name) is None else backward
+
+
+def _backward_refusal(graph: Graph, name: str) -> str | None:
+    """Why the operator cannot be folded into the one before it; None when it can."""
     norm = graph.by_name.get(name)
     if norm is None:
         return "the graph has no such operator"
@@ -48,7 +71,7 @@ def fold_refusal(graph: Graph, name: str) -> str | None:
         return f"{open_inputs[0]} is not constant"
     if producer.op_type == "Gemm" and len(graph.tensors[norm.inputs[0]].shape) != 2:
         return "its input is no matrix"
-    scale, shift = _affine(graph, norm)
+    scale, shift = affine(graph, norm)
     if not (np.isfinite(scale).all() and np.isfinite(shift).all()):
         return "its statistics are not finite, or a variance is negative"
     return None
@@ -58,7 +81,8 @@ def fold(graph: Graph, names: Iterable[str]) -> Graph:
     """The graph with exactly these BatchNormalization operators folded.
 
     The producer keeps its name and takes over the BatchNormalization's result; it reads new constants
-    `<producer>/folded_weight` and `<producer>/folded_bias`. Arithmetic is in float64, the result has
+    `<producer>/folded_weight` and `<producer>/folded_bias`. (Folded forward, the consumer takes over its input and
+    reads such constants.) Arithmetic is in float64, the result has
     the weight's dtype. PlanError for an operator that cannot be folded, with the reason.
     """
     wanted = list(dict.fromkeys(names))
@@ -66,6 +90,10 @@ def fold(graph: Graph, names: Iterable[str]) -> Graph:
         reason = fold_refusal(graph, name)
         if reason is not None:
             raise PlanError(f"cannot fold {name}: {reason}")
+    forward = [name for name in wanted if folds_forward(graph, name)]
+    for name in forward:
+        graph = fold_forward(graph, name)
+    wanted = [name for name in wanted if name not in forward]
     if not wanted:
         return graph
     replaced: dict[str, Operator] = {}
@@ -74,39 +102,29 @@ def fold(graph: Graph, names: Iterable[str]) -> Graph:
         norm = graph.by_name[name]
         producer = graph.producers[norm.inputs[0]]
         made = _folded_constants(graph, producer, norm)
-        fresh = {_unused(f"{producer.name}/folded_{label}", tensors): array for label, array in made.items()}
+        fresh = {unused(f"{producer.name}/folded_{label}", tensors): array for label, array in made.items()}
         for key, array in fresh.items():
             array.setflags(write=False)
             constants[key], tensors[key] = array, Tensor(key, array.shape, array.dtype.name)
         inputs = (producer.inputs[0], *fresh)
         replaced[producer.name] = replace(
-            producer, inputs=inputs, outputs=norm.outputs, attributes=_attributes(producer)
+            producer, inputs=inputs, outputs=norm.outputs, attributes=without_beta(producer)
         )
     gone = set(wanted)
     operators = tuple(replaced.get(op.name, op) for op in graph.operators if op.name not in gone)
-    return _pruned(graph, operators, tensors, constants)
-
-
-def _affine(graph: Graph, norm: Operator) -> tuple[_Array, _Array]:
-    """(scale, shift) of each channel: BatchNormalization(x) = scale * x + shift."""
-    gamma, beta, mean, variance = (np.asarray(graph.constants[n], dtype=np.float64) for n in norm.inputs[1:5])
-    epsilon = norm.attributes.get("epsilon", 1e-5)
-    assert isinstance(epsilon, float)
-    with np.errstate(all="ignore"):
-        scale = gamma / np.sqrt(np.where(variance < 0, np.nan, variance) + epsilon)
-        return scale, beta - mean * scale
+    return pruned(graph, operators, tensors, constants)
 
 
 def _folded_constants(graph: Graph, producer: Operator, norm: Operator) -> dict[str, NDArray[np.generic]]:
-    scale, shift = _affine(graph, norm)
+    scale, shift = affine(graph, norm)
     weight = graph.constants[producer.inputs[1]]
     given = producer.inputs[2] if len(producer.inputs) > 2 else ""
     bias = np.asarray(graph.constants[given], dtype=np.float64) if given else np.zeros(())
     if producer.op_type == "Gemm":
-        bias = bias * _number(producer, "beta", 1.0)
+        bias = bias * number(producer, "beta", 1.0)
         factor = scale[:, None] if producer.attributes.get("transB", 0) else scale[None, :]
     elif producer.op_type == "ConvTranspose":
-        groups = int(_number(producer, "group", 1))
+        groups = int(number(producer, "group", 1))
         rows = weight.shape[0] // groups
         factor = np.repeat(scale.reshape(groups, 1, -1), rows, axis=1).reshape(weight.shape[:2])
         factor = factor.reshape(*weight.shape[:2], *(1,) * (weight.ndim - 2))
@@ -115,38 +133,3 @@ def _folded_constants(graph: Graph, producer: Operator, norm: Operator) -> dict[
     folded = bias * scale + shift  # a scalar, a vector of channels or a whole matrix C of Gemm
     product: NDArray[np.generic] = np.multiply(weight, factor, dtype=np.float64).astype(weight.dtype)
     return {"weight": product, "bias": folded.astype(weight.dtype)}
-
-
-def _number(operator: Operator, name: str, default: float) -> float:
-    value = operator.attributes.get(name, default)
-    assert isinstance(value, int | float)
-    return value
-
-
-def _attributes(producer: Operator) -> Mapping[str, AttributeValue]:
-    """The new bias holds Gemm's factor beta already."""
-    return {name: value for name, value in producer.attributes.items() if name != "beta"}
-
-
-def _unused(name: str, tensors: Mapping[str, Tensor]) -> str:
-    count, found = 0, name
-    while found in tensors:
-        count += 1
-        found = f"{name}_{count}"
-    return found
-
-
-def _pruned(
-    graph: Graph,
-    operators: tuple[Operator, ...],
-    tensors: Mapping[str, Tensor],
-    constants: Mapping[str, NDArray[np.generic]],
-) -> Graph:
-    used = dict.fromkeys(graph.inputs)
-    used.update((name, None) for op in operators for name in (*op.inputs, *op.outputs) if name)
-    return replace(
-        graph,
-        operators=operators,
-        tensors={name: tensors[name] for name in used},
-        constants={name: constants[name] for name in used if name in constants},
-    )

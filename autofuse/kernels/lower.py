@@ -1,4 +1,4 @@
-"""From a plan to workloads: folds, layouts, one bound workload a group."""
+"""From a plan to workloads: folds, copies, layouts, one bound workload a group."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from autofuse.device.target import Target
 from autofuse.fusion.plan import FusionPlan, Group
+from autofuse.graph.copies import Copy, with_copies
 from autofuse.graph.fold import fold
 from autofuse.graph.model import Graph
 from autofuse.kernels.families import is_own
@@ -14,10 +15,13 @@ from autofuse.kernels.layout import assign_layouts
 from autofuse.kernels.view import is_view
 from autofuse.kernels.workload import PLAIN, BoundWorkload, bind_workload
 
+Realisation = tuple[tuple[str, ...], tuple[Copy, ...]]
+"""Folds and copies: what makes the operators of a plan's groups."""
+
 
 @dataclass(frozen=True)
 class Lowered:
-    """`graph`: what the plan's folds leave; `groups`: its workloads, in the plan's order of execution."""
+    """`graph`: what the plan's folds and copies leave; `groups`: its workloads, in the plan's order of execution."""
 
     graph: Graph
     groups: tuple[BoundWorkload, ...]
@@ -33,28 +37,34 @@ class Lowering:
 
     def __init__(self, graph: Graph, target: Target) -> None:
         self.graph, self.target = graph, target
-        self._folded: dict[tuple[str, ...], Graph] = {}
-        self._own: dict[tuple[tuple[str, ...], tuple[str, ...]], bool] = {}
+        self._folded: dict[Realisation, Graph] = {}
+        self._own: dict[tuple[Realisation, tuple[str, ...]], bool] = {}
         self._bound: dict[tuple[object, ...], BoundWorkload] = {}
 
     def lower(self, plan: FusionPlan) -> Lowered:
         """The workloads of `plan`, whose groups stand in an order in which they can run."""
-        folds = plan.folds
+        folds = plan.folds, plan.copies
         if folds not in self._folded:
-            self._folded[folds] = fold(self.graph, folds)
+            self._folded[folds] = with_copies(self._weights(plan.folds), plan.copies)
         folded = self._folded[folds]
         order = [group.operators for group in plan.groups]
         own = {number: self._is_own(folded, folds, group) for number, group in enumerate(order)}
         layouts = assign_layouts(folded, order, own, self.target)
         return Lowered(folded, tuple(self._bind(folded, folds, group, layouts) for group in order))
 
-    def _is_own(self, folded: Graph, folds: tuple[str, ...], group: tuple[str, ...]) -> bool:
+    def _weights(self, folds: tuple[str, ...]) -> Graph:
+        """The graph with folded weights; plans that fold alike share them, whatever they copy."""
+        if (folds, ()) not in self._folded:
+            self._folded[folds, ()] = fold(self.graph, folds)
+        return self._folded[folds, ()]
+
+    def _is_own(self, folded: Graph, folds: Realisation, group: tuple[str, ...]) -> bool:
         if (folds, group) not in self._own:
             self._own[folds, group] = is_own(bind_workload(folded, group, {}).workload)
         return self._own[folds, group]
 
     def _bind(
-        self, folded: Graph, folds: tuple[str, ...], group: tuple[str, ...], layouts: dict[str, str]
+        self, folded: Graph, folds: Realisation, group: tuple[str, ...], layouts: dict[str, str]
     ) -> BoundWorkload:
         reads, writes = folded.boundary(group)
         key = folds, group, *(layouts.get(name, PLAIN) for name in (*reads, *writes))

@@ -29,7 +29,7 @@ TIE = 1.02
 """Beyond this ratio a plan is slower, however wide the interval is."""
 WHOLE_LIMIT = 1e-4
 FURTHER_INPUTS = 1
-SIMPLER = ("default", "tvm", "dnnfusion", "previous", "search", "none")
+SIMPLER = ("default", "tvm", "dnnfusion", "previous", "search", "composed", "none")
 
 
 def conclude(

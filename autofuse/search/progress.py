@@ -43,6 +43,27 @@ class PlanTime:
 
 
 @dataclass(frozen=True)
+class CompositionReport:
+    """The exact composition of measured groups beside the best plan that was sampled.
+
+    `sampled_us`, `composed_us`: sums over the groups of the best plan of the search, and of the best plan that all
+    measured groups make. `bound_us`: no plan of these groups is faster, whatever the layouts. `gap`: sampled over
+    composed, minus 1 (None: no sampled plan has a time). `regions` of the model, of which `distinct` were solved;
+    `cuts`: cycles that were forbidden; `plans` composed until their times agreed; `seconds` of the first.
+    """
+
+    sampled_us: float | None
+    composed_us: float
+    bound_us: float
+    gap: float | None
+    regions: int
+    distinct: int
+    cuts: int
+    plans: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class TuneResult:
     """Outcome of a tuning job; `plans`: the finalists by name, `chosen` the one that `compile` takes.
 
@@ -66,3 +87,4 @@ class TuneResult:
     kernels: int
     plans: Mapping[str, PlanTime] = field(default_factory=dict)
     warning: str = ""
+    composition: CompositionReport | None = None

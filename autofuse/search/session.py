@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from autofuse.errors import AutofuseError, PlanError
@@ -13,7 +14,8 @@ from autofuse.fusion.planner import Planner
 from autofuse.graph.key import graph_key
 from autofuse.graph.model import Graph
 from autofuse.named_plans import named_plan
-from autofuse.profiling.records import Trial
+from autofuse.profiling.records import Json, Trial
+from autofuse.search.composer import Composed, compose_measured
 from autofuse.search.finals import FINALISTS, conclude
 from autofuse.search.plans import PlanSearch
 from autofuse.search.progress import PlanTime, Progress, TuneResult
@@ -73,6 +75,7 @@ class ModelSession:
         self.started, self.progress = started, progress
         self.baselines: dict[str, FusionPlan] = {}
         self.best: FusionPlan | None = None
+        self.composed: Composed | None = None
         self.phase = "baselines"
         self.plan_trials = 0
         self.state = "interrupted"
@@ -89,7 +92,11 @@ class ModelSession:
 
     def reserve_s(self) -> float:
         """Seconds that building the finalists and measuring them whole will take."""
-        known = {plan.key: plan for plan in (*self.baselines.values(), self.best) if plan is not None}
+        known = {
+            plan.key: plan
+            for plan in (*self.baselines.values(), self.best, self.composed and self.composed.plan)
+            if plan is not None
+        }
         builds = sorted((self.bench.build_estimate_s(plan) for plan in known.values()), reverse=True)
         return finals_seconds(self.budget_s) + sum(builds[:FINALISTS])
 
@@ -159,6 +166,7 @@ class ModelSession:
             self.refine(self.left_s() * FIRST_SHARE)
             self.explore(self.left_s() * PLANS_SHARE / (1 - FIRST_SHARE))
             self.measure_little_fusion(self.left_s() * LITTLE_SHARE)
+            self.compose(measure=True)
             self.refine(self.left_s())
         except _BudgetSpent:
             pass
@@ -298,6 +306,23 @@ class ModelSession:
         trial = Trial(number=number, answers=dict(answers), state=state, plan_key=plan.key, composed_us=time_us)
         base.record_trial(self.bench.run_id, trial)
 
+    def compose(self, measure: bool) -> None:
+        """The best plan of all groups that have a time, whichever plans they stood in; a finalist of its own.
+
+        Recorded as a plan, and the search goes on from it when it is clearly ahead (see `consider`).
+        """
+        own = self.composed.keys if self.composed is not None else frozenset()
+        times = (self.bench.composed_us(plan) for plan, _ in self.bench.known_plans() if plan.key not in own)
+        composed = compose_measured(self.bench, min((us for us in times if us is not None), default=None), measure)
+        if composed is None:
+            return
+        self.composed = replace(composed, keys=composed.keys | own)
+        plan = composed.plan
+        self.bench.database.record_plan(graph_key(self.graph), plan.key, plan.to_json(), "composed")
+        best_us = self.best_us()
+        if best_us is None or composed.us < best_us * CLEARLY:
+            self.best = plan
+
     # the end
 
     def _untried(self, name: str, plan: FusionPlan) -> bool:
@@ -308,6 +333,7 @@ class ModelSession:
         """Builds the finalists, measures them whole in about `seconds`, and records the choice."""
         self.state = "failed"
         try:
+            self.compose(measure=False)
             plans, chosen = conclude(self.bench, self.finalists(), self.folder, seconds, self.tell)
         except KeyboardInterrupt:
             self.state = "interrupted"
@@ -328,6 +354,8 @@ class ModelSession:
         found = {name: plan for name, plan in self.baselines.items() if name in timed or self._untried(name, plan)}
         if self.best is not None and self.best.key not in {plan.key for plan in found.values()}:
             found = {"search": self.best, **found}
+        if self.composed is not None and self.composed.plan.key not in {plan.key for plan in found.values()}:
+            found = {"composed": self.composed.plan, **found}
         return found
 
     def _result(self, plans: Mapping[str, PlanTime], chosen: tuple[str, FusionPlan]) -> TuneResult:
@@ -336,8 +364,12 @@ class ModelSession:
             self.model.stem, self.name, self.bench.run_id, str(self.bench.database.location.text),
             around.profile.name, around.setting.threads, self.state, self.elapsed_s(), counts.measured,
             counts.failed, counts.hits, self.plan_trials, chosen[0], chosen[1].key, plans[chosen[0]].kernels, plans,
-            self.warning(plans),
+            self.warning(plans), self.composed.report if self.composed is not None else None,
         )  # fmt: skip
+
+    def summary(self) -> dict[str, Json]:
+        """What the run says at its end, for the database."""
+        return {"composition": asdict(self.composed.report)} if self.composed is not None else {}
 
     def warning(self, plans: Mapping[str, PlanTime]) -> str:
         """What the reader must know about the answer; "" when there is nothing."""

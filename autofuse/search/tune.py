@@ -100,7 +100,7 @@ def open_session(
             session.state = "failed"
             raise
         finally:
-            base.finish_run(run_id, session.state)
+            base.finish_run(run_id, session.state, session.summary())
 
 
 def _run(

@@ -33,6 +33,7 @@ VERBS = [
     ["plan", "show"],
     ["plan", "diff"],
     ["plan", "export"],
+    ["plan", "pareto"],
     ["explain"],
     ["report"],
     ["db", "info"],

@@ -12,8 +12,9 @@ from autofuse.fusion.explain import explain
 from autofuse.fusion.legality import check_plan, refusal
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.planner import Planner
-from autofuse.fusion.skeleton import skeleton
+from autofuse.fusion.skeleton import realise
 from autofuse.fusion.space import FusionSpace
+from autofuse.graph.copies import with_copies
 from autofuse.graph.fold import fold, fold_sites
 from autofuse.graph.model import Graph
 
@@ -26,6 +27,7 @@ KINDS = (
     "scale",
     "conv",
     "norm",
+    "prenorm",
     "softmax",
     "pool",
     "reshape",
@@ -43,6 +45,8 @@ def unary(b: Any, kind: str, name: str, x: str) -> str:
             return b.conv(name, x, 8, 1)
         case "norm":
             return b.norm(name, b.conv(f"conv_{name}", x, 8, 1))
+        case "prenorm":
+            return b.conv(f"conv_{name}", b.norm(name, x), 8, 1)
         case "softmax":
             return b.op("Softmax", name, (x,), axis=-1)
         case "reshape":
@@ -95,7 +99,7 @@ def reaches(graph: Graph, start: str, banned: set[str]) -> set[str]:
 
 def assert_sound(graph: Graph, plan: FusionPlan) -> None:
     """The rules again, by means that share nothing with the planner."""
-    realised = skeleton(graph, plan.folds)
+    realised = realise(graph, plan)
     names = [name for group in plan.groups for name in group.operators]
     assert sorted(names) == sorted(operator.name for operator in realised.operators)
     made = set(realised.inputs) | set(realised.constants)
@@ -108,7 +112,7 @@ def assert_sound(graph: Graph, plan: FusionPlan) -> None:
             assert not any(reaches(realised, other, inside) & inside for other in outside), "not convex"
             made |= set(realised.by_name[name].outputs)
     assert FusionPlan.from_json(plan.to_json()) == plan
-    assert FusionPlan(tuple(reversed(plan.groups)), plan.folds).key == plan.key
+    assert FusionPlan(tuple(reversed(plan.groups)), plan.folds, plan.copies).key == plan.key
 
 
 @CASES
@@ -126,7 +130,8 @@ def test_any_answers_to_any_graph_make_a_sound_plan(builder: Any, data: st.DataO
     assert_sound(graph, plan)
     check_plan(graph, plan, max_group_operators=limit)
     assert planner.plan(answers) == plan
-    assert {operator.name for operator in fold(graph, plan.folds).operators} == {
+    computed = with_copies(fold(graph, plan.folds), plan.copies)
+    assert {operator.name for operator in computed.operators} == {
         name for group in plan.groups for name in group.operators
     }
 

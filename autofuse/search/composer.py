@@ -1,0 +1,108 @@
+"""The best plan that a job's measured groups make, looked for exactly, and built up to a plan with a known time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from autofuse.errors import PlanError
+from autofuse.fusion.evidence import LAUNCH_US, Identity, Piece, Span
+from autofuse.fusion.legality import check_plan
+from autofuse.fusion.plan import FusionPlan
+from autofuse.group_times import groups_of
+from autofuse.kernels.view import is_view
+from autofuse.kernels.workload import BoundWorkload
+from autofuse.search.composition import Composition, compose, gap_of
+from autofuse.search.progress import CompositionReport
+from autofuse.search.workbench import Workbench
+
+MOST_ROUNDS = 6
+"""Plans composed one after another, each with what the one before has taught about times in their layouts."""
+SAME = 1e-6
+
+
+@dataclass(frozen=True)
+class Composed:
+    """A plan with the sum of its groups' times, as measured in the layouts that they have in it.
+
+    `keys`: of every plan that was composed on the way.
+    """
+
+    plan: FusionPlan
+    us: float
+    report: CompositionReport
+    keys: frozenset[str]
+
+
+def compose_measured(bench: Workbench, sampled_us: float | None, measure: bool = True) -> Composed | None:
+    """The best plan of everything that `bench` has times of; None when the groups cover the model in no way.
+
+    A group's time depends a little on the layout of what it reads, which the plan around it decides: the composition
+    is made with each group's best time, then with what its plans really took, until both agree. With `measure`, a
+    group in a layout of which no time is known is measured. `sampled_us`: the best plan of the search, to compare.
+    """
+    known: dict[Identity, float] = {}
+    best: tuple[FusionPlan, float] | None = None
+    first: Composition | None = None
+    seen: set[str] = set()
+    for _ in range(MOST_ROUNDS):
+        found = compose(bench.graph, pieces_of(bench), known)
+        if found is None:
+            return None
+        first = first or found
+        if found.plan.key in seen or not _legal(bench, found.plan):
+            break
+        seen.add(found.plan.key)
+        bench.admit(found.plan)
+        if measure:
+            bench.measure_first(bench.missing(found.plan))
+        time_us = bench.composed_us(found.plan)
+        if time_us is not None and (best is None or time_us < best[1]):
+            best = found.plan, time_us
+        if time_us is not None and abs(time_us - found.us) <= SAME * time_us:
+            break
+        known |= _times_in(bench, found.plan)
+    if best is None or first is None:
+        return None
+    gap = gap_of(sampled_us, best[1]) if sampled_us is not None else None
+    distinct = sum(region.same_as < 0 for region in first.regions)
+    report = CompositionReport(
+        sampled_us, best[1], first.us, gap, len(first.regions), distinct, first.cuts, len(seen), first.seconds
+    )
+    return Composed(best[0], best[1], report, frozenset(seen))
+
+
+def pieces_of(bench: Workbench) -> list[Piece]:
+    """Every group of every plan of a job, with its best time in any layout."""
+    best: dict[Piece, float] = {}
+    for plan, lowered in bench.known_plans():
+        for piece, bound in zip(groups_of(bench.graph, plan), lowered.groups, strict=True):
+            us = group_us(bench, bound)
+            if us is not None:
+                best[piece] = min(us, best.get(piece, us))
+    return [replace(piece, span=Span(us, us, us)) for piece, us in best.items()]
+
+
+def group_us(bench: Workbench, bound: BoundWorkload) -> float | None:
+    """Best time of a group with its launch; nothing for a view; None when it has none."""
+    if is_view(bound.workload):
+        return 0.0
+    us = bench.searches[bound.workload.key].best_us
+    return None if us is None else us + LAUNCH_US
+
+
+def _times_in(bench: Workbench, plan: FusionPlan) -> dict[Identity, float]:
+    """What each group really takes in a plan; a group that cannot be built there costs without end."""
+    times = {}
+    for piece, bound in zip(groups_of(bench.graph, plan), bench.admit(plan).groups, strict=True):
+        us = group_us(bench, bound)
+        times[piece.identity] = float("inf") if us is None else us
+    worst = sum(us for us in times.values() if us != float("inf"))
+    return {here: min(us, 1e3 * worst) for here, us in times.items()}
+
+
+def _legal(bench: Workbench, plan: FusionPlan) -> bool:
+    try:
+        check_plan(bench.graph, plan)
+    except PlanError:
+        return False
+    return True

@@ -1,0 +1,124 @@
+"""Plans that are fast and plans that need little memory: the front between the two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autofuse.errors import InputError, PlanError
+from autofuse.fusion.evidence import LAUNCH_US, Piece
+from autofuse.fusion.legality import check_plan
+from autofuse.fusion.plan import FusionPlan
+from autofuse.graph.model import Graph
+from autofuse.group_times import known_pieces, lowered_plans, stored_plans
+from autofuse.kernels.lower import Lowered, Lowering
+from autofuse.kernels.memory import peak_bytes
+from autofuse.named_setting import circumstances
+from autofuse.profiling.database import ProfilingDatabase, open_for_lookup
+from autofuse.profiling.records import Setting
+from autofuse.search.composition import compose
+
+PRICES_US_PER_MB = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 1e4, 1e5)
+"""What a megabyte written between kernels costs in the compositions that are tried, besides time."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A plan that no other known plan beats in both time and memory.
+
+    `us`: sum of its groups' measured times; `peak_bytes`: of the tensors between its kernels (see
+    `autofuse.kernels.memory`); `file`: where its plan was written, if it was.
+    """
+
+    plan: FusionPlan
+    us: float
+    peak_bytes: int
+    kernels: int
+    file: str = ""
+
+
+def front(points: Iterable[Point]) -> list[Point]:
+    """The points that no other one beats, the fastest first; of equal points the one with fewer kernels."""
+    kept: list[Point] = []
+    for point in sorted(points, key=lambda one: (one.us, one.peak_bytes, one.kernels)):
+        if not kept or point.peak_bytes < kept[-1].peak_bytes:
+            kept.append(point)
+    return kept
+
+
+def plan_front(
+    graph: Graph, database: str | None, device: str, threads: int, folder: Path | None = None
+) -> tuple[Point, ...]:
+    """The front of everything that the database knows of `graph` here; InputError when it knows no plan.
+
+    The plans are those that were searched, and compositions of all their groups under rising prices of memory: each
+    point's time and memory are exact, that no better point exists is not proven. `folder`: where plan files go.
+    """
+    with open_for_lookup(database) as base:
+        around = circumstances(base, device, threads, measuring=False)
+        lowering = Lowering(graph, around.target)
+        known = lowered_plans(lowering, stored_plans(graph, base))
+        pieces = known_pieces(graph, known, base, around.setting)
+        plans = {plan.key: (plan, lowered) for plan, lowered in known}
+        for plan in _composed(graph, pieces):
+            if plan.key not in plans:
+                plans[plan.key] = plan, lowering.lower(plan)
+        found = front(_timed(plans.values(), base, around.setting))
+        place = base.location.text
+    if not found:
+        raise InputError(f"{place} knows no plan of this model with a time for each group: run `autofuse tune` first")
+    return tuple(_written(found, folder)) if folder is not None else tuple(found)
+
+
+def _composed(graph: Graph, pieces: Sequence[Piece]) -> list[FusionPlan]:
+    """Best plans under each price of a byte that a group writes."""
+    plans: list[FusionPlan] = []
+    written = {piece.identity: _written_bytes(graph, piece) for piece in pieces if piece.span is not None}
+    for price in PRICES_US_PER_MB:
+        costs = {
+            piece.identity: piece.span.us + price * written[piece.identity] / 1e6
+            for piece in pieces
+            if piece.span is not None
+        }
+        found = compose(graph, pieces, costs)
+        if found is None:
+            return plans
+        try:
+            check_plan(graph, found.plan)
+        except PlanError:
+            continue
+        plans.append(found.plan)
+    return plans
+
+
+def _written_bytes(graph: Graph, piece: Piece) -> int:
+    _, writes = graph.boundary(tuple(piece.covers))
+    return sum(graph.tensors[name].size_bytes for name in writes)
+
+
+def _timed(plans: Iterable[tuple[FusionPlan, Lowered]], base: ProfilingDatabase, setting: Setting) -> list[Point]:
+    """The plans all of whose kernels have a time."""
+    pairs = list(plans)
+    keys = {bound.workload.key for _, lowered in pairs for bound in lowered.kernels}
+    known = base.lookup(setting, keys)
+    points = []
+    for plan, lowered in pairs:
+        kernels = [bound.workload.key for bound in lowered.kernels]
+        if all(key in known for key in kernels):
+            us = sum(known[key].median_us + LAUNCH_US for key in kernels)
+            points.append(Point(plan, us, peak_bytes(lowered), len(kernels)))
+    return points
+
+
+def _written(points: Sequence[Point], folder: Path) -> list[Point]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        result = []
+        for number, point in enumerate(points):
+            file = folder / f"plan-{number}.json"
+            file.write_text(point.plan.to_json(), encoding="utf-8")
+            result.append(Point(point.plan, point.us, point.peak_bytes, point.kernels, str(file)))
+    except OSError as error:
+        raise InputError(f"--save: {folder}: cannot write the plans: {error.strerror}") from error
+    return result

@@ -1,0 +1,67 @@
+"""Exact composition inside a search: groups of several plans make a better one, and it is measured whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autofuse.fusion.plan import FusionPlan
+from autofuse.kernels.workload import Workload
+from autofuse.profiling.database import open_database
+from autofuse.search.progress import TuneResult
+
+Tune = Callable[..., TuneResult]
+
+
+@pytest.fixture
+def only_fixed_plans(space: Path) -> Path:
+    """A space without any decision on an edge: the search has only the fixed plans."""
+    text = space.read_text(encoding="utf-8")
+    path = space.with_name("fixed.toml")
+    path.write_text(text + '\n[fusion]\ndecide = ["seed"]\n', encoding="utf-8")
+    return path
+
+
+def uneven(workload: Workload, _schedule: object) -> float:
+    """The first layer gains by being one kernel; everything after it loses by sharing one."""
+    kinds = [operator.op_type for operator in workload.operators]
+    first = any(workload.values[index].shape[-1] == 16 for index in workload.of_kind("input"))
+    if first and "MatMul" in kinds:
+        return 20.0 if len(kinds) > 1 else 60.0
+    return 10.0 if len(kinds) == 1 else 400.0
+
+
+def test_the_best_of_two_plans_group_by_group_is_found_raced_and_reported(
+    run: Tune, device: Any, two_layers: Path, only_fixed_plans: Path, tmp_path: Path
+) -> None:
+    device.cost = uneven
+    result = run(two_layers, space=str(only_fixed_plans))
+    report = result.composition
+    assert report is not None and report.sampled_us is not None and report.gap is not None
+    assert report.composed_us < report.sampled_us
+    assert report.gap == pytest.approx(report.sampled_us / report.composed_us - 1)
+    assert report.bound_us == pytest.approx(report.composed_us)
+    assert "composed" in device.raced or result.plans["search"].composed_us == pytest.approx(report.composed_us)
+    assert result.plans[result.chosen].composed_us == pytest.approx(report.composed_us)
+    with open_database(tmp_path / "profile.db", read_only=True) as base:
+        assert base.problems() == []
+        info = base.run(result.run_id)
+        text = base.plan(result.plan_key)
+    assert info is not None and info.summary is not None
+    assert info.summary["composition"]["gap"] == pytest.approx(report.gap)  # type: ignore[index, call-overload]
+    assert text is not None
+    groups = [set(group.operators) for group in FusionPlan.from_json(text).groups]
+    assert any({"first_matmul", "relu"} <= group or len(group) >= 2 for group in groups)
+    assert {"softmax"} in groups
+
+
+@pytest.mark.parametrize("world", range(3))
+def test_no_sampled_plan_is_faster_than_the_composed_one(world: int, run: Tune, device: Any, two_layers: Path) -> None:
+    device.cost = lambda workload, _schedule: 10.0 + 90.0 * device.chance(world, workload.key)
+    report = run(two_layers).composition
+    assert report is not None and report.gap is not None
+    assert report.gap >= -1e-9
+    assert report.bound_us <= report.composed_us * (1 + 1e-9)
