@@ -66,6 +66,14 @@ def export_function(function: Any, target: Target, output: Path) -> None:
     exported(tvm.compile(module, target=tvm_target(target)), output, architecture_of(target), output.parent)
 
 
+def assembly(function: Any, target: Target) -> str:
+    """LLVM's assembly of the TIR `function`."""
+    import tvm
+
+    module = tvm.IRModule({ENTRY: function.with_attr("global_symbol", ENTRY)})
+    return str(tvm.compile(module, target=tvm_target(target)).mod.inspect_source("s"))
+
+
 def compile_program(module: Any, target: Target) -> Any:
     """Executable of an assembled program; each TIR function is lowered as it is, and nothing is fused.
 

@@ -1,0 +1,145 @@
+"""How good is the code for ARM, without an ARM machine: counted instructions, and llvm-mca where it is installed.
+
+`python -m experiments.arm_proxy.run [--networks LIST] [--devices LIST] [--out FOLDER]` writes a CSV file with a row a
+contraction and prints a table. Nothing is timed, so a busy machine does no harm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import re
+import shutil
+import statistics
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from autofuse.backend.compile_kernel import assembly
+from autofuse.backend.host_cpu import device_named
+from autofuse.device.target import Target
+from autofuse.fusion.baselines import default_plan
+from autofuse.graph.load import load
+from autofuse.kernels.build import build_kernel
+from autofuse.kernels.knobs import first_schedules, open_knobs
+from autofuse.kernels.lower import lower
+from autofuse.kernels.workload import Workload
+from autofuse.search_space import load_space
+from experiments.architectures import catalogue
+from experiments.arm_proxy.loops import Loop, hot_loop
+
+DEVICES = ("raspberry-pi-3", "raspberry-pi-4", "raspberry-pi-5", "graviton2", "graviton3")
+NETWORKS = ("resnet50", "mobilenet_v2", "squeezenet1_1", "tinybert")
+BOUND = 1.5
+MCA, MCA_S, MCA_ITERATIONS = "llvm-mca", 60, 100
+CONTRACTIONS = ("Conv", "MatMul", "Gemm")
+
+
+@dataclass(frozen=True)
+class Row:
+    """The hot loop of one contraction. `full`: whether it is one of full tiles. `cycles`: of llvm-mca a
+    multiply-add."""
+
+    device: str
+    network: str
+    group: str
+    algorithm: str
+    tile: str
+    fmla: int
+    instructions: int
+    ratio: float
+    spills: int
+    full: bool
+    cycles: float | None
+
+    @property
+    def good(self) -> bool:
+        return self.ratio <= BOUND and not self.spills
+
+
+def judged(workload: Workload, target: Target) -> tuple[dict[str, int | str], Loop, bool] | None:
+    """The default schedule of a contraction with its hot loop; None for what is not bound by multiply-adds.
+
+    A product with one row reads each weight once: it is bound by memory, however it is written.
+    """
+    space = load_space(None, target.isa).schedule
+    schedule = first_schedules(workload, open_knobs(workload, target, space), target)[0]
+    if "contraction.vectors" not in schedule or "contraction.pixels" not in schedule:
+        return None
+    built = build_kernel(workload, schedule, target)
+    tile = int(schedule["contraction.vectors"]) * int(schedule["contraction.pixels"])
+    loop, full = hot_loop(assembly(built.function, target), tile)
+    return schedule, loop, full
+
+
+def rows_of(device: str, network: str, model: Path) -> Iterator[Row]:
+    """One row a distinct contraction of a network's default plan."""
+    target = device_named(device).target()
+    graph = load(model)
+    plan = default_plan(graph)
+    lowered = lower(graph, plan, target, [group.operators for group in plan.groups])
+    for bound in {bound.workload.key: bound for bound in lowered.kernels}.values():
+        if not any(operator.op_type in CONTRACTIONS for operator in bound.workload.operators):
+            continue
+        found = judged(bound.workload, target)
+        if found is not None:
+            schedule, loop, full = found
+            yield Row(
+                device, network, bound.workload.label, str(schedule.get("contraction.algorithm", "direct")),
+                f"{schedule['contraction.vectors']}x{schedule['contraction.pixels']}", loop.fmla, loop.instructions,
+                round(loop.ratio, 3), loop.spills, full, mca_cycles(loop, target.mcpu),
+            )  # fmt: skip
+
+
+def mca_cycles(loop: Loop, mcpu: str) -> float | None:
+    """Cycles a multiply-add that llvm-mca predicts; None where it is missing, or does not know the core."""
+    program = shutil.which(MCA)
+    if program is None:
+        return None
+    body = "\n".join(line for line in loop.lines if ".L" not in line)
+    command = [program, "-mtriple=aarch64", f"-mcpu={mcpu}", f"-iterations={MCA_ITERATIONS}", "-"]
+    done = subprocess.run(command, input=body, capture_output=True, text=True, timeout=MCA_S, check=False)
+    cycles = re.search(r"Total Cycles:\s+(\d+)", done.stdout)
+    return round(int(cycles[1]) / MCA_ITERATIONS / loop.fmla, 3) if cycles and loop.fmla else None
+
+
+def table(rows: Sequence[Row]) -> str:
+    """A line a device and network."""
+    lines = ["| device | network | contractions | instructions an fmla: median (worst) | spilling | in bound | mca |"]
+    lines.append("| --- | --- | --- | --- | --- | --- | --- |")
+    for device, network in dict.fromkeys((row.device, row.network) for row in rows):
+        here = [row for row in rows if (row.device, row.network) == (device, network)]
+        ratios, cycles = [row.ratio for row in here], [row.cycles for row in here if row.cycles is not None]
+        shown = f"{statistics.median(cycles):.2f}" if cycles else "-"
+        lines.append(
+            f"| {device} | {network} | {len(here)} | {statistics.median(ratios):.2f} ({max(ratios):.2f}) | "
+            f"{sum(row.spills > 0 for row in here)} | {sum(row.good for row in here)} | {shown} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--devices", default=",".join(DEVICES))
+    parser.add_argument("--networks", default=",".join(NETWORKS))
+    parser.add_argument("--out", type=Path, default=Path("out/arm_proxy"))
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    rows: list[Row] = []
+    for network in arguments.networks.split(","):
+        model = catalogue.write(network, arguments.out / "networks")
+        for device in arguments.devices.split(","):
+            rows += rows_of(device, network, model)
+    with (arguments.out / "loops.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(Row)])
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)
+    print(table(rows))
+    for row in rows:
+        if not row.good:
+            print(f"out of bound: {row}")
+
+
+if __name__ == "__main__":
+    main()
