@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import shutil
 import tempfile
 from collections import Counter
@@ -14,7 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autofuse.backend.architecture import host_architecture
 from autofuse.backend.container import ALIGNMENT, read_image, read_sections, read_weights, write_container
+from autofuse.backend.linking import exported
 from autofuse.backend.metadata import InputSpec, Metadata
 from autofuse.backend.threads import configure_threads, held_on, usable_threads
 from autofuse.device.host import HostCpu, probe_host
@@ -39,12 +40,9 @@ def export(executable: Any, weights: Sequence[Array], metadata: Metadata, path: 
     with scratch_folder() as folder:
         image = folder / "image.so"
         try:
-            executable.export_library(str(image), workspace_dir=str(folder))
-        except (RuntimeError, OSError, TypeError) as error:
-            last = (str(error).strip().splitlines() or ["no C compiler or linker was found"])[-1]
-            raise DeviceError(
-                f"{path}: cannot link the library, install a C compiler (gcc or clang): {last}"
-            ) from error
+            exported(executable, image, metadata.architecture, folder)
+        except DeviceError as error:
+            raise DeviceError(f"{path}: {error}") from error
         write_container(path, image, weights, metadata)
 
 
@@ -86,7 +84,7 @@ class Library:
 
     def __init__(self, metadata: Metadata, module: Any, weights: Sequence[Array], threads: int) -> None:
         import tvm
-        from tvm import relax
+        from tvm.runtime.vm import VirtualMachine
 
         self.metadata = metadata
         self.threads = threads
@@ -94,7 +92,7 @@ class Library:
         self._module = module
         self._arrays = list(weights)
         self._weights = [_tensor(array) for array in weights]
-        self._machine = relax.VirtualMachine(module, tvm.cpu())
+        self._machine = VirtualMachine(module, tvm.cpu())
         self._main = self._machine["main"]
 
     def __call__(self, inputs: Inputs) -> list[Array]:
@@ -123,7 +121,7 @@ class Library:
     def launched(self, inputs: Inputs) -> Counter[str]:
         """How often a call launches each kernel, by symbol, counted while it runs."""
         import tvm
-        from tvm import relax
+        from tvm.runtime.vm import VirtualMachine
 
         counted: Counter[str] = Counter()
 
@@ -132,7 +130,7 @@ class Library:
                 counted[symbol] += 1
             return 0
 
-        machine = relax.VirtualMachine(self._module, tvm.cpu())
+        machine = VirtualMachine(self._module, tvm.cpu())
         machine.set_instrument(note)
         machine["main"](*(_tensor(array) for array in self._checked(inputs)), *self._weights)
         return counted
@@ -166,10 +164,10 @@ class Prepared:
 
     def __init__(self, library: Library, inputs: Sequence[Any]) -> None:
         import tvm
-        from tvm import relax
+        from tvm.runtime.vm import VirtualMachine
 
         self._library = library
-        self._machine = relax.VirtualMachine(library._module, tvm.cpu())
+        self._machine = VirtualMachine(library._module, tvm.cpu())
         self._machine.save_function("main", _PREPARED, *inputs, *library._weights)
         self._call = self._machine[_PREPARED]
         self._results: Any = None
@@ -221,11 +219,6 @@ def _check_host(path: Path, metadata: Metadata) -> None:
         built = metadata.versions.get(name)
         if name != "autofuse" and built != version:
             raise DeviceError(f"{path}: built with {name} {built}, installed is {version}: compile the model again")
-
-
-def host_architecture() -> str:
-    """This machine's architecture as libraries name it: "x86_64" or "aarch64" (others as the system says)."""
-    return {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
 
 
 def host_features() -> frozenset[str]:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from autofuse.backend.architecture import architecture_of
 from autofuse.backend.assemble import Assembly, BoundKernel, Kernel, assemble
 from autofuse.backend.compile_kernel import compile_program, tvm_target
-from autofuse.backend.library import export, host_architecture, installed_versions
+from autofuse.backend.library import export, installed_versions
 from autofuse.backend.metadata import InputSpec, KernelRow, Metadata, TensorSpec
 from autofuse.device.target import Target
 from autofuse.errors import InputError
@@ -102,13 +103,6 @@ def describe(
         copied=assembly.copied,
         kernel_rows=tuple(rows),
     )
-
-
-def architecture_of(target: Target) -> str:
-    """Architecture of the machine code for `target`, as `platform.machine` would say on such a machine."""
-    if target.mtriple is None:
-        return host_architecture()
-    return {"arm64": "aarch64", "amd64": "x86_64"}.get(name := target.mtriple.split("-")[0].lower(), name)
 
 
 def required_features(target: Target) -> tuple[str, ...]:
