@@ -12,6 +12,10 @@ SMALLEST, LARGE = 6, 24
 """Operators that a region holds before it is cut where the data flow forks, and before it is cut anywhere."""
 
 
+LONG = 96
+"""A tensor that is still read so many operators later (an attention mask) counts as an input of the later ones."""
+
+
 @dataclass(frozen=True)
 class Region:
     """Operators (names, in topological order). `signature`: equal for regions that differ in names and weights only."""
@@ -73,7 +77,7 @@ def _cut(graph: Graph, part: list[str], smallest: int, large: int) -> list[list[
     passing: set[str] = set()
     for index, name in enumerate(part):
         current.append(name)
-        passing.update(out for out in graph.by_name[name].outputs if last.get(out, -1) > index)
+        passing.update(out for out in graph.by_name[name].outputs if index < last.get(out, -1) <= index + LONG)
         passing = {tensor for tensor in passing if last[tensor] > index}
         forks = sum(len(graph.consumers[tensor]) for tensor in passing) > 1
         if len(passing) == 1 and len(current) >= (smallest if forks else large):

@@ -92,11 +92,9 @@ class ModelSession:
 
     def reserve_s(self) -> float:
         """Seconds that building the finalists and measuring them whole will take."""
-        known = {
-            plan.key: plan
-            for plan in (*self.baselines.values(), self.best, self.composed and self.composed.plan)
-            if plan is not None
-        }
+        composed = self.composed.plan if self.composed is not None else None
+        plans = (*self.baselines.values(), self.best, composed)
+        known = {plan.key: plan for plan in plans if plan is not None}
         builds = sorted((self.bench.build_estimate_s(plan) for plan in known.values()), reverse=True)
         return finals_seconds(self.budget_s) + sum(builds[:FINALISTS])
 

@@ -1,0 +1,127 @@
+"""One random model: any plan of it, any schedules, built and compared with ONNX Runtime."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from autofuse.backend.host_cpu import device_named
+from autofuse.backend.library import load as load_library
+from autofuse.backend.realise import build_library
+from autofuse.device.target import Target
+from autofuse.fusion.legality import check_plan
+from autofuse.fusion.plan import FusionPlan
+from autofuse.fusion.planner import Planner
+from autofuse.graph.load import load
+from autofuse.graph.model import Graph
+from autofuse.kernels.knobs import first_schedules, fits_registers, open_knobs
+from autofuse.kernels.lower import Lowered, Lowering
+from autofuse.measure.tolerance import compare
+from experiments.random_graphs.generate import MOST_OPERATORS, model
+
+LIMIT = 2e-4
+"""Largest error of an output, as a part of its range: thirty operators in float32, summed in another order."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one seed. `state`: "ok", "wrong", "illegal", "crash" or "no kernel"; `message`: why not ok."""
+
+    seed: int
+    state: str
+    operators: int = 0
+    kernels: int = 0
+    folds: int = 0
+    copies: int = 0
+    horizontal: int = 0
+    error: float = 0.0
+    seconds: float = 0.0
+    message: str = ""
+
+    def row(self) -> dict[str, object]:
+        """The outcome as a JSON object."""
+        return asdict(self)
+
+
+def check(seed: int, folder: Path, most_operators: int = MOST_OPERATORS) -> Outcome:
+    """Generate, plan with random answers, build and compare; never raises but for an interrupt."""
+    started = time.monotonic()
+    path = folder / f"random_{seed}.onnx"
+    onnx.save(model(seed, most_operators), path)
+    try:
+        outcome = _checked(seed, path)
+    except Exception as error:  # noqa: BLE001 any failure is what this looks for
+        outcome = Outcome(seed, "crash", message=f"{type(error).__name__}: {str(error).strip()[-500:]}")
+    finally:
+        path.unlink(missing_ok=True)
+        path.with_suffix(".so").unlink(missing_ok=True)
+    return replace(outcome, seconds=round(time.monotonic() - started, 3))
+
+
+def _checked(seed: int, path: Path) -> Outcome:
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    chance = random.Random(seed)
+    values = np.random.default_rng(seed)
+    feeds = {spec.name: values.standard_normal(spec.shape).astype(np.float32) for spec in session.get_inputs()}
+    names = [spec.name for spec in session.get_outputs()]
+    expected = dict(zip(names, session.run(None, feeds), strict=True))
+
+    graph = load(path, {})
+    plan = random_plan(graph, chance)
+    facts = Outcome(
+        seed, "ok", len(graph.operators), len(plan.groups), len(plan.folds), len(plan.copies), _horizontal(graph, plan)
+    )
+    try:
+        check_plan(graph, plan)
+    except Exception as error:  # noqa: BLE001 the planner must never make such a plan
+        return replace(facts, state="illegal", message=str(error))
+    target = device_named("local").target()
+    lowered = Lowering(graph, target).lower(plan)
+    library = path.with_suffix(".so")
+    build_library(lowered, _schedules(lowered, target, chance), target, 1, library)
+    results = load_library(library)(feeds)
+    worst, reason = 0.0, ""
+    for name, got in zip(graph.outputs, results, strict=True):
+        verdict = compare(np.asarray(got), np.asarray(expected[name]), LIMIT)
+        if verdict.max_rel_error >= worst:
+            worst, reason = verdict.max_rel_error, f"{name}: {verdict.reason}" if not verdict.ok else reason
+    return replace(facts, state="wrong" if reason else "ok", error=float(worst), message=reason)
+
+
+def random_plan(graph: Graph, chance: random.Random) -> FusionPlan:
+    """The plan of random answers: to each decision the default, or (by chance, a quarter to all of them) any choice."""
+    planner = Planner(graph)
+    share = chance.choice((0.25, 0.5, 1.0))
+    answers = {
+        decision.name: chance.choice(decision.choices) for decision in planner.decisions if chance.random() < share
+    }
+    return planner.plan(answers)
+
+
+def _horizontal(graph: Graph, plan: FusionPlan) -> int:
+    """Groups whose operators exchange nothing."""
+    from autofuse.fusion.legality import Legality
+    from autofuse.fusion.skeleton import realise
+
+    legality = Legality(realise(graph, plan))
+    refused = (legality.refusal(group.operators) for group in plan.groups)
+    return sum(refusal is not None and refusal.code == "not_connected" for refusal in refused)
+
+
+def _schedules(lowered: Lowered, target: Target, chance: random.Random) -> dict[str, dict[str, int | str]]:
+    """The rule's schedule of each workload, or a random one that fits the registers."""
+    found: dict[str, dict[str, int | str]] = {}
+    for bound in lowered.kernels:
+        knobs = open_knobs(bound.workload, target, {})
+        schedule = dict(first_schedules(bound.workload, knobs, target)[0])
+        drawn = {name: chance.choice(values) for name, values in knobs.items()}
+        if chance.random() < 0.5 and fits_registers(drawn, target):
+            schedule = drawn
+        found[bound.workload.key] = schedule
+    return found

@@ -1,0 +1,103 @@
+"""Random models by the thousand, in slices: every seed is a row, and a second run goes on where the first ended.
+
+.venv/bin/python -m experiments.random_graphs.run --seeds 0:10000 --seconds 600 --out out/random_graphs
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.random_graphs.check import Outcome, check
+
+SEEDS_A_CHILD = 50
+"""Seeds that one child process checks; a new one starts fresh, so that nothing piles up."""
+SEED_SECONDS = 120.0
+"""What a seed may take, on the average of a child's share, before it counts as a hang."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Check seeds until they or the time are used up; 0 when every row so far is ok."""
+    options = _parser().parse_args(arguments)
+    first, last = (int(part) for part in options.seeds.split(":"))
+    out: Path = options.out
+    out.mkdir(parents=True, exist_ok=True)
+    rows = out / "rows.jsonl"
+    done = {row["seed"] for row in _read(rows)}
+    waiting = [seed for seed in range(first, last) if seed not in done]
+    end = time.monotonic() + options.seconds
+    while waiting and time.monotonic() < end:
+        share, waiting = waiting[:SEEDS_A_CHILD], waiting[SEEDS_A_CHILD:]
+        _in_child(share, rows, end)
+    return _summary(_read(rows), out)
+
+
+def _in_child(seeds: list[int], rows: Path, end: float) -> None:
+    """Check a share of the seeds; a child that dies or hangs is the row of the seed that it was at."""
+    child = multiprocessing.get_context("spawn").Process(target=_work, args=(seeds, rows, end))
+    child.start()
+    child.join(max(SEED_SECONDS, end - time.monotonic() + SEED_SECONDS))
+    hung = child.is_alive()
+    if hung:
+        child.kill()
+        child.join()
+    if hung or child.exitcode:
+        done = {row["seed"] for row in _read(rows)}
+        lost = next((seed for seed in seeds if seed not in done), None)
+        if lost is not None:
+            message = "hung" if hung else f"the process ended with {child.exitcode}"
+            _append(rows, Outcome(lost, "crash", message=message))
+
+
+def _work(seeds: list[int], rows: Path, end: float) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in seeds:
+            if time.monotonic() > end:
+                return
+            _append(rows, check(seed, Path(folder)))
+
+
+def _append(rows: Path, outcome: Outcome) -> None:
+    with rows.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(outcome.row()) + "\n")
+
+
+def _read(rows: Path) -> list[dict[str, object]]:
+    if not rows.exists():
+        return []
+    return [json.loads(line) for line in rows.read_text(encoding="utf-8").splitlines() if line]
+
+
+def _summary(rows: Sequence[dict[str, object]], out: Path) -> int:
+    states = Counter(str(row["state"]) for row in rows)
+    numbers = {key: sum(float(str(row[key])) for row in rows) for key in ("operators", "kernels", "folds", "copies")}
+    worst = max((float(str(row["error"])) for row in rows if row["state"] == "ok"), default=0.0)
+    lines = [
+        f"{len(rows)} random models: " + ", ".join(f"{count} {state}" for state, count in states.most_common()),
+        f"{numbers['operators']:.0f} operators in {numbers['kernels']:.0f} kernels, {numbers['folds']:.0f} folds, "
+        f"{numbers['copies']:.0f} copies; largest error of a right result {worst:.1e} of its range",
+    ]
+    lines += [f"seed {row['seed']}: {row['state']}: {row['message']}" for row in rows if row["state"] != "ok"]
+    text = "\n".join(lines)
+    (out / "summary.txt").write_text(text + "\n", encoding="utf-8")
+    print(text)
+    return 0 if set(states) <= {"ok"} else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Random models: plan, build, compare with ONNX Runtime.")
+    parser.add_argument("--seeds", default="0:10000", metavar="FIRST:LAST", help="seeds of this run (default: 0:10000)")
+    parser.add_argument("--seconds", type=float, default=600.0, help="wall time of this slice (default: 600)")
+    parser.add_argument("--out", type=Path, default=Path("out/random_graphs"), help="folder of rows.jsonl")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
