@@ -133,9 +133,9 @@ class RunnerOptions:
 def open_runner(device: NamedDevice, threads: int, options: RunnerOptions) -> Runner:
     """A runner for `device`, to be used as a context manager."""
     target = device.profile.target()
-    if device.address is None:
-        return LocalRunner(target, threads, policy=options.policy, rounds=options.rounds)
     cpus = device.profile.pinning if isinstance(device.profile.pinning, tuple) else ()
+    if device.address is None:
+        return LocalRunner(target, threads, policy=options.policy, rounds=options.rounds, cpus=cpus)
     return RemoteRunner(
         Link(device.address, options.link),
         BuildFarm(target),

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from autofuse.device.description import DeviceDescription
 from autofuse.kernels.workload import Workload
-from autofuse.measure.candidates import CandidateSession, identity_of
+from autofuse.measure.candidates import CandidateSession, confine, identity_of
 from autofuse.measure.child import Handler, RefusedError, answer
 from autofuse.measure.clock import Clock, pin_main_thread
 from autofuse.measure.codec import target_from_json
@@ -129,7 +129,7 @@ class BoardSession(CandidateSession):
 
         cpus: Any = request.get("cpus")
         if cpus:
-            _confine(cpus)
+            confine(cpus)
         self.target, threads = target_from_json(request["target"]), int(str(request["threads"]))
         configure_threads(threads)
         kernel = load_kernel(self.place(Path(str(request["probe"]))))
@@ -211,11 +211,3 @@ def _digest(path: Path) -> str:
 def _names(value: object) -> list[str]:
     assert isinstance(value, list)
     return [str(item) for item in value]
-
-
-def _confine(cpus: Iterable[int]) -> None:
-    if hasattr(os, "sched_setaffinity"):
-        try:
-            os.sched_setaffinity(0, cpus)
-        except OSError as error:
-            raise RefusedError("run_error", f"the device cannot use CPUs {list(cpus)}: {error.strerror}") from error

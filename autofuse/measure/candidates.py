@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,15 @@ def values_of(workload: Workload, kind: str) -> list[Value]:
 def identity_of(request: Message) -> int:
     """The candidate that a request is about."""
     return int(str(request["id"]))
+
+
+def confine(cpus: Iterable[int]) -> None:
+    """Let this process, and threads that it starts from now on, use only these CPUs (Linux)."""
+    if hasattr(os, "sched_setaffinity"):
+        try:
+            os.sched_setaffinity(0, cpus)
+        except OSError as error:
+            raise RefusedError("run_error", f"the device cannot use CPUs {list(cpus)}: {error.strerror}") from error
 
 
 def _paired(paths: Sequence[Any], values: Sequence[Value]) -> list[tuple[str, Value]]:

@@ -135,7 +135,7 @@ class BuildFarm:
             self._greeted(builder, wait(builder.child))
         if builder.started:
             message = {"do": "probe", "path": str(path), "threads": threads, "steps": steps}
-            builder.child.request(message, self._limits.build_s)
+            builder.child.request(message, self._limits.start_s)
             reply = wait(builder.child)
             if not isinstance(reply, Failure):
                 return

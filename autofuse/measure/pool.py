@@ -74,8 +74,8 @@ class LocalRunner:
     `threads`: of the timed kernels. `builder`: "package.module:function" with the signature of
     `autofuse.kernels.build.build_kernel`, imported in the children only. `workers`: children that build
     in parallel (default: one a core). `import_paths`: folders children search for the builder.
-    `rounds`: how whole networks are timed. `lock`: file that keeps two runners of one machine from timing at once
-    (None: one in the temporary folder).
+    `rounds`: how whole networks are timed. `cpus`: those that kernels run on (none named: any). `lock`: file
+    that keeps two runners of one machine from timing at once (None: one in the temporary folder).
     Failures are values; DeviceError is raised only when no child process can be started at all.
     Use from one thread.
     """
@@ -92,12 +92,13 @@ class LocalRunner:
         import_paths: Sequence[Path] = (),
         lock: Path | None = None,
         rounds: InterleavingPolicy = DEFAULT_ROUNDS,
+        cpus: Sequence[int] = (),
     ) -> None:
         self.name, self.rounds = LOCAL, rounds
         self.target, self.threads, self.builder = target, threads, builder
         self.limits, self.policy = limits, policy
         self._size = max(1, workers or available_cores())
-        self._paths = tuple(import_paths)
+        self._paths, self._cpus = tuple(import_paths), tuple(cpus)
         self._lock = FileLock(lock or measuring_lock())
         self._workers: list[_Worker] = []
         self._clock_best: list[float] = []
@@ -237,6 +238,7 @@ class LocalRunner:
             "target": target_to_json(self.target),
             "threads": self.threads,
             "builder": self.builder,
+            "cpus": list(self._cpus),
         }
         worker.child.request(hello, self.limits.start_s)
         self._workers.append(worker)

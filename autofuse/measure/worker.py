@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from autofuse.measure.builder import imported, kernel_of, loaded
-from autofuse.measure.candidates import CandidateSession, identity_of
+from autofuse.measure.candidates import CandidateSession, confine, identity_of
 from autofuse.measure.child import Handler, note, serve
 from autofuse.measure.clock import PROBE_STEPS, Clock
 from autofuse.measure.codec import target_from_json
@@ -24,6 +25,9 @@ class KernelSession(CandidateSession):
         """Import everything and compile the clock probe, so that the first candidate finds a warm process."""
         from autofuse.backend.probes import FmaProbe
 
+        cpus: Any = request.get("cpus")
+        if cpus:
+            confine(cpus)
         self.target = target_from_json(request["target"])
         threads = int(str(request["threads"]))
         probe = FmaProbe(self.target, threads, PROBE_STEPS)

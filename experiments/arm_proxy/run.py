@@ -68,7 +68,8 @@ def judged(workload: Workload, target: Target) -> tuple[dict[str, int | str], Lo
     if "contraction.vectors" not in schedule or "contraction.pixels" not in schedule:
         return None
     built = build_kernel(workload, schedule, target)
-    tile = int(schedule["contraction.vectors"]) * int(schedule["contraction.pixels"])
+    direct = schedule.get("contraction.algorithm", "direct") == "direct"  # else tiles of other widths
+    tile = int(schedule["contraction.vectors"]) * (int(schedule["contraction.pixels"]) if direct else 1)
     loop, full = hot_loop(assembly(built.function, target), tile)
     return schedule, loop, full
 

@@ -14,6 +14,8 @@ from autofuse.kernels.workload import Value, Workload, WorkloadOperator
 from autofuse.measure.clock import Clock
 from autofuse.measure.measurement import Case, MeasureRequest
 
+pytest.register_assert_rewrite("tests.measure.runner_contract")
+
 SIZE = 4096
 Ask = Callable[..., MeasureRequest]
 

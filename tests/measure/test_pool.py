@@ -144,3 +144,11 @@ def test_a_measurement_is_exactly_one_of_time_and_failure():
         Measurement()
     with pytest.raises(ValueError, match="expected one of build_error"):
         Failure("sad", "")
+
+
+def test_kernels_run_on_the_cpus_that_are_named(target, rogues, ask, tmp_path):
+    cpu = max(os.sched_getaffinity(0))
+    with LocalRunner(target, workers=1, policy=QUICK, lock=tmp_path / "lock", cpus=(cpu,), **rogues) as runner:
+        assert outcome(runner.measure([ask()])[0]) == "ok"
+        (child,) = runner.processes()
+        assert psutil.Process(child).cpu_affinity() == [cpu]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,10 @@ from tests.measure.runner_contract import RunnerContract, outcome
 
 KEY = "kept-secret"
 QUICK = SamplingPolicy(cap_s=0.2, settle_probes=2)
-SHORT = Limits(build_s=6, run_s=2.5)
-LINK = LinkLimits(connect_s=20, start_s=30, recover_s=5)
+SHORT = Limits(build_s=15, run_s=2.5)
+LINK = LinkLimits(connect_s=60, start_s=60, recover_s=60)
+BRIEF = LinkLimits(connect_s=4, start_s=60, recover_s=3)
+"""For devices that do not come back; the others may be slow, on a busy machine."""
 
 
 class Served:
@@ -142,7 +145,8 @@ def test_a_device_that_is_gone_gives_all_its_candidates_back(
     tmp_path: Path, target: Any, rogues: Any, ask: Any
 ) -> None:
     served = Served(tmp_path)
-    with runner_at(served.address, target, rogues) as runner:
+    with runner_at(served.address, target, rogues, BRIEF) as runner:
+        describe_device(served.address, LINK)  # so that nothing slow is left to do
         stream = runner.stream([ask() for _ in range(6)])
         first = next(stream)
         served.kill()
@@ -158,8 +162,7 @@ def test_a_device_that_restarts_measures_the_candidate_again(
     tmp_path: Path, target: Any, rogues: Any, ask: Any
 ) -> None:
     served = Served(tmp_path)
-    link = LinkLimits(connect_s=20, start_s=30, recover_s=60)
-    with runner_at(served.address, target, rogues, link) as runner:
+    with runner_at(served.address, target, rogues) as runner:
         stream = runner.stream([ask() for _ in range(5)])
         first = next(stream)
         served.kill()
@@ -173,15 +176,14 @@ def test_a_device_that_restarts_measures_the_candidate_again(
 
 def test_a_frozen_device_is_lost_and_not_waited_for(tmp_path: Path, target: Any, rogues: Any, ask: Any) -> None:
     served = Served(tmp_path)
-    link = LinkLimits(connect_s=5, start_s=30, recover_s=2)
-    with runner_at(served.address, target, rogues, link) as runner:
+    with runner_at(served.address, target, rogues, replace(BRIEF, connect_s=15)) as runner:
         assert outcome(runner.measure([ask()])[0]) == "ok"
         for process in [psutil.Process(served.process.pid), *served.sessions()]:
             process.suspend()
         start = time.monotonic()
         kinds = [outcome(measured) for measured in runner.measure([ask(), ask()])]
         assert kinds == ["device_lost"] * 2
-        assert time.monotonic() - start < 30
+        assert time.monotonic() - start < 60
         for process in [psutil.Process(served.process.pid), *served.sessions()]:
             process.resume()
         assert outcome(runner.measure([ask()])[0]) == "ok", "the runner finds its way back"
