@@ -22,6 +22,8 @@ LIBRARY, SPENT, WEIGHTS = "model.so", "spent.json", "weights"
 TRIALS_A_ROUND = 16
 """Small, so that within minutes every kernel of a network has its turn."""
 ENDLESS = 1_000_000
+FIRST_RUN_S = 120.0
+"""Limit of one measurement; the first one waits for its process to import TVM."""
 
 
 class TimeIsUpError(Exception):
@@ -88,6 +90,7 @@ def _tune(module: Any, target: Any, job: Job, budget_s: float) -> None:
     from tvm.ir.utils import derived_object
     from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback, PyMeasureCallback
     from tvm.s_tir.meta_schedule.relax_integration import tune_relax
+    from tvm.s_tir.meta_schedule.runner import LocalRunner
 
     deadline = time.monotonic() + budget_s
 
@@ -103,12 +106,40 @@ def _tune(module: Any, target: Any, job: Job, budget_s: float) -> None:
     callbacks = [*MeasureCallback.create("default"), Deadline()]
     try:
         tune_relax(
-            module, {}, target, str(job.folder), ENDLESS, num_trials_per_iter=TRIALS_A_ROUND,
-            measure_callbacks=callbacks, seed=0,
+            module, {}, target, str(job.folder), ENDLESS, num_trials_per_iter=TRIALS_A_ROUND, builder=_builder(),
+            runner=LocalRunner(timeout_sec=FIRST_RUN_S), measure_callbacks=callbacks, seed=0,
         )  # fmt: skip
     except Exception as error:  # TVM may wrap what a callback raises
         if not isinstance(error, TimeIsUpError) and TimeIsUpError.__name__ not in str(error):
             raise
+
+
+def _builder() -> Any:
+    """TVM's local builder without its processes.
+
+    It starts fresh ones for each round, each of which imports for 18 s: more than 16 candidates take to build, and on
+    a busy machine more than the 30 s that it allows, so that nothing is ever built.
+    """
+    from tvm.ir.utils import derived_object
+    from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
+    from tvm.s_tir.meta_schedule.builder.local_builder import default_build, default_export
+
+    @derived_object
+    class InProcessBuilder(PyBuilder):
+        """Builds one candidate after the other here."""
+
+        def build(self, build_inputs: list[Any]) -> list[Any]:
+            """See PyBuilder."""
+            results = []
+            for given in build_inputs:
+                try:
+                    path = default_export(default_build(given.mod, given.target, given.params))
+                    results.append(BuilderResult(path, None))
+                except Exception as error:  # noqa: BLE001 a candidate that does not build is an answer
+                    results.append(BuilderResult(None, str(error)))
+            return results
+
+    return InProcessBuilder()
 
 
 def _save_weights(machine: Any, weights: list[Any], folder: Path) -> None:

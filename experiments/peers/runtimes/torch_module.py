@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from experiments.models.catalogue import ARCHITECTURE, NETWORKS
 from experiments.peers.runtimes.job import Array, UnsupportedError
@@ -38,9 +38,35 @@ def module_of(model: Path, attention: str = "sdpa") -> tuple[nn.Module, str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return convert(proto).eval(), "onnx2torch"
+            return fixed_reshapes(convert(proto)).eval(), "onnx2torch"
         except NotImplementedError as error:
             raise UnsupportedError(f"onnx2torch: {error}") from error
+
+
+class FixedReshape(nn.Module):
+    """Reshape to a shape that is known; 0 keeps the input's size, as in ONNX."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.shape = shape
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Same elements."""
+        return x.reshape([size or x.shape[axis] for axis, size in enumerate(self.shape)])
+
+
+def fixed_reshapes(module: fx.GraphModule) -> fx.GraphModule:
+    """Reshape(x, constant tensor)   becomes   FixedReshape(x): no compiler can see through the tensor."""
+    for node in module.graph.nodes:
+        if node.op != "call_module" or type(module.get_submodule(node.target)).__name__ != "OnnxReshape":
+            continue
+        x, shape = node.args
+        if shape.op == "get_attr":
+            values = tuple(int(value) for value in module.get_buffer(shape.target))
+            module.set_submodule(node.target, FixedReshape(values))
+            node.args = (x,)
+    module.recompile()
+    return module
 
 
 def tensors(inputs: Mapping[str, Array]) -> tuple[Tensor, ...]:
