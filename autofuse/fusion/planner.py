@@ -209,8 +209,9 @@ class Planner:
         around = contexts(self.graph)
         found: dict[Site, Named] = {}
         for site in self._sites:
-            producer = self.graph.producers[self.graph.by_name[site].inputs[0]].name
-            label = digest("fold", around[producer], around[site], length=10)
+            owner = self._owners[site]
+            forward = ("forward",) if self.graph.position[owner] > self.graph.position[site] else ()
+            label = digest("fold", *forward, around[owner], around[site], length=10)
             title = self._title(self.graph, self.graph.by_name[site])
             found[site,] = (f"fold {title} {label}", "fold", ("fold", KEEP))
         return found
