@@ -10,18 +10,19 @@ with an argument is an `autofuse.errors.AutofuseError` that says what to change.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autofuse.arguments import RIVALS, Duration, Shapes, check_miss_policy, parse_duration, parse_rivals
+from autofuse.arguments import RIVALS, Duration, MissPolicy, Shapes, check_miss_policy, parse_duration, parse_rivals
 from autofuse.errors import InputError
 from autofuse.search_space import load_space
 
 if TYPE_CHECKING:
     from autofuse.backend.library import Library
+    from autofuse.backend.session import Session
     from autofuse.benchmark import BenchReport
-    from autofuse.compiler import CompileReport
+    from autofuse.compiler import CompileReport, Context
     from autofuse.fusion.inspect import GraphSummary
     from autofuse.named_device import NamedDevice
     from autofuse.plan_views import Explanation, PlanExport
@@ -33,6 +34,7 @@ StrPath = str | os.PathLike[str]
 
 DEFAULT_BUDGET = "10m"
 DEFAULT_BENCH_BUDGET = "60s"
+DEFAULT_ON_MISS: MissPolicy = "rule"
 
 
 def inspect(model: StrPath, *, shapes: Shapes | None = None, space: str | None = None) -> GraphSummary:
@@ -93,40 +95,48 @@ def tune(
 
 def compile(  # noqa: A001 the verb's name, in a namespace of its own
     model: StrPath,
-    output: StrPath,
+    output: StrPath | None,
     *,
+    context: Context | None = None,
     database: str | None = None,
     threads: int | None = None,
     device: str = "local",
     rpc: str | None = None,
     rpc_tracker: str | None = None,
     rpc_key: str | None = None,
-    on_miss: str = "rule",
+    on_miss: str = DEFAULT_ON_MISS,
     strict: bool = False,
-    shapes: Shapes | None = None,
+    require_complete: bool = False,
+    shapes: Shapes | Sequence[Shapes] | None = None,
+    buckets: Mapping[str, Sequence[int]] | None = None,
     plan: str | None = None,
 ) -> CompileReport:
     """Build the library `output` from the best plan and schedules of the database, without measuring.
 
-    `on_miss`: see `autofuse.arguments.check_miss_policy`; `strict` is `on_miss="fail"`. `plan`: "best" (None),
-    "none", "tvm", "dnnfusion", or the path of a plan file.
+    `output`: None builds nothing, and only reports. `on_miss`, `strict`, `require_complete`: see
+    `autofuse.compiler.context.Policy`. `shapes`: several give a library that takes each of them, and so do
+    `buckets`, which name open sizes of the model: {"batch": (1, 4, 8)}. `plan`: "best" (None), "none", "tvm",
+    "dnnfusion", or the path of a plan file. `context`: what a build system makes once for many models; it takes the
+    place of the arguments from `database` to `require_complete`.
     """
-    policy = check_miss_policy(on_miss)
-    from autofuse.compiler import compile_model
+    from autofuse.compiler import Context, Policy
     from autofuse.named_device import find_device
 
+    forms = [shapes] if isinstance(shapes, Mapping) else list(shapes or [{}])
+    if buckets:
+        from autofuse.graph.buckets import bucket_shapes
+
+        forms = [form for fixed in forms for form in bucket_shapes(Path(model), buckets, fixed)]
+    target = None if output is None else Path(output)
+    if context is not None:
+        own = (database, threads, device, rpc, rpc_tracker, rpc_key, on_miss, strict, require_complete)
+        if own != (None, None, "local", None, None, None, DEFAULT_ON_MISS, False, False):
+            raise InputError("context: it has its own database, device, threads and policy; give them to Context(...)")
+        return context.compile(Path(model), target, shapes=forms, plan=plan)
+    policy = Policy(check_miss_policy(on_miss), strict, require_complete)
     named = find_device(device, rpc, rpc_tracker, rpc_key, measuring=False)
-    return compile_model(
-        Path(model),
-        Path(output),
-        database=database,
-        threads=thread_count(threads, named),
-        device=named,
-        on_miss=policy,
-        strict=strict or policy == "fail",
-        shapes=shapes or {},
-        plan=plan,
-    )
+    with Context(database=database, device=named, threads=threads, policy=policy) as made:
+        return made.compile(Path(model), target, shapes=forms, plan=plan)
 
 
 def load(library: StrPath) -> Library:
@@ -251,3 +261,16 @@ def thread_count(threads: int | None, device: str | NamedDevice) -> int:
 
 def _silent(_progress: Progress) -> None:
     """No view of the progress."""
+
+
+def __getattr__(name: str) -> type[Session] | type[Context]:
+    """`Session` (as ONNX Runtime has it) and `Context`; loaded when asked for, so that the command line starts fast."""
+    if name == "Session":
+        from autofuse.backend.session import Session
+
+        return Session
+    if name == "Context":
+        from autofuse.compiler.context import Context
+
+        return Context
+    raise AttributeError(f"module 'autofuse.api' has no attribute {name!r}")

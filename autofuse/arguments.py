@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Literal, get_args
 
 from autofuse.errors import InputError
 
 Shapes = Mapping[str, tuple[int, ...]]
 Duration = str | float | int
 RIVALS = ("onnxruntime", "tvm", "none")
-MISS_POLICIES = ("rule", "none", "fail")
+MissPolicy = Literal["model", "rule", "none", "fail"]
+MISS_POLICIES = get_args(MissPolicy)
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -61,18 +63,53 @@ def parse_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
     """Shapes of model inputs from texts such as "image=1,3,224,224"; "scalar=" is the empty shape."""
     shapes: dict[str, tuple[int, ...]] = {}
     for text in texts:
-        name, equals, sizes = text.rpartition("=")
-        if not equals or not name:
-            raise InputError(f"--shape: got {text!r}, allowed: NAME=SIZES such as image=1,3,224,224")
-        parts = [part.strip() for part in re.split(r"[,x]", sizes)] if sizes.strip() else []
-        if not all(part.isdigit() and int(part) > 0 for part in parts):
-            raise InputError(
-                f"--shape: sizes of {name!r}: got {sizes!r}, allowed: positive integers such as 1,3,224,224"
-            )
+        name, shape = _shape(text)
         if name in shapes:
             raise InputError(f"--shape: input {name!r} is given twice")
-        shapes[name] = tuple(int(part) for part in parts)
+        shapes[name] = shape
     return shapes
+
+
+def parse_shape_sets(texts: Iterable[str]) -> list[dict[str, tuple[int, ...]]]:
+    """One or several sets of shapes: the second "image=..." belongs to the second set, and so on.
+
+    An input that is given once has that shape in all of them.
+    """
+    given: dict[str, list[tuple[int, ...]]] = {}
+    for text in texts:
+        name, shape = _shape(text)
+        given.setdefault(name, []).append(shape)
+    count = max(map(len, given.values()), default=1)
+    for name, shapes in given.items():
+        if len(shapes) not in (1, count):
+            raise InputError(
+                f"--shape: {name!r} is given {len(shapes)} times, another input {count}: give each as often"
+            )
+    return [{name: shapes[number % len(shapes)] for name, shapes in given.items()} for number in range(count)]
+
+
+def parse_buckets(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """Sizes by name from texts such as "batch=1,4,8"."""
+    buckets: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, equals, sizes = text.rpartition("=")
+        parts = [part.strip() for part in sizes.split(",")]
+        if not equals or not name or not all(part.isdigit() and int(part) > 0 for part in parts):
+            raise InputError(f"--buckets: got {text!r}, allowed: NAME=SIZES such as batch=1,4,8")
+        if name in buckets:
+            raise InputError(f"--buckets: {name!r} is given twice")
+        buckets[name] = tuple(map(int, parts))
+    return buckets
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    name, equals, sizes = text.rpartition("=")
+    if not equals or not name:
+        raise InputError(f"--shape: got {text!r}, allowed: NAME=SIZES such as image=1,3,224,224")
+    parts = [part.strip() for part in re.split(r"[,x]", sizes)] if sizes.strip() else []
+    if not all(part.isdigit() and int(part) > 0 for part in parts):
+        raise InputError(f"--shape: sizes of {name!r}: got {sizes!r}, allowed: positive integers such as 1,3,224,224")
+    return name, tuple(int(part) for part in parts)
 
 
 def parse_rivals(text: str | Iterable[str]) -> tuple[str, ...]:
@@ -85,10 +122,11 @@ def parse_rivals(text: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def check_miss_policy(policy: str) -> str:
-    """`policy`, when it is one of `MISS_POLICIES`: what to do for a group that the database does not know.
+    """`policy`, when it is one of `MISS_POLICIES`: the last rung of the ladder for what was never measured here.
 
-    "rule": the fixed schedule of its kernel family; "none": leave such groups unfused, with fixed schedules;
-    "fail": stop with a strict miss.
+    Schedules from the same CPU family and of the nearest shape come before it. "model": the learned model, and the
+    rule where it abstains; "rule": the default plan and the fixed schedule of a kernel family; "none": no fusion,
+    with fixed schedules; "fail": stop with a strict miss, also where another CPU or shape was measured.
     """
     if policy not in MISS_POLICIES:
         raise InputError(f"--on-miss: got {policy!r}, allowed: {', '.join(MISS_POLICIES)}")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from autofuse.backend.library import count_kernels, read_metadata
 from autofuse.backend.library import load as load_library
-from autofuse.compiler import compile_model
+from autofuse.compiler import Context, Policy
 from autofuse.errors import DeviceError, WrongResultError
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.load import load
@@ -17,8 +18,6 @@ from autofuse.graph.submodel import to_model
 from autofuse.measure.bench import Contender, ContenderResult
 from autofuse.measure.reference import run_reference
 from autofuse.named_device import NamedDevice, RunnerOptions, as_named, open_runner
-from autofuse.named_setting import circumstances
-from autofuse.profiling.database import open_for_lookup
 from autofuse.scratch import scratch_folder
 
 OWN = "autofuse"
@@ -72,16 +71,15 @@ def bench(
         load_library(library) if here else read_metadata(library)
     inputs = generate_inputs(graph, SEED)
     expected = run_reference(graph, inputs)
-    with open_for_lookup(database) as base:
-        around = circumstances(base, device, threads, measuring=True)
-    with scratch_folder() as folder:
+    with ExitStack() as stack:
+        policy = Policy(on_miss)
+        context = stack.enter_context(Context(database=database, device=device, threads=threads, policy=policy))
+        context.around.device.require_measurable()
+        folder = stack.enter_context(scratch_folder())
 
         def compiled(plan: str | None, name: str) -> Path:
             path = folder / f"{name}.so"
-            compile_model(
-                model, path, database=database, threads=threads, device=device, on_miss=on_miss,
-                strict=False, shapes=shapes, plan=plan,
-            )  # fmt: skip
+            context.compile(model, path, shapes=shapes, plan=plan)
             return path
 
         own = library or compiled(None, OWN)
@@ -91,10 +89,11 @@ def bench(
                 contenders.append(Contender(rival, "autofuse", compiled("none", rival)))
             else:
                 contenders.append(Contender(rival, rival, _static(graph, folder) if shapes else model))
-        with open_runner(around.device, threads, RunnerOptions()) as runner:
+        with open_runner(context.around.device, threads, RunnerOptions()) as runner:
             results = runner.race(contenders, inputs, budget_s, expected=[expected[name] for name in graph.outputs])
         kernels = count_kernels(load_library(own), inputs) if here else read_metadata(own).kernels
-    return _report(model.stem, threads, around.profile.name, kernels, results)
+        name = context.around.profile.name
+    return _report(model.stem, threads, name, kernels, results)
 
 
 def _static(graph: Graph, folder: Path) -> Path:

@@ -15,8 +15,8 @@ from autofuse.cli import modeling, tuning
 from autofuse.errors import InputError
 
 RENAMED = {"shape": "shapes"}
-ONLY_ON_THE_COMMAND_LINE = {"form", "operators"}
-ONLY_IN_PYTHON = {"progress", "space"}
+ONLY_ON_THE_COMMAND_LINE = {"form", "operators", "dry_run"}
+ONLY_IN_PYTHON = {"progress", "space", "context"}
 
 
 def test_importing_the_package_loads_none_of_its_parts() -> None:

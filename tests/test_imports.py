@@ -39,7 +39,7 @@ LAYERS["compiler"] = set(LAYERS) - {"report", "search"}
 LAYERS["benchmark"] = LAYERS["compiler"] | {"compiler"}
 LAYERS["api"] = set(LAYERS)
 LAYERS["cli"] = set(LAYERS)
-LAYERS["__init__"] = {"api"}
+LAYERS["__init__"] = {"api", "backend", "compiler"}
 LAYERS["__main__"] = {"cli"}
 
 HOMES: dict[str, set[str]] = {

@@ -1,7 +1,8 @@
-"""Kernels to one program: a Relax `main` that calls exactly one TIR function a group, in an order that can run."""
+"""Kernels to programs: Relax functions that call exactly one TIR function a group, in an order that can run."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,18 +38,37 @@ BoundKernel = tuple[BoundWorkload, Kernel | None]
 
 
 @dataclass(frozen=True, eq=False)
-class Assembly:
-    """`module`: Relax `main` over the graph's inputs, then `weights`; returns a tuple of the graph's outputs.
+class AssembledProgram:
+    """One Relax function `entry` over a graph's inputs, then its weights; it returns a tuple of the graph's outputs.
 
-    `symbols`: name of the TIR function behind each group that is no view, in the order of the calls, with
-    its position among the given groups. `copied`: outputs (by position) that share their memory with an
-    input, a weight or an earlier output.
+    `weights`: positions in `Assembly.weights`. `symbols`: name of the TIR function behind each group that is
+    no view, in the order of the calls, with its position among the given groups. `copied`: outputs (by
+    position) that share their memory with an input, a weight or an earlier output.
     """
+
+    entry: str
+    weights: tuple[int, ...]
+    symbols: tuple[tuple[int, str], ...]
+    copied: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Assembly:
+    """`module`: one Relax function a program. `symbols`, `copied`: the first program's."""
 
     module: Any
     weights: tuple[Array, ...]
-    symbols: tuple[tuple[int, str], ...]
-    copied: tuple[int, ...]
+    programs: tuple[AssembledProgram, ...]
+
+    @property
+    def symbols(self) -> tuple[tuple[int, str], ...]:
+        """See `AssembledProgram`."""
+        return self.programs[0].symbols
+
+    @property
+    def copied(self) -> tuple[int, ...]:
+        """See `AssembledProgram`."""
+        return self.programs[0].copied
 
 
 def assemble(graph: Graph, groups: Sequence[BoundKernel]) -> Assembly:
@@ -56,21 +76,56 @@ def assemble(graph: Graph, groups: Sequence[BoundKernel]) -> Assembly:
 
     PlanError when a tensor is read that no group makes, or in another layout than it is made in.
     """
-    return _Program(graph).add(groups).finish()
+    return assemble_all([(graph, groups)])
+
+
+def assemble_all(parts: Sequence[tuple[Graph, Sequence[BoundKernel]]]) -> Assembly:
+    """One program a part, "main" and then "main1", "main2", ...; equal kernels and equal weights are shared."""
+    from tvm import relax
+
+    builder = relax.BlockBuilder()
+    functions, weights = _Functions(builder), _Weights(len(parts) > 1)
+    programs = []
+    for number, (graph, groups) in enumerate(parts):
+        entry = f"main{number or ''}"
+        programs.append(_Program(graph, builder, functions, weights).add(groups).finish(entry))
+    return Assembly(builder.get(), tuple(weights.arrays), tuple(programs))
+
+
+class _Weights:
+    """Weights of all programs. `compared`: an equal one is found again by its content."""
+
+    def __init__(self, compared: bool) -> None:
+        self.arrays: list[Array] = []
+        self._compared = compared
+        self._known: dict[object, int] = {}
+
+    def add(self, array: Array) -> int:
+        """Position of the weight."""
+        array = np.asarray(array, order="C")
+        if not self._compared:
+            self.arrays.append(array)
+            return len(self.arrays) - 1
+        digest = hashlib.blake2b(array.reshape(-1).view(np.uint8).data).digest()
+        position = self._known.setdefault((array.shape, str(array.dtype), digest), len(self.arrays))
+        if position == len(self.arrays):
+            self.arrays.append(array)
+        return position
 
 
 class _Program:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, builder: Any, functions: _Functions, weights: _Weights) -> None:
         from tvm import relax
 
         self._relax = relax
-        self._builder = relax.BlockBuilder()
+        self._builder = builder
         self._graph = graph
         self._held: dict[str, Any] = {}
         self._stored: dict[str, Value] = {}
         self._storage: dict[str, str] = {}
-        self._functions = _Functions(self._builder)
-        self._weights: list[Array] = []
+        self._functions = functions
+        self._weights = weights
+        self._positions: list[int] = []
         self._weight_variables: list[Any] = []
         self._packed: dict[tuple[str, tuple[str, ...]], list[Any]] = {}
         self._inputs = [self._variable(f"input{i}", _plain(graph, name)) for i, name in enumerate(graph.inputs)]
@@ -101,15 +156,15 @@ class _Program:
                 )
         return self
 
-    def finish(self) -> Assembly:
-        """Emit `main`."""
+    def finish(self, entry: str) -> AssembledProgram:
+        """Emit the function."""
         relax = self._relax
-        with self._builder.function("main", [*self._inputs, *self._weight_variables]):
+        with self._builder.function(entry, [*self._inputs, *self._weight_variables]):
             for call in self._calls:
                 call()
             outputs = [self._read(name, _plain(self._graph, name)) for name in self._graph.outputs]
             self._builder.emit_func_output(relax.Tuple(outputs))
-        return Assembly(self._builder.get(), tuple(self._weights), tuple(self._symbols), self._copied())
+        return AssembledProgram(entry, tuple(self._positions), tuple(self._symbols), self._copied())
 
     def _emit_call(self, bound: BoundWorkload, function: Any, weights: list[Any]) -> None:
         relax, workload = self._relax, bound.workload
@@ -154,8 +209,8 @@ class _Program:
 
     def _weight(self, array: Array) -> Any:
         value = Value("constant", tuple(array.shape), str(array.dtype))
-        variable = self._variable(f"weight{len(self._weights)}", value)
-        self._weights.append(np.asarray(array, order="C"))
+        variable = self._variable(f"weight{len(self._positions)}", value)
+        self._positions.append(self._weights.add(array))
         self._weight_variables.append(variable)
         return variable
 

@@ -1,6 +1,6 @@
-"""The file of a library: an ELF image, the weights, a description, and a trailer that vouches for all three.
+"""The file of a library: an ELF image, the weights, a description, and a trailer that vouches for all of it.
 
-    ELF image | padding | weights, each at a multiple of 64 bytes | JSON | trailer
+    ELF image | padding | weights, each at a multiple of 64 bytes | JSON | table for C | trailer
 
 A dynamic loader sees a plain shared object, since nothing refers to what follows the image. Weights that
 were linked in as constants would cost seconds to compile and twice their size to load.
@@ -23,27 +23,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.backend.metadata import Metadata, TensorSpec
+from autofuse.backend.table import table_text
 from autofuse.errors import DeviceError, InputError
 
-MAGIC = b"AUTOFUSE"
+MAGIC = b"AUTOFUS2"
+OLD_MAGIC = b"AUTOFUSE"
 ALIGNMENT = 64
 PAGE = 4096
-_TRAILER = struct.Struct("<8sQQQ32s32s32s")
-"""Magic; bytes of image, weights (from the next page on) and JSON; SHA-256 of each."""
+_TRAILER = struct.Struct("<8sQQQQ32s32s32s32s")
+"""Magic; bytes of image, weights (from the next page on), JSON and table; SHA-256 of each."""
 
+_OLD_TRAILER_BYTES = struct.calcsize("<8sQQQ32s32s32s")
 _CHUNK = 16 << 20
 
 
 @dataclass(frozen=True)
 class Sections:
-    """Sizes (bytes) and SHA-256 digests of the three parts of a library file."""
+    """Sizes (bytes) and SHA-256 digests of the four parts of a library file."""
 
     image_bytes: int
     weights_bytes: int
     json_bytes: int
+    table_bytes: int
     image_digest: bytes
     weights_digest: bytes
     json_digest: bytes
+    table_digest: bytes
 
     @property
     def weights_offset(self) -> int:
@@ -58,7 +63,7 @@ class Sections:
     @property
     def file_bytes(self) -> int:
         """Size of the whole file."""
-        return self.json_offset + self.json_bytes + _TRAILER.size
+        return self.json_offset + self.json_bytes + self.table_bytes + _TRAILER.size
 
 
 def write_container(path: Path, image: Path, weights: Sequence[NDArray[np.generic]], metadata: Metadata) -> None:
@@ -88,14 +93,18 @@ def read_sections(file: BinaryIO, path: Path) -> tuple[Sections, Metadata]:
     size = file.seek(0, os.SEEK_END)
     if size >= _TRAILER.size:
         file.seek(size - _TRAILER.size)
-        magic, image, weights, text, *digests = _TRAILER.unpack(file.read(_TRAILER.size))
-        sections = Sections(image, weights, text, *digests)
+        magic, *parts = _TRAILER.unpack(file.read(_TRAILER.size))
+        sections = Sections(*parts)
         if magic == MAGIC and sections.file_bytes == size:
             file.seek(sections.json_offset)
-            body = file.read(sections.json_bytes)
-            if hashlib.sha256(body).digest() != sections.json_digest:
+            body, table = file.read(sections.json_bytes), file.read(sections.table_bytes)
+            digests = hashlib.sha256(body).digest(), hashlib.sha256(table).digest()
+            if digests != (sections.json_digest, sections.table_digest):
                 raise InputError(f"{path}: the library is damaged (its description does not match its checksum)")
             return sections, Metadata.from_json(body, str(path))
+        file.seek(size - _OLD_TRAILER_BYTES)
+        if file.read(len(OLD_MAGIC)) == OLD_MAGIC:
+            raise InputError(f"{path}: an older autofuse wrote this library; make it again with `autofuse compile`")
     raise InputError(f"{path}: not a library that autofuse wrote, or cut off; make it with `autofuse compile`")
 
 
@@ -143,19 +152,24 @@ def read_weights(
 def _write(file: BinaryIO, image: Path, weights: Sequence[NDArray[np.generic]], metadata: Metadata) -> None:
     code = image.read_bytes()
     file.write(code)
-    file.write(bytes(_aligned(len(code), PAGE) - len(code)))
+    start = _aligned(len(code), PAGE)
+    file.write(bytes(start - len(code)))
     digest, written = hashlib.sha256(), 0
+    offsets = []
     for array in weights:
         gap = bytes(_aligned(written, ALIGNMENT) - written)
+        offsets.append(written + len(gap))
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         for part in (gap, data):
             file.write(part)
             digest.update(part)
         written += len(gap) + len(data)
     text = metadata.to_json().encode()
-    file.write(text)
-    digests = (hashlib.sha256(code).digest(), digest.digest(), hashlib.sha256(text).digest())
-    file.write(_TRAILER.pack(MAGIC, len(code), written, len(text), *digests))
+    table = table_text(metadata, [start + offset for offset in offsets]).encode()
+    file.write(text + table)
+    digests = [hashlib.sha256(part).digest() for part in (code, text, table)]
+    digests.insert(1, digest.digest())
+    file.write(_TRAILER.pack(MAGIC, len(code), written, len(text), len(table), *digests))
 
 
 def _size(spec: TensorSpec) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from numpy.typing import NDArray
 
 from autofuse.backend.architecture import host_architecture
 from autofuse.backend.container import ALIGNMENT, read_image, read_sections, read_weights, write_container
+from autofuse.backend.dispatch import Cut, Dispatch, padded
 from autofuse.backend.linking import exported
 from autofuse.backend.metadata import InputSpec, Metadata
 from autofuse.backend.threads import configure_threads, held_on, usable_threads
@@ -62,8 +66,10 @@ def read_metadata(path: Path) -> Metadata:
         return read_sections(file, path)[1]
 
 
-def load(path: Path, threads: int | None = None) -> Library:
+def load(path: Path, threads: int | None = None, *, pad: bool = False) -> Library:
     """The library in `path`, to be called on `threads` threads (by default those it was tuned for).
+
+    `pad`: see `Library`.
 
     InputError when the file is missing, damaged or not ours; DeviceError when this machine lacks a CPU
     feature that the code uses, or TVM has another version than the one that built it.
@@ -76,43 +82,78 @@ def load(path: Path, threads: int | None = None) -> Library:
         weights = read_weights(file, path, sections, metadata.weights)
     if threads is None:
         threads = min(metadata.threads, usable_threads())
-    return Library(metadata, _load_image(image), weights, threads)
+    return Library(metadata, _load_image(image), weights, threads, pad)
 
 
 class Library:
-    """A compiled model. `metadata` says what it computes and how it was built."""
+    """A compiled model. `metadata` says what it computes and how it was built.
 
-    def __init__(self, metadata: Metadata, module: Any, weights: Sequence[Array], threads: int) -> None:
+    It may be called from several threads at once: each gets a virtual machine and a thread pool of its own,
+    and all share the code and the weights. `pad`: inputs that no program was made for are filled up with
+    zeros to the next larger one, and its outputs cut back. That is right for a batch; for a sequence only in
+    a model that masks what is padded.
+    """
+
+    def __init__(
+        self, metadata: Metadata, module: Any, weights: Sequence[Array], threads: int, pad: bool = False
+    ) -> None:
         import tvm
-        from tvm.runtime.vm import VirtualMachine
 
         self.metadata = metadata
         self.threads = threads
+        self.pad = pad
         configure_threads(threads)
         self._module = module
         self._arrays = list(weights)
-        self._weights = [_tensor(array) for array in weights]
-        self._machine = VirtualMachine(module, tvm.cpu())
-        self._main = self._machine["main"]
+        tensors = [_tensor(array) for array in weights]
+        self._weights = [[tensors[i] for i in program.weights] for program in metadata.programs]
+        self._item = tvm.get_global_func("ffi.ArrayGetItem")  # Array's own iterator takes five times as long
+        self._names = [spec.name for spec in metadata.inputs]
+        self._accepts = [[(spec, np.dtype(spec.dtype)) for spec in program.inputs] for program in metadata.programs]
+        self._copies = [
+            [place in program.copied or spec.dtype == "bool" for place, spec in enumerate(program.outputs)]
+            for program in metadata.programs
+        ]
+        self._dispatch = Dispatch(metadata.programs)
+        self._mine = threading.local()
+        self._entries()
 
     def __call__(self, inputs: Inputs) -> list[Array]:
         """The outputs, in the model's order, for `inputs` by name or in the model's order.
 
-        InputError when a name, a shape or a dtype is not the model's. The results belong to the caller.
+        Inputs are numpy arrays or anything with `__dlpack__` on the CPU. Contiguous, writable and aligned to 64
+        bytes (see `empty_inputs`) they are read where they lie, otherwise copied. InputError when a name, a
+        shape or a dtype is not the model's. The results belong to the caller.
         """
-        tensors = [_tensor(array) for array in self._checked(inputs)]
-        with held_on(configure_threads(self.threads)):
-            results = self._main(*tensors, *self._weights)
-        return self._arrays_of(results)
+        number, arrays, cuts = self._chosen(inputs)
+        made = self._arrays_of(number, self._run(number, arrays))
+        if cuts is None:
+            return made
+        return [array if cut is None else array[cut] for array, cut in zip(made, cuts, strict=True)]
+
+    def tensors(self, inputs: Inputs) -> list[Any]:
+        """Like a call, but the outputs stay TVM's tensors: objects with `__dlpack__`, never copied, never cut.
+
+        An output that is an input or a weight of the model shares its memory.
+        """
+        number, arrays, cuts = self._chosen(inputs)
+        if cuts is not None:
+            raise InputError("padded inputs have outputs that must be cut: call the library itself")
+        return list(self._run(number, arrays))
 
     def prepared(self, inputs: Inputs) -> Prepared:
         """`inputs` bound once, to be run again and again with nothing else in between."""
-        return Prepared(self, [_tensor(array) for array in self._checked(inputs)])
+        number, arrays, _ = self._chosen(inputs)
+        return Prepared(self, number, [_tensor(array) for array in arrays])
 
-    def example_inputs(self, seed: int = 0) -> dict[str, Array]:
-        """Reproducible inputs that the model accepts: normal numbers, and integers inside the tables they index."""
+    def empty_inputs(self, program: int = 0) -> dict[str, Array]:
+        """Zeros for every input of a program, aligned so that a call reads them where they lie."""
+        return {spec.name: _aligned_zeros(spec) for spec in self.metadata.programs[program].inputs}
+
+    def example_inputs(self, seed: int = 0, program: int = 0) -> dict[str, Array]:
+        """Reproducible inputs that a program accepts: normal numbers, and integers inside the tables they index."""
         generator = np.random.default_rng(seed)
-        return {spec.name: _example(spec, generator) for spec in self.metadata.inputs}
+        return {spec.name: _example(spec, generator) for spec in self.metadata.programs[program].inputs}
 
     def count_kernels(self, inputs: Inputs) -> int:
         """Kernels that one call really launches, counted while it runs."""
@@ -130,45 +171,92 @@ class Library:
                 counted[symbol] += 1
             return 0
 
+        number, arrays, _ = self._chosen(inputs)
         machine = VirtualMachine(self._module, tvm.cpu())
         machine.set_instrument(note)
-        machine["main"](*(_tensor(array) for array in self._checked(inputs)), *self._weights)
+        entry = self.metadata.programs[number].entry
+        machine[entry](*(_tensor(array) for array in arrays), *self._weights[number])
         return counted
 
-    def _checked(self, inputs: Inputs) -> list[Array]:
-        specs = self.metadata.inputs
-        names = ", ".join(repr(spec.name) for spec in specs) or "none"
-        if isinstance(inputs, Mapping):
-            unknown = [name for name in inputs if name not in {spec.name for spec in specs}]
-            missing = [spec.name for spec in specs if spec.name not in inputs]
-            if unknown or missing:
-                problem = f"unknown input {unknown[0]!r}" if unknown else f"input {missing[0]!r} is missing"
-                raise InputError(f"{problem}; the model's inputs: {names}")
-            given = [inputs[spec.name] for spec in specs]
-        else:
-            given = list(inputs)
-            if len(given) != len(specs):
-                raise InputError(f"{len(given)} inputs given, the model has {len(specs)}: {names}")
-        return [_checked_array(spec, array) for spec, array in zip(specs, given, strict=True)]
+    def _entries(self) -> list[Any]:
+        """The programs as functions for the calling thread."""
+        import tvm
+        from tvm.runtime.vm import VirtualMachine
 
-    def _arrays_of(self, results: Any) -> list[Array]:
-        copied = set(self.metadata.copied)
+        if not hasattr(self._mine, "entries"):
+            machine = VirtualMachine(self._module, tvm.cpu())
+            self._mine.machine = machine
+            self._mine.entries = [machine[program.entry] for program in self.metadata.programs]
+        entries: list[Any] = self._mine.entries
+        return entries
+
+    def _run(self, number: int, arrays: Sequence[Array]) -> Any:
+        core = configure_threads(self.threads)
+        try:
+            entry = self._mine.entries[number]
+        except AttributeError:
+            entry = self._entries()[number]
+        tensors = [_tensor(array) for array in arrays]
+        if core is None:
+            return entry(*tensors, *self._weights[number])
+        with held_on(core):
+            return entry(*tensors, *self._weights[number])
+
+    def _chosen(self, inputs: Inputs) -> tuple[int, list[Array], list[Cut | None] | None]:
+        """(program, its inputs, what to keep of its outputs: None for all)."""
+        arrays = self._given(inputs)
+        shapes = tuple([array.shape for array in arrays])
+        number = self._dispatch.exact.get(shapes)
+        if number is not None:
+            return number, _accepted(self._accepts[number], arrays), None
+        if not self.pad or len(self.metadata.programs) == 1:
+            if len(self.metadata.programs) > 1:
+                raise InputError(
+                    f"inputs of shapes {shapes}: the library has {self._dispatch.offered()}; "
+                    "compile this shape too, or load it with pad=True"
+                )
+            return 0, _accepted(self._accepts[0], arrays), None
+        number = self._dispatch.covering(shapes)
+        program = self.metadata.programs[number]
+        return number, _accepted(self._accepts[number], padded(program, arrays)), self._dispatch.cuts(number, shapes)
+
+    def _given(self, inputs: Inputs) -> list[Array]:
+        names = self._names
+        if type(inputs) is dict or isinstance(inputs, Mapping):  # the first is ten times as fast
+            try:
+                given = [inputs[name] for name in names]
+            except KeyError:
+                given = []
+            if len(given) == len(inputs) == len(names):
+                return [item if type(item) is np.ndarray else _array(item) for item in given]
+            unknown = [name for name in inputs if name not in names]
+            missing = [name for name in names if name not in inputs]
+            problem = f"unknown input {unknown[0]!r}" if unknown else f"input {missing[0]!r} is missing"
+            raise InputError(f"{problem}; the model's inputs: {_listed(names)}")
+        given = list(inputs)
+        if len(given) != len(names):
+            raise InputError(f"{len(given)} inputs given, the model has {len(names)}: {_listed(names)}")
+        return [_array(item) for item in given]
+
+    def _arrays_of(self, number: int, results: Any) -> list[Array]:
+        item = self._item
         return [
-            result.numpy() if position in copied or str(result.dtype) == "bool" else np.from_dlpack(result)
-            for position, result in enumerate(results)
+            item(results, place).numpy() if copied else np.from_dlpack(item(results, place))
+            for place, copied in enumerate(self._copies[number])
         ]
 
 
 class Prepared:
     """A library on bound inputs: `run` is nothing but the inference, `outputs` reads its last results."""
 
-    def __init__(self, library: Library, inputs: Sequence[Any]) -> None:
+    def __init__(self, library: Library, number: int, inputs: Sequence[Any]) -> None:
         import tvm
         from tvm.runtime.vm import VirtualMachine
 
         self._library = library
         self._machine = VirtualMachine(library._module, tvm.cpu())
-        self._machine.save_function("main", _PREPARED, *inputs, *library._weights)
+        entry = library.metadata.programs[number].entry
+        self._machine.save_function(entry, _PREPARED, *inputs, *library._weights[number])
         self._call = self._machine[_PREPARED]
         self._results: Any = None
 
@@ -186,9 +274,10 @@ class Prepared:
         return [result.numpy() for result in self._results]
 
 
-def count_kernels(library: Library, inputs: Inputs) -> int:
-    """Kernels that a call launches, counted while it runs. DeviceError unless they are exactly the plan's."""
-    launched, planned = library.launched(inputs), Counter(row.symbol for row in library.metadata.kernel_rows)
+def count_kernels(library: Library, inputs: Inputs, program: int = 0) -> int:
+    """Kernels that a call of `program` launches, counted while it runs. DeviceError unless they are exactly its own."""
+    rows = library.metadata.programs[program].kernel_rows
+    launched, planned = library.launched(inputs), Counter(row.symbol for row in rows)
     if launched != planned:
         extra, missing = dict(launched - planned), dict(planned - launched)
         raise DeviceError(f"a call launches other kernels than planned: beyond the plan {extra}, missing {missing}")
@@ -247,26 +336,56 @@ def _load_image(image: bytes) -> Any:
 
 def _tensor(array: Array) -> Any:
     """The array as TVM's tensor: the same memory where its alignment allows it, else a copy."""
+    if array.dtype.char != "?" and array.flags.c_contiguous:
+        try:
+            return _over()(array, require_alignment=ALIGNMENT)
+        except (BufferError, RuntimeError):
+            pass  # read-only, or not aligned
     import tvm
 
-    usable = array.flags.c_contiguous and array.flags.writeable and array.ctypes.data % ALIGNMENT == 0
-    if usable and array.dtype != np.bool_:
-        return tvm.runtime.from_dlpack(array)
     return tvm.runtime.tensor(np.asarray(array, order="C"))
 
 
-def _checked_array(spec: InputSpec, given: Any) -> Array:
-    array = np.asarray(given)
-    if tuple(array.shape) != spec.shape:
-        raise InputError(f"input {spec.name!r}: shape {tuple(array.shape)}, the model takes {spec.shape}")
-    if array.dtype.name != spec.dtype:
-        raise InputError(f"input {spec.name!r}: dtype {array.dtype.name}, the model takes {spec.dtype}")
-    if spec.table is not None and array.size and (array.min() < -spec.table or array.max() >= spec.table):
-        raise InputError(
-            f"input {spec.name!r}: values from {array.min()} to {array.max()}, but it indexes a table of {spec.table}: "
-            f"allowed are {-spec.table} to {spec.table - 1}"
-        )
-    return array
+@cache
+def _over() -> Any:
+    """What makes a tensor over another's memory."""
+    from tvm_ffi import from_dlpack
+
+    return from_dlpack
+
+
+def _aligned_zeros(spec: InputSpec) -> Array:
+    dtype = np.dtype(spec.dtype)
+    size = math.prod(spec.shape) * dtype.itemsize
+    block = np.zeros(size + ALIGNMENT, np.uint8)
+    start = -block.__array_interface__["data"][0] % ALIGNMENT
+    return block[start : start + size].view(dtype).reshape(spec.shape)
+
+
+def _array(given: Any) -> Array:
+    if isinstance(given, np.ndarray):
+        return given
+    return np.from_dlpack(given) if hasattr(given, "__dlpack__") else np.asarray(given)
+
+
+def _accepted(wanted: Sequence[tuple[InputSpec, np.dtype[Any]]], arrays: list[Array]) -> list[Array]:
+    """The arrays, once each is what the program takes; InputError otherwise."""
+    for (spec, dtype), array in zip(wanted, arrays, strict=True):
+        if array.shape != spec.shape:
+            raise InputError(f"input {spec.name!r}: shape {tuple(array.shape)}, the model takes {spec.shape}")
+        if array.dtype != dtype:
+            raise InputError(f"input {spec.name!r}: dtype {array.dtype.name}, the model takes {spec.dtype}")
+        table = spec.table
+        if table is not None and array.size and (array.min() < -table or array.max() >= table):
+            raise InputError(
+                f"input {spec.name!r}: values from {array.min()} to {array.max()}, but it indexes a table of {table}: "
+                f"allowed are {-table} to {table - 1}"
+            )
+    return arrays
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names)) or "none"
 
 
 def _example(spec: InputSpec, generator: np.random.Generator) -> Array:

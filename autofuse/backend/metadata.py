@@ -9,7 +9,7 @@ from typing import Any
 
 from autofuse.errors import InputError
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,29 @@ class KernelRow:
 
 
 @dataclass(frozen=True)
+class Program:
+    """The model at one set of input shapes: `entry` is the function that computes it.
+
+    `weights`: positions in `Metadata.weights`, in the order of the function's arguments after the inputs.
+    `copied`: outputs (by position) that share their memory with an input, a weight or an earlier output.
+    """
+
+    entry: str
+    plan_key: str
+    inputs: tuple[InputSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    weights: tuple[int, ...]
+    copied: tuple[int, ...]
+    kernel_rows: tuple[KernelRow, ...]
+    plan_tier: str = ""
+
+
+@dataclass(frozen=True)
 class Metadata:
     """`versions`: of autofuse, tvm, tvm_ffi. `cpu_features`: in LLVM's spelling, what the code needs to run.
 
-    `copied`: outputs (by position) that share their memory with an input, a weight or an earlier output.
-    `weights`: in the order of the program's arguments, after the inputs.
+    `weights`: of all programs together, equal ones once. `programs`: at least one; all have the same inputs and
+    outputs but for their shapes. Most libraries have a single one: the properties below are the first one's.
     """
 
     versions: Mapping[str, str]
@@ -56,16 +74,32 @@ class Metadata:
     target: Mapping[str, Any]
     cpu_features: tuple[str, ...]
     threads: int
-    plan_key: str
-    inputs: tuple[InputSpec, ...]
-    outputs: tuple[TensorSpec, ...]
     weights: tuple[TensorSpec, ...]
-    copied: tuple[int, ...]
-    kernel_rows: tuple[KernelRow, ...]
+    programs: tuple[Program, ...]
+
+    @property
+    def inputs(self) -> tuple[InputSpec, ...]:
+        """Inputs of the first program."""
+        return self.programs[0].inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Outputs of the first program."""
+        return self.programs[0].outputs
+
+    @property
+    def plan_key(self) -> str:
+        """Key of the first program's fusion plan."""
+        return self.programs[0].plan_key
+
+    @property
+    def kernel_rows(self) -> tuple[KernelRow, ...]:
+        """Kernels of the first program."""
+        return self.programs[0].kernel_rows
 
     @property
     def kernels(self) -> int:
-        """Kernels that one call launches."""
+        """Kernels that one call of the first program launches."""
         return len(self.kernel_rows)
 
     def to_json(self) -> str:
@@ -81,23 +115,36 @@ class Metadata:
                 raise InputError(
                     f"{source}: library format {body['format']!r}, this autofuse reads {FORMAT}: compile again"
                 )
-            return cls(
+            made = cls(
                 versions={str(key): str(value) for key, value in body["versions"].items()},
                 architecture=str(body["architecture"]),
                 target=dict(body["target"]),
                 cpu_features=tuple(map(str, body["cpu_features"])),
                 threads=int(body["threads"]),
-                plan_key=str(body["plan_key"]),
-                inputs=tuple(InputSpec(**_shaped(_with_example(item))) for item in body["inputs"]),
-                outputs=tuple(TensorSpec(**_shaped(item)) for item in body["outputs"]),
                 weights=tuple(TensorSpec(**_shaped(item)) for item in body["weights"]),
-                copied=tuple(map(int, body["copied"])),
-                kernel_rows=tuple(KernelRow(**row) for row in body["kernel_rows"]),
+                programs=tuple(_program(item) for item in body["programs"]),
             )
+            wanted = {position for program in made.programs for position in program.weights}
+            if not made.programs or not wanted <= set(range(len(made.weights))):
+                raise ValueError("programs")
+            return made
         except InputError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"{source}: the library's description is damaged: {error!r}") from error
+
+
+def _program(body: Mapping[str, Any]) -> Program:
+    return Program(
+        entry=str(body["entry"]),
+        plan_key=str(body["plan_key"]),
+        inputs=tuple(InputSpec(**_shaped(_with_example(item))) for item in body["inputs"]),
+        outputs=tuple(TensorSpec(**_shaped(item)) for item in body["outputs"]),
+        weights=tuple(map(int, body["weights"])),
+        copied=tuple(map(int, body["copied"])),
+        kernel_rows=tuple(KernelRow(**row) for row in body["kernel_rows"]),
+        plan_tier=str(body["plan_tier"]),
+    )
 
 
 def _shaped(item: Mapping[str, Any]) -> dict[str, Any]:

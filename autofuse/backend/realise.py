@@ -1,19 +1,19 @@
-"""A lowered plan and a schedule a workload to the library file."""
+"""Lowered plans and a schedule a workload to the library file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from autofuse.backend.architecture import architecture_of
-from autofuse.backend.assemble import Assembly, BoundKernel, Kernel, assemble
+from autofuse.backend.assemble import AssembledProgram, Assembly, BoundKernel, Kernel, assemble_all
 from autofuse.backend.compile_kernel import compile_program, tvm_target
 from autofuse.backend.library import export, installed_versions
-from autofuse.backend.metadata import InputSpec, KernelRow, Metadata, TensorSpec
+from autofuse.backend.metadata import InputSpec, KernelRow, Metadata, Program, TensorSpec
 from autofuse.device.target import Target
 from autofuse.errors import InputError
 from autofuse.graph.inputs import index_ranges
@@ -31,6 +31,21 @@ _X86_FEATURES = ("avx", "sse4.", "fma", "f16c", "bmi")
 _ARM_FEATURES = ("neon", "fullfp16", "dotprod", "sve", "i8mm", "bf16")
 
 
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One program to build: `schedules` and `tiers` by workload key; the tiers say where schedules came from.
+
+    `spare`: schedules to take instead of those that cannot be built.
+    """
+
+    lowered: Lowered
+    schedules: Mapping[str, Schedule]
+    plan_key: str = ""
+    tiers: Mapping[str, str] = field(default_factory=dict)
+    plan_tier: str = ""
+    spare: Mapping[str, Schedule] = field(default_factory=dict)
+
+
 def build_library(
     lowered: Lowered,
     schedules: Mapping[str, Schedule],
@@ -41,27 +56,69 @@ def build_library(
     plan_key: str = "",
     tiers: Mapping[str, str] | None = None,
 ) -> None:
-    """Build the kernels of `lowered`, one a group, and write the library to `output`.
+    """Write the library of one program; see `build_programs`."""
+    build_programs([Part(lowered, schedules, plan_key, tiers or {})], target, threads, output)
 
-    `schedules`, `tiers`: by workload key; `tiers` says where each schedule came from. InputError when a
-    workload has no schedule or no kernel, DeviceError when the file cannot be linked or written.
+
+def build_programs(parts: Sequence[Part], target: Target, threads: int, output: Path) -> frozenset[str]:
+    """Build the kernels of each part, one a group, and write the library of all parts to `output`.
+
+    Keys of the workloads whose spare schedule was taken. InputError when a workload has no schedule or no kernel,
+    DeviceError when the file cannot be linked or written.
     """
-    built: dict[str, Kernel] = {}
-    groups: list[BoundKernel] = []
-    for bound in lowered.groups:
-        key = bound.workload.key
-        if is_view(bound.workload):
-            groups.append((bound, None))
-            continue
-        if key not in schedules:
-            raise InputError(f"no schedule is given for {bound.workload.label} ({key[:12]})")
-        if key not in built:
-            built[key] = _kernel(bound, schedules[key], target)
-        groups.append((bound, built[key]))
-    assembly = assemble(lowered.graph, groups)
-    rows = [_row(symbol, groups[position], schedules, tiers or {}) for position, symbol in assembly.symbols]
-    metadata = describe(lowered.graph, assembly, rows, target, threads, plan_key)
+    kernels = _Kernels(target)
+    made = [(part.lowered.graph, [kernels.bound(bound, part) for bound in part.lowered.groups]) for part in parts]
+    assembly = assemble_all(made)
+    programs = [
+        describe_program(
+            graph,
+            assembled,
+            [kernels.row(symbol, groups[position][0], part) for position, symbol in assembled.symbols],
+            part.plan_key,
+            part.plan_tier,
+        )
+        for part, (graph, groups), assembled in zip(parts, made, assembly.programs, strict=True)
+    ]
+    metadata = describe_library(programs, assembly, target, threads)
     export(compile_program(assembly.module, target), assembly.weights, metadata, output)
+    return frozenset(kernels.replaced)
+
+
+class _Kernels:
+    """The kernels of a library; one that an earlier group or program built with the same schedule is taken again."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.built: dict[str, Kernel] = {}
+        self.replaced: set[str] = set()
+
+    def bound(self, bound: BoundWorkload, part: Part) -> BoundKernel:
+        workload = bound.workload
+        if is_view(workload):
+            return bound, None
+        if workload.key not in part.schedules:
+            raise InputError(f"no schedule is given for {workload.label} ({workload.key[:12]})")
+        if workload.key not in self.replaced:
+            try:
+                return bound, self._kernel(bound, part.schedules[workload.key])
+            except InputError:
+                if workload.key not in part.spare:
+                    raise
+                self.replaced.add(workload.key)
+        return bound, self._kernel(bound, part.spare[workload.key])
+
+    def _kernel(self, bound: BoundWorkload, schedule: Schedule) -> Kernel:
+        name = f"{bound.workload.key} {sorted(schedule.items())}"
+        if name not in self.built:
+            self.built[name] = _kernel(bound, schedule, self.target)
+        return self.built[name]
+
+    def row(self, symbol: str, bound: BoundWorkload, part: Part) -> KernelRow:
+        workload = bound.workload
+        spare = workload.key in self.replaced
+        schedule = part.spare[workload.key] if spare else part.schedules[workload.key]
+        tier = "rule" if spare else part.tiers.get(workload.key, "")
+        return KernelRow(symbol, workload.label, workload.key, dict(schedule), tier)
 
 
 def _kernel(bound: BoundWorkload, schedule: Schedule, target: Target) -> Kernel:
@@ -81,27 +138,46 @@ def describe(
     graph: Graph, assembly: Assembly, rows: list[KernelRow], target: Target, threads: int, plan_key: str = ""
 ) -> Metadata:
     """The description of an assembled graph as a library for `target` and `threads` threads."""
+    program = describe_program(graph, assembly.programs[0], rows, plan_key)
+    return describe_library([program], assembly, target, threads)
+
+
+def describe_program(
+    graph: Graph, assembled: AssembledProgram, rows: Sequence[KernelRow], plan_key: str, plan_tier: str = ""
+) -> Program:
+    """The description of one assembled graph."""
     ranges, tables = index_ranges(graph), _tables(graph)
     inputs = []
     for name in graph.inputs:
         tensor, known = graph.tensors[name], ranges.get(name)
         example = None if known is None or np.dtype(tensor.dtype).kind not in "iu" else (max(known.low, 0), known.high)
         inputs.append(InputSpec(name, tensor.shape, tensor.dtype, tables.get(name), example))
+    outputs = tuple(TensorSpec(name, graph.tensors[name].shape, graph.tensors[name].dtype) for name in graph.outputs)
+    return Program(
+        entry=assembled.entry,
+        plan_key=plan_key,
+        inputs=tuple(inputs),
+        outputs=outputs,
+        weights=assembled.weights,
+        copied=assembled.copied,
+        kernel_rows=tuple(rows),
+        plan_tier=plan_tier,
+    )
+
+
+def describe_library(programs: Sequence[Program], assembly: Assembly, target: Target, threads: int) -> Metadata:
+    """The description of a library of `programs`."""
     return Metadata(
         versions=installed_versions(),
         architecture=architecture_of(target),
         target=asdict(target),
         cpu_features=required_features(target),
         threads=threads,
-        plan_key=plan_key,
-        inputs=tuple(inputs),
-        outputs=tuple(TensorSpec(name, graph.tensors[name].shape, graph.tensors[name].dtype) for name in graph.outputs),
         weights=tuple(
             TensorSpec(f"weight{number}", tuple(array.shape), str(array.dtype))
             for number, array in enumerate(assembly.weights)
         ),
-        copied=assembly.copied,
-        kernel_rows=tuple(rows),
+        programs=tuple(programs),
     )
 
 
@@ -124,8 +200,3 @@ def _tables(graph: Graph) -> dict[str, int]:
             rows = graph.tensors[operator.inputs[0]].shape[axis]
             found[operator.inputs[1]] = min(rows, found.get(operator.inputs[1], rows))
     return found
-
-
-def _row(symbol: str, group: BoundKernel, schedules: Mapping[str, Schedule], tiers: Mapping[str, str]) -> KernelRow:
-    workload = group[0].workload
-    return KernelRow(symbol, workload.label, workload.key, dict(schedules[workload.key]), tiers.get(workload.key, ""))

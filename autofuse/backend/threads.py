@@ -17,7 +17,10 @@ _ONE_CORE_A_THREAD = -2
 """`kSpecifyOneCorePerThread` of TVM's thread pool."""
 
 _CALLER = threading.local()
-"""What the pool of each calling thread was last told (`cores`, `threads`): it mirrors TVM's thread-local state."""
+"""What the pool of each calling thread was last told (`cores`, `answer`: threads and the core to be held on).
+
+It mirrors TVM's thread-local state.
+"""
 
 
 def configure_threads(threads: int) -> int | None:
@@ -27,13 +30,17 @@ def configure_threads(threads: int) -> int | None:
     nothing to gain. Cheap when nothing changes. InputError when fewer CPUs are allowed to the process;
     DeviceError when the pool was already made smaller by somebody else.
     """
+    known: tuple[int, int | None] | None = getattr(_CALLER, "answer", None)
+    if known is not None and known[0] == threads:
+        return known[1]
     cores = _cores()
     if not 1 <= threads <= len(cores):
         raise InputError(f"threads: got {threads}, this process may use 1 to {len(cores)}")
-    if getattr(_CALLER, "threads", None) != threads:
-        _apply(threads, cores)
-        _CALLER.threads = threads
-    return cores[0] if threads > 1 and hasattr(os, "sched_setaffinity") else None
+    _CALLER.answer = None
+    _apply(threads, cores)
+    core = cores[0] if threads > 1 and hasattr(os, "sched_setaffinity") else None
+    _CALLER.answer = threads, core
+    return core
 
 
 def usable_threads() -> int:

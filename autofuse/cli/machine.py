@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -46,6 +47,16 @@ def doctor(
         show({"ok": not failed, "checks": found}, form)
     if failed:
         raise typer.Exit(EXIT_FAILED_CHECK)
+
+
+def cflags() -> None:
+    """Print what a C compiler needs to build a program that runs a library.
+
+    gcc program.c $(autofuse cflags) -o program; see autofuse.h and example.c in the folder that it names.
+    """
+    from autofuse.backend.c_interface import compiler_arguments
+
+    typer.echo(shlex.join(compiler_arguments()))
 
 
 @device_verbs.command("list")

@@ -9,10 +9,11 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from autofuse.api import DEFAULT_BENCH_BUDGET
-from autofuse.arguments import parse_shapes
+from autofuse.api import DEFAULT_BENCH_BUDGET, DEFAULT_ON_MISS
+from autofuse.arguments import parse_buckets, parse_shape_sets, parse_shapes
 from autofuse.cli.options import (
     DEFAULT_RIVALS,
+    Buckets,
     Database,
     Device,
     Model,
@@ -22,6 +23,7 @@ from autofuse.cli.options import (
     Rpc,
     RpcKey,
     RpcTracker,
+    SeveralShapes,
     Shapes,
     Threads,
 )
@@ -103,29 +105,41 @@ def _summary_text(summary: GraphSummary, every_operator: bool) -> Group:
 def compile_(
     model: Model,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="The library to write, such as model.so.")
-    ],
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The library to write, such as model.so.")
+    ] = None,
     database: Database = None,
     threads: Threads = None,
     device: Device = "local",
     rpc: Rpc = None,
     rpc_tracker: RpcTracker = None,
     rpc_key: RpcKey = None,
-    on_miss: OnMiss = "rule",
-    strict: Annotated[bool, typer.Option("--strict", help="Stop on the first miss (--on-miss fail).")] = False,
+    on_miss: OnMiss = DEFAULT_ON_MISS,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop unless every schedule was measured on this device.")
+    ] = False,
+    require_complete: Annotated[
+        bool,
+        typer.Option("--require-complete", help="Stop unless a tuning job ended, with the versions installed now."),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be built from where; build nothing.")
+    ] = False,
     plan: Plan = None,
-    shape: Shapes = None,
+    shape: SeveralShapes = None,
+    buckets: Buckets = None,
     form: OutputFormat = "text",
 ) -> None:
     """Build a library from what the database knows.
 
-    Measures nothing, and says hit or miss for each group.
+    Measures nothing, and says for each plan and each group how it is known.
     """
     from autofuse import api
 
+    if output is None and not dry_run:
+        raise InputError("--output: the library to write is missing, such as --output model.so (or give --dry-run)")
     report = api.compile(
         model,
-        output,
+        None if dry_run else output,
         database=database,
         threads=threads,
         device=device,
@@ -134,16 +148,42 @@ def compile_(
         rpc_key=rpc_key,
         on_miss=on_miss,
         strict=strict,
-        shapes=parse_shapes(shape or []),
+        require_complete=require_complete,
+        shapes=parse_shape_sets(shape or []),
+        buckets=parse_buckets(buckets or []),
         plan=plan,
     )
     show(report, form, _compile_text(report))
 
 
 def _compile_text(report: CompileReport) -> Group:
-    facts = {key: value for key, value in vars(report).items() if key != "groups"}
-    rows = [{"group": group.group, "tier": group.tier, "time_us": group.us} for group in report.groups]
-    return Group(records(rows), "", describe(facts))
+    facts = {key: value for key, value in vars(report).items() if key not in ("groups", "plans")}
+    facts["library"] = facts["library"] or "none: a dry run"
+    several = len(report.plans) > 1
+    rows = [
+        {
+            **({"program": group.program} if several else {}),
+            "group": group.group,
+            "tier": group.tier,
+            "time_us": group.us,
+            "from": group.source,
+        }
+        for group in report.groups
+    ]
+    parts: list[Any] = [records(rows), ""]
+    if several:
+        plans = [
+            {
+                "program": number,
+                "inputs": "; ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in plan.shapes.items()),
+                "plan": plan.plan,
+                "tier": plan.tier,
+                "kernels": plan.kernels,
+            }
+            for number, plan in enumerate(report.plans)
+        ]
+        parts += [records(plans), ""]
+    return Group(*parts, describe(facts))
 
 
 def run(
@@ -215,7 +255,7 @@ def bench(
     rpc: Rpc = None,
     rpc_tracker: RpcTracker = None,
     rpc_key: RpcKey = None,
-    on_miss: OnMiss = "rule",
+    on_miss: OnMiss = DEFAULT_ON_MISS,
     shape: Shapes = None,
     form: OutputFormat = "text",
 ) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from autofuse.arguments import RIVALS
+from autofuse.arguments import RIVALS, MissPolicy
 from autofuse.cli.render import Format
 
 Model = Annotated[
@@ -43,12 +43,24 @@ Shapes = Annotated[
     list[str] | None,
     typer.Option("--shape", metavar="NAME=SIZES", help="Shape of a dynamic input: image=1,3,224,224. May repeat."),
 ]
+SeveralShapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        metavar="NAME=SIZES",
+        help="Shape of a dynamic input: image=1,3,224,224. An input given twice makes a library for two shapes.",
+    ),
+]
+Buckets = Annotated[
+    list[str] | None,
+    typer.Option("--buckets", metavar="NAME=SIZES", help="Sizes of a named dimension: batch=1,4,8. May repeat."),
+]
 OnMiss = Annotated[
-    Literal["rule", "none", "fail"],
+    MissPolicy,
     typer.Option(
         "--on-miss",
-        help="A group that the database does not know: rule = the fixed schedule of its kernel family, "
-        "none = left unfused, fail = stop.",
+        help="What nothing like it was measured: model = as the learned model predicts, rule = the fixed plan and "
+        "schedules, none = unfused, fail = stop.",
     ),
 ]
 OutputFormat = Annotated[Format, typer.Option("--format", help="Text for people, or one JSON object.")]

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Engine, text
 
 from autofuse.device.target import Target
 from autofuse.errors import DatabaseError
-from autofuse.profiling import candidates, connection, lookups, migration, plans, runs, views
+from autofuse.profiling import candidates, connection, lookups, migration, plans, runs, transfers, views
 from autofuse.profiling.connection import WRITE_OPTION, Location
 from autofuse.profiling.faults import clear_errors
 from autofuse.profiling.identities import Identities
@@ -30,10 +30,13 @@ from autofuse.profiling.records import (
     CandidateOutcome,
     ChosenGroup,
     EdgeDecision,
+    ForeignPlan,
+    ForeignSchedule,
     Json,
     MeasuredSchedule,
     PlanChoice,
     PlanOutcome,
+    RelatedSchedule,
     RunInfo,
     RunStart,
     Setting,
@@ -300,6 +303,26 @@ class ProfilingDatabase:
     def writing(self) -> AbstractContextManager[Connection]:
         """One transaction: committed whole at the end, or not at all."""
         return self._writing()
+
+    def schedules_elsewhere(self, setting: Setting, workload_keys: Iterable[str]) -> list[ForeignSchedule]:
+        """Measured schedules of workloads on other devices, on as many threads; best first."""
+        with self._reading() as sql:
+            return transfers.elsewhere(sql, setting, workload_keys)
+
+    def related_schedules(self, setting: Setting, operators: str, others: Iterable[str]) -> list[RelatedSchedule]:
+        """The best schedule here of each other workload whose label starts with `operators`."""
+        with self._reading() as sql:
+            return transfers.related(sql, setting, operators, others)
+
+    def foreign_plans(self, setting: Setting, graph_key: str) -> list[ForeignPlan]:
+        """Plans chosen for a graph on other devices, the newest first."""
+        with self._reading() as sql:
+            return transfers.foreign_plans(sql, setting, graph_key)
+
+    def forms_of_model(self, setting: Setting, model_sha256: str) -> list[str]:
+        """Keys of the graphs that a model file became here, newest first."""
+        with self._reading() as sql:
+            return transfers.forms_of_model(sql, setting, model_sha256)
 
     # The whole ---------------------------------------------------------------------------------
 

@@ -209,6 +209,40 @@ class BestSchedule:
     trusted: bool
 
 
+@dataclass(frozen=True, kw_only=True)
+class ForeignSchedule:
+    """A schedule measured elsewhere: `device_facts` as in its fingerprint, `target`: JSON of `Target`."""
+
+    workload_key: str
+    schedule: str
+    median_us: float
+    trusted: bool
+    device_facts: Mapping[str, Json]
+    target: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelatedSchedule:
+    """The best schedule of another workload here; `workload`: its canonical text, `tier`: of the versions."""
+
+    workload_key: str
+    workload: str
+    schedule: str
+    median_us: float
+    trusted: bool
+    tier: str
+
+
+@dataclass(frozen=True)
+class ForeignPlan:
+    """A plan chosen on another device; see `ForeignSchedule`."""
+
+    plan: str
+    origin: str
+    device_facts: Mapping[str, Json]
+    target: str
+
+
 @dataclass(frozen=True)
 class ChosenGroup:
     """One group of a chosen plan: its workload, and the measured candidate (None: fixed rule)."""

@@ -1,0 +1,7 @@
+"""Compiling: from a model and what the database knows to a library, without measuring anything."""
+
+from autofuse.compiler.context import Context, Policy
+from autofuse.compiler.job import compile_in
+from autofuse.compiler.report import CompileReport, GroupReport, PlanReport
+
+__all__ = ["CompileReport", "Context", "GroupReport", "PlanReport", "Policy", "compile_in"]

@@ -1,0 +1,101 @@
+"""What several compiles share: a database, a device, its threads, and what to do where nothing was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from autofuse.arguments import Shapes, check_miss_policy
+from autofuse.named_device import NamedDevice, thread_count
+from autofuse.named_setting import Circumstances, circumstances
+from autofuse.profiling.database import ProfilingDatabase, open_for_lookup
+
+if TYPE_CHECKING:
+    from autofuse.compiler.report import CompileReport
+
+
+@dataclass(frozen=True)
+class Policy:
+    """`on_miss`: see `autofuse.arguments.check_miss_policy`.
+
+    `strict`: stop unless every schedule was measured on this device. `require_complete`: stop unless, besides, a
+    tuning job of this model ended, and everything was measured with the versions installed now.
+    """
+
+    on_miss: str = "rule"
+    strict: bool = False
+    require_complete: bool = False
+
+    def __post_init__(self) -> None:
+        check_miss_policy(self.on_miss)
+
+    @property
+    def measured_only(self) -> bool:
+        """Whether only what was measured here will do."""
+        return self.strict or self.require_complete or self.on_miss == "fail"
+
+
+class Context:
+    """Compiles many models under the same circumstances; the database is opened, and the device asked, once.
+
+    `database`: a file or URL (None: the user's own). `device`: as `--device`. `threads`: those that run the models
+    (None: the device's cores). Close it, or use it in a `with` statement.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: str | None = None,
+        device: str | NamedDevice = "local",
+        threads: int | None = None,
+        policy: Policy | None = None,
+    ) -> None:
+        self.policy = policy or Policy()
+        self._place, self._device, self._threads = database, device, threads
+
+    @cached_property
+    def database(self) -> ProfilingDatabase:
+        """The profiling database, read-only."""
+        return open_for_lookup(self._place)
+
+    @cached_property
+    def around(self) -> Circumstances:
+        """Device, target, threads and versions."""
+        threads = thread_count(self._threads, self._device)
+        return circumstances(self.database, self._device, threads, measuring=False)
+
+    @property
+    def threads(self) -> int:
+        """Threads that run the models."""
+        return self.around.setting.threads
+
+    def compile(
+        self,
+        model: Path | str,
+        output: Path | str | None,
+        *,
+        shapes: Shapes | Sequence[Shapes] | None = None,
+        plan: str | None = None,
+    ) -> CompileReport:
+        """Write the library of `model` to `output` (None: a dry run); see `autofuse.api.compile`."""
+        from autofuse.compiler.job import compile_in
+
+        forms = [shapes] if isinstance(shapes, Mapping) else list(shapes or [{}])
+        return compile_in(self, Path(model), None if output is None else Path(output), forms, plan)
+
+    def close(self) -> None:
+        """Let go of the database."""
+        if "database" in self.__dict__:
+            self.database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

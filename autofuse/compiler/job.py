@@ -1,0 +1,144 @@
+"""One compile: load, find plans and schedules on the ladder, build, report."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from autofuse.arguments import Shapes
+from autofuse.backend.linking import require_linker
+from autofuse.backend.realise import Part, build_programs
+from autofuse.compiler.context import Context
+from autofuse.compiler.ladder import Found, Ladder
+from autofuse.compiler.plans import FoundPlan, find_plan
+from autofuse.compiler.report import HIT, MEASURED_HERE, RULE, CompileReport, GroupReport, PlanReport
+from autofuse.errors import InputError, StrictMissError
+from autofuse.graph.load import load
+from autofuse.graph.model import Graph
+from autofuse.kernels.coverage import require_kernels
+from autofuse.kernels.lower import Lowered, lower
+from autofuse.kernels.workload import BoundWorkload
+
+
+@dataclass(frozen=True, eq=False)
+class _Form:
+    """The model at one set of input shapes: its plan, its kernels, a schedule for each workload."""
+
+    graph: Graph
+    plan: FoundPlan
+    lowered: Lowered
+    found: Mapping[str, Found]
+
+
+def compile_in(
+    context: Context, model: Path, output: Path | None, shapes: Sequence[Shapes], plan: str | None
+) -> CompileReport:
+    """Write the library of `model`, one program for each of `shapes`; see `autofuse.api.compile`.
+
+    `output`: None for a dry run. StrictMissError when the policy wants what was not measured; DatabaseError
+    when the database cannot be read.
+    """
+    started = time.monotonic()
+    if output is not None and (output.is_dir() or not output.name):
+        raise InputError(f"--output: {str(output)!r} is a folder; name a file in it, such as {output / 'model.so'}")
+    if output is not None:
+        require_linker(context.around.target)
+    forms = [_found(context, model, shape, plan) for shape in shapes]
+    if output is not None:
+        forms = _built(context, forms, output)
+    return _report(context, model, output, forms, time.monotonic() - started)
+
+
+def _found(context: Context, model: Path, shapes: Shapes, plan: str | None) -> _Form:
+    graph = load(model, shapes)
+    require_kernels(graph)
+    around = context.around
+    sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
+    chosen = find_plan(context, graph, sha256, plan, None)
+    lowered = lower(graph, chosen.plan, around.target, [group.operators for group in chosen.plan.groups])
+    found = Ladder(context.database, around).find(lowered.kernels, context.policy.measured_only)
+    _refuse_misses(context, lowered, found)
+    return _Form(graph, chosen, lowered, found)
+
+
+def _refuse_misses(context: Context, lowered: Lowered, found: Mapping[str, Found]) -> None:
+    if not context.policy.measured_only:
+        return
+    missing = [bound.workload.label for bound in lowered.kernels if bound.workload.key not in found]
+    if missing:
+        raise StrictMissError(
+            f"{len(missing)} of {len(lowered.kernels)} groups have no measured schedule, such as {missing[0]}: "
+            "run `autofuse tune`, or compile without --strict"
+        )
+    stale = [bound.workload.label for bound in lowered.kernels if found[bound.workload.key].tier != HIT]
+    if stale and context.policy.require_complete:
+        raise StrictMissError(
+            f"{len(stale)} of {len(lowered.kernels)} groups were measured with other versions, such as {stale[0]}: "
+            "run `autofuse tune`, or compile without --require-complete"
+        )
+
+
+def _built(context: Context, forms: Sequence[_Form], output: Path) -> list[_Form]:
+    """Writes the library; the forms with what was really built: a schedule that fails gives way to the fixed rule."""
+    ladder = Ladder(context.database, context.around)
+    parts = []
+    for form in forms:
+        spare = {
+            bound.workload.key: ladder.rule(bound.workload).schedule
+            for bound in form.lowered.kernels
+            if form.found[bound.workload.key].tier not in (HIT, RULE)
+        }
+        parts.append(
+            Part(
+                form.lowered,
+                {key: found.schedule for key, found in form.found.items()},
+                form.plan.plan.key,
+                {key: found.tier for key, found in form.found.items()},
+                form.plan.tier,
+                spare,
+            )
+        )
+    replaced = build_programs(parts, context.around.target, context.threads, output)
+    made = []
+    for form, part in zip(forms, parts, strict=True):
+        again = {key: Found(dict(part.spare[key]), RULE) for key in form.found if key in replaced and key in part.spare}
+        made.append(replace(form, found={**form.found, **again}))
+    return made
+
+
+def _report(
+    context: Context, model: Path, output: Path | None, forms: Sequence[_Form], seconds: float
+) -> CompileReport:
+    groups: list[GroupReport] = []
+    plans = []
+    for number, form in enumerate(forms):
+        groups += [_group(form, bound, number) for bound in form.lowered.kernels]
+        shapes = {name: form.graph.tensors[name].shape for name in form.graph.inputs}
+        kernels = len(form.lowered.kernels)
+        plans.append(PlanReport(shapes, form.plan.source, form.plan.tier, form.plan.plan.key, kernels))
+    return CompileReport(
+        model=model.stem,
+        library="" if output is None else str(output),
+        plan=plans[0].plan,
+        plan_tier=plans[0].tier,
+        plan_key=plans[0].plan_key,
+        threads=context.threads,
+        device=context.around.profile.name,
+        kernels=len(groups),
+        hits=sum(group.tier in MEASURED_HERE for group in groups),
+        size_bytes=0 if output is None else output.stat().st_size,
+        elapsed_s=seconds,
+        groups=tuple(groups),
+        plans=tuple(plans),
+    )
+
+
+def _group(form: _Form, bound: BoundWorkload, program: int) -> GroupReport:
+    found = form.found[bound.workload.key]
+    operators = tuple(dict.fromkeys(form.lowered.graph.producers[name].name for name in bound.outputs))
+    schedule = json.dumps(found.schedule, sort_keys=True)
+    return GroupReport(bound.workload.label, operators, found.tier, found.us, schedule, found.source, program)

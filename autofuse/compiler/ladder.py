@@ -1,0 +1,160 @@
+"""The ladder of schedules: for each workload the best rung on which something legal stands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from autofuse.compiler.report import FAMILY, HIT, MODEL, NEAREST, RULE, STALE
+from autofuse.device.target import Target
+from autofuse.errors import InputError
+from autofuse.kernels.knobs import Values, first_schedules, open_knobs
+from autofuse.kernels.transfer import adapted, distance, schedule_fault, structure
+from autofuse.kernels.workload import BoundWorkload, Workload
+from autofuse.named_setting import Circumstances
+from autofuse.profiling.database import ProfilingDatabase
+from autofuse.profiling.records import EXACT, RelatedSchedule
+from autofuse.search_space import load_space
+
+FARTHEST = 8.0
+"""Powers of two, over all sizes of all values, beyond which another shape says nothing."""
+
+Schedule = dict[str, int | str]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A schedule, its rung, its time (measured, or predicted; microseconds) and what it was taken from."""
+
+    schedule: Schedule
+    tier: str
+    us: float | None = None
+    source: str = ""
+
+
+class ScheduleModel(Protocol):
+    """What the learned model does for the ladder; see `autofuse.learn.model`."""
+
+    def schedule(self, workload: Workload, knobs: Mapping[str, Values]) -> tuple[Schedule, float] | None:
+        """(best schedule within `knobs`, predicted microseconds); None when the model abstains."""
+
+
+@dataclass
+class Ladder:
+    """`around`: where the code will run. `model`: None leaves the learned rung out."""
+
+    base: ProfilingDatabase
+    around: Circumstances
+    model: ScheduleModel | None = None
+
+    def find(self, workloads: Sequence[BoundWorkload], measured_only: bool) -> dict[str, Found]:
+        """Schedules by workload key; with `measured_only` just those that were measured here."""
+        bound = {one.workload.key: one.workload for one in workloads}
+        found = self._here(bound)
+        if measured_only:
+            return found
+        found |= self._family({key: load for key, load in bound.items() if key not in found})
+        for key, workload in bound.items():
+            if key not in found:
+                knobs = self.knobs(workload)
+                found[key] = self._nearest(workload, knobs) or self._predicted(workload, knobs) or self.rule(workload)
+        return found
+
+    def rule(self, workload: Workload) -> Found:
+        """The fixed schedule of a workload: the first guess of its search."""
+        return Found(dict(first_schedules(workload, self.knobs(workload), self.target)[0]), RULE)
+
+    @property
+    def target(self) -> Target:
+        """What the code is made for."""
+        return self.around.target
+
+    def knobs(self, workload: Workload) -> dict[str, Values]:
+        """Values that the shipped space offers to a workload."""
+        return open_knobs(workload, self.target, load_space(None, self.target.isa).schedule)
+
+    def _here(self, bound: Mapping[str, Workload]) -> dict[str, Found]:
+        found = {}
+        for key, best in self.base.lookup(self.around.setting, list(bound)).items():
+            schedule = legal(best.schedule, self.target)
+            if schedule is not None:
+                found[key] = Found(schedule, HIT if best.tier == EXACT else STALE, best.median_us)
+        return found
+
+    def _family(self, bound: Mapping[str, Workload]) -> dict[str, Found]:
+        """The best schedule that a CPU of the same family ran; rows come best first."""
+        found: dict[str, Found] = {}
+        for row in self.base.schedules_elsewhere(self.around.setting, list(bound)) if bound else []:
+            if row.workload_key not in found and same_family(row.device_facts, row.target, self.around):
+                schedule = legal(row.schedule, self.target)
+                fitting = (
+                    None if schedule is None else adapted(schedule, self.knobs(bound[row.workload_key]), self.target)
+                )
+                if fitting is not None:
+                    cpu = row.device_facts.get("cpu")
+                    name = str(cpu.get("model_name") or cpu.get("profile") or "") if isinstance(cpu, dict) else ""
+                    found[row.workload_key] = Found(fitting, FAMILY, row.median_us, name)
+        return found
+
+    def _nearest(self, workload: Workload, knobs: Mapping[str, Values]) -> Found | None:
+        """The best schedule of the measured workload that is the same in everything but its sizes, and nearest."""
+        operators = workload.label.rpartition(" ")[0]
+        wanted = structure(workload)
+        best: tuple[float, Found] | None = None
+        for row in self.base.related_schedules(self.around.setting, operators, [workload.key]):
+            other = _workload(row)
+            if other is None or structure(other) != wanted:
+                continue
+            apart = distance(workload, other)
+            schedule = legal(row.schedule, self.target)
+            if schedule is None or apart > FARTHEST or (best is not None and apart >= best[0]):
+                continue
+            fitting = adapted(schedule, knobs, self.target)
+            if fitting is not None:
+                best = apart, Found(fitting, NEAREST, None, f"{other.label}, {apart:.1f} doublings away")
+        return best[1] if best else None
+
+    def _predicted(self, workload: Workload, knobs: Mapping[str, Values]) -> Found | None:
+        answer = self.model.schedule(workload, knobs) if self.model is not None else None
+        return None if answer is None else Found(answer[0], MODEL, answer[1])
+
+
+def legal(text: str, target: Target) -> Schedule | None:
+    """A stored schedule, when it is one that could be built for `target`; a damaged or foreign one is a miss."""
+    try:
+        schedule = json.loads(text)
+    except ValueError:
+        return None
+    return None if schedule_fault(schedule, target) else schedule
+
+
+def same_family(facts: Mapping[str, object], target: str, around: Circumstances) -> bool:
+    """Whether another CPU runs code about alike: LLVM's name of it, or its maker's family, and the same vectors.
+
+    `facts`: of its fingerprint; `target`: JSON of the `Target` that its code was made for.
+    """
+    try:
+        code = json.loads(target)
+        vectors = code["lanes"], code["registers"]
+    except (ValueError, KeyError, TypeError):
+        return False
+    mine = around.device.fingerprint.facts
+    if vectors != (around.target.lanes, around.target.registers):
+        return False
+    if facts.get("architecture") != mine.get("architecture"):
+        return False
+    return facts.get("mcpu") == mine.get("mcpu") or _maker(facts) == _maker(mine) != ("", "")
+
+
+def _maker(facts: Mapping[str, object]) -> tuple[str, str]:
+    cpu = facts.get("cpu")
+    return (str(cpu.get("vendor", "")), str(cpu.get("family", ""))) if isinstance(cpu, dict) else ("", "")
+
+
+def _workload(row: RelatedSchedule) -> Workload | None:
+    try:
+        return Workload.from_text(row.workload)
+    except InputError:
+        return None

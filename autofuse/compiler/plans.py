@@ -1,0 +1,110 @@
+"""The ladder of fusion plans; each is checked against the graph again, and an illegal one is a miss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from autofuse.compiler.context import Context
+from autofuse.compiler.ladder import same_family
+from autofuse.compiler.report import FAMILY, HIT, MODEL, NAMED, NEAREST, NONE, RULE, STALE
+from autofuse.errors import AutofuseError, StrictMissError
+from autofuse.fusion.baselines import default_plan, none_plan
+from autofuse.fusion.legality import check_plan
+from autofuse.fusion.plan import FusionPlan
+from autofuse.graph.key import graph_key
+from autofuse.graph.model import Graph
+from autofuse.named_plans import named_plan
+from autofuse.profiling.records import EXACT
+
+
+@dataclass(frozen=True)
+class FoundPlan:
+    """A plan, its rung and where it came from; `complete`: a tuning job of this very model ended with it."""
+
+    plan: FusionPlan
+    tier: str
+    source: str
+    complete: bool = False
+
+
+class PlanModel(Protocol):
+    """What the learned model does for plans; see `autofuse.learn.predict`."""
+
+    def plan(self, graph: Graph) -> FusionPlan | None:
+        """The plan predicted to be fastest; None when the model abstains."""
+
+
+def find_plan(
+    context: Context, graph: Graph, model_sha256: str, asked: str | None, model: PlanModel | None
+) -> FoundPlan:
+    """The plan that was `asked` for by name or file, else the best rung's.
+
+    StrictMissError when only what was measured here will do, and nothing was.
+    """
+    if asked is not None and asked != "best":
+        return FoundPlan(named_plan(graph, asked), NAMED, asked)
+    policy = context.policy
+    for found in _measured(context, graph):
+        if policy.require_complete and not found.complete:
+            raise StrictMissError(
+                f"{graph.name}: no tuning job of this model ended with the versions installed now ({found.source}, "
+                f"{found.tier}): run `autofuse tune`, or compile without --require-complete"
+            )
+        return found
+    if policy.measured_only:
+        raise StrictMissError(
+            f"{graph.name}: the database has no plan for this model, device and {context.threads} thread(s): "
+            f"run `autofuse tune` first, or compile with --on-miss rule"
+        )
+    for found in _transferred(context, graph, model_sha256):
+        return found
+    if policy.on_miss == "none":
+        return FoundPlan(none_plan(graph), NONE, "none")
+    predicted = model.plan(graph) if model is not None else None
+    if predicted is not None and _is_legal(graph, predicted):
+        return FoundPlan(predicted, MODEL, "learned model")
+    return FoundPlan(default_plan(graph), RULE, "default rule")
+
+
+def _measured(context: Context, graph: Graph) -> Iterator[FoundPlan]:
+    stored = context.database.best_plan(context.around.setting, graph_key(graph))
+    if stored is None:
+        return
+    plan = _legal(graph, stored.plan)
+    if plan is not None:
+        exact = stored.tier == EXACT
+        source = f"{stored.source} ({stored.origin})"
+        yield FoundPlan(plan, HIT if exact else STALE, source, exact and stored.source == "chosen")
+
+
+def _transferred(context: Context, graph: Graph, model_sha256: str) -> Iterator[FoundPlan]:
+    """Legal plans of the same model from another CPU of the family, then from other input shapes here."""
+    base, setting = context.database, context.around.setting
+    key = graph_key(graph)
+    for row in base.foreign_plans(setting, key):
+        plan = _legal(graph, row.plan) if same_family(row.device_facts, row.target, context.around) else None
+        if plan is not None:
+            yield FoundPlan(plan, FAMILY, row.origin)
+    for form in base.forms_of_model(setting, model_sha256):
+        stored = base.best_plan(setting, form) if form != key else None
+        plan = _legal(graph, stored.plan) if stored is not None else None
+        if stored is not None and plan is not None:
+            yield FoundPlan(plan, NEAREST, f"{stored.source} ({stored.origin}) for other input shapes")
+
+
+def _legal(graph: Graph, text: str) -> FusionPlan | None:
+    try:
+        plan = FusionPlan.from_json(text)
+    except AutofuseError:
+        return None
+    return plan if _is_legal(graph, plan) else None
+
+
+def _is_legal(graph: Graph, plan: FusionPlan) -> bool:
+    try:
+        check_plan(graph, plan)
+    except AutofuseError:
+        return False
+    return True

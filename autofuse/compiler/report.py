@@ -1,0 +1,70 @@
+"""What a compile reports: the rung of the ladder that each plan and each schedule came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+HIT = "hit"
+STALE = "hit (stale versions)"
+FAMILY = "cpu family"
+NEAREST = "nearest shape"
+MODEL = "model"
+RULE = "rule"
+NONE = "none"
+NAMED = "named"
+
+TIERS = (HIT, STALE, FAMILY, NEAREST, MODEL, RULE, NONE)
+"""The ladder, best rung first: measured here; measured here with other versions; measured on another CPU of the same
+family; measured here for other shapes; predicted by the learned model; the fixed rule; no fusion (plans only)."""
+MEASURED_HERE = (HIT, STALE)
+
+
+@dataclass(frozen=True)
+class GroupReport:
+    """How one kernel's schedule was found: `tier` is one of `TIERS`, `us` its time as measured or predicted.
+
+    `source`: what the tier leaves open, such as the workload of the nearest shape; `program`: position of the
+    input shapes (0 unless several were given).
+    """
+
+    group: str
+    operators: tuple[str, ...]
+    tier: str
+    us: float | None
+    schedule: str
+    source: str = ""
+    program: int = 0
+
+
+@dataclass(frozen=True)
+class PlanReport:
+    """How the fusion plan for one set of input shapes was found; `tier` "named" is a plan that was asked for."""
+
+    shapes: dict[str, tuple[int, ...]]
+    plan: str
+    tier: str
+    plan_key: str
+    kernels: int
+
+
+@dataclass(frozen=True)
+class CompileReport:
+    """What was compiled; of `kernels`, `hits` had a schedule that was measured here.
+
+    `plan`, `plan_tier`, `plan_key`: of the first input shapes; `plans`: of all. `library` is "" and `size_bytes`
+    0 after a dry run.
+    """
+
+    model: str
+    library: str
+    plan: str
+    plan_tier: str
+    plan_key: str
+    threads: int
+    device: str
+    kernels: int
+    hits: int
+    size_bytes: int
+    elapsed_s: float
+    groups: tuple[GroupReport, ...]
+    plans: tuple[PlanReport, ...] = field(default=())

@@ -1,0 +1,277 @@
+"""The compile ladder: the best rung on which something legal stands, for plans and for schedules."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import numpy_helper
+
+import autofuse
+from autofuse.backend.session import Session
+from autofuse.compiler import CompileReport, Context, Policy
+from autofuse.errors import InputError, StrictMissError
+from autofuse.fusion.baselines import default_plan, none_plan
+from autofuse.fusion.plan import FusionPlan
+from autofuse.graph.key import graph_key
+from autofuse.graph.load import load
+from autofuse.kernels.lower import lower
+from autofuse.named_setting import Circumstances, circumstances
+from autofuse.profiling.database import ProfilingDatabase, open_database
+from autofuse.profiling.records import Candidate, CandidateOutcome, RunStart, Setting
+
+NETWORK = """net (float[batch,32] x) => (float[batch,16] y)
+    { m = MatMul (x, w) b = Add (m, bias) y = Relu (b) }"""
+GOOD = {"contraction.pixels": 1, "contraction.vectors": 1}
+"""A schedule that no rule would guess first."""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 18]> {NETWORK}')
+    random = np.random.default_rng(0)
+    for name, shape in {"w": (32, 16), "bias": (16,)}.items():
+        made.graph.initializer.append(numpy_helper.from_array(random.standard_normal(shape).astype("float32"), name))
+    path = tmp_path_factory.mktemp("ladder") / "net.onnx"
+    onnx.save(made, path)
+    return path
+
+
+class Known:
+    """A database that is told measurements, and what compiles from it."""
+
+    def __init__(self, model: Path, path: Path) -> None:
+        self.model, self.path = model, path
+        self.base: ProfilingDatabase = open_database(path)
+        self.around: Circumstances = circumstances(self.base, "local", 1, measuring=False)
+
+    def setting(self, versions: str = "", **facts: Any) -> Setting:
+        """This device's; or that of another with other facts, or of other versions."""
+        own = self.around.device.fingerprint
+        made = self.base.setting(
+            fingerprint=f"other {sorted(facts)}" if facts else own.key,
+            device_name="other",
+            device_facts={**own.facts, **facts},
+            target=self.around.target,
+            threads=1,
+            versions={"tvm": versions},
+        )
+        return made if versions or facts else self.around.setting
+
+    def measured(
+        self, setting: Setting, batch: int = 4, plan: FusionPlan | None = None, text: str | None = None
+    ) -> None:
+        """Every group of the default plan, at 10 µs with the schedule `GOOD`."""
+        graph = load(self.model, {"x": (batch, 32)})
+        plan = plan or default_plan(graph)
+        for bound in lower(graph, plan, self.around.target, [group.operators for group in plan.groups]).kernels:
+            load_ = bound.workload
+            candidate = Candidate(load_.key, load_.text, load_.label, text or json.dumps(GOOD))
+            outcome = CandidateOutcome(
+                state="ok", median_us=10.0, ci_lo_us=9.0, ci_hi_us=11.0, trusted=True, candidate=candidate
+            )
+            self.base.record_candidate(setting, outcome)
+
+    def chosen(self, setting: Setting, batch: int = 4, plan: Callable[[Any], FusionPlan] = none_plan) -> None:
+        """A finished job that chose a plan."""
+        import hashlib
+
+        graph = load(self.model, {"x": (batch, 32)})
+        sha = hashlib.sha256(self.model.read_bytes()).hexdigest()
+        start = RunStart(name="run", model_name="net", model_sha256=sha, graph_key=graph_key(graph), seed=0)
+        run = self.base.start_run(setting, start)
+        made = plan(graph)
+        self.base.record_plan(graph_key(graph), made.key, made.to_json(), "search")
+        self.base.record_choice(run, made.key, [], median_us=5.0, trusted=True)
+        self.base.finish_run(run)
+
+    def compile(self, batch: int = 4, **options: Any) -> CompileReport:
+        """A dry run."""
+        options.setdefault("shapes", {"x": (batch, 32)})
+        return autofuse.compile(self.model, None, database=str(self.path), threads=1, **options)
+
+
+@pytest.fixture
+def known(model: Path, tmp_path: Path) -> Iterator[Known]:
+    made = Known(model, tmp_path / "profile.db")
+    yield made
+    made.base.close()
+
+
+def tiers(report: CompileReport) -> set[str]:
+    return {group.tier for group in report.groups}
+
+
+def test_nothing_known_means_the_fixed_rules(known: Known) -> None:
+    report = known.compile()
+    assert (report.plan_tier, tiers(report), report.hits, report.library) == ("rule", {"rule"}, 0, "")
+    assert known.compile(on_miss="none").plan_tier == "none"
+
+
+def test_what_was_measured_here_is_a_hit(known: Known) -> None:
+    known.measured(known.setting())
+    report = known.compile()
+    assert tiers(report) == {"hit"} and report.hits == report.kernels
+    assert {json.dumps(json.loads(group.schedule)) for group in report.groups} == {json.dumps(GOOD)}
+    assert {group.us for group in report.groups} == {10.0}
+
+
+def test_other_versions_come_second(known: Known) -> None:
+    known.measured(known.setting(versions="0.1"))
+    assert tiers(known.compile()) == {"hit (stale versions)"}
+    known.measured(known.setting())
+    assert tiers(known.compile()) == {"hit"}
+
+
+def test_a_cpu_of_the_same_family_comes_third(known: Known) -> None:
+    known.measured(known.setting(cpu={"vendor": "", "family": "", "model_name": "a sister"}))
+    report = known.compile()
+    assert tiers(report) == {"cpu family"} and {group.source for group in report.groups} == {"a sister"}
+    known.measured(known.setting(versions="0.1"))
+    assert tiers(known.compile()) == {"hit (stale versions)"}
+
+
+def test_a_cpu_of_another_family_says_nothing(known: Known) -> None:
+    known.measured(known.setting(mcpu="pentium4", cpu={"vendor": "Other", "family": "1"}))
+    assert tiers(known.compile()) == {"rule"}
+
+
+def test_the_nearest_shape_comes_fourth(known: Known) -> None:
+    for batch in (1, 8, 64):
+        known.measured(known.setting(), batch)
+    report = known.compile(4)
+    assert tiers(report) == {"nearest shape"}
+    assert all("8x16" in group.source for group in report.groups), "one doubling away, the others two and four"
+    known.measured(known.setting(cpu={"model_name": "a sister"}), 4)
+    assert tiers(known.compile(4)) == {"cpu family"}
+
+
+def test_another_structure_is_no_neighbour(known: Known) -> None:
+    graph = load(known.model, {"x": (8, 32)})
+    known.measured(known.setting(), 8, none_plan(graph))
+    report = known.compile(4)
+    assert tiers(report) == {"rule"}, [group.group for group in report.groups]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"contraction.pixels": 8, "contraction.vectors": 8}',
+        '{"contraction.speed": 9}',
+        '{"contraction.pixels": [1]}',
+        "[1]",
+    ],
+)
+def test_an_illegal_stored_schedule_is_a_miss(known: Known, text: str) -> None:
+    known.measured(known.setting(), text=text)
+    assert tiers(known.compile()) == {"rule"}
+
+
+def test_plans_have_rungs_too(known: Known) -> None:
+    assert known.compile().plan_tier == "rule"
+    known.chosen(known.setting(), batch=8)
+    report = known.compile(4)
+    assert (report.plan_tier, report.kernels) == ("nearest shape", 3)
+    known.chosen(known.setting(cpu={"model_name": "a sister"}))
+    assert known.compile(4).plan_tier == "cpu family"
+    known.chosen(known.setting(versions="0.1"))
+    assert known.compile(4).plan_tier == "hit (stale versions)"
+    known.chosen(known.setting())
+    assert known.compile(4).plan_tier == "hit"
+    assert known.compile(4, plan="default").plan_tier == "named"
+
+
+def test_an_illegal_stored_plan_is_a_miss(known: Known) -> None:
+    def broken(graph: Any) -> FusionPlan:
+        plan = none_plan(graph)
+        return replace(plan, groups=plan.groups[1:])
+
+    known.chosen(known.setting(), plan=broken)
+    assert known.compile().plan_tier == "rule"
+
+
+def test_strict_takes_only_what_was_measured_here(known: Known) -> None:
+    known.chosen(known.setting(), plan=default_plan)
+    known.measured(known.setting(cpu={"model_name": "a sister"}))
+    for options in ({"strict": True}, {"on_miss": "fail"}, {"require_complete": True}):
+        with pytest.raises(StrictMissError, match="1 of 1 groups have no measured schedule, such as MatMul"):
+            known.compile(**options)
+    known.measured(known.setting(versions="0.1"))
+    assert known.compile(strict=True).hits == 1
+    with pytest.raises(StrictMissError, match="other versions"):
+        known.compile(require_complete=True)
+    known.measured(known.setting())
+    assert known.compile(require_complete=True).plan_tier == "hit"
+
+
+def test_complete_means_that_a_job_ended(known: Known) -> None:
+    known.measured(known.setting())
+    for options in ({"strict": True}, {"require_complete": True}):
+        with pytest.raises(StrictMissError, match="no plan for this model"):
+            known.compile(**options)
+    known.chosen(known.setting(versions="0.1"), plan=default_plan)
+    assert known.compile(strict=True).plan_tier == "hit (stale versions)"
+    with pytest.raises(StrictMissError, match="no tuning job"):
+        known.compile(require_complete=True)
+
+
+def test_a_context_serves_many_models_and_owns_its_circumstances(known: Known, tmp_path: Path) -> None:
+    known.measured(known.setting())
+    with Context(database=str(known.path), threads=1, policy=Policy("rule")) as context:
+        first = context.compile(known.model, None, shapes={"x": (4, 32)})
+        again = autofuse.compile(known.model, None, context=context, shapes={"x": (2, 32)})
+        assert (tiers(first), tiers(again)) == ({"hit"}, {"nearest shape"})
+        with pytest.raises(InputError, match="context"):
+            autofuse.compile(known.model, None, context=context, threads=1)
+    with pytest.raises(InputError, match="--on-miss"):
+        Policy("guess")
+
+
+def test_buckets_make_one_library_whose_tiers_it_carries(known: Known, tmp_path: Path) -> None:
+    known.measured(known.setting(), 4)
+    path = tmp_path / "net.so"
+    report = autofuse.compile(known.model, path, database=str(known.path), threads=1, buckets={"batch": (4, 1)})
+    assert [plan.shapes for plan in report.plans] == [{"x": (1, 32)}, {"x": (4, 32)}]
+    assert [(group.program, group.tier) for group in report.groups] == [(0, "nearest shape"), (1, "hit")]
+    session = Session(path)
+    rows = [program.kernel_rows[0].tier for program in session.metadata.programs]
+    assert rows == ["nearest shape", "hit"] and session.metadata.programs[0].plan_tier == "rule"
+    expected = onnxruntime.InferenceSession(str(known.model), providers=["CPUExecutionProvider"])
+    for batch in (1, 4):
+        x = np.random.default_rng(batch).standard_normal((batch, 32)).astype("float32")
+        np.testing.assert_allclose(
+            session.run(None, {"x": x})[0], expected.run(None, {"x": x})[0], rtol=1e-4, atol=1e-5
+        )
+
+
+def test_an_unknown_bucket_is_named(known: Known) -> None:
+    with pytest.raises(InputError, match="no open size 'length'; its open sizes: batch"):
+        known.compile(shapes=None, buckets={"length": (1,)})
+
+
+def test_a_stored_schedule_that_cannot_be_built_gives_way_to_the_rule(
+    known: Known, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from autofuse.kernels import build
+
+    real = build.build_kernel
+
+    def refusing(workload: Any, schedule: Any, target: Any) -> Any:
+        if dict(schedule) == GOOD:
+            raise ValueError("cannot be scheduled")
+        return real(workload, schedule, target)
+
+    monkeypatch.setattr(build, "build_kernel", refusing)
+    known.measured(known.setting(versions="0.1"))
+    report = autofuse.compile(
+        known.model, tmp_path / "net.so", database=str(known.path), threads=1, shapes={"x": (4, 32)}
+    )
+    assert tiers(report) == {"rule"}
+    assert {row.tier for row in Session(tmp_path / "net.so").metadata.kernel_rows} == {"rule"}
