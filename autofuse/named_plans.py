@@ -8,8 +8,8 @@ from autofuse.errors import InputError
 from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.model import Graph
 
-NAMES = ("none", "tvm", "dnnfusion", "default")
-"""No fusion; TVM's own partition; the paper's algorithm; the planner's answers where nothing is measured."""
+NAMES = ("none", "tvm", "dnnfusion", "default", "always")
+"""No fusion; TVM's own partition; the paper's algorithm; the answers where nothing is measured; all legal fusion."""
 
 
 def named_plan(graph: Graph, plan: str) -> FusionPlan:
@@ -27,6 +27,7 @@ def named_plan(graph: Graph, plan: str) -> FusionPlan:
         "none": baselines.none_plan,
         "dnnfusion": baselines.dnnfusion_plan,
         "default": baselines.default_plan,
+        "always": baselines.always_plan,
     }
     if plan in makers:
         return makers[plan](graph)

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 plan_verbs = typer.Typer(help="Fusion plans: show one, or what differs between two.", no_args_is_help=True)
 
 PlanName = Annotated[
-    str, typer.Option("--plan", metavar="PLAN", help="best, default, none, tvm, dnnfusion, or a plan file.")
+    str, typer.Option("--plan", metavar="PLAN", help="best, default, none, always, tvm, dnnfusion, or a plan file.")
 ]
-OtherPlan = Annotated[str, typer.Argument(metavar="PLAN", help="best, default, none, tvm, dnnfusion, or a plan file.")]
+OtherPlan = Annotated[
+    str, typer.Argument(metavar="PLAN", help="best, default, none, always, tvm, dnnfusion, or a plan file.")
+]
 
 
 @plan_verbs.command("show")
@@ -67,6 +69,8 @@ def plan_diff(
     rows = [
         {"only in": name, "what": what, "operators": " + ".join(operators)}
         for name, what, groups in (
+            (first, "rewrite", [(step,) for step in found.rewrites_only_a]),
+            (second, "rewrite", [(step,) for step in found.rewrites_only_b]),
             (first, "fold", [(fold,) for fold in found.folds_only_a]),
             (second, "fold", [(fold,) for fold in found.folds_only_b]),
             (first, "kernel", found.groups_only_a),

@@ -1,4 +1,4 @@
-"""Fixed plans to compare with: no fusion, the paper's algorithm, this project's defaults.
+"""Fixed plans to compare with: no fusion, all fusion, the paper's algorithm, this project's defaults.
 
 TVM's own partition is `autofuse.backend.tvm_partition.tvm_plan`.
 """
@@ -23,6 +23,27 @@ from autofuse.graph.model import Graph
 def none_plan(graph: Graph) -> FusionPlan:
     """No fusion and no folding: every operator is a kernel."""
     return FusionPlan(tuple(Group((operator.name,)) for operator in graph.operators))
+
+
+def always_plan(graph: Graph, space: FusionSpace | None = None) -> FusionPlan:
+    """Fuse whatever may be fused: every BatchNorm folded, edges merged in topological order wherever that is legal.
+
+    The other end of `none_plan`: what a compiler would do that believed in fusion without measuring.
+    """
+    folds = tuple(sorted(fold_sites(graph)))
+    realised = skeleton(graph, folds)
+    legality = Legality(realised, (space or FusionSpace()).max_group_operators)
+    reach = legality.reach
+    owner = {operator.name: operator.name for operator in realised.operators}
+    members = {operator.name: [operator.name] for operator in realised.operators}
+    for consumer in realised.operators:
+        for producer in realised.predecessors(consumer):
+            above, below = owner[producer.name], owner[consumer.name]
+            if above != below and legality.may_merge(reach.mask(members[above]), reach.mask(members[below])):
+                members[above] += members.pop(below)
+                owner.update(dict.fromkeys(members[above], above))
+                legality.settle(reach.mask(members[above]))
+    return FusionPlan(ordered_groups(realised, members.values()), folds)
 
 
 def default_plan(graph: Graph, space: FusionSpace | None = None) -> FusionPlan:

@@ -12,6 +12,7 @@ from autofuse.errors import AutofuseError, DeviceError, PlanError, WrongResultEr
 from autofuse.fusion.evidence import Evidence
 from autofuse.fusion.explain import explain
 from autofuse.fusion.plan import FusionPlan
+from autofuse.fusion.skeleton import settled
 from autofuse.graph.inputs import generate_inputs
 from autofuse.group_times import known_pieces
 from autofuse.measure.bench import Contender, ContenderResult
@@ -55,7 +56,7 @@ def _finalists(bench: Workbench, plans: Mapping[str, FusionPlan]) -> dict[str, F
     """The best composed plans, each once, with "none" and "tvm" always among them."""
     composed = {name: bench.composed_us(plan) or float("inf") for name, plan in plans.items()}
     best = min(composed.values())
-    order = sorted(plans, key=lambda name: (composed[name], SIMPLER.index(name)))
+    order = sorted(plans, key=lambda name: (composed[name], _complexity(name)))
     kept: dict[str, FusionPlan] = {}
     for name in order:
         needed = name in ("none", "tvm")
@@ -64,6 +65,11 @@ def _finalists(bench: Workbench, plans: Mapping[str, FusionPlan]) -> dict[str, F
         if plans[name].key not in {plan.key for plan in kept.values()}:
             kept[name] = plans[name]
     return kept
+
+
+def _complexity(name: str) -> int:
+    """Place of a plan among equally fast ones; a plan that only the caller knows comes before no fusion."""
+    return SIMPLER.index(name) if name in SIMPLER else len(SIMPLER) - 1
 
 
 def _library(folder: Path, name: str) -> Path:
@@ -111,7 +117,7 @@ def _choose(
     while measured:
         best = min(measured, key=lambda name: measured[name])
         tied = [name for name in measured if name == best or not _slower(results[name], results[best])]
-        chosen = min(tied, key=SIMPLER.index)
+        chosen = min(tied, key=_complexity)
         error = _error_on_further_inputs(bench, _library(folder, chosen))
         if error <= WHOLE_LIMIT:
             return chosen, named[chosen]
@@ -173,9 +179,11 @@ def _record_choice(bench: Workbench, plan: FusionPlan, time: PlanTime) -> None:
         bench.database.record_workload(bound.workload.key, bound.workload.text, bound.workload.label)
         groups.append(ChosenGroup(group.operators, bound.workload.key, best.candidate_id if best else None, us))
     bench.database.record_choice(bench.run_id, plan.key, groups, median_us=time.median_us, trusted=time.trusted)
-    pieces = known_pieces(bench.graph, bench.known_plans(), bench.database, bench.around.setting)
+    alike = [known for known in bench.known_plans() if known[0].rewrites == plan.rewrites]
+    pieces = known_pieces(bench.graph, alike, bench.database, bench.around.setting)
+    evidence = Evidence(settled(bench.graph, plan)[0], pieces)
     rows = [
         EdgeDecision(row.producer, row.consumer, row.fused, row.code, row.gain_us)
-        for row in explain(bench.graph, plan, "chosen_measured", Evidence(bench.graph, pieces))
+        for row in explain(bench.graph, plan, "chosen_measured", evidence)
     ]
     bench.database.record_edges(bench.run_id, plan.key, rows)

@@ -226,4 +226,4 @@ def test_a_plan_file_of_another_model_is_refused(tmp_path: Path) -> None:
     refused = call("plan", "show", path, "--plan", plan)
     assert (refused.exit_code, str(plan) in refused.stderr, "'other'" in refused.stderr) == (6, True, True)
     missing = call("plan", "show", path, "--plan", "fastest")
-    assert "allowed: none, tvm, dnnfusion, default, best, or the path of a plan file" in missing.stderr
+    assert "allowed: none, tvm, dnnfusion, default, always, best, or the path of a plan file" in missing.stderr

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from autofuse.fusion.baselines import default_plan, none_plan
 from autofuse.fusion.explain import describe, plan_diff
 from autofuse.fusion.inspect import inspect
-from autofuse.fusion.planner import plan_from
+from autofuse.fusion.planner import Planner, plan_from
 from autofuse.graph.mapping import MappingType
 from autofuse.graph.model import Graph
 
@@ -66,3 +67,36 @@ def test_a_plan_is_described_one_line_a_kernel(network: Graph) -> None:
     lines = describe(network, plan).splitlines()
     assert len(lines) == 1 + len(plan.groups)
     assert lines[0].startswith(f"{len(plan.groups)} kernels for {len(network.operators)} operators")
+
+
+def layered(builder: Any, layers: int) -> Graph:
+    """Transformer layers written out in small operators (25 each), a mask read by all of them."""
+    b = builder("layered")
+    x, mask = b.input("x", 1, 16, 32), b.op("Neg", "mask", (b.input("m", 1, 1, 1, 16),))
+    for layer in range(layers):
+        heads = {}
+        for part, perm in (("q", (0, 2, 1, 3)), ("k", (0, 2, 3, 1)), ("v", (0, 2, 1, 3))):
+            split = b.reshape(f"{part}{layer}_split", b.dense(f"{part}{layer}", x, 32), 1, 16, 4, 8)
+            heads[part] = b.transpose(f"{part}{layer}_heads", split, *perm)
+        scores = b.op("MatMul", f"scores{layer}", (heads["q"], heads["k"]), (1, 4, 16, 16))
+        weights = b.op("Softmax", f"softmax{layer}", (b.op("Add", f"masked{layer}", (scores, mask)),), axis=-1)
+        mixed = b.op("MatMul", f"mix{layer}", (weights, heads["v"]), (1, 4, 16, 8))
+        mixed = b.reshape(f"join{layer}", b.transpose(f"unsplit{layer}", mixed, 0, 2, 1, 3), 1, 16, 32)
+        x = b.layernorm(f"ln{layer}a", b.op("Add", f"residual{layer}a", (b.dense(f"out{layer}", mixed, 32), x)))
+        h = b.dense(f"up{layer}", x, 64)
+        e = b.op("Erf", f"erf{layer}", (b.op("Div", f"div{layer}", (h, b.constant(value=1.4))),))
+        h = b.op("Mul", f"gelu{layer}", (h, b.op("Add", f"one{layer}", (e, b.constant(value=1)))))
+        x = b.layernorm(f"ln{layer}b", b.op("Add", f"residual{layer}b", (b.dense(f"down{layer}", h, 32), x)))
+    return b.build(x)
+
+
+def test_five_thousand_operators_are_analysed_and_planned_in_ten_seconds(builder: Any) -> None:
+    graph = layered(builder, 5000 // 30 + 1)
+    assert len(graph.operators) >= 5000
+    started = time.process_time()
+    summary = inspect(graph)
+    plan = Planner(graph).plan({})
+    assert time.process_time() - started < 10
+    assert len(plan.groups) < len(graph.operators) / 2
+    assert summary.shared >= 10, "equal layers share their decisions"
+    assert summary.distinct_regions < summary.regions / 10, "equal layers are equal regions"

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autofuse.fusion.baselines import dnnfusion_plan, none_plan
+from autofuse.fusion.baselines import always_plan, dnnfusion_plan, none_plan
 from autofuse.fusion.explain import explain
 from autofuse.fusion.legality import check_plan, refusal
 from autofuse.fusion.plan import FusionPlan
@@ -141,7 +141,7 @@ def test_any_answers_to_any_graph_make_a_sound_plan(builder: Any, data: st.DataO
 def test_the_fixed_plans_of_any_graph_are_sound_and_explained_edge_by_edge(builder: Any, data: st.DataObject) -> None:
     graph = data.draw(graphs(builder))
     edges = sum(tensor in graph.producers for operator in graph.operators for tensor in dict.fromkeys(operator.inputs))
-    for plan in (none_plan(graph), dnnfusion_plan(graph), Planner(graph).plan({})):
+    for plan in (none_plan(graph), always_plan(graph), dnnfusion_plan(graph), Planner(graph).plan({})):
         assert_sound(graph, plan)
         check_plan(graph, plan)
         owner = {name: index for index, group in enumerate(plan.groups) for name in group.operators}

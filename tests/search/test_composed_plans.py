@@ -65,3 +65,19 @@ def test_no_sampled_plan_is_faster_than_the_composed_one(world: int, run: Tune, 
     assert report is not None and report.gap is not None
     assert report.gap >= -1e-9
     assert report.bound_us <= report.composed_us * (1 + 1e-9)
+
+
+def test_the_experiment_says_the_same_from_the_database(
+    run: Tune, device: Any, two_layers: Path, only_fixed_plans: Path, tmp_path: Path
+) -> None:
+    from experiments.composition.run import markdown, rows_of
+
+    device.cost = uneven
+    report = run(two_layers, space=str(only_fixed_plans)).composition
+    assert report is not None
+    whole, *regions = rows_of(two_layers, tmp_path / "profile.db")
+    assert whole.exact_us == pytest.approx(report.composed_us)
+    assert whole.gap > 0
+    assert sum(row.exact_us * row.copies for row in regions) <= whole.exact_us + 1e-6
+    assert all(row.exact_us <= row.region_us + 1e-9 <= row.sampled_us + 2e-9 for row in regions)
+    assert "| two_layers | **whole** |" in markdown([whole, *regions])

@@ -1,0 +1,147 @@
+"""Exact composition against sampling, region by region, from databases of finished tunings.
+
+    .venv/bin/python -m experiments.composition.run out/networks/models/bert_base.onnx out/networks/bert_base.db ...
+
+Takes pairs of a model and its database. A region is a set of operators that no measured group leaves. In each, the
+best choice of groups that any sampled plan made is compared with the best choice there is (set partitioning by integer
+programming over the same groups with the same times). Databases are copied first, and nothing is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from autofuse.fusion.evidence import Identity, Piece
+from autofuse.fusion.plan import FusionPlan
+from autofuse.graph.load import load
+from autofuse.graph.model import Graph
+from autofuse.group_times import groups_of, known_pieces, lowered_plans, stored_plans
+from autofuse.kernels.lower import Lowering
+from autofuse.named_setting import circumstances
+from autofuse.profiling.database import open_database
+from autofuse.search.composition import Composition, Region, compose, gap_of
+
+
+@dataclass(frozen=True)
+class Row:
+    """A distinct region (or, `region` = -1, the whole model). Times in microseconds, sums of measured groups.
+
+    `sampled_us`: of the best sampled plan of the whole model, here; `region_us`: of the sampled plan that is best
+    here; `exact_us`: of the best groups. `gap`: sampled over exact, minus 1. `copies`: equal regions of the model.
+    """
+
+    model: str
+    region: int
+    operators: int
+    columns: int
+    copies: int
+    plans: int
+    sampled_us: float
+    region_us: float
+    exact_us: float
+    gap: float
+
+
+def rows_of(model: Path, database: Path, device: str = "local", threads: int = 1) -> list[Row]:
+    """The whole model first, then each distinct region in which there is a choice."""
+    graph = load(model, {})
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(shutil.copy(database, folder))
+        with open_database(copy) as base:  # for writing: an older schema is migrated, in the copy
+            around = circumstances(base, device, threads, measuring=False)
+            plans = stored_plans(graph, base)
+            lowered = lowered_plans(Lowering(graph, around.target), plans)
+            pieces = known_pieces(graph, lowered, base, around.setting)
+    found = compose(graph, pieces)
+    if found is None:
+        return []
+    times = {piece.identity: piece.span.us for piece in pieces if piece.span is not None}
+    timed = [plan for plan, _ in lowered if all(piece.identity in times for piece in groups_of(graph, plan))]
+    timed = [plan for plan in timed if plan.key != found.plan.key or len(timed) == 1]
+    return _rows(model.stem, graph, found, times, timed)
+
+
+def _rows(
+    name: str, graph: Graph, found: Composition, times: dict[Identity, float], plans: Sequence[FusionPlan]
+) -> list[Row]:
+    costs = [_by_region(found.regions, groups_of(graph, plan), times) for plan in plans]
+    totals = [sum(cost) for cost in costs]
+    best = totals.index(min(totals))
+    rows = [
+        Row(name, -1, len(graph.operators), len(times), 1, len(plans), totals[best], totals[best], found.us,
+            gap_of(totals[best], found.us))
+    ]  # fmt: skip
+    for number, region in enumerate(found.regions):
+        if region.same_as >= 0 or region.columns <= len(region.operators):
+            continue  # one group for each operator is no choice
+        sampled, least = costs[best][number], min(cost[number] for cost in costs)
+        copies = 1 + sum(other.same_as == number for other in found.regions)
+        rows.append(
+            Row(name, number, len(region.operators), region.columns, copies, len(plans), sampled, least, region.us,
+                gap_of(sampled, region.us))
+        )  # fmt: skip
+    return rows
+
+
+def _by_region(regions: Sequence[Region], pieces: Iterable[Piece], times: dict[Identity, float]) -> list[float]:
+    """What a plan takes in each region."""
+    home = {name: number for number, region in enumerate(regions) for name in region.operators}
+    costs = [0.0] * len(regions)
+    for piece in pieces:
+        costs[home[min(piece.covers)]] += times[piece.identity]
+    return costs
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The rows as a table, whole models in bold."""
+    lines = [
+        "| model | region | operators | groups measured | sampled, us | best sampled here, us | exact, us | gap |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in rows:
+        where = "**whole**" if row.region < 0 else f"{row.region}{f' (x{row.copies})' if row.copies > 1 else ''}"
+        lines.append(
+            f"| {row.model} | {where} | {row.operators} | {row.columns} | {row.sampled_us:.1f} | {row.region_us:.1f} "
+            f"| {row.exact_us:.1f} | {100 * row.gap:.2f} % |"
+        )
+    regions = [row for row in rows if row.region >= 0]
+    worse = [row for row in regions if row.gap > 1e-6]
+    lines += [
+        "",
+        f"{len(regions)} distinct regions with a choice; in {len(worse)} of them the sampled plan is not the best.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the table of all pairs; 0 when there was something to compare."""
+    parser = argparse.ArgumentParser(description="Exact composition against sampling, from databases.")
+    parser.add_argument("pairs", nargs="+", type=Path, metavar="MODEL DATABASE", help="a model and its database, ...")
+    parser.add_argument("--threads", type=int, default=1, help="threads that the times are of (default: 1)")
+    parser.add_argument("--out", type=Path, default=Path("out/composition"), help="folder of the table")
+    options = parser.parse_args(arguments)
+    if len(options.pairs) % 2:
+        parser.error("give a database after each model")
+    rows: list[Row] = []
+    for model, database in zip(options.pairs[::2], options.pairs[1::2], strict=True):
+        rows += rows_of(model, database, threads=options.threads)
+    options.out.mkdir(parents=True, exist_ok=True)
+    with (options.out / "results.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(Row)])
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)
+    text = markdown(rows)
+    (options.out / "results.md").write_text(text, encoding="utf-8")
+    print(text)
+    return 0 if rows else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

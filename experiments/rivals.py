@@ -1,0 +1,169 @@
+"""Plans of one model against each other: their kernels tuned alike, all built whole and measured interleaved."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from autofuse.backend.realise import build_library
+from autofuse.compiler import rule_schedule
+from autofuse.errors import AutofuseError
+from autofuse.fusion.plan import FusionPlan
+from autofuse.graph.inputs import generate_inputs
+from autofuse.graph.load import load
+from autofuse.graph.model import Graph
+from autofuse.kernels.lower import Lowered, Lowering
+from autofuse.measure.bench import Contender, ContenderResult, bench_contenders
+from autofuse.measure.reference import run_reference
+from autofuse.named_plans import named_plan
+from autofuse.named_setting import Circumstances, circumstances
+from autofuse.profiling.database import ProfilingDatabase, open_database
+from autofuse.search.progress import Progress, TuneResult
+from autofuse.search.session import finals_seconds
+from autofuse.search.tune import open_session
+
+FIXED = ("none", "always", "tvm", "default")
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """One plan of one model. Times in microseconds; `speedup` over no fusion with its interval [`lo`, `hi`].
+
+    `found`: whether the search chose this plan. `error`: largest error against ONNX Runtime, as a part of the range.
+    """
+
+    model: str
+    plan: str
+    found: bool
+    kernels: int
+    us: float | None = None
+    speedup: float | None = None
+    lo: float | None = None
+    hi: float | None = None
+    trusted: bool = False
+    error: float | None = None
+    problem: str = ""
+
+
+def compare_plans(
+    model: Path, database: Path, seconds: float, further: Mapping[str, FusionPlan] | None = None, threads: int = 1
+) -> list[PlanRow]:
+    """Tune a model for `seconds`, all plans' kernels included, then race every plan; the fastest first.
+
+    The plans: those of `FIXED`, `further` ones by name, and what the search chose ("search" if it is none of them).
+    """
+    graph = load(model, {})
+    plans: dict[str, FusionPlan] = {}
+    for name in FIXED:
+        try:
+            plans[name] = named_plan(graph, name)
+        except AutofuseError:
+            continue  # TVM may be unable to say how it would fuse
+    plans |= further or {}
+    with open_database(database) as base:
+        result = _tuned(model, base, seconds, plans, threads)
+        found = FusionPlan.from_json(base.plan(result.plan_key) or "")
+        if found.key not in {plan.key for plan in plans.values()}:
+            plans["search"] = found
+        around = circumstances(base, "local", threads, measuring=True)
+        return _raced(graph, base, around, plans, found, max(10.0, seconds / 3))
+
+
+def _tuned(
+    model: Path, base: ProfilingDatabase, seconds: float, plans: Mapping[str, FusionPlan], threads: int
+) -> TuneResult:
+    session = open_session(
+        model, base, budget_s=seconds, trials=None, threads=threads, device="local", seed=0, space=None, shapes={},
+        progress=_silent,
+    )  # fmt: skip
+    with session as opened:
+        opened.measure_baselines()
+        for name, plan in plans.items():
+            opened.add_baseline(name, plan)
+            opened.measure_baseline(name)
+        opened.search()
+        return opened.conclude(finals_seconds(seconds))
+
+
+def _raced(
+    graph: Graph, base: ProfilingDatabase, around: Circumstances, plans: Mapping[str, FusionPlan], found: FusionPlan,
+    seconds: float,
+) -> list[PlanRow]:  # fmt: skip
+    """Every plan with the best schedules that the database has, built and timed in turn; ratios are to no fusion."""
+    lowering = Lowering(graph, around.target)
+    inputs = generate_inputs(graph, 0)
+    reference = run_reference(graph, inputs)
+    expected = [reference[name] for name in graph.outputs]
+    threads = around.setting.threads
+    with tempfile.TemporaryDirectory() as folder:
+        contenders, problems = [], {}
+        for name, plan in plans.items():
+            path = Path(folder) / f"{len(contenders)}.so"
+            lowered = lowering.lower(plan)
+            try:
+                build_library(lowered, _schedules(lowered, base, around), around.target, threads, path)
+                contenders.append(Contender(name, "autofuse", path))
+            except AutofuseError as error:
+                problems[name] = str(error)
+        results = bench_contenders(contenders, inputs, threads, seconds, target=around.target, expected=expected)
+    rows = [
+        _row(graph.name, name, plan.key == found.key, len(lowering.lower(plan).kernels), results.get(name),
+             problems.get(name, ""))
+        for name, plan in plans.items()
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: row.us or float("inf"))
+
+
+def _schedules(lowered: Lowered, base: ProfilingDatabase, around: Circumstances) -> dict[str, dict[str, int | str]]:
+    known = base.lookup(around.setting, [bound.workload.key for bound in lowered.kernels])
+    return {
+        bound.workload.key: json.loads(known[bound.workload.key].schedule)
+        if bound.workload.key in known
+        else rule_schedule(bound, around)
+        for bound in lowered.kernels
+    }
+
+
+def _row(model: str, name: str, found: bool, kernels: int, result: ContenderResult | None, problem: str) -> PlanRow:
+    if result is None or result.median_us is None or result.wrong:
+        reason = problem or (result.wrong or result.error if result is not None else "") or "not measured"
+        return PlanRow(model, name, found, kernels, problem=reason)
+    speedup, low, high = (1 / part if part else None for part in (result.ratio, result.ci_hi, result.ci_lo))
+    return PlanRow(
+        model, name, found, kernels, result.median_us, speedup, low, high, result.trusted, result.max_rel_error
+    )
+
+
+def markdown(rows: Iterable[PlanRow]) -> str:
+    """The rows as a table; the search's choice in bold, what noise spoiled with a question mark."""
+    lines = ["| model | plan | kernels | time, us | against no fusion |", "| --- | --- | --- | --- | --- |"]
+    for row in rows:
+        name = f"**{row.plan}**" if row.found else row.plan
+        if row.us is None:
+            lines.append(f"| {row.model} | {name} | {row.kernels} | {row.problem} | |")
+            continue
+        ratio = f"{row.speedup:.2f} ({row.lo:.2f}-{row.hi:.2f})" if row.speedup and row.lo and row.hi else "1"
+        lines.append(f"| {row.model} | {name} | {row.kernels} | {row.us:.1f} | {ratio}{'' if row.trusted else ' ?'} |")
+    return "\n".join(lines) + "\n"
+
+
+def write(rows: Sequence[PlanRow], out: Path) -> str:
+    """Write `results.json` and `results.md`; the text of the latter."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "results.json").write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
+    text = markdown(rows)
+    (out / "results.md").write_text(text, encoding="utf-8")
+    return text
+
+
+def read(out: Path) -> list[PlanRow]:
+    """The rows of an earlier run."""
+    path = out / "results.json"
+    return [PlanRow(**row) for row in json.loads(path.read_text(encoding="utf-8"))] if path.exists() else []
+
+
+def _silent(_state: Progress) -> None:
+    """Nobody watches."""
