@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from autofuse.backend.realise import build_library
-from autofuse.compiler import rule_schedule
 from autofuse.errors import AutofuseError
 from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.load import load
 from autofuse.graph.model import Graph
+from autofuse.kernels.knobs import first_schedules, open_knobs
 from autofuse.kernels.lower import Lowered, Lowering
 from autofuse.measure.bench import Contender, ContenderResult, bench_contenders
 from autofuse.measure.reference import run_reference
@@ -24,6 +24,7 @@ from autofuse.profiling.database import ProfilingDatabase, open_database
 from autofuse.search.progress import Progress, TuneResult
 from autofuse.search.session import finals_seconds
 from autofuse.search.tune import open_session
+from autofuse.search_space import load_space
 
 FIXED = ("none", "always", "tvm", "default")
 
@@ -118,13 +119,18 @@ def _raced(
 
 
 def _schedules(lowered: Lowered, base: ProfilingDatabase, around: Circumstances) -> dict[str, dict[str, int | str]]:
+    """The best schedule of each kernel; for one that was never measured, the first guess of its search."""
     known = base.lookup(around.setting, [bound.workload.key for bound in lowered.kernels])
-    return {
-        bound.workload.key: json.loads(known[bound.workload.key].schedule)
-        if bound.workload.key in known
-        else rule_schedule(bound, around)
-        for bound in lowered.kernels
-    }
+    space = load_space(None, around.target.isa).schedule
+    found: dict[str, dict[str, int | str]] = {}
+    for bound in lowered.kernels:
+        best = known.get(bound.workload.key)
+        if best is not None:
+            found[bound.workload.key] = json.loads(best.schedule)
+            continue
+        knobs = open_knobs(bound.workload, around.target, space)
+        found[bound.workload.key] = dict(first_schedules(bound.workload, knobs, around.target)[0])
+    return found
 
 
 def _row(model: str, name: str, found: bool, kernels: int, result: ContenderResult | None, problem: str) -> PlanRow:
