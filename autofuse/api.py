@@ -61,6 +61,7 @@ def tune(
     rpc_key: str | None = None,
     seed: int = 0,
     space: str | None = None,
+    exact: bool = False,
     shapes: Shapes | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> TuneResult:
@@ -88,6 +89,7 @@ def tune(
         device=named,
         seed=seed,
         space=space,
+        exact=exact,
         shapes=shapes or {},
         progress=progress or _silent,
     )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from autofuse.errors import AutofuseError
 from autofuse.fusion.evidence import LAUNCH_US, Piece, Span
 from autofuse.fusion.plan import FusionPlan
-from autofuse.fusion.skeleton import folded_into
+from autofuse.fusion.skeleton import folded_into, settled
 from autofuse.graph.copies import copy_name
 from autofuse.graph.key import graph_key
 from autofuse.graph.model import Graph
@@ -45,6 +45,7 @@ def lowered_plans(lowering: Lowering, plans: Iterable[FusionPlan]) -> list[tuple
 
 def groups_of(graph: Graph, plan: FusionPlan) -> tuple[Piece, ...]:
     """The groups of a plan, in its order, without times: what each covers, folds and copies."""
+    graph, plan = settled(graph, plan)
     readers = {copy_name(copy): copy for copy in plan.copies}
     folded: dict[str, list[str]] = {}
     for name, owner in folded_into(graph, plan.folds).items():

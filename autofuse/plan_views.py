@@ -12,7 +12,7 @@ from autofuse.fusion.explain import EdgeReason, explain
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.picture import picture
 from autofuse.fusion.plan import FusionPlan
-from autofuse.fusion.skeleton import folded_into, realise
+from autofuse.fusion.skeleton import folded_into, realise, settled
 from autofuse.graph.annotated import write_annotated
 from autofuse.graph.copies import copy_name
 from autofuse.graph.key import graph_key
@@ -81,19 +81,21 @@ def explained(graph: Graph, name: str, place: Place) -> Explanation:
     plan = chosen_plan(graph, name, place)
     chosen = "chosen_measured" if name == BEST else "chosen_rule"
     rows = explain(graph, plan, chosen, evidence(graph, plan, place))
-    return Explanation(plan.key, frozenset(graph.by_name), rows)
+    names = {*graph.by_name, *settled(graph, plan)[0].by_name}
+    return Explanation(plan.key, frozenset(names), rows)
 
 
 def evidence(graph: Graph, plan: FusionPlan, place: Place) -> Evidence:
-    """Times of the plan's groups and of those of every other plan of the graph in the database."""
+    """Times of the plan's groups, and of those of every other plan in the database that rewrites the graph alike."""
+    variant, _ = settled(graph, plan)
     with open_for_lookup(place.database) as base:
         around = circumstances(base, place.device, place.threads, measuring=False)
-        plans = {known.key: known for known in stored_plans(graph, base)}
+        plans = {known.key: known for known in stored_plans(graph, base) if known.rewrites == plan.rewrites}
         if not plans:
-            return Evidence(graph, ())
+            return Evidence(variant, ())
         plans[plan.key] = plan
         lowered = lowered_plans(Lowering(graph, around.target), plans.values())
-        return Evidence(graph, known_pieces(graph, lowered, base, around.setting))
+        return Evidence(variant, known_pieces(graph, lowered, base, around.setting))
 
 
 def export(graph: Graph, plan: FusionPlan, place: Place, output: Path, weights: bool) -> PlanExport:
@@ -107,12 +109,13 @@ def export(graph: Graph, plan: FusionPlan, place: Place, output: Path, weights: 
         _write(output, picture(graph, plan, {operators: f"{span.us:.1f} us" for operators, span in times.items()}))
     else:
         about = {PREFIX + "plan": plan.key, PREFIX + "kernels": str(len(plan.groups))}
-        write_annotated(output, graph, notes(graph, plan, times), about, weights)
+        write_annotated(output, settled(graph, plan)[0], notes(graph, plan, times), about, weights)
     return PlanExport(str(output), kind, plan.key, len(graph.operators), len(plan.groups), len(times))
 
 
 def notes(graph: Graph, plan: FusionPlan, times: Mapping[tuple[str, ...], Span]) -> dict[str, dict[str, str]]:
     """What an exported node says: number of its kernel, the operators in it, its time; or what it is folded into."""
+    graph, plan = settled(graph, plan)
     made = realise(graph, plan)
     found: dict[str, dict[str, str]] = {}
     for number, group in enumerate(plan.groups, 1):

@@ -23,6 +23,7 @@ REASON_CODES: Mapping[str, str] = MappingProxyType(
         "chosen_measured": "chosen because it was measured to be faster",
         "chosen_model": "chosen because the learned model expects it to be faster",
         "chosen_rule": "chosen by the fixed rule, never measured",
+        "rewritten": "the operators were replaced by others that compute the same",
         "folded": "computed at compile time, into the weights of the operator before it",
     }
 )

@@ -20,10 +20,11 @@ FREE = {"errors", "resources", "scratch", "statistics", "arguments", "reasons"}
 LAYERS: dict[str, set[str]] = {
     "graph": set(),
     "device": set(),
-    "fusion": {"graph"},
+    "rewrite": {"graph"},
+    "fusion": {"graph", "rewrite"},
     "search_space": {"fusion"},
     "profiling": {"device"},
-    "kernels": {"graph", "fusion", "device"},
+    "kernels": {"graph", "rewrite", "fusion", "device"},
     "backend": {"graph", "fusion", "device", "kernels"},
     "measure": {"graph", "fusion", "device", "kernels", "backend"},
     "report": {"device", "profiling"},

@@ -97,6 +97,20 @@ def _summary_text(summary: GraphSummary, every_operator: bool) -> Group:
             "",
             records(plain(rows), "open decisions" + (f" (and {more} more, see --format json)" if more else "")),
         ]
+    if summary.rewrites:
+        rules = [
+            {
+                "rewrite": row.rule,
+                "sites": row.sites,
+                "by default": row.default,
+                "exact": row.exact,
+                "MFLOPs saved": row.flops_saved / 1e6,
+                "MB saved": row.bytes_saved / 1e6,
+                "before -> after": row.text,
+            }
+            for row in summary.rewrites
+        ]
+        parts += ["", records(plain(rules), "rewrites")]
     alone = [{"operator": row.name, "type": row.op_type, "why": row.untunable} for row in summary.untunable]
     parts += ["", records(alone, "always in a kernel of their own") if alone else "every operator can be fused"]
     return Group(*parts)

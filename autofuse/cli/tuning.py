@@ -40,6 +40,12 @@ def tune(
     space: Annotated[
         str | None, typer.Option("--space", metavar="NAME", help="A search space, or a .toml file. [default: default]")
     ] = None,
+    exact: Annotated[
+        bool,
+        typer.Option(
+            "--exact", help="Before planning, do nothing that changes rounding: no such rewrite, no folded BatchNorm."
+        ),
+    ] = False,
     shape: Shapes = None,
     form: OutputFormat = "text",
 ) -> None:
@@ -67,6 +73,7 @@ def tune(
             rpc_key=rpc_key,
             seed=seed,
             space=space,
+            exact=exact,
             shapes=parse_shapes(shape or []),
             progress=progress,
         )

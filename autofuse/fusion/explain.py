@@ -11,10 +11,11 @@ from autofuse.fusion.evidence import Comparison, Evidence, Span
 from autofuse.fusion.legality import Legality, Refusal
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.relation import Relation, combined, relation
-from autofuse.fusion.skeleton import folded_into, realise
+from autofuse.fusion.skeleton import folded_into, realise, settled
 from autofuse.graph.copies import copy_name
 from autofuse.graph.mapping import MappingType
 from autofuse.graph.model import Graph
+from autofuse.rewrite.driver import replay
 
 _REMARKS = {
     Relation.THROUGH: "legal, and green in the table; the plan keeps them apart",
@@ -52,8 +53,10 @@ class EdgeReason:
 
 @dataclass(frozen=True)
 class PlanDiff:
-    """Folds and groups (operator names) that stand in one of two plans only."""
+    """Rewrites, folds and groups (operator names) that stand in one of two plans only."""
 
+    rewrites_only_a: tuple[str, ...]
+    rewrites_only_b: tuple[str, ...]
     folds_only_a: tuple[str, ...]
     folds_only_b: tuple[str, ...]
     groups_only_a: tuple[tuple[str, ...], ...]
@@ -62,24 +65,30 @@ class PlanDiff:
     @property
     def same(self) -> bool:
         """Whether the plans are equal."""
-        return not (self.folds_only_a or self.folds_only_b or self.groups_only_a or self.groups_only_b)
+        rewrites = self.rewrites_only_a or self.rewrites_only_b
+        return not (rewrites or self.folds_only_a or self.folds_only_b or self.groups_only_a or self.groups_only_b)
 
 
 def explain(
     graph: Graph, plan: FusionPlan, chosen: str = "chosen_rule", evidence: Evidence | None = None
 ) -> tuple[EdgeReason, ...]:
-    """One row for each tensor between two operators of the model (before folding).
+    """One row for each tensor between two operators of the model as the plan rewrites it (before folding).
 
-    `chosen`: reason code of what the plan was free to choose, such as "chosen_measured". `evidence`: times of groups
-    of this graph, of this plan and others; what it decides has a code of its own.
+    Edges of the model that rewriting takes away come last, with the code "rewritten". `chosen`: reason code of what
+    the plan was free to choose, such as "chosen_measured". `evidence`: times of groups of this graph, of this plan
+    and others; what it decides has a code of its own.
     """
-    return _Explainer(graph, plan, chosen, evidence or Evidence(graph, ())).rows()
+    base, own = settled(graph, plan)
+    rows = _Explainer(base, own, chosen, evidence or Evidence(base, ())).rows()
+    return rows if base is graph else (*rows, *_rewritten_away(graph, plan))
 
 
 def plan_diff(a: FusionPlan, b: FusionPlan) -> PlanDiff:
     """What differs between two plans of one graph."""
     first, second = ({group.operators for group in plan.groups} for plan in (a, b))
     return PlanDiff(
+        tuple(step for step in a.rewrites if step not in b.rewrites),
+        tuple(step for step in b.rewrites if step not in a.rewrites),
         tuple(sorted(set(a.folds) - set(b.folds))),
         tuple(sorted(set(b.folds) - set(a.folds))),
         tuple(group.operators for group in a.groups if group.operators not in second),
@@ -91,7 +100,8 @@ def describe(graph: Graph, plan: FusionPlan) -> str:
     """The plan as text: a count, then one line a kernel (operator types, anchor or kind, what it writes)."""
     realised = realise(graph, plan)
     folded = f", {len(plan.folds)} folded" if plan.folds else ""
-    lines = [f"{len(plan.groups)} kernels for {len(graph.operators)} operators{folded}"]
+    changed = f", {len(plan.rewrites)} rewrites" if plan.rewrites else ""
+    lines = [f"{len(plan.groups)} kernels for {len(graph.operators)} operators{changed}{folded}"]
     width = len(str(len(plan.groups)))
     for number, group in enumerate(plan.groups, 1):
         operators = [realised.by_name[name] for name in group.operators]
@@ -101,6 +111,22 @@ def describe(graph: Graph, plan: FusionPlan) -> str:
         role = f"anchor {', '.join(anchors)}" if anchors else _group_type(realised, group.operators).value
         lines.append(f"{number:>{width}}  {'+'.join(op.op_type for op in operators)} -> {shapes}  ({role})")
     return "\n".join(lines) + "\n"
+
+
+def _rewritten_away(graph: Graph, plan: FusionPlan) -> tuple[EdgeReason, ...]:
+    """Rows of the model's edges at operators that a rewrite replaces."""
+    gone: dict[str, str] = {}
+    for site in replay(graph, plan.rewrites).applied:
+        gone.update((name, f"{site.rule.name} at {site.root}: {site.rule.text}") for name in site.change.removed)
+    rows = []
+    for consumer in graph.operators:
+        for tensor in dict.fromkeys(consumer.inputs):
+            producer = graph.producers.get(tensor)
+            text = gone.get(consumer.name) or (gone.get(producer.name) if producer is not None else None)
+            if producer is not None and text is not None:
+                names = producer.name, consumer.name, tensor
+                rows.append(EdgeReason(*names, True, Relation.THROUGH, "rewritten", text))
+    return tuple(rows)
 
 
 class _Explainer:

@@ -10,13 +10,15 @@ from autofuse.fusion.baselines import none_plan
 from autofuse.fusion.context import group_signature
 from autofuse.fusion.legality import Legality
 from autofuse.fusion.plan import FusionPlan
-from autofuse.fusion.planner import Decision, Planner
+from autofuse.fusion.planner import Decision
 from autofuse.fusion.regions import regions
+from autofuse.fusion.rewriting import RewritingPlanner
 from autofuse.fusion.skeleton import realise
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.cost import intermediate_bytes, operator_cost
 from autofuse.graph.mapping import MappingType, mapping_type
 from autofuse.graph.model import Graph
+from autofuse.rewrite.rule import Site
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,22 @@ class OperatorSummary:
 
 
 @dataclass(frozen=True)
+class RewriteSummary:
+    """All places of one rewrite rule. FLOPs and bytes: what it saves at them, each operator run alone.
+
+    `exact`: it keeps every bit. `default`: how many of the places the first trial rewrites.
+    """
+
+    rule: str
+    text: str
+    sites: int
+    default: int
+    exact: bool
+    flops_saved: int
+    bytes_saved: int
+
+
+@dataclass(frozen=True)
 class GraphSummary:
     """`log10_plans`: decimal logarithm of the product of the decisions' choices, an upper bound of the plans.
 
@@ -43,7 +61,8 @@ class GraphSummary:
     between the kernels of the default plan. `workloads`: distinct kernels among the default plan's and
     those of no fusion at all, the work a search starts with. `sites`: places where something is open; equal ones
     share a decision, which makes the space `shared` times smaller. `regions`: see `autofuse.fusion.regions`, of which
-    `distinct_regions` differ in more than names and weights.
+    `distinct_regions` differ in more than names and weights. `rewrites`: the rules that apply, those met once others
+    were applied too.
     """
 
     name: str
@@ -58,6 +77,7 @@ class GraphSummary:
     sites: int
     regions: int
     distinct_regions: int
+    rewrites: tuple[RewriteSummary, ...] = ()
 
     @property
     def shared(self) -> float:
@@ -77,7 +97,7 @@ def inspect(
 
     `without_kernel`: operator name -> why no kernel can be made of it (see `autofuse.kernels.coverage`).
     """
-    planner = Planner(graph, space)
+    planner = RewritingPlanner(graph, space)
     legality = Legality(graph)
     rows = []
     for operator in graph.operators:
@@ -105,7 +125,21 @@ def inspect(
         sites=sum(max(1, len(decision.sites)) for decision in planner.decisions),
         regions=len(parts),
         distinct_regions=len({part.signature for part in parts}),
+        rewrites=_rewrites(planner.sites),
     )
+
+
+def _rewrites(sites: tuple[Site, ...]) -> tuple[RewriteSummary, ...]:
+    by_rule: dict[str, list[Site]] = {}
+    for site in sites:
+        by_rule.setdefault(site.rule.name, []).append(site)
+    return tuple(
+        RewriteSummary(
+            name, found[0].rule.text, len(found), sum(site.pays for site in found), found[0].rule.exact,
+            sum(site.flops_saved for site in found), sum(site.bytes_saved for site in found),
+        )
+        for name, found in by_rule.items()
+    )  # fmt: skip
 
 
 def _signatures(graph: Graph, plan: FusionPlan) -> set[str]:

@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 from autofuse.errors import PlanError
 from autofuse.fusion.plan import FusionPlan, Group
 from autofuse.fusion.reach import Reach, bits
-from autofuse.fusion.skeleton import realise
+from autofuse.fusion.skeleton import realise, settled
 from autofuse.graph.copies import copy_name
 from autofuse.graph.fold import fold_refusal
 from autofuse.graph.mapping import MappingType, mapping_type
@@ -128,11 +128,13 @@ def refusal(graph: Graph, operators: Collection[str], max_group_operators: int |
 
 
 def check_plan(graph: Graph, plan: FusionPlan, max_group_operators: int | None = None) -> None:
-    """PlanError unless `plan` covers the graph, once folded and copied, exactly once by legal groups that can run.
+    """PlanError unless `plan` covers the graph, rewritten, folded and copied, exactly once by legal groups.
 
-    `graph`: the model before any fold. Groups need not be connected (horizontal fusion); a copy of an operator has to
-    stand in the group of its reader, since nobody else may read it.
+    Its rewrites must apply where it says, and its groups be able to run. `graph`: the model as loaded. Groups need not
+    be connected (horizontal fusion); a copy of an operator has to stand in the group of its reader, since nobody else
+    may read it.
     """
+    graph, plan = settled(graph, plan)
     for name in plan.folds:
         reason = fold_refusal(graph, name)
         if reason is not None:

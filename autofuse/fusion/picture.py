@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 from autofuse.fusion.edges import planning_type
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.relation import combined
-from autofuse.fusion.skeleton import folded_into, realise
+from autofuse.fusion.skeleton import folded_into, realise, settled
 from autofuse.graph.mapping import MappingType
 from autofuse.graph.model import Graph
 
@@ -63,6 +63,7 @@ def _cards(
     graph: Graph, plan: FusionPlan, notes: Mapping[tuple[str, ...], str]
 ) -> tuple[list[Card], dict[tuple[int, int], list[str]]]:
     """All boxes, and the tensors between each two: inputs, kernels, outputs."""
+    graph, plan = settled(graph, plan)
     realised = realise(graph, plan)
     folded: dict[str, list[str]] = {}
     for name, owner in folded_into(graph, plan.folds).items():

@@ -1,4 +1,4 @@
-"""A fusion plan as a value: which BatchNorms fold, what is copied, and the partition into groups."""
+"""A fusion plan as a value: what is rewritten, which BatchNorms fold, what is copied, the partition into groups."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ class Group:
 
 @dataclass(frozen=True)
 class FusionPlan:
-    """A partition of the graph that `folds` and `copies` leave behind.
+    """A partition of the graph that `rewrites`, then `folds`, then `copies` leave behind.
 
-    `folds`: names of BatchNormalization operators folded into the convolution beside them (sorted);
-    such an operator is in no group. `copies`: (operator, reader) pairs, in the order in which they are made: the
-    reader's group holds a copy of the operator, called `operator@reader` (see `autofuse.graph.copies`).
-    `groups`: in an order in which they can run. Two plans are equal when they fold, copy and group the same,
-    whatever their `origin` ("none", "tvm", "dnnfusion", "search").
+    `rewrites`: steps `rule@operator`, in the order in which they are made (see `autofuse.rewrite`). `folds`: names of
+    BatchNormalization operators folded into the convolution beside them (sorted); such an operator is in no group.
+    `copies`: (operator, reader) pairs, in the order in which they are made: the reader's group holds a copy of the
+    operator, called `operator@reader` (see `autofuse.graph.copies`). `groups`: in an order in which they can run.
+    Two plans are equal when they do the same, whatever their `origin` ("none", "tvm", "dnnfusion", "search").
     """
 
     groups: tuple[Group, ...]
     folds: tuple[str, ...] = ()
     copies: tuple[tuple[str, str], ...] = ()
+    rewrites: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -43,6 +44,8 @@ class FusionPlan:
         }
         if self.copies:  # plans without copies keep the key that they had before there were any
             canonical["copies"] = [list(copy) for copy in self.copies]
+        if self.rewrites:
+            canonical["rewrites"] = list(self.rewrites)
         text = json.dumps(canonical, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -51,6 +54,7 @@ class FusionPlan:
         body = {
             "schema": SCHEMA,
             "key": self.key,
+            **({"rewrites": list(self.rewrites)} if self.rewrites else {}),
             "folds": sorted(self.folds),
             **({"copies": [list(copy) for copy in self.copies]} if self.copies else {}),
             "groups": [list(group.operators) for group in self.groups],
@@ -67,13 +71,17 @@ class FusionPlan:
         if not isinstance(body, dict) or body.get("schema") != SCHEMA:
             raise PlanError(f"plan: expected an object with schema = {SCHEMA}")
         groups, folds, copies = body.get("groups"), body.get("folds"), body.get("copies", [])
+        rewrites = body.get("rewrites", [])
+        if not _is_names(rewrites):
+            raise PlanError("plan: 'rewrites' must be a list of 'rule@operator'")
+        assert isinstance(rewrites, list)
         if not isinstance(copies, list) or not all(_is_names(copy) and len(copy) == 2 for copy in copies):
             raise PlanError("plan: 'copies' must be a list of [operator, reader] pairs")
         if not _is_names(folds) or not isinstance(groups, list) or not all(_is_names(group) for group in groups):
             raise PlanError("plan: 'groups' must be lists of operator names and 'folds' a list of names")
         assert isinstance(folds, list)
         pairs = tuple((str(copied), str(reader)) for copied, reader in copies)
-        plan = cls(tuple(Group(tuple(group)) for group in groups), tuple(sorted(folds)), pairs)
+        plan = cls(tuple(Group(tuple(group)) for group in groups), tuple(sorted(folds)), pairs, tuple(rewrites))
         if "key" in body and body["key"] != plan.key:
             raise PlanError("plan: its key does not match its content (was it edited? remove the key)")
         return plan

@@ -55,6 +55,7 @@ class Decision:
     - "seed": with which operators groups begin (smallest, anchors, largest, order).
     - "copy": compute a cheap operator again for each of its readers (keep, copy).
     - "eliminate": make an index change in each reader of an operator that moves data (keep, eliminate).
+    - "rewrite": see `autofuse.fusion.rewriting` (apply, keep).
     - "horizontal", "batch": siblings that read one tensor, or small equal operators, in one kernel (keep, join).
     `name`: derived from content, so equal subgraphs, also of other models, share the decision.
     `sites`: operators (fold, join, copy, eliminate), `producer -> consumer` edges, or `a = b` siblings that it governs.
@@ -77,7 +78,7 @@ class Planner:
     def __init__(self, graph: Graph, space: FusionSpace | None = None) -> None:
         self.graph = graph
         self.space = space or FusionSpace()
-        self._sites = tuple(fold_sites(graph))
+        self._sites = () if self.space.exact else tuple(fold_sites(graph))
         self._owners = folded_into(graph, self._sites)
         self._folded = skeleton(graph, self._sites)
         self._edges = Edges(self._folded)

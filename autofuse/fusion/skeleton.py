@@ -1,4 +1,4 @@
-"""The operators that a plan's groups are made of: BatchNorms folded, copies made, without touching any weight."""
+"""The operators that a plan's groups are made of: rewritten, folded, copied, without computing any weight."""
 
 from __future__ import annotations
 
@@ -10,11 +10,21 @@ from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.copies import with_copies
 from autofuse.graph.fold import folds_forward
 from autofuse.graph.model import Graph, Operator
+from autofuse.rewrite.driver import apply
 
 
 def realise(graph: Graph, plan: FusionPlan) -> Graph:
     """The graph whose operators `plan.groups` name; for planning only, see `skeleton`."""
+    graph, plan = settled(graph, plan)
     return with_copies(skeleton(graph, plan.folds), plan.copies)
+
+
+def settled(graph: Graph, plan: FusionPlan) -> tuple[Graph, FusionPlan]:
+    """The graph after the plan's rewrites, and the plan as one of that graph, with nothing left to rewrite.
+
+    PlanError when a rewrite does not apply where the plan says.
+    """
+    return (apply(graph, plan.rewrites), replace(plan, rewrites=())) if plan.rewrites else (graph, plan)
 
 
 def folded_into(graph: Graph, folds: Collection[str]) -> Mapping[str, str]:

@@ -8,8 +8,10 @@ from autofuse.errors import InputError
 
 KINDS = (
     "fold", "depend", "break", "recompute", "prologue", "join", "seed", "copy", "eliminate", "horizontal", "batch",
+    "rewrite",
 )  # fmt: skip
-"""Every kind of decision; `autofuse.fusion.planner.Decision` says what each one asks."""
+"""Every kind of decision; `autofuse.fusion.planner.Decision` says what each one asks ("rewrite":
+`autofuse.fusion.rewriting`)."""
 
 
 @dataclass(frozen=True)
@@ -18,10 +20,12 @@ class FusionSpace:
 
     `max_group_operators`: no group grows beyond it. The default leaves room for a matrix product with
     the tanh form of GELU written out, bias, residual and head split (18 operators).
+    `exact`: nothing that changes rounding is done before planning: no such rewrite, no folded BatchNormalization.
     """
 
     decide: tuple[str, ...] = KINDS
     max_group_operators: int = 24
+    exact: bool = False
 
     def __post_init__(self) -> None:
         for kind in self.decide:

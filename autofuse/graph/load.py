@@ -36,6 +36,7 @@ from autofuse.graph.nodes import (
     subgraphs_of,
 )
 from autofuse.graph.shapes import bind_shapes
+from autofuse.graph.training import split_training
 from autofuse.graph.upgrade import FORM, upgrade
 
 _ROUNDS = 100
@@ -307,6 +308,7 @@ def _simplify(draft: Draft) -> None:
     for _ in range(_ROUNDS):
         draft.infer()
         changed = inline_decided_branches(draft)
+        changed |= split_training(draft)
         changed |= fold_constants(draft)
         changed |= canonicalise(draft)
         changed |= simplify_copies(draft)

@@ -45,6 +45,13 @@ def schema_of(op_type: str, opset: int, domain: str = "") -> onnx.defs.OpSchema 
         return None
 
 
+@cache
+def first_opset(op_type: str, opset: int, domain: str = "") -> int | None:
+    """The first opset from `opset` on that has an operator; None when there is none."""
+    newest = onnx.defs.onnx_opset_version()
+    return next((n for n in range(opset, newest + 1) if schema_of(op_type, n, domain) is not None), None)
+
+
 def subgraphs_of(node: NodeProto) -> tuple[GraphProto, ...]:
     """Graphs among the attributes of a node (bodies of If, Loop, Scan)."""
     found: list[GraphProto] = []
@@ -157,8 +164,11 @@ def make_model(
 ) -> ModelProto:
     """An ONNX model of operators that stand in topological order.
 
-    `outputs` given by name only carry no type; `inner` tensors become value_info.
+    `outputs` given by name only carry no type; `inner` tensors become value_info. Where an operator came with
+    a later opset (a rewrite may put one in), the model speaks that opset.
     """
+    operators = tuple(operators)
+    opset = max((opset, *(first_opset(op.op_type, opset) or opset for op in operators if not op.domain)))
     nodes = [node for operator in operators for node in nodes_of(operator, opset)]
     results = [_value_info(item) if isinstance(item, Tensor) else onnx.ValueInfoProto(name=item) for item in outputs]
     graph = helper.make_graph(

@@ -1,9 +1,12 @@
-"""From a plan to workloads: folds, copies, layouts, one bound workload a group."""
+"""From a plan to workloads: rewrites, folds, copies, layouts, one bound workload a group."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from autofuse.device.target import Target
 from autofuse.fusion.plan import FusionPlan, Group
@@ -14,14 +17,15 @@ from autofuse.kernels.families import is_own
 from autofuse.kernels.layout import assign_layouts
 from autofuse.kernels.view import is_view
 from autofuse.kernels.workload import PLAIN, BoundWorkload, bind_workload
+from autofuse.rewrite.driver import apply
 
-Realisation = tuple[tuple[str, ...], tuple[Copy, ...]]
-"""Folds and copies: what makes the operators of a plan's groups."""
+Realisation = tuple[tuple[str, ...], tuple[str, ...], tuple[Copy, ...]]
+"""Rewrites, folds and copies: what makes the operators of a plan's groups."""
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """`graph`: what the plan's folds and copies leave; `groups`: its workloads, in the plan's order of execution."""
+    """`graph`: what the plan's rewrites, folds and copies leave; `groups`: its workloads, in the plan's order."""
 
     graph: Graph
     groups: tuple[BoundWorkload, ...]
@@ -37,26 +41,31 @@ class Lowering:
 
     def __init__(self, graph: Graph, target: Target) -> None:
         self.graph, self.target = graph, target
+        self._constants: dict[str, NDArray[np.generic]] = {}
         self._folded: dict[Realisation, Graph] = {}
         self._own: dict[tuple[Realisation, tuple[str, ...]], bool] = {}
         self._bound: dict[tuple[object, ...], BoundWorkload] = {}
 
     def lower(self, plan: FusionPlan) -> Lowered:
         """The workloads of `plan`, whose groups stand in an order in which they can run."""
-        folds = plan.folds, plan.copies
+        folds = plan.rewrites, plan.folds, plan.copies
         if folds not in self._folded:
-            self._folded[folds] = with_copies(self._weights(plan.folds), plan.copies)
+            self._folded[folds] = with_copies(self._weights(plan.rewrites, plan.folds), plan.copies)
         folded = self._folded[folds]
         order = [group.operators for group in plan.groups]
         own = {number: self._is_own(folded, folds, group) for number, group in enumerate(order)}
         layouts = assign_layouts(folded, order, own, self.target)
         return Lowered(folded, tuple(self._bind(folded, folds, group, layouts) for group in order))
 
-    def _weights(self, folds: tuple[str, ...]) -> Graph:
-        """The graph with folded weights; plans that fold alike share them, whatever they copy."""
-        if (folds, ()) not in self._folded:
-            self._folded[folds, ()] = fold(self.graph, folds)
-        return self._folded[folds, ()]
+    def _weights(self, rewrites: tuple[str, ...], folds: tuple[str, ...]) -> Graph:
+        """The graph with rewritten and folded weights; plans that change them alike share them, whatever they copy."""
+        if (rewrites, folds, ()) not in self._folded:
+            if folds:
+                found = fold(self._weights(rewrites, ()), folds)
+            else:
+                found = apply(self.graph, rewrites, self._constants) if rewrites else self.graph
+            self._folded[rewrites, folds, ()] = found
+        return self._folded[rewrites, folds, ()]
 
     def _is_own(self, folded: Graph, folds: Realisation, group: tuple[str, ...]) -> bool:
         if (folds, group) not in self._own:

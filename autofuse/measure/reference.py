@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from autofuse.errors import InputError
 from autofuse.graph.model import Graph
-from autofuse.graph.submodel import to_model
+from autofuse.graph.submodel import submodel, to_model
 from autofuse.kernels.workload import BoundWorkload
 from autofuse.measure.measurement import Case
 
@@ -33,7 +33,7 @@ class ReferenceStore:
     """
 
     folder: Path
-    paths: Mapping[str, Path]
+    paths: dict[str, Path]
     outputs: tuple[str, ...]
     _constants: dict[str, Path] = field(default_factory=dict, compare=False, repr=False)
 
@@ -61,6 +61,27 @@ class ReferenceStore:
     def constants(self, graph: Graph, bound: BoundWorkload) -> tuple[Path, ...]:
         """Files of a workload's constants, in its order; `graph` holds their values (after folding)."""
         return tuple(self.constant(np.asarray(graph.constants[name])) for name in bound.constants)
+
+    def complete(self, graph: Graph, names: Iterable[str]) -> None:
+        """Compute those of `names` that were not captured from what was: tensors that only a rewritten graph has.
+
+        `graph`: the rewritten graph; tensors that it shares with the captured one have the same names.
+        """
+        missing = [name for name in dict.fromkeys(names) if name not in self.paths]
+        needed: dict[str, None] = {}
+        waiting = list(missing)
+        while waiting:
+            operator = graph.producers.get(waiting.pop())
+            if operator is not None and operator.name not in needed:
+                needed[operator.name] = None
+                waiting += [n for n in operator.inputs if n and n not in self.paths and n not in graph.constants]
+        if not missing:
+            return
+        feeds = {name: np.load(self.paths[name]) for name in graph.boundary(tuple(needed))[0] if name in self.paths}
+        part = submodel(graph, tuple(needed), missing)
+        results = _run(graph, _opened(graph.name, part.SerializeToString(), optimise=False), missing, feeds)
+        for name, array in zip(missing, results, strict=True):
+            self.paths[name] = _save(self.folder / f"tensor-{len(self.paths):05d}.npy", array)
 
     def case(self, bound: BoundWorkload) -> Case:
         """What a group reads and has to produce in this run."""
@@ -121,6 +142,10 @@ def _checked(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _session(graph: Graph, optimise: bool) -> Any:
+    return _opened(graph.name, _serialised(graph), optimise)
+
+
+def _opened(name: str, model: bytes, optimise: bool) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -128,9 +153,9 @@ def _session(graph: Graph, optimise: bool) -> Any:
     levels = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimise else levels.ORT_DISABLE_ALL
     try:
-        return onnxruntime.InferenceSession(_serialised(graph), options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's own exception classes share no base but Exception
-        raise InputError(f"{graph.name}: ONNX Runtime cannot load the model: {_first_line(error)}") from error
+        raise InputError(f"{name}: ONNX Runtime cannot load the model: {_first_line(error)}") from error
 
 
 def _serialised(graph: Graph) -> bytes:

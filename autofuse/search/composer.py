@@ -8,6 +8,7 @@ from autofuse.errors import PlanError
 from autofuse.fusion.evidence import LAUNCH_US, Identity, Piece, Span
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import FusionPlan
+from autofuse.fusion.skeleton import settled
 from autofuse.group_times import groups_of
 from autofuse.kernels.view import is_view
 from autofuse.kernels.workload import BoundWorkload
@@ -17,6 +18,8 @@ from autofuse.search.workbench import Workbench
 
 MOST_ROUNDS = 6
 """Plans composed one after another, each with what the one before has taught about times in their layouts."""
+MOST_VARIANTS = 3
+"""Sets of rewrites within which plans are composed: groups of differently rewritten graphs do not fit together."""
 SAME = 1e-6
 
 
@@ -36,18 +39,44 @@ class Composed:
 def compose_measured(bench: Workbench, sampled_us: float | None, measure: bool = True) -> Composed | None:
     """The best plan of everything that `bench` has times of; None when the groups cover the model in no way.
 
+    See `_compose_variant`; plans are composed of groups of one rewritten graph, for the most promising ones.
+    """
+    variants = (_compose_variant(bench, rewrites, sampled_us, measure) for rewrites in _variants(bench))
+    found = [composed for composed in variants if composed is not None]
+    if not found:
+        return None
+    best = min(found, key=lambda composed: composed.us)
+    return replace(best, keys=frozenset().union(*(composed.keys for composed in found)))
+
+
+def _variants(bench: Workbench) -> list[tuple[str, ...]]:
+    """The rewrites of the best plans, each once, the fastest first."""
+    best: dict[tuple[str, ...], float] = {}
+    for plan, _ in bench.known_plans():
+        us = bench.composed_us(plan)
+        best[plan.rewrites] = min(best.get(plan.rewrites, float("inf")), float("inf") if us is None else us)
+    return sorted(best, key=lambda rewrites: (best[rewrites], len(rewrites)))[:MOST_VARIANTS]
+
+
+def _compose_variant(
+    bench: Workbench, rewrites: tuple[str, ...], sampled_us: float | None, measure: bool
+) -> Composed | None:
+    """The best plan of the groups of one rewritten graph.
+
     A group's time depends a little on the layout of what it reads, which the plan around it decides: the composition
     is made with each group's best time, then with what its plans really took, until both agree. With `measure`, a
     group in a layout of which no time is known is measured. `sampled_us`: the best plan of the search, to compare.
     """
+    graph, _ = settled(bench.graph, FusionPlan((), rewrites=rewrites))
     known: dict[Identity, float] = {}
     best: tuple[FusionPlan, float] | None = None
     first: Composition | None = None
     seen: set[str] = set()
     for _ in range(MOST_ROUNDS):
-        found = compose(bench.graph, pieces_of(bench), known)
+        found = compose(graph, pieces_of(bench, rewrites), known)
         if found is None:
             return None
+        found = replace(found, plan=replace(found.plan, rewrites=rewrites))
         first = first or found
         if found.plan.key in seen or not _legal(bench, found.plan):
             break
@@ -71,10 +100,12 @@ def compose_measured(bench: Workbench, sampled_us: float | None, measure: bool =
     return Composed(best[0], best[1], report, frozenset(seen))
 
 
-def pieces_of(bench: Workbench) -> list[Piece]:
-    """Every group of every plan of a job, with its best time in any layout."""
+def pieces_of(bench: Workbench, rewrites: tuple[str, ...] = ()) -> list[Piece]:
+    """Every group of every plan of a job with these rewrites, with its best time in any layout."""
     best: dict[Piece, float] = {}
     for plan, lowered in bench.known_plans():
+        if plan.rewrites != rewrites:
+            continue
         for piece, bound in zip(groups_of(bench.graph, plan), lowered.groups, strict=True):
             us = group_us(bench, bound)
             if us is not None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autofuse.errors import InputError, PlanError
 from autofuse.fusion.evidence import LAUNCH_US, Piece
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import FusionPlan
+from autofuse.fusion.skeleton import settled
 from autofuse.graph.model import Graph
 from autofuse.group_times import known_pieces, lowered_plans, stored_plans
 from autofuse.kernels.lower import Lowered, Lowering
@@ -59,11 +60,14 @@ def plan_front(
         around = circumstances(base, device, threads, measuring=False)
         lowering = Lowering(graph, around.target)
         known = lowered_plans(lowering, stored_plans(graph, base))
-        pieces = known_pieces(graph, known, base, around.setting)
         plans = {plan.key: (plan, lowered) for plan, lowered in known}
-        for plan in _composed(graph, pieces):
-            if plan.key not in plans:
-                plans[plan.key] = plan, lowering.lower(plan)
+        for rewrites in dict.fromkeys(plan.rewrites for plan, _ in known):
+            variant, _ = settled(graph, FusionPlan((), rewrites=rewrites))
+            alike = [(plan, lowered) for plan, lowered in known if plan.rewrites == rewrites]
+            for bare in _composed(variant, known_pieces(graph, alike, base, around.setting)):
+                plan = replace(bare, rewrites=rewrites)
+                if plan.key not in plans:
+                    plans[plan.key] = plan, lowering.lower(plan)
         found = front(_timed(plans.values(), base, around.setting))
         place = base.location.text
     if not found:

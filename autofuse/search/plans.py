@@ -12,6 +12,7 @@ import optuna
 
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.planner import Decision, Planner
+from autofuse.fusion.rewriting import RewritingPlanner
 
 Answers = Mapping[str, str]
 STARTUP_TRIALS = 10
@@ -28,7 +29,7 @@ class PlanSearch:
     Times add up over groups, so single flips say most of what there is to know.
     """
 
-    planner: Planner
+    planner: Planner | RewritingPlanner
     seed: int
     number: int = 0
     seen: dict[str, float | None] = field(default_factory=dict)

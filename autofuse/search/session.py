@@ -10,7 +10,8 @@ from pathlib import Path
 from autofuse.errors import AutofuseError, PlanError
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import FusionPlan
-from autofuse.fusion.planner import Planner
+from autofuse.fusion.rewriting import RewritingPlanner, is_exact
+from autofuse.fusion.space import FusionSpace
 from autofuse.graph.key import graph_key
 from autofuse.graph.model import Graph
 from autofuse.named_plans import named_plan
@@ -179,7 +180,8 @@ class ModelSession:
     def measure_baselines(self) -> None:
         """A first time for every workload of the default plan, and of the plan that an earlier job chose."""
         self.phase = "baselines"
-        default = named_plan(self.graph, "default")
+        exact = self.bench.space.fusion.exact
+        default = RewritingPlanner(self.graph, FusionSpace(exact=exact)).plan({})
         self.add_baseline("default", default)
         for name in LITTLE_FUSION:
             self.name_baseline(name)
@@ -201,6 +203,8 @@ class ModelSession:
             plan = FusionPlan.from_json(stored.plan)
             check_plan(self.graph, plan)
         except PlanError:
+            return None
+        if self.bench.space.fusion.exact and not is_exact(plan):
             return None
         return plan if plan.key not in {known.key for known in self.baselines.values()} else None
 
@@ -274,9 +278,9 @@ class ModelSession:
         self.phase = "plans"
         end = time.monotonic() + seconds
         if self._plan_search is None:
-            planner = Planner(self.graph, self.bench.space.fusion)
+            planner = RewritingPlanner(self.graph, self.bench.space.fusion)
             self._plan_search = PlanSearch(planner, self.bench.seed)
-        if PAPER not in self.baselines:
+        if PAPER not in self.baselines and not self.bench.space.fusion.exact:  # it folds every BatchNormalization
             self.name_baseline(PAPER)
             self.measure_baseline(PAPER)
         search, idle = self._plan_search, 0

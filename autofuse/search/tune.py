@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
@@ -40,6 +41,7 @@ def tune(
     device: str | NamedDevice,
     seed: int,
     space: str | None,
+    exact: bool = False,
     shapes: Mapping[str, tuple[int, ...]],
     progress: Callable[[Progress], None],
 ) -> TuneResult:
@@ -47,7 +49,7 @@ def tune(
     with open_database(database) as base:
         session = open_session(
             model, base, budget_s=budget_s, trials=trials, threads=threads, device=device, seed=seed, space=space,
-            shapes=shapes, progress=progress,
+            exact=exact, shapes=shapes, progress=progress,
         )  # fmt: skip
         with session as opened:
             opened.search()
@@ -65,6 +67,7 @@ def open_session(
     device: str | NamedDevice,
     seed: int,
     space: str | None,
+    exact: bool = False,
     shapes: Mapping[str, tuple[int, ...]],
     progress: Callable[[Progress], None],
 ) -> Iterator[ModelSession]:
@@ -80,6 +83,8 @@ def open_session(
     with ExitStack() as stack:
         around = circumstances(base, device, threads, measuring=True)
         chosen_space = load_space(space, around.target.isa)
+        if exact:
+            chosen_space = replace(chosen_space, fusion=replace(chosen_space.fusion, exact=True))
         scratch = stack.enter_context(scratch_folder())
         wanted = [t for op in graph.operators for t in op.outputs if t and t not in graph.constants]
         reference = capture(graph, generate_inputs(graph, seed), scratch / "reference", wanted)

@@ -161,6 +161,7 @@ class Workbench:
         search.give_back(schedule)
 
     def _request(self, search: WorkloadSearch, schedule: Schedule) -> MeasureRequest:
+        self.reference.complete(search.graph, (*search.bound.inputs, *search.bound.outputs))
         return MeasureRequest(
             search.bound.workload,
             schedule,

@@ -39,6 +39,12 @@ class Draft:
         self.nodes.append(helper.make_node(op_type, inputs, [f"{name}.out"], name=name, **attributes))
         return f"{name}.out"
 
+    def split(self, name: str, x: str, sizes: str, count: int, axis: int) -> tuple[str, ...]:
+        """The parts of a tensor along an axis; `sizes`: a constant of their lengths."""
+        results = tuple(f"{name}.out{number}" for number in range(count))
+        self.nodes.append(helper.make_node("Split", [x, sizes], list(results), name=name, axis=axis))
+        return results
+
     def normal(self, shape: Sequence[int], deviation: float) -> NDArray[np.float32]:
         """Normally distributed weights around zero."""
         return self.random.standard_normal(tuple(shape), np.float32) * np.float32(deviation)
@@ -91,8 +97,9 @@ class Draft:
         return self.node("Gemm", "classifier", [x, weight, bias], transB=1)
 
     def model(
-        self, inputs: Mapping[str, Sequence[int]], output: str, shape: Sequence[int], dtype: int = TensorProto.FLOAT
-    ) -> ModelProto:
+        self, inputs: Mapping[str, Sequence[int]], output: str, shape: Sequence[int], dtype: int = TensorProto.FLOAT,
+        opset: int = OPSET,
+    ) -> ModelProto:  # fmt: skip
         """The checked model; the last node's result becomes `output`. `dtype`: of every input."""
         last = self.nodes[-1].output
         last[0] = output
@@ -103,7 +110,7 @@ class Draft:
             [helper.make_tensor_value_info(output, TensorProto.FLOAT, shape)],
             self.weights,
         )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=IR_VERSION)
         onnx.checker.check_model(model, full_check=True)
         return model
 

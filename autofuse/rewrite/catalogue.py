@@ -1,0 +1,21 @@
+"""Every rule, in the order in which equal gains are tried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autofuse.rewrite.algebra import ALGEBRA
+from autofuse.rewrite.composite import COMPOSITES
+from autofuse.rewrite.fission import FISSIONS
+from autofuse.rewrite.merge import MERGES
+from autofuse.rewrite.motion import MOTIONS
+from autofuse.rewrite.normal import NORMALIZATIONS, ONE_PASS
+from autofuse.rewrite.rule import Rule
+from autofuse.rewrite.simplify import SIMPLIFICATIONS
+from autofuse.rewrite.weights import WEIGHTS
+
+RULES: tuple[Rule, ...] = (
+    *SIMPLIFICATIONS, *NORMALIZATIONS, *COMPOSITES, *WEIGHTS, *ALGEBRA, ONE_PASS, *MOTIONS, *MERGES, *FISSIONS,
+)  # fmt: skip
+BY_NAME: Mapping[str, Rule] = {rule.name: rule for rule in RULES}
+assert len(BY_NAME) == len(RULES), "two rules have one name"

@@ -1,0 +1,240 @@
+"""Finding sites, choosing among them, rewriting: the fixpoint that the paper calls greedy, with every choice open."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import ChainMap, Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from heapq import heappop, heappush
+
+from autofuse.errors import PlanError
+from autofuse.graph.cost import operator_cost
+from autofuse.graph.model import Graph, Operator
+from autofuse.rewrite.catalogue import BY_NAME, RULES
+from autofuse.rewrite.maker import Maker, Refused
+from autofuse.rewrite.rule import PHASE, Kind, Rule, Site
+from autofuse.rewrite.work import Array, Change, Work
+
+Choice = Callable[[Site], bool]
+_Rank = tuple[int, int, tuple[int, int], int]
+_Candidate = tuple[_Rank, str, str]
+
+DEPTH = 12
+"""Operators below a change up to which new patterns may end: the longest pattern has so many."""
+REPEATS = 8
+"""How often one rule may be applied at one operator: no chain of real networks needs more."""
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """`graph` after the sites `applied`, in their order; `asked`: every site met, each once."""
+
+    graph: Graph
+    applied: tuple[Site, ...]
+    asked: tuple[Site, ...]
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """What a plan stores."""
+        return tuple(site.step for site in self.applied)
+
+
+def sites(graph: Graph, exact: bool = False) -> tuple[Site, ...]:
+    """Every place of `graph` where a rule applies, in topological order.
+
+    `exact`: leave out rules that change rounding. Applying one may remove others, or make new ones possible.
+    """
+    work = Work.of(graph)
+    found = (_site(work, rule, op) for op in graph.operators for rule in _rules(op.op_type, exact))
+    return tuple(site for site in found if site is not None)
+
+
+def apply(graph: Graph, chosen: Iterable[Site | str], constants: dict[str, Array] | None = None) -> Graph:
+    """The graph after these sites (or steps `rule@operator`), one after the other; see `replay`."""
+    return replay(graph, chosen, constants).graph
+
+
+def replay(graph: Graph, chosen: Iterable[Site | str], constants: dict[str, Array] | None = None) -> Rewritten:
+    """What sites (or steps `rule@operator`) make of a graph, one after the other.
+
+    Each is looked for again in the graph as it is then: PlanError when it is not there. `constants`: where the values
+    of constants are kept, by name, so that several rewrites of one graph share them.
+    """
+    work, applied = Work.of(graph, constants), []
+    for step in (step.step if isinstance(step, Site) else step for step in chosen):
+        name, _, root = step.partition("@")
+        if name not in BY_NAME:
+            raise PlanError(f"plan rewrites with {name!r}, which is no rule of this version")
+        operator = work.operators.get(root)
+        site = None if operator is None else _site(work, BY_NAME[name], operator)
+        if site is None:
+            raise PlanError(f"plan rewrites {step!r}, but the rule does not apply there ({BY_NAME[name].text})")
+        _carried_out(work, site)
+        applied.append(site)
+    return Rewritten(work.freeze() if applied else graph, tuple(applied), ())
+
+
+def greedy(graph: Graph, exact: bool = False) -> Rewritten:
+    """What the paper does: the site that saves most FLOPs first, again and again, until none pays."""
+    return rewrite(graph, lambda site: site.pays, exact)
+
+
+def rewrite(graph: Graph, choose: Choice, exact: bool = False, constants: dict[str, Array] | None = None) -> Rewritten:
+    """Rewrite wherever `choose` says so, by phases, the site that saves most first, until no site is left.
+
+    `constants`: see `replay`.
+    """
+    search = _Search(Work.of(graph, constants), choose, exact)
+    search.run()
+    result = search.work.freeze() if search.applied else graph
+    return Rewritten(result, tuple(search.applied), tuple(search.asked.values()))
+
+
+@dataclass
+class _Search:
+    """Candidates by phase; a phase is drained, the site that saves most first, then what it changed is looked at."""
+
+    work: Work
+    choose: Choice
+    exact: bool
+    applied: list[Site] = field(default_factory=list)
+    asked: dict[tuple[str, str, str], Site] = field(default_factory=dict)
+    waiting: list[list[_Candidate]] = field(default_factory=lambda: [[] for _ in range(len(PHASE))])
+    times: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def run(self) -> None:
+        """Rewrites until no candidate is left."""
+        self.look(tuple(self.work.operators))
+        while heap := next((heap for heap in self.waiting if heap), None):
+            changed: set[str] = set()
+            while heap:
+                rank, name, root = heappop(heap)
+                operator = self.work.operators.get(root)
+                site = None if operator is None else _site(self.work, BY_NAME[name], operator)
+                if site is None:
+                    continue
+                now = _rank(self.work, site.rule, site.root, site.change, site.flops_saved, site.bytes_saved)
+                if now > rank:
+                    heappush(heap, (now, name, root))
+                    continue
+                self.asked.setdefault((name, root, site.group), site)
+                if self.times[name, root] < REPEATS and self.choose(site):
+                    self.times[name, root] += 1
+                    changed |= self.carry_out(site)
+            self.look(self.below(changed))
+
+    def carry_out(self, site: Site) -> set[str]:
+        """Makes one change; names of operators around it."""
+        change = site.change
+        leaves = {read for op in change.added for read in op.inputs if read} | set(change.alias.values())
+        leaves |= {read for name in change.removed for read in self.work.operators[name].inputs if read}
+        touched = _carried_out(self.work, site)
+        self.applied.append(site)
+        for name in leaves:
+            touched |= {user.name for user in self.work.users(name)} if name in self.work.tensors else set()
+            producer = self.work.producer(name)
+            if producer is not None:
+                touched.add(producer.name)
+        return touched
+
+    def below(self, start: Iterable[str]) -> tuple[str, ...]:
+        """Operators at most `DEPTH` below some others, themselves included."""
+        found = dict.fromkeys(name for name in start if name in self.work.operators)
+        layer = tuple(found)
+        for _ in range(DEPTH):
+            outputs = (out for name in layer for out in self.work.operators[name].outputs if out)
+            readers = (user for out in outputs for user in self.work.readers.get(out, ()) if user not in found)
+            layer = tuple(dict.fromkeys(readers))
+            found.update(dict.fromkeys(layer))
+        return tuple(found)
+
+    def look(self, names: Sequence[str]) -> None:
+        """Takes in every candidate at some operators."""
+        for name in names:
+            operator = self.work.operators[name]
+            for rule in _rules(operator.op_type, self.exact):
+                change = _change(self.work, rule, operator)
+                if change is not None:
+                    before, after = _cost(self.work, change)
+                    rank = _rank(self.work, rule, name, change, before[0] - after[0], before[1] - after[1])
+                    heappush(self.waiting[rule.phase], (rank, rule.name, name))
+
+
+def _carried_out(work: Work, site: Site) -> set[str]:
+    touched = work.make(site.change, site.root)
+    if site.rule.kind == Kind.FISSION:
+        work.parted |= {operator.name for operator in site.change.added}
+    return touched
+
+
+def _rank(work: Work, rule: Rule, root: str, change: Change, flops: int, moved: int) -> _Rank:
+    """Order in which sites of a phase are taken."""
+    gain = len(change.removed) if rule.kind == Kind.COMPOSITE else flops
+    return -gain, -moved, work.order[root], _PLACE[rule.name]
+
+
+_PLACE = {rule.name: place for place, rule in enumerate(RULES)}
+
+
+@cache
+def _rules(op_type: str, exact: bool) -> tuple[Rule, ...]:
+    return tuple(rule for rule in RULES if op_type in rule.roots and (rule.exact or not exact))
+
+
+def _change(work: Work, rule: Rule, operator: Operator) -> Change | None:
+    """What the rule makes of the place where its pattern ends in `operator`; None when it does not apply."""
+    if operator.op_type not in rule.roots or operator.domain:
+        return None
+    if rule.kind == Kind.COMPOSITE and operator.name in work.parted:
+        return None  # it was taken apart on purpose
+    maker = Maker(work, rule.name, operator)
+    try:
+        return maker.change() if rule.find(work, operator, maker) else None
+    except Refused:
+        return None
+
+
+def _site(work: Work, rule: Rule, operator: Operator) -> Site | None:
+    change = _change(work, rule, operator)
+    if change is None:
+        return None
+    before, after = _cost(work, change)
+    group = _group(work, rule, operator, change)
+    return Site(rule, operator.name, group, before[0], after[0], before[1], after[1], change)
+
+
+def _cost(work: Work, change: Change) -> tuple[tuple[int, int], tuple[int, int]]:
+    tensors = ChainMap(dict(change.tensors), work.tensors)
+    view = Graph("", (), (), (), tensors, {}, work.graph.opset)
+    found = []
+    for operators in ((work.operators[name] for name in change.removed), change.added):
+        costs = [operator_cost(view, operator) for operator in operators]
+        moved = sum(cost.bytes_read + cost.bytes_written for cost in costs)
+        found.append((sum(cost.flops for cost in costs), moved))
+    return found[0], found[1]
+
+
+def _group(work: Work, rule: Rule, root: Operator, change: Change) -> str:
+    """Label of the operators that go, with their shapes, what feeds them and what reads the result."""
+    gone = [work.operators[name] for name in change.removed]
+    inside = {out for operator in gone for out in operator.outputs}
+    parts = []
+    for operator in gone:
+        reads = [
+            f"{_mark(work, name)}{work.tensors[name].dtype}{list(work.shape(name))}"
+            if name and name not in inside
+            else "."
+            for name in operator.inputs
+        ]
+        shapes = [list(work.shape(out)) for out in operator.outputs if out]
+        parts.append(f"{operator.op_type}{sorted(operator.attributes.items(), key=str)}{reads}{shapes}")
+    below = sorted(user.op_type for out in root.outputs if out for user in work.users(out))
+    text = "\x1f".join((rule.name, *sorted(parts), *below))
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def _mark(work: Work, tensor: str) -> str:
+    producer = work.producer(tensor)
+    return "constant" if work.is_constant(tensor) else producer.op_type if producer else "input"

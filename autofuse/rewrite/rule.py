@@ -1,0 +1,114 @@
+"""What a rewrite rule is, and a place where it applies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from autofuse.graph.model import Operator
+from autofuse.rewrite.maker import Maker
+from autofuse.rewrite.work import Change, Work
+
+Finder = Callable[[Work, Operator, Maker], bool]
+"""Says whether the rule applies at an operator; if so, the maker holds what it becomes."""
+
+
+class Kind(StrEnum):
+    """What a rule is for."""
+
+    SIMPLIFICATION = "simplification"
+    COMPOSITE = "composite"
+    WEIGHTS = "weights"
+    ASSOCIATIVE = "associative"
+    DISTRIBUTIVE = "distributive"
+    COMMUTATIVE = "commutative"
+    MERGE = "merge"
+    FISSION = "fission"
+
+
+PHASE = {
+    Kind.SIMPLIFICATION: 0,
+    Kind.COMPOSITE: 1,
+    Kind.WEIGHTS: 2,
+    Kind.ASSOCIATIVE: 2,
+    Kind.DISTRIBUTIVE: 2,
+    Kind.COMMUTATIVE: 2,
+    Kind.MERGE: 3,
+    Kind.FISSION: 4,
+}
+"""Composites are recognised before algebra changes their pieces; siblings merge when each is as small as it gets."""
+
+
+class Default(StrEnum):
+    """What the first trial does at a site of a rule."""
+
+    GAIN = "gain"
+    """Rewrite where FLOPs fall, or stay and bytes fall."""
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`before -> after` as text; `exact`: the result has the same bits (but for the sign of zero and NaN).
+
+    `roots`: types of the operator at which the pattern ends. `guard`: conditions beyond the pattern, as text.
+    """
+
+    name: str
+    kind: Kind
+    text: str
+    exact: bool
+    roots: frozenset[str]
+    find: Finder
+    guard: str = ""
+    default: Default = Default.GAIN
+
+    @property
+    def phase(self) -> int:
+        """Rules of a lower phase are applied first."""
+        return PHASE[self.kind]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place where a rule applies.
+
+    `root`: the operator whose result is computed another way, or the first of siblings that merge. `group`: label
+    of all sites of one rule that look the same, neighbours included; they share a decision. FLOPs and bytes:
+    of all operators that go, and of those that come, each run alone.
+    """
+
+    rule: Rule
+    root: str
+    group: str
+    flops_before: int
+    flops_after: int
+    bytes_before: int
+    bytes_after: int
+    change: Change
+
+    @property
+    def step(self) -> str:
+        """How a plan names the site: `rule@operator`."""
+        return f"{self.rule.name}@{self.root}"
+
+    @property
+    def flops_saved(self) -> int:
+        """FLOPs that the rewrite saves (negative: costs)."""
+        return self.flops_before - self.flops_after
+
+    @property
+    def bytes_saved(self) -> int:
+        """Bytes moved less, when every operator runs alone (negative: more)."""
+        return self.bytes_before - self.bytes_after
+
+    @property
+    def pays(self) -> bool:
+        """What the first trial does here."""
+        if self.rule.default != Default.GAIN:
+            return self.rule.default == Default.ALWAYS
+        if self.rule.kind == Kind.COMPOSITE:
+            return self.bytes_saved > 0  # FLOPs of a composite are an estimate, and it may compute more carefully
+        return self.flops_saved > 0 or (self.flops_saved == 0 and self.bytes_saved > 0)
