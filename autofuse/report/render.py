@@ -240,7 +240,7 @@ def _search(info: RunInfo, measurements: pd.DataFrame, trials: pd.DataFrame) -> 
     if len(measurements):
         hours = max((measurements["created_at"].max() - info.started_at).total_seconds(), 1.0) / 3600
         lines.append(f" ({len(measurements) / hours:.0f} an hour)")
-    lines.append(f", {len(trials)} plans were tried.")
+    lines.append(f", {len(trials)} plans were tried.{_composition(info)}")
     better = trials[(trials["composed_us"] == trials["best_us"]) & ~trials["best_us"].duplicated()]
     if better.empty:
         return "".join(lines)
@@ -255,6 +255,17 @@ def _search(info: RunInfo, measurements: pd.DataFrame, trials: pd.DataFrame) -> 
         for _, row in better.iterrows()
     ]
     return "".join(lines) + "\n\n" + markdown.table(["trial", "after", "plan from", "best composed time"], rows)
+
+
+def _composition(info: RunInfo) -> str:
+    """The best plan that the measured groups make exactly, beside the best that was sampled."""
+    facts = (info.summary or {}).get("composition")
+    if not isinstance(facts, dict):
+        return ""
+    composed, gap = float(str(facts.get("composed_us"))), facts.get("gap")
+    regions = f"{facts.get('regions')} regions, {facts.get('distinct')} of them distinct"
+    beside = f", {100 * float(str(gap)):.2f} % faster than the best sampled plan" if gap is not None else ""
+    return f" Composed exactly from all measured groups ({regions}): {markdown.micros(composed)}{beside}."
 
 
 def _last_choice(groups: pd.DataFrame) -> pd.DataFrame:
