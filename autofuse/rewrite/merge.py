@@ -223,13 +223,15 @@ def convs_added(work: Work, operator: Operator, maker: Maker) -> bool:
 
     def weight() -> Array:
         wide, narrow = (np.asarray(maker.values(name)).astype(np.float64) for name in weights)
-        return wide + np.pad(narrow, [(0, 0), (0, 0), *margins])
+        total: Array = wide + np.pad(narrow, [(0, 0), (0, 0), *margins])
+        return total
 
     inputs = [first.inputs[0], maker.weight("weight", ["added", *weights], shapes[0], maker.dtype(weights[0]), weight)]
     if biases:
 
         def bias() -> Array:
-            return np.sum([np.asarray(maker.values(name)).astype(np.float64) for name in biases], axis=0)
+            total: Array = np.sum([np.asarray(maker.values(name)).astype(np.float64) for name in biases], axis=0)
+            return total
 
         inputs.append(maker.weight("bias", ["added", *biases], shapes[0][:1], maker.dtype(weights[0]), bias))
     maker.become(

@@ -51,7 +51,9 @@ class Default(StrEnum):
 
 @dataclass(frozen=True)
 class Rule:
-    """`before -> after` as text; `exact`: the result has the same bits (but for the sign of zero and NaN).
+    """`before -> after` as text; `exact`: every element is made of the same operations.
+
+    So it keeps its bits, but for the sign of zero, NaN, and the order in which a kernel sums.
 
     `roots`: types of the operator at which the pattern ends. `guard`: conditions beyond the pattern, as text.
     """

@@ -374,7 +374,8 @@ def pad_into_window(work: Work, operator: Operator, maker: Maker) -> bool:
         if any(own) or attributes.get("ceil_mode", 0):
             return False
         attributes["count_include_pad"] = 1
-    attributes["pads"] = tuple(int(a) + int(b) for a, b in zip(own or (0,) * len(space), space, strict=True))
+    padded = [int(size) for size in own] or [0] * len(space)
+    attributes["pads"] = tuple(a + b for a, b in zip(padded, space, strict=True))
     inputs = (pad.inputs[0], *operator.inputs[1:])
     maker.become(
         operator.outputs[0],

@@ -149,7 +149,7 @@ class Work:
         array = self.array(tensor)
         if array is None or array.dtype.kind not in "fiu":
             return None
-        first = float(array.reshape(-1)[0])  # type: ignore[arg-type]
+        first = float(array.reshape(-1)[0])
         return first if np.all(array == array.reshape(-1)[0]) else None
 
     def integers(self, tensor: str) -> tuple[int, ...] | None:

@@ -14,9 +14,12 @@ from autofuse.graph.model import Graph
 from autofuse.graph.submodel import to_model
 from autofuse.rewrite.catalogue import BY_NAME, RULES
 from autofuse.rewrite.driver import apply, sites
-from autofuse.rewrite.rule import Kind, Rule
+from autofuse.rewrite.rule import Rule
 from tests.rewrite.finders import graph_for
 from tests.rewrite.samples import values
+
+SUMS = {"AveragePool", "Conv", "Gemm", "GlobalAveragePool", "LayerNormalization", "MatMul", "Softmax"}
+"""What the reference sums up in an order that depends on shapes."""
 
 FEW = settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
@@ -49,8 +52,9 @@ def test_a_rewritten_graph_computes_the_same(rule: Rule, seed: int) -> None:
     assert {op.name for op in site.change.added} <= set(rewritten.by_name)
     checker.check_model(shape_inference.infer_shapes(to_model(rewritten), strict_mode=True), full_check=True)
     feeds = values(graph, rng)
+    exact = rule.exact and not any(operator.op_type in SUMS for operator in graph.operators)
     for got, wanted in zip(run(rewritten, feeds), run(graph, feeds), strict=True):
-        close(got, wanted, rule.exact and rule.kind != Kind.MERGE)
+        close(got, wanted, exact)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
