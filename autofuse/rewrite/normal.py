@@ -19,7 +19,8 @@ def _trailing_mean(work: Work, tensor: str) -> tuple[str, int] | None:
     mean = work.producer(tensor, "ReduceMean")
     if mean is None or len(mean.inputs) < 2 or not mean.attributes.get("keepdims", 1):
         return None
-    axes, rank = work.integers(mean.inputs[1]), len(work.shape(mean.inputs[0]))
+    rank = len(work.shape(mean.inputs[0]))
+    axes = tuple(sorted(axis % rank for axis in work.integers(mean.inputs[1]) or ()))
     if not axes or axes != tuple(range(axes[0], rank)):
         return None
     return mean.inputs[0], axes[0]
