@@ -201,9 +201,25 @@ def erf(x: Expr, bind: Bind) -> Expr:
     return _odd_quotient(x, bind, _ERF_END, _ERF_P, _ERF_Q)
 
 
+def _one_and_exp_minus(x: Expr, bind: Bind) -> Expr:
+    """1 + e^-x within 3 ulp; infinite from x = -88.4 (2^127.5) down."""
+    x = bind(tirx.min(_f32(88.0), tirx.max(_f32(-88.8), x)))
+    t = bind(_bits(x * _f32(-math.log2(math.e)) + _f32(_ROUND + 127.0)))
+    n = bind(_float_of(t) - _f32(_ROUND + 127.0))
+    r = bind(n * _f32(_LN2_LOW) + (n * _f32(_LN2_HIGH) + x))  # e^-x = 2^n e^-r
+    alternating = [c * (-1.0) ** k for k, c in enumerate((1.0, *_EXP_SHORT))]
+    return _horner(alternating, r) * _float_of(tirx.shift_left(t, _i32(23))) + _f32(1.0)
+
+
 def sigmoid(x: Expr, bind: Bind) -> Expr:
-    """1 / (1 + e^-x) within 3 ulp (relative, in the tail too); results below 3e-39 flush to 0."""
-    return _f32(1.0) / (_f32(1.0) + exp(x * _f32(-1.0), bind))
+    """1 / (1 + e^-x) within 4 ulp (relative, in the tail too); results below 4.2e-39 flush to 0. 13 instructions."""
+    return _f32(1.0) / _one_and_exp_minus(x, bind)
+
+
+def silu(x: Expr, bind: Bind) -> Expr:
+    """x / (1 + e^-x) within 5 ulp; results below 3.8e-37 flush to 0 (-inf gives NaN, as x times its sigmoid)."""
+    x = bind(x)
+    return x / _one_and_exp_minus(x, bind)
 
 
 def softplus(x: Expr, bind: Bind) -> Expr:

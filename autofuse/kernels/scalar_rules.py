@@ -170,8 +170,22 @@ def cast(x: Expr, dtype: str) -> Expr:
 
 
 def divide(call: Call) -> Expr:
+    """By a number: times its reciprocal (1 ulp off at most), where neither is extreme."""
     a, b = call.args
-    return a / b if _is_float(call.dtype) else tirx.truncdiv(a, b)
+    if not _is_float(call.dtype):
+        return tirx.truncdiv(a, b)
+    if isinstance(b, tirx.FloatImm) and 1e-30 < abs(b.value) < 1e30:
+        return a * call.const(1.0 / b.value)
+    return a / b
+
+
+def multiply(call: Call) -> Expr:
+    """x (1 / y) becomes x / y, which is what a sigmoid times its operand is."""
+    a, b = call.args
+    for x, quotient in ((a, b), (b, a)):
+        if isinstance(quotient, tirx.Div) and isinstance(quotient.a, tirx.FloatImm) and quotient.a.value == 1.0:
+            return x / quotient.b
+    return a * b
 
 
 def modulo(call: Call) -> Expr:
@@ -250,6 +264,8 @@ def sigmoid(call: Call) -> Expr:
 
 def swish(call: Call) -> Expr:
     x = call.x
+    if call.dtype == "float32" and call.value("alpha", 1.0) == 1.0:
+        return vector_math.silu(x, call.bind)
     return x * _sigmoid_of(x * call.number("alpha", 1.0), call.bind)
 
 
