@@ -59,8 +59,7 @@ OnMiss = Annotated[
     MissPolicy,
     typer.Option(
         "--on-miss",
-        help="What nothing like it was measured: model = as the learned model predicts, rule = the fixed plan and "
-        "schedules, none = unfused, fail = stop.",
+        help="What nothing like it was measured: rule = the fixed plan and schedules, none = unfused, fail = stop.",
     ),
 ]
 OutputFormat = Annotated[Format, typer.Option("--format", help="Text for people, or one JSON object.")]

@@ -58,7 +58,7 @@ def _found(context: Context, model: Path, shapes: Shapes, plan: str | None) -> _
     require_kernels(graph)
     around = context.around
     sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
-    chosen = find_plan(context, graph, sha256, plan, None)
+    chosen = find_plan(context, graph, sha256, plan)
     lowered = lower(graph, chosen.plan, around.target, [group.operators for group in chosen.plan.groups])
     found = Ladder(context.database, around).find(lowered.kernels, context.policy.measured_only)
     _refuse_misses(context, lowered, found)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from autofuse.compiler.report import FAMILY, HIT, MODEL, NEAREST, RULE, STALE
+from autofuse.compiler.report import FAMILY, HIT, NEAREST, RULE, STALE
 from autofuse.device.target import Target
 from autofuse.errors import InputError
 from autofuse.kernels.knobs import Values, first_schedules, open_knobs
@@ -26,7 +25,7 @@ Schedule = dict[str, int | str]
 
 @dataclass(frozen=True)
 class Found:
-    """A schedule, its rung, its time (measured, or predicted; microseconds) and what it was taken from."""
+    """A schedule, its rung, its time as measured (microseconds) and what it was taken from."""
 
     schedule: Schedule
     tier: str
@@ -34,20 +33,12 @@ class Found:
     source: str = ""
 
 
-class ScheduleModel(Protocol):
-    """What the learned model does for the ladder; see `autofuse.learn.model`."""
-
-    def schedule(self, workload: Workload, knobs: Mapping[str, Values]) -> tuple[Schedule, float] | None:
-        """(best schedule within `knobs`, predicted microseconds); None when the model abstains."""
-
-
 @dataclass
 class Ladder:
-    """`around`: where the code will run. `model`: None leaves the learned rung out."""
+    """`around`: where the code will run."""
 
     base: ProfilingDatabase
     around: Circumstances
-    model: ScheduleModel | None = None
 
     def find(self, workloads: Sequence[BoundWorkload], measured_only: bool) -> dict[str, Found]:
         """Schedules by workload key; with `measured_only` just those that were measured here."""
@@ -59,7 +50,7 @@ class Ladder:
         for key, workload in bound.items():
             if key not in found:
                 knobs = self.knobs(workload)
-                found[key] = self._nearest(workload, knobs) or self._predicted(workload, knobs) or self.rule(workload)
+                found[key] = self._nearest(workload, knobs) or self.rule(workload)
         return found
 
     def rule(self, workload: Workload) -> Found:
@@ -115,10 +106,6 @@ class Ladder:
             if fitting is not None:
                 best = apart, Found(fitting, NEAREST, None, f"{other.label}, {apart:.1f} doublings away")
         return best[1] if best else None
-
-    def _predicted(self, workload: Workload, knobs: Mapping[str, Values]) -> Found | None:
-        answer = self.model.schedule(workload, knobs) if self.model is not None else None
-        return None if answer is None else Found(answer[0], MODEL, answer[1])
 
 
 def legal(text: str, target: Target) -> Schedule | None:

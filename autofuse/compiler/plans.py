@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 from autofuse.compiler.context import Context
 from autofuse.compiler.ladder import same_family
-from autofuse.compiler.report import FAMILY, HIT, MODEL, NAMED, NEAREST, NONE, RULE, STALE
+from autofuse.compiler.report import FAMILY, HIT, NAMED, NEAREST, NONE, RULE, STALE
 from autofuse.errors import AutofuseError, StrictMissError
 from autofuse.fusion.baselines import default_plan, none_plan
 from autofuse.fusion.legality import check_plan
@@ -29,16 +28,7 @@ class FoundPlan:
     complete: bool = False
 
 
-class PlanModel(Protocol):
-    """What the learned model does for plans; see `autofuse.learn.predict`."""
-
-    def plan(self, graph: Graph) -> FusionPlan | None:
-        """The plan predicted to be fastest; None when the model abstains."""
-
-
-def find_plan(
-    context: Context, graph: Graph, model_sha256: str, asked: str | None, model: PlanModel | None
-) -> FoundPlan:
+def find_plan(context: Context, graph: Graph, model_sha256: str, asked: str | None) -> FoundPlan:
     """The plan that was `asked` for by name or file, else the best rung's.
 
     StrictMissError when only what was measured here will do, and nothing was.
@@ -62,9 +52,6 @@ def find_plan(
         return found
     if policy.on_miss == "none":
         return FoundPlan(none_plan(graph), NONE, "none")
-    predicted = model.plan(graph) if model is not None else None
-    if predicted is not None and _is_legal(graph, predicted):
-        return FoundPlan(predicted, MODEL, "learned model")
     return FoundPlan(default_plan(graph), RULE, "default rule")
 
 

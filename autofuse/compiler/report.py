@@ -8,20 +8,19 @@ HIT = "hit"
 STALE = "hit (stale versions)"
 FAMILY = "cpu family"
 NEAREST = "nearest shape"
-MODEL = "model"
 RULE = "rule"
 NONE = "none"
 NAMED = "named"
 
-TIERS = (HIT, STALE, FAMILY, NEAREST, MODEL, RULE, NONE)
+TIERS = (HIT, STALE, FAMILY, NEAREST, RULE, NONE)
 """The ladder, best rung first: measured here; measured here with other versions; measured on another CPU of the same
-family; measured here for other shapes; predicted by the learned model; the fixed rule; no fusion (plans only)."""
+family; measured here for other shapes; the fixed rule; no fusion (plans only)."""
 MEASURED_HERE = (HIT, STALE)
 
 
 @dataclass(frozen=True)
 class GroupReport:
-    """How one kernel's schedule was found: `tier` is one of `TIERS`, `us` its time as measured or predicted.
+    """How one kernel's schedule was found: `tier` is one of `TIERS`, `us` its time as measured.
 
     `source`: what the tier leaves open, such as the workload of the nearest shape; `program`: position of the
     input shapes (0 unless several were given).
