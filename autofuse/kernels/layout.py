@@ -75,6 +75,8 @@ def _is_feature_map(graph: Graph, name: str, inside: set[str], layouts: Mapping[
 def _reshaped_next(graph: Graph, name: str) -> bool:
     """Whether every reader reshapes a tensor whose order in memory the block would change."""
     users: tuple[Operator, ...] = graph.consumers[name]
+    if not graph.tensors[name].shape:
+        return False
     spatial = graph.tensors[name].elements // max(1, graph.tensors[name].shape[0] * _channels(graph, name))
     return spatial > 1 and bool(users) and all(user.op_type in FORWARD for user in users)
 

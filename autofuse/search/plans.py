@@ -13,10 +13,13 @@ import optuna
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.planner import Decision, Planner
 from autofuse.fusion.rewriting import RewritingPlanner
+from autofuse.search.workbench import Workbench
 
 Answers = Mapping[str, str]
 STARTUP_TRIALS = 10
 DUPLICATES, FEW_DUPLICATES = 20, 4
+MOST_REFUSALS = 3
+"""Times that a trial's plan is made again without the groups of which no kernel works."""
 EXHAUSTIBLE = 256
 """Combinations of answers up to which what the sampler leaves out is tried too."""
 
@@ -96,6 +99,18 @@ class PlanSearch:
         decisions = self.planner.decisions
         for choices in product(*(decision.choices for decision in decisions)):
             yield {decision.name: choice for decision, choice in zip(decisions, choices, strict=True)}
+
+    def buildable(self, answers: Answers, plan: FusionPlan, bench: Workbench) -> FusionPlan:
+        """`plan`, or what its answers make once the groups of which no kernel works are refused for good."""
+        for _ in range(MOST_REFUSALS):
+            refused = bench.unbuildable(plan)
+            if not refused:
+                break
+            for operators in refused:
+                self.planner.refuse(operators)
+            plan = self.planner.plan(answers)
+            bench.measure_first(bench.missing(plan))
+        return plan
 
     def tell(self, answers: Answers, plan: FusionPlan, composed_us: float | None) -> None:
         """Takes in what a trial came to (None: one of its groups has no time)."""

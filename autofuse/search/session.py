@@ -293,7 +293,8 @@ class ModelSession:
                 asked = [trial]
             missing = {found.key: found for _, _, plan in asked for found in self.bench.missing(plan)}
             self.bench.measure_first(list(missing.values()))
-            for number, answers, plan in asked:
+            for number, answers, first in asked:
+                plan = search.buildable(answers, first, self.bench)
                 self.plan_trials += 1
                 time_us = self.bench.composed_us(plan)
                 search.tell(answers, plan, time_us)

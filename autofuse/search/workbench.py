@@ -100,6 +100,17 @@ class Workbench:
         """Workloads of a plan that have no time yet and still have something to try."""
         return [search for search in self.of(plan) if search.best_us is None and not search.complete]
 
+    def unbuildable(self, plan: FusionPlan) -> list[tuple[str, ...]]:
+        """Groups of several operators of which every candidate failed; their failures are rows of the database."""
+        return [
+            group.operators
+            for group, bound in zip(plan.groups, self.admit(plan).groups, strict=True)
+            if len(group.operators) > 1
+            and (search := self.searches.get(bound.workload.key)) is not None
+            and search.best_us is None
+            and search.complete
+        ]
+
     def weights(self, plan: FusionPlan) -> dict[str, float]:
         """Microseconds that each workload takes in a plan."""
         uses = Counter(bound.workload.key for bound in self.admit(plan).kernels)

@@ -15,9 +15,10 @@ from autofuse.backend.host_cpu import device_named
 from autofuse.backend.library import load as load_library
 from autofuse.backend.realise import build_library
 from autofuse.device.target import Target
-from autofuse.fusion.legality import check_plan
+from autofuse.fusion.legality import Legality, check_plan
 from autofuse.fusion.plan import FusionPlan
-from autofuse.fusion.planner import Planner
+from autofuse.fusion.rewriting import RewritingPlanner
+from autofuse.fusion.skeleton import realise
 from autofuse.graph.load import load
 from autofuse.graph.model import Graph
 from autofuse.kernels.knobs import first_schedules, fits_registers, open_knobs
@@ -37,6 +38,7 @@ class Outcome:
     state: str
     operators: int = 0
     kernels: int = 0
+    rewrites: int = 0
     folds: int = 0
     copies: int = 0
     horizontal: int = 0
@@ -75,8 +77,9 @@ def _checked(seed: int, path: Path) -> Outcome:
     graph = load(path, {})
     plan = random_plan(graph, chance)
     facts = Outcome(
-        seed, "ok", len(graph.operators), len(plan.groups), len(plan.folds), len(plan.copies), _horizontal(graph, plan)
-    )
+        seed, "ok", len(graph.operators), len(plan.groups), len(plan.rewrites), len(plan.folds), len(plan.copies),
+        _horizontal(graph, plan),
+    )  # fmt: skip
     try:
         check_plan(graph, plan)
     except Exception as error:  # noqa: BLE001 the planner must never make such a plan
@@ -96,7 +99,7 @@ def _checked(seed: int, path: Path) -> Outcome:
 
 def random_plan(graph: Graph, chance: random.Random) -> FusionPlan:
     """The plan of random answers: to each decision the default, or (by chance, a quarter to all of them) any choice."""
-    planner = Planner(graph)
+    planner = RewritingPlanner(graph)
     share = chance.choice((0.25, 0.5, 1.0))
     answers = {
         decision.name: chance.choice(decision.choices) for decision in planner.decisions if chance.random() < share
@@ -106,9 +109,6 @@ def random_plan(graph: Graph, chance: random.Random) -> FusionPlan:
 
 def _horizontal(graph: Graph, plan: FusionPlan) -> int:
     """Groups whose operators exchange nothing."""
-    from autofuse.fusion.legality import Legality
-    from autofuse.fusion.skeleton import realise
-
     legality = Legality(realise(graph, plan))
     refused = (legality.refusal(group.operators) for group in plan.groups)
     return sum(refusal is not None and refusal.code == "not_connected" for refusal in refused)

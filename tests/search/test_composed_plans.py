@@ -10,6 +10,7 @@ import pytest
 
 from autofuse.fusion.plan import FusionPlan
 from autofuse.kernels.workload import Workload
+from autofuse.measure.measurement import Failure
 from autofuse.profiling.database import open_database
 from autofuse.search.progress import TuneResult
 
@@ -81,3 +82,20 @@ def test_the_experiment_says_the_same_from_the_database(
     assert sum(row.exact_us * row.copies for row in regions) <= whole.exact_us + 1e-6
     assert all(row.exact_us <= row.region_us + 1e-9 <= row.sampled_us + 2e-9 for row in regions)
     assert "| two_layers | **whole** |" in markdown([whole, *regions])
+
+
+def test_a_group_without_any_kernel_is_refused_and_its_trial_planned_again(
+    run: Tune, device: Any, two_layers: Path, tmp_path: Path
+) -> None:
+    """No kernel with a Softmax and something else works: plans that put it into one are made again without it."""
+
+    def cost(workload: Workload, _schedule: object) -> float | Failure:
+        kinds = [operator.op_type for operator in workload.operators]
+        return Failure("build_error", "no tile fits") if "Softmax" in kinds and len(kinds) > 1 else 10.0
+
+    device.cost = cost
+    run(two_layers)
+    with open_database(tmp_path / "profile.db", read_only=True) as base:
+        trials = base.table("trials")
+    place = {column: index for index, column in enumerate(trials.columns)}
+    assert [row for row in trials.rows if row[place["state"]] != "complete"] == []
