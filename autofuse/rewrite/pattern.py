@@ -188,7 +188,15 @@ def same_parameters(work: Work, a: Operator, b: Operator, data: int) -> bool:
     if len(first) != len(second) or dict(a.attributes) != dict(b.attributes):
         return False
     pairs = zip(first, second, strict=True)
-    return all(x == y or (work.is_constant(x) and work.integers(x) == work.integers(y)) for x, y in pairs)
+    return all(x == y or _same_integers(work, x, y) for x, y in pairs)
+
+
+def _same_integers(work: Work, first: str, second: str) -> bool:
+    """Whether two constants hold the same integers; weights are told apart by name alone."""
+    if not first or not second or work.shape(first) != work.shape(second):
+        return False
+    values = work.integers(first) if work.is_constant(first) else None
+    return values is not None and work.is_constant(second) and values == work.integers(second)
 
 
 @dataclass(frozen=True)
