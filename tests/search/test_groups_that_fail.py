@@ -42,7 +42,7 @@ def test_they_become_recorded_failures_and_the_job_goes_on_without_them(
 ) -> None:
     build_with("some")
     database = str(tmp_path / "profile.db")
-    result = autofuse.tune(one_layer, database=database, trials=60, threads=1, space=str(space))
+    result = autofuse.tune(one_layer, database=database, trials=160, threads=1, space=str(space))
     assert result.state == "finished"
     with autofuse.open(database) as opened:
         failures, measured = opened.failures, opened.candidates
