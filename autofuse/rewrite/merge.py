@@ -46,7 +46,12 @@ def _parts(maker: Maker, merged: str, siblings: list[_Sibling], axis: int) -> No
         maker.become(sibling.result, part)
 
 
-@rule(_M, ("MatMul",), guard="constant matrices with as many rows; each bias is constant", default=Default.ALWAYS)
+@rule(
+    _M,
+    ("MatMul",),
+    guard="constant matrices with as many rows; a bias, where there is one, is constant",
+    default=Default.ALWAYS,
+)
 def matmuls_merged(work: Work, operator: Operator, maker: Maker) -> bool:
     """MatMul(A, v) + b, MatMul(A, w) + c -> Split(MatMul(A, [v w]) + [b c]): query, key and value of attention"""
     data = operator.inputs[0]
@@ -56,13 +61,13 @@ def matmuls_merged(work: Work, operator: Operator, maker: Maker) -> bool:
     own = next((sibling for sibling in siblings if sibling.operator is operator), None)
     if own is None or rank < 2:
         return False
-    siblings = [sibling for sibling in siblings if bool(sibling.bias) == bool(own.bias)][:MAX_SIBLINGS]
+    siblings = siblings[:MAX_SIBLINGS]
     if len(siblings) < 2 or siblings[0] is not own:
         return False
     rows, total = work.shape(data)[-1], sum(sibling.columns for sibling in siblings)
     weights = [sibling.operator.inputs[1] for sibling in siblings]
     merged = maker.op("MatMul", data, _joined(maker, weights, "weight", 1, (rows, total)))
-    if siblings[0].bias:
+    if any(sibling.bias for sibling in siblings):
         merged = maker.op("Add", merged, _flat_bias(maker, siblings, total))
     _parts(maker, merged, siblings, rank - 1)
     return True
@@ -72,10 +77,11 @@ def _flat_bias(maker: Maker, siblings: list[_Sibling], total: int) -> str:
     names = [sibling.bias for sibling in siblings]
 
     def made() -> Array:
-        rows = [np.broadcast_to(np.asarray(maker.values(s.bias)).reshape(-1), (s.columns,)) for s in siblings]
+        given = [np.asarray(maker.values(s.bias)).reshape(-1) if s.bias else np.zeros(1) for s in siblings]
+        rows = [np.broadcast_to(row, (s.columns,)) for row, s in zip(given, siblings, strict=True)]
         return np.concatenate(rows)
 
-    return maker.weight("bias", ["bias", *names], (total,), maker.dtype(names[0]), made)
+    return maker.weight("bias", ["bias", *names], (total,), maker.dtype(siblings[0].operator.inputs[1]), made)
 
 
 def _linear(work: Work, product: Operator, data: str) -> _Sibling | None:

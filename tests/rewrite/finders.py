@@ -508,10 +508,10 @@ def matmul_of_transposes(m: Model) -> Graph:
 @sample
 def matmuls_merged(m: Model) -> Graph:
     a, b, c = shape(m)
-    x, bias = m.input(a, b, c), m.rng.random() < 0.6
+    x = m.input(a, b, c)
     results = []
     for _ in range(int(m.rng.integers(2, 4))):
-        columns = size(m)
+        columns, bias = size(m), m.rng.random() < 0.6
         y = m.op("MatMul", x, m.weights(c, columns))
         results.append(flipped(m, "Add", y, m.weights(columns)) if bias else y)
     return m.graph(*results)
