@@ -52,7 +52,7 @@ class NamedDevice:
             return own
         told = self.described.provenance.as_dict()
         here = ("autofuse", "git", "python", "tvm", "tvm_ffi", "llvm", "optuna", "onnx", "onnxruntime", "numpy")
-        return Provenance(**{**told, **{name: getattr(own, name) for name in here}})  # type: ignore[arg-type]
+        return Provenance(**{**told, **{name: getattr(own, name) for name in here}})
 
     @property
     def fingerprint(self) -> Fingerprint:

@@ -302,7 +302,12 @@ def _explain_one(key: str, item: Any) -> str:
     if item["type"] == "missing":
         return f"key {key!r} is missing"
     if item["type"] == "extra_forbidden":
-        models = {"caches": Caches, "cpu": CpuIdentity, "connection": Connection, "clusters": Cluster}
+        models: dict[str, type[BaseModel]] = {
+            "caches": Caches,
+            "cpu": CpuIdentity,
+            "connection": Connection,
+            "clusters": Cluster,
+        }
         tables = {name: list(model.model_fields) for name, model in models.items()}
         allowed = ", ".join(tables.get(key.split(".")[0], ["schema", *DeviceProfile.model_fields]))
         return f"key {key!r} is unknown, allowed: {allowed}"

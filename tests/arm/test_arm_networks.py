@@ -126,7 +126,7 @@ def test_a_core_that_dies_under_the_search_ends_it_with_75_and_it_goes_on_later(
         if candidates == 2:
             device.kill()
 
-    with pytest.raises(DeviceError, match="nothing can be measured any more.*is lost") as caught:
+    with pytest.raises(DeviceError, match=r"nothing can be measured any more: 127\.0\.0\.1") as caught:
         autofuse.tune(model, trials=8, progress=progress, **there)
     assert caught.value.exit_code == 75
     with autofuse.open(there["database"]) as opened:
@@ -145,16 +145,16 @@ def test_a_core_that_freezes_is_left_after_the_time_limit(
 ) -> None:
     with EmulatedDevice(emulator, tmp_path / "serve.log") as device:
         found = ask_device(device.address)
-        options = RunnerOptions(link=LinkLimits(connect_s=5, recover_s=4))
+        options = RunnerOptions(link=LinkLimits(connect_s=30, recover_s=4))
         with open_runner(found, 1, options) as runner:
             runner.describe()
             device.freeze()
-            thaw = threading.Timer(120, device.thaw)
+            thaw = threading.Timer(200, device.thaw)
             thaw.start()
             start = time.monotonic()
             with pytest.raises(DeviceError):
                 runner.describe()
-            assert time.monotonic() - start < 60
+            assert time.monotonic() - start < 90
             device.thaw()
             thaw.cancel()
             assert runner.describe().host.mcpu == "cortex-a76"
