@@ -1,6 +1,7 @@
 # make setup   a virtual environment in .venv with autofuse and its tools (does nothing when it is up to date)
 # make demo    MobileNetV2, from an empty database: tune, compile, compare, report (at most 10 minutes)
 # make test    the whole test suite
+# make test-browser   the report in Chromium (apt-get install chromium chromium-driver), screenshots in out/browser
 # make test-arm   an emulated ARM core: made once (a minute, 250 MB in the user's cache, no root), then tested over RPC
 # make lint    ruff check, ruff format --check, mypy
 # make models  the networks of experiments/models as ONNX files in out/models (installs torch apart from .venv)
@@ -18,7 +19,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 LINKERS := g++ gcc clang++ clang c++ cc
 
 .DELETE_ON_ERROR:
-.PHONY: setup demo test test-arm lint models peers peers-setup check-machine clean
+.PHONY: setup demo test test-browser test-arm lint models peers peers-setup check-machine clean
 
 setup: $(STAMP)
 
@@ -55,6 +56,13 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-browser: $(STAMP)
+	@command -v chromedriver >/dev/null && { command -v chromium || command -v google-chrome; } >/dev/null || { \
+		echo "test-browser: no Chromium with chromedriver found." >&2; \
+		echo "       Install both (Debian: apt-get install chromium chromium-driver)." >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[browser,dashboard]'
+	$(BIN)/python -m pytest -m browser tests/browser -n 0
 
 test-arm: $(STAMP)
 	$(BIN)/python -m pytest tests/arm -n 0

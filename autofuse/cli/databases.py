@@ -6,16 +6,18 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Group, RenderableType
 from rich.text import Text
 
-from autofuse.cli.failures import EXIT_FAILED_CHECK
-from autofuse.cli.options import Database, OutputFormat
-from autofuse.cli.render import describe, show
+from autofuse.cli.failures import EXIT_FAILED_CHECK, say
+from autofuse.cli.options import Database, Device, OutputFormat, Threads
+from autofuse.cli.render import describe, plain, records, show
 from autofuse.errors import InputError
 
 if TYPE_CHECKING:
     from autofuse.profiling.database import ProfilingDatabase
     from autofuse.profiling.records import RunInfo
+    from autofuse.search.revalidation import Revalidated
 
 database_verbs = typer.Typer(help="The profiling database: its content, and whether it is sound.", no_args_is_help=True)
 
@@ -89,14 +91,50 @@ def info(database: Database = None, form: OutputFormat = "text") -> None:
 
 
 @database_verbs.command("check")
-def check(database: Database = None, form: OutputFormat = "text") -> None:
-    """Check the database for damage: pages, indices, references."""
+def check(
+    database: Database = None,
+    revalidate: Annotated[
+        int | None,
+        typer.Option("--revalidate", metavar="N", min=1, help="Measure N winners again (after TVM changed)."),
+    ] = None,
+    device: Device = "local",
+    threads: Threads = None,
+    form: OutputFormat = "text",
+) -> None:
+    """Check the database for damage: pages, indices, references; and, when asked, whether its winners still hold."""
     from autofuse.profiling.database import open_database
 
-    with open_database(database, read_only=True) as opened:
+    with open_database(database, read_only=revalidate is None) as opened:
         problems = opened.problems()
         place = opened.location.text
+        done = () if revalidate is None or problems else _revalidated(opened, revalidate, device, threads)
     lines = [f"{place}: {problem}" for problem in problems] or [f"{place}: sound"]
-    show({"location": place, "ok": not problems, "problems": problems}, form, Text("\n".join(lines)))
-    if problems:
+    body = {"location": place, "ok": not problems, "problems": problems, "revalidated": done}
+    text: RenderableType = Text("\n".join(lines))
+    show(body, form, Group(text, records(plain([_winner_row(one) for one in done]))) if done else text)
+    if problems or any(one.verdict in ("slower", "failed") for one in done):
         raise typer.Exit(EXIT_FAILED_CHECK)
+
+
+def _revalidated(opened: ProfilingDatabase, count: int, device: str, threads: int | None) -> tuple[Revalidated, ...]:
+    from autofuse.named_device import thread_count
+    from autofuse.search.revalidation import revalidate
+
+    def tell(done: Revalidated) -> None:
+        say(f"{done.label}: {done.verdict}{f' ({done.note})' if done.note else ''}")
+
+    return revalidate(opened, count, device=device, threads=thread_count(threads, device), progress=tell)
+
+
+def _winner_row(one: Revalidated) -> dict[str, object]:
+    known = one.lo is not None and one.hi is not None
+    return {
+        "group": one.label,
+        "kernels": one.uses,
+        "stale": one.stale,
+        "old_us": one.old_us,
+        "new_us": one.new_us,
+        "old / new": f"{one.ratio:.3f} [{one.lo:.3f}, {one.hi:.3f}]" if known else "-",
+        "verdict": one.verdict,
+        "note": one.note,
+    }

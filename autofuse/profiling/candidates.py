@@ -146,4 +146,4 @@ def _verdict(connection: Connection, candidate_id: int) -> dict[str, Any]:
         query = select(SampleRow.us).where(SampleRow.measurement_id.in_(numbers), ~SampleRow.flagged)
         return list(connection.execute(query).scalars())
 
-    return verdict(list(history.mappings()), blocks_of)
+    return verdict([dict(row) for row in history.mappings()], blocks_of)

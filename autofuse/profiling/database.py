@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -173,6 +172,12 @@ class ProfilingDatabase:
             return lookups.lookup(sql, setting, workload_keys)
 
     @persistent
+    def workload_texts(self, keys: Iterable[str]) -> dict[str, str]:
+        """Text of each stored workload, by key."""
+        with self._reading() as sql:
+            return lookups.texts(sql, keys)
+
+    @persistent
     def measured_schedules(self, setting: Setting, workload_key: str) -> tuple[MeasuredSchedule, ...]:
         """Every candidate of a workload in this setting, of any state and any versions, oldest first."""
         with self._reading() as sql:
@@ -340,24 +345,6 @@ class ProfilingDatabase:
             orphans = [f"{row[0]} row {row[1]} names a missing {row[2]}" for row in sql.execute(_FOREIGN_KEYS)]
         return damage + orphans
 
-    @contextmanager
-    def file_snapshot(self, verb: str) -> Iterator[sqlite3.Connection]:
-        """The driver's own connection, for reading everything at one moment; see `upkeep`."""
-        with self._reading() as sql, sql.begin():
-            yield self._driver(sql, verb)
-
-    @contextmanager
-    def file_transaction(self, verb: str, *, dry_run: bool = False) -> Iterator[sqlite3.Connection]:
-        """The driver's own connection in one write transaction, undone at its end when `dry_run`; see `upkeep`."""
-        with self._writing(dry_run) as sql:
-            yield self._driver(sql, verb)
-
-    def _driver(self, sql: Connection, verb: str) -> sqlite3.Connection:
-        raw = sql.connection.driver_connection
-        if not isinstance(raw, sqlite3.Connection):
-            raise DatabaseError(f"{self.location.text}: {verb} works on SQLite files only, not on a server")
-        return raw
-
     def migrate(self) -> None:
         """Bring the schema to this version's (not when read-only), or say why that cannot be."""
         place = f"profiling database {self.location.text}"
@@ -378,8 +365,8 @@ class ProfilingDatabase:
             yield sql
 
     @contextmanager
-    def _writing(self, dry_run: bool = False) -> Iterator[Connection]:
-        """One transaction: committed whole at the end, or (always when `dry_run`) not at all."""
+    def _writing(self) -> Iterator[Connection]:
+        """One transaction: committed whole at the end, or not at all."""
         if self.read_only:
             raise DatabaseError(
                 f"profiling database {self.location.text}: it was opened read-only; open it for writing"
@@ -388,8 +375,6 @@ class ProfilingDatabase:
             try:
                 with clear_errors(self.location.text), connected(self._writer) as sql, sql.begin():
                     yield sql
-                    if dry_run:
-                        sql.rollback()
             except BaseException:
                 self._ids.rollback()
                 raise

@@ -23,9 +23,10 @@ from sqlalchemy import MetaData, StaticPool, create_engine
 from autofuse import __version__
 from autofuse.errors import DatabaseError, InputError
 from autofuse.profiling import migration
-from autofuse.profiling.content import NUMBER, Form, Raw, forms, parse_document
+from autofuse.profiling.content import NUMBER, Form, forms
 from autofuse.profiling.records import canonical_json
 from autofuse.profiling.schema import HEAD_REVISION, Base
+from autofuse.profiling.values import Raw, parse_document
 
 FORMAT = "autofuse-export"
 MANIFEST = "manifest.json"

@@ -42,6 +42,8 @@ def errors_of(name: str) -> Iterator[None]:
         raise DatabaseError(f"{name}: {_reason(error.orig)}") from error
     except (sqlite3.Error, exc.SQLAlchemyError) as error:
         raise DatabaseError(f"{name}: {_reason(error)}") from error
+    except UnicodeDecodeError as error:  # of a damaged file's own names, which SQLite puts into its messages
+        raise DatabaseError(f"{name}: {_SQLITE['SQLITE_CORRUPT']}") from error
 
 
 def _reason(error: BaseException | None) -> str:

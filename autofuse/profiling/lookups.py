@@ -57,6 +57,16 @@ def lookup(connection: Connection, setting: Setting, workload_keys: Iterable[str
     return found
 
 
+def texts(connection: Connection, workload_keys: Iterable[str]) -> dict[str, str]:
+    """Text of each stored workload, by key."""
+    wanted = sorted(set(workload_keys))
+    found: dict[str, str] = {}
+    for start in range(0, len(wanted), CHUNK):
+        query = select(WorkloadRow.key, WorkloadRow.text).where(WorkloadRow.key.in_(wanted[start : start + CHUNK]))
+        found.update((str(key), str(text)) for key, text in connection.execute(query))
+    return found
+
+
 def measured(connection: Connection, setting: Setting, workload_key: str) -> tuple[MeasuredSchedule, ...]:
     """Every candidate of a workload, whatever its state and versions, first recorded first."""
     here = {**_parameters(setting), "key": workload_key}

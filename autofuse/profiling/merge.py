@@ -8,13 +8,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from autofuse.errors import DatabaseError, InputError
 from autofuse.profiling.columns import TIMING_COLUMNS
-from autofuse.profiling.content import KEPT, LATEST, LEASE, NUMBER, VERDICT, Form, Raw, forms, sort_text
+from autofuse.profiling.content import KEPT, LATEST, LEASE, NUMBER, VERDICT, Form, forms, sort_text
 from autofuse.profiling.faults import errors_of
 from autofuse.profiling.schema import Base
+from autofuse.profiling.values import Raw
 from autofuse.profiling.verdict import verdict
 
 CHUNK = 500
@@ -84,8 +86,8 @@ class _Merge:
                 part.take(chunk)
         return TableMerge(form.name, rows, part.new, rows - part.new, part.updated)
 
-    def _chunks(self, form: Form) -> Iterator[list[tuple[int, Row]]]:
-        """(own number, row with the numbers of this database), some at once."""
+    def _chunks(self, form: Form) -> Iterator[list[Row]]:
+        """Rows that refer to the rows of this database, some at once; `id` is still their own number."""
         order = NUMBER if form.numbered else ", ".join(form.identity)
         query = f"SELECT {', '.join(form.columns)} FROM {form.name} ORDER BY {order}"
         with errors_of(self.name):
@@ -95,27 +97,23 @@ class _Merge:
                 raw = cursor.fetchmany(CHUNK)
             if not raw:
                 return
-            yield [self._translated(form, row) for row in raw]
+            yield self._translated(form, raw)
 
-    def _translated(self, form: Form, raw: Sequence[object]) -> tuple[int, Row]:
+    def _translated(self, form: Form, raw: Sequence[Sequence[object]]) -> list[Row]:
         where = f"{self.name}: table {form.name}"
         try:
-            row = form.checked(raw)
+            columns = form.checked_columns(raw)
         except InputError as error:
-            raise DatabaseError(f"{where}, row {raw[0]!r}: {error}") from error
+            raise DatabaseError(f"{where}: {error}") from error
         for column, table in form.references.items():
-            number = row[form.at[column]]
-            if number is None:
-                continue
-            known = self.numbers[table].get(number)  # type: ignore[arg-type]
-            if known is None:
-                raise DatabaseError(
-                    f"{where}, row {raw[0]!r}: {column} names row {number} of {table}, which is missing"
-                )
-            row[form.at[column]] = known
-        own = row[form.at[NUMBER]] if form.numbered else 0
-        assert isinstance(own, int)
-        return own, form.settled(row)
+            place, known = form.at[column], self.numbers[table]
+            old = columns[place]
+            new = columns[place] = [None if number is None else known.get(number) for number in old]  # type: ignore[arg-type]
+            if new.count(None) > old.count(None):
+                number = next(one for one, other in zip(old, new, strict=True) if one is not None and other is None)
+                raise DatabaseError(f"{where}: {column} names row {number} of {table}, which is missing")
+        rows = list(map(list, zip(*columns, strict=True)))
+        return [form.settled(row) for row in rows] if form.works else rows
 
     def judge(self) -> int:
         """Work out the verdicts of candidates that have further measurements; how many changed."""
@@ -124,8 +122,10 @@ class _Merge:
         for numbers in _split(sorted(self.touched)):
             before = {row[0]: row[1:] for row in _where(self.into, "af_candidate", ["id", *names], "id", numbers)}
             updates = []
-            for number, history in self._histories(numbers).items():
-                found = verdict(history, self._blocks)
+            histories = self._histories(numbers)
+            blocks = self._blocks(histories.values())
+            for number, history in histories.items():
+                found = verdict(history, partial(_taken, blocks))
                 values = tuple(found[name] for name in names)
                 changed += values != before[number]
                 updates.append((*values, history[-1]["created_at"], number))
@@ -143,9 +143,21 @@ class _Merge:
             history.sort(key=lambda row: (str(row["created_at"]), str(row["uid"])))
         return found
 
-    def _blocks(self, measurements: list[int]) -> list[list[float]]:
-        rows = _where(self.into, "af_sample", ["us", "flagged"], "measurement_id", measurements)
-        return [json.loads(us) for us, flagged in rows if not flagged]
+    def _blocks(self, histories: Iterable[Sequence[Mapping[str, Raw]]]) -> dict[int, list[list[float]]]:
+        """Times of the blocks that count, of every measurement of a candidate that has several."""
+        wanted = [int(row["id"] or 0) for history in histories if len(history) > 1 for row in history]
+        found: dict[int, list[list[float]]] = {number: [] for number in wanted}
+        rows = [
+            (number, us)
+            for number, us, flagged in _where(
+                self.into, "af_sample", ["measurement_id", "us", "flagged"], "measurement_id", wanted
+            )
+            if not flagged
+        ]
+        times = json.loads(f"[{','.join(us for _, us in rows)}]")
+        for (number, _), us in zip(rows, times, strict=True):
+            found[number].append(us)
+        return found
 
 
 class _Numbered:
@@ -162,18 +174,20 @@ class _Numbered:
         marks = ", ".join("?" * len(form.columns))
         self.insert = f"INSERT INTO {form.name} ({', '.join(form.columns)}) VALUES ({marks})"
 
-    def take(self, chunk: list[tuple[int, Row]]) -> None:
+    def take(self, chunk: list[Row]) -> None:
         """Append what is new, settle what differs."""
+        at_number = self.form.at[NUMBER]
         fresh: list[Row] = []
         old: dict[int, Row] = {}
         made: set[int] = set()
-        for own, row in chunk:
+        for row in chunk:
+            own = int(row[at_number] or 0)
             identity = tuple(row[place] for place in self.places)
             number = self.known.get(identity)
             if number is None:
                 number = self.known[identity] = self.next
                 self.next += 1
-                row[self.form.at[NUMBER]] = number
+                row[at_number] = number
                 fresh.append(self._prepared(row))
                 made.add(number)
             elif number not in made:
@@ -225,25 +239,34 @@ class _Parts:
         self.places = [form.at[name] for name in form.identity]
         marks = ", ".join("?" * len(form.columns))
         self.insert = f"INSERT INTO {form.name} ({', '.join(form.columns)}) VALUES ({marks})"
-        self.last = job.into.execute(f"SELECT MAX({form.identity[0]}) FROM {form.name}").fetchone()[0]
+        self.last = job.into.execute(f"SELECT MAX({form.identity[0]}) FROM {form.name}").fetchone()[0] or 0
 
-    def take(self, chunk: list[tuple[int, Row]]) -> None:
+    def take(self, chunk: list[Row]) -> None:
         """Append what is new, refuse what contradicts."""
         first = self.places[0]
-        owners = list({row[first] for _, row in chunk if self.last is not None and row[first] <= self.last})  # type: ignore[operator]
+        numbers = {int(row[first] or 0) for row in chunk}
+        owners = [number for number in numbers if number <= self.last]
+        fresh = self._unknown(chunk, owners) if owners else chunk
+        self.job.into.executemany(self.insert, fresh)
+        self.new += len(fresh)
+
+    def _unknown(self, chunk: list[Row], owners: list[int]) -> list[Row]:
         known = {
             tuple(stored[place] for place in self.places): list(stored)
             for stored in _where(self.job.into, self.form.name, self.form.columns, self.form.identity[0], owners)
         }
         fresh = []
-        for _, row in chunk:
+        for row in chunk:
             mine = known.get(tuple(row[place] for place in self.places))
             if mine is None:
                 fresh.append(row)
             elif mine != row:
                 raise _contradiction(self.job.name, self.form, mine, row)
-        self.job.into.executemany(self.insert, fresh)
-        self.new += len(fresh)
+        return fresh
+
+
+def _taken(blocks: Mapping[int, list[list[float]]], measurements: list[int]) -> list[list[float]]:
+    return [us for number in measurements for us in blocks[number]]
 
 
 def _wins(form: Form, other: Row, mine: Row) -> bool:
@@ -270,7 +293,7 @@ def _contradiction(name: str, form: Form, mine: Row, other: Row) -> DatabaseErro
 
 def _where(
     connection: sqlite3.Connection, table: str, columns: Sequence[str], key: str, values: Sequence[Raw]
-) -> Iterable[tuple[object, ...]]:
+) -> Iterable[tuple[Any, ...]]:
     """Rows whose `key` is one of `values`."""
     for some in _split(values):
         marks = ", ".join("?" * len(some))

@@ -47,12 +47,15 @@ def prune(
     start = content_bytes(connection)
     removed = {CANDIDATE: 0, MEASUREMENT: 0, SAMPLE: 0}
     _mark_winners(connection, keep)
-    moment = "9999" if before is None else before.strftime("%Y-%m-%d %H:%M:%S.%f")
-    if not _fits(connection, max_bytes):
+    moment = "9999-12-31 23:59:59.999999" if before is None else before.strftime("%Y-%m-%d %H:%M:%S.%f")
+    if max_bytes is None or start > max_bytes:
         removed[TRIAL] = _delete_trials(connection, moment)
+        rows = _rows(connection)
         for numbers in _losers(connection, moment, whole=max_bytes is None):
             _delete_candidates(connection, numbers, removed)
-            if _fits(connection, max_bytes):
+            # Pages that are half empty count as full until `VACUUM`: the rows left tell more, though too little.
+            left = start * _rows(connection) / max(1, rows)
+            if max_bytes is not None and min(left, content_bytes(connection)) <= max_bytes:
                 break
         for table in ORPHANS:
             removed[table] = _delete_orphans(connection, table)
@@ -71,8 +74,9 @@ def content_bytes(connection: sqlite3.Connection) -> int:
     return int((pages - free) * size)
 
 
-def _fits(connection: sqlite3.Connection, max_bytes: int | None) -> bool:
-    return max_bytes is not None and content_bytes(connection) <= max_bytes
+def _rows(connection: sqlite3.Connection) -> int:
+    tables = (CANDIDATE, MEASUREMENT, SAMPLE)
+    return sum(int(connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0]) for table in tables)
 
 
 def _mark_winners(connection: sqlite3.Connection, keep: int) -> None:
@@ -92,10 +96,6 @@ def _mark_winners(connection: sqlite3.Connection, keep: int) -> None:
     lasting = ", ".join(f"'{state}'" for state in FAILURES if state not in BY_CHANCE)
     same = " AND ".join(f"o.{name} = c.{name}" for name in ("workload_id", "schedule_id", "device_id", "target_id"))
     sibling = f"SELECT 1 FROM {CANDIDATE} o WHERE {same} AND o.threads = c.threads AND o.versions_id"
-    connection.execute(
-        f"INSERT OR IGNORE INTO winner SELECT c.id FROM {CANDIDATE} c WHERE c.state IN ({lasting}) "
-        f"AND EXISTS ({sibling} <> c.versions_id AND o.state = 'ok')"
-    )
     asked = [row[0] for row in connection.execute("SELECT id FROM af_versions")]
     for versions in (*asked, -1):  # -1: versions that nothing was measured with
         connection.execute(
@@ -112,6 +112,10 @@ def _mark_winners(connection: sqlite3.Connection, keep: int) -> None:
             """,
             {"asked": versions, "keep": keep},
         )
+    connection.execute(
+        f"INSERT OR IGNORE INTO winner SELECT c.id FROM {CANDIDATE} c WHERE c.state IN ({lasting}) "
+        f"AND EXISTS ({sibling} <> c.versions_id AND o.id IN (SELECT id FROM winner))"
+    )
 
 
 def _losers(connection: sqlite3.Connection, moment: str, whole: bool) -> Iterator[list[int]]:

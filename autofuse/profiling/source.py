@@ -15,9 +15,9 @@ from sqlalchemy import create_engine
 from autofuse.errors import DatabaseError
 from autofuse.profiling import migration
 from autofuse.profiling.connection import Location, connect_sqlite, locate, make_engine, prepare_file
-from autofuse.profiling.content import MAX_TEXT
 from autofuse.profiling.faults import errors_of
 from autofuse.profiling.schema import HEAD_REVISION, PREFIX, VERSION_TABLE
+from autofuse.profiling.values import MAX_TEXT
 
 BUSY_TIMEOUT_S = 60.0
 

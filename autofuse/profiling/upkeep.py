@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sqlite3
 import tempfile
-from collections.abc import Mapping
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+from sqlalchemy import Connection
 
 from autofuse.errors import DatabaseError, InputError
 from autofuse.profiling import connection, exchange, pruning
@@ -22,6 +24,10 @@ from autofuse.profiling.owner import Owner, is_dead
 from autofuse.profiling.pruning import PruneReport
 from autofuse.profiling.schema import HEAD_REVISION, Base
 from autofuse.profiling.source import open_source, revision_of
+
+CACHE_KIB = 256 << 10
+MORE_ROUNDS = 6
+"""Times that pruning to a size goes on when the file turned out larger than its rows promised."""
 
 StrPath = str | os.PathLike[str]
 
@@ -49,8 +55,10 @@ def merge_database(
     if place.path is not None and into.location.path is not None and _same(place.path, into.location.path):
         raise DatabaseError(f"profiling database {place.text}: it cannot be merged into itself")
     name = name or f"profiling database {place.text}"
-    with open_source(source, name) as other, into.file_transaction("merge", dry_run=dry_run) as own:
+    with open_source(source, name) as other, _transaction(into, "merge", dry_run) as own:
+        own.execute(f"PRAGMA cache_size = -{CACHE_KIB}")  # of this connection: pages are not written twice
         tables, verdicts = merge(own, other, name)
+        own.execute("PRAGMA cache_size = -2000")
     return MergeReport(name, dry_run, tables, verdicts)
 
 
@@ -60,7 +68,7 @@ def export_database(database: ProfilingDatabase, folder: StrPath, *, samples: bo
     `samples` False leaves out single times: a tenth of the size, but a candidate that is measured again elsewhere is
     then judged by its last measurement alone.
     """
-    with database.file_snapshot("export") as own:
+    with _snapshot(database, "export") as own:
         return exchange.export(own, Path(folder), samples=samples)
 
 
@@ -91,13 +99,34 @@ def prune_database(
     if not dry_run:
         database.release_dead()
     before = None if older_than_s is None else datetime.now(UTC) - timedelta(seconds=older_than_s)
-    with database.file_transaction("prune", dry_run=dry_run) as own:
+    report = _pruned(database, before, max_bytes, keep, dry_run)
+    for further in range(MORE_ROUNDS):
+        if dry_run or report.fits or max_bytes is None or not report.removed:
+            break
+        goal = max(1, max_bytes - (report.bytes_after - max_bytes) * 2**further)
+        more = _pruned(database, before, goal, keep, dry_run)
+        removed = {table: report.removed.get(table, 0) + count for table, count in more.removed.items()}
+        fits = more.bytes_after <= max_bytes
+        report = replace(more, bytes_before=report.bytes_before, removed={**report.removed, **removed}, fits=fits)
+        if not more.removed:
+            break
+    return report
+
+
+def _pruned(
+    database: ProfilingDatabase, before: datetime | None, max_bytes: int | None, keep: int, dry_run: bool
+) -> PruneReport:
+    """One round: how small the file became is known only after it was written anew."""
+    with _transaction(database, "prune", dry_run) as own:
         if not dry_run and (user := _user(own)):
             raise DatabaseError(f"profiling database {database.location.text}: {user} is using it; stop that first")
         report = pruning.prune(own, before=before, max_bytes=max_bytes, keep=keep, dry_run=dry_run)
-    if not dry_run and database.location.path is not None:
-        _vacuum(database.location.path, database.location.text)
-    return report
+    if dry_run or database.location.path is None:
+        return report
+    _vacuum(database.location.path, database.location.text)
+    with _snapshot(database, "prune") as own:
+        size = pruning.content_bytes(own)
+    return replace(report, bytes_after=size, fits=max_bytes is None or size <= max_bytes)
 
 
 def migrate_database(path_or_url: StrPath | None, *, backup: bool = True) -> MigrationReport:
@@ -111,15 +140,42 @@ def migrate_database(path_or_url: StrPath | None, *, backup: bool = True) -> Mig
     if before != HEAD_REVISION and backup:
         copy = _copied(place.path, place.path.with_name(f"{place.path.name}.{before}.bak"))
     open_database(path_or_url).close()
-    return MigrationReport(place.text, before, HEAD_REVISION, copy and str(copy))
+    return MigrationReport(place.text, before, HEAD_REVISION, None if copy is None else str(copy))
 
 
 def row_counts(database: ProfilingDatabase) -> Mapping[str, int]:
     """How many rows each table has."""
-    with database.file_snapshot("info") as own:
+    with _snapshot(database, "info") as own:
         return {
             form.name: own.execute(f"SELECT COUNT(*) FROM {form.name}").fetchone()[0] for form in forms(Base.metadata)
         }
+
+
+class _Undone(Exception):  # noqa: N818 not an error: how a dry run leaves its transaction
+    """What a dry run did must not stay."""
+
+
+@contextmanager
+def _transaction(database: ProfilingDatabase, verb: str, dry_run: bool) -> Iterator[sqlite3.Connection]:
+    """The driver's own connection in one write transaction, undone at its end when `dry_run`."""
+    with suppress(_Undone), database.writing() as sql:
+        yield _driver(database, sql, verb)
+        if dry_run:
+            raise _Undone
+
+
+@contextmanager
+def _snapshot(database: ProfilingDatabase, verb: str) -> Iterator[sqlite3.Connection]:
+    """The driver's own connection, for reading everything as it is at one moment."""
+    with database.reading() as sql, sql.begin():
+        yield _driver(database, sql, verb)
+
+
+def _driver(database: ProfilingDatabase, sql: Connection, verb: str) -> sqlite3.Connection:
+    raw = sql.connection.driver_connection
+    if not isinstance(raw, sqlite3.Connection):
+        raise DatabaseError(f"{database.location.text}: {verb} works on SQLite files only, not on a server")
+    return raw
 
 
 def _user(own: sqlite3.Connection) -> str:

@@ -40,7 +40,7 @@ def _pooled(rows: list[Mapping[str, Any]], blocks_of: BlocksOf) -> dict[str, Any
     latest = {name: rows[-1][name] for name in TIMING_COLUMNS}
     if len(rows) == 1:
         return latest
-    blocks = [statistics.median(us) for us in blocks_of([row["id"] for row in rows])]
+    blocks = [us[0] if len(us) == 1 else statistics.median(us) for us in blocks_of([row["id"] for row in rows])]
     if not blocks:
         return latest
     interval = median_interval(blocks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -22,22 +23,26 @@ def lookups_of(database: ProfilingDatabase, run_id: int | None = None) -> pd.Dat
     choices = read_frame(database, "choices", run_id)
     groups = read_frame(database, "groups", run_id)
     rows: list[dict[str, object]] = []
-    for place, here in choices.sort_values(["created_at", "choice_id"]).groupby(_PLACE, sort=False):
-        setting = Setting(str(place[1]), str(place[2]), int(place[3]), str(here.iloc[-1]["versions_key"]))
+    for _, here in choices.sort_values(["created_at", "choice_id"]).groupby(_PLACE, sort=False):
+        newest = here.iloc[-1]
+        place = {name: newest[name] for name in _PLACE}
+        device, target = str(newest["device_fingerprint"]), str(newest["target_key"])
+        setting = Setting(device, target, int(newest["threads"]), str(newest["versions_key"]))
         used = groups[groups["choice_id"].isin(here["choice_id"])]
-        uses = used.groupby(["workload_key", "label"], sort=False).size()
-        found = database.lookup(setting, used["workload_key"])
-        for (key, label), count in uses.items():
-            best = found.get(str(key))
+        labels = {str(key): str(label) for key, label in zip(used["workload_key"], used["label"], strict=True)}
+        uses = Counter(used["workload_key"].astype(str))
+        found = database.lookup(setting, labels)
+        for key, label in labels.items():
+            best = found.get(key)
             rows.append(
                 {
                     "workload_key": key,
                     "label": label,
-                    **dict(zip(_PLACE, place, strict=True)),
+                    **place,
                     "versions_key": setting.versions,
-                    "uses": count,
+                    "uses": uses[key],
                     "tier": MISS if best is None else best.tier,
-                    "why": _why_missed(database, setting, str(key)) if best is None else "",
+                    "why": _why_missed(database, setting, key) if best is None else "",
                     "candidate_id": None if best is None else best.candidate_id,
                     "schedule_key": None if best is None else best.schedule_key,
                     "median_us": None if best is None else best.median_us,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -104,8 +105,8 @@ def time_shares(groups: pd.DataFrame, tasks: pd.DataFrame) -> list[Json]:
     merged = merged.sort_values("before", ascending=False, kind="stable")
     head, rest = merged.iloc[:MAX_PARTS], merged.iloc[MAX_PARTS:]
     parts: list[Json] = [
-        {"label": str(row.label), "uses": int(row.uses), "before": float(row.before), "after": float(row.after)}
-        for row in head.itertuples()
+        {"label": str(label), "uses": int(uses), "before": float(before), "after": float(after)}
+        for label, uses, before, after in head[["label", "uses", "before", "after"]].to_numpy(dtype=object)
     ]
     if len(rest):
         sums = rest[["before", "after", "uses"]].sum()
@@ -140,10 +141,9 @@ def noise_over_time(noise: pd.DataFrame, start: pd.Timestamp) -> list[Json]:
         n=("s", "size"),
     )
     found["worst"] = grouped["width"].quantile(0.9)
-    return [
-        {name: _plain(value) for name, value in row._asdict().items()}
-        for row in found.rename(columns={"s": "x"}).itertuples(index=False)
-    ]
+    found = found.rename(columns={"s": "x"})
+    names = [str(name) for name in found.columns]
+    return [dict(zip(names, map(_plain, row), strict=True)) for row in found.to_numpy(dtype=float)]
 
 
 def failure_classes(failures: pd.DataFrame) -> list[Json]:
@@ -156,11 +156,10 @@ def failure_kinds(failures: pd.DataFrame) -> list[Json]:
     if failures.empty:
         return []
     message = failures["failure"].astype(str).str.partition("\n")[0].str.slice(0, 200)
-    counts = failures.assign(message=message).groupby(["state", "label", "message"]).size()
-    counts = counts.sort_values(ascending=False, kind="stable").iloc[:MAX_FAILURES]
+    kinds = Counter(zip(failures["state"].astype(str), failures["label"].astype(str), message, strict=True))
     return [
-        {"state": str(state), "label": str(label), "message": str(text), "count": int(count)}
-        for (state, label, text), count in counts.items()
+        {"state": state, "label": label, "message": text, "count": count}
+        for (state, label, text), count in kinds.most_common(MAX_FAILURES)
     ]
 
 
@@ -224,6 +223,5 @@ def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
     return [points[place] for place in places]
 
 
-def _plain(value: object) -> object:
-    number = float(value)  # type: ignore[arg-type]
-    return number if np.isfinite(number) else None
+def _plain(number: float) -> float | None:
+    return float(number) if np.isfinite(number) else None

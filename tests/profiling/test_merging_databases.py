@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-import random
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -14,73 +12,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Column, ForeignKey, Integer, MetaData, String, Table
 
-from autofuse.device.target import Target
 from autofuse.errors import DatabaseError
 from autofuse.profiling.content import LOCAL, forms
-from autofuse.profiling.database import ProfilingDatabase, open_database
-from autofuse.profiling.records import (
-    Block,
-    Candidate,
-    CandidateOutcome,
-    ChosenGroup,
-    EdgeDecision,
-    PlanOutcome,
-    RunStart,
-    Setting,
-    Trial,
-    content_key,
-)
+from autofuse.profiling.database import open_database
+from autofuse.profiling.records import RunStart, content_key
 from autofuse.profiling.schema import Base
 from autofuse.profiling.upkeep import export_database, merge_database
-
-TARGET = Target("znver4", 16, 32, 2, 32768, 1 << 20)
-LABELS = ("conv", "matmul", "pool")
-
-
-def setting_of(database: ProfilingDatabase, device: str = "laptop", tvm: str = "0.27") -> Setting:
-    return database.setting(
-        fingerprint=content_key(device),
-        device_name=device,
-        device_facts={"cores": 2},
-        target=TARGET,
-        threads=1,
-        versions={"tvm": tvm},
-    )
-
-
-def outcome(label: str, tile: int, us: float | None, uid: str = "") -> CandidateOutcome:
-    text = json.dumps({"workload": label})
-    candidate = Candidate(content_key(text), text, label, json.dumps({"tile": tile}))
-    if us is None:
-        return CandidateOutcome(candidate=candidate, state="timeout", failure="over 30 s", uid=uid)
-    blocks = tuple(Block((us * factor,), 1.0, flagged=factor > 2) for factor in (0.99, 1.0, 1.01, 3.0))
-    times = {"median_us": us, "ci_lo_us": us * 0.99, "ci_hi_us": us * 1.01, "trusted": True, "blocks": blocks}
-    return CandidateOutcome(candidate=candidate, state="ok", uid=uid, build_s=1.0, **times)  # type: ignore[arg-type]
-
-
-def fill(path: Path, seed: int, measurements: int = 25) -> Path:
-    """A database with a run of every kind of row; candidates overlap with those of other seeds."""
-    dice = random.Random(seed)
-    graph = content_key("graph")
-    with open_database(path) as database:
-        setting = setting_of(database, device=dice.choice(("laptop", "board")))
-        start = RunStart(name=f"run{seed}", model_name="net", model_sha256="0" * 64, graph_key=graph, seed=seed)
-        run = database.start_run(setting, start)
-        for _ in range(measurements):
-            us = dice.choice((None, dice.uniform(50, 150), dice.uniform(50, 150)))
-            chosen = database.record_candidate(setting, outcome(dice.choice(LABELS), dice.randrange(4), us), run)
-        database.begin_candidate(setting, outcome("conv", 99, None).candidate)
-        database.record_plan(graph, "a" * 64, '{"groups": []}', f"origin{seed}")
-        database.record_trial(
-            run, Trial(number=0, answers={"x": 1}, state="complete", plan_key="a" * 64, composed_us=9.0)
-        )
-        database.record_plan_measurement(run, PlanOutcome(name="tvm", series="s", state="run_error", failure="no"))
-        group = ChosenGroup(("op",), outcome(LABELS[0], 0, None).candidate.workload_key, chosen, 5.0)
-        database.record_workload(group.workload_key, '{"workload": "conv"}', "conv")
-        database.record_choice(run, "a" * 64, [group], median_us=100.0 + seed, trusted=True)
-        database.record_edges(run, "a" * 64, [EdgeDecision("a", "b", True, "chosen_measured")])
-        database.finish_run(run, summary={"seed": seed})
-    return path
+from tests.profiling.recorded import fill, outcome, setting_of
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +149,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "bytes for text": (lambda c: c.execute("UPDATE af_run SET name = x'ff00'"), "name: expected text"),
     "no JSON": (lambda c: c.execute("UPDATE af_run SET budget = 'import os'"), "budget: expected a JSON document"),
     "deep JSON": (lambda c: c.execute("UPDATE af_run SET budget = ?", ("[" * 100_000,)), "JSON document"),
-    "a missing row": (lambda c: c.execute("DELETE FROM af_schedule WHERE id = 1"), "missing row of af_schedule"),
+    "a missing row": (lambda c: c.execute("DELETE FROM af_schedule WHERE id = 1"), "af_schedule, which is missing"),
     "a trigger": (
         lambda c: c.execute("CREATE TRIGGER t AFTER INSERT ON af_run BEGIN DELETE FROM af_run; END"),
         "trigger",

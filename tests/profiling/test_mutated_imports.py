@@ -18,21 +18,10 @@ from typing import Any
 
 import pytest
 
-from autofuse.device.target import Target
 from autofuse.errors import AutofuseError
 from autofuse.profiling.database import open_database
-from autofuse.profiling.records import (
-    Block,
-    Candidate,
-    CandidateOutcome,
-    ChosenGroup,
-    EdgeDecision,
-    PlanOutcome,
-    RunStart,
-    Trial,
-    content_key,
-)
 from autofuse.profiling.upkeep import export_database, import_database, merge_database
+from tests.profiling.recorded import fill
 
 NEVER = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "ctypes.dlopen", "pickle.find_class")
 EXTENSIONS = ("sqlite3.enable_load_extension", "sqlite3.load_extension")
@@ -57,48 +46,12 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
 sys.addaudithook(_watch)
 
 
-def fill(path: Path, seed: int) -> Path:
-    """Some rows of every kind."""
-    dice = random.Random(seed)
-    graph = content_key("graph")
-    with open_database(path) as database:
-        setting = database.setting(
-            fingerprint=content_key("laptop"),
-            device_name="laptop",
-            device_facts={"cores": 2},
-            target=Target("znver4", 16, 32, 2, 32768, 1 << 20),
-            threads=1,
-            versions={"tvm": "0.27"},
-        )
-        start = RunStart(name=f"run{seed}", model_name="net", model_sha256="0" * 64, graph_key=graph, seed=seed)
-        run = database.start_run(setting, start)
-        for number in range(8):
-            text = json.dumps({"workload": number % 3})
-            candidate = Candidate(content_key(text), text, f"w{number % 3}", json.dumps({"tile": number % 4}))
-            us = dice.uniform(50, 150)
-            times = {"median_us": us, "ci_lo_us": us, "ci_hi_us": us, "trusted": True, "blocks": (Block((us,)),) * 3}
-            failed = {"state": "wrong", "failure": "off by 1"}
-            outcome = CandidateOutcome(candidate=candidate, **(failed if number == 5 else {"state": "ok", **times}))
-            chosen = database.record_candidate(setting, outcome, run)
-        database.record_plan(graph, "a" * 64, '{"groups": []}', "search")
-        database.record_trial(
-            run, Trial(number=0, answers={"x": 1}, state="complete", plan_key="a" * 64, composed_us=9)
-        )
-        plan = PlanOutcome(name="search", series="s", plan_key="a" * 64, state="ok", **times)  # type: ignore[arg-type]
-        database.record_plan_measurement(run, plan)
-        group = ChosenGroup(("op",), candidate.workload_key, chosen, 5.0)
-        database.record_choice(run, "a" * 64, [group], median_us=100.0, trusted=True)
-        database.record_edges(run, "a" * 64, [EdgeDecision("a", "b", True, "chosen_measured")])
-        database.finish_run(run)
-    return path
-
-
 class Bench:
     """A sound database, sources to mutate, and the question whether an attempt left it sound."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.own, self.source = fill(folder / "own.db", 1), fill(folder / "source.db", 2)
+        self.own, self.source = fill(folder / "own.db", 1, 10), fill(folder / "source.db", 2, 10)
         self.export = folder / "export"
         with open_database(self.source, read_only=True) as database:
             export_database(database, self.export)
@@ -203,7 +156,10 @@ def mutate_lines(dice: random.Random, data: bytes) -> bytes:
         return data[: dice.randrange(len(data))]
     if way == 5:
         return flipped(dice, data)
-    lines[place] = (nasty_value, nasty_literal, other_keys)[way - 6](dice, lines[place])
+    try:
+        lines[place] = (nasty_value, nasty_literal, other_keys)[way - 6](dice, lines[place])
+    except ValueError:  # the line was spoilt before
+        lines[place] = flipped(dice, lines[place])
     return b"".join(lines)
 
 

@@ -1,0 +1,230 @@
+"""Values of columns that come from outside: what each may be, looked at without running anything."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from sqlalchemy import JSON, Boolean, Column, DateTime, Float, Integer, String, TypeDecorator
+
+from autofuse.errors import InputError
+
+MAX_TEXT = 16 << 20
+"""Characters of one value, at most."""
+Raw = str | int | float | None
+"""A value as SQLite stores it: dates as ISO text, documents as JSON text, booleans as 0 and 1."""
+
+Check = Callable[[object], Raw]
+Shape = Callable[[object], bool]
+
+
+class UnfitValueError(ValueError):
+    """A value that its column must not hold; the text says why."""
+
+
+def check_of(table: str, column: Column[object]) -> Check:
+    kind = column.type.impl_instance if isinstance(column.type, TypeDecorator) else column.type
+    shape = _SHAPES.get((table, column.name))
+    if isinstance(kind, JSON) or shape:
+        check = _document_check(shape)
+    elif isinstance(kind, Boolean):
+        check = _boolean
+    elif isinstance(kind, DateTime):
+        check = _date
+    elif isinstance(kind, Integer):
+        check = _integer
+    elif isinstance(kind, Float):
+        check = _number
+    elif isinstance(kind, String):
+        check = _text_check(min(kind.length or MAX_TEXT, MAX_TEXT))
+    else:
+        raise InputError(f"table {table}, column {column.name}: no check for type {kind!r}")
+    return _or_none(check) if column.nullable else check
+
+
+@cache
+def _or_none(check: Check) -> Check:
+    def checked(value: object) -> Raw:
+        return None if value is None else check(value)
+
+    return checked
+
+
+@cache
+def _text_check(limit: int) -> Check:
+    def checked(value: object) -> Raw:
+        return _text(value, limit)
+
+    return checked
+
+
+@cache
+def _document_check(shape: Shape | None) -> Check:
+    def checked(value: object) -> Raw:
+        return _document(value, shape)
+
+    return checked
+
+
+def _text(value: object, limit: int) -> str:
+    if not isinstance(value, str):
+        raise UnfitValueError("expected text")
+    if len(value) > limit:
+        raise UnfitValueError(f"expected at most {limit} characters, found {len(value)}")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise UnfitValueError("expected text that is valid Unicode") from None
+    return value
+
+
+def _integer(value: object) -> int:
+    """An integer of 64 bits."""
+    if not isinstance(value, int) or isinstance(value, bool) or not -(2**63) <= value < 2**63:
+        raise UnfitValueError("expected an integer of 64 bits")
+    return value
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UnfitValueError("expected a finite number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise UnfitValueError("expected a finite number")
+    return number
+
+
+def _boolean(value: object) -> int:
+    if isinstance(value, bool) or (isinstance(value, int) and value in (0, 1)):
+        return int(value)
+    raise UnfitValueError("expected true or false")
+
+
+def _date(value: object) -> str:
+    """Naive UTC, as SQLAlchemy writes it: `2026-01-31 23:59:59.000000`."""
+    try:
+        if isinstance(value, str) and str(datetime.fromisoformat(value).isoformat(" ", "microseconds")) == value:
+            return value
+    except ValueError:
+        pass
+    raise UnfitValueError("expected a date such as 2026-01-31 23:59:59.000000")
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is no JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def parse_document(text: str) -> object:
+    """A JSON value; ValueError for anything else, NaN and infinity too."""
+    try:
+        return _DECODER.decode(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _document(value: object, shape: Shape | None) -> str:
+    text = _text(value, MAX_TEXT)
+    try:
+        document = _DECODER.decode(text)
+    except (ValueError, RecursionError):
+        raise UnfitValueError("expected a JSON document") from None
+    if shape is not None and not shape(document):
+        raise UnfitValueError(f"expected {shape.__doc__}")
+    return text
+
+
+def _times(value: object) -> bool:
+    """a list of times above 0"""
+    return isinstance(value, list) and bool(value) and all(type(us) in (float, int) and 0 < us < 1e300 for us in value)
+
+
+def _blocks(value: object) -> bool:
+    """a list of [times, clock ratio or null, flagged]"""
+    return isinstance(value, list) and all(
+        isinstance(block, list)
+        and len(block) == 3
+        and _times(block[0])
+        and (block[1] is None or type(block[1]) in (float, int))
+        and isinstance(block[2], bool)
+        for block in value
+    )
+
+
+_PLAIN_TIME = r"[1-9]\d{0,11}(?:\.\d{1,12})?"
+_PLAIN_TIMES = re.compile(rf"\[{_PLAIN_TIME}(?:, {_PLAIN_TIME})*\]")
+"""How nearly every list of times is written: no parser is needed to see that it is one."""
+
+
+def _plain_times(values: Sequence[object]) -> bool:
+    return set(map(type, values)) == {str} and all(map(_PLAIN_TIMES.fullmatch, values))  # type: ignore[arg-type]
+
+
+def _plain_integers(values: Sequence[Any]) -> bool:
+    return set(map(type, values)) == {int} and min(values) >= -(2**63) and max(values) < 2**63
+
+
+def _plain_numbers(values: Sequence[object]) -> bool:
+    return set(map(type, values)) == {float} and all(map(math.isfinite, values))  # type: ignore[arg-type]
+
+
+def _plain_booleans(values: Sequence[object]) -> bool:
+    return set(map(type, values)) == {int} and set(values) <= {0, 1}
+
+
+def _names(value: object) -> bool:
+    """a list of names"""
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _object(value: object) -> bool:
+    """an object"""
+    return isinstance(value, dict)
+
+
+def _schedule(value: object) -> bool:
+    """an object of texts and integers"""
+    return isinstance(value, dict) and all(type(item) in (str, int) for item in value.values())
+
+
+_SHAPES: Mapping[tuple[str, str], Shape] = {
+    ("af_sample", "us"): _times,
+    ("af_plan_measurement", "blocks"): _blocks,
+    ("af_choice_group", "operators"): _names,
+    ("af_schedule", "text"): _schedule,
+    ("af_target", "text"): _object,
+    ("af_versions", "text"): _object,
+    ("af_workload", "text"): _object,
+    ("af_plan", "text"): _object,
+    **{("af_run", name): _object for name in ("arguments", "budget", "provenance", "summary")},
+    ("af_device", "facts"): _object,
+    ("af_trial", "answers"): _object,
+    ("af_choice", "details"): _object,
+}
+"""What a document must look like for those who read it; other documents: any JSON."""
+
+
+def shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+SIMPLE: Mapping[Check, Callable[[Sequence[object]], bool]] = {
+    _integer: _plain_integers,
+    _number: _plain_numbers,
+    _or_none(_number): _plain_numbers,
+    _boolean: _plain_booleans,
+    _document_check(_times): _plain_times,
+}
+"""Whether a column is fit as a whole, for the checks of tables with many rows; False: look at each value."""

@@ -1,0 +1,203 @@
+"""Do stored winners still hold? Their schedules are built, checked and timed anew with the versions of today."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from autofuse.errors import AutofuseError, InputError
+from autofuse.graph.inputs import generate_inputs
+from autofuse.graph.model import Graph, Operator, Tensor
+from autofuse.kernels.workload import BoundWorkload, Workload
+from autofuse.measure.measurement import Measurement, MeasureRequest
+from autofuse.measure.reference import capture
+from autofuse.measure.runner import Runner
+from autofuse.measure.sampling import SamplingPolicy
+from autofuse.named_device import RunnerOptions, find_device, open_runner
+from autofuse.named_setting import circumstances
+from autofuse.profiling.database import ProfilingDatabase
+from autofuse.profiling.records import STALE, BestSchedule, Setting
+from autofuse.scratch import scratch_folder
+from autofuse.search.workbench import outcome_of
+from autofuse.statistics import differ, median_interval, ratio_interval
+
+MARGIN = 0.05
+"""Two measurements of one kernel on different days differ by up to so much for reasons of their own (layout of
+memory, heat): only more is a change."""
+HOLDS, FASTER, SLOWER, FAILED, SKIPPED = "holds", "faster", "slower", "failed", "skipped"
+
+
+@dataclass(frozen=True)
+class Revalidated:
+    """A winner measured again: `verdict` on its new time, `ratio` old / new with its interval (None: no new time).
+
+    `stale`: it had been measured with other versions. `note`: why there is no verdict, or that it is no more.
+    """
+
+    label: str
+    workload_key: str
+    schedule: str
+    uses: int
+    stale: bool
+    old_us: float
+    new_us: float | None
+    ratio: float | None
+    lo: float | None
+    hi: float | None
+    verdict: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class _Winner:
+    best: BestSchedule
+    text: str
+    label: str
+    uses: int
+
+
+def revalidate(
+    database: ProfilingDatabase,
+    count: int,
+    *,
+    device: str,
+    threads: int,
+    progress: Callable[[Revalidated], None] = lambda _done: None,
+) -> tuple[Revalidated, ...]:
+    """Measure the `count` weightiest winners of this device again: stale ones first, then by the time they take.
+
+    Each is built from its stored workload with made-up data, checked against ONNX Runtime, timed, and recorded with
+    the versions of today, so that a hit is exact from then on. InputError when nothing was ever chosen here.
+    """
+    if count < 1:
+        raise InputError(f"--revalidate: got {count}, allowed: an integer from 1")
+    around = circumstances(database, find_device(device), threads, measuring=True)
+    winners = _winners(database, around.setting)[:count]
+    if not winners:
+        raise InputError(
+            f"--revalidate: {database.location.text} has no measured choice for {around.profile.name} with "
+            f"{threads} thread(s)"
+        )
+    done: list[Revalidated] = []
+    with ExitStack() as stack:
+        scratch = stack.enter_context(scratch_folder())
+        options = RunnerOptions(policy=SamplingPolicy(cold_constants=True))
+        runner = stack.enter_context(open_runner(around.device, threads, options))
+        for number, winner in enumerate(winners):
+            done.append(_again(database, around.setting, runner, winner, scratch / str(number)))
+            progress(done[-1])
+    return tuple(done)
+
+
+def _winners(database: ProfilingDatabase, setting: Setting) -> list[_Winner]:
+    """Best schedules of the workloads that were chosen here, the ones to look at first in front."""
+    here = {
+        row["choice_id"]
+        for row in _rows(database, "choices")
+        if (row["device_fingerprint"], row["target_key"], row["threads"])
+        == (setting.device, setting.target, setting.threads)
+    }
+    groups = [row for row in _rows(database, "groups") if row["choice_id"] in here]
+    uses = Counter(str(row["workload_key"]) for row in groups)
+    labels = {str(row["workload_key"]): str(row["label"]) for row in groups}
+    found = database.lookup(setting, uses)
+    texts = database.workload_texts(found)
+    winners = [_Winner(best, texts[key], labels[key], uses[key]) for key, best in found.items()]
+    return sorted(winners, key=lambda w: (w.best.tier != STALE, -w.uses * w.best.median_us))
+
+
+def _rows(database: ProfilingDatabase, view: str) -> list[dict[str, object]]:
+    table = database.table(view)
+    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+
+
+def _again(database: ProfilingDatabase, setting: Setting, runner: Runner, winner: _Winner, folder: Path) -> Revalidated:
+    best = winner.best
+    base = Revalidated(
+        winner.label, best.workload_key, best.schedule, winner.uses, best.tier == STALE, best.median_us,
+        None, None, None, None, SKIPPED,
+    )  # fmt: skip
+    try:
+        bound, graph = rebuilt(winner.text)
+        schedule = json.loads(best.schedule)
+        store = capture(graph, generate_inputs(graph, 0), folder, ())
+        constants = store.constants(graph, bound)
+        request = MeasureRequest(bound.workload, schedule, (store.case(bound),), constants)
+    except AutofuseError as error:
+        return replace(base, note=f"it cannot be built without its model: {error}")
+    old = [median_interval(block.us).median for block in database.samples(best.candidate_id) if not block.flagged]
+    (measurement,) = runner.measure([request])
+    if measurement.failure is not None and measurement.failure.kind == "device_lost":
+        return replace(base, note=measurement.failure.message)
+    database.record_candidate(setting, outcome_of(bound, schedule, measurement))
+    return _judged(base, old, measurement)
+
+
+def _judged(base: Revalidated, old: Sequence[float], measurement: Measurement) -> Revalidated:
+    if measurement.timing is None or measurement.median_us is None:
+        note = measurement.failure.message if measurement.failure else "no time"
+        return replace(base, verdict=FAILED, note=note)
+    new = [piece.us for piece in measurement.timing.slices if piece.good]
+    done = replace(base, new_us=measurement.median_us)
+    if not old or not new or not measurement.timing.trusted:
+        return replace(done, verdict=HOLDS, note="no difference shown: the new time is not trusted")
+    ratio = ratio_interval(old, new, paired=False)
+    verdict = HOLDS
+    if differ(old, new, paired=False, margin=MARGIN):
+        verdict = FASTER if ratio.median > 1 else SLOWER
+    return replace(done, ratio=ratio.median, lo=ratio.lo, hi=ratio.hi, verdict=verdict)
+
+
+def rebuilt(text: str) -> tuple[BoundWorkload, Graph]:
+    """A graph that is only this workload, with made-up constants; InputError when it cannot be made.
+
+    Constants are drawn as inputs are, so that indices stay inside their tables; where the reference then yields NaN
+    (a variance below 0), they are made positive.
+    """
+    workload = Workload.from_text(text)
+    if any(isinstance(value, dict) for node in workload.operators for _, value in node.attributes):
+        raise InputError("an attribute is kept as a hash only")
+    tensors = {f"v{index}": Tensor(f"v{index}", v.shape, v.dtype) for index, v in enumerate(workload.values)}
+
+    def names(kind: str) -> tuple[str, ...]:
+        return tuple(f"v{index}" for index in workload.of_kind(kind))
+
+    def of(indices: Sequence[int]) -> tuple[str, ...]:
+        return tuple(f"v{index}" if index >= 0 else "" for index in indices)
+
+    operators = tuple(
+        Operator(f"n{number}", node.op_type, of(node.inputs), of(node.outputs), dict(node.attributes), node.domain)
+        for number, node in enumerate(workload.operators)
+    )
+    literals = {f"v{index}": workload.values[index].literal_array() for index in workload.of_kind("literal")}
+    inputs, constants, outputs = names("input"), names("constant"), names("output")
+    open_graph = Graph("workload", (*inputs, *constants), outputs, operators, tensors, literals, workload.opset)
+    drawn = generate_inputs(open_graph, 1)
+    graph = replace(open_graph, inputs=inputs, constants={**literals, **{n: drawn[n] for n in constants}})
+    if not _sound(graph):
+        positive = {n: np.abs(drawn[n]) if drawn[n].dtype.kind == "f" else drawn[n] for n in constants}
+        graph = replace(graph, constants={**literals, **positive})
+    return BoundWorkload(workload, inputs, constants, outputs), graph
+
+
+def _sound(graph: Graph) -> bool:
+    from autofuse.measure.reference import run_reference
+
+    try:
+        run_reference(graph, generate_inputs(graph, 0))
+    except InputError as error:
+        if "NaN" not in str(error):
+            raise
+        return False
+    return True
+
+
+def summary(done: Sequence[Revalidated]) -> Mapping[str, int]:
+    """How many came to each verdict."""
+    return Counter(one.verdict for one in done)

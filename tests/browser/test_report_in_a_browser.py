@@ -1,0 +1,221 @@
+"""The report in a real browser: every plot drawn, no complaint on the console, links that lead somewhere, no sideways
+scrolling on a phone. Runs under `make test-browser` only; screenshots are kept in `out/browser`.
+"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from autofuse.report.analysis import open_analysis
+from autofuse.report.page import write_html
+from experiments.database.synthetic import write_database
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="pip install 'autofuse[browser]'")
+from selenium.webdriver import Chrome  # noqa: E402
+
+pytestmark = pytest.mark.browser
+
+SHOTS = Path("out/browser")
+PLOTS = ("progress", "speedups", "shares", "noise", "failures", "predicted", "transfer")
+WIDE, PHONE = (1200, 900), (390, 844)
+FLAGS = (
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"),
+)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of a night of 50,000 candidates."""
+    folder = tmp_path_factory.mktemp("night")
+    path = write_database(folder / "night.db", 50_000, seed=1)
+    with open_analysis(path) as analysis:
+        return write_html(analysis, None, folder / "report.html")
+
+
+Open = Callable[[Path, tuple[int, int]], Chrome]
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    if program is None or driver is None:
+        pytest.fail("no chromium with chromedriver: apt-get install chromium chromium-driver")
+    browsers: list[Chrome] = []
+
+    def open_page(path: Path, size: tuple[int, int]) -> Chrome:
+        options = webdriver.ChromeOptions()
+        options.binary_location = program
+        for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+            options.add_argument(flag)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        browser = Chrome(options=options, service=webdriver.ChromeService(driver))
+        browsers.append(browser)
+        browser.set_page_load_timeout(30)
+        metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size[0] < 600}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        browser.get(path.absolute().as_uri())
+        return browser
+
+    yield open_page
+    for browser in browsers:
+        browser.quit()
+
+
+def shoot(browser: Chrome, name: str) -> None:
+    """Keep a picture of the whole page, in parts that a person can look at."""
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    width, height = browser.execute_script(
+        "return [document.documentElement.clientWidth, document.documentElement.scrollHeight]"
+    )
+    for part, top in enumerate(range(0, min(height, 12_000), 2000)):
+        clip = {"x": 0, "y": top, "width": width, "height": min(2000, height - top), "scale": 1}
+        found = browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
+        (SHOTS / f"{name}-{part}.png").write_bytes(base64.b64decode(found["data"]))
+
+
+@pytest.mark.parametrize(("name", "size"), [("wide", WIDE), ("phone", PHONE)])
+def test_the_report_is_drawn_without_a_complaint(opened: Open, page: Path, name: str, size: tuple[int, int]) -> None:
+    browser = opened(page, size)
+    shoot(browser, f"report-{name}")
+    assert browser.get_log("browser") == []
+    for plot in PLOTS:
+        marks, empty = browser.execute_script(
+            "const place = document.getElementById(arguments[0]);"
+            "const marks = place.querySelectorAll('svg path[d], svg circle, svg rect').length;"
+            "return [marks, place.querySelector('.none') !== null]",
+            plot,
+        )
+        assert (marks > 0) != empty, plot
+        assert not empty or plot == "transfer", plot
+    assert "NaN" not in browser.execute_script("return document.getElementById('main').innerHTML")
+    width = browser.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
+    assert width[0] <= width[1]
+
+
+def test_the_first_screen_answers_the_first_questions(opened: Open, page: Path) -> None:
+    for size in (WIDE, PHONE):
+        browser = opened(page, size)
+        seen = browser.execute_script(
+            "return [...document.querySelectorAll('#head *')].filter(e => e.children.length === 0 &&"
+            " e.getBoundingClientRect().bottom <= window.innerHeight).map(e => e.textContent).join(' | ')"
+        )
+        text = browser.find_element("id", "head").text
+        assert "as fast as without fusion" in text and "95 % interval" in text and "trusted" in text
+        for title in ("Trust", "Coverage", "Failures", "Provenance"):
+            assert title in seen, (size, title)
+
+
+def test_it_opens_at_once(opened: Open, page: Path) -> None:
+    times = []
+    for _ in range(3):
+        browser = opened(page, WIDE)
+        times.append(
+            browser.execute_script(
+                "const t = performance.getEntriesByType('navigation')[0]; return t.loadEventEnd - t.startTime"
+            )
+        )
+    assert min(times) < 2000
+    assert page.stat().st_size < 10 * 2**20
+
+
+def test_links_lead_somewhere_and_nothing_is_loaded(opened: Open, page: Path) -> None:
+    browser = opened(page, WIDE)
+    targets = browser.execute_script("return [...document.querySelectorAll('a')].map(a => a.getAttribute('href'))")
+    assert len(targets) > 8
+    for target in targets:
+        assert target.startswith("#")
+        assert browser.execute_script("return document.getElementById(arguments[0]) !== null", target[1:])
+    browser.find_element("css selector", "nav a[href='#noise']").click()
+    assert browser.execute_script("return window.scrollY") > 300
+    assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
+
+
+def test_plots_answer_to_pointer_legend_and_columns(opened: Open, page: Path) -> None:
+    browser = opened(page, WIDE)
+    dot = browser.find_element("css selector", "#speedups svg g.hit")
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", dot)
+    webdriver.ActionChains(browser).move_to_element(dot).perform()
+    tip = browser.find_element("id", "tip")
+    assert tip.is_displayed() and "of the time" in tip.text
+    paths = "return document.querySelectorAll('#progress svg path').length"
+    before = browser.execute_script(paths)
+    button = browser.find_element("css selector", "#progress .legend button")
+    browser.execute_script("arguments[0].click()", button)
+    assert browser.execute_script(paths) == before - 1
+    head = browser.find_element("css selector", "#groups th button")
+    for order in ("descending", "ascending"):
+        browser.execute_script("arguments[0].click()", head)
+        cells = browser.execute_script(
+            "return [...document.querySelectorAll('#groups tbody tr td:first-child')].map(cell => cell.textContent)"
+        )
+        assert cells == sorted(cells, reverse=order == "descending")
+
+
+def test_a_run_that_was_cut_off_has_a_page_too(opened: Open, tmp_path: Path) -> None:
+    from autofuse.profiling.database import open_database
+    from autofuse.profiling.records import RunStart
+    from tests.profiling.recorded import setting_of
+
+    with open_database(tmp_path / "p.db") as database:
+        start = RunStart(
+            name="<b>cut</b>", model_name="</script><i>net", model_sha256="0" * 64, graph_key="1" * 64, seed=0
+        )
+        database.start_run(setting_of(database), start)
+    with open_analysis(tmp_path / "p.db") as analysis:
+        path = write_html(analysis, None, tmp_path / "cut.html")
+    browser = opened(path, PHONE)
+    shoot(browser, "report-cut-off")
+    assert browser.get_log("browser") == []
+    assert "</script><i>net" in browser.find_element("tag name", "h1").text
+    assert "No plan confirmed yet" in browser.find_element("id", "head").text
+    assert browser.execute_script("return document.querySelectorAll('.plot').length") == 0
+
+
+def test_optuna_dashboard_shows_an_export(opened: Open, tmp_path: Path) -> None:
+    """Its own server, on the loopback, over a file that it may not write."""
+    import subprocess
+    import sys
+    import urllib.request
+
+    pytest.importorskip("optuna_dashboard", reason="pip install 'autofuse[dashboard]'")
+    from autofuse.profiling.database import open_database
+    from autofuse.search.optuna_export import write_optuna_journal
+
+    path = write_database(tmp_path / "night.db", 100, seed=1)
+    journal = tmp_path / "studies.journal"
+    with open_database(path, read_only=True) as database:
+        (name,) = write_optuna_journal(database, journal)
+    journal.chmod(0o444)
+    before = journal.read_bytes()
+    command = [str(Path(sys.executable).with_name("optuna-dashboard")), str(journal), "--port", "18473"]
+    server = subprocess.Popen([*command, "--host", "127.0.0.1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        address = "http://127.0.0.1:18473/dashboard"
+        for _ in range(100):
+            try:
+                urllib.request.urlopen(address, timeout=1).close()
+                break
+            except OSError:
+                time.sleep(0.2)
+        blank = tmp_path / "blank.html"
+        blank.write_text("<!doctype html><title>blank</title>")
+        browser = opened(blank, WIDE)
+        browser.get(address)
+        for _ in range(50):
+            if name in browser.find_element("tag name", "body").text:
+                break
+            time.sleep(0.2)
+        shoot(browser, "optuna-dashboard")
+        assert name in browser.find_element("tag name", "body").text
+        assert journal.read_bytes() == before
+    finally:
+        server.terminate()
+        server.wait(10)
