@@ -48,6 +48,8 @@ def conclude(
     _record(bench, named, results)
     times = {name: _time(bench, plan, results.get(name), problems.get(name, "")) for name, plan in named.items()}
     chosen = _choose(bench, named, times, results, folder)
+    # A plan may have won with schedules that no candidate of its own has tried; `compile` wants to find them measured.
+    bench.measure_first(bench.missing(chosen[1]))
     _record_choice(bench, chosen[1], times[chosen[0]])
     return times, chosen
 
@@ -182,8 +184,9 @@ def _record_choice(bench: Workbench, plan: FusionPlan, time: PlanTime) -> None:
     alike = [known for known in bench.known_plans() if known[0].rewrites == plan.rewrites]
     pieces = known_pieces(bench.graph, alike, bench.database, bench.around.setting)
     evidence = Evidence(settled(bench.graph, plan)[0], pieces)
-    rows = [
-        EdgeDecision(row.producer, row.consumer, row.fused, row.code, row.gain_us)
-        for row in explain(bench.graph, plan, "chosen_measured", evidence)
-    ]
-    bench.database.record_edges(bench.run_id, plan.key, rows)
+    # Several tensors may connect two operators, and a rewrite may keep the names of an edge: the first row tells.
+    rows: dict[tuple[str, str], EdgeDecision] = {}
+    for row in explain(bench.graph, plan, "chosen_measured", evidence):
+        edge = EdgeDecision(row.producer, row.consumer, row.fused, row.code, row.gain_us)
+        rows.setdefault((row.producer, row.consumer), edge)
+    bench.database.record_edges(bench.run_id, plan.key, list(rows.values()))

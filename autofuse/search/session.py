@@ -111,7 +111,7 @@ class ModelSession:
         """After each candidate: tells, and ends the search when its budget is spent."""
         self.tell(search.bound.workload.label)
         spent = self.trials is not None and self.bench.counts.measured >= self.trials
-        if (spent or self.left_s() <= 0) and (self.ready() or self.phase != "baselines"):
+        if (spent or self.left_s() <= 0) and (self.ready() or self.phase != "baselines") and self.phase != "confirming":
             raise _BudgetSpent
 
     def ready(self) -> bool:
