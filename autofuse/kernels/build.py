@@ -15,6 +15,7 @@ from tvm.script.ir_builder import IRBuilder
 
 from autofuse.device.target import Target
 from autofuse.errors import InputError
+from autofuse.kernels.block import BlockEmitter, Chain, chained
 from autofuse.kernels.emit import Array, Emitter
 from autofuse.kernels.evaluate import Pack, Scope
 from autofuse.kernels.fallback import fallback_function
@@ -67,10 +68,18 @@ class _Builder:
             builder.func_name("main")
             builder.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True})
             scope = Scope(self.workload, self.emitter, self._arguments(), self._constant)
-            for number, nest in enumerate(nests):
-                self._emit(scope, nest)
-                later = {value for other in nests[number + 1 :] for value in other.stores}
-                scope.ready |= set(nest.stores) - later
+            done = 0
+            for unit in self._units(nests):
+                parts = unit.nests if isinstance(unit, Chain) else (unit,)
+                self._allocate(scope, parts[-1])
+                if isinstance(unit, Chain):
+                    BlockEmitter(scope, unit, self._knobs).emit()
+                else:
+                    family = family_of(self.workload, unit.anchor)
+                    FAMILIES[family].emit(scope, unit, self._knobs(KNOB_FAMILY.get(family, "")))
+                done += len(parts)
+                later = {value for other in nests[done:] for value in other.stores}
+                scope.ready |= set(parts[-1].stores) - later
         function = self._complete(ib.get())
         packs = tuple(self.packs)
         return Kernel(function, lambda constants: [np.ascontiguousarray(pack(constants)).reshape(-1) for pack in packs])
@@ -101,16 +110,21 @@ class _Builder:
         assert (found.shape, found.dtype) == (shape, dtype), f"two packings are called {name}"
         return found
 
-    def _emit(self, scope: Scope, nest: Nest) -> None:
-        """Allocates what the nest writes for later nests, then emits it."""
+    def _units(self, nests: list[Nest]) -> list[Nest | Chain]:
+        """What is emitted in turn: nests, or chains of them where the schedule computes them by blocks of rows."""
+        return chained(self.workload, nests) if self._knobs("block")["rows"] else [*nests]
+
+    def _knobs(self, family: str) -> dict[str, int | str]:
+        return complete(self.schedule, family)
+
+    def _allocate(self, scope: Scope, nest: Nest) -> None:
+        """Memory for what a nest writes for later nests."""
         for value in nest.stores:
             if value not in scope.arrays:
                 spec = self.workload.values[value]
                 block = self._inner_block(spec)
                 scratch = self.emitter.scratch(prod(spec.shape), spec.dtype)
                 scope.arrays[value] = Array(scratch, spec.shape, spec.dtype, block)
-        family = family_of(self.workload, nest.anchor)
-        FAMILIES[family].emit(scope, nest, complete(self.schedule, KNOB_FAMILY.get(family, "")))
 
     def _inner_block(self, spec: Value) -> int:
         """Channel block of a tensor that never leaves the kernel: that of the workload's other feature maps."""

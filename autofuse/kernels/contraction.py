@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from autofuse.kernels.contraction_form import Contraction
+from autofuse.kernels.contraction_form import Contraction, Product
 from autofuse.kernels.emit import Array, Emitter, Expr, Index, const, delinear
 from autofuse.kernels.evaluate import Scope
 from autofuse.kernels.nest import Nest
@@ -60,7 +60,7 @@ class ContractionEmitter:
     def emit(self) -> None:
         """Emits the whole nest."""
         form, emitter = self.form, self.emitter
-        self.weights = self.packed_weights()
+        self.prepare()
         rows = prod(form.rows)
         rows_per_job = divisor_near(rows, int(self.knobs["rows_per_job"]))
         panels_per_job = divisor_near(self.panels, int(self.knobs["panels_per_job"]))
@@ -68,7 +68,7 @@ class ContractionEmitter:
         with emitter.parallel(prod(grid)) as job:
             batch_flat, panel_job, row_job = delinear(job, grid)
             batch = delinear(batch_flat, form.batch)
-            accumulators = emitter.scratch(self.vectors * int(self.knobs["pixels"]) * self.lanes, local=True)
+            accumulators = self.registers()
 
             def body(panel_step: Expr, row_step: Expr) -> None:
                 panel = emitter.simplify(panel_job * panels_per_job + panel_step)
@@ -84,25 +84,42 @@ class ContractionEmitter:
                 with emitter.serial(second[0]) as row_step, emitter.serial(second[1]) as panel_step:
                     body(panel_step, row_step)
 
-    def panel(self, batch: Index, panel: Expr, row: Index, accumulators: Any) -> None:
-        """One row of outputs for one panel of columns; the last panel may be narrower."""
-        job = partial(_Job, batch, panel, row, accumulators)
+    def prepare(self) -> None:
+        """What has to stand before the loops: the packed right-hand side, where it is not read as it lies."""
+        self.direct = self.knobs["operand"] == "direct" and reads_rows(self.form, self.scope.in_rows)
+        self.weights = None if self.direct else self.packed_weights()
+
+    def registers(self) -> Any:
+        """The accumulators of one tile."""
+        return self.emitter.scratch(self.vectors * int(self.knobs["pixels"]) * self.lanes, local=True)
+
+    def rows(self, batch: Index, start: Expr, count: int) -> None:
+        """All columns of `count` rows from `start` on, of a product that is `prepared`."""
+        accumulators, tiled = self.registers(), Window(count, 1, outputs=count)
+        with self.emitter.serial(self.panels) as panel:
+            self.panel(batch, panel, (0,) * len(self.form.rows), accumulators, (tiled, start))
+
+    def panel(
+        self, batch: Index, panel: Expr, row: Index, accumulators: Any, part: tuple[Window, Expr] | None = None
+    ) -> None:
+        """One row of outputs (or the `part` of it from a position on) for one panel; the last one may be narrower."""
+        job, part = partial(_Job, batch, panel, row, accumulators), part or (self.form.windows[-1], 0)
         if not self.rest_vectors:
-            self.row(job(self.vectors, False))
+            self.row(job(self.vectors, False), *part)
             return
         if not self.full_panels:
-            self.row(job(self.rest_vectors, True))
+            self.row(job(self.rest_vectors, True), *part)
             return
         with self.emitter.when(panel < self.full_panels):
-            self.row(job(self.vectors, False))
+            self.row(job(self.vectors, False), *part)
         with self.emitter.when(panel >= self.full_panels):
-            self.row(job(self.rest_vectors, True))
+            self.row(job(self.rest_vectors, True), *part)
 
-    def row(self, job: _Job) -> None:
+    def row(self, job: _Job, window: Window, origin: Expr) -> None:
         """The tiles of one row: those at the padding unrolled by themselves, the clean ones in a loop."""
-        for run in runs(self.form.windows[-1], int(self.knobs["pixels"])):
+        for run in runs(window, int(self.knobs["pixels"])):
             with self.emitter.serial(run.count) as tile:
-                self.tile(job, run, tile * run.width + run.start)
+                self.tile(job, run, origin + (tile * run.width + run.start))
 
     def tile(self, job: _Job, run: Run, start: Expr) -> None:
         """Accumulators of `run.width` pixels x `job.vectors` vectors: clear, reduce, finish."""
@@ -114,11 +131,14 @@ class ContractionEmitter:
         self.reduce(job, run, start)
         for c, r, place in places:
             column = emitter.simplify((job.panel * self.vectors + c) * lanes)
-            valid = (self.form.columns - 1) % lanes + 1 if job.last and c == job.vectors - 1 else lanes
-            with emitter.vector(valid) as lane:
+            with emitter.vector(self.valid(job, c)) as lane:
                 index = self.form.out_index(job.batch, job.row, start + r, column + lane)
                 index = tuple(emitter.simplify(part) for part in index)
                 self.finish(index, job.accumulators[place + lane])
+
+    def valid(self, job: _Job, vector: int) -> int:
+        """Lanes of a vector of the panel that hold columns."""
+        return (self.form.columns - 1) % self.lanes + 1 if job.last and vector == job.vectors - 1 else self.lanes
 
     def finish(self, index: Index, value: Expr) -> None:
         """Scale, bias and epilogue of one vector of results."""
@@ -168,7 +188,15 @@ class ContractionEmitter:
         flat_tap: Expr = 0
         for tap, window in zip(taps, form.windows, strict=True):
             flat_tap = flat_tap * window.taps + tap
-        weight_at = self.weight_offset(job, block, flat_tap)
+        packed_at = 0 if self.direct else self.weight_offset(job, block, flat_tap)
+
+        def weight(channel: Expr, c: int, lane: Expr) -> Expr:
+            if self.weights is not None:
+                offset = packed_at + channel * self.panel_lanes + c * lanes + lane
+                return self.weights.buffer[emitter.simplify(offset)]
+            column = (job.panel * self.vectors + c) * lanes + lane
+            index = form.w_index(job.batch, 0, block * self.block + channel, column)
+            return self.scope.read(form.w, tuple(emitter.simplify(part) for part in index))
 
         def take(channel: Expr) -> None:
             for r in pixels:
@@ -177,10 +205,9 @@ class ContractionEmitter:
                 x = self.scope.read(form.x, tuple(emitter.simplify(part) for part in index))
                 for c in range(job.vectors):
                     place = (c * run.width + r) * lanes
-                    with emitter.vector(lanes) as lane:
-                        offset = weight_at + channel * self.panel_lanes + c * lanes + lane
-                        weight = self.weights.buffer[emitter.simplify(offset)]
-                        emitter.put(job.accumulators, place + lane, job.accumulators[place + lane] + x * weight)
+                    with emitter.vector(self.valid(job, c) if self.direct else lanes) as lane:
+                        product = x * weight(channel, c, lane)
+                        emitter.put(job.accumulators, place + lane, job.accumulators[place + lane] + product)
 
         together = self.channels_together(channels)
         with emitter.serial(channels // together) as step:
@@ -242,6 +269,11 @@ class ContractionEmitter:
                         value = tirx.if_then_else(condition, value, const(0.0, "float32"))
                     emitter.put(array.buffer, (job * blocks * taps * block + k) * width + lane, value)
         return array
+
+
+def reads_rows(form: Contraction, in_rows: Callable[[int], bool]) -> bool:
+    """Whether the right-hand side of a product can be read as it lies: computed, its columns side by side."""
+    return isinstance(form, Product) and not form.transposed[1] and in_rows(form.w)
 
 
 def tap_range(window: Window, position: Expr) -> tuple[Expr, Expr]:

@@ -12,7 +12,7 @@ from tvm import tirx
 from autofuse.kernels.emit import Array, Emitter, Expr, Index, const
 from autofuse.kernels.index import FORWARD, READ
 from autofuse.kernels.math import LetBinder
-from autofuse.kernels.nest import Nest
+from autofuse.kernels.nest import VIEWS, Nest
 from autofuse.kernels.scalar import SCALAR
 from autofuse.kernels.workload import Workload, WorkloadOperator
 
@@ -81,6 +81,10 @@ class Scope:
                 expression = self.name(expression)
             self._memo[key] = (expression, index)
         return self._memo[key][0]
+
+    def in_rows(self, value: int) -> bool:
+        """Whether neighbours along the last dimension of an activation are neighbours in memory."""
+        return in_rows(self.workload, value, lambda known: known in self.ready and not self.arrays[known].block)
 
     def name(self, expression: Expr) -> Expr:
         """`expression`, computed once however often it is used; a boolean as 0.0 or 1.0.
@@ -183,6 +187,31 @@ class Scope:
         axis %= len(index)
         before = sum(self.shape(value)[axis] for value in operator.inputs[:place])
         return (*index[:axis], index[axis] + before, *index[axis + 1 :])
+
+
+def in_rows(workload: Workload, value: int, stored: Callable[[int], bool]) -> bool:
+    """Whether neighbours along the last dimension of `value` are neighbours in memory.
+
+    `stored`: whether a value lies in memory in row-major order. Views and transposes that leave the last dimension
+    alone, and parts of a tensor, are read where they are.
+    """
+    if stored(value):
+        return True
+    producer = next((operator for operator in workload.operators if value in operator.outputs), None)
+    if producer is None or producer.op_type not in (*VIEWS, "Transpose", "Split", "Slice"):
+        return False
+    source = producer.inputs[0]
+    before, after = workload.values[source].shape, workload.values[value].shape
+    if not before or not after or not in_rows(workload, source, stored):
+        return False
+    if producer.op_type == "Transpose":
+        order = producer.attribute("perm") or tuple(reversed(range(len(before))))
+        assert isinstance(order, tuple)
+        return int(order[-1]) % len(before) == len(before) - 1
+    if producer.op_type == "Slice":
+        steps = workload.values[producer.inputs[4]].literal_array() if len(producer.inputs) > 4 else np.ones(1)
+        return bool((steps == 1).all())
+    return producer.op_type == "Split" or before[-1] % after[-1] == 0
 
 
 def _aligned(index: Index, source: Sequence[int], shape: Sequence[int]) -> Index:

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from autofuse.device.target import Target
-from autofuse.kernels.contraction import NARROW
-from autofuse.kernels.contraction import NARROW
+from autofuse.kernels.block import Chain, chained
+from autofuse.kernels.contraction import NARROW, reads_rows
 from autofuse.kernels.contraction_form import Convolution, contraction_form, convolution_windows
+from autofuse.kernels.evaluate import in_rows
 from autofuse.kernels.families import KNOB_FAMILY, WINOGRAD, family_of, is_own
 from autofuse.kernels.families import anchor_types as _anchor_types
 from autofuse.kernels.nest import Nest, cut
@@ -33,12 +34,19 @@ DECLARED: Mapping[str, Mapping[str, tuple[Values, str]]] = {
         "panels_per_job": ((1, 2, 4, 0), "panels of output channels a parallel job computes (0: all)"),
         "order": (("weights", "pixels"), "what stays in cache: a panel of weights, or a row of the input"),
         "split": ((1, 2, 4, 8, 16), "rows into which the pixels of a 1x1 contraction are cut"),
+        "operand": (("packed", "direct"), "a computed right-hand side: copied into panels first, or read as it lies"),
         "tiles": ((14, 28, 7, 49, 4), "Winograd tiles transformed together"),
         "stage": (("chunk", "root"), "where Winograd transforms its input: where it is used, or all ahead"),
     },
     "windowed": {
         "pixels": ((4, 8, 7, 2), "neighbouring results held in registers"),
         "rows_per_job": ((0, 7, 14, 4), "rows of results a parallel job computes (0: all)"),
+    },
+    "block": {
+        "rows": (
+            (32, 0, 16, 64),
+            "rows that a chain of products and normalisations computes together (0: all, in turn)",
+        )
     },
     "row": {"rows": ((4, 2, 8, 1), "rows that a softmax or a normalisation works on at once")},
     "elementwise": {"jobs": ((8, 2, 32), "parallel chunks of an elementwise loop")},
@@ -76,6 +84,11 @@ def open_knobs(
             name = f"{family}.{knob}"
             if len(useful) > len(found.get(name, ())):
                 found[name] = useful
+    chains = [unit for unit in chained(workload, nests_of(workload)) if isinstance(unit, Chain)]
+    if chains:
+        values = tuple(space.get("block", {}).get("rows", DECLARED["block"]["rows"][0]))
+        most = max(chain.rows for chain in chains)
+        found["block.rows"] = tuple(value for value in values if value == 0 or int(value) <= most) or values[:1]
     return {name: values for name, values in found.items() if len(values) > 1}
 
 
@@ -115,6 +128,11 @@ def _useful_contraction(
         yield from (value for value in values if winograd or value not in WINOGRAD)
     elif knob in ("tiles", "stage"):
         yield from values if winograd else ()
+    elif knob == "operand":
+        rows = {value for nest in nests_of(workload) for value in nest.stores}
+        rows |= {value for value in workload.of_kind("input") if not workload.values[value].block}
+        direct = reads_rows(form, lambda value: in_rows(workload, value, rows.__contains__))
+        yield from (value for value in values if direct or value == "packed")
     elif knob == "vectors":
         yield from _up_to(values, -(-form.columns // lanes))
     elif knob == "pixels":

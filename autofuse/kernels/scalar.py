@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import tirx
 
+from autofuse.kernels import hyperbolic
 from autofuse.kernels import scalar_rules as rules
 from autofuse.kernels.math import Bind, Expr
 from autofuse.kernels.workload import Workload, WorkloadOperator
@@ -52,11 +53,11 @@ def _definition(rule: Callable[[rules.Call], Expr]) -> ScalarDefinition:
 _Rule = Callable[[rules.Call], Expr]
 _FLOAT_RULES: dict[str, _Rule] = {
     **{name: partial(rules.function, name.lower()) for name in ("Exp", "Log", "Sin", "Cos")},
-    "Sinh": rules.sinh,
-    "Cosh": rules.cosh,
-    "Asinh": rules.asinh,
-    "Acosh": rules.acosh,
-    "Atanh": rules.atanh,
+    "Sinh": hyperbolic.sinh,
+    "Cosh": hyperbolic.cosh,
+    "Asinh": hyperbolic.asinh,
+    "Acosh": hyperbolic.acosh,
+    "Atanh": hyperbolic.atanh,
     "Sqrt": lambda call: tirx.sqrt(call.args[0]),
     "Reciprocal": lambda call: call.const(1) / call.args[0],
     "Sigmoid": rules.sigmoid,

@@ -54,6 +54,7 @@ DEPTHWISE = Small(
 )
 POOL = Small(parsed("y = MaxPool <kernel_shape=[3, 3]> (x)"), {"x": real(1, 16, 16, 11)}, ["y"])
 ROWS = Small(parsed("y = Softmax <axis=-1> (x)"), {"x": real(5, 7, 40)}, ["y"])
+BATCHED = Small(parsed("y = MatMul (x, w)"), {"x": real(3, 24, 16), "w": real(3, 16, 20)}, ["y"])
 ADD = Small(parsed("y = Add (x, x)"), {"x": real(1, 32, 64, 70)}, ["y"])
 MODELS = {
     "winograd": WINOGRAD,
@@ -63,6 +64,7 @@ MODELS = {
     "depthwise": DEPTHWISE,
     "pool": POOL,
     "rows": ROWS,
+    "batched": BATCHED,
     "add": ADD,
 }
 LAYOUTS = {"x": "c8", "y": "c8"}
@@ -87,7 +89,7 @@ def test_every_value_builds_a_kernel_that_agrees(bench: Bench, name: str, number
     schedule = covering(family, "avx2")[number]
     if name != "winograd" and family == "contraction":
         schedule["contraction.algorithm"] = "direct"
-    layouts = LAYOUTS if number % 2 and name not in ("product", "rows") else {}
+    layouts = LAYOUTS if number % 2 and name not in ("product", "rows", "batched") else {}
     bench.check(MODELS[name], layouts, schedule, limit=5e-5)
 
 
