@@ -40,12 +40,7 @@ def tune(
     space: Annotated[
         str | None, typer.Option("--space", metavar="NAME", help="A search space, or a .toml file. [default: default]")
     ] = None,
-    exact: Annotated[
-        bool,
-        typer.Option(
-            "--exact", help="Before planning, do nothing that changes rounding: no such rewrite, no folded BatchNorm."
-        ),
-    ] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="No rewrite and no fold that changes rounding.")] = False,
     shape: Shapes = None,
     form: OutputFormat = "text",
 ) -> None:
