@@ -41,6 +41,8 @@ TICK_MS = 50
 MAX_KEY = 1024
 PR_SET_PDEATHSIG = 1
 RETRY_S = 2.0
+CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
+"""TVM prints a trace of its own stack for these, which takes seconds and says nothing about a kernel."""
 
 Answer = Callable[[str], str]
 OpenSession = Callable[[Path, str], Answer]
@@ -170,7 +172,7 @@ class DeviceServer:
         try:
             os.setsid()
             _follow(os.getppid())
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, *CRASHES):
                 signal.signal(number, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             self._socket.close()

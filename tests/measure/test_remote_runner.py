@@ -28,7 +28,7 @@ from tests.measure.runner_contract import RunnerContract, outcome
 
 KEY = "kept-secret"
 QUICK = SamplingPolicy(cap_s=0.2, settle_probes=2)
-SHORT = Limits(build_s=15, run_s=2.5)
+SHORT = Limits(build_s=15, run_s=5)
 LINK = LinkLimits(connect_s=60, start_s=60, recover_s=60)
 BRIEF = replace(LINK, recover_s=3)
 """For devices that do not come back; the others may be slow, on a busy machine."""
