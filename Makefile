@@ -3,6 +3,7 @@
 # make test    the whole test suite
 # make test-browser   the report in Chromium (apt-get install chromium chromium-driver), screenshots in out/browser
 # make test-arm   an emulated ARM core: made once (a minute, 250 MB in the user's cache, no root), then tested over RPC
+# make test-cluster   PostgreSQL, a Dask cluster and boards behind a tracker, on this machine (apt-get install postgresql)
 # make lint    ruff check, ruff format --check, mypy
 # make models  the networks of experiments/models as ONNX files in out/models (installs torch apart from .venv)
 # make peers   every rival on every network, one thread and two (hours; experiments/peers/README.md)
@@ -19,7 +20,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 LINKERS := g++ gcc clang++ clang c++ cc
 
 .DELETE_ON_ERROR:
-.PHONY: setup demo test test-browser test-arm lint models peers peers-setup check-machine clean
+.PHONY: setup demo test test-browser test-arm test-cluster lint models peers peers-setup check-machine clean
 
 setup: $(STAMP)
 
@@ -66,6 +67,15 @@ test-browser: $(STAMP)
 
 test-arm: $(STAMP)
 	$(BIN)/python -m pytest tests/arm -n 0
+
+# `setpriv` lets the server run as another user where this one is root.
+test-cluster: $(STAMP)
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || { \
+		echo "test-cluster: no PostgreSQL server found." >&2; \
+		echo "              Install it (Debian, Ubuntu: apt-get install postgresql)." >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[postgres,cluster]' || { \
+		echo "test-cluster: pip could not install psycopg and distributed; its message stands above." >&2; exit 1; }
+	$(BIN)/python -m pytest -m cluster tests/cluster -n 0
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -9,10 +9,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-__all__ = ["inspect", "tune", "compile", "Context", "load", "Session", "bench", "explain", "export_plan", "open"]
+__all__ = [
+    "inspect",
+    "tune",
+    "tune_all",
+    "compile",
+    "Context",
+    "load",
+    "Session",
+    "bench",
+    "explain",
+    "export_plan",
+    "open",
+]
 
 if TYPE_CHECKING:
-    from autofuse.api import bench, compile, explain, export_plan, inspect, load, open, tune  # noqa: A004 the verbs' names
+    from autofuse.api import (
+        bench,
+        compile,  # noqa: A004 the verbs' names
+        explain,
+        export_plan,
+        inspect,
+        load,
+        open,  # noqa: A004
+        tune,
+        tune_all,
+    )
     from autofuse.backend.session import Session
     from autofuse.compiler.context import Context
 

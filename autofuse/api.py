@@ -11,10 +11,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autofuse.arguments import RIVALS, Duration, MissPolicy, Shapes, check_miss_policy, parse_duration, parse_rivals
+from autofuse.arguments import (
+    RIVALS,
+    Duration,
+    MissPolicy,
+    Shapes,
+    check_miss_policy,
+    parse_duration,
+    parse_executor,
+    parse_percent,
+    parse_rivals,
+    parse_size,
+    parse_until,
+)
 from autofuse.errors import InputError
 from autofuse.search_space import load_space
 
@@ -24,6 +37,8 @@ if TYPE_CHECKING:
     from autofuse.benchmark import BenchReport
     from autofuse.compiler import CompileReport, Context
     from autofuse.fusion.inspect import GraphSummary
+    from autofuse.job.coordinator import Ear
+    from autofuse.job.outcome import JobOutcome
     from autofuse.named_device import NamedDevice
     from autofuse.plan_views import Explanation, PlanExport
     from autofuse.report.analysis import Analysis
@@ -93,6 +108,68 @@ def tune(
         shapes=shapes or {},
         progress=progress or _silent,
     )
+
+
+def tune_all(
+    models: Iterable[StrPath],
+    *,
+    devices: Sequence[str] = ("local",),
+    rpc: Sequence[str] = (),
+    rpc_tracker: str | None = None,
+    rpc_key: str | None = None,
+    boards: int | None = None,
+    executor: str = "local",
+    run: str | None = None,
+    database: str | None = None,
+    budget: Duration | None = None,
+    until: str | None = None,
+    trials: int | None = None,
+    early_stopping: str | float | None = None,
+    threads: int | None = None,
+    seed: int = 0,
+    space: str | None = None,
+    exact: bool = False,
+    shapes: Shapes | None = None,
+    memory_limit: str | int | None = None,
+    disk_limit: str | int | None = None,
+    ear: Ear | None = None,
+) -> JobOutcome:
+    """Tune many models on many devices as one job, which shares its time by what each is expected to gain.
+
+    `rpc`: several boards elsewhere; `boards`: how many behind `rpc_tracker` (see `autofuse.job.boards.named_boards`).
+    `executor`: "local", or "dask://HOST:PORT" of a cluster that builds for boards elsewhere.
+    `run`: the job's name; one that was interrupted goes on, one that runs already is joined. `until`: a time of day
+    such as "06:30", instead of a `budget`. `early_stopping`: percent of a model's time that an hour more must promise.
+    `memory_limit`: of each device's search process; `disk_limit`: of the database ("2G"). `ear`: who watches and stops.
+    """
+    if budget is not None and until is not None:
+        raise InputError("--budget and --until exclude each other: how long, or when it shall end")
+    if trials is not None and trials < 1:
+        raise InputError(f"--trials: got {trials}, allowed: an integer from 1")
+    ends_at = None if until is None else parse_until(until, datetime.now().astimezone())
+    if budget is None and until is None and trials is None:
+        budget = DEFAULT_BUDGET
+    from autofuse.job.boards import named_boards
+    from autofuse.job.coordinator import Ear
+    from autofuse.job.run import run_job
+    from autofuse.job.settings import JobSettings
+
+    settings = JobSettings(
+        budget_s=None if budget is None else parse_duration(budget, "--budget"),
+        ends_at=ends_at,
+        trials=trials,
+        threads=threads,
+        scheduler=parse_executor(executor),
+        seed=seed,
+        space=space,
+        exact=exact,
+        shapes=shapes or {},
+        early_stopping=None if early_stopping is None else parse_percent(early_stopping, "--early-stopping"),
+        memory_bytes=None if memory_limit is None else parse_size(memory_limit, "--memory-limit"),
+        disk_bytes=None if disk_limit is None else parse_size(disk_limit, "--disk-limit"),
+    )
+    found = named_boards(devices, rpc, rpc_tracker, rpc_key, boards, (ear := ear or Ear()).say)
+    return run_job([Path(model) for model in models], found, settings, database=database, name=run, ear=ear)
 
 
 def compile(  # noqa: A001 the verb's name, in a namespace of its own

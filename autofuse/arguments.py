@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
 from typing import Literal, get_args
 
 from autofuse.errors import InputError
@@ -57,6 +58,36 @@ def format_duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def parse_until(text: str, now: datetime) -> float:
+    """Seconds since 1970 of the next "06:30" after `now`, in its zone; InputError for what is no time of a day."""
+    found = re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)", text.strip())
+    if found is None:
+        raise InputError(f"--until: got {text!r}, allowed: a time of the day such as 06:30")
+    end = now.replace(hour=int(found[1]), minute=int(found[2]), second=0, microsecond=0)
+    return (end if end > now else end + timedelta(days=1)).timestamp()
+
+
+def parse_percent(text: str | float, name: str) -> float:
+    """A part between 0 and 1 of "0.5%" or "0.5" (percent both); InputError names `name`."""
+    try:
+        percent = float(str(text).strip().removesuffix("%"))
+    except ValueError:
+        percent = -1.0
+    if not 0 < percent < 100:
+        raise InputError(f"{name}: got {text!r}, allowed: percent between 0 and 100, such as 0.5")
+    return percent / 100
+
+
+def parse_executor(text: str) -> str | None:
+    """Address of a Dask scheduler from "dask://HOST:PORT"; None for "local" (processes of this machine)."""
+    if text == "local":
+        return None
+    found = re.fullmatch(r"dask://([A-Za-z0-9.:\[\]_-]+:\d{1,5})", text.strip())
+    if found is None:
+        raise InputError(f"--executor: got {text!r}, allowed: local, or dask://HOST:PORT of a Dask scheduler")
+    return f"tcp://{found[1]}"
 
 
 def parse_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:

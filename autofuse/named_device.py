@@ -123,11 +123,15 @@ def thread_count(threads: int | None, device: str | NamedDevice) -> int:
 
 @dataclass(frozen=True)
 class RunnerOptions:
-    """How a runner measures: `policy` candidates, `rounds` whole networks; `link`: of a device elsewhere."""
+    """How a runner measures: `policy` candidates, `rounds` whole networks; `link`: of a device elsewhere.
+
+    `scheduler`: of a Dask cluster that builds for a device elsewhere (None: processes of this machine).
+    """
 
     policy: SamplingPolicy = field(default_factory=SamplingPolicy)
     rounds: InterleavingPolicy = DEFAULT_ROUNDS
     link: LinkLimits = field(default_factory=LinkLimits)
+    scheduler: str | None = None
 
 
 def open_runner(device: NamedDevice, threads: int, options: RunnerOptions) -> Runner:
@@ -135,10 +139,15 @@ def open_runner(device: NamedDevice, threads: int, options: RunnerOptions) -> Ru
     target = device.profile.target()
     cpus = device.profile.pinning if isinstance(device.profile.pinning, tuple) else ()
     if device.address is None:
+        if options.scheduler is not None:
+            raise InputError(
+                "--executor: kernels for this machine's own CPU are built where they are measured; a cluster builds "
+                "for a device elsewhere (--rpc, --rpc-tracker; `autofuse serve` makes one of any machine)"
+            )
         return LocalRunner(target, threads, policy=options.policy, rounds=options.rounds, cpus=cpus)
     return RemoteRunner(
         Link(device.address, options.link),
-        BuildFarm(target),
+        BuildFarm(target, scheduler=options.scheduler),
         target,
         threads,
         cpus=cpus,

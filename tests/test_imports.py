@@ -38,6 +38,7 @@ LAYERS["plan_views"] = {"graph", "fusion", "kernels", "profiling", "named_plans"
 LAYERS["search"] = set(LAYERS) - {"report"}
 LAYERS["compiler"] = set(LAYERS) - {"report", "search"}
 LAYERS["benchmark"] = LAYERS["compiler"] | {"compiler"}
+LAYERS["job"] = LAYERS["search"] | {"search"}
 LAYERS["api"] = set(LAYERS)
 LAYERS["cli"] = set(LAYERS)
 LAYERS["__init__"] = {"api", "backend", "compiler"}
@@ -50,6 +51,8 @@ HOMES: dict[str, set[str]] = {
     "onnxruntime": {"measure"},
     "sqlalchemy": {"profiling"},
     "alembic": {"profiling"},
+    "distributed": {"measure"},
+    "dask": {"measure"},
     "optuna": {"search"},
     "scipy": {"search"},
     "pandas": {"report"},

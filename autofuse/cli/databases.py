@@ -12,7 +12,6 @@ from rich.text import Text
 from autofuse.cli.failures import EXIT_FAILED_CHECK, say
 from autofuse.cli.options import Database, Device, OutputFormat, Threads
 from autofuse.cli.render import describe, plain, records, show
-from autofuse.errors import InputError
 
 if TYPE_CHECKING:
     from autofuse.profiling.database import ProfilingDatabase
@@ -21,23 +20,9 @@ if TYPE_CHECKING:
 
 database_verbs = typer.Typer(help="The profiling database: its content, and whether it is sound.", no_args_is_help=True)
 
-Run = Annotated[int | None, typer.Option("--run", metavar="N", help="Number of a run. [default: the newest]")]
 
-
-def status(database: Database = None, run: Run = None, form: OutputFormat = "text") -> None:
-    """Show how a tuning run stands; works beside a running one."""
-    from autofuse.profiling.database import open_database
-
-    with open_database(database, read_only=True) as opened:
-        info = opened.run(run)
-        if info is None:
-            asked = "no run" if run is None else f"no run {run}"
-            raise InputError(f"{opened.location.text}: {asked} recorded; `autofuse tune` starts one")
-        body = _status_body(opened, info)
-    show(body, form, describe(body))
-
-
-def _status_body(opened: ProfilingDatabase, info: RunInfo) -> dict[str, object]:
+def run_body(opened: ProfilingDatabase, info: RunInfo) -> dict[str, object]:
+    """How a run stands, as one JSON object."""
     end = info.finished_at or datetime.now(UTC)
     counts = opened.outcome_counts(info.id)
     whole = [

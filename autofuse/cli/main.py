@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from autofuse import __version__
-from autofuse.cli import databases, machine, modeling, plans, reports, serving, tuning, upkeep
+from autofuse.cli import databases, jobs, machine, modeling, plans, reports, serving, tuning, upkeep
 from autofuse.cli.failures import Verbs
 
 app = typer.Typer(
@@ -41,7 +41,8 @@ app.add_typer(machine.device_verbs, name="device")
 app.command("serve")(serving.serve)
 app.command("inspect")(modeling.inspect)
 app.command("tune")(tuning.tune)
-app.command("status")(databases.status)
+app.command("status")(jobs.status)
+app.command("stop")(jobs.stop)
 app.command("compile")(modeling.compile_)
 app.command("run")(modeling.run)
 app.command("cflags")(machine.cflags)

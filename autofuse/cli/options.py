@@ -69,3 +69,67 @@ Plan = Annotated[
 ]
 
 DEFAULT_RIVALS = ",".join(RIVALS)
+
+Budget = Annotated[
+    str | None,
+    typer.Option(
+        "--budget",
+        metavar="DURATION",
+        help="Wall time, such as 90s, 10m or 8h. [default: 10m unless --trials or --until is given]",
+    ),
+]
+Trials = Annotated[
+    int | None, typer.Option("--trials", min=1, metavar="N", help="Stop after this many new candidates.")
+]
+Devices = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--device", metavar="NAME", help="local, a profile (`autofuse device list`) or a .toml file. May repeat."
+    ),
+]
+Boards = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rpc", metavar="HOST:PORT", help="A device elsewhere, where `autofuse serve` runs. May repeat: boards."
+    ),
+]
+BoardCount = Annotated[
+    int | None, typer.Option("--boards", min=1, metavar="N", help="Boards behind --rpc-tracker. [default: 1]")
+]
+Seed = Annotated[int, typer.Option("--seed", help="Of the samplers and of generated inputs.")]
+Space = Annotated[
+    str | None, typer.Option("--space", metavar="NAME", help="A search space, or a .toml file. [default: default]")
+]
+Exact = Annotated[
+    bool,
+    typer.Option(
+        "--exact", help="Before planning, do nothing that changes rounding: no such rewrite, no folded BatchNorm."
+    ),
+]
+JobName = Annotated[
+    str | None, typer.Option("--run", metavar="NAME", help="Name of the job: it goes on, or is joined.")
+]
+Until = Annotated[
+    str | None, typer.Option("--until", metavar="HH:MM", help="A job that ends then, instead of --budget.")
+]
+EarlyStopping = Annotated[
+    str | None,
+    typer.Option("--early-stopping", metavar="PERCENT", help="Least gain that an hour more must promise a model."),
+]
+MemoryLimit = Annotated[
+    str | None, typer.Option("--memory-limit", metavar="SIZE", help="Of each device's search process: 4G.")
+]
+DiskLimit = Annotated[
+    str | None, typer.Option("--disk-limit", metavar="SIZE", help="Of the database, then the job stops: 2G.")
+]
+Executor = Annotated[
+    str | None,
+    typer.Option("--executor", metavar="dask://HOST:PORT", help="A Dask cluster that builds for boards elsewhere."),
+]
+OnFinish = Annotated[
+    str | None,
+    typer.Option("--on-finish", metavar="CMD", help="Shell command at the end; the JSON summary is its input."),
+]
+Log = Annotated[
+    Path | None, typer.Option("--log", metavar="FILE", help="One line a minute, also here (rotated at 1 MiB).")
+]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from filelock import FileLock
@@ -20,7 +20,15 @@ from autofuse.measure.lock import measuring_lock
 from autofuse.measure.measurement import Failure
 from autofuse.measure.messages import Message
 from autofuse.measure.process import Child, Reply, default_memory, wait
-from autofuse.measure.timing import Block, ContenderLostError, InterleavingPolicy, Samples, interleaved, ratio_of
+from autofuse.measure.timing import (
+    Block,
+    BlockOf,
+    ContenderLostError,
+    InterleavingPolicy,
+    Samples,
+    interleaved,
+    ratio_of,
+)
 from autofuse.scratch import scratch_folder
 
 MODULE = "autofuse.measure.contender"
@@ -95,6 +103,7 @@ def bench_contenders(
     policy: InterleavingPolicy = DEFAULT_POLICY,
     lock: Path | None = None,
     memory_bytes: int | None = None,
+    between: Callable[[], None] = lambda: None,
 ) -> dict[str, ContenderResult]:
     """Load every contender in a process of its own, check its outputs, and time them in turn.
 
@@ -102,7 +111,8 @@ def bench_contenders(
     `budget_s`: seconds of timing, without loading. Ratios are to the first contender. While one runs, the
     processes of the others are stopped, so that no thread pool's spinning disturbs it, each with the settings that
     it ships with; every contender's main thread is pinned once its pool runs. `memory_bytes`: what each may take
-    (None: an equal share of most of the machine's). Failures are values in the results;
+    (None: an equal share of most of the machine's). `between` is called before each network is loaded and before each
+    block; it may raise to end the race. Failures are values in the results;
     InputError for contenders that cannot be told apart, DeviceError when not even the clock probe starts.
     """
     _check(contenders)
@@ -114,8 +124,9 @@ def bench_contenders(
         probe = stack.enter_context(_Racer(None, threads, target, memory))
         probe.start_probe()
         for racer in racers:
+            between()
             racer.load(files)
-        alive = {racer.name: racer.block for racer in racers if not racer.error}
+        alive = {racer.name: preceded(racer.block, between) for racer in racers if not racer.error}
         stack.enter_context(FileLock(lock or measuring_lock()))
         samples: dict[str, Samples] = {}
         if alive:
@@ -123,6 +134,30 @@ def bench_contenders(
             clock.calibrate()
             samples = interleaved(alive, clock, replace(policy, budget_s=budget_s))
         return results_of_race(racers, samples)
+
+
+def preceded(block: BlockOf, between: Callable[[], None]) -> BlockOf:
+    """`block`, with `between` called first."""
+
+    def run(calls: int) -> Block:
+        between()
+        return block(calls)
+
+    return run
+
+
+def outputs_of(library: Path, inputs: Mapping[str, Array], threads: int, target: Target) -> list[Array]:
+    """Outputs of a compiled library, run once in its own process; DeviceError when it crashes, hangs or refuses."""
+    contender = Contender("outputs", "autofuse", library)
+    with scratch_folder() as folder, _Racer(contender, threads, target, default_memory(1)) as racer:
+        racer.load(written(folder, inputs, None))
+        if racer.error:
+            raise DeviceError(f"{library.name} does not run: {racer.error}")
+        reply = racer.ask({"do": "outputs", "folder": str(folder)}, LOAD_S)
+        if isinstance(reply, Failure):
+            raise DeviceError(f"{library.name} gives no results: {reply.message}")
+        paths: Any = reply["paths"]
+        return [np.load(path) for path in paths]
 
 
 class _Racer:

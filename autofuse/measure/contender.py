@@ -40,7 +40,13 @@ class ContenderSession:
 
     def handlers(self) -> Mapping[str, Handler]:
         """Requests by name."""
-        return {"load": self.load, "probe": self.probe, "check": self.check, "block": self.block}
+        return {
+            "load": self.load,
+            "probe": self.probe,
+            "check": self.check,
+            "outputs": self.outputs,
+            "block": self.block,
+        }
 
     def load(self, request: Message) -> Message:
         """Open the network on its inputs and run it once; the seconds of both."""
@@ -78,6 +84,14 @@ class ContenderSession:
         worst = max((verdict.max_rel_error for verdict in verdicts), default=0.0)
         reasons = [f"output {index}: {verdict.reason}" for index, verdict in enumerate(verdicts) if not verdict.ok]
         return {"max_rel_error": worst, "reason": "; ".join(reasons)}
+
+    def outputs(self, request: Message) -> Message:
+        """Results of the last run as .npy files in `folder`, in the model's order of outputs."""
+        paths = []
+        for number, array in enumerate(self.results()):
+            paths.append(str(Path(str(request["folder"])) / f"result-{number}.npy"))
+            np.save(paths[-1], array, allow_pickle=False)
+        return {"paths": paths}
 
     def results(self) -> list[Array]:
         """Results of the last run, in the model's order of outputs."""

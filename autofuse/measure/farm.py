@@ -1,4 +1,4 @@
-"""Building candidates for a device elsewhere, in parallel child processes."""
+"""Building candidates for a device elsewhere, in parallel child processes or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ from autofuse.measure.process import Child, Reply, available_cores, default_memo
 
 BUILDER = "autofuse.kernels.build:build_kernel"
 MODULE = "autofuse.measure.builder"
+CLUSTER_MODULE = "autofuse.measure.cluster_builder"
+CLUSTER_MOST = 32
+"""Builds under way on a cluster at once: each has a child here that waits for it."""
+CLUSTER_SLACK = 3.0
+"""Times the limit of a build that the child may take, in which it finds out whether the cluster is gone."""
 START_ATTEMPTS = 2
 DEFAULT_LIMITS = Limits()
 
@@ -56,7 +61,11 @@ class _Builder:
 
 
 class BuildFarm:
-    """Builds for one target; its arguments are those of `autofuse.measure.pool.LocalRunner`."""
+    """Builds for one target; its arguments are those of `autofuse.measure.pool.LocalRunner`.
+
+    `scheduler`: address of a Dask scheduler whose workers build ("tcp://host:8786"). When it does not answer, or goes
+    away, building goes on here.
+    """
 
     def __init__(
         self,
@@ -66,7 +75,9 @@ class BuildFarm:
         workers: int | None = None,
         limits: Limits = DEFAULT_LIMITS,
         import_paths: Sequence[Path] = (),
+        scheduler: str | None = None,
     ) -> None:
+        self.scheduler = scheduler
         self.target_json = target_to_json(target)
         self._builder, self._limits, self._paths = builder, limits, tuple(import_paths)
         self._size = max(1, workers or available_cores())
@@ -75,6 +86,7 @@ class BuildFarm:
         self._identities = 0
         self._failed_starts = 0
         self._reason = ""
+        self.notice = ""
 
     def submit(self, batch: Sequence[tuple[int, MeasureRequest]], folder: Path) -> None:
         """Queue candidates with their numbers; kernels go to folders below `folder`."""
@@ -108,8 +120,13 @@ class BuildFarm:
 
     def take(self, child: Child, reply: Reply) -> Iterator[tuple[int, Built | Failure]]:
         """What a child's reply means: a kernel, a failure, or nothing yet."""
-        builder = next(one for one in self._builders if one.child is child)
+        builder = next((one for one in self._builders if one.child is child), None)
+        if builder is None:
+            return  # ended with the cluster
         job, builder.job = builder.job, None
+        if self.scheduler and isinstance(reply, Failure) and reply.kind == "device_lost":
+            self._cluster_lost(job, reply)
+            return
         if not builder.started:
             self._greeted(builder, reply)
             return
@@ -132,10 +149,15 @@ class BuildFarm:
             self._start()
         builder = self._builders[0]
         if not builder.started:
-            self._greeted(builder, wait(builder.child))
+            reply = wait(builder.child)
+            if self.scheduler and isinstance(reply, Failure):
+                self._cluster_lost(None, reply)
+                self.probe(path, threads, steps)
+                return
+            self._greeted(builder, reply)
         if builder.started:
             message = {"do": "probe", "path": str(path), "threads": threads, "steps": steps}
-            builder.child.request(message, self._limits.start_s)
+            builder.child.request(message, self._limits.start_s * self._slack())
             reply = wait(builder.child)
             if not isinstance(reply, Failure):
                 return
@@ -151,8 +173,12 @@ class BuildFarm:
 
     def _start(self) -> None:
         memory = self._limits.memory_bytes or default_memory(self._size)
-        child = Child(MODULE, memory, {**self._limits.environment, "TVM_NUM_THREADS": "1"}, self._paths)
-        child.request({"do": "hello", "target": self.target_json, "builder": self._builder}, self._limits.start_s)
+        module = CLUSTER_MODULE if self.scheduler else MODULE
+        child = Child(module, memory, {**self._limits.environment, "TVM_NUM_THREADS": "1"}, self._paths)
+        hello: dict[str, object] = {"do": "hello", "target": self.target_json, "builder": self._builder}
+        if self.scheduler:
+            hello |= {"scheduler": self.scheduler, "build_s": self._limits.build_s}
+        child.request(hello, self._limits.start_s)
         self._builders.append(_Builder(child))
 
     def _greeted(self, builder: _Builder, reply: Reply) -> None:
@@ -161,6 +187,20 @@ class BuildFarm:
             self._discard(builder)
         else:
             self._failed_starts, builder.started = 0, True
+            if self.scheduler:
+                self._size = min(CLUSTER_MOST, int(str(reply["cores"])))
+
+    def _cluster_lost(self, job: _Job | None, failure: Failure) -> None:
+        """Everything under way there is built here: it was not at fault."""
+        self.scheduler, self._size = None, max(1, available_cores())
+        self.notice = f"{failure.message}: building goes on with {self._size} processes here"
+        jobs = [job, *(builder.job for builder in self._builders)]
+        self._waiting.extendleft(reversed([one for one in jobs if one is not None]))
+        for builder in list(self._builders):
+            self._discard(builder)
+
+    def _slack(self) -> float:
+        return CLUSTER_SLACK if self.scheduler else 1.0
 
     def _give(self, builder: _Builder, job: _Job) -> None:
         builder.job = job
@@ -172,7 +212,7 @@ class BuildFarm:
             "constants": [str(path) for path in job.request.constants],
             "folder": str(job.folder),
         }
-        builder.child.request(message, self._limits.build_s, "build_error")
+        builder.child.request(message, self._limits.build_s * self._slack(), "build_error")
 
     def _discard(self, builder: _Builder) -> None:
         builder.child.kill()

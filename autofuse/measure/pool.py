@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +17,7 @@ from autofuse.device.description import DeviceDescription
 from autofuse.device.profile import LOCAL
 from autofuse.device.provenance import collect
 from autofuse.device.target import Target
-from autofuse.measure.bench import Contender, ContenderResult, bench_contenders
+from autofuse.measure.bench import Contender, ContenderResult, bench_contenders, outputs_of
 from autofuse.measure.codec import case_to_json, policy_to_json, target_to_json, timing_from_json
 from autofuse.measure.lock import measuring_lock
 from autofuse.measure.measurement import Failure, Limits, Measurement, MeasureRequest
@@ -134,18 +134,19 @@ class LocalRunner:
         budget_s: float,
         *,
         expected: Sequence[Array] | None = None,
+        between: Callable[[], None] = lambda: None,
     ) -> dict[str, ContenderResult]:
         """See `autofuse.measure.runner.Runner`."""
         self.close()  # idle children would hold memory that the networks need
         return bench_contenders(
-            contenders, inputs, self.threads, budget_s, target=self.target, expected=expected, policy=self.rounds
-        )
+            contenders, inputs, self.threads, budget_s, target=self.target, expected=expected, policy=self.rounds,
+            between=between,
+        )  # fmt: skip
 
     def outputs(self, library: Path, inputs: Mapping[str, Array]) -> list[Array]:
         """See `autofuse.measure.runner.Runner`."""
-        from autofuse.backend.library import load
-
-        return list(load(library)(inputs))
+        self.close()
+        return outputs_of(library, inputs, self.threads, self.target)
 
     @property
     def clock_best_s(self) -> tuple[float, ...]:

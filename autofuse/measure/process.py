@@ -221,17 +221,26 @@ class Child:
 
 def wait_any(children: Iterable[Child], tick_s: float = TICK_S) -> list[tuple[Child, Reply]]:
     """Answers of busy `children`, at least one; checks deadlines and memory every `tick_s` seconds."""
-    busy = [child for child in children if child.busy]
-    assert busy, "nothing to wait for"
+    waiting = list(children)
+    assert any(child.busy for child in waiting), "nothing to wait for"
     while True:
-        found = [(child, reply) for child in busy if (reply := child.collect(True)) is not None]
+        found = poll(waiting, tick_s)
         if found:
             return found
-        with selectors.DefaultSelector() as selector:
-            for child in busy:
-                selector.register(child._out, selectors.EVENT_READ)
-                selector.register(child._err, selectors.EVENT_READ)
-            selector.select(_patience(busy, tick_s))
+
+
+def poll(children: Iterable[Child], tick_s: float = TICK_S) -> list[tuple[Child, Reply]]:
+    """Answers of busy `children` that are there within `tick_s` seconds; checks deadlines and memory."""
+    busy = [child for child in children if child.busy]
+    found = [(child, reply) for child in busy if (reply := child.collect(True)) is not None]
+    if found or not busy:
+        return found
+    with selectors.DefaultSelector() as selector:
+        for child in busy:
+            selector.register(child._out, selectors.EVENT_READ)
+            selector.register(child._err, selectors.EVENT_READ)
+        selector.select(_patience(busy, tick_s))
+    return [(child, reply) for child in busy if (reply := child.collect(True)) is not None]
 
 
 def wait(child: Child, tick_s: float = TICK_S) -> Reply:

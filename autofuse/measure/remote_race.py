@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from autofuse.device.target import Target
 from autofuse.errors import DeviceError
-from autofuse.measure.bench import CALL_S, LOAD_S, Contender, ContenderResult, results_of_race, written
+from autofuse.measure.bench import CALL_S, LOAD_S, Contender, ContenderResult, preceded, results_of_race, written
 from autofuse.measure.clock import Clock
 from autofuse.measure.link import Link
 from autofuse.measure.measurement import Failure
@@ -88,11 +88,13 @@ def race(
     expected: Sequence[Array] | None,
     folder: Path,
     policy: InterleavingPolicy,
+    between: Callable[[], None],
 ) -> dict[str, ContenderResult]:
     """See `autofuse.measure.runner.Runner.race`; `link` has been greeted. DeviceError when the session breaks."""
     places, outputs = written(folder, inputs, expected)
     racers = []
     for contender in contenders:
+        between()
         racer = _RemoteRacer(link, contender)
         racer.load(target, threads, places, outputs)
         if not link.child.alive:
@@ -105,7 +107,7 @@ def race(
             raise DeviceError(f"{link.address.text}: the clock probe fails: {reply.message}")
         return float(str(reply["seconds"]))
 
-    alive = {racer.name: racer.block for racer in racers if not racer.error}
+    alive = {racer.name: preceded(racer.block, between) for racer in racers if not racer.error}
     samples: dict[str, Samples] = {}
     if alive:
         clock = Clock(probe)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -289,6 +289,7 @@ class RemoteRunner:
         budget_s: float,
         *,
         expected: Sequence[Array] | None = None,
+        between: Callable[[], None] = lambda: None,
     ) -> dict[str, ContenderResult]:
         """See Runner. All contenders run in one session, so that they share its thread pool."""
         self._ready()
@@ -296,7 +297,7 @@ class RemoteRunner:
         folder.mkdir(exist_ok=True)
         rounds = replace(self.rounds, budget_s=budget_s)
         try:
-            return race(self._link, self.target, self.threads, contenders, inputs, expected, folder, rounds)
+            return race(self._link, self.target, self.threads, contenders, inputs, expected, folder, rounds, between)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             self._link.drop()  # the session's networks go with it

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -48,8 +48,12 @@ class Runner(Protocol):
         budget_s: float,
         *,
         expected: Sequence[Array] | None = None,
+        between: Callable[[], None] = ...,
     ) -> dict[str, ContenderResult]:
-        """Whole networks interleaved, checked against `expected`; see `autofuse.measure.bench.bench_contenders`."""
+        """Whole networks interleaved, checked against `expected`; see `autofuse.measure.bench.bench_contenders`.
+
+        `between` is called between their blocks; it may raise to end the race.
+        """
 
     def outputs(self, library: Path, inputs: Mapping[str, Array]) -> list[Array]:
         """Outputs of a compiled library, run once on the device, in the model's order; DeviceError when it fails."""

@@ -29,8 +29,8 @@ from autofuse.profiling.records import (
     canonical_json,
     content_key,
 )
-from autofuse.profiling.schema import CandidateRow, MeasurementRow, SampleRow, ScheduleRow, WorkloadRow
-from autofuse.profiling.verdict import verdict
+from autofuse.profiling.schema import CandidateRow, DoubtRow, MeasurementRow, SampleRow, ScheduleRow, WorkloadRow
+from autofuse.profiling.verdict import doubted, verdict
 
 # Made once: building a statement costs more than running it.
 _CANDIDATE = CandidateRow.__table__.c
@@ -146,4 +146,24 @@ def _verdict(connection: Connection, candidate_id: int) -> dict[str, Any]:
         query = select(SampleRow.us).where(SampleRow.measurement_id.in_(numbers), ~SampleRow.flagged)
         return list(connection.execute(query).scalars())
 
-    return verdict([dict(row) for row in history.mappings()], blocks_of)
+    rows = [dict(row) for row in history.mappings()]
+    asked = select(DoubtRow.measurement_id).where(DoubtRow.measurement_id.in_([row["id"] for row in rows]))
+    return verdict(doubted(rows, set(connection.execute(asked).scalars())), blocks_of)
+
+
+def doubt(connection: Connection, uids: Sequence[str], reason: str) -> int:
+    """Trust these measurements no more; how many candidates have another verdict. Doubted before: no change."""
+    measured = select(MeasurementRow.id, MeasurementRow.candidate_id).where(
+        MeasurementRow.uid.in_(list(uids)), MeasurementRow.trusted.is_(True)
+    )
+    changed = set()
+    for number, candidate_id in connection.execute(measured).all():
+        values = {"measurement_id": number, "reason": reason, "created_at": datetime.now(UTC)}
+        statement = insert_unless_there(connection.dialect.name, DoubtRow)
+        if connection.execute(statement, values).scalar_one_or_none() is not None:
+            changed.add(candidate_id)
+    for candidate_id in sorted(changed):
+        found = _verdict(connection, candidate_id)
+        found["updated_at"] = datetime.now(UTC)
+        connection.execute(update(CandidateRow).where(CandidateRow.id == candidate_id).values(**found))
+    return len(changed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import time
 from dataclasses import dataclass
@@ -48,6 +49,8 @@ def locate(path_or_url: str | os.PathLike[str] | None) -> Location:
     if text == MEMORY:
         return Location(MEMORY)
     if "://" not in text:
+        if kind := re.match(r"([A-Za-z][A-Za-z0-9_+.-]+):/", text):
+            raise DatabaseError(f"profiling database {text}: {kind[0]!r} begins neither a path nor a URL; {_ALLOWED}")
         if not text:
             raise DatabaseError("profiling database: the path is empty; name a file such as profile.db")
         path = Path(text).expanduser()
@@ -56,6 +59,8 @@ def locate(path_or_url: str | os.PathLike[str] | None) -> Location:
         url = make_url(text)
     except (exc.ArgumentError, ValueError) as error:
         raise DatabaseError(f"profiling database {text.split('@')[-1]}: not a URL; {_ALLOWED}") from error
+    if url.get_backend_name() not in ("sqlite", "postgresql"):
+        raise DatabaseError(f"profiling database: unknown kind {url.drivername!r}; {_ALLOWED}")
     if url.get_backend_name() == "sqlite":
         if url.query:
             raise DatabaseError(f"profiling database {text}: options after '?' are not supported; {_ALLOWED}")
@@ -124,7 +129,8 @@ def _server_engine(url: URL) -> Engine:
         raise DatabaseError(f"profiling database: unknown kind {url.drivername!r}; {_ALLOWED}") from error
     except ModuleNotFoundError as error:
         raise DatabaseError(
-            f"profiling database: {url.drivername!r} needs the Python package {error.name!r}; install it"
+            f"profiling database: {url.drivername!r} needs the Python package {error.name!r}: "
+            "install it with pip install 'autofuse[postgres]', and write postgresql+psycopg://USER@HOST/NAME"
         ) from error
 
 

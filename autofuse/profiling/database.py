@@ -21,7 +21,7 @@ from autofuse.profiling.connection import WRITE_OPTION, Location
 from autofuse.profiling.faults import clear_errors
 from autofuse.profiling.identities import Identities
 from autofuse.profiling.jobs import JobQueue
-from autofuse.profiling.owner import this_process
+from autofuse.profiling.owner import Owner, this_process
 from autofuse.profiling.records import (
     BestSchedule,
     Block,
@@ -166,6 +166,12 @@ class ProfilingDatabase:
             return candidates.record(sql, self._ids, setting, outcome, run_id)
 
     @persistent
+    def doubt(self, uids: Sequence[str], reason: str) -> int:
+        """Trust these measurements no more (they stay on record); how many candidates have another verdict."""
+        with self._writing() as sql:
+            return candidates.doubt(sql, uids, reason)
+
+    @persistent
     def lookup(self, setting: Setting, workload_keys: Iterable[str]) -> dict[str, BestSchedule]:
         """Best schedule of each workload that has one, in one query; see `lookups.lookup`."""
         with self._reading() as sql:
@@ -225,6 +231,12 @@ class ProfilingDatabase:
         """The run with this number, else the newest one with this name, else the newest."""
         with self._reading() as sql:
             return runs.find(sql, number=number, name=name)
+
+    @persistent
+    def run_owner(self, run_id: int) -> Owner | None:
+        """The process of this machine that works on a run now, if there is one."""
+        with self._reading() as sql:
+            return runs.owner(sql, run_id)
 
     @persistent
     def outcome_counts(self, run_id: int) -> dict[str, int]:

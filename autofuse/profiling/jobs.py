@@ -71,7 +71,7 @@ class JobQueue:
     def open_job(self, name: str, tasks: Sequence[TaskStart], settings: Mapping[str, Json]) -> JobInfo:
         """The job of this name, made or gone on with; InputError when it is one of other models or devices.
 
-        An ended job is opened again: its tasks are searched further.
+        An ended job is opened again: its tasks are searched further. `settings` count unless somebody works on it.
         """
         canonical_json(settings)
         with self._base.writing() as sql:
@@ -89,9 +89,14 @@ class JobQueue:
         number = row["id"]
         if any(board.alive for board in _boards(sql, number)):
             return  # somebody works on it: the caller joins in
-        values: dict[str, Any] = {"state": RUNNING, "stop_asked": False, "finished_at": None}
+        values: dict[str, Any] = {
+            "state": RUNNING,
+            "stop_asked": False,
+            "finished_at": None,
+            "settings": dict(settings),
+        }
         if row["state"] in (FINISHED, FAILED):
-            values |= {"active_s": 0.0, "summary": None, "settings": dict(settings)}
+            values |= {"active_s": 0.0, "summary": None}
             sql.execute(
                 update(TaskRow)
                 .where(_TASK.job_id == number)
@@ -122,6 +127,14 @@ class JobQueue:
         with self._base.reading() as sql:
             number = sql.execute(query).scalar_one_or_none()
             return None if number is None else _job(sql, number)
+
+    @persistent
+    def share(self, job_id: int, device: str) -> tuple[tuple[TaskInfo, ...], int]:
+        """The tasks of one device, and how many boards alive share them."""
+        with self._base.reading() as sql:
+            tasks = tuple(_tasks(sql, and_(_TASK.job_id == job_id, _TASK.device == device)))
+            alive = sum(board.alive for board in _boards(sql, job_id) if board.device == device)
+        return tasks, max(1, alive)
 
     @persistent
     def ask_to_stop(self, job_id: int) -> None:
@@ -207,20 +220,7 @@ class JobQueue:
         `progress` None: nothing came of it (the board was lost, the job is stopping). A task with nothing left to
         try has no gain to expect.
         """
-        values: dict[str, Any] = {"state": QUEUED}
-        if progress is not None:
-            for name in ("gain", "reserve_s", "best_us", "baseline_us", "run_id"):
-                if (value := getattr(progress, name)) is not None:
-                    values[name] = value
-            if progress.exhausted:
-                values["gain"] = 0.0
-            values |= {
-                "attempts": 0,
-                "spent_s": _TASK.spent_s + progress.spent_s,
-                "measured": _TASK.measured + progress.measured,
-                "failed": _TASK.failed + progress.failed,
-            }
-        return self._end(task_id, values)
+        return self._end(task_id, {"state": QUEUED, **_brought(progress)})
 
     @persistent
     def died(self, task_id: int, failure: str) -> bool:
@@ -236,11 +236,10 @@ class JobQueue:
         return self._end(task_id, {"state": FAILED, "failure": failure, "result": dict(result)})
 
     @persistent
-    def finish(self, task_id: int, result: Mapping[str, Json], spent_s: float) -> bool:
+    def finish(self, task_id: int, result: Mapping[str, Json], progress: TaskProgress) -> bool:
         """The task's winner is confirmed."""
         canonical_json(result)
-        values = {"state": DONE, "result": dict(result), "failure": None, "spent_s": _TASK.spent_s + spent_s}
-        return self._end(task_id, values)
+        return self._end(task_id, {**_brought(progress), "state": DONE, "result": dict(result), "failure": None})
 
     def _end(self, task_id: int, values: Mapping[str, Any]) -> bool:
         mine = and_(_TASK.id == task_id, *_leased_by(_TASK, self._owner))
@@ -261,6 +260,22 @@ class JobQueue:
         sql.execute(
             update(TaskRow).where(_TASK.id.in_(dead), _TASK.state == RUNNING).values(state=QUEUED, **free_lease())
         )
+
+
+def _brought(progress: TaskProgress | None) -> dict[str, Any]:
+    """Column values of what a slice brought."""
+    if progress is None:
+        return {}
+    names = ("gain", "reserve_s", "best_us", "baseline_us", "run_id")
+    known = {name: value for name in names if (value := getattr(progress, name)) is not None}
+    return {
+        **known,
+        **({"gain": 0.0} if progress.exhausted else {}),
+        "attempts": 0,
+        "spent_s": _TASK.spent_s + progress.spent_s,
+        "measured": _TASK.measured + progress.measured,
+        "failed": _TASK.failed + progress.failed,
+    }
 
 
 def _insert_job(sql: Connection, name: str, settings: Mapping[str, Json]) -> int:

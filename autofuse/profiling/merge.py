@@ -17,7 +17,7 @@ from autofuse.profiling.content import KEPT, LATEST, LEASE, NUMBER, VERDICT, For
 from autofuse.profiling.faults import errors_of
 from autofuse.profiling.schema import Base
 from autofuse.profiling.values import Raw
-from autofuse.profiling.verdict import verdict
+from autofuse.profiling.verdict import doubted, verdict
 
 CHUNK = 500
 """Rows at once, so that their numbers fit the variables of a statement."""
@@ -139,9 +139,12 @@ class _Merge:
         found: dict[int, list[dict[str, Raw]]] = defaultdict(list)
         for row in _where(self.into, "af_measurement", columns, "candidate_id", numbers):
             found[row[0]].append(dict(zip(columns, row, strict=True)))
+        measured = [int(row["id"] or 0) for history in found.values() for row in history]
+        rows = _where(self.into, "af_doubt", ["measurement_id"], "measurement_id", measured)
+        doubts = {int(str(number)) for (number,) in rows}
         for history in found.values():
             history.sort(key=lambda row: (str(row["created_at"]), str(row["uid"])))
-        return found
+        return {number: doubted(history, doubts) for number, history in found.items()}
 
     def _blocks(self, histories: Iterable[Sequence[Mapping[str, Raw]]]) -> dict[int, list[list[float]]]:
         """Times of the blocks that count, of every measurement of a candidate that has several."""
@@ -207,6 +210,10 @@ class _Numbered:
             row[at["state"]] = "queued"
         if self.form.name == "af_measurement":
             self.job.touched.add(int(row[at["candidate_id"]] or 0))
+        if self.form.name == "af_doubt":
+            number = int(row[at["measurement_id"]] or 0)
+            found = _where(self.job.into, "af_measurement", ["candidate_id"], "id", [number])
+            self.job.touched.update(int(str(candidate)) for (candidate,) in found)
         return row
 
     def _settle(self, rows: Mapping[int, Row]) -> None:

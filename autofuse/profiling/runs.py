@@ -166,6 +166,12 @@ def _state(connection: Connection, run_id: int) -> str:
     return state
 
 
+def owner(connection: Connection, run_id: int) -> Owner | None:
+    """The process of this machine that works on a run now; None when there is none."""
+    found = _owner_of(connection, run_id)
+    return found if found.host == this_process().host and found.pid > 0 and not is_dead(found) else None
+
+
 def _owner_of(connection: Connection, run_id: int) -> Owner:
     return next(owner for _, owner in _owners(connection, select(RunRow).where(RunRow.id == run_id), RunRow))
 
@@ -210,7 +216,7 @@ def _read(connection: Connection, query: Select[RunRow, str, str, str]) -> list[
                 model_sha256=row.model_sha256,
                 graph_key=row.graph_key,
                 seed=row.seed,
-                state=row.state,
+                state=_present_state(row),
                 setting=Setting(device, target, row.threads, versions),
                 started_at=row.started_at,
                 finished_at=row.finished_at,
@@ -221,3 +227,11 @@ def _read(connection: Connection, query: Select[RunRow, str, str, str]) -> list[
             )
             for row, device, target, versions in session.execute(query)
         ]
+
+
+def _present_state(row: RunRow) -> str:
+    """A running run whose process is gone is interrupted, whoever will say so in the table."""
+    if row.state != RUNNING:
+        return row.state
+    lease = Owner(row.owner_host or "", row.owner_pid or -1, row.owner_boot_id or "", row.owner_started or 0.0)
+    return INTERRUPTED if is_dead(lease) else RUNNING

@@ -34,7 +34,7 @@ from autofuse.profiling.records import FAILURES, OK, PENDING, RUN_STATES, TRIAL_
 
 PREFIX = "af_"
 VERSION_TABLE = "af_alembic_version"
-HEAD_REVISION = "r0002"
+HEAD_REVISION = "r0003"
 
 
 class UtcTime(TypeDecorator[datetime]):
@@ -253,6 +253,16 @@ class MeasurementRow(TimingMixin, NumberedRow):
         Index(None, "candidate_id"),
         Index(None, "run_id", "state"),
     )
+
+
+class DoubtRow(NumberedRow):
+    """A measurement that is not trusted after all: the sentinel candidate beside it was slower than it should be."""
+
+    __tablename__ = "af_doubt"
+
+    measurement_id: Mapped[int] = mapped_column(ForeignKey(MeasurementRow.id), unique=True)
+    reason: Mapped[str] = mapped_column(Text)
+    created_at: Mapped[datetime] = mapped_column(UtcTime)
 
 
 class SampleRow(Base):

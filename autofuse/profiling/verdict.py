@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from autofuse.profiling.columns import TIMING_COLUMNS
@@ -34,6 +34,11 @@ def verdict(history: Sequence[Mapping[str, Any]], blocks_of: BlocksOf) -> dict[s
     found["max_rel_error"] = max(errors, default=None)
     found["build_s"] = next((row["build_s"] for row in reversed(history) if row["build_s"] is not None), None)
     return found
+
+
+def doubted(history: Sequence[Mapping[str, Any]], numbers: Container[int]) -> list[dict[str, Any]]:
+    """`history` with the measurements of these numbers no longer trusted."""
+    return [{**row, "trusted": False} if row["id"] in numbers and row["trusted"] else dict(row) for row in history]
 
 
 def _pooled(rows: list[Mapping[str, Any]], blocks_of: BlocksOf) -> dict[str, Any]:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from autofuse.backend.realise import build_library
-from autofuse.errors import AutofuseError, DeviceError, PlanError, WrongResultError
+from autofuse.errors import DeviceError, PlanError, WrongResultError
 from autofuse.fusion.evidence import Evidence
 from autofuse.fusion.explain import explain
 from autofuse.fusion.plan import FusionPlan
@@ -16,6 +15,7 @@ from autofuse.fusion.skeleton import settled
 from autofuse.graph.inputs import generate_inputs
 from autofuse.group_times import known_pieces
 from autofuse.measure.bench import Contender, ContenderResult
+from autofuse.measure.libraries import Model, Order, build_libraries
 from autofuse.measure.reference import run_reference
 from autofuse.measure.timing import ratio_of
 from autofuse.measure.tolerance import compare
@@ -34,17 +34,26 @@ SIMPLER = ("default", "tvm", "dnnfusion", "previous", "search", "composed", "non
 
 
 def conclude(
-    bench: Workbench, plans: Mapping[str, FusionPlan], folder: Path, seconds: float, tell: Callable[[str], None]
+    bench: Workbench,
+    plans: Mapping[str, FusionPlan],
+    model: Model,
+    folder: Path,
+    seconds: float,
+    tell: Callable[[str], None],
 ) -> tuple[dict[str, PlanTime], tuple[str, FusionPlan]]:
-    """Measures the finalists whole, records them and the choice: (plan times, (name, plan) chosen)."""
+    """Measures the finalists whole, records them and the choice: (plan times, (name, plan) chosen).
+
+    Libraries are built, run and checked in child processes only. `tell` is called often, and may raise to stop.
+    """
     named = _finalists(bench, plans)
     inputs = generate_inputs(bench.graph, bench.seed)
     expected = [bench.reference.array(name) for name in bench.graph.outputs]
-    contenders, problems = _built(bench, named, folder, tell)
+    contenders, problems = _built(bench, named, model, folder, tell)
     if not contenders:
         raise PlanError("no plan could be built whole: " + "; ".join(problems.values()))
-    tell("measuring the finalists")
-    results = bench.runner.race(contenders, inputs, seconds, expected=expected)
+    note = "measuring the finalists"
+    tell(note)
+    results = bench.runner.race(contenders, inputs, seconds, expected=expected, between=lambda: tell(note))
     _record(bench, named, results)
     times = {name: _time(bench, plan, results.get(name), problems.get(name, "")) for name, plan in named.items()}
     chosen = _choose(bench, named, times, results, folder)
@@ -79,21 +88,15 @@ def _library(folder: Path, name: str) -> Path:
 
 
 def _built(
-    bench: Workbench, named: Mapping[str, FusionPlan], folder: Path, tell: Callable[[str], None]
+    bench: Workbench, named: Mapping[str, FusionPlan], model: Model, folder: Path, tell: Callable[[str], None]
 ) -> tuple[list[Contender], dict[str, str]]:
     """Contenders, plan "none" first so that ratios are to it, and why other plans could not be built."""
-    contenders, problems = [], {}
     target, threads = bench.around.target, bench.around.setting.threads
-    for name in sorted(named, key=lambda name: name != "none"):
-        plan, path = named[name], _library(folder, name)
-        tell(f"building plan {name}")
-        try:
-            build_library(bench.admit(plan), bench.schedules(plan), target, threads, path, plan_key=plan.key)
-        except AutofuseError as error:
-            problems[name] = str(error)
-            continue
-        contenders.append(Contender(name, "autofuse", path))
-    return contenders, problems
+    order = sorted(named, key=lambda name: name != "none")
+    orders = [Order(name, named[name], bench.schedules(named[name]), _library(folder, name)) for name in order]
+    bench.runner.close()  # idle children would hold memory that the builds need
+    problems = build_libraries(model, target, threads, orders, tell)
+    return [Contender(one.name, "autofuse", one.output) for one in orders if one.name not in problems], problems
 
 
 def _time(bench: Workbench, plan: FusionPlan, result: ContenderResult | None, problem: str) -> PlanTime:
@@ -120,11 +123,11 @@ def _choose(
         best = min(measured, key=lambda name: measured[name])
         tied = [name for name in measured if name == best or not _slower(results[name], results[best])]
         chosen = min(tied, key=_complexity)
-        error = _error_on_further_inputs(bench, _library(folder, chosen))
-        if error <= WHOLE_LIMIT:
+        problem = _problem_on_further_inputs(bench, _library(folder, chosen))
+        if not problem:
             return chosen, named[chosen]
         del measured[chosen]
-        times[chosen] = replace(times[chosen], problem=f"off by {error:.1e} of the range on further inputs")
+        times[chosen] = replace(times[chosen], problem=problem)
     problems = "; ".join(f"{name}: {time.problem}" for name, time in times.items())
     if all(time.max_rel_error is None for time in times.values()):
         raise DeviceError(f"no plan could be measured as a whole: {problems}")
@@ -138,15 +141,19 @@ def _slower(result: ContenderResult, best: ContenderResult) -> bool:
     return ratio is None or ratio.lo > 1.0 or ratio.median > TIE
 
 
-def _error_on_further_inputs(bench: Workbench, library: Path) -> float:
-    """Largest error of a library against ONNX Runtime on inputs that no group was checked with."""
+def _problem_on_further_inputs(bench: Workbench, library: Path) -> str:
+    """How a library differs from ONNX Runtime on inputs that no group was checked with; "" when it does not."""
     worst = 0.0
     for seed in range(bench.seed + 1, bench.seed + 1 + FURTHER_INPUTS):
         inputs = generate_inputs(bench.graph, seed)
         wanted = run_reference(bench.graph, inputs)
-        for name, got in zip(bench.graph.outputs, bench.runner.outputs(library, inputs), strict=True):
+        try:
+            results = bench.runner.outputs(library, inputs)
+        except DeviceError as error:
+            return f"on further inputs: {error}"
+        for name, got in zip(bench.graph.outputs, results, strict=True):
             worst = max(worst, compare(got, wanted[name], WHOLE_LIMIT).max_rel_error)
-    return worst
+    return "" if worst <= WHOLE_LIMIT else f"off by {worst:.1e} of the range on further inputs"
 
 
 def _record(bench: Workbench, named: Mapping[str, FusionPlan], results: Mapping[str, ContenderResult]) -> None:

@@ -124,6 +124,13 @@ class WorkloadSearch:
         self.tried.pop(schedule_text(schedule), None)
         self.pending.insert(0, dict(schedule))
 
+    def correct(self, schedule: Schedule, time_us: float | None) -> None:
+        """Takes in what a candidate came to when it was measured again (None: it failed)."""
+        self.tried[schedule_text(schedule)] = time_us
+        times = {text: us for text, us in self.tried.items() if us is not None}
+        text = min(times, key=lambda name: times[name], default=None)
+        self.best_us, self.best = (times[text], json.loads(text)) if text is not None else (None, None)
+
     def suggest(self, schedule: Schedule) -> None:
         """Queues a schedule that was good for a related workload; only the newest few are kept."""
         fitting = {name: value for name, value in schedule.items() if value in self.knobs.get(name, ())}
@@ -257,26 +264,3 @@ def next_workloads(
         issued[best.key] = issued.get(best.key, 0) + 1
         chosen.append(best)
     return chosen
-
-
-FIRST_GAIN = 0.25
-"""What the next candidate of a workload that has been tried once is expected to save of its time. Later ones save less,
-in proportion to the number tried: measured searches improve about as the harmonic series does."""
-
-
-def expected_gain(searches: Sequence[WorkloadSearch], weights_us: Mapping[str, float]) -> float:
-    """Part of a plan's time that the best next candidate is expected to save: its workload's share times its headroom.
-
-    `weights_us`: microseconds of each workload in the plan. 0 when nothing is left to try.
-    """
-    total = sum(weights_us.values())
-    if total <= 0:
-        return 0.0
-    return max(
-        (
-            weights_us.get(search.key, 0.0) / total * FIRST_GAIN / max(1, len(search.tried))
-            for search in searches
-            if not search.complete
-        ),
-        default=0.0,
-    )

@@ -14,42 +14,37 @@ from autofuse.fusion.rewriting import RewritingPlanner, is_exact
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.key import graph_key
 from autofuse.graph.model import Graph
+from autofuse.measure.libraries import Model
+from autofuse.measure.process import available_cores
 from autofuse.named_plans import named_plan
 from autofuse.profiling.records import Json, Trial
 from autofuse.search.composer import Composed, compose_measured
 from autofuse.search.finals import FINALISTS, conclude
 from autofuse.search.plans import PlanSearch
 from autofuse.search.progress import PlanTime, Progress, TuneResult
-from autofuse.search.schedules import WorkloadSearch, expected_gain, next_workloads
+from autofuse.search.prospects import Prospect, prospects
+from autofuse.search.schedules import WorkloadSearch, next_workloads
+from autofuse.search.shares import (
+    BATCH,
+    CLEARLY,
+    FIRST_SHARE,
+    IDLE_TRIALS,
+    LITTLE_FUSION,
+    LITTLE_SHARE,
+    PAPER,
+    PLANS_AT_ONCE,
+    PLANS_SHARE,
+    RIVAL_SHARE,
+    SECONDS_AGAIN,
+    START_S,
+    finals_seconds,
+    uncompared,
+)
 from autofuse.search.workbench import Workbench
-
-LITTLE_FUSION = ("none", "tvm")
-"""Fixed plans that are measured whole at the end in any case; their groups alone only when there is time."""
-PAPER = "dnnfusion"
-BATCH = 8
-FIRST_SHARE, PLANS_SHARE, LITTLE_SHARE, FINALS_SHARE = 0.35, 0.3, 0.4, 0.2
-PLANS_AT_ONCE = 6
-"""Plan trials whose new groups are built and measured in one batch."""
-CLEARLY = 0.95
-"""Share of the leader's time at which a plan that fuses little becomes the leader."""
-RIVAL_SHARE = 1 / 8
-"""Weight of a workload that only a fixed plan has: small, yet no finalist has schedules that nobody searched."""
-FINALS_MIN_S = 25.0
-FINALS_UNBOUNDED_S = 40.0
-"""Seconds for measuring the finalists: at least, and where the job has no budget of time."""
-IDLE_TRIALS = 40
-"""Plan trials in a row without a better plan after which the plan search rests."""
 
 
 class _BudgetSpent(Exception):  # noqa: N818 not an error: how the search hears that time is up
     """The time or the number of candidates is used up."""
-
-
-def finals_seconds(budget_s: float | None) -> float:
-    """Seconds kept for measuring the finalists whole (without building them) out of `budget_s`."""
-    if budget_s is None:
-        return FINALS_UNBOUNDED_S
-    return max(min(FINALS_MIN_S, budget_s / 3), budget_s * FINALS_SHARE / 2)
 
 
 class ModelSession:
@@ -91,13 +86,13 @@ class ModelSession:
         """Seconds since the session began."""
         return time.monotonic() - self.started
 
-    def reserve_s(self) -> float:
-        """Seconds that building the finalists and measuring them whole will take."""
+    def builds_s(self) -> float:
+        """Seconds that building the finalists will take."""
         composed = self.composed.plan if self.composed is not None else None
         plans = (*self.baselines.values(), self.best, composed)
         known = {plan.key: plan for plan in plans if plan is not None}
         builds = sorted((self.bench.build_estimate_s(plan) for plan in known.values()), reverse=True)
-        return finals_seconds(self.budget_s) + sum(builds[:FINALISTS])
+        return sum(builds[:FINALISTS]) / min(available_cores(), FINALISTS) + START_S
 
     def left_s(self) -> float:
         """Seconds left for the search itself: of the slice, or of the whole budget."""
@@ -105,7 +100,7 @@ class ModelSession:
             return self._slice_end - time.monotonic()
         if self.budget_s is None:
             return float("inf")
-        return self.budget_s - self.reserve_s() - self.elapsed_s()
+        return self.budget_s - finals_seconds(self.budget_s) - self.builds_s() - self.elapsed_s()
 
     def on_candidate(self, search: WorkloadSearch) -> None:
         """After each candidate: tells, and ends the search when its budget is spent."""
@@ -124,20 +119,18 @@ class ModelSession:
 
     def baseline_us(self) -> float | None:
         """Composed time of the plan without fusion."""
-        none = self.baselines.get("none")
-        return self.bench.composed_us(none) if none is not None else None
+        return self.bench.composed_us(self.baselines["none"]) if "none" in self.baselines else None
 
-    def gain_per_candidate(self) -> float:
-        """Part of the model's time that the next candidate is expected to save (see `expected_gain`)."""
+    def ahead(self) -> tuple[Prospect, ...]:
+        """What is left to gain in the best plan, by workload."""
         if self.best is None:
-            return 1.0
-        return expected_gain(list(self.bench.searches.values()), self.bench.weights(self.best))
+            return ()
+        return prospects(list(self.bench.searches.values()), self.bench.weights(self.best))
 
     def tell(self, note: str) -> None:
         """Reports the state to whoever watches."""
         counts = self.bench.counts
-        best_us = self.best_us()
-        known = list(self.bench.searches.values())
+        best_us, known = self.best_us(), list(self.bench.searches.values())
         done = counts.measured if self.trials is not None else sum(len(s.tried) for s in known)
         self.progress(
             Progress(
@@ -154,6 +147,13 @@ class ModelSession:
                 self.baseline_us() if best_us is not None else None,
             )
         )
+
+    def rest(self, seconds: float) -> None:
+        """Lets a device that became slow cool down; a stop is noticed meanwhile."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self.tell(f"the device is slower than it was and rests for {left:.0f} s")
+            time.sleep(min(left, 0.5))
 
     # phases
 
@@ -337,7 +337,10 @@ class ModelSession:
         self.state = "failed"
         try:
             self.compose(measure=False)
-            plans, chosen = conclude(self.bench, self.finalists(), self.folder, seconds, self.tell)
+            finalists, model, started = self.finalists(), Model(self.model, self.shapes), time.monotonic()
+            self.bench.assure(list(finalists.values()), int(seconds / SECONDS_AGAIN))
+            seconds = max(seconds / 2, seconds - (time.monotonic() - started))
+            plans, chosen = conclude(self.bench, finalists, model, self.folder, seconds, self.tell)
         except KeyboardInterrupt:
             self.state = "interrupted"
             raise
@@ -372,17 +375,16 @@ class ModelSession:
 
     def summary(self) -> dict[str, Json]:
         """What the run says at its end, for the database."""
-        return {"composition": asdict(self.composed.report)} if self.composed is not None else {}
+        found: dict[str, Json] = {"composition": asdict(self.composed.report)} if self.composed is not None else {}
+        if self.bench.guard is not None and self.bench.guard.checks:
+            found["sentinel"] = self.bench.guard.summary()
+            found["untrusted_winners"] = self.bench.untrusted_winners()
+        return found
 
     def warning(self, plans: Mapping[str, PlanTime]) -> str:
         """What the reader must know about the answer; "" when there is nothing."""
         absent = [name for name in ("none", "tvm") if name not in plans and self._lacks_time(name)]
-        if not absent:
-            return ""
-        return (
-            f"the budget ended before plan {' and plan '.join(absent)} had a time, so the answer is not compared with "
-            f"{'them' if len(absent) > 1 else 'it'}: run the same command again, or with a larger --budget"
-        )
+        return uncompared(absent)
 
     def _lacks_time(self, name: str) -> bool:
         """Whether a fixed plan is unmeasured for want of time (and not because it cannot be built)."""

@@ -23,8 +23,10 @@ from autofuse.named_setting import Circumstances, circumstances
 from autofuse.profiling.database import ProfilingDatabase, open_database
 from autofuse.profiling.records import RunStart
 from autofuse.scratch import scratch_folder
+from autofuse.search.guard import Guard
 from autofuse.search.progress import PlanTime, Progress, TuneResult
-from autofuse.search.session import ModelSession, finals_seconds
+from autofuse.search.session import ModelSession
+from autofuse.search.shares import finals_seconds
 from autofuse.search.workbench import Workbench
 from autofuse.search_space import load_space
 
@@ -70,11 +72,13 @@ def open_session(
     exact: bool = False,
     shapes: Mapping[str, tuple[int, ...]],
     progress: Callable[[Progress], None],
+    scheduler: str | None = None,
 ) -> Iterator[ModelSession]:
     """What the search of one model needs: its graph, its reference results, a runner, its run in the database.
 
-    Goes on with the run of this model in this setting that was interrupted last, if there is one. The run ends as
-    `ModelSession.state` says, or as "failed" when an error leaves the block.
+    `scheduler`: of a Dask cluster that builds (see `RunnerOptions`). Goes on with the run of this model in this
+    setting that was interrupted last, if there is one. The run ends as `ModelSession.state` says, or as "failed" when
+    an error leaves the block.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     started = time.monotonic()
@@ -90,12 +94,13 @@ def open_session(
         reference = capture(graph, generate_inputs(graph, seed), scratch / "reference", wanted)
         base.release_dead()
         run_id, name = _run(base, around, model, graph, seed, budget_s, trials)
-        options = RunnerOptions(SamplingPolicy(cold_constants=True))
+        options = RunnerOptions(SamplingPolicy(cold_constants=True), scheduler=scheduler)
         runner = stack.enter_context(open_runner(around.device, threads, options))
         session = ModelSession(graph, name, (model, shapes, scratch), budget_s, trials, progress, started)
         session.bench = Workbench(
-            graph, chosen_space, around, base, runner, reference, run_id, seed, session.on_candidate
-        )
+            graph, chosen_space, around, base, runner, reference, run_id, seed, session.on_candidate,
+            guard=Guard(runner, around.profile.cool_down_s, session.rest),
+        )  # fmt: skip
         try:
             yield session
         except KeyboardInterrupt:

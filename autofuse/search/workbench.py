@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autofuse.errors import DeviceError
 from autofuse.fusion.evidence import LAUNCH_US
@@ -19,12 +20,15 @@ from autofuse.measure.runner import Runner
 from autofuse.named_setting import Circumstances
 from autofuse.profiling.database import ProfilingDatabase
 from autofuse.profiling.lookups import BY_CHANCE
-from autofuse.profiling.records import EXACT, FAILURES, Block, Candidate, CandidateOutcome
+from autofuse.profiling.records import EXACT, FAILURES, Block, Candidate, CandidateOutcome, canonical_json
+from autofuse.search.guard import Guard, Noted, worth_again
 from autofuse.search.schedules import Schedule, WorkloadSearch, anchor_key, schedule_text
 from autofuse.search_space import SearchSpace
 
 MOST_LOSSES = 5
 """Batches in a row, each with a candidate that the device was lost under, after which the device is given up."""
+AGAIN = 8
+"""Doubted candidates that are measured again at once, at most."""
 LINK_S = 3.0
 """Seconds of a library beyond its kernels: assembly, link, loading it to be measured."""
 
@@ -45,7 +49,11 @@ class Counts:
 
 @dataclass
 class Workbench:
-    """`on_candidate` is called after each measured candidate; it may raise to stop the job."""
+    """`on_candidate` is called after each measured candidate; it may raise to stop the job.
+
+    `guard`: watches the device (None: nobody does). `untrusted`: (workload key, schedule text) of candidates whose time
+    is not trusted.
+    """
 
     graph: Graph
     space: SearchSpace
@@ -59,6 +67,8 @@ class Workbench:
     searches: dict[str, WorkloadSearch] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
     anchors: dict[str, dict[str, int | str]] = field(default_factory=dict)
+    guard: Guard | None = None
+    untrusted: set[tuple[str, str]] = field(default_factory=set)
     _losses: int = 0
     lowered: dict[str, tuple[FusionPlan, Lowered]] = field(default_factory=dict)
     lowering: Lowering = field(init=False)
@@ -82,6 +92,8 @@ class Workbench:
             lasting = stored.state in FAILURES and stored.state not in BY_CHANCE
             if stored.tier == EXACT and (stored.median_us is not None or lasting):
                 self.counts.hits += 1
+                if stored.trusted is False:
+                    self.untrusted.add((search.key, schedule_text(json.loads(stored.schedule))))
                 search.learn(json.loads(stored.schedule), stored.median_us, stored.failure or "")
         if search.best is None and anchor_key(bound.workload) in self.anchors:
             search.suggest(self.anchors[anchor_key(bound.workload)])
@@ -163,7 +175,64 @@ class Workbench:
         self._losses = self._losses + 1 if lost else 0
         if lost and (len(lost) == len(asked) or self._losses >= MOST_LOSSES):
             raise DeviceError(f"nothing can be measured any more: {lost[0]}; run `autofuse doctor`")
+        self._watch()
         return len(asked)
+
+    def _watch(self) -> None:
+        """Asks the guard whether the device is as fast as it was; measures again what it should not have measured."""
+        if self.guard is None or not self.guard.due:
+            return
+        finding = self.guard.inspect()
+        if not finding.doubted:
+            return
+        self.database.doubt([noted.uid for noted in finding.doubted], finding.reason)
+        self.untrusted |= {(noted.search.key, schedule_text(noted.schedule)) for noted in finding.doubted}
+        if finding.recovered:
+            again = worth_again(finding.doubted, finding.ratio, AGAIN)
+            self.remeasure([(noted.search, noted.schedule) for noted in again])
+
+    def remeasure(self, known: Sequence[tuple[WorkloadSearch, Schedule]]) -> None:
+        """Measures candidates again, to the end; what all their measurements say together counts from now on."""
+        requests = [replace(self._request(search, schedule), best_us=None) for search, schedule in known]
+        for index, measurement in self.runner.stream(requests):
+            search, schedule = known[index]
+            if measurement.failure is not None and measurement.failure.kind == "device_lost":
+                continue
+            self.database.record_candidate(
+                self.around.setting, outcome_of(search.bound, schedule, measurement), self.run_id
+            )
+            stored = {
+                found.schedule: found
+                for found in self.database.measured_schedules(self.around.setting, search.key)
+                if found.tier == EXACT
+            }
+            verdict = stored.get(canonical_json(dict(schedule)))
+            search.correct(schedule, verdict.median_us if verdict else None)
+            if verdict is not None and verdict.trusted:
+                self.untrusted.discard((search.key, schedule_text(schedule)))
+            self.on_candidate(search)
+
+    def assure(self, plans: Sequence[FusionPlan], most: int) -> None:
+        """Measures the winners of these plans again that are not trusted, the weightiest first."""
+        weights: dict[str, float] = {}
+        for plan in plans:
+            for key, us in self.weights(plan).items():
+                weights[key] = max(weights.get(key, 0.0), us)
+        doubtful = []
+        for key in by_weight(weights):
+            search = self.searches[key]
+            if search.best is not None and (key, schedule_text(search.best)) in self.untrusted:
+                doubtful.append((search, search.best))
+        if doubtful:
+            self.remeasure(doubtful[:most])
+
+    def untrusted_winners(self) -> list[str]:
+        """Labels of the workloads whose best time is not trusted."""
+        return [
+            search.bound.workload.label
+            for search in self.searches.values()
+            if search.best is not None and (search.key, schedule_text(search.best)) in self.untrusted
+        ]
 
     def _give_back(self, search: WorkloadSearch, schedule: Schedule, measurement: Measurement) -> None:
         """A lost device says nothing about its candidate: the loss is recorded, and the candidate comes again."""
@@ -182,8 +251,13 @@ class Workbench:
         )
 
     def _take(self, search: WorkloadSearch, schedule: Schedule, measurement: Measurement) -> None:
-        outcome = outcome_of(search.bound, schedule, measurement)
+        outcome = replace(outcome_of(search.bound, schedule, measurement), uid=uuid.uuid4().hex)
         self.database.record_candidate(self.around.setting, outcome, self.run_id)
+        if outcome.trusted is False:
+            self.untrusted.add((search.key, schedule_text(schedule)))
+        if self.guard is not None and outcome.median_us is not None:
+            noted = Noted(search, schedule, outcome.uid, outcome.median_us)
+            self.guard.note(self._request(search, schedule), measurement, noted)
         failure = measurement.failure.message if measurement.failure else ""
         search.build_s = measurement.build_s or search.build_s
         if search.learn(schedule, measurement.median_us, failure):

@@ -260,6 +260,10 @@ def test_tune_passes_its_flags_and_prints_the_result(monkeypatch: pytest.MonkeyP
         "device": "zen3",
         "seed": 3,
         "space": "dnnfusion",
+        "exact": False,
+        "rpc": None,
+        "rpc_key": None,
+        "rpc_tracker": None,
         "shapes": {"x": (1,)},
     }
 

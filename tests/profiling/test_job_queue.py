@@ -188,11 +188,11 @@ def test_a_job_that_goes_on_keeps_what_it_has_spent_and_a_finished_one_begins_an
 ) -> None:
     claimed = queue.claim(job_id, "local", SEARCH)
     assert claimed is not None
-    queue.finish(claimed.id, {"chosen": "default"}, 5.0)
+    queue.finish(claimed.id, {"chosen": "default"}, brought(0.1))
     queue.beat(job_id, 40.0)
     queue.beat(job_id, 30.0)
     again = queue.open_job("night", TASKS, {"budget_s": 99.0})
-    assert (again.active_s, again.tasks[0].state, again.settings["budget_s"]) == (40.0, "done", 60.0)
+    assert (again.active_s, again.tasks[0].state, again.settings["budget_s"]) == (40.0, "done", 99.0)
     queue.end_job(job_id, "finished", {})
     anew = queue.open_job("night", TASKS, {"budget_s": 99.0})
     assert (anew.active_s, anew.tasks[0].state, anew.settings["budget_s"]) == (0.0, "queued", 99.0)

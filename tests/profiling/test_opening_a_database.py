@@ -111,6 +111,8 @@ def test_a_file_where_a_folder_should_be_is_refused(tmp_path: Path) -> None:
         ("nosuch://host/name", "unknown kind 'nosuch'"),
         ("mysql+nosuch://host/name", "unknown kind"),
         ("postgresql+pg8000://user:secret@host/name", "pg8000"),
+        ("oracle:/x", "'oracle:/' begins neither a path nor a URL"),
+        ("oracle://host/x", "unknown kind 'oracle'"),
         ("://", "not a URL"),
         ("sqlite:///x.db?mode=ro", "not supported"),
     ],

@@ -10,9 +10,13 @@ from typing import Any
 
 import pytest
 
+from autofuse.device.target import Target
+from autofuse.graph.load import load
 from autofuse.graph.model import Graph
+from autofuse.kernels.lower import lower
 from autofuse.kernels.workload import Workload
 from autofuse.measure.bench import Contender, ContenderResult
+from autofuse.measure.libraries import Model, Order
 from autofuse.measure.measurement import Failure, Measurement, MeasureRequest, Slice, Timing
 from autofuse.measure.reference import run_reference
 from autofuse.measure.timing import Samples
@@ -106,12 +110,18 @@ class SyntheticDevice:
                 yield index, Measurement(timing, build_s=0.01, max_rel_error=1e-7)
 
     def build(
-        self, lowered: Any, schedules: Mapping[str, Schedule], _target: object, _threads: int, output: Path, **_: object
-    ) -> None:
-        times = [self.cost(bound.workload, schedules[bound.workload.key]) for bound in lowered.kernels]
-        assert not any(isinstance(us, Failure) for us in times), "a failed candidate became part of a plan"
-        output.write_text(json.dumps(sum(us + LAUNCH_US for us in times if not isinstance(us, Failure))))
-        self._graphs[output] = lowered.graph
+        self, model: Model, target: Target, _threads: int, orders: Sequence[Order], between: Callable[[str], None]
+    ) -> dict[str, str]:
+        graph = load(model.path, model.shapes)
+        for order in orders:
+            between(f"building plan {order.name}")
+            lowered = lower(graph, order.plan, target, [group.operators for group in order.plan.groups])
+            times = [self.cost(bound.workload, order.schedules[bound.workload.key]) for bound in lowered.kernels]
+            assert not any(isinstance(us, Failure) for us in times), "a failed candidate became part of a plan"
+            total = sum(us + LAUNCH_US for us in times if not isinstance(us, Failure))
+            order.output.write_text(json.dumps(total))
+            self._graphs[order.output] = lowered.graph
+        return {}
 
     def outputs(self, library: Path, inputs: Mapping[str, Any]) -> list[Any]:
         """What a "library" computes: what the model does, up to `drift`."""
@@ -141,7 +151,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> SyntheticDevice:
     """The device that searches of this test run on."""
     made = SyntheticDevice()
     monkeypatch.setattr("autofuse.search.tune.open_runner", made)
-    monkeypatch.setattr("autofuse.search.finals.build_library", made.build)
+    monkeypatch.setattr("autofuse.search.finals.build_libraries", made.build)
     return made
 
 

@@ -1,0 +1,172 @@
+"""How a job stands: tables and a live view on a terminal, one line a minute elsewhere and in a log file."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from autofuse.arguments import format_duration
+from autofuse.cli.render import console, describe, records
+
+if TYPE_CHECKING:
+    from autofuse.job.outcome import JobOutcome
+    from autofuse.profiling.job_records import JobInfo, TaskInfo
+
+LINE_EVERY_S = 60.0
+LOG_BYTES, LOG_FILES = 1 << 20, 4
+"""Size at which a log is put aside, and how many are kept."""
+
+
+def job_body(job: JobInfo) -> dict[str, object]:
+    """A job as one JSON object."""
+    return {
+        "run": job.name,
+        "state": job.state,
+        "created_at": job.created_at.isoformat(timespec="seconds"),
+        "active_s": job.active_s,
+        "budget_s": job.settings.get("budget_s"),
+        "measured": sum(task.measured for task in job.tasks),
+        "tasks": [_task_row(task) for task in job.tasks],
+        "boards": [
+            {"board": board.name, "device": board.device, "state": board.state if board.alive else _gone(board.state),
+             "measured": board.measured, "doing": board.note}
+            for board in job.boards
+        ],
+    }  # fmt: skip
+
+
+def job_text(job: JobInfo) -> RenderableType:
+    """A job for people: boards that are gone are left out, unless they were lost."""
+    body = job_body(job)
+    boards = [row for row, board in zip(_rows(body["boards"]), job.boards, strict=True) if board.alive or _lost(row)]
+    head = {name: body[name] for name in ("run", "state", "created_at", "active_s", "budget_s", "measured")}
+    parts: list[RenderableType] = [describe(head), "", records(body["tasks"], "models")]
+    return Group(*parts, "", records(boards, "boards")) if boards else Group(*parts)
+
+
+def outcome_text(outcome: JobOutcome) -> RenderableType:
+    """A job's end for people."""
+    head = {"run": outcome.run, "state": outcome.state, "elapsed_s": outcome.elapsed_s, "measured": outcome.measured}
+    rows = [
+        {"model": Path(task.model).stem, "device": task.device, "state": task.state, "plan": task.chosen,
+         "median_us": task.median_us, "of no fusion": _interval(task.speedup, task.ci_lo, task.ci_hi),
+         "trusted": task.trusted, "measured": task.measured}
+        for task in outcome.tasks
+    ]  # fmt: skip
+    notes = [f"{Path(task.model).stem}: {text}" for task in outcome.tasks if (text := task.failure or task.warning)]
+    notes += [f"lost: {board}" for board in outcome.lost_boards]
+    parts: list[RenderableType] = [describe(head), "", records(rows)]
+    return Group(*parts, "", Text("\n".join(notes))) if notes else Group(*parts)
+
+
+def job_line(job: JobInfo) -> str:
+    """The whole state in one line of a log."""
+    done = sum(task.state in ("done", "failed") for task in job.tasks)
+    budget = job.settings.get("budget_s")
+    of = f" of {format_duration(budget)}" if isinstance(budget, int | float) else ""
+    doing = "; ".join(f"{board.name}: {board.note}" for board in job.boards if board.alive and board.note)
+    failed = sum(task.failed for task in job.tasks)
+    measured = sum(task.measured for task in job.tasks) + sum(board.measured for board in job.boards if board.alive)
+    parts = [
+        f"{job.name} {job.state}: {done} of {len(job.tasks)} models done",
+        f"{measured} candidates, {failed} failed",
+        f"{format_duration(job.active_s)}{of} gone",
+    ]
+    return ", ".join(parts) + (f" ({doing})" if doing else "")
+
+
+def _task_row(task: TaskInfo) -> dict[str, object]:
+    speedup = task.baseline_us / task.best_us if task.best_us and task.baseline_us else None
+    return {
+        "model": Path(task.model).stem, "device": task.device, "state": task.state, "phase": task.phase,
+        "spent_s": task.spent_s, "measured": task.measured, "failed": task.failed, "best_us": task.best_us,
+        "of no fusion": None if speedup is None else round(speedup, 3), "gain an hour": task.gain,
+        "failure": task.failure,
+    }  # fmt: skip
+
+
+def _interval(speedup: float | None, low: float | None, high: float | None) -> str | None:
+    if speedup is None:
+        return None
+    return f"{speedup:.2f}" if low is None or high is None else f"{speedup:.2f} ({low:.2f}–{high:.2f})"
+
+
+def _rows(value: object) -> list[dict[str, object]]:
+    assert isinstance(value, list)
+    return value
+
+
+def _lost(row: dict[str, object]) -> bool:
+    return row["state"] == "lost"
+
+
+def _gone(state: str) -> str:
+    """A board that says it works while its lease is void."""
+    return "dead" if state == "working" else state
+
+
+class JobView:
+    """Shows a job while it is open; call it with each new state. `log`: a file that gets the lines too, rotated."""
+
+    def __init__(
+        self, screen: Console | None = None, log: Path | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._screen, self._clock = screen or console(stderr=True), clock
+        self._last: float | None = None
+        self._live = Live(console=self._screen, refresh_per_second=2, transient=True)
+        self._log = None if log is None else _rotating(log)
+
+    def __enter__(self) -> Self:
+        if self._screen.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._screen.is_terminal:
+            self._live.stop()
+        if self._log is not None:
+            self._log.close()
+
+    def __call__(self, job: JobInfo) -> None:
+        """Take the newest state."""
+        if self._screen.is_terminal:
+            self._live.update(job_text(job))
+        now = self._clock()
+        if self._last is not None and now - self._last < LINE_EVERY_S:
+            return
+        self._last = now
+        line = job_line(job)
+        if not self._screen.is_terminal:
+            stamp = datetime.now(UTC).astimezone().strftime("%H:%M:%S")
+            self._screen.print(Text(f"{stamp} {line}"), soft_wrap=True)
+        if self._log is not None:
+            self._log.emit(logging.LogRecord("autofuse", logging.INFO, "", 0, line, None, None))
+
+
+def _rotating(path: Path) -> RotatingFileHandler:
+    handler = RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES - 1, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    return handler
+
+
+@contextmanager
+def refreshed(screen: Console) -> Iterator[Callable[[RenderableType], None]]:
+    """A place on the screen that each call writes anew; elsewhere than on a terminal, one text after the other."""
+    if not screen.is_terminal:
+        yield screen.print
+        return
+    with Live(console=screen, refresh_per_second=2) as live:
+        yield live.update

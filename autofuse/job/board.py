@@ -1,0 +1,133 @@
+"""The coordinator's handle on one board: its search process, the task it holds, how often it failed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from autofuse.job.settings import BoardSpec, JobSettings
+from autofuse.job.timetable import Turn
+from autofuse.measure.measurement import Failure
+from autofuse.measure.messages import Message
+from autofuse.measure.process import Child, Reply, default_memory
+from autofuse.profiling.job_records import TaskInfo
+
+SEARCHER = "autofuse.job.searcher"
+OPENER = "autofuse.search.tune:open_session"
+"""What opens a model's search; another function of this form may stand in for devices (`experiments/scale/replay.py`).
+Never read from a database: it names code."""
+START_S = 120.0
+SILENCE_S = 600.0
+"""Seconds beyond its slice after which a search process that does not answer is taken for hung. A slice may outlast its
+time: the baselines of a large model are measured whatever they take."""
+BASELINES_S = 1800.0
+STOP_S = 60.0
+"""Seconds in which a search process must stop after it was asked to."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What every search process of a job is told: where the database is, what is asked, where it finds the opener."""
+
+    database: str
+    settings: JobSettings
+    folder: Path
+    opener: str = OPENER
+    import_paths: Sequence[Path] = ()
+
+
+class Board:
+    """One board. `number`: of its row in the database. Make and use it in one thread."""
+
+    def __init__(self, spec: BoardSpec, number: int, setup: Setup) -> None:
+        self.spec, self.number, self._setup = spec, number, setup
+        self.task: TaskInfo | None = None
+        self.turn: Turn | None = None
+        self.failures = 0
+        self._child: Child | None = None
+        self._greeted = False
+        self._stop = setup.folder / f"stop-{number}"
+
+    @property
+    def busy(self) -> bool:
+        """Whether a slice is under way."""
+        return self._child is not None and self._child.busy
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the search process, if there is one."""
+        return self._child.pid if self._child is not None and self._child.alive else None
+
+    def start(self, task: TaskInfo, turn: Turn) -> None:
+        """Begin a turn with a claimed task; DeviceError when no process can be started."""
+        self.task, self.turn = task, turn
+        if self._child is None or not self._child.running():
+            self._spawn()
+        elif self._greeted:
+            self._send()
+
+    def collect(self) -> Message | Failure | None:
+        """The answer to the turn under way, a Failure when its process died, or None while it lasts."""
+        assert self._child is not None
+        reply: Reply | None = self._child.collect(True)
+        if reply is None:
+            return None
+        if isinstance(reply, Failure):
+            self.kill()
+        elif not self._greeted:
+            self._greeted = True
+            self._send()
+            return None
+        return reply
+
+    def ask_to_stop(self) -> None:
+        """The search stops after the candidate in flight."""
+        self._stop.touch()
+        if self._child is not None and self._child.busy:
+            self._child.deadline = min(self._child.deadline or 0.0, time.monotonic() + STOP_S)
+
+    def kill(self) -> None:
+        """End the search process, whatever it does."""
+        if self._child is not None:
+            self._child.kill()
+        self._child, self._greeted = None, False
+
+    def close(self) -> None:
+        """End the search process; an idle one ends its runs first."""
+        child = self._child
+        if child is not None and self._greeted and child.running() and not child.busy:
+            child.request({"do": "close"}, STOP_S)
+            while child.collect(True) is None:
+                time.sleep(0.02)
+        self.kill()
+        self._stop.unlink(missing_ok=True)
+
+    def _spawn(self) -> None:
+        self.kill()
+        setup = self._setup
+        memory = setup.settings.memory_bytes or default_memory(1)
+        self._child = Child(SEARCHER, memory, {}, setup.import_paths)
+        hello: dict[str, Any] = {
+            "do": "hello",
+            "settings": setup.settings.to_json(),
+            "opener": setup.opener,
+            "database": setup.database,
+            "board": self.number,
+            "stop": str(self._stop),
+            "spec": asdict(self.spec),
+        }
+        self._child.request(hello, START_S)
+
+    def _send(self) -> None:
+        assert self._child is not None and self.task is not None and self.turn is not None
+        turn: Mapping[str, Any] = {
+            "do": self.turn.phase,
+            "model": self.task.model,
+            "device": self.task.device,
+            "seconds": self.turn.seconds,
+            "trials": self.turn.trials,
+        }
+        self._child.request(turn, self.turn.seconds + BASELINES_S + SILENCE_S)

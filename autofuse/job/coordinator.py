@@ -1,0 +1,275 @@
+"""The job: many models on many boards, until the time is spent, nothing is left, or somebody says stop."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from autofuse.errors import DatabaseError, DeviceError
+from autofuse.job.board import OPENER, Board, Setup
+from autofuse.job.outcome import JobOutcome, outcome_of
+from autofuse.job.settings import BoardSpec, JobSettings
+from autofuse.job.timetable import next_turn
+from autofuse.measure.measurement import Failure
+from autofuse.measure.messages import Message
+from autofuse.profiling.database import ProfilingDatabase
+from autofuse.profiling.job_records import (
+    FINISHED,
+    INTERRUPTED,
+    LEFT,
+    LOST,
+    RUNNING,
+    JobInfo,
+    TaskInfo,
+    TaskProgress,
+)
+from autofuse.scratch import scratch_folder
+
+POLL_S = 0.1
+BEAT_S = 5.0
+"""Seconds between two signs of life, which are also when a stop, a full disk and lost leases are noticed."""
+LEAST_FREE_BYTES = 100 << 20
+"""Room that the disk of the database must have left."""
+BOARD_FAILURES = 3
+"""Slices in a row that may fail through the board before it is given up."""
+
+
+@dataclass(frozen=True)
+class Ear:
+    """How the coordinator hears and is seen: `stop_asked` is called often, `watch` with each new state, `say` with
+    what people should know."""
+
+    stop_asked: Callable[[], bool] = lambda: False
+    watch: Callable[[JobInfo], None] = lambda _job: None
+    say: Callable[[str], None] = lambda _text: None
+
+
+@dataclass
+class Coordinator:
+    """Drives the boards of this process for one job. `opener`, `import_paths`: see `Setup`."""
+
+    base: ProfilingDatabase
+    job: JobInfo
+    specs: Sequence[BoardSpec]
+    ear: Ear = field(default_factory=Ear)
+    opener: str = OPENER
+    import_paths: Sequence[Path] = ()
+    clock: Callable[[], float] = time.time
+
+    def __post_init__(self) -> None:
+        self.queue = self.base.jobs
+        self.settings = JobSettings.from_json(self.job.settings)
+        self._began = time.monotonic()
+        self._spent_before = self.job.active_s
+        self._boards: list[Board] = []
+        self._beaten = -BEAT_S
+        self._stopping = ""
+        self._full: DatabaseError | None = None
+
+    # time
+
+    @property
+    def active_s(self) -> float:
+        """Seconds of the budget that are spent, those of earlier processes included."""
+        return self._spent_before + time.monotonic() - self._began
+
+    def budget_s(self) -> float | None:
+        """Seconds that the job may take in all; None without an end."""
+        if self.settings.ends_at is not None:
+            return max(1.0, self.active_s + self.settings.ends_at - self.clock())
+        return self.settings.budget_s
+
+    def left_s(self) -> float:
+        """Seconds left of the job."""
+        budget = self.budget_s()
+        return float("inf") if budget is None else budget - self.active_s
+
+    # the loop
+
+    def run(self) -> JobOutcome:
+        """Work until the job has ended or is to stop; what came of it.
+
+        A stop (a signal, the verb `stop`) lets the candidates in flight finish; KeyboardInterrupt ends at once. Either
+        way the job can be gone on with. DatabaseError when the database cannot be written any more.
+        """
+        with scratch_folder() as folder:
+            setup = Setup(self._url(), self.settings, folder, self.opener, self.import_paths)
+            try:
+                for spec in self.specs:
+                    self._boards.append(Board(spec, self.queue.join(self.job.id, spec.name, spec.device), setup))
+                while self._advance():
+                    time.sleep(POLL_S)
+            finally:
+                self._leave()
+        if self._full is not None:
+            raise self._full
+        return self._end()
+
+    def _advance(self) -> bool:
+        """One round over the boards; False when all is done."""
+        if self.ear.stop_asked():
+            self._stop("interrupted")
+        self._pulse()
+        waiting = False
+        for board in list(self._boards):
+            if board.task is not None:
+                self._listen(board)
+            if board.task is None and not self._stopping:
+                waiting = self._next(board) or waiting
+        return waiting or any(board.task is not None for board in self._boards)
+
+    def _pulse(self) -> None:
+        if time.monotonic() - self._beaten < BEAT_S:
+            return
+        self._beaten = time.monotonic()
+        stop, held = self.queue.beat(self.job.id, self.active_s)
+        if stop:
+            self._stop("stopped")
+        for board in self._boards:
+            if board.task is not None and board.task.id not in held:
+                board.kill()  # this process was silent for so long that another one took the task over
+                board.task = None
+        mine = {board.task.id for board in self._boards if board.task is not None}
+        for number in set(held) - mine:
+            self.queue.give_back(number, None)  # claimed in a transaction whose answer was lost
+        self._check_disk()
+        job = self.queue.job(self.job.name)
+        if job is not None:
+            self.ear.watch(job)
+
+    def _check_disk(self) -> None:
+        path = self.base.location.path
+        if path is None:
+            return
+        free, used = shutil.disk_usage(path.parent).free, sum(file.stat().st_size for file in _files(path))
+        limit = self.settings.disk_bytes
+        if limit is not None and used > limit:
+            self._full = DatabaseError(
+                f"profiling database {path}: it takes {used >> 20} MiB, more than --disk-limit allows: raise the limit "
+                "and run the same command again; everything recorded is kept"
+            )
+        elif free < LEAST_FREE_BYTES:
+            self._full = DatabaseError(
+                f"profiling database {path}: only {free >> 20} MiB are free on its disk: free some space and run the "
+                "same command again; everything recorded is kept"
+            )
+        if self._full is not None:
+            self._stop("full")
+
+    def _stop(self, why: str) -> None:
+        if not self._stopping:
+            self._stopping = why
+            for board in self._boards:
+                board.ask_to_stop()
+
+    # one board
+
+    def _next(self, board: Board) -> bool:
+        """Gives the board a task; whether it has one, or may get one later (others still hold some)."""
+        mine, sharing = self.queue.share(self.job.id, board.spec.device)
+        turn = next_turn(mine, sharing, self.settings, self.budget_s(), self.left_s())
+        if turn is not None:
+            task = self.queue.claim(self.job.id, board.spec.device, turn.phase, turn.least_gain)
+            if task is not None:
+                try:
+                    board.start(task, turn)
+                except DeviceError as error:
+                    self._board_failed(board, str(error))
+                return True
+        return any(task.state == RUNNING for task in mine)
+
+    def _listen(self, board: Board) -> None:
+        reply = board.collect()
+        if reply is None:
+            return
+        task = board.task
+        assert task is not None
+        if isinstance(reply, Failure):
+            board.task = None
+            self._died(board, task, reply)
+        elif "error" in reply:
+            board.task = None
+            self._refused(board, task, reply)
+        else:
+            self._brought(task, reply)
+            board.failures, board.task = 0, None
+
+    def _brought(self, task: TaskInfo, reply: Message) -> None:
+        body: Any = reply.get("progress")
+        progress = None if body is None else TaskProgress(**body)
+        result: Any = reply.get("result")
+        if result is not None and progress is not None:
+            self.queue.finish(task.id, result, progress)
+        else:
+            self.queue.give_back(task.id, progress)
+
+    def _died(self, board: Board, task: TaskInfo, failure: Failure) -> None:
+        """The search process crashed, hung or ran out of memory."""
+        if self._stopping:
+            self.queue.give_back(task.id, None)
+            return
+        self.queue.died(task.id, f"{failure.kind}: {failure.message}")
+        board.failures += 1
+
+    def _refused(self, board: Board, task: TaskInfo, reply: Message) -> None:
+        """The search ended with an error that it could name: of the board, of the database, or of the model."""
+        kind, text = str(reply["error"]), str(reply["text"])
+        if kind == DeviceError.__name__:
+            self._board_failed(board, text, task)
+        elif kind == DatabaseError.__name__:
+            self.queue.give_back(task.id, None)
+            self._full = DatabaseError(text)
+            self._stop("full")
+        else:
+            self.queue.fail(task.id, text, {"exit_code": int(str(reply["exit_code"]))})
+
+    def _board_failed(self, board: Board, why: str, task: TaskInfo | None = None) -> None:
+        """The board gives its task back; after some failures in a row the job goes on without it."""
+        held = task or board.task
+        board.task = None
+        if held is not None:
+            self.queue.give_back(held.id, None)
+        board.kill()
+        board.failures += 1
+        if board.failures >= BOARD_FAILURES:
+            self.ear.say(f"the board {board.spec.name} is lost, the job goes on without it: {why}")
+            self.queue.leave(board.number, LOST, why)
+            self._boards.remove(board)
+
+    # the end
+
+    def _leave(self) -> None:
+        for board in self._boards:
+            if board.busy:
+                board.kill()
+            if board.task is not None:
+                self.queue.give_back(board.task.id, None)
+            board.close()
+            self.queue.leave(board.number, LEFT)
+        if not self._boards:
+            return
+        self.queue.beat(self.job.id, self.active_s)
+
+    def _end(self) -> JobOutcome:
+        job = self.queue.job(self.job.name)
+        assert job is not None
+        outcome = outcome_of(job, self.active_s, self._stopping)
+        state = FINISHED if outcome.complete else INTERRUPTED
+        self.queue.end_job(job.id, state, outcome.to_json())
+        return outcome
+
+    def _url(self) -> str:
+        location = self.base.location
+        if location.path is not None:
+            return str(location.path.absolute())
+        assert location.url is not None, "a job needs a database that several processes can open"
+        return location.url.render_as_string(hide_password=False)
+
+
+def _files(path: Path) -> list[Path]:
+    """The database's file with those beside it that hold its latest changes."""
+    return [file for suffix in ("", "-wal", "-shm") if (file := path.with_name(path.name + suffix)).exists()]

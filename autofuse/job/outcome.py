@@ -1,0 +1,95 @@
+"""What a job came to: a row a model and device, and an exit code for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from autofuse.profiling.job_records import DONE, FAILED, LOST, JobInfo, TaskInfo
+
+EXIT_SLOWER, EXIT_LOST, EXIT_INTERRUPTED, EXIT_CRASHED = 5, 75, 130, 75
+SLOWER = 1.02
+"""Beyond this ratio to the default plan a winner counts as slower."""
+
+
+@dataclass(frozen=True)
+class TaskOutcome:
+    """A model on a device. `speedup`: of the chosen plan over plan "none", with its interval, measured whole.
+
+    `state`: "done", "failed", or "open" when the job ended before. `failure`: why; `warning`: what to know of it.
+    """
+
+    model: str
+    device: str
+    state: str
+    chosen: str | None
+    median_us: float | None
+    speedup: float | None
+    ci_lo: float | None
+    ci_hi: float | None
+    trusted: bool | None
+    measured: int
+    failed: int
+    spent_s: float
+    failure: str = ""
+    warning: str = ""
+
+
+@dataclass(frozen=True)
+class JobOutcome:
+    """A job's end. `complete`: every task is done or failed. `exit_code`: see the README."""
+
+    run: str
+    state: str
+    complete: bool
+    exit_code: int
+    elapsed_s: float
+    measured: int
+    failed: int
+    tasks: tuple[TaskOutcome, ...]
+    lost_boards: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+def outcome_of(job: JobInfo, elapsed_s: float, stopping: str) -> JobOutcome:
+    """The outcome of a job as it stands; `stopping`: why it was stopped early ("" when it was not)."""
+    tasks = tuple(_task(task) for task in job.tasks)
+    complete = all(task.state in (DONE, FAILED) for task in job.tasks)
+    lost = tuple(f"{board.name}: {board.note}" for board in job.boards if board.state == LOST)
+    state = "finished" if complete else "interrupted"
+    return JobOutcome(
+        job.name, state, complete, _exit_code(job, complete, stopping), elapsed_s,
+        sum(task.measured for task in tasks), sum(task.failed for task in tasks), tasks, lost,
+    )  # fmt: skip
+
+
+def _exit_code(job: JobInfo, complete: bool, stopping: str) -> int:
+    failed = [task for task in job.tasks if task.state == FAILED]
+    if failed:
+        code = (failed[0].result or {}).get("exit_code")
+        return code if isinstance(code, int) else EXIT_CRASHED
+    if not complete:
+        return EXIT_INTERRUPTED if stopping else EXIT_LOST
+    return EXIT_SLOWER if any(_slower_than_default(task.result or {}) for task in job.tasks) else 0
+
+
+def _slower_than_default(result: Mapping[str, Any]) -> bool:
+    plans = result.get("plans") or {}
+    chosen, default = plans.get(result.get("chosen")) or {}, plans.get("default") or {}
+    mine, other = chosen.get("median_us"), default.get("median_us")
+    return mine is not None and other is not None and mine > SLOWER * other
+
+
+def _task(task: TaskInfo) -> TaskOutcome:
+    result: Mapping[str, Any] = task.result or {}
+    plan: Mapping[str, Any] = (result.get("plans") or {}).get(result.get("chosen")) or {}
+    state = task.state if task.state in (DONE, FAILED) else "open"
+    return TaskOutcome(
+        task.model, task.device, state, result.get("chosen"), plan.get("median_us"), plan.get("speedup"),
+        plan.get("ci_lo"), plan.get("ci_hi"), plan.get("trusted"), task.measured, task.failed, task.spent_s,
+        task.failure or "", str(result.get("warning") or ""),
+    )  # fmt: skip

@@ -1,0 +1,68 @@
+"""Starting a job, or going on with it: its name, its tasks, its place in the database."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from autofuse.errors import DatabaseError, InputError
+from autofuse.job.board import OPENER
+from autofuse.job.coordinator import Coordinator, Ear
+from autofuse.job.outcome import JobOutcome
+from autofuse.job.settings import BoardSpec, JobSettings
+from autofuse.profiling.database import open_database
+from autofuse.profiling.job_records import TaskStart
+from autofuse.search_space import load_space
+
+NAME_LENGTH = 100
+
+
+def run_job(
+    models: Sequence[Path],
+    boards: Sequence[BoardSpec],
+    settings: JobSettings,
+    *,
+    database: str | None,
+    name: str | None,
+    ear: Ear,
+    opener: str = OPENER,
+    import_paths: Sequence[Path] = (),
+) -> JobOutcome:
+    """Tune `models` on the devices of `boards`; see `autofuse.api.tune_all`.
+
+    `name` None: the newest job of the same models and devices that has not ended by itself, else a new one. A job that
+    others work on already is joined. `opener`, `import_paths`: see `autofuse.job.board.Setup`.
+    """
+    load_space(settings.space, "generic")
+    tasks = _tasks(models, list(dict.fromkeys(board.device for board in boards)))
+    if name is not None and not (name.isprintable() and 0 < len(name) <= NAME_LENGTH):
+        raise InputError(f"--run: got {name!r}, allowed: up to {NAME_LENGTH} printable characters")
+    with open_database(database) as base:
+        if base.location.path is None and base.location.url is None:
+            raise DatabaseError("--db: a job needs a file or a server, which several processes can open")
+        queue = base.jobs
+        chosen = name or queue.unfinished(tasks) or _fresh_name(models)
+        job = queue.open_job(chosen, tasks, settings.to_json())
+        return Coordinator(base, job, boards, ear, opener, import_paths).run()
+
+
+def _tasks(models: Sequence[Path], devices: Sequence[str]) -> list[TaskStart]:
+    """Every model on every device; a file that is given twice counts once."""
+    found: dict[tuple[str, str], TaskStart] = {}
+    for model in models:
+        try:
+            sha = hashlib.sha256(model.read_bytes()).hexdigest()
+        except OSError as error:
+            raise InputError(f"{model}: cannot read the model: {error.strerror}") from error
+        for device in devices:
+            found.setdefault((sha, device), TaskStart(str(model.absolute()), sha, device))
+    if not found:
+        raise InputError("no model is given; name at least one ONNX file")
+    return list(found.values())
+
+
+def _fresh_name(models: Sequence[Path]) -> str:
+    rest = f"+{len(models) - 1}" if len(models) > 1 else ""
+    return f"{models[0].stem[:60]}{rest}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"

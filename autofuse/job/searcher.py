@@ -1,0 +1,213 @@
+"""The process that searches for one board: `python -m autofuse.job.searcher`, a child of the coordinator.
+
+A crash, a hang or a lack of memory in here costs the slice under way; everything measured is recorded already.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autofuse.errors import AutofuseError, PlanError
+from autofuse.job.settings import BoardSpec, JobSettings
+from autofuse.job.timetable import HOUR_S, OPEN_SESSIONS
+from autofuse.measure.child import Handler, serve
+from autofuse.measure.messages import Message
+from autofuse.measure.process import own_memory
+from autofuse.named_device import find_device, thread_count
+from autofuse.profiling.database import ProfilingDatabase, open_database
+from autofuse.search.progress import Progress
+from autofuse.search.prospects import Prospect, expected_saving
+
+if TYPE_CHECKING:
+    from autofuse.search.session import ModelSession
+
+NOTE_EVERY_S = 2.0
+OBSERVED, MOST_TRUSTED = 0.5, 4.0
+"""Weight of what the last slice did save, against its forecast; a lucky slice counts as this much luck at most."""
+
+
+class _StopAsked(KeyboardInterrupt):
+    """The coordinator wants the search to stop after the candidate in flight."""
+
+
+class Searcher:
+    """Open searches by model and device; answers one request at a time."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[tuple[str, str], tuple[ExitStack, ModelSession]] = OrderedDict()
+        self._base: ProfilingDatabase | None = None
+        self._settings, self._spec = JobSettings(None), BoardSpec("", "local")
+        self._stop, self._board, self._noted = Path(), 0, 0.0
+        self._title = self._opener_name = ""
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """Requests by name."""
+        return {"hello": self.hello, "search": self.search, "confirm": self.confirm, "close": self.close}
+
+    def hello(self, request: Message) -> Message:
+        """Open the database; `stop` is the file that asks for a stop by being there."""
+        settings: Any = request["settings"]
+        self._settings = JobSettings.from_json(settings)
+        self._base = open_database(str(request["database"]))
+        self._stop, self._board = Path(str(request["stop"])), int(str(request["board"]))
+        spec: Any = request["spec"]
+        self._spec, self._opener_name = BoardSpec(**spec), str(request["opener"])
+        self._opener()
+        return {}
+
+    def search(self, request: Message) -> Message:
+        """Search one model on for `seconds`; what that brought, or the error that ends its task."""
+        return self._answer(request, self._search)
+
+    def confirm(self, request: Message) -> Message:
+        """Measure the finalists of one model whole in about `seconds`; its result, or the error that ends its task."""
+        return self._answer(request, self._confirm)
+
+    def close(self, _request: Message) -> Message:
+        """End all searches cleanly."""
+        while self._open:
+            self._close_oldest()
+        return {}
+
+    def _answer(self, request: Message, act: Callable[[ModelSession, Message], Message]) -> Message:
+        started = time.monotonic()
+        key = str(request["model"]), str(request["device"])
+        self._title = Path(key[0]).stem
+        try:
+            session = self._session(*key)
+            before = session.bench.counts.ok, session.bench.counts.failed
+            found = {"stopped": False, **act(session, request)}
+        except _StopAsked:
+            found = {"stopped": True}
+            if key not in self._open:
+                return {**found, "progress": None}
+            session = self._open[key][1]
+        except AutofuseError as error:
+            self._forget(key, error)
+            kind = type(error).__name__
+            return {"error": kind, "text": str(error), "exit_code": error.exit_code, "stopped": False}
+        counts, spent_s = session.bench.counts, time.monotonic() - started
+        progress = {
+            "spent_s": spent_s,
+            "measured": counts.ok + counts.failed - sum(before),
+            "failed": counts.failed - before[1],
+            "run_id": session.bench.run_id,
+            "best_us": session.best_us(),
+            "baseline_us": session.baseline_us(),
+            "reserve_s": session.builds_s(),
+        }
+        return {**found, "progress": {**progress, **_plain(found)}}
+
+    def _search(self, session: ModelSession, request: Message) -> Message:
+        seconds, trials = float(str(request["seconds"])), request.get("trials")
+        session.trials = None if trials is None else session.bench.counts.measured + int(str(trials))
+        before_us, ahead, measured = session.best_us(), session.ahead(), session.bench.counts.measured
+        started = time.monotonic()
+        session.search_slice(seconds)
+        spent_s, new = time.monotonic() - started, session.bench.counts.measured - measured
+        after_us = session.best_us()
+        saved = 1.0 - after_us / before_us if before_us and after_us else None
+        return {"gain": gain_in_an_hour(session.ahead(), ahead, new, spent_s, saved), "exhausted": session.exhausted}
+
+    def _confirm(self, session: ModelSession, request: Message) -> Message:
+        if not session.ready():
+            session.trials = None
+            session.search_slice(0.0)
+        if not session.ready():
+            raise PlanError("the budget ended before any plan of this model had a time: use a larger --budget")
+        result = session.conclude(float(str(request["seconds"])))
+        key = str(request["model"]), str(request["device"])
+        self._open.pop(key)[0].close()
+        return {"result": asdict(result)}
+
+    # sessions
+
+    def _session(self, model: str, device: str) -> ModelSession:
+        key = model, device
+        if key in self._open:
+            self._open.move_to_end(key)
+            return self._open[key][1]
+        while self._open and (len(self._open) >= OPEN_SESSIONS or self._crowded()):
+            self._close_oldest()
+        assert self._base is not None
+        settings, stack, spec = self._settings, ExitStack(), self._spec
+        self._progress(None)
+        named = find_device(spec.profile, spec.rpc, spec.rpc_tracker, spec.rpc_key)
+        session: ModelSession = stack.enter_context(
+            self._opener()(
+                Path(model), self._base, budget_s=None, trials=None,
+                threads=thread_count(settings.threads, named), device=named, seed=settings.seed,
+                space=settings.space, exact=settings.exact, shapes=settings.shapes, progress=self._progress,
+                scheduler=settings.scheduler,
+            )
+        )  # fmt: skip
+        self._open[key] = stack, session
+        return session
+
+    def _opener(self) -> Callable[..., Any]:
+        module, _, name = self._opener_name.partition(":")
+        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        return found
+
+    def _crowded(self) -> bool:
+        limit = self._settings.memory_bytes
+        return limit is not None and own_memory(os.getpid()) > limit // 2
+
+    def _close_oldest(self) -> None:
+        _, (stack, _session) = self._open.popitem(last=False)
+        stack.close()
+
+    def _forget(self, key: tuple[str, str], error: AutofuseError) -> None:
+        if key in self._open:
+            stack, _session = self._open.pop(key)
+            stack.__exit__(type(error), error, error.__traceback__)
+
+    def _progress(self, state: Progress | None) -> None:
+        """Tells the status what is done, and stops when that is wanted."""
+        if self._stop.exists():
+            raise _StopAsked
+        now = time.monotonic()
+        if now - self._noted >= NOTE_EVERY_S or state is None:
+            self._noted = now
+            assert self._base is not None
+            phase = "opening" if state is None else f"{state.phase}: {state.note}"
+            count = sum(session.bench.counts.measured for _, session in self._open.values())
+            self._base.jobs.note(self._board, f"{self._title}, {phase}", count)
+
+
+def gain_in_an_hour(
+    ahead: Sequence[Prospect], before: Sequence[Prospect], measured: int, spent_s: float, saved: float | None
+) -> float:
+    """Part of a model's time that an hour more of search is expected to save, between 0 and 1.
+
+    `ahead`: what is left to gain now, `before`: what was before the last slice, which measured so many candidates in
+    `spent_s` and did save `saved` (None: nothing to compare with). Half of the forecast is corrected by how the one for
+    that slice came out.
+    """
+    rate = max(measured, 1) / max(spent_s, 1e-3)
+    forecast = expected_saving(ahead, rate * HOUR_S)
+    expected = expected_saving(before, measured)
+    if saved is None or expected <= 0:
+        return forecast
+    return min(1.0, forecast * (1.0 - OBSERVED + OBSERVED * min(saved / expected, MOST_TRUSTED)))
+
+
+def _plain(found: Mapping[str, object]) -> dict[str, object]:
+    return {name: found[name] for name in ("gain", "exhausted") if name in found}
+
+
+def main() -> None:
+    """Serve one coordinator until it goes away."""
+    serve(Searcher().handlers())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""What a job is asked to do, as one value that is stored with it and handed to its processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from autofuse.device.profile import LOCAL
+
+
+@dataclass(frozen=True)
+class BoardSpec:
+    """A board that measures: `name` for people; boards of one `device` share its tasks.
+
+    `profile`, `rpc`, `rpc_tracker`, `rpc_key`: what it is and how it is reached, see
+    `autofuse.named_device.find_device`.
+    """
+
+    name: str
+    device: str
+    profile: str = LOCAL
+    rpc: str | None = None
+    rpc_tracker: str | None = None
+    rpc_key: str | None = None
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """How a job is to be done. Seconds, bytes; None: no limit (`threads` None: the device's own number).
+
+    `ends_at`: seconds since 1970 (`--until`). `trials`: new candidates of the whole job. `early_stopping`: a model is
+    searched no further when an hour more is expected to save less than this part of its time. `memory_bytes`: of each
+    board's search process. `disk_bytes`: that the database may take.
+    `scheduler`: of a Dask cluster that builds for devices elsewhere.
+    """
+
+    budget_s: float | None
+    ends_at: float | None = None
+    trials: int | None = None
+    threads: int | None = None
+    seed: int = 0
+    space: str | None = None
+    exact: bool = False
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    early_stopping: float | None = None
+    memory_bytes: int | None = None
+    disk_bytes: int | None = None
+    scheduler: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, which `from_json` reads."""
+        return {**asdict(self), "shapes": {name: list(shape) for name, shape in self.shapes.items()}}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> JobSettings:
+        """The inverse of `to_json`; what an older autofuse did not store has its default."""
+        known = {item.name for item in fields(cls)}
+        values = {name: value for name, value in body.items() if name in known}
+        values["shapes"] = {name: tuple(shape) for name, shape in values.get("shapes", {}).items()}
+        return cls(**values)

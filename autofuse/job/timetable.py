@@ -1,0 +1,101 @@
+"""How a job's time is shared: slices of search while time is left, then each winner's confirmation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autofuse.job.settings import JobSettings
+from autofuse.profiling.job_records import CONFIRM, DONE, FAILED, RUNNING, SEARCH, TaskInfo
+
+CONFIRM_SHARE = 0.08
+"""Part of the budget that is kept for measuring the finalists whole, beyond the least that they need."""
+LEAST_CONFIRM_S, MOST_CONFIRM_S, UNBOUNDED_CONFIRM_S = 25.0, 300.0, 40.0
+FIRST_BUILD_S = 15.0
+"""Guess of the seconds that building the finalists takes, before a search has told."""
+ROUNDS = 6
+"""Slices into which each model's equal share of the time is cut: more share better, fewer cost less."""
+LEAST_SLICE_S, MOST_SLICE_S = 20.0, 900.0
+OPEN_SESSIONS, LEAST_REOPENED_S = 4, 120.0
+"""Models whose search a board keeps ready, and the shortest slice where there are more: opening one again takes up to
+20 s (the graph, its reference results, the plans lowered anew)."""
+UNBOUNDED_SLICE_S = 60.0
+WATCHED_SLICE_S = 300.0
+"""Longest slice under `--early-stopping`, whose rule is applied between slices."""
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What a board is to do next: `phase` with any task of its device, for `seconds`, with at most `trials` new
+    candidates (None: any number), on a task that promises more than `least_gain` an hour."""
+
+    phase: str
+    seconds: float
+    trials: int | None = None
+    least_gain: float = 0.0
+
+
+def confirm_seconds(budget_s: float | None, tasks: int, boards: int) -> float:
+    """Seconds kept for measuring one task's finalists whole, without building them."""
+    if budget_s is None:
+        return UNBOUNDED_CONFIRM_S
+    least = min(LEAST_CONFIRM_S, budget_s / 3)
+    return max(least, min(MOST_CONFIRM_S, CONFIRM_SHARE * budget_s * boards / max(1, tasks)))
+
+
+def next_turn(
+    tasks: Sequence[TaskInfo], boards: int, settings: JobSettings, budget_s: float | None, left_s: float
+) -> Turn | None:
+    """The turn of one board; None when its device has nothing left to do.
+
+    `tasks`: all of the board's device. `boards`: those alive that share them. `left_s`: seconds of the job (infinite
+    where it has no end). What the confirmations will take is kept back from the search.
+    """
+    open_tasks = [task for task in tasks if task.state not in (DONE, FAILED)]
+    waiting = [task for task in open_tasks if task.state != RUNNING]
+    if not waiting:
+        return None
+    each_s = confirm_seconds(budget_s, len(tasks), boards)
+    unconfirmed = [task for task in open_tasks if task.phase == SEARCH or task.state != RUNNING]
+    reserve_s = sum(each_s + builds_s(task) for task in unconfirmed) / boards
+    search_s = left_s - reserve_s
+    least = settings.early_stopping or 0.0
+    promising = [task for task in open_tasks if task.phase == SEARCH and worth_a_slice(task, least)]
+    trials = _trials(tasks, settings)
+    if [task for task in promising if task in waiting] and search_s > 0 and trials != 0:
+        share = None if trials is None else max(1, math.ceil(trials / boards))
+        if trials is not None and len(promising) > 1:
+            share = max(8, math.ceil(trials / (len(promising) * ROUNDS)))
+        seconds = _slice_seconds(search_s, len(promising), boards, settings)
+        return Turn(SEARCH, seconds, share if trials is None else min(trials, share or trials), least)
+    spare_s = left_s * boards / len(unconfirmed) - max(map(builds_s, unconfirmed)) if math.isfinite(left_s) else each_s
+    return Turn(CONFIRM, max(min(each_s, LEAST_CONFIRM_S), min(spare_s, each_s)))
+
+
+def worth_a_slice(task: TaskInfo, least_gain: float) -> bool:
+    """Whether more search may pay: it has not begun, or promises more than `least_gain` of its time in an hour."""
+    return task.gain is None or task.gain > least_gain
+
+
+def builds_s(task: TaskInfo) -> float:
+    """Seconds that building the task's finalists will take."""
+    return FIRST_BUILD_S if task.reserve_s is None else task.reserve_s
+
+
+def _trials(tasks: Sequence[TaskInfo], settings: JobSettings) -> int | None:
+    if settings.trials is None:
+        return None
+    return max(0, settings.trials - sum(task.measured for task in tasks))
+
+
+def _slice_seconds(search_s: float, promising: int, boards: int, settings: JobSettings) -> float:
+    if math.isinf(search_s):
+        return UNBOUNDED_SLICE_S
+    if promising <= boards:
+        longest = WATCHED_SLICE_S if settings.early_stopping is not None else math.inf
+        return min(search_s, longest)
+    share = search_s * boards / (promising * ROUNDS)
+    least = LEAST_SLICE_S if promising <= OPEN_SESSIONS * boards else LEAST_REOPENED_S
+    return min(search_s, max(least, min(MOST_SLICE_S, share)))

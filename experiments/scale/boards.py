@@ -1,0 +1,60 @@
+"""Two boards against one, on devices that answer after their recorded time: `python -m experiments.scale.boards`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from autofuse.job.coordinator import Ear
+from autofuse.job.run import run_job
+from autofuse.job.settings import BoardSpec, JobSettings
+from experiments.scale.recorded import recorded
+
+ROOT = Path(__file__).resolve().parents[2]
+OPENER = "experiments.scale.replay:open_session"
+PROFILE = "generic-avx2"
+CONFIRM_S = 1.5
+
+
+def models(folder: Path, candidates: int) -> list[Path]:
+    """One model file a recorded network, twice, with so many of its candidates."""
+    made = []
+    for copy in range(2):
+        for name, rows in recorded().items():
+            script = {
+                "name": f"{name} {copy}",
+                "candidates": [[one.took_s, one.us or 0.0] for one in rows[:candidates]],
+                "confirm_s": CONFIRM_S,
+            }
+            path = folder / f"{name}-{copy}.onnx"
+            path.write_text(json.dumps(script), encoding="utf-8")
+            made.append(path)
+    return made
+
+
+def wall_seconds(folder: Path, boards: int, candidates: int) -> float:
+    """Seconds from the start to the end of a job that measures everything there is."""
+    folder.mkdir(parents=True, exist_ok=True)
+    specs = [BoardSpec(f"board {number}", "replay", PROFILE) for number in range(boards)]
+    settings = JobSettings(budget_s=3600.0, threads=1)
+    started = time.monotonic()
+    outcome = run_job(
+        models(folder, candidates), specs, settings, database=str(folder / "profile.db"), name="replay", ear=Ear(),
+        opener=OPENER, import_paths=[ROOT],
+    )  # fmt: skip
+    assert outcome.exit_code == 0, outcome
+    return time.monotonic() - started
+
+
+def main(candidates: int) -> None:
+    """Print the wall times of one and two boards, and their ratio."""
+    with tempfile.TemporaryDirectory(prefix="autofuse-boards-") as name:
+        one, two = (wall_seconds(Path(name) / str(boards), boards, candidates) for boards in (1, 2))
+    print(json.dumps({"one_s": round(one, 1), "two_s": round(two, 1), "speedup": round(one / two, 3)}))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10)

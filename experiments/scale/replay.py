@@ -1,0 +1,160 @@
+"""A device that answers after its recorded time: what a search process opens in place of a real model's search.
+
+A "model" is a JSON file {"name": ..., "candidates": [[seconds, microseconds or 0], ...], "confirm_s": ...}. Every
+answer is recorded in the profiling database, as a real one is, so that a job which is killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from autofuse.device.target import Target
+from autofuse.named_device import NamedDevice
+from autofuse.profiling.database import ProfilingDatabase
+from autofuse.profiling.records import Block, Candidate, CandidateOutcome, RunStart, Setting, content_key
+from autofuse.search.progress import PlanTime, Progress, TuneResult
+from autofuse.search.prospects import Prospect
+from autofuse.search.workbench import Counts
+
+TARGET = Target("znver4", 16, 32, 2, 32768, 1 << 20)
+TICK_S = 0.05
+
+
+@dataclass
+class Bench:
+    """What a search process asks of a session's workbench."""
+
+    run_id: int
+    counts: Counts = field(default_factory=Counts)
+
+
+@dataclass
+class ReplaySession:
+    """As `autofuse.search.session.ModelSession`, over one workload whose candidates are known beforehand."""
+
+    model: Path
+    base: ProfilingDatabase
+    setting: Setting
+    bench: Bench
+    progress: Callable[[Progress], None]
+    script: Mapping[str, Any]
+    trials: int | None = None
+    exhausted: bool = False
+    state: str = "interrupted"
+
+    @property
+    def workload(self) -> str:
+        return f'"{self.script["name"]}"'
+
+    def known(self) -> dict[str, float | None]:
+        """Times of the schedules that were measured, by their text."""
+        stored = self.base.measured_schedules(self.setting, content_key(self.workload))
+        return {one.schedule: one.median_us for one in stored}
+
+    def search_slice(self, seconds: float) -> None:
+        end, known = time.monotonic() + seconds, self.known()
+        for number, (took_s, us) in enumerate(self.script["candidates"]):
+            schedule = f'{{"number":{number}}}'
+            if schedule in known:
+                continue
+            if known and (time.monotonic() >= end or self._spent()):
+                return
+            self._answer_after(took_s)
+            self._record(schedule, us)
+            known[schedule] = us or None
+        self.exhausted = True
+
+    def _spent(self) -> bool:
+        return self.trials is not None and self.bench.counts.measured >= self.trials
+
+    def _answer_after(self, seconds: float) -> None:
+        """Waits; a stop is noticed meanwhile."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, TICK_S))
+            self._tell()
+
+    def _record(self, schedule: str, us: float) -> None:
+        candidate = Candidate(content_key(self.workload), self.workload, str(self.script["name"]), schedule)
+        if us:
+            blocks = tuple(Block((us * (1 + 0.001 * number),)) for number in range(10))
+            outcome = CandidateOutcome(
+                candidate=candidate, state="ok", median_us=us, ci_lo_us=us * 0.99, ci_hi_us=us * 1.01, trusted=True,
+                blocks=blocks,
+            )  # fmt: skip
+        else:
+            outcome = CandidateOutcome(candidate=candidate, state="build_error", failure="as recorded")
+        self.base.record_candidate(self.setting, outcome, self.bench.run_id)
+        self.bench.counts.ok += bool(us)
+        self.bench.counts.failed += not us
+        self._tell()
+
+    def _tell(self) -> None:
+        counts = self.bench.counts
+        self.progress(
+            Progress("schedules", "replayed", 0.0, None, counts.measured, None, counts.ok, counts.failed, 0, None, None)
+        )
+
+    def ready(self) -> bool:
+        return any(us is not None for us in self.known().values())
+
+    def best_us(self) -> float | None:
+        return min((us for us in self.known().values() if us is not None), default=None)
+
+    def baseline_us(self) -> float | None:
+        return next((us for us in self.known().values() if us is not None), None)
+
+    def builds_s(self) -> float:
+        return 0.0
+
+    def ahead(self) -> tuple[Prospect, ...]:
+        known = len(self.known())
+        return (Prospect(1.0, known, len(self.script["candidates"]) - known),)
+
+    def conclude(self, _seconds: float) -> TuneResult:
+        self._answer_after(float(self.script["confirm_s"]))
+        times = self.known()
+        best = min((us, text) for text, us in times.items() if us is not None)
+        plan = PlanTime(1, best[0], best[0], 1.0, 1.0, 1.0, True, 0.0)
+        self.state = "finished"
+        return TuneResult(
+            str(self.script["name"]), "replay", self.bench.run_id, "", "replay", 1, "finished", 0.0, len(times), 0, 0,
+            0, best[1], content_key(best[1]), 1, {best[1]: plan},
+        )  # fmt: skip
+
+
+@contextmanager
+def open_session(
+    model: Path,
+    base: ProfilingDatabase,
+    *,
+    device: NamedDevice,
+    progress: Callable[[Progress], None],
+    **_rest: object,
+) -> Iterator[ReplaySession]:
+    """See `autofuse.search.tune.open_session`."""
+    script = json.loads(model.read_text(encoding="utf-8"))
+    setting = base.setting(
+        fingerprint=content_key(device.profile.name), device_name=device.profile.name, device_facts={}, target=TARGET,
+        threads=1, versions={"replay": "1"},
+    )  # fmt: skip
+    base.release_dead()
+    start = RunStart(
+        name=str(script["name"]), model_name=str(script["name"]), model_sha256=content_key(model.read_text()),
+        graph_key=content_key(str(script["name"])), seed=0,
+    )  # fmt: skip
+    old = base.interrupted_run(setting, start.model_sha256)
+    if old is not None:
+        base.resume_run(old.id)
+    run_id = old.id if old is not None else base.start_run(setting, start)
+    session = ReplaySession(model, base, setting, Bench(run_id), progress, script)
+    try:
+        yield session
+    finally:
+        base.finish_run(run_id, session.state)

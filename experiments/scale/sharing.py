@@ -1,0 +1,68 @@
+"""What sharing workloads saves when many models are tuned in one database: `python -m experiments.scale.sharing`.
+
+Families of architectures with their usual variants (depth, width, resolution, sequence length): each model's groups
+under the default plan, and how many of them another model has brought already.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+from onnx import ModelProto
+
+from autofuse.device.profile import load_profile, shipped_profiles
+from autofuse.fusion.baselines import default_plan
+from autofuse.graph.load import load
+from autofuse.kernels.lower import lower
+from experiments.architectures import bert, mobilenet_v2, squeezenet1_1, weenet
+
+
+def variants() -> Iterator[tuple[str, Callable[[], ModelProto]]]:
+    """(family, builder) of each model."""
+    for width in (0.35, 0.5, 0.75, 1.0, 1.3, 1.4):
+        for size in (96, 128, 160, 192, 224):
+            yield "mobilenet_v2", lambda w=width, s=size: mobilenet_v2.build(width=w, size=s)  # type: ignore[misc]
+    for size in (128, 160, 192, 224):
+        yield "squeezenet1_1", lambda s=size: squeezenet1_1.build(size=s)  # type: ignore[misc]
+    for channels in (16, 32, 64):
+        for size in (64, 128):
+            yield "weenet", lambda c=channels, s=size: weenet.build(channels=c, size=s)  # type: ignore[misc]
+    for layers in (2, 4, 6, 8, 12):
+        for sequence in (64, 128):
+            size = replace(bert.TINY, layers=layers, sequence=sequence)
+            yield "bert", lambda s=size, n=layers: bert.build(f"bert{n}", s)  # type: ignore[misc]
+
+
+def main() -> None:
+    """Print, for each family and all of them, distinct workloads over the sum of each model's own."""
+    target = load_profile(shipped_profiles()["generic-avx2"]).target()
+    seen: set[str] = set()
+    families: dict[str, list[int]] = {}
+    models = 0
+    with tempfile.TemporaryDirectory(prefix="autofuse-sharing-") as name:
+        for family, build in variants():
+            path = Path(name) / "model.onnx"
+            onnx.save(build(), path)
+            graph = load(path, {})
+            plan = default_plan(graph)
+            lowered = lower(graph, plan, target, [group.operators for group in plan.groups])
+            keys = {bound.workload.key for bound in lowered.kernels}
+            count = families.setdefault(family, [0, 0, 0])
+            count[0] += 1
+            count[1] += len(keys)
+            count[2] += len(keys - seen)
+            seen |= keys
+            models += 1
+    total = sum(count[1] for count in families.values())
+    rows = {family: {"models": c[0], "workloads": c[1], "measured": c[2]} for family, c in families.items()}
+    print(json.dumps({**rows, "all": {"models": models, "workloads": total, "measured": len(seen)},
+                      "saved": round(1 - len(seen) / total, 3)}, indent=1))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

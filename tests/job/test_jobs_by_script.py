@@ -1,0 +1,241 @@
+"""Whole jobs on scripted searches, in real processes: sharing, crashes, hangs, refusals, stops, going on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autofuse.errors import DatabaseError, InputError
+from autofuse.job import board as board_module
+from autofuse.job import coordinator as coordinator_module
+from autofuse.job.coordinator import Ear
+from autofuse.job.outcome import JobOutcome
+from autofuse.job.run import run_job
+from autofuse.job.settings import BoardSpec, JobSettings
+from autofuse.profiling.database import open_database
+
+HERE = Path(__file__).parent
+LOCAL = BoardSpec("local", "local", "generic-avx2")
+OPENER = "scripted_sessions:open_scripted"
+Job = Callable[..., JobOutcome]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    def make(name: str, **script: Any) -> Path:
+        path = tmp_path / f"{name}.onnx"
+        path.write_text(json.dumps({"name": name, **script}))
+        return path
+
+    return make
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    monkeypatch.setattr(coordinator_module, "BEAT_S", 0.2)
+
+    def run(
+        models: list[Path], boards: tuple[BoardSpec, ...] = (LOCAL,), ear: Ear | None = None, **settings: Any
+    ) -> JobOutcome:
+        chosen = JobSettings(**{"budget_s": 4.0, "threads": 1, **settings})
+        return run_job(
+            models,
+            boards,
+            chosen,
+            database=str(tmp_path / "p.db"),
+            name="night",
+            ear=ear or Ear(),
+            opener=OPENER,
+            import_paths=[HERE],
+        )
+
+    return run
+
+
+def measured(folder: Path) -> Counter[str]:
+    lines = [line for path in folder.glob("measured-*") for line in path.read_text().splitlines()]
+    assert len(lines) == len(set(lines)), "no candidate twice"
+    return Counter(line.split()[0] for line in lines)
+
+
+def test_all_models_are_searched_and_confirmed(job: Job, write: Any, tmp_path: Path) -> None:
+    outcome = job([write("a", candidates=20), write("b", candidates=20), write("c", candidates=20)], budget_s=600.0)
+    assert (outcome.state, outcome.complete, outcome.exit_code) == ("finished", True, 0)
+    assert [task.state for task in outcome.tasks] == ["done"] * 3
+    assert {task.chosen for task in outcome.tasks} == {"search"}
+    assert measured(tmp_path) == {"a": 20, "b": 20, "c": 20}
+    assert outcome.measured == 60
+    assert outcome.elapsed_s < 40, "what is exhausted is not waited for"
+
+
+def test_what_promises_more_gets_more_time(job: Job, write: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    for name, value in (
+        ("LEAST_SLICE_S", 0.3),
+        ("FIRST_BUILD_S", 0.1),
+        ("LEAST_CONFIRM_S", 0.1),
+        ("CONFIRM_SHARE", 0.01),
+    ):
+        monkeypatch.setattr(f"autofuse.job.timetable.{name}", value)
+    job([write("poor", headroom=0.0001), write("rich", headroom=0.004)], budget_s=10.0)
+    found = measured(tmp_path)
+    assert found["poor"] > 0
+    assert found["rich"] > 2 * found["poor"]
+
+
+def test_early_stopping_spends_nothing_on_a_model_without_promise(job: Job, write: Any, tmp_path: Path) -> None:
+    outcome = job([write("poor", headroom=1e-7)], budget_s=600.0, trials=200, early_stopping=0.05)
+    assert outcome.exit_code == 0
+    assert outcome.elapsed_s < 60
+    assert measured(tmp_path)["poor"] <= 200
+
+
+def test_a_search_that_crashes_once_costs_one_slice(job: Job, write: Any, tmp_path: Path) -> None:
+    model = write("a", candidates=5, behaviour="crash", mark=str(tmp_path / "mark"))
+    outcome = job([model, write("b", candidates=5)], budget_s=600.0)
+    assert outcome.exit_code == 0
+    assert [task.state for task in outcome.tasks] == ["done", "done"]
+
+
+def test_a_model_that_always_crashes_is_given_up_and_the_others_are_done(job: Job, write: Any) -> None:
+    outcome = job([write("bad", behaviour="killed"), write("b", candidates=5)], budget_s=600.0)
+    assert [task.state for task in outcome.tasks] == ["failed", "done"]
+    assert "killed by the system" in outcome.tasks[0].failure
+    assert outcome.exit_code == 75
+
+
+@pytest.mark.parametrize(("kind", "code"), [("InputError", 2), ("PlanError", 6), ("WrongResultError", 4)])
+def test_a_model_that_is_refused_fails_with_its_exit_code(job: Job, write: Any, kind: str, code: int) -> None:
+    outcome = job([write("bad", open_behaviour=kind), write("b", candidates=5)], budget_s=600.0)
+    assert [task.state for task in outcome.tasks] == ["failed", "done"]
+    assert outcome.tasks[0].failure == f"{kind} on purpose"
+    assert outcome.exit_code == code
+
+
+def test_a_search_that_hangs_is_ended(job: Job, write: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(board_module, "BASELINES_S", 0.0)
+    monkeypatch.setattr(board_module, "SILENCE_S", 1.0)
+    model = write("a", candidates=5, behaviour="hang", mark=str(tmp_path / "mark"))
+    outcome = job([model], budget_s=2.0)
+    assert [task.state for task in outcome.tasks] in (["done"], ["failed"])
+    assert outcome.elapsed_s < 30
+
+
+def test_a_board_that_is_lost_leaves_its_work_to_the_other(job: Job, write: Any, tmp_path: Path) -> None:
+    """Both boards share the device; three failures in a row end one of them."""
+    models = [write(name, candidates=10) for name in "abcd"]
+    mark = tmp_path / "mark"
+    models.append(write("lost", candidates=10, open_behaviour="DeviceError", mark=str(mark)))
+    outcome = job(models, (LOCAL, replace(LOCAL, name="other")), budget_s=600.0)
+    assert outcome.exit_code == 0
+    assert {task.state for task in outcome.tasks} == {"done"}
+    assert measured(tmp_path) == dict.fromkeys(["a", "b", "c", "d", "lost"], 10)
+
+
+def test_a_job_whose_only_board_is_lost_says_so_and_can_go_on(job: Job, write: Any, tmp_path: Path) -> None:
+    model = write("a", candidates=5, open_behaviour="DeviceError")
+    outcome = job([model], budget_s=600.0)
+    assert (outcome.state, outcome.exit_code) == ("interrupted", 75)
+    assert "DeviceError on purpose" in outcome.lost_boards[0]
+
+
+def test_a_winner_slower_than_the_default_has_its_own_exit_code(job: Job, write: Any) -> None:
+    assert job([write("a", candidates=5, slower=True)], budget_s=600.0).exit_code == 5
+
+
+def test_a_stop_finishes_the_candidate_and_the_job_goes_on_later(job: Job, write: Any, tmp_path: Path) -> None:
+    models = [write("a"), write("b", candidates=30)]
+    started = time.monotonic()
+    stopped = job(models, ear=Ear(stop_asked=lambda: time.monotonic() - started > 4.0), budget_s=600.0)
+    assert (stopped.state, stopped.exit_code, stopped.complete) == ("interrupted", 130, False)
+    assert time.monotonic() - started < 15
+    with open_database(tmp_path / "p.db", read_only=True) as base:
+        found = base.jobs.job("night")
+        assert found is not None
+        assert (found.state, {task.state for task in found.tasks}) == ("interrupted", {"queued"})
+        assert found.active_s > 3
+    base_count = sum(measured(tmp_path).values())
+    assert base_count > 0
+
+
+def test_the_verb_stop_reaches_the_coordinator(job: Job, write: Any, tmp_path: Path) -> None:
+    def stop() -> None:
+        time.sleep(4.0)
+        with open_database(tmp_path / "p.db") as base:
+            found = base.jobs.job("night")
+            assert found is not None
+            base.jobs.ask_to_stop(found.id)
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    outcome = job([write("a")], budget_s=600.0)
+    thread.join()
+    assert (outcome.state, outcome.exit_code) == ("interrupted", 130)
+
+
+def test_a_full_disk_stops_cleanly(job: Job, write: Any, monkeypatch: Any) -> None:
+    with pytest.raises(DatabaseError, match="takes 0 MiB, more than --disk-limit allows"):
+        job([write("a")], disk_bytes=1, budget_s=600.0)
+    monkeypatch.setattr(coordinator_module, "LEAST_FREE_BYTES", 1 << 60)
+    with pytest.raises(DatabaseError, match="MiB are free on its disk.*everything recorded is kept"):
+        job([write("a")], budget_s=600.0)
+
+
+def test_what_cannot_be_a_job_is_refused_before_anything_runs(job: Job, write: Any, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot read the model"):
+        job([tmp_path / "absent.onnx"])
+    with pytest.raises(InputError, match="--space: 'absent' is unknown"):
+        job([write("a")], space="absent")
+    assert not (tmp_path / "p.db").exists()
+
+
+KILLED = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {here!r})
+from autofuse.job.coordinator import Ear
+from autofuse.job.run import run_job
+from autofuse.job.settings import BoardSpec, JobSettings
+run_job({models!r} and [Path(m) for m in {models!r}], [BoardSpec("local", "local", "generic-avx2")],
+        JobSettings(budget_s=600.0, threads=1), database={base!r}, name="night", ear=Ear(), opener={opener!r},
+        import_paths=[Path({here!r})])
+"""
+
+
+def test_a_killed_coordinator_takes_its_searches_along_and_the_next_one_goes_on(
+    job: Job, write: Any, tmp_path: Path
+) -> None:
+    models = [write("a", candidates=40), write("b", candidates=40)]
+    code = KILLED.format(here=str(HERE), models=[str(m) for m in models], opener=OPENER, base=str(tmp_path / "p.db"))
+    process = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(HERE.parents[1])})
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("measured-*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    with open_database(tmp_path / "p.db", read_only=True) as base:
+        running = base.jobs.job("night")
+    assert running is not None
+    assert running.state == "running"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    with open_database(tmp_path / "p.db", read_only=True) as base:
+        dead = base.jobs.job("night")
+    assert dead is not None
+    assert dead.state == "interrupted", "status sees it by the lease, with no coordinator to say so"
+    time.sleep(0.3)
+    count = sum(measured(tmp_path).values())
+    time.sleep(0.3)
+    assert sum(measured(tmp_path).values()) == count, "no search outlives its coordinator"
+    outcome = job(models, budget_s=600.0)
+    assert (outcome.state, outcome.exit_code) == ("finished", 0)
+    assert measured(tmp_path) == {"a": 40, "b": 40}

@@ -1,0 +1,111 @@
+"""How time is shared: slices while time is left, the confirmations' share kept back, candidates counted."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from autofuse.job.searcher import gain_in_an_hour
+from autofuse.job.settings import JobSettings
+from autofuse.job.timetable import confirm_seconds, next_turn
+from autofuse.profiling.job_records import CONFIRM, SEARCH, TaskInfo
+from autofuse.search.prospects import Prospect, expected_saving
+
+HOURS = 3600.0
+NIGHT = JobSettings(budget_s=8 * HOURS)
+TASK = TaskInfo(
+    id=1, job_id=1, position=0, model="m", model_sha256="s", device="local", phase=SEARCH, state="queued", attempts=0,
+    spent_s=0.0, reserve_s=10.0, gain=0.2, measured=0, failed=0, best_us=None, baseline_us=None, run_id=None,
+    failure=None, result=None,
+)  # fmt: skip
+
+
+def tasks(count: int, **changes: object) -> list[TaskInfo]:
+    return [replace(TASK, id=number, **changes) for number in range(count)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("models", "boards"), [(1, 1), (3, 1), (10, 1), (10, 4), (40, 2)])
+def test_between_5_and_15_percent_of_a_night_are_kept_for_confirmation(models: int, boards: int) -> None:
+    kept = confirm_seconds(8 * HOURS, models, boards) * models / boards
+    assert kept >= min(0.05 * 8 * HOURS, 300 * models / boards)
+    assert kept <= 0.15 * 8 * HOURS
+
+
+@pytest.mark.parametrize("left_s", [60.0, 200.0, 1000.0, 10 * HOURS])
+@pytest.mark.parametrize("models", [1, 2, 7])
+def test_a_slice_never_takes_the_time_of_the_confirmations(models: int, left_s: float) -> None:
+    turn = next_turn(tasks(models), 1, JobSettings(budget_s=left_s), left_s, left_s)
+    assert turn is not None
+    reserve = models * (confirm_seconds(left_s, models, 1) + 10.0)
+    if turn.phase == SEARCH:
+        assert turn.seconds <= left_s - reserve + 1e-6
+    else:
+        assert left_s <= reserve
+
+
+def test_one_model_gets_all_its_time_in_one_slice() -> None:
+    turn = next_turn(tasks(1), 1, NIGHT, 8 * HOURS, 8 * HOURS)
+    assert turn is not None
+    assert turn.seconds > 7 * HOURS
+
+
+def test_many_models_get_slices_that_allow_several_rounds() -> None:
+    turn = next_turn(tasks(10), 1, NIGHT, 8 * HOURS, 8 * HOURS)
+    assert turn is not None
+    assert 120 < turn.seconds <= 8 * HOURS / 10 / 5
+
+
+def test_without_gain_above_the_least_there_is_only_confirmation() -> None:
+    settings = replace(NIGHT, early_stopping=0.3)
+    turn = next_turn(tasks(3), 1, settings, 8 * HOURS, 8 * HOURS)
+    assert turn is not None
+    assert turn.phase == CONFIRM
+    turn = next_turn(tasks(3, gain=None), 1, settings, 8 * HOURS, 8 * HOURS)
+    assert turn is not None
+    assert turn.phase == SEARCH, "what has not begun is begun"
+
+
+def test_candidates_are_counted_over_all_models() -> None:
+    settings = JobSettings(budget_s=None, trials=100)
+    turn = next_turn(tasks(1, measured=40), 1, settings, None, math.inf)
+    assert turn is not None
+    assert turn.trials == 60
+    turn = next_turn(tasks(2, measured=50), 1, settings, None, math.inf)
+    assert turn is not None
+    assert turn.phase == CONFIRM
+
+
+def test_nothing_is_left_when_all_is_done_or_in_other_hands() -> None:
+    assert next_turn(tasks(2, state="done"), 1, NIGHT, 8 * HOURS, 100.0) is None
+    assert next_turn(tasks(2, state="running"), 1, NIGHT, 8 * HOURS, 100.0) is None
+
+
+def test_past_its_end_a_job_still_confirms() -> None:
+    turn = next_turn(tasks(2), 1, NIGHT, 8 * HOURS, -50.0)
+    assert turn is not None
+    assert (turn.phase, turn.seconds) == (CONFIRM, 25.0)
+
+
+def test_more_candidates_save_more_and_never_all() -> None:
+    ahead = (Prospect(0.7, 5, 43), Prospect(0.2, 10, 38))
+    savings = [expected_saving(ahead, count) for count in (0, 1, 10, 100, 10_000)]
+    assert savings == sorted(savings)
+    assert (savings[0], savings[-1] < 0.9) == (0.0, True)
+
+
+def test_what_is_searched_less_or_weighs_more_promises_more() -> None:
+    assert expected_saving((Prospect(0.9, 5, 40),), 10) > expected_saving((Prospect(0.1, 5, 40),), 10)
+    assert expected_saving((Prospect(0.9, 2, 40),), 10) > expected_saving((Prospect(0.9, 40, 40),), 10)
+    assert expected_saving((), 10) == 0.0
+
+
+def test_a_slice_that_saved_more_than_foreseen_raises_the_forecast() -> None:
+    ahead, before = (Prospect(1.0, 20, 28),), (Prospect(1.0, 10, 38),)
+    plain = gain_in_an_hour(ahead, before, 10, 60.0, None)
+    foreseen = expected_saving(before, 10)
+    assert gain_in_an_hour(ahead, before, 10, 60.0, foreseen) == pytest.approx(plain)
+    assert gain_in_an_hour(ahead, before, 10, 60.0, 2 * foreseen) > plain
+    assert gain_in_an_hour(ahead, before, 10, 60.0, 0.0) == pytest.approx(plain / 2)
+    assert gain_in_an_hour((), before, 10, 60.0, 0.5) == 0.0

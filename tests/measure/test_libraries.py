@@ -1,0 +1,104 @@
+"""Whole libraries built and run in children: what fails stays a word about one library."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from autofuse.backend.host_cpu import local_device
+from autofuse.errors import DeviceError
+from autofuse.fusion.baselines import default_plan, none_plan
+from autofuse.graph.inputs import generate_inputs
+from autofuse.graph.load import load
+from autofuse.kernels.knobs import first_schedules, open_knobs
+from autofuse.kernels.lower import lower
+from autofuse.measure.bench import outputs_of
+from autofuse.measure.libraries import Model, Order, build_libraries
+from autofuse.measure.reference import run_reference
+
+TARGET = local_device().target()
+
+
+@pytest.fixture(scope="module")
+def model(onnx_builder: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    b = onnx_builder()
+    y = b.op("Relu", "relu", b.dense("first", "x", (16, 24)))
+    return Path(b.save(tmp_path_factory.mktemp("libraries") / "net.onnx", {"x": [8, 16]}, [b.op("Tanh", "tanh", y)]))
+
+
+@pytest.fixture
+def orders(model: Path, tmp_path: Path) -> list[Order]:
+    graph, made = load(model, {}), []
+    for name, plan in (("none", none_plan(graph)), ("default", default_plan(graph))):
+        lowered = lower(graph, plan, TARGET, [group.operators for group in plan.groups])
+        schedules: dict[str, Mapping[str, int | str]] = {
+            bound.workload.key: first_schedules(bound.workload, open_knobs(bound.workload, TARGET, {}), TARGET)[0]
+            for bound in lowered.kernels
+        }
+        made.append(Order(name, plan, schedules, tmp_path / f"{name}.so"))
+    return made
+
+
+def build(model: Path, orders: list[Order], between: Any = lambda _word: None) -> dict[str, str]:
+    return build_libraries(Model(model, {}), TARGET, 1, orders, between, 2)
+
+
+def test_each_library_computes_what_the_model_does(model: Path, orders: list[Order]) -> None:
+    """And one that lacks a schedule says so, while the others are built."""
+    orders.append(Order("bare", orders[0].plan, {}, orders[0].output.with_name("bare.so")))
+    words: list[str] = []
+    problems = build(model, orders, words.append)
+    assert list(problems) == ["bare"]
+    assert "no schedule is given" in problems["bare"]
+    assert {"building plan none, plan default"} & set(words)
+    graph = load(model, {})
+    inputs = generate_inputs(graph, 1)
+    expected = run_reference(graph, inputs)[graph.outputs[0]]
+    for order in orders[:2]:
+        (found,) = outputs_of(order.output, inputs, 1, TARGET)
+        assert np.allclose(found, expected, atol=1e-5)
+    assert not [child for child in psutil.Process().children() if "autofuse.measure" in " ".join(child.cmdline())]
+
+
+def test_a_child_that_dies_takes_one_library_with_it(model: Path, orders: list[Order]) -> None:
+    killed: list[int] = []
+
+    def kill_once(_word: str) -> None:
+        if killed:
+            return
+        builders = [one for one in psutil.Process().children() if "library_builder" in " ".join(one.cmdline())]
+        if len(builders) == 2 and all(one.cpu_times().user > 1.0 for one in builders):
+            killed.append(builders[0].pid)
+            os.kill(builders[0].pid, signal.SIGKILL)
+
+    problems = build(model, orders, kill_once)
+    assert len(problems) <= 1
+    assert sum(order.output.exists() for order in orders) >= 1
+
+
+def test_an_interrupt_between_ends_every_child(model: Path, orders: list[Order]) -> None:
+    def stop(_word: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(model, orders, stop)
+    assert not [child for child in psutil.Process().children() if "library_builder" in " ".join(child.cmdline())]
+
+
+def test_a_model_that_no_child_can_load_fails_every_library(orders: list[Order], tmp_path: Path) -> None:
+    problems = build(tmp_path / "absent.onnx", orders)
+    assert set(problems) == {"none", "default"}
+    assert "no process that builds starts" in problems["none"]
+
+
+def test_a_library_that_cannot_run_is_a_lost_device_and_no_end(tmp_path: Path) -> None:
+    (tmp_path / "bad.so").write_bytes(b"no library")
+    with pytest.raises(DeviceError, match=r"bad.so does not run"):
+        outputs_of(tmp_path / "bad.so", {}, 1, TARGET)

@@ -1,0 +1,148 @@
+"""The sentinel: when it is measured, what it casts doubt on, how a device rests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from autofuse.measure.measurement import Failure, Measurement, MeasureRequest, Slice, Timing
+from autofuse.search import guard as guard_module
+from autofuse.search.guard import EVERY, LEAST_S, Guard, Noted, worth_again
+from autofuse.statistics import median_interval
+
+WORKLOAD: Any = SimpleNamespace(label="sentinel")
+
+
+def timed(us: float, trusted: bool = True) -> Measurement:
+    slices = tuple(Slice(us, 1, 1.0, 0.0, True) for _ in range(5))
+    return Measurement(Timing(median_interval([us] * 5), slices, trusted, "", "enough"))
+
+
+class Device:
+    """Takes `slower` times the sentinel's 100 us; rests make it `heal` better each."""
+
+    def __init__(self) -> None:
+        self.slower, self.heal, self.now = 1.0, 0.0, 0.0
+        self.rests: list[float] = []
+        self.fails = False
+
+    def measure(self, batch: Sequence[object]) -> list[Measurement]:
+        if self.fails:
+            return [Measurement(failure=Failure("device_lost", "gone"))]
+        return [timed(100.0 * self.slower) for _ in batch]
+
+    def rest(self, seconds: float) -> None:
+        self.rests.append(seconds)
+        self.now += seconds
+        self.slower = max(1.0, self.slower - self.heal)
+
+
+@pytest.fixture
+def board() -> Device:
+    return Device()
+
+
+@pytest.fixture
+def guard(board: Device) -> Guard:
+    return Guard(board, 10.0, board.rest, lambda: board.now)  # type: ignore[arg-type]
+
+
+def note(guard: Guard, count: int, us: float = 100.0, trusted: bool = True) -> None:
+    request = MeasureRequest(WORKLOAD, {}, ())
+    search: Any = SimpleNamespace(best_us=us)
+    for number in range(count):
+        guard.note(request, timed(us, trusted), Noted(search, {}, f"{number}", us))
+
+
+def test_it_is_due_after_so_many_candidates_and_so_much_time(guard: Guard, board: Device) -> None:
+    note(guard, EVERY)
+    assert not guard.due
+    board.now = LEAST_S
+    assert guard.due
+    guard.inspect()
+    board.now += 10 * LEAST_S
+    assert not guard.due
+    note(guard, EVERY)
+    assert guard.due
+
+
+def test_only_a_trusted_candidate_of_a_sensible_time_is_a_sentinel(guard: Guard, board: Device) -> None:
+    note(guard, EVERY, us=1.0)
+    note(guard, EVERY, us=100.0, trusted=False)
+    board.now = 10 * LEAST_S
+    assert not guard.due
+    note(guard, 1, us=100.0)
+    assert guard.due
+
+
+def test_a_device_as_fast_as_before_casts_no_doubt(guard: Guard, board: Device) -> None:
+    note(guard, EVERY)
+    finding = guard.inspect()
+    assert (finding.doubted, finding.recovered, board.rests) == ((), True, [])
+
+
+def test_a_slow_device_rests_and_what_it_measured_is_doubted(guard: Guard, board: Device) -> None:
+    note(guard, 5)
+    guard.inspect()
+    note(guard, EVERY)
+    board.slower, board.heal = 1.2, 0.1
+    finding = guard.inspect()
+    assert len(finding.doubted) == EVERY, "not those before the last good sentinel"
+    assert finding.recovered
+    assert board.rests == [10.0, 20.0]
+    assert "1.20 times its best time" in finding.reason
+    assert (guard.distrusted, guard.worst) == (EVERY, pytest.approx(1.2))
+
+
+def test_a_device_that_stays_slow_is_taken_as_it_is_from_then_on(guard: Guard, board: Device) -> None:
+    note(guard, EVERY)
+    board.slower = 1.5
+    finding = guard.inspect()
+    assert not finding.recovered
+    assert board.rests == [10.0, 20.0, 40.0, 80.0]
+    note(guard, EVERY)
+    assert guard.inspect().doubted == ()
+    board.slower = 1.0
+    guard.inspect()
+    board.slower = 1.2
+    note(guard, EVERY)
+    assert guard.inspect().doubted, "fast again, it is held to that"
+
+
+def test_a_sentinel_that_fails_is_a_reason_to_doubt_too(guard: Guard, board: Device) -> None:
+    note(guard, EVERY)
+    board.fails = True
+    finding = guard.inspect()
+    assert (len(finding.doubted), finding.recovered) == (EVERY, False)
+
+
+def test_candidates_that_may_be_the_best_are_measured_again(guard: Guard) -> None:
+    search: Any = SimpleNamespace(best_us=100.0)
+    noted = [Noted(search, {"us": us}, "", us) for us in (130.0, 100.0, 111.0, 119.0, 200.0)]
+    assert [one.us for one in worth_again(noted, 1.2, 8)] == [100.0, 111.0, 119.0]
+    assert [one.us for one in worth_again(noted, 1.2, 2)] == [100.0, 111.0]
+
+
+def test_a_throttled_device_ends_with_a_plan_as_fast(
+    run: Any, device: Any, two_layers: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """While it is throttled all times are up by a third; the doubted are measured again and the job ends as without."""
+    monkeypatch.setattr(guard_module, "EVERY", 4)
+    monkeypatch.setattr(guard_module, "LEAST_S", 0.0)
+    calm = run(two_layers, database=str(tmp_path / "calm.db"))
+    plain, count = device.cost, [0]
+
+    def throttled(workload: Any, schedule: Any) -> Any:
+        count[0] += 1
+        hot = count[0] % 24 in range(6, 13)
+        return plain(workload, schedule) * (1.33 if hot else 1.0)
+
+    device.cost = throttled
+    monkeypatch.setattr("autofuse.search.session.ModelSession.rest", lambda _self, _seconds: count.__setitem__(0, 13))
+    hot = run(two_layers, database=str(tmp_path / "hot.db"))
+    composed = [result.plans[result.chosen].composed_us for result in (hot, calm)]
+    assert composed[0] == pytest.approx(composed[1], rel=0.05)
