@@ -116,7 +116,7 @@ def test_wrong_usage_exits_with_two(arguments: list[str]) -> None:
         (["bench", "m.onnx", "--against", "torch"], "--against: got 'torch', allowed: onnxruntime, tvm, none"),
         (["bench", "m.onnx", "--budget", "0"], "--budget: got '0', allowed: a duration above zero"),
         (["inspect", "absent.onnx"], "absent.onnx"),
-        (["device", "show", "toaster"], "--device: 'toaster' is unknown; allowed: local, generic-avx2"),
+        (["device", "show", "toaster"], "--device: 'toaster' is unknown; allowed: local, apple-m1"),
         (["status", "--db", "absent.db"], "absent.db: no such file"),
         (["db", "check", "--db", "absent.db"], "absent.db: no such file"),
     ],

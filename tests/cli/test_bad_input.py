@@ -340,7 +340,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> bytes:
         (lambda data: data[:-100], "cut off; make it with `autofuse compile`"),
         (lambda data: data[: len(data) // 2], "cut off; make it with `autofuse compile`"),
         (lambda data: data[:3000] + bytes([data[3000] ^ 255]) + data[3001:], "the library is damaged"),
-        (lambda data: data[:-150] + bytes([data[-150] ^ 255]) + data[-149:], "the library is damaged"),
+        (lambda data: data[:-200] + bytes([data[-200] ^ 255]) + data[-199:], "the library is damaged"),
         (lambda data: Path(sys.modules["_ctypes"].__file__ or "").read_bytes(), "not a library that autofuse wrote"),
         (lambda data: b"", "not a library that autofuse wrote"),
         (None, "No such file"),

@@ -161,12 +161,6 @@ def test_only_the_named_sites_are_folded(graph_of):
             {},
             "g is not constant",
         ),
-        (
-            """f (float[1,4,6,6] x) => (float[1,6,4,4] y) {
-            c = Conv(x, w) y, m, v = BatchNormalization<training_mode=1>(c, gamma, beta, mean, var) }""",
-            {},
-            "training mode",
-        ),
     ],
 )
 def test_what_cannot_be_folded_is_refused_with_its_reason(graph_of, text, changes, reason):

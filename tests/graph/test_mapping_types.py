@@ -84,11 +84,6 @@ def type_of(graph, index=-1):
         ("f (float[2,3] x) => (float[1,2,3] y) { s = Constant<value_ints=[1,1,1]>() y = Expand(x, s) }", "reorganize"),
         ("f (float[1,3] x) => (float[2,3] y) { s = Constant<value_ints=[2,3]>() y = Expand(x, s) }", "one-to-many"),
         ("f (float[2,6] x) => (float[2,3] y, float[2,3] z) { y, z = Split<axis=1, num_outputs=2>(x) }", "one-to-one"),
-        (
-            """f (float[1,2,3] x, float[2] a) => (float[1,2,3] y, float[2] m, float[2] v) {
-            y, m, v = BatchNormalization<training_mode=1>(x, a, a, a, a) }""",
-            "many-to-many",
-        ),
         ("f (float[1,2,3] x, float[2] a) => (float[1,2,3] y) { y = BatchNormalization(x, a, a, a, a) }", "one-to-one"),
         (
             "f (float[3] x, bool t) => (float[3] y) { r = Constant<value_float=0.5>() y = Dropout(x, r, t) }",
