@@ -107,7 +107,7 @@ def recorded(database: Path) -> dict[str, tuple[object, ...]]:
         try:
             rows = connection.execute(
                 "SELECT m.uid, c.workload_id, c.schedule_id, m.state, m.median_us,"
-                " (SELECT count(*) FROM af_sample s WHERE s.measurement_id = m.id)"
+                " (SELECT count(*) FROM af_sample s WHERE s.measurement_id = m.id), m.trusted"
                 " FROM af_measurement m JOIN af_candidate c ON c.id = m.candidate_id"
             ).fetchall()
         except sqlite3.OperationalError:  # killed before the tables were there
@@ -171,7 +171,7 @@ def killed(model: Path) -> Chapter:
         chapter.orphans += run.orphans()
         chapter.after.append(recorded(database))
         chapter.phases += re.findall(r"^\S+ (\w+) \d", "".join(run.said), re.MULTILINE)
-        if database.exists():
+        if database.exists() and database.stat().st_size:  # a kill may come between the file and its first page
             chapter.close()
     return chapter
 
@@ -214,13 +214,14 @@ def test_nothing_recorded_is_lost_or_changed(chapter: Chapter) -> None:
         assert before.items() <= after.items()
 
 
-def test_no_candidate_is_measured_twice(chapter: Chapter) -> None:
-    times = Counter(row[:2] for row in chapter.after[-1].values())
-    assert set(times.values()) == {1}
+def test_no_candidate_is_measured_again_once_its_time_is_trusted(chapter: Chapter) -> None:
+    """A winner that is not trusted is measured again, so a candidate may have several times that are not."""
+    trusted = Counter(row[:2] for row in chapter.after[-1].values() if row[-1])
+    assert set(trusted.values()) <= {1}
 
 
 def test_every_time_has_all_its_samples(chapter: Chapter) -> None:
-    for _, _, state, median_us, samples in chapter.after[-1].values():
+    for _, _, state, median_us, samples, _ in chapter.after[-1].values():
         assert (samples > 0) == (state == "ok") == (median_us is not None)  # type: ignore[operator]
 
 

@@ -196,6 +196,7 @@ class GroupLine:
     tier: str
     us: float | None
     schedule: str = "{}"
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -204,6 +205,7 @@ class Compiled:
     hits: int
     size_bytes: int
     groups: tuple[GroupLine, ...]
+    plans: tuple[object, ...] = ()
 
 
 def test_compile_prints_hit_or_miss_for_each_group(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,13 +228,18 @@ def test_compile_prints_hit_or_miss_for_each_group(monkeypatch: pytest.MonkeyPat
         "database": None,
         "threads": 1,
         "device": "local",
+        "rpc": None,
+        "rpc_key": None,
+        "rpc_tracker": None,
         "on_miss": "none",
         "strict": True,
-        "shapes": {},
+        "require_complete": False,
+        "shapes": [{}],
+        "buckets": {},
         "plan": "tvm",
     }
     body = json.loads(CliRunner().invoke(app, [*arguments, "--format", "json"]).stdout)
-    assert body["groups"][1] == {"group": "Gemm 1x10", "tier": "rule", "us": None, "schedule": "{}"}
+    assert body["groups"][1] == {"group": "Gemm 1x10", "tier": "rule", "us": None, "schedule": "{}", "source": ""}
 
 
 def test_tune_passes_its_flags_and_prints_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
