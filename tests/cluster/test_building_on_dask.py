@@ -135,7 +135,7 @@ def test_a_build_that_never_ends_is_ended_on_the_worker(
 ) -> None:
     """Its building process is killed there; the worker builds the next one."""
     farm = BuildFarm(
-        TARGET, scheduler=f"tcp://{cluster.address}", limits=Limits(build_s=4.0), builder="rogue_builders:hangs"
+        TARGET, scheduler=f"tcp://{cluster.address}", limits=Limits(build_s=4.0), builder="hanging_builder:hangs"
     )
     found = build_all(farm, requests_of_a_model[:2], tmp_path / "there")
     assert {one.kind for one in found.values() if isinstance(one, Failure)} == {"timeout"}
