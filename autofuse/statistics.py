@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import comb, floor, sqrt
@@ -51,11 +52,16 @@ def median_interval(samples: ArrayLike, confidence: float = 0.95) -> Interval:
     of one block belong together: pass one row a block (2-D) to count each block once.
     ValueError when there are no samples, or one is not finite.
     """
-    values = np.sort(block_medians(samples))
-    count = len(values)
+    return ordered_interval(np.sort(block_medians(samples)).tolist(), confidence)
+
+
+def ordered_interval(ordered: Sequence[float], confidence: float = 0.95) -> Interval:
+    """`median_interval` of finite values in rising order, at least one; for few values much faster."""
+    count = len(ordered)
     rank = _order_rank(count, confidence)
     coverage = 1.0 - 2.0 * _binomial_below(count, rank)
-    return Interval(float(np.median(values)), float(values[rank - 1]), float(values[count - rank]), coverage, count)
+    median = (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
+    return Interval(median, ordered[rank - 1], ordered[count - rank], coverage, count)
 
 
 def ratio_interval(a: ArrayLike, b: ArrayLike, *, paired: bool = True, confidence: float = 0.95) -> Interval:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from autofuse.statistics import differ, median_interval, ratio_interval
+from autofuse.statistics import differ, median_interval, ordered_interval, ratio_interval
 
 TIMES = st.lists(st.floats(0.1, 1e6), min_size=1, max_size=60)
 
@@ -20,7 +20,7 @@ def test_the_median_lies_in_its_interval_which_lies_in_the_samples(samples: list
     interval = median_interval(samples)
     assert min(samples) <= interval.lo <= interval.median <= interval.hi <= max(samples)
     assert interval.median == pytest.approx(float(np.median(samples)))
-    assert interval == median_interval(samples[::-1])
+    assert interval == median_interval(samples[::-1]) == ordered_interval(sorted(samples))
 
 
 @pytest.mark.parametrize("count", [6, 9, 25, 199, 400])

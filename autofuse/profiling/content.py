@@ -16,7 +16,7 @@ from sqlalchemy import JSON, Boolean, MetaData, Table, UniqueConstraint
 from autofuse.errors import InputError
 from autofuse.profiling.records import PENDING, content_key
 from autofuse.profiling.schema import PREFIX, VERSION_TABLE, OwnerMixin
-from autofuse.profiling.values import SIMPLE, Check, Raw, UnfitValueError, check_of, shown
+from autofuse.profiling.values import ColumnCheck, Raw, UnfitValueError, check_of, shown
 
 LEASE = frozenset(OwnerMixin.__annotations__)
 NUMBER = "id"
@@ -65,7 +65,7 @@ class Form:
     numbered: bool
     policy: str
     order: str | None
-    checks: tuple[Check, ...]
+    checks: tuple[ColumnCheck, ...]
     documents: frozenset[str]
     booleans: frozenset[str]
     leased: bool
@@ -83,7 +83,7 @@ class Form:
     def checked(self, row: Sequence[object]) -> list[Raw]:
         """The row, each value fit for its column; InputError names the column and the value."""
         try:
-            fit = [check(value) for check, value in zip(self.checks, row, strict=True)]
+            fit = [check.value(value) for check, value in zip(self.checks, row, strict=True)]
         except UnfitValueError:
             raise self._complaint(row) from None
         if self._keyed and content_key(str(fit[self.at["text"]])) != fit[self.at["key"]]:
@@ -94,17 +94,13 @@ class Form:
         """As `checked`, for many rows (at least one), turned into columns: most are fit at one look."""
         if not self._keyed:
             try:
-                return [self._checked_column(place, values) for place, values in enumerate(zip(*rows, strict=True))]
+                return [
+                    column if check.plain(column) else list(map(check.value, column))
+                    for check, column in zip(self.checks, zip(*rows, strict=True), strict=True)
+                ]
             except UnfitValueError:
                 pass  # which row it is, the next line finds
         return list(zip(*(self.checked(row) for row in rows), strict=True))
-
-    def _checked_column(self, place: int, values: tuple[object, ...]) -> Sequence[Raw]:
-        check = self.checks[place]
-        simple = SIMPLE.get(check)
-        if simple is not None and simple(values):
-            return values  # type: ignore[return-value]
-        return [check(value) for value in values]
 
     @property
     def works(self) -> bool:
@@ -125,7 +121,7 @@ class Form:
     def _complaint(self, row: Sequence[object]) -> InputError:
         for column, check, value in zip(self.columns, self.checks, row, strict=True):
             try:
-                check(value)
+                check.value(value)
             except UnfitValueError as error:
                 return InputError(f"column {column}: {error}; got {shown(value)}")
         raise AssertionError("no value is unfit")

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from autofuse.errors import DatabaseError, InputError
@@ -22,11 +24,18 @@ from autofuse.profiling.verdict import doubted, verdict
 CHUNK = 500
 """Rows at once, so that their numbers fit the variables of a statement."""
 
+PARTS_AT_ONCE = 8_000
+"""Rows without numbers are small and many."""
+
+ROWS_A_STATEMENT = 100
+"""One statement a row would take twice as long."""
+
 _SEEN = "UPDATE af_candidate SET created_at = MIN(created_at, ?), updated_at = MAX(updated_at, ?) WHERE id = ?"
 
 Item = TypeVar("Item")
 Row = list[Raw]
-Identity = tuple[Raw, ...]
+Part = tuple[Raw, ...]
+Identity = Raw | tuple[Raw, ...]
 
 
 @dataclass(frozen=True)
@@ -42,7 +51,7 @@ class TableMerge:
 
 @dataclass(frozen=True)
 class MergeReport:
-    """What a merge did, or would do (`dry_run`). `verdicts`: candidates whose time follows from more measurements."""
+    """What a merge did, or would do (`dry_run`). `verdicts`: candidates judged otherwise than either file had it."""
 
     source: str
     dry_run: bool
@@ -68,38 +77,42 @@ def merge(into: sqlite3.Connection, source: sqlite3.Connection, name: str) -> tu
 
 @dataclass
 class _Merge:
-    """`numbers`: of each row of the source by its own number; `touched`: candidates with further measurements."""
+    """`numbers`: of each row of the source by its own number; `touched`: candidates with further measurements.
+
+    `fresh`: candidates that were appended as the source judged them.
+    """
 
     into: sqlite3.Connection
     source: sqlite3.Connection
     name: str
     numbers: dict[str, dict[int, int]] = field(default_factory=dict)
     touched: set[int] = field(default_factory=set)
+    fresh: set[int] = field(default_factory=set)
 
     def table(self, form: Form) -> TableMerge:
         """One table, after those that it refers to."""
         part = _Numbered(self, form) if form.numbered else _Parts(self, form)
         rows = 0
-        for chunk in self._chunks(form):
-            rows += len(chunk)
+        for columns in self._chunks(form):
+            rows += len(columns[0])
             with _clear_constraints(self.name, form.name):
-                part.take(chunk)
+                part.take(columns)
         return TableMerge(form.name, rows, part.new, rows - part.new, part.updated)
 
-    def _chunks(self, form: Form) -> Iterator[list[Row]]:
-        """Rows that refer to the rows of this database, some at once; `id` is still their own number."""
+    def _chunks(self, form: Form) -> Iterator[list[Sequence[Raw]]]:
+        """Columns that refer to the rows of this database, some rows at once; `id` is still their own number."""
         order = NUMBER if form.numbered else ", ".join(form.identity)
         query = f"SELECT {', '.join(form.columns)} FROM {form.name} ORDER BY {order}"
         with errors_of(self.name):
             cursor = self.source.execute(query)
         while True:
             with errors_of(self.name):
-                raw = cursor.fetchmany(CHUNK)
+                raw = cursor.fetchmany(CHUNK if form.numbered else PARTS_AT_ONCE)
             if not raw:
                 return
             yield self._translated(form, raw)
 
-    def _translated(self, form: Form, raw: Sequence[Sequence[object]]) -> list[Row]:
+    def _translated(self, form: Form, raw: Sequence[Sequence[object]]) -> list[Sequence[Raw]]:
         where = f"{self.name}: table {form.name}"
         try:
             columns = form.checked_columns(raw)
@@ -108,17 +121,18 @@ class _Merge:
         for column, table in form.references.items():
             place, known = form.at[column], self.numbers[table]
             old = columns[place]
-            new = columns[place] = [None if number is None else known.get(number) for number in old]  # type: ignore[arg-type]
+            new = columns[place] = list(map(known.get, old))  # type: ignore[arg-type]  # None names no row
             if new.count(None) > old.count(None):
                 number = next(one for one, other in zip(old, new, strict=True) if one is not None and other is None)
                 raise DatabaseError(f"{where}: {column} names row {number} of {table}, which is missing")
-        rows = list(map(list, zip(*columns, strict=True)))
-        return [form.settled(row) for row in rows] if form.works else rows
+        return columns
 
     def judge(self) -> int:
         """Work out the verdicts of candidates that have further measurements; how many changed."""
-        changed = 0
-        names = [*TIMING_COLUMNS, "build_s"]
+        changed = self._unmeasured(sorted(self.fresh - self.touched))
+        names = [*TIMING_COLUMNS, "build_s", "updated_at"]
+        assignments = ", ".join(f"{name} = ?" for name in names)
+        free = ", ".join(f"{name} = NULL" for name in sorted(LEASE))
         for numbers in _split(sorted(self.touched)):
             before = {row[0]: row[1:] for row in _where(self.into, "af_candidate", ["id", *names], "id", numbers)}
             updates = []
@@ -126,13 +140,22 @@ class _Merge:
             blocks = self._blocks(histories.values())
             for number, history in histories.items():
                 found = verdict(history, partial(_taken, blocks))
-                values = tuple(found[name] for name in names)
-                changed += values != before[number]
-                updates.append((*values, history[-1]["created_at"], number))
-            assignments = ", ".join(f"{name} = ?" for name in [*names, "updated_at"])
-            free = ", ".join(f"{name} = NULL" for name in sorted(LEASE))
+                found["updated_at"] = history[-1]["created_at"]
+                values = tuple([found[name] for name in names])
+                if values != before[number]:
+                    changed += values[:-1] != before[number][:-1]
+                    updates.append((*values, number))
             self.into.executemany(f"UPDATE af_candidate SET {assignments}, {free} WHERE id = ?", updates)
         return changed
+
+    def _unmeasured(self, numbers: Sequence[int]) -> int:
+        """Candidates without a measurement have no verdict, whatever the source says; how many had one."""
+        nothing = ", ".join(f"{name} = NULL" for name in (*TIMING_COLUMNS, "build_s") if name != "state")
+        columns = ["id", "state", "build_s", "max_rel_error"]
+        found = _where(self.into, "af_candidate", columns, "id", numbers)
+        judged = [(number,) for number, *rest in found if rest != ["queued", None, None]]
+        self.into.executemany(f"UPDATE af_candidate SET state = 'queued', {nothing} WHERE id = ?", judged)
+        return len(judged)
 
     def _histories(self, numbers: Sequence[int]) -> dict[int, list[dict[str, Raw]]]:
         columns = ["candidate_id", "id", "uid", "created_at", "build_s", *TIMING_COLUMNS]
@@ -144,22 +167,16 @@ class _Merge:
         doubts = {int(str(number)) for (number,) in rows}
         for history in found.values():
             history.sort(key=lambda row: (str(row["created_at"]), str(row["uid"])))
-        return {number: doubted(history, doubts) for number, history in found.items()}
+        return {number: doubted(history, doubts) for number, history in found.items()} if doubts else found
 
     def _blocks(self, histories: Iterable[Sequence[Mapping[str, Raw]]]) -> dict[int, list[list[float]]]:
         """Times of the blocks that count, of every measurement of a candidate that has several."""
         wanted = [int(row["id"] or 0) for history in histories if len(history) > 1 for row in history]
         found: dict[int, list[list[float]]] = {number: [] for number in wanted}
-        rows = [
-            (number, us)
-            for number, us, flagged in _where(
-                self.into, "af_sample", ["measurement_id", "us", "flagged"], "measurement_id", wanted
-            )
-            if not flagged
-        ]
-        times = json.loads(f"[{','.join(us for _, us in rows)}]")
-        for (number, _), us in zip(rows, times, strict=True):
-            found[number].append(us)
+        for some in _split(wanted):
+            query = f"SELECT measurement_id, group_concat(us) FROM af_sample WHERE measurement_id IN ({_marks(some)})"
+            for number, lists in self.into.execute(f"{query} AND NOT flagged GROUP BY measurement_id", some):
+                found[number] = json.loads(f"[{lists}]")
         return found
 
 
@@ -170,51 +187,48 @@ class _Numbered:
         self.job, self.form = job, form
         self.new = self.updated = 0
         self.numbers = job.numbers.setdefault(form.name, {})
-        self.places = [form.at[name] for name in form.identity]
-        query = f"SELECT {NUMBER}, {', '.join(form.identity)} FROM {form.name}"
-        self.known: dict[Identity, int] = {tuple(row[1:]): row[0] for row in job.into.execute(query)}
+        self.identity = itemgetter(*(form.at[name] for name in form.identity))
+        query = f"SELECT {', '.join(form.identity)}, {NUMBER} FROM {form.name}"
+        own = itemgetter(*range(len(form.identity)))
+        self.known: dict[Identity, int] = {own(row): row[-1] for row in job.into.execute(query)}
         self.next = (job.into.execute(f"SELECT MAX({NUMBER}) FROM {form.name}").fetchone()[0] or 0) + 1
-        marks = ", ".join("?" * len(form.columns))
-        self.insert = f"INSERT INTO {form.name} ({', '.join(form.columns)}) VALUES ({marks})"
 
-    def take(self, chunk: list[Row]) -> None:
+    def take(self, columns: Sequence[Sequence[Raw]]) -> None:
         """Append what is new, settle what differs."""
-        at_number = self.form.at[NUMBER]
+        at_number, first = self.form.at[NUMBER], self.next
         fresh: list[Row] = []
         old: dict[int, Row] = {}
-        made: set[int] = set()
-        for row in chunk:
+        for row in map(list, zip(*columns, strict=True)):
+            if self.form.works:
+                self.form.settled(row)
             own = int(row[at_number] or 0)
-            identity = tuple(row[place] for place in self.places)
+            identity = self.identity(row)
             number = self.known.get(identity)
             if number is None:
                 number = self.known[identity] = self.next
                 self.next += 1
                 row[at_number] = number
-                fresh.append(self._prepared(row))
-                made.add(number)
-            elif number not in made:
+                fresh.append(row)
+            elif number < first:
                 old[number] = row
             self.numbers[own] = number
-        self.job.into.executemany(self.insert, fresh)
+        _append(self.job.into, self.form, fresh)
         self.new += len(fresh)
+        self._note(fresh)
         if old:
             self._settle(old)
 
-    def _prepared(self, row: Row) -> Row:
-        """A row as it is appended: a candidate waits for the verdict over its measurements."""
+    def _note(self, fresh: Sequence[Row]) -> None:
+        """Remember whose verdict may be another now."""
         at = self.form.at
         if self.form.policy == VERDICT:
-            for name in (*TIMING_COLUMNS, "build_s"):
-                row[at[name]] = None
-            row[at["state"]] = "queued"
-        if self.form.name == "af_measurement":
-            self.job.touched.add(int(row[at["candidate_id"]] or 0))
-        if self.form.name == "af_doubt":
-            number = int(row[at["measurement_id"]] or 0)
-            found = _where(self.job.into, "af_measurement", ["candidate_id"], "id", [number])
-            self.job.touched.update(int(str(candidate)) for (candidate,) in found)
-        return row
+            self.job.fresh.update(int(row[at[NUMBER]] or 0) for row in fresh)
+        elif self.form.name == "af_measurement":
+            self.job.touched.update(int(row[at["candidate_id"]] or 0) for row in fresh)
+        elif self.form.name == "af_doubt":
+            numbers = [row[at["measurement_id"]] for row in fresh]
+            found = _where(self.job.into, "af_measurement", ["candidate_id"], "id", numbers)
+            self.job.touched.update(int(candidate) for (candidate,) in found)
 
     def _settle(self, rows: Mapping[int, Row]) -> None:
         form, at = self.form, self.form.at
@@ -243,33 +257,38 @@ class _Parts:
     def __init__(self, job: _Merge, form: Form) -> None:
         self.job, self.form = job, form
         self.new = self.updated = 0
-        self.places = [form.at[name] for name in form.identity]
-        marks = ", ".join("?" * len(form.columns))
-        self.insert = f"INSERT INTO {form.name} ({', '.join(form.columns)}) VALUES ({marks})"
         self.last = job.into.execute(f"SELECT MAX({form.identity[0]}) FROM {form.name}").fetchone()[0] or 0
 
-    def take(self, chunk: list[Row]) -> None:
+    def take(self, columns: Sequence[Sequence[Raw]]) -> None:
         """Append what is new, refuse what contradicts."""
-        first = self.places[0]
-        numbers = {int(row[first] or 0) for row in chunk}
-        owners = [number for number in numbers if number <= self.last]
+        numbers = set(columns[self.form.at[self.form.identity[0]]])
+        owners = [number for number in numbers if int(number or 0) <= self.last]
+        chunk = list(zip(*columns, strict=True))
         fresh = self._unknown(chunk, owners) if owners else chunk
-        self.job.into.executemany(self.insert, fresh)
+        _append(self.job.into, self.form, fresh)
         self.new += len(fresh)
 
-    def _unknown(self, chunk: list[Row], owners: list[int]) -> list[Row]:
-        known = {
-            tuple(stored[place] for place in self.places): list(stored)
-            for stored in _where(self.job.into, self.form.name, self.form.columns, self.form.identity[0], owners)
-        }
-        fresh = []
-        for row in chunk:
-            mine = known.get(tuple(row[place] for place in self.places))
-            if mine is None:
-                fresh.append(row)
-            elif mine != row:
-                raise _contradiction(self.job.name, self.form, mine, row)
+    def _unknown(self, chunk: list[Part], owners: Sequence[Raw]) -> list[Part]:
+        form = self.form
+        stored: set[Part] = set(_where(self.job.into, form.name, form.columns, form.identity[0], owners))
+        fresh = [row for row in chunk if row not in stored]
+        if fresh:
+            identity = itemgetter(*(form.at[name] for name in form.identity))
+            mine = {identity(row): row for row in stored}
+            for row in fresh:
+                if identity(row) in mine:
+                    raise _contradiction(self.job.name, form, mine[identity(row)], row)
         return fresh
+
+
+def _append(into: sqlite3.Connection, form: Form, rows: Sequence[Sequence[Raw]]) -> None:
+    insert = f"INSERT INTO {form.name} ({', '.join(form.columns)}) VALUES "
+    row, width = f"({_marks(form.columns)})", ROWS_A_STATEMENT * len(form.columns)
+    whole = len(rows) - len(rows) % ROWS_A_STATEMENT
+    values = list(chain.from_iterable(rows[:whole]))
+    several = (values[start : start + width] for start in range(0, len(values), width))
+    into.executemany(insert + ", ".join([row] * ROWS_A_STATEMENT), several)
+    into.executemany(insert + row, rows[whole:])
 
 
 def _taken(blocks: Mapping[int, list[list[float]]], measurements: list[int]) -> list[list[float]]:
@@ -289,7 +308,7 @@ def _wins(form: Form, other: Row, mine: Row) -> bool:
     return text > own_text
 
 
-def _contradiction(name: str, form: Form, mine: Row, other: Row) -> DatabaseError:
+def _contradiction(name: str, form: Form, mine: Sequence[Raw], other: Sequence[Raw]) -> DatabaseError:
     column = next(form.columns[place] for place in form.content if mine[place] != other[place])
     identity = ", ".join(f"{key} {mine[form.at[key]]}" for key in form.identity)
     return DatabaseError(
@@ -303,8 +322,12 @@ def _where(
 ) -> Iterable[tuple[Any, ...]]:
     """Rows whose `key` is one of `values`."""
     for some in _split(values):
-        marks = ", ".join("?" * len(some))
-        yield from connection.execute(f"SELECT {', '.join(columns)} FROM {table} WHERE {key} IN ({marks})", some)
+        query = f"SELECT {', '.join(columns)} FROM {table} WHERE {key} IN ({_marks(some)})"
+        yield from connection.execute(query, some)
+
+
+def _marks(values: Sequence[object]) -> str:
+    return ", ".join("?" * len(values))
 
 
 def _split(items: Sequence[Item]) -> Iterator[Sequence[Item]]:

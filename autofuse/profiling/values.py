@@ -7,8 +7,8 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 from sqlalchemy import JSON, Boolean, Column, DateTime, Float, Integer, String, TypeDecorator
 
@@ -27,24 +27,32 @@ class UnfitValueError(ValueError):
     """A value that its column must not hold; the text says why."""
 
 
-def check_of(table: str, column: Column[object]) -> Check:
+class ColumnCheck(NamedTuple):
+    """`value` takes one value of a column; `plain`: whether many are seen to be fit at one look (False: perhaps)."""
+
+    value: Check
+    plain: Callable[[Sequence[Any]], bool]
+
+
+def check_of(table: str, column: Column[object]) -> ColumnCheck:
     kind = column.type.impl_instance if isinstance(column.type, TypeDecorator) else column.type
     shape = _SHAPES.get((table, column.name))
     if isinstance(kind, JSON) or shape:
-        check = _document_check(shape)
+        found = ColumnCheck(_document_check(shape), _plain_times if shape is _times else _never)
     elif isinstance(kind, Boolean):
-        check = _boolean
+        found = ColumnCheck(_boolean, _plain_booleans)
     elif isinstance(kind, DateTime):
-        check = _date
+        found = ColumnCheck(_date, _plain_dates)
     elif isinstance(kind, Integer):
-        check = _integer
+        found = ColumnCheck(_integer, _plain_integers)
     elif isinstance(kind, Float):
-        check = _number
+        found = ColumnCheck(_number, _plain_numbers)
     elif isinstance(kind, String):
-        check = _text_check(min(kind.length or MAX_TEXT, MAX_TEXT))
+        limit = min(kind.length or MAX_TEXT, MAX_TEXT)
+        found = ColumnCheck(_text_check(limit), partial(_plain_texts, limit))
     else:
         raise InputError(f"table {table}, column {column.name}: no check for type {kind!r}")
-    return _or_none(check) if column.nullable else check
+    return ColumnCheck(_or_none(found.value), partial(_plain_or_none, found.plain)) if column.nullable else found
 
 
 @cache
@@ -162,25 +170,52 @@ def _blocks(value: object) -> bool:
     )
 
 
+# Columns at one look ------------------------------------------------------------------------------
+
 _PLAIN_TIME = r"[1-9]\d{0,11}(?:\.\d{1,12})?"
-_PLAIN_TIMES = re.compile(rf"\[{_PLAIN_TIME}(?:, {_PLAIN_TIME})*\]")
+_PLAIN_TIMES = re.compile(rf"\[{_PLAIN_TIME}(?:, {_PLAIN_TIME})*\]", re.ASCII)
 """How nearly every list of times is written: no parser is needed to see that it is one."""
 
+_PLAIN_DATE = re.compile(
+    r"[1-9]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8]) (?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{6}", re.ASCII
+)
+"""Days that every month has."""
 
-def _plain_times(values: Sequence[object]) -> bool:
-    return set(map(type, values)) == {str} and all(map(_PLAIN_TIMES.fullmatch, values))  # type: ignore[arg-type]
+
+def _never(_values: Sequence[object]) -> bool:
+    return False
+
+
+def _plain_or_none(plain: Callable[[Sequence[Any]], bool], values: Sequence[object]) -> bool:
+    present = [value for value in values if value is not None]
+    return not present or plain(present)
+
+
+def _plain_times(values: Sequence[Any]) -> bool:
+    return set(map(type, values)) == {str} and all(map(_PLAIN_TIMES.fullmatch, values))
+
+
+def _plain_dates(values: Sequence[Any]) -> bool:
+    return set(map(type, values)) == {str} and all(map(_PLAIN_DATE.fullmatch, values))
+
+
+def _plain_texts(limit: int, values: Sequence[Any]) -> bool:
+    return set(map(type, values)) == {str} and max(map(len, values)) <= limit and all(map(str.isascii, values))
 
 
 def _plain_integers(values: Sequence[Any]) -> bool:
     return set(map(type, values)) == {int} and min(values) >= -(2**63) and max(values) < 2**63
 
 
-def _plain_numbers(values: Sequence[object]) -> bool:
-    return set(map(type, values)) == {float} and all(map(math.isfinite, values))  # type: ignore[arg-type]
+def _plain_numbers(values: Sequence[Any]) -> bool:
+    return set(map(type, values)) == {float} and all(map(math.isfinite, values))
 
 
 def _plain_booleans(values: Sequence[object]) -> bool:
     return set(map(type, values)) == {int} and set(values) <= {0, 1}
+
+
+# Documents ---------------------------------------------------------------------------------------
 
 
 def _names(value: object) -> bool:
@@ -218,13 +253,3 @@ _SHAPES: Mapping[tuple[str, str], Shape] = {
 def shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-SIMPLE: Mapping[Check, Callable[[Sequence[object]], bool]] = {
-    _integer: _plain_integers,
-    _number: _plain_numbers,
-    _or_none(_number): _plain_numbers,
-    _boolean: _plain_booleans,
-    _document_check(_times): _plain_times,
-}
-"""Whether a column is fit as a whole, for the checks of tables with many rows; False: look at each value."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from autofuse.profiling.columns import TIMING_COLUMNS
 from autofuse.profiling.records import OK
-from autofuse.statistics import median_interval
+from autofuse.statistics import ordered_interval
 
 WRONG = "wrong"
 
@@ -48,5 +48,5 @@ def _pooled(rows: list[Mapping[str, Any]], blocks_of: BlocksOf) -> dict[str, Any
     blocks = [us[0] if len(us) == 1 else statistics.median(us) for us in blocks_of([row["id"] for row in rows])]
     if not blocks:
         return latest
-    interval = median_interval(blocks)
+    interval = ordered_interval(sorted(blocks))
     return {**latest, "median_us": interval.median, "ci_lo_us": interval.lo, "ci_hi_us": interval.hi}

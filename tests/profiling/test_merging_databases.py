@@ -111,6 +111,22 @@ def test_a_candidate_is_judged_by_the_measurements_of_both(tmp_path: Path) -> No
         assert got.median_us == 90.0 and len(one.samples(got.candidate_id)) == 12
 
 
+def test_a_verdict_that_no_measurement_supports_is_judged_anew(tmp_path: Path) -> None:
+    with open_database(tmp_path / "boasting.db") as boasting:
+        for tile in (1, 2):
+            boasting.record_candidate(setting_of(boasting), outcome("conv", tile, 100.0 * tile, uid=f"uid {tile}"))
+    with sqlite3.connect(tmp_path / "boasting.db") as raw:
+        raw.execute("UPDATE af_candidate SET median_us = 1, ci_lo_us = 1, ci_hi_us = 1")
+        raw.execute("DELETE FROM af_sample WHERE measurement_id = 2")
+        raw.execute("DELETE FROM af_measurement WHERE id = 2")
+    raw.close()
+    with open_database(tmp_path / "into.db") as into:
+        assert merge_database(into, tmp_path / "boasting.db").verdicts == 2
+        rows = into.measured_schedules(setting_of(into), outcome("conv", 1, None).candidate.workload_key)
+        assert [(row.state, row.median_us) for row in rows] == [("ok", 100.0), ("queued", None)]
+        assert merge_database(into, tmp_path / "boasting.db").verdicts == 0
+
+
 def test_the_newest_choice_wins_whichever_file_it_comes_from(tmp_path: Path) -> None:
     older, newer = fill(tmp_path / "older.db", 4, 2), fill(tmp_path / "newer.db", 4, 2)
     for first, second in ((older, newer), (newer, older)):
