@@ -54,6 +54,7 @@ def export(
     ] = None,
     database: Database = None,
     samples: Annotated[bool, typer.Option("--samples/--no-samples", help="With every single time, or without.")] = True,
+    compress: Annotated[bool, typer.Option("--compress", help="Pack each file with gzip.")] = False,
     optuna: Annotated[
         Path | None,
         typer.Option("--optuna", metavar="FILE", help="Write the plan searches as an Optuna journal."),
@@ -70,7 +71,7 @@ def export(
     lines = []
     with open_database(database, read_only=True) as opened:
         if folder is not None:
-            manifest = export_database(opened, folder, samples=samples)
+            manifest = export_database(opened, folder, samples=samples, compressed=compress)
             total = sum(file.bytes for file in manifest.files)
             body |= {"folder": str(folder), "bytes": total, "files": manifest.files}
             lines.append(f"{folder}: {sum(file.rows for file in manifest.files):,} rows, {size(total)}")

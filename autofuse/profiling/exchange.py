@@ -6,17 +6,20 @@ to others by a hash of what tells them apart, and stand in the order of their ti
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
 import shutil
 import sqlite3
 import tempfile
+import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from sqlalchemy import MetaData, StaticPool, create_engine
 
@@ -35,38 +38,49 @@ MAX_LINE = 64 << 20
 REFERENCE_DIGITS = 20
 CHUNK = 500
 SAMPLES = "af_sample"
+GZIP = "gzip"
+COMPRESSIONS = ("", GZIP)
+MOST_EXPANSION = 250
+"""Bytes that one byte of a compressed file may stand for, at most: JSON lines of measurements are far below it."""
 
 References = dict[str, dict[int, str]]
 
 
 @dataclass(frozen=True)
 class ExportedFile:
-    """One file of an export: what it must hold to the byte."""
+    """One file of an export: what it must hold to the byte (once it is decompressed)."""
 
     table: str
     rows: int
     bytes: int
     sha256: str
 
-    @property
-    def name(self) -> str:
-        """Its name in the folder."""
-        return f"{self.table}.jsonl"
-
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an export consists of. `schema`: revision of the tables; `autofuse`: the version that wrote it."""
+    """What an export consists of. `schema`: revision of the tables; `autofuse`: the version that wrote it.
+
+    `compression`: of every file, one of `COMPRESSIONS`.
+    """
 
     schema: str
     autofuse: str
     files: tuple[ExportedFile, ...]
+    compression: str = ""
+
+    def path(self, folder: Path, file: ExportedFile) -> Path:
+        """Where a file of it lies in `folder`."""
+        return folder / f"{file.table}.jsonl{'.gz' if self.compression else ''}"
+
+    def opened(self, path: Path) -> BinaryIO:
+        """The content of a file, decompressed."""
+        return cast(BinaryIO, gzip.open(path)) if self.compression else path.open("rb")
 
 
 # Export ------------------------------------------------------------------------------------------
 
 
-def export(connection: sqlite3.Connection, folder: Path, *, samples: bool = True) -> Manifest:
+def export(connection: sqlite3.Connection, folder: Path, *, samples: bool = True, compression: str = "") -> Manifest:
     """Write all rows into `folder`, in place of an export that was there; without `samples`, no single times.
 
     InputError when the folder holds something else, or cannot be written; DatabaseError for a damaged row.
@@ -79,7 +93,7 @@ def export(connection: sqlite3.Connection, folder: Path, *, samples: bool = True
         place.parent.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
         try:
-            manifest = _write(connection, fresh, samples)
+            manifest = _write(connection, fresh, samples, compression)
             fresh.chmod(0o777 & ~_umask())
             if old:
                 shutil.rmtree(place)
@@ -98,24 +112,40 @@ def _umask() -> int:
     return mask
 
 
-def _write(connection: sqlite3.Connection, folder: Path, samples: bool) -> Manifest:
+def _write(connection: sqlite3.Connection, folder: Path, samples: bool, compression: str) -> Manifest:
     references: References = {}
     files = []
     for form in forms(Base.metadata):
         if form.name == SAMPLES and not samples:
             continue
         digest, size, rows = hashlib.sha256(), 0, 0
-        with (folder / f"{form.name}.jsonl").open("wb") as file:
+        with _created(folder / f"{form.name}.jsonl", compression) as file:
             for line in _lines(connection, form, references):
                 file.write(line)
                 digest.update(line)
                 size += len(line)
                 rows += 1
         files.append(ExportedFile(form.name, rows, size, digest.hexdigest()))
-    manifest = Manifest(HEAD_REVISION, __version__, tuple(files))
+    manifest = Manifest(HEAD_REVISION, __version__, tuple(files), compression)
     body = {"format": FORMAT, **asdict(manifest)}
+    if not compression:
+        del body["compression"]
     (folder / MANIFEST).write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
     return manifest
+
+
+@contextmanager
+def _created(path: Path, compression: str) -> Iterator[BinaryIO]:
+    """A new file to write to; compressed without a name or a time, so that equal contents make equal bytes."""
+    if not compression:
+        with path.open("wb") as file:
+            yield file
+        return
+    with (
+        path.with_name(f"{path.name}.gz").open("wb") as file,
+        gzip.GzipFile(filename="", mode="wb", fileobj=file, compresslevel=9, mtime=0) as packed,
+    ):
+        yield cast(BinaryIO, packed)
 
 
 def _lines(connection: sqlite3.Connection, form: Form, references: References) -> Iterator[bytes]:
@@ -195,8 +225,10 @@ def read_export(folder: Path, staging: Path) -> Manifest:
             connection.execute("BEGIN")
             numbers: dict[str, dict[str, int]] = {}
             for file in _sorted(manifest, known):
-                _read_table(connection, folder / file.name, known[file.table], numbers)
+                _read_table(connection, manifest, manifest.path(folder, file), known[file.table], numbers)
             connection.execute("COMMIT")
+    except (EOFError, zlib.error) as error:
+        raise InputError(f"export {folder}: a compressed file is damaged: {error}") from error
     except OSError as error:
         raise InputError(f"export {folder}: {error.filename or ''}: {error.strerror or error}") from error
     return manifest
@@ -216,12 +248,15 @@ def _manifest(folder: Path) -> Manifest:
     if not isinstance(body, dict) or body.get("format") != FORMAT:
         raise InputError(f"{place}: expected an object with format = {FORMAT!r}")
     schema, version, files = body.get("schema"), body.get("autofuse"), body.get("files")
+    compression = body.get("compression", "")
     if not isinstance(schema, str) or not isinstance(version, str) or not isinstance(files, list):
         raise InputError(f"{place}: schema and autofuse must be texts, files a list")
+    if not isinstance(compression, str) or compression not in COMPRESSIONS:
+        raise InputError(f"{place}: compression: got {compression!r:.60}, allowed: {GZIP!r}, or no such key")
     found = tuple(_file(entry, place) for entry in files)
     if len({file.table for file in found}) != len(found):
         raise InputError(f"{place}: files: a table is named twice")
-    return Manifest(schema, version, found)
+    return Manifest(schema, version, found, compression)
 
 
 def _file(entry: object, place: str) -> ExportedFile:
@@ -241,15 +276,28 @@ def _refuse_altered(folder: Path, manifest: Manifest) -> None:
             raise InputError(f"export {folder}: table {file.table!r:.60}: allowed are {', '.join(sorted(allowed))}")
         if not file.table.isidentifier() or not file.table.isascii():
             raise InputError(f"export {folder}: {file.table!r:.60} is no name of a table")
-        path = folder / file.name
+        path = manifest.path(folder, file)
         if path.is_symlink() or not path.is_file():
             raise InputError(f"export {path}: no such file, although the manifest names it")
-        if path.stat().st_size != file.bytes:
-            raise InputError(f"export {path}: {path.stat().st_size} bytes, the manifest states {file.bytes}")
-        with path.open("rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        size = path.stat().st_size
+        if manifest.compression and file.bytes > size * MOST_EXPANSION:
+            raise InputError(f"export {path}: its {size} bytes cannot be the {file.bytes} that the manifest states")
+        size, digest = _content(manifest, path, file.bytes)
+        if size != file.bytes:
+            more = " or more" if size > file.bytes else ""
+            raise InputError(f"export {path}: {size} bytes{more}, the manifest states {file.bytes}")
         if digest != file.sha256:
             raise InputError(f"export {path}: its SHA-256 is {digest[:16]}…, the manifest states {file.sha256[:16]}…")
+
+
+def _content(manifest: Manifest, path: Path, most: int) -> tuple[int, str]:
+    """Size and SHA-256 of a file's content; reading ends soon after `most` bytes."""
+    digest, size = hashlib.sha256(), 0
+    with manifest.opened(path) as stream:
+        while size <= most and (part := stream.read(1 << 20)):
+            digest.update(part)
+            size += len(part)
+    return size, digest.hexdigest()
 
 
 def _empty_database(path: Path, manifest: Manifest) -> MetaData:
@@ -287,12 +335,14 @@ def _sorted(manifest: Manifest, known: Mapping[str, Form]) -> list[ExportedFile]
     return sorted(manifest.files, key=lambda file: order[file.table])
 
 
-def _read_table(connection: sqlite3.Connection, path: Path, form: Form, numbers: dict[str, dict[str, int]]) -> None:
+def _read_table(
+    connection: sqlite3.Connection, manifest: Manifest, path: Path, form: Form, numbers: dict[str, dict[str, int]]
+) -> None:
     own = numbers.setdefault(form.name, {})
     insert = f"INSERT INTO {form.name} ({', '.join(form.columns)}) VALUES ({', '.join('?' * len(form.columns))})"
     rows: list[list[Raw]] = []
     line = 0
-    with path.open("rb") as stream:
+    with manifest.opened(path) as stream:
         try:
             while raw := stream.readline(MAX_LINE + 1):
                 line += 1

@@ -62,14 +62,16 @@ def merge_database(
     return MergeReport(name, dry_run, tables, verdicts)
 
 
-def export_database(database: ProfilingDatabase, folder: StrPath, *, samples: bool = True) -> Manifest:
+def export_database(
+    database: ProfilingDatabase, folder: StrPath, *, samples: bool = True, compressed: bool = False
+) -> Manifest:
     """Write everything as JSON lines, one file a table, with a manifest; see `exchange`.
 
     `samples` False leaves out single times: a tenth of the size, but a candidate that is measured again elsewhere is
-    then judged by its last measurement alone.
+    then judged by its last measurement alone. `compressed`: each file with gzip; the manifest states what is in it.
     """
     with _snapshot(database, "export") as own:
-        return exchange.export(own, Path(folder), samples=samples)
+        return exchange.export(own, Path(folder), samples=samples, compression=exchange.GZIP if compressed else "")
 
 
 def import_database(into: ProfilingDatabase, folder: StrPath, *, dry_run: bool = False) -> MergeReport:
