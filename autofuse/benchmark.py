@@ -16,6 +16,7 @@ from autofuse.graph.load import load
 from autofuse.graph.model import Graph
 from autofuse.graph.submodel import to_model
 from autofuse.measure.bench import Contender, ContenderResult
+from autofuse.measure.judgement import judged
 from autofuse.measure.reference import run_reference
 from autofuse.named_device import NamedDevice, RunnerOptions, as_named, open_runner
 from autofuse.scratch import scratch_folder
@@ -91,6 +92,7 @@ def bench(
                 contenders.append(Contender(rival, rival, _static(graph, folder) if shapes else model))
         with open_runner(context.around.device, threads, RunnerOptions()) as runner:
             results = runner.race(contenders, inputs, budget_s, expected=[expected[name] for name in graph.outputs])
+            results = judged(results, graph, inputs)
         kernels = count_kernels(load_library(own), inputs) if here else read_metadata(own).kernels
         name = context.around.profile.name
     return _report(model.stem, threads, name, kernels, results)

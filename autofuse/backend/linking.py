@@ -15,8 +15,6 @@ from autofuse.device.target import Target
 from autofuse.errors import DeviceError
 
 LINK_S = 120
-COMPILERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
-"""Where TVM looks for a linker, after the variables CXX and CC."""
 
 _CROSS: Mapping[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "aarch64": (

@@ -95,17 +95,14 @@ def _an_hour(progress: Progress, elapsed_s: float) -> int:
     return round(measured / elapsed_s * 3600) if elapsed_s > 0 else 0
 
 
-class TuneView:
-    """Shows progress while it is open; call it with each new state."""
+class View:
+    """A part of a terminal that is written anew while it is open; elsewhere, lines that say when."""
 
-    def __init__(self, screen: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._screen = screen or console(stderr=True)
-        self._clock = clock
-        self._state: Progress | None = None
-        self._at = clock()
-        self._last_line: float | None = None
-        self._last_phase = ""
-        self._live = Live(get_renderable=self._render, console=self._screen, refresh_per_second=2, transient=True)
+    def __init__(
+        self, screen: Console | None, clock: Callable[[], float], render: Callable[[], RenderableType] | None = None
+    ) -> None:
+        self._screen, self._clock = screen or console(stderr=True), clock
+        self._live = Live(get_renderable=render, console=self._screen, refresh_per_second=2, transient=True)
 
     def __enter__(self) -> Self:
         if self._screen.is_terminal:
@@ -117,6 +114,27 @@ class TuneView:
     ) -> None:
         if self._screen.is_terminal:
             self._live.stop()
+
+    def _print(self, text: str) -> None:
+        """One line, behind the time of day."""
+        stamp = datetime.now().astimezone().strftime("%H:%M:%S")
+        self._screen.print(Text(f"{stamp} {text}"), soft_wrap=True)
+
+
+class TuneView(View):
+    """Shows progress while it is open; call it with each new state."""
+
+    def __init__(self, screen: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(screen, clock, self._render)
+        self._state: Progress | None = None
+        self._at = clock()
+        self._last_line: float | None = None
+        self._last_phase = ""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
         if self._state is not None:
             self._print_line(self._state)
 
@@ -131,8 +149,7 @@ class TuneView:
 
     def _print_line(self, progress: Progress) -> None:
         self._last_line, self._last_phase = self._clock(), progress.phase
-        stamp = datetime.now().astimezone().strftime("%H:%M:%S")
-        self._screen.print(Text(f"{stamp} {line(progress, self._elapsed(progress))}"), soft_wrap=True)
+        self._print(line(progress, self._elapsed(progress)))
 
     def _elapsed(self, progress: Progress) -> float:
         return progress.elapsed_s + max(0.0, self._clock() - self._at)

@@ -33,10 +33,7 @@ class BuildSession:
     def hello(self, request: Message) -> Message:
         """Import everything, so that the first candidate finds a warm process."""
         self._target = target_from_json(request["target"])
-        try:
-            imported(str(request["builder"]))
-        except Exception as error:  # noqa: BLE001 the first build reports it, as that candidate's failure
-            note(f"builder not loaded: {error}")
+        preload(str(request["builder"]))
         return {}
 
     def export(self, request: Message) -> Message:
@@ -73,6 +70,14 @@ def kernel_of(request: Message, target: Target) -> tuple[Workload, Any]:
     """The workload of a request, and what its builder makes of it: a `function`, and `pack` for its constants."""
     workload = Workload.from_text(str(request["workload"]))
     return workload, imported(str(request["builder"]))(workload, request["schedule"], target)
+
+
+def preload(path: str) -> None:
+    """Import what "package.module:name" names; when it cannot be, the first build reports it as its own failure."""
+    try:
+        imported(path)
+    except Exception as error:  # noqa: BLE001 a foreign builder's module may raise anything
+        note(f"builder not loaded: {error}")
 
 
 def imported(path: str) -> Callable[..., Any]:

@@ -117,10 +117,10 @@ def capture(graph: Graph, inputs: Mapping[str, Array], folder: Path, tensors: It
     return ReferenceStore(folder, paths, graph.outputs)
 
 
-def run_reference(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Outputs of the whole model in ONNX Runtime (optimised as shipped), by name; errors as `capture`."""
+def run_reference(graph: Graph, inputs: Mapping[str, Array], optimise: bool = True) -> dict[str, Array]:
+    """Outputs of the whole model in ONNX Runtime, by name; `optimise`: as it is shipped. Errors as `capture`."""
     feeds = _checked(graph, inputs)
-    results = _run(graph, _session(graph, optimise=True), graph.outputs, feeds)
+    results = _run(graph, _session(graph, optimise), graph.outputs, feeds)
     found = dict(zip(graph.outputs, results, strict=True))
     suspects = [name for name, array in found.items() if array.dtype.kind == "f" and np.isnan(array).any()]
     _refuse_nan(graph, suspects, found)

@@ -6,9 +6,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from autofuse.measure.builder import imported, kernel_of, loaded
+from autofuse.measure.builder import kernel_of, loaded, preload
 from autofuse.measure.candidates import CandidateSession, confine, identity_of
-from autofuse.measure.child import Handler, note, serve
+from autofuse.measure.child import Handler, serve
 from autofuse.measure.clock import PROBE_STEPS, Clock
 from autofuse.measure.codec import target_from_json
 from autofuse.measure.messages import Message
@@ -33,10 +33,7 @@ class KernelSession(CandidateSession):
         probe = FmaProbe(self.target, threads, PROBE_STEPS)
         probe.seconds()
         self.clock = Clock(probe.seconds)
-        try:
-            imported(str(request["builder"]))
-        except Exception as error:  # noqa: BLE001 the first build reports it, as that candidate's failure
-            note(f"builder not loaded: {error}")
+        preload(str(request["builder"]))
         return {}
 
     def build(self, request: Message) -> Message:

@@ -15,12 +15,12 @@ from autofuse.fusion.skeleton import settled
 from autofuse.graph.inputs import generate_inputs
 from autofuse.group_times import known_pieces
 from autofuse.measure.bench import Contender, ContenderResult
+from autofuse.measure.judgement import difference, judged
 from autofuse.measure.libraries import Model, Order, build_libraries
-from autofuse.measure.reference import run_reference
 from autofuse.measure.timing import ratio_of
-from autofuse.measure.tolerance import compare
 from autofuse.profiling.records import Block, ChosenGroup, EdgeDecision, PlanOutcome
 from autofuse.search.progress import PlanTime
+from autofuse.search.shares import LITTLE_FUSION
 from autofuse.search.workbench import Workbench
 
 FINALISTS = 4
@@ -28,8 +28,6 @@ HOPELESS = 2.5
 """A plan whose composed time is so many times the best one's is not built whole (plan "none" always is)."""
 TIE = 1.02
 """Beyond this ratio a plan is slower, however wide the interval is."""
-WHOLE_LIMIT = 1e-4
-FURTHER_INPUTS = 1
 SIMPLER = ("default", "tvm", "dnnfusion", "previous", "search", "composed", "none")
 
 
@@ -54,6 +52,7 @@ def conclude(
     note = "measuring the finalists"
     tell(note)
     results = bench.runner.race(contenders, inputs, seconds, expected=expected, between=lambda: tell(note))
+    results = judged(results, bench.graph, inputs)
     _record(bench, named, results)
     times = {name: _time(bench, plan, results.get(name), problems.get(name, "")) for name, plan in named.items()}
     chosen = _choose(bench, named, times, results, folder)
@@ -70,7 +69,7 @@ def _finalists(bench: Workbench, plans: Mapping[str, FusionPlan]) -> dict[str, F
     order = sorted(plans, key=lambda name: (composed[name], _complexity(name)))
     kept: dict[str, FusionPlan] = {}
     for name in order:
-        needed = name in ("none", "tvm")
+        needed = name in LITTLE_FUSION
         if not needed and (len(kept) >= FINALISTS - 1 or composed[name] > HOPELESS * best):
             continue
         if plans[name].key not in {plan.key for plan in kept.values()}:
@@ -143,17 +142,12 @@ def _slower(result: ContenderResult, best: ContenderResult) -> bool:
 
 def _problem_on_further_inputs(bench: Workbench, library: Path) -> str:
     """How a library differs from ONNX Runtime on inputs that no group was checked with; "" when it does not."""
-    worst = 0.0
-    for seed in range(bench.seed + 1, bench.seed + 1 + FURTHER_INPUTS):
-        inputs = generate_inputs(bench.graph, seed)
-        wanted = run_reference(bench.graph, inputs)
-        try:
-            results = bench.runner.outputs(library, inputs)
-        except DeviceError as error:
-            return f"on further inputs: {error}"
-        for name, got in zip(bench.graph.outputs, results, strict=True):
-            worst = max(worst, compare(got, wanted[name], WHOLE_LIMIT).max_rel_error)
-    return "" if worst <= WHOLE_LIMIT else f"off by {worst:.1e} of the range on further inputs"
+    inputs = generate_inputs(bench.graph, bench.seed + 1)
+    try:
+        problem = difference(bench.graph, inputs, bench.runner.outputs(library, inputs))
+    except DeviceError as error:
+        return f"on further inputs: {error}"
+    return f"{problem} on further inputs" if problem else ""
 
 
 def _record(bench: Workbench, named: Mapping[str, FusionPlan], results: Mapping[str, ContenderResult]) -> None:

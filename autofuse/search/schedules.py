@@ -15,6 +15,7 @@ from autofuse.device.target import Target
 from autofuse.graph.model import Graph
 from autofuse.kernels.knobs import Values, canonical, first_schedules, fits_registers, open_knobs
 from autofuse.kernels.workload import BoundWorkload, Workload
+from autofuse.profiling.records import canonical_json
 
 MAX_CANDIDATES = 48
 STARTUP_TRIALS = 8
@@ -31,7 +32,7 @@ Schedule = Mapping[str, int | str]
 
 def schedule_text(schedule: Schedule) -> str:
     """Canonical JSON of a schedule."""
-    return json.dumps(dict(schedule), sort_keys=True, separators=(",", ":"))
+    return canonical_json(dict(schedule))
 
 
 def anchor_key(workload: Workload) -> str:

@@ -15,6 +15,8 @@ CLEARLY = 0.95
 """Share of the leader's time at which a plan that fuses little becomes the leader."""
 RIVAL_SHARE = 1 / 8
 """Weight of a workload that only a fixed plan has: small, yet no finalist has schedules that nobody searched."""
+REST_SHARE = 0.02
+"""Of the time left: the longest that a device which became slow rests at once."""
 FINALS_MIN_S = 25.0
 SECONDS_AGAIN = 6.0
 """One distrusted winner is measured again for so many seconds of measuring the finalists."""
@@ -40,4 +42,12 @@ def uncompared(absent: Sequence[str]) -> str:
     return (
         f"the budget ended before plan {' and plan '.join(absent)} had a time, so the answer is not compared with "
         f"{'them' if len(absent) > 1 else 'it'}: run the same command again, or with a larger --budget"
+    )
+
+
+def loosely_held(worst: float) -> str:
+    """What to say of a network whose error `worst` (part of the range) is allowed: ONNX Runtime's own is as large."""
+    return (
+        f"this model magnifies rounding: its outputs are off by up to {worst:.0e} of their range, and ONNX Runtime's "
+        f"own, with and without its optimisations, lie as far apart"
     )

@@ -1,0 +1,66 @@
+"""A network is held to ONNX Runtime as closely as ONNX Runtime is to itself."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autofuse.measure import judgement
+from autofuse.measure.bench import ContenderResult
+from autofuse.measure.judgement import CHAOTIC, WHOLE_LIMIT, difference, judged, whole_limit
+
+GRAPH: Any = SimpleNamespace(outputs=("y",))
+RIGHT = np.array([0.0, 0.5, 1.0], np.float32)
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How far ONNX Runtime's two answers lie apart; tests set it."""
+    distance = [0.0]
+
+    def run(graph: Any, inputs: Any, optimise: bool = True) -> dict[str, Any]:
+        return {"y": RIGHT + np.float32(0.0 if optimise else distance[0])}
+
+    monkeypatch.setattr(judgement, "run_reference", run)
+    return distance
+
+
+def result(error: float | None, wrong: str = "off") -> ContenderResult:
+    return ContenderResult(1.0, 1.0, 1.0, 1.0, True, max_rel_error=error, wrong=wrong)
+
+
+def test_the_limit_is_fixed_where_the_reference_agrees_with_itself(apart: list[float]) -> None:
+    assert whole_limit(GRAPH, {}) == WHOLE_LIMIT
+
+
+def test_the_limit_grows_with_the_distance_of_the_two_references_up_to_a_bound(apart: list[float]) -> None:
+    apart[0] = 1e-3
+    assert whole_limit(GRAPH, {}) == pytest.approx(3e-3, rel=1e-3)
+    for apart[0] in (1.0, float("nan")):
+        assert whole_limit(GRAPH, {}) in (WHOLE_LIMIT, CHAOTIC)
+
+
+def test_a_contender_within_that_limit_is_right_and_keeps_its_error(apart: list[float]) -> None:
+    apart[0] = 1e-3
+    found = judged({"near": result(2e-3), "far": result(4e-3), "shape": result(None)}, GRAPH, {})
+    assert [found[name].wrong for name in found] == ["", "off", "off"]
+    assert found["near"].max_rel_error == 2e-3
+
+
+def test_the_reference_does_not_run_again_for_results_that_nothing_excuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any, **_more: Any) -> None:
+        raise AssertionError("not needed")
+
+    monkeypatch.setattr(judgement, "run_reference", never)
+    results = {"right": result(1e-6, ""), "hopeless": result(0.5), "infinite": result(float("inf"))}
+    assert judged(results, GRAPH, {}) == results
+
+
+def test_outputs_are_compared_alike(apart: list[float]) -> None:
+    assert difference(GRAPH, {}, [RIGHT + np.float32(5e-4)]) == "off by 5.0e-04 of the range"
+    apart[0] = 1e-3
+    assert difference(GRAPH, {}, [RIGHT + np.float32(5e-4)]) == ""
+    assert difference(GRAPH, {}, [RIGHT + np.float32(5e-3)]) == "off by 5.0e-03 of the range"
