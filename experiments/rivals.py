@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import onnx
 
 from autofuse.backend.realise import build_library
 from autofuse.errors import AutofuseError
@@ -22,11 +25,14 @@ from autofuse.named_plans import named_plan
 from autofuse.named_setting import Circumstances, circumstances
 from autofuse.profiling.database import ProfilingDatabase, open_database
 from autofuse.search.progress import Progress, TuneResult
-from autofuse.search.session import finals_seconds
+from autofuse.search.shares import finals_seconds
 from autofuse.search.tune import open_session
 from autofuse.search_space import load_space
 
 FIXED = ("none", "always", "tvm", "default")
+Cases = Mapping[str, Callable[[], onnx.ModelProto]]
+PlansOf = Callable[[str, Graph], Mapping[str, FusionPlan]]
+"""Further plans to race, by name, of the case of that name."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,31 @@ class PlanRow:
     trusted: bool = False
     error: float | None = None
     problem: str = ""
+
+
+def run_cases(
+    arguments: Sequence[str] | None, cases: Cases, out: Path, description: str, further: PlansOf | None = None
+) -> int:
+    """The command line of an experiment: tune each case and race its plans; rows of other cases in the folder stay."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(cases)} (default: all)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="tuning time of each case (default: 60)")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=out)
+    options = parser.parse_args(arguments)
+    for name in options.cases:
+        if name not in cases:
+            parser.error(f"unknown case {name!r}; allowed: {', '.join(cases)}")
+    folder: Path = options.out
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in options.cases or cases:
+        model = folder / f"{name}.onnx"
+        onnx.save(cases[name](), model)
+        plans = further(name, load(model, {})) if further is not None else {}
+        found = compare_plans(model, folder / f"{name}.db", options.seconds, plans, options.threads)
+        rows = [row for row in read(folder) if row.model != name] + found
+        print(write(rows, folder), flush=True)
+    return 0
 
 
 def compare_plans(

@@ -11,27 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import ModelProto, TensorProto
 
-from experiments.architectures.bert import LOWEST, TINY
+from experiments.architectures.bert import LOWEST, TINY, Size
 from experiments.architectures.draft import Draft, int64
 
 OPSET = 13
 """Reductions still have their axes as attributes."""
 
 
-@dataclass(frozen=True)
-class Size:
-    """`hidden` must be a multiple of `heads`."""
-
-    layers: int
-    hidden: int
-    heads: int
-    intermediate: int
-    sequence: int = 128
-    vocabulary: int = 30522
-
-
 GPT2 = Size(layers=12, hidden=768, heads=12, intermediate=3072, vocabulary=50257)
-TINYBERT = Size(TINY.layers, TINY.hidden, TINY.heads, TINY.intermediate)
 
 
 @dataclass(frozen=True)
@@ -47,7 +34,7 @@ class MobileBert:
     vocabulary: int = 30522
 
 
-def tinybert(size: Size = TINYBERT, seed: int = 0) -> ModelProto:
+def tinybert(size: Size = TINY, seed: int = 0) -> ModelProto:
     """TinyBERT with four layers: token ids, mask and token types -> hidden states and the pooled first token."""
     draft = Draft("tinybert_decomposed", seed)
     x = _embeddings(draft, size.vocabulary, size.hidden, size.sequence)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 RIVALS = ("onnxruntime", "tvm", "none")
 
@@ -69,10 +69,7 @@ class Row:
 
     def write(self, path: Path) -> Self:
         """Store the row; a reader never sees half of it."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
-        os.replace(part, path)  # noqa: PTH105 the sentence above names what it is for
+        write_json(path, asdict(self))
         return self
 
     def flat(self) -> dict[str, object]:
@@ -103,6 +100,19 @@ class Job:
     bench_s: float
     trials: int | None
     only_bench: bool
+
+
+def write_json(path: Path, body: Mapping[str, Any]) -> None:
+    """Put a JSON file in the place of an older one; a reader never sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(body, indent=1), encoding="utf-8")
+    part.replace(path)
+
+
+def title(network: str, threads: int) -> str:
+    """ "resnet50, 2 threads"."""
+    return f"{network}, {threads} thread{'s' if threads > 1 else ''}"
 
 
 def sha256(path: Path) -> str:

@@ -24,7 +24,7 @@ from autofuse.arguments import parse_duration
 from autofuse.device.host import HostCpu, probe_host
 from experiments.architectures import catalogue
 from experiments.networks import table
-from experiments.networks.row import Job, Row, sha256
+from experiments.networks.row import Job, Row, sha256, title
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = "experiments.networks.one_network"
@@ -43,10 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for threads in options.threads:
             row = stored(out, model, threads)
             if row.finished and not options.only_bench:
-                print(f"{_title(row)}: finished on {row.measured_at}, kept", flush=True)
+                print(f"{title(row.network, row.threads)}: finished on {row.measured_at}, kept", flush=True)
                 continue
             row = _measure(options, model, threads, row)
-            print(f"{_title(row)}: {row.error or 'finished'}", flush=True)
+            print(f"{title(row.network, row.threads)}: {row.error or 'finished'}", flush=True)
             finished &= row.finished
             table.write(_rows(out, models), out)
     rows = _rows(out, models)
@@ -78,7 +78,8 @@ def _measure(options: argparse.Namespace, model: Path, threads: int, row: Row) -
         str(model), threads, str(database), str(out / f"{name}.so"), str(out / f"{name}-unfused.so"), str(path),
         options.budget, options.bench, options.trials, options.only_bench,
     )  # fmt: skip
-    print(f"\n{_title(row)}: {'measuring again' if options.only_bench else 'tuning, compiling, measuring'}", flush=True)
+    doing = "measuring again" if options.only_bench else "tuning, compiling, measuring"
+    print(f"\n{title(row.network, row.threads)}: {doing}", flush=True)
     problem = _child(job, options.budget * (not options.only_bench) + 2 * options.bench + SLACK_S)
     filled = Row.read(path)
     assert filled is not None, "the parent wrote it, and rows are replaced whole"
@@ -133,10 +134,6 @@ def stored(out: Path, model: Path, threads: int) -> Row:
 
 def _row_path(out: Path, model: Path, threads: int) -> Path:
     return out / "rows" / f"{model.stem}-{threads}t.json"
-
-
-def _title(row: Row) -> str:
-    return f"{row.network}, {row.threads} thread{'s' if row.threads > 1 else ''}"
 
 
 def _models(options: argparse.Namespace) -> list[Path]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import math
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from experiments.networks.row import RIVALS, Ratio, Row
+from experiments.networks.row import RIVALS, Ratio, Row, title
 
 TITLES = {"onnxruntime": "ONNX Runtime", "tvm": "TVM default", "none": "no fusion"}
 HEAD = (
@@ -76,15 +76,20 @@ def _means(threads: int, rows: Sequence[Row]) -> list[str]:
     cells = []
     for name in RIVALS:
         known = [value for row in rows if (value := row.rivals.get(name, Ratio()).ratio)]
-        of = "" if len(known) == len(rows) else f" (of {len(known)})"
-        cells.append(f"{three(math.exp(sum(map(math.log, known)) / len(known)))}{of}" if known else "—")
+        cells.append(mean(known, len(rows)))
     return [f"geometric mean of {len(rows)}", str(threads), "", "", *cells, "", "", "", ""]
+
+
+def mean(ratios: Sequence[float], rows: int) -> str:
+    """The geometric mean of the ratios that are known, and of how many where that is not every row."""
+    of = "" if len(ratios) == rows else f" (of {len(ratios)})"
+    return f"{three(statistics.geometric_mean(ratios))}{of}" if ratios else "—"
 
 
 def _problems(rows: Sequence[Row]) -> list[str]:
     found = []
     for row in rows:
-        where = f"{row.network}, {row.threads} thread{'s' if row.threads > 1 else ''}"
+        where = title(row.network, row.threads)
         if row.error:
             found.append(f"{where}: failed: {row.error}")
         elif not row.finished:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from autofuse.measure.bench import ContenderResult
 from autofuse.measure.measurement import Slice
 from autofuse.measure.timing import Samples, ratio_of
 from autofuse.statistics import Interval
+from experiments.networks.row import write_json
 from experiments.peers.limits import Demand, Limit, Rates, limit_of
 
 
@@ -113,10 +113,7 @@ class Row:
 
     def write(self, path: Path) -> Self:
         """Store the row; a reader never sees half of it."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
-        os.replace(part, path)  # noqa: PTH105 the sentence above names what it is for
+        write_json(path, asdict(self))
         return self
 
 

@@ -29,7 +29,7 @@ from autofuse.measure.machine import probe_machine
 from autofuse.measure.process import default_memory
 from autofuse.measure.reference import run_reference
 from experiments.networks.one_network import facts
-from experiments.networks.row import sha256
+from experiments.networks.row import sha256, title
 from experiments.peers import table
 from experiments.peers.environments import FOLDER, MissingEnvironmentError, interpreter
 from experiments.peers.limits import Rates, demand_of
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for threads in counts:
             row = stored(out, model, threads)
             if row.finished and set(options.rivals) <= set(row.entries) and not (options.again or options.prepare):
-                print(f"{_title(row)}: finished on {row.measured_at}, kept", flush=True)
+                print(f"{title(row.network, row.threads)}: finished on {row.measured_at}, kept", flush=True)
                 continue
             try:
                 row = _row(options, model, row)
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 done &= not row.error
                 continue
             row.write(_row_path(out, model, threads))
-            print(f"{_title(row)}: {row.error or 'finished'}", flush=True)
+            print(f"{title(row.network, row.threads)}: {row.error or 'finished'}", flush=True)
             done &= row.finished
             table.write(_rows(out, models), out)
     if not options.prepare:
@@ -95,7 +95,7 @@ def _finish(out: Path, models: Sequence[Path]) -> None:
 
 def _row(options: argparse.Namespace, model: Path, row: Row) -> Row:
     """Make every rival ready, and time them unless only that was asked for."""
-    print(f"\n{_title(row)}", flush=True)
+    print(f"\n{title(row.network, row.threads)}", flush=True)
     graph = load(model, {})
     out: Path = options.out
     subject = Subject(
@@ -172,10 +172,6 @@ def _rows(out: Path, models: Sequence[Path]) -> list[Row]:
 
 def _row_path(out: Path, model: Path, threads: int) -> Path:
     return out / "rows" / f"{model.stem}-{threads}t.json"
-
-
-def _title(row: Row) -> str:
-    return f"{row.network}, {row.threads} thread{'s' if row.threads > 1 else ''}"
 
 
 def _duration(text: str) -> float:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.networks.table import circumstances, line, three
+from experiments.networks.row import title
+from experiments.networks.table import circumstances, line, mean, three
 from experiments.peers.rivals import BASE, OWN, RIVALS
 from experiments.peers.row import Entry, Ratio, Row
 
@@ -133,11 +133,7 @@ def _means(threads: int, rows: Sequence[Row], names: Sequence[str]) -> list[str]
 
 
 def _mean(ratios: Sequence[Ratio | None], rows: int) -> str:
-    known = [found.ratio for found in ratios if found is not None]
-    if not known:
-        return "—"
-    of = "" if len(known) == rows else f" (of {len(known)})"
-    return three(math.exp(sum(map(math.log, known)) / len(known))) + of
+    return mean([found.ratio for found in ratios if found is not None], rows)
 
 
 def _counts(row: Row, name: str) -> bool:
@@ -148,7 +144,7 @@ def _counts(row: Row, name: str) -> bool:
 def _problems(rows: Sequence[Row]) -> list[str]:
     found = []
     for row in rows:
-        where = f"{row.network}, {row.threads} thread{'s' if row.threads > 1 else ''}"
+        where = title(row.network, row.threads)
         if row.error:
             found.append(f"{where}: failed: {row.error}")
         for name, entry in row.entries.items():

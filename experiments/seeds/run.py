@@ -5,21 +5,17 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, pairwise
 from pathlib import Path
-
-import onnx
 
 from autofuse.errors import PlanError
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import FusionPlan, Group
 from autofuse.graph.fold import fold_sites
-from autofuse.graph.load import load
 from autofuse.graph.model import Graph
-from experiments.rivals import compare_plans, read, write
+from experiments.rivals import run_cases
 from experiments.seeds.models import MODELS
 
 CHAINS = ("conv_bn_relu", "depthwise_bn_relu", "weenet")
@@ -43,27 +39,15 @@ def every_plan(graph: Graph) -> Iterator[tuple[str, FusionPlan]]:
                 yield title + (", folded" if folds else ""), plan
 
 
+def combinations_of(name: str, graph: Graph) -> Mapping[str, FusionPlan]:
+    """Every plan of a short chain; none of another model, which has too many."""
+    return dict(every_plan(graph)) if name in CHAINS else {}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Tune each model and race its plans; rows of other models in the folder are kept."""
-    parser = argparse.ArgumentParser(description="The operators that the project began with.")
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)} (default: all)")
-    parser.add_argument("--seconds", type=float, default=60.0, help="tuning time of each model (default: 60)")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=Path("out/seeds"))
-    options = parser.parse_args(arguments)
-    for name in options.models:
-        if name not in MODELS:
-            parser.error(f"unknown model {name!r}; allowed: {', '.join(MODELS)}")
-    out: Path = options.out
-    out.mkdir(parents=True, exist_ok=True)
-    for name in options.models or MODELS:
-        path = out / f"{name}.onnx"
-        onnx.save(MODELS[name](), path)
-        further = dict(every_plan(load(path, {}))) if name in CHAINS else {}
-        found = compare_plans(path, out / f"{name}.db", options.seconds, further, options.threads)
-        rows = [row for row in read(out) if row.model != name] + found
-        print(write(rows, out), flush=True)
-    return 0
+    """Tune each model and race its plans."""
+    description = "The operators that the project began with."
+    return run_cases(arguments, MODELS, Path("out/seeds"), description, combinations_of)
 
 
 if __name__ == "__main__":

@@ -14,24 +14,8 @@ from autofuse.errors import PlanError
 from autofuse.graph.fold import fold, fold_refusal, fold_sites
 from autofuse.graph.load import from_model
 from autofuse.graph.submodel import to_model
+from tests.graph.norms import NORM, statistics, weight
 
-
-def statistics(channels, seed=0, **changes):
-    generator = np.random.default_rng(seed)
-    made = {
-        "gamma": generator.uniform(-2, 2, channels),
-        "beta": generator.standard_normal(channels),
-        "mean": generator.standard_normal(channels),
-        "var": generator.uniform(0.05, 3, channels),
-    }
-    return {name: np.asarray(changes.get(name, array), np.float32) for name, array in made.items()}
-
-
-def weight(*shape):
-    return np.random.default_rng(9).standard_normal(shape).astype(np.float32)
-
-
-NORM = "BatchNormalization<epsilon=0.002>({}, gamma, beta, mean, var)"
 CONV = f"f (float[1,4,6,6] x) => (float[1,6,4,4] y) {{ c = Conv(x, w) n = {NORM.format('c')} y = Relu(n) }}"
 WEIGHTS = {"w": weight(6, 4, 3, 3), **statistics(6)}
 

@@ -10,24 +10,7 @@ import pytest
 from autofuse.graph.fold import fold, fold_refusal, fold_sites, folds_forward
 from autofuse.graph.fold_forward import forward_refusal
 from autofuse.graph.submodel import to_model
-
-NORM = "BatchNormalization<epsilon=0.002>({}, gamma, beta, mean, var)"
-
-
-def statistics(channels, **changes):
-    generator = np.random.default_rng(4)
-    made = {
-        "gamma": generator.uniform(-2, 2, channels),
-        "beta": generator.standard_normal(channels),
-        "mean": generator.standard_normal(channels),
-        "var": generator.uniform(0.05, 3, channels),
-    }
-    return {name: np.asarray(changes.get(name, array), np.float32) for name, array in made.items()}
-
-
-def weight(*shape):
-    return np.random.default_rng(9).standard_normal(shape).astype(np.float32)
-
+from tests.graph.norms import NORM, statistics, weight
 
 UNSHIFTED = {"beta": np.zeros(4), "mean": np.zeros(4)}
 
