@@ -28,7 +28,7 @@ NARROW, NARROW_BLOCK = 4, 16
 
 
 @dataclass
-class _Job:
+class TileJob:
     """What one job of the parallel loop knows while its body is emitted."""
 
     batch: Index
@@ -54,6 +54,7 @@ class ContractionEmitter:
         block = scope.arrays[form.x].block if form.x in scope.ready else 0
         self.block = min(block or (NARROW_BLOCK if self.lanes <= NARROW else 8), form.depth)
         self.blocks = -(-form.depth // self.block)
+        self.parts = divisor_near(form.depth // self.block, int(knobs["parts"]))
         self.taps = prod(window.taps for window in form.windows)
         self.panel_lanes = self.vectors * self.lanes
 
@@ -103,7 +104,7 @@ class ContractionEmitter:
         self, batch: Index, panel: Expr, row: Index, accumulators: Any, part: tuple[Window, Expr] | None = None
     ) -> None:
         """One row of outputs (or the `part` of it from a position on) for one panel; the last one may be narrower."""
-        job, part = partial(_Job, batch, panel, row, accumulators), part or (self.form.windows[-1], 0)
+        job, part = partial(TileJob, batch, panel, row, accumulators), part or (self.form.windows[-1], 0)
         if not self.rest_vectors:
             self.row(job(self.vectors, False), *part)
             return
@@ -115,13 +116,13 @@ class ContractionEmitter:
         with self.emitter.when(panel >= self.full_panels):
             self.row(job(self.rest_vectors, True), *part)
 
-    def row(self, job: _Job, window: Window, origin: Expr) -> None:
+    def row(self, job: TileJob, window: Window, origin: Expr) -> None:
         """The tiles of one row: those at the padding unrolled by themselves, the clean ones in a loop."""
         for run in runs(window, int(self.knobs["pixels"])):
             with self.emitter.serial(run.count) as tile:
                 self.tile(job, run, origin + (tile * run.width + run.start))
 
-    def tile(self, job: _Job, run: Run, start: Expr) -> None:
+    def tile(self, job: TileJob, run: Run, start: Expr) -> None:
         """Accumulators of `run.width` pixels x `job.vectors` vectors: clear, reduce, finish."""
         emitter, lanes = self.emitter, self.lanes
         places = [(c, r, (c * run.width + r) * lanes) for c in range(job.vectors) for r in range(run.width)]
@@ -130,13 +131,18 @@ class ContractionEmitter:
                 emitter.put(job.accumulators, place + lane, const(0.0, "float32"))
         self.reduce(job, run, start)
         for c, r, place in places:
-            column = emitter.simplify((job.panel * self.vectors + c) * lanes)
-            with emitter.vector(self.valid(job, c)) as lane:
-                index = self.form.out_index(job.batch, job.row, start + r, column + lane)
-                index = tuple(emitter.simplify(part) for part in index)
-                self.finish(index, job.accumulators[place + lane])
+            self.deliver(job, c, start + r, place)
 
-    def valid(self, job: _Job, vector: int) -> int:
+    def deliver(self, job: TileJob, vector: int, pixel: Expr, place: int) -> None:
+        """Finishes one vector of sums, which stands in the accumulators from `place` on."""
+        emitter = self.emitter
+        column = emitter.simplify((job.panel * self.vectors + vector) * self.lanes)
+        with emitter.vector(self.valid(job, vector)) as lane:
+            index = self.form.out_index(job.batch, job.row, pixel, column + lane)
+            index = tuple(emitter.simplify(part) for part in index)
+            self.finish(index, job.accumulators[place + lane])
+
+    def valid(self, job: TileJob, vector: int) -> int:
         """Lanes of a vector of the panel that hold columns."""
         return (self.form.columns - 1) % self.lanes + 1 if job.last and vector == job.vectors - 1 else self.lanes
 
@@ -150,7 +156,7 @@ class ContractionEmitter:
             value = value + (bias if form.beta == 1.0 else bias * const(form.beta, "float32"))
         self.scope.finish(self.nest, index, value)
 
-    def reduce(self, job: _Job, run: Run, start: Expr) -> None:
+    def reduce(self, job: TileJob, run: Run, start: Expr) -> None:
         """Sums over channel blocks, taps, and the channels of a block."""
         full = self.form.depth // self.block
         if full:
@@ -159,7 +165,7 @@ class ContractionEmitter:
         if self.form.depth % self.block:
             self.over_taps(job, run, start, full, self.form.depth % self.block)
 
-    def over_taps(self, job: _Job, run: Run, start: Expr, block: Expr, channels: int) -> None:
+    def over_taps(self, job: TileJob, run: Run, start: Expr, block: Expr, channels: int) -> None:
         """Taps of the outer dimensions in loops that skip the padding; those of the row static at the padding."""
         emitter, windows = self.emitter, self.form.windows
 
@@ -181,7 +187,7 @@ class ContractionEmitter:
         descend(0, ())
 
     def step(
-        self, job: _Job, run: Run, start: Expr, block: Expr, channels: int, taps: Index, pixels: list[int]
+        self, job: TileJob, run: Run, start: Expr, block: Expr, channels: int, taps: Index, pixels: list[int]
     ) -> None:
         """One tap: every channel of the block times every valid pixel and vector."""
         emitter, form, lanes = self.emitter, self.form, self.lanes
@@ -224,7 +230,7 @@ class ContractionEmitter:
         narrow = self.lanes <= NARROW and channels > NARROW and channels % NARROW == 0
         return NARROW if narrow else 1
 
-    def weight_offset(self, job: _Job, block: Expr, tap: Expr) -> Expr:
+    def weight_offset(self, job: TileJob, block: Expr, tap: Expr) -> Expr:
         """Offset of the packed weights [batch, panel, block, tap, channel, lane] of one tap."""
         flat: Expr = 0
         for position, extent in zip(job.batch, self.form.weight_batch, strict=True):

@@ -12,6 +12,7 @@ from autofuse.kernels.contraction_form import Convolution, contraction_form, con
 from autofuse.kernels.elementwise import ElementwiseEmitter
 from autofuse.kernels.evaluate import Scope
 from autofuse.kernels.nest import Nest
+from autofuse.kernels.parted import PartedEmitter
 from autofuse.kernels.reduction import REDUCE, ReductionEmitter, reduced_axes
 from autofuse.kernels.row import RowEmitter
 from autofuse.kernels.windowed import AveragePoolEmitter, DepthwiseEmitter, MaxPoolEmitter
@@ -33,14 +34,16 @@ class Family:
 
 def _contraction(scope: Scope, nest: Nest, knobs: Knobs) -> None:
     assert nest.anchor is not None
-    form = contraction_form(scope.workload, nest.anchor, int(knobs["split"]))
+    split = int(knobs["split"]) if int(knobs["parts"]) == 1 else 1
+    form = contraction_form(scope.workload, nest.anchor, split)
     m = WINOGRAD.get(str(knobs["algorithm"]), 0)
     if m and isinstance(form, Convolution):
         reason = winograd_refusal(scope.workload, nest.anchor, form, scope.emitter.lanes)
         if reason is None:
             WinogradEmitter(scope, nest, form, knobs, m).emit()
             return
-    ContractionEmitter(scope, nest, form, knobs).emit()
+    plain = ContractionEmitter(scope, nest, form, knobs)
+    (PartedEmitter(scope, nest, form, knobs) if plain.parts > 1 else plain).emit()
 
 
 FAMILIES: Mapping[str, Family] = {

@@ -11,15 +11,25 @@ from math import prod
 from autofuse.device.target import Target
 from autofuse.kernels.block import Chain, chained
 from autofuse.kernels.contraction import NARROW, reads_rows
-from autofuse.kernels.contraction_form import Convolution, contraction_form, convolution_windows
+from autofuse.kernels.contraction_form import Contraction, Convolution, contraction_form, convolution_windows
 from autofuse.kernels.evaluate import in_rows
 from autofuse.kernels.families import KNOB_FAMILY, WINOGRAD, family_of, is_own
 from autofuse.kernels.families import anchor_types as _anchor_types
 from autofuse.kernels.nest import Nest, cut
 from autofuse.kernels.row import row_count
 from autofuse.kernels.scalar import SCALAR
+from autofuse.kernels.tiles import divisor_near
 from autofuse.kernels.winograd import winograd_refusal
 from autofuse.kernels.workload import Workload, WorkloadOperator
+
+FEW_ROWS, PART_CHANNELS = 16, 64
+"""Results a column up to which a product is bound by its weights; channels that a part of a sum has a multiple of."""
+
+
+LEAST_ROW = 8
+"""Pixels that a row of a 1x1 contraction has at least when its pixels are cut into rows."""
+LEAST_TILES = 4
+"""4x4 tiles of an image below which Winograd only makes its weights larger."""
 
 Schedule = Mapping[str, int | str]
 Values = tuple[int | str, ...]
@@ -34,6 +44,7 @@ DECLARED: Mapping[str, Mapping[str, tuple[Values, str]]] = {
         "panels_per_job": ((1, 2, 4, 0), "panels of output channels a parallel job computes (0: all)"),
         "order": (("weights", "pixels"), "what stays in cache: a panel of weights, or a row of the input"),
         "split": ((1, 2, 4, 8, 16), "rows into which the pixels of a 1x1 contraction are cut"),
+        "parts": ((1, 2, 4, 8, 16), "parts of the sum over channels that are computed apart, then added (few rows)"),
         "operand": (("packed", "direct"), "a computed right-hand side: copied into panels first, or read as it lies"),
         "tiles": ((14, 28, 7, 49, 4), "Winograd tiles transformed together"),
         "stage": (("chunk", "root"), "where Winograd transforms its input: where it is used, or all ahead"),
@@ -124,7 +135,10 @@ def _useful_contraction(
     lanes = vector_lanes(workload, target)
     winograd = isinstance(form, Convolution) and winograd_refusal(workload, anchor, form, lanes) is None
     width = form.windows[-1].outputs
-    if knob == "algorithm":
+    flat = getattr(form, "flat", False)
+    if knob in ("order", "rows_per_job") and prod(form.rows) == 1 and not (flat and width >= 2 * LEAST_ROW):
+        yield values[0]  # there is one row of results
+    elif knob == "algorithm":
         yield from (value for value in values if winograd or value not in WINOGRAD)
     elif knob in ("tiles", "stage"):
         yield from values if winograd else ()
@@ -137,14 +151,21 @@ def _useful_contraction(
         yield from _up_to(values, -(-form.columns // lanes))
     elif knob == "pixels":
         yield from _up_to(values, width)
+    elif knob == "parts":
+        yield from (v for v in values if isinstance(v, int) and (v == 1 or _worth_parting(form, v)))
     elif knob == "split":
-        flat = len(form.windows) == 1 and getattr(form, "flat", False)
-        yield from (v for v in values if isinstance(v, int) and (v == 1 or (flat and width // v >= 8)))
+        whole = len(form.windows) == 1 and flat
+        yield from (v for v in values if isinstance(v, int) and (v == 1 or (whole and width // v >= LEAST_ROW)))
     elif knob == "rows_per_job":
-        flat = getattr(form, "flat", False)
         yield from _up_to(values, width if flat else prod(form.rows))
     else:
         yield from values
+
+
+def _worth_parting(form: Contraction, parts: int) -> bool:
+    """Whether a sum divides into so many long parts, and its results are so few that it only streams weights."""
+    rows = prod(form.batch) * prod(window.outputs for window in form.windows)
+    return rows <= FEW_ROWS and form.depth % (parts * PART_CHANNELS) == 0
 
 
 def _up_to(values: Values, limit: int) -> Iterator[int | str]:
@@ -163,7 +184,11 @@ def canonical(schedule: Schedule, knobs: Mapping[str, Values]) -> dict[str, int 
     """`schedule` without knobs that the workload lacks or that its other choices make idle."""
     kept = {name: value for name, value in sorted(schedule.items()) if name in knobs}
     winograd = kept.get("contraction.algorithm", "direct") != "direct"
-    idle = ("rows_per_job", "order", "split") if winograd else ("tiles", "stage")
+    idle = ("rows_per_job", "order", "split", "parts") if winograd else ("tiles", "stage")
+    if kept.get("contraction.parts", 1) != 1:
+        idle = (*idle, "rows_per_job", "order", "split")
+    elif kept.get("contraction.split") == 1:  # then all pixels are one row
+        idle = (*idle, "rows_per_job", "order")
     for knob in idle:
         kept.pop(f"contraction.{knob}", None)
     if winograd and kept.get("contraction.stage", "chunk") == "chunk":
@@ -182,21 +207,19 @@ def fits_registers(schedule: Schedule, target: Target) -> bool:
 def first_schedules(workload: Workload, knobs: Mapping[str, Values], target: Target) -> list[dict[str, int | str]]:
     """Schedules worth trying before any search, best guess first; all within `knobs`.
 
-    Winograd where the image is large enough to fill its tiles; in products and 1x1 convolutions as many
-    accumulators as the registers hold, with the default tile as the second guess (narrow vectors: the first, since
-    their many loads need registers too).
+    Winograd where the image fills its tiles, all of it transformed ahead where its chunks are too few for the threads;
+    in products and 1x1 convolutions as many accumulators as the registers hold, then the next smaller tile and the
+    default (narrow vectors: the default first, since their many loads need registers too).
     """
     default = {name: values[0] for name, values in knobs.items()}
     guesses = [default]
     if "contraction.algorithm" in knobs:
-        kinds = ("winograd4", "direct", "winograd2") if _fills_tiles(workload) else ("direct", "winograd2", "winograd4")
-        guesses = [default | {"contraction.algorithm": kind} for kind in kinds]
-        guesses.insert(2, default | {"contraction.algorithm": "winograd4", "contraction.stage": "root"})
-    elif "contraction.order" in knobs:
-        widest = _widest_tile(default, knobs.get("contraction.pixels", ()), target)
-        wide = target.lanes > NARROW and "contraction.split" in knobs
-        guesses = [widest, default] if wide else [default, widest]
-        guesses.append(guesses[0] | {"contraction.order": "pixels", "contraction.panels_per_job": 0})
+        guesses = [default | guess for guess in _winograd_guesses(workload, default, target)]
+    elif "contraction.order" in knobs or "contraction.pixels" in knobs:
+        widest = _widest_tiles(default, knobs.get("contraction.pixels", ()), target)
+        products = all(operator.op_type != "Conv" for operator in workload.operators)
+        wide = target.lanes > NARROW and (products or "contraction.split" in knobs)
+        guesses = [*widest, default] if wide else [default, *widest[:1]]
     unique: dict[str, dict[str, int | str]] = {}
     for guess in guesses:
         if all(value in knobs[name] for name, value in guess.items() if name in knobs):
@@ -205,15 +228,31 @@ def first_schedules(workload: Workload, knobs: Mapping[str, Values], target: Tar
     return list(unique.values())
 
 
-def _widest_tile(default: Mapping[str, int | str], pixels: Values, target: Target) -> dict[str, int | str]:
-    """`default` with the most pixels whose accumulators fit the registers."""
+def _widest_tiles(default: Mapping[str, int | str], pixels: Values, target: Target) -> list[dict[str, int | str]]:
+    """`default` with the most pixels whose accumulators fit the registers, and with the next number below."""
     fitting = [p for p in pixels if isinstance(p, int) and fits_registers({**default, "contraction.pixels": p}, target)]
-    return {**default, "contraction.pixels": max(fitting)} if fitting else dict(default)
+    return [{**default, "contraction.pixels": count} for count in sorted(fitting, reverse=True)[:2]]
 
 
-def _fills_tiles(workload: Workload) -> bool:
-    """Whether the convolution's image has at least nine 4x4 tiles."""
+def _winograd_guesses(
+    workload: Workload, default: Mapping[str, int | str], target: Target
+) -> list[dict[str, int | str]]:
+    """Choices of algorithm and stage for a convolution that has them, best guess first."""
+    names = ("winograd4", "winograd2", "direct")
+    kinds: list[dict[str, int | str]] = [{"contraction.algorithm": name} for name in names]
+    (four, two, direct), root = kinds, {"contraction.stage": "root"}
+    tiles = _image_tiles(workload)
+    if tiles < LEAST_TILES:
+        return [direct, two, four]
+    if tiles // divisor_near(tiles, int(default.get("contraction.tiles", 1))) < 2 * target.cores:
+        return [four | root, two | root, four, direct, two]
+    return [four, direct, four | root, two]
+
+
+def _image_tiles(workload: Workload) -> int:
+    """4x4 tiles of the results of a workload's first convolution."""
     for operator in workload.operators:
         if operator.op_type == "Conv":
-            return all(extent >= 12 for extent in workload.values[operator.outputs[0]].shape[2:])
-    return False
+            batch, _, *image = workload.values[operator.outputs[0]].shape
+            return batch * prod(image[:-2]) * prod(-(-extent // 4) for extent in image[-2:])
+    return 0

@@ -1,0 +1,55 @@
+"""The first guesses: Winograd by the number of tiles, the widest tiles of products, and no idle choices."""
+
+from __future__ import annotations
+
+import pytest
+
+from autofuse.device.target import Target
+from autofuse.kernels.knobs import first_schedules, open_knobs
+from autofuse.search_space import load_space
+from tests.kernels.conftest import Bench, Small, parsed, real
+
+AVX2 = Target("znver3", 8, 16, 2, 32768, 524288)
+
+
+def guesses(bench: Bench, small: Small) -> list[dict[str, int | str]]:
+    workload = bench.bind(small).workload
+    return first_schedules(workload, open_knobs(workload, AVX2, load_space("default", "avx2").schedule), AVX2)
+
+
+def square(size: int) -> Small:
+    """A 3x3 convolution of an image of this size."""
+    text = "y = Conv <pads=[1, 1, 1, 1]> (x, w)"
+    return Small(parsed(text), {"x": real(1, 16, size, size)}, ["y"], {"w": real(32, 16, 3, 3)})
+
+
+@pytest.mark.parametrize(
+    ("size", "first"),
+    [(4, ("direct", None)), (7, ("winograd4", "root")), (14, ("winograd4", "root")), (56, ("winograd4", "chunk"))],
+)
+def test_winograd_comes_first_where_its_tiles_are_many_enough(
+    bench: Bench, size: int, first: tuple[str, str | None]
+) -> None:
+    made = guesses(bench, square(size))
+    assert (made[0]["contraction.algorithm"], made[0].get("contraction.stage")) == first
+    assert {guess["contraction.algorithm"] for guess in made} == {"direct", "winograd2", "winograd4"}
+
+
+def test_a_product_begins_with_the_widest_tiles(bench: Bench) -> None:
+    small = Small(parsed("y = MatMul (x, w)"), {"x": real(64, 32)}, ["y"], {"w": real(32, 64)})
+    made = guesses(bench, small)
+    assert [guess["contraction.pixels"] for guess in made] == [6, 5, 4]
+    assert all(guess["contraction.split"] == 1 and "contraction.order" not in guess for guess in made)
+
+
+def test_a_batched_product_begins_with_the_widest_tile_too(bench: Bench) -> None:
+    small = Small(parsed("y = MatMul (x, w)"), {"x": real(3, 40, 16), "w": real(3, 16, 32)}, ["y"])
+    assert guesses(bench, small)[0]["contraction.pixels"] == 6
+
+
+def test_a_single_row_has_nothing_to_put_in_order(bench: Bench) -> None:
+    small = Small(parsed("y = MatMul (x, w)"), {"x": real(1, 64)}, ["y"], {"w": real(64, 80)})
+    workload = bench.bind(small).workload
+    names = set(open_knobs(workload, AVX2, load_space("default", "avx2").schedule))
+    assert not {"contraction.order", "contraction.rows_per_job", "contraction.pixels", "contraction.split"} & names
+    assert {"contraction.vectors", "contraction.panels_per_job"} <= names
