@@ -1,0 +1,116 @@
+"""Peak resident memory of a compiled model against ONNX Runtime's, each in a process of its own.
+
+    .venv/bin/python -m experiments.memory.run model.onnx other.onnx=other.db --out out/memory
+
+A model without a database is compiled by the fixed rules. The bar: at most 1.3 times ONNX Runtime's peak.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import numpy as np
+
+from autofuse import api
+from autofuse.graph.inputs import generate_inputs
+from autofuse.graph.load import load
+
+BAR = 1.3
+CHILD = Path(__file__).with_name("child.py")
+ROOT = Path(__file__).resolve().parents[2]
+KINDS = ("autofuse", "onnxruntime")
+
+
+@dataclass(frozen=True)
+class Row:
+    """Mebibytes. `..._imported`: the runtime alone; `..._running`: the highest point of running; `..._peak`: of all.
+
+    `ratio`: peak over ONNX Runtime's; `ratio_running`: the same while running.
+    """
+
+    model: str
+    weights: float
+    library: float
+    autofuse_imported: float
+    autofuse_running: float
+    autofuse_peak: float
+    onnxruntime_imported: float
+    onnxruntime_running: float
+    onnxruntime_peak: float
+    ratio: float
+    ratio_running: float
+
+
+def row_of(model: Path, database: str | None, threads: int, out: Path) -> Row:
+    """Compile, then measure both."""
+    graph = load(model, {})
+    weights = sum(np.asarray(array).nbytes for array in graph.constants.values())
+    inputs = out / f"{model.stem}.npz"
+    np.savez(inputs, **generate_inputs(graph, 0))  # type: ignore[arg-type]
+    library = out / f"{model.stem}.so"
+    api.compile(model, library, database=database or str(out / "nothing-measured.db"), threads=threads)
+    found = {kind: _measured(kind, library if kind == "autofuse" else model, inputs, threads) for kind in KINDS}
+    ours, theirs = (found[kind] for kind in KINDS)
+    return Row(
+        model.stem, weights / 2**20, library.stat().st_size / 2**20,
+        *(found[kind][name] for kind in KINDS for name in ("imported", "running", "peak")),
+        ours["peak"] / theirs["peak"], ours["running"] / theirs["running"],
+    )  # fmt: skip
+
+
+def _measured(kind: str, path: Path, inputs: Path, threads: int) -> dict[str, float]:
+    command = [sys.executable, str(CHILD), kind, str(path), str(inputs), str(threads), "3"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
+    if done.returncode:
+        raise RuntimeError(f"{kind} {path}: {done.stderr.strip()[-500:]}")
+    return {name: int(size) / 2**20 for name, size in json.loads(done.stdout).items()}
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The rows as a table."""
+    lines = [
+        "| model | weights, MB | library, MB | autofuse: import, running, peak | ONNX Runtime: import, running, peak "
+        "| peak ratio | running ratio |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in rows:
+        doubt = "" if row.ratio <= BAR else " (misses)"
+        lines.append(
+            f"| {row.model} | {row.weights:.0f} | {row.library:.0f} | {row.autofuse_imported:.0f}, "
+            f"{row.autofuse_running:.0f}, {row.autofuse_peak:.0f} | {row.onnxruntime_imported:.0f}, "
+            f"{row.onnxruntime_running:.0f}, {row.onnxruntime_peak:.0f} | {row.ratio:.2f}{doubt} "
+            f"| {row.ratio_running:.2f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the table; 0 when every model keeps the bar."""
+    parser = argparse.ArgumentParser(description="Peak resident memory against ONNX Runtime.")
+    parser.add_argument("models", nargs="+", metavar="MODEL[=DATABASE]")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=Path("out/memory"))
+    options = parser.parse_args(arguments)
+    options.out.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for given in options.models:
+        model, _, database = given.partition("=")
+        rows.append(row_of(Path(model), database or None, options.threads, options.out))
+        print(markdown(rows).splitlines()[-1], flush=True)
+    with (options.out / "results.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(Row)])
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)
+    (options.out / "results.md").write_text(markdown(rows), encoding="utf-8")
+    return 0 if all(row.ratio <= BAR for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""Single operators through the product's own tuner, against ONNX Runtime and against the machine's bandwidth.
+
+    .venv/bin/python -m experiments.operators.run --families skinny,rows --trials 32 --bench 8s
+
+Each operator is a network of its own: tuned into one database, compiled from it, then timed interleaved with ONNX
+Runtime. Blocks of calls alternate, so weights that fit the last cache stay in it for both, and larger ones are read
+from memory by both. What was tuned before is not tuned again (`--trials 0` only times).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import onnx
+
+from autofuse import api
+from autofuse.backend.host_cpu import local_device
+from autofuse.errors import AutofuseError
+from autofuse.graph.load import load
+from autofuse.measure.machine import probe_machine
+from experiments.operators.cases import FAMILIES
+from experiments.peers.limits import Rates, demand_of, limit_of
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operator: times in microseconds, `ratio` = ONNX Runtime's time / ours with its interval.
+
+    `gbs`: weights, input and output once, over our time. `of_limit`: the least time that arithmetic at peak, or memory
+    at its bandwidth, would take / our time; above 1 where the data stay in cache. `bound`: which of the two it is.
+    """
+
+    operator: str
+    threads: int
+    ours_us: float
+    onnxruntime_us: float
+    ratio: float
+    ci_lo: float
+    ci_hi: float
+    trusted: bool
+    gbs: float
+    of_limit: float
+    bound: str
+    schedule: str
+
+
+def rows(options: argparse.Namespace) -> Iterator[Row]:
+    """One row an operator, as soon as it is measured."""
+    options.out.mkdir(parents=True, exist_ok=True)
+    database = str(options.out / "operators.db")
+    rates = _rates(options.threads)
+    print(f"{rates.gflops:.0f} GFLOP/s, {rates.dram_gbs:.1f} GB/s with {options.threads} thread(s)", flush=True)
+    for family in options.families.split(","):
+        for name, build in FAMILIES[family].items():
+            if options.only and not any(part in name for part in options.only.split(",")):
+                continue
+            path = options.out / f"{name.replace(' ', '_')}.onnx"
+            if not path.exists():
+                onnx.save(build(), path)
+            try:
+                yield _row(name, path, database, rates, options)
+            except AutofuseError as error:
+                print(f"{name}: {error}", file=sys.stderr)
+
+
+def _row(name: str, path: Path, database: str, rates: Rates, options: argparse.Namespace) -> Row:
+    if options.trials:
+        api.tune(path, database=database, trials=options.trials, budget=options.budget, threads=options.threads)
+    found = api.bench(path, database=database, threads=options.threads, against=("onnxruntime",), budget=options.bench)
+    report = api.compile(path, None, database=database, threads=options.threads)
+    demand = demand_of(load(path, {}))
+    limit, rival = limit_of(demand, rates), found.rivals["onnxruntime"]
+    schedules = [json.loads(group.schedule) for group in report.groups]
+    return Row(
+        name, options.threads, found.autofuse_us, rival.median_us or 0.0, rival.ratio or 0.0, rival.ci_lo or 0.0,
+        rival.ci_hi or 0.0, rival.trusted, demand.bytes / found.autofuse_us / 1e3, limit.us / found.autofuse_us,
+        limit.bound, " ".join(f"{knob.partition('.')[2]}={value}" for one in schedules for knob, value in one.items()),
+    )  # fmt: skip
+
+
+def _rates(threads: int) -> Rates:
+    """What this machine reaches on so many threads."""
+    found = probe_machine(local_device().target(), threads)
+    return Rates(found.gflops_n, found.dram_gbs_n)
+
+
+def markdown(found: Sequence[Row]) -> str:
+    """The rows as a table; "?" behind a ratio that the benchmark did not trust."""
+    lines = [
+        "| operator | threads | us | ONNX Runtime, us | ratio | GB/s | of the limit | schedule |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in found:
+        doubt = "" if row.trusted else " ?"
+        lines.append(
+            f"| {row.operator} | {row.threads} | {row.ours_us:.1f} | {row.onnxruntime_us:.1f} | {row.ratio:.2f} "
+            f"({row.ci_lo:.2f}-{row.ci_hi:.2f}){doubt} | {row.gbs:.1f} | {100 * row.of_limit:.0f} % ({row.bound}) "
+            f"| {row.schedule} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the table; 0 when every operator was measured."""
+    parser = argparse.ArgumentParser(description="Single operators against ONNX Runtime and the machine's limit.")
+    parser.add_argument("--families", default=",".join(FAMILIES), help="which (default: all)")
+    parser.add_argument("--only", default="", help="parts of the names of the operators wanted")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--trials", type=int, default=32, help="candidates tuned for each operator (0: none)")
+    parser.add_argument("--budget", default="60s", help="longest tuning of an operator")
+    parser.add_argument("--bench", default="8s", help="time of each comparison")
+    parser.add_argument("--out", type=Path, default=Path("out/operators"))
+    options = parser.parse_args(arguments)
+    found: list[Row] = []
+    for row in rows(options):
+        found.append(row)
+        print(markdown(found).splitlines()[-1], flush=True)
+    with (options.out / "results.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(Row)])
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in found)
+    (options.out / "results.md").write_text(markdown(found), encoding="utf-8")
+    return 0 if found else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
