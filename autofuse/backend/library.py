@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autofuse.backend.architecture import host_architecture
-from autofuse.backend.container import ALIGNMENT, read_image, read_sections, read_weights, write_container
+from autofuse.backend.arrays import Array, aligned_zeros, as_array, example, refuse_values, tensor_over
+from autofuse.backend.container import read_image, read_sections, read_weights, write_container
 from autofuse.backend.dispatch import Cut, Dispatch, padded
 from autofuse.backend.linking import exported
-from autofuse.backend.metadata import InputSpec, Metadata
+from autofuse.backend.metadata import Metadata
 from autofuse.backend.threads import configure_threads, held_on, usable_threads
 from autofuse.device.host import HostCpu, probe_host
 from autofuse.errors import DeviceError, InputError
 from autofuse.scratch import scratch_folder
 
-Array = NDArray[np.generic]
 Inputs = Mapping[str, Array] | Sequence[Array]
 
 _PREPARED = "prepared"
@@ -105,16 +102,17 @@ class Library:
         configure_threads(threads)
         self._module = module
         self._arrays = list(weights)
-        tensors = [_tensor(array) for array in weights]
+        tensors = [tensor_over(array) for array in weights]
         self._weights = [[tensors[i] for i in program.weights] for program in metadata.programs]
         self._item = tvm.get_global_func("ffi.ArrayGetItem")  # Array's own iterator takes five times as long
         self._names = [spec.name for spec in metadata.inputs]
-        self._accepts = [[(spec, np.dtype(spec.dtype)) for spec in program.inputs] for program in metadata.programs]
+        self._accepts = [[(np.dtype(spec.dtype), spec) for spec in program.inputs] for program in metadata.programs]
         self._copies = [
-            [place in program.copied or spec.dtype == "bool" for place, spec in enumerate(program.outputs)]
+            [(place, place in program.copied or spec.dtype == "bool") for place, spec in enumerate(program.outputs)]
             for program in metadata.programs
         ]
         self._dispatch = Dispatch(metadata.programs)
+        self._exact = self._dispatch.exact
         self._mine = threading.local()
         self._entries()
 
@@ -144,16 +142,16 @@ class Library:
     def prepared(self, inputs: Inputs) -> Prepared:
         """`inputs` bound once, to be run again and again with nothing else in between."""
         number, arrays, _ = self._chosen(inputs)
-        return Prepared(self, number, [_tensor(array) for array in arrays])
+        return Prepared(self, number, [tensor_over(array) for array in arrays])
 
     def empty_inputs(self, program: int = 0) -> dict[str, Array]:
         """Zeros for every input of a program, aligned so that a call reads them where they lie."""
-        return {spec.name: _aligned_zeros(spec) for spec in self.metadata.programs[program].inputs}
+        return {spec.name: aligned_zeros(spec) for spec in self.metadata.programs[program].inputs}
 
     def example_inputs(self, seed: int = 0, program: int = 0) -> dict[str, Array]:
         """Reproducible inputs that a program accepts: normal numbers, and integers inside the tables they index."""
         generator = np.random.default_rng(seed)
-        return {spec.name: _example(spec, generator) for spec in self.metadata.programs[program].inputs}
+        return {spec.name: example(spec, generator) for spec in self.metadata.programs[program].inputs}
 
     def count_kernels(self, inputs: Inputs) -> int:
         """Kernels that one call really launches, counted while it runs."""
@@ -175,7 +173,7 @@ class Library:
         machine = VirtualMachine(self._module, tvm.cpu())
         machine.set_instrument(note)
         entry = self.metadata.programs[number].entry
-        machine[entry](*(_tensor(array) for array in arrays), *self._weights[number])
+        machine[entry](*(tensor_over(array) for array in arrays), *self._weights[number])
         return counted
 
     def _entries(self) -> list[Any]:
@@ -196,7 +194,7 @@ class Library:
             entry = self._mine.entries[number]
         except AttributeError:
             entry = self._entries()[number]
-        tensors = [_tensor(array) for array in arrays]
+        tensors = list(map(tensor_over, arrays))
         if core is None:
             return entry(*tensors, *self._weights[number])
         with held_on(core):
@@ -205,20 +203,29 @@ class Library:
     def _chosen(self, inputs: Inputs) -> tuple[int, list[Array], list[Cut | None] | None]:
         """(program, its inputs, what to keep of its outputs: None for all)."""
         arrays = self._given(inputs)
+        number = self._exact.get(tuple([array.shape for array in arrays]))
+        cuts = None
+        if number is None:
+            number, arrays, cuts = self._inexact(arrays)
+        for (dtype, spec), array in zip(self._accepts[number], arrays):  # noqa: B905  # as many; `strict` costs time
+            if array.dtype is not dtype or spec.table is not None:
+                refuse_values(spec, dtype, array)
+        return number, arrays, cuts
+
+    def _inexact(self, arrays: list[Array]) -> tuple[int, list[Array], list[Cut | None]]:
+        """A program for inputs that none was made for: padded, or InputError."""
         shapes = tuple([array.shape for array in arrays])
-        number = self._dispatch.exact.get(shapes)
-        if number is not None:
-            return number, _accepted(self._accepts[number], arrays), None
-        if not self.pad or len(self.metadata.programs) == 1:
-            if len(self.metadata.programs) > 1:
-                raise InputError(
-                    f"inputs of shapes {shapes}: the library has {self._dispatch.offered()}; "
-                    "compile this shape too, or load it with pad=True"
-                )
-            return 0, _accepted(self._accepts[0], arrays), None
+        if len(self.metadata.programs) == 1:
+            specs = self.metadata.programs[0].inputs
+            spec, shape = next((spec, shape) for spec, shape in zip(specs, shapes, strict=True) if spec.shape != shape)
+            raise InputError(f"input {spec.name!r}: shape {shape}, the model takes {spec.shape}")
+        if not self.pad:
+            raise InputError(
+                f"inputs of shapes {shapes}: the library has {self._dispatch.offered()}; "
+                "compile this shape too, or load it with pad=True"
+            )
         number = self._dispatch.covering(shapes)
-        program = self.metadata.programs[number]
-        return number, _accepted(self._accepts[number], padded(program, arrays)), self._dispatch.cuts(number, shapes)
+        return number, padded(self.metadata.programs[number], arrays), self._dispatch.cuts(number, shapes)
 
     def _given(self, inputs: Inputs) -> list[Array]:
         names = self._names
@@ -228,7 +235,7 @@ class Library:
             except KeyError:
                 given = []
             if len(given) == len(inputs) == len(names):
-                return [item if type(item) is np.ndarray else _array(item) for item in given]
+                return [item if type(item) is np.ndarray else as_array(item) for item in given]
             unknown = [name for name in inputs if name not in names]
             missing = [name for name in names if name not in inputs]
             problem = f"unknown input {unknown[0]!r}" if unknown else f"input {missing[0]!r} is missing"
@@ -236,13 +243,13 @@ class Library:
         given = list(inputs)
         if len(given) != len(names):
             raise InputError(f"{len(given)} inputs given, the model has {len(names)}: {_listed(names)}")
-        return [_array(item) for item in given]
+        return [as_array(item) for item in given]
 
     def _arrays_of(self, number: int, results: Any) -> list[Array]:
-        item = self._item
+        item, from_dlpack = self._item, np.from_dlpack
         return [
-            item(results, place).numpy() if copied else np.from_dlpack(item(results, place))
-            for place, copied in enumerate(self._copies[number])
+            item(results, place).numpy() if copied else from_dlpack(item(results, place))
+            for place, copied in self._copies[number]
         ]
 
 
@@ -334,64 +341,5 @@ def _load_image(image: bytes) -> Any:
         return tvm.runtime.load_module(str(name))
 
 
-def _tensor(array: Array) -> Any:
-    """The array as TVM's tensor: the same memory where its alignment allows it, else a copy."""
-    if array.dtype.char != "?" and array.flags.c_contiguous:
-        try:
-            return _over()(array, require_alignment=ALIGNMENT)
-        except (BufferError, RuntimeError):
-            pass  # read-only, or not aligned
-    import tvm
-
-    return tvm.runtime.tensor(np.asarray(array, order="C"))
-
-
-@cache
-def _over() -> Any:
-    """What makes a tensor over another's memory."""
-    from tvm_ffi import from_dlpack
-
-    return from_dlpack
-
-
-def _aligned_zeros(spec: InputSpec) -> Array:
-    dtype = np.dtype(spec.dtype)
-    size = math.prod(spec.shape) * dtype.itemsize
-    block = np.zeros(size + ALIGNMENT, np.uint8)
-    start = -block.__array_interface__["data"][0] % ALIGNMENT
-    return block[start : start + size].view(dtype).reshape(spec.shape)
-
-
-def _array(given: Any) -> Array:
-    if isinstance(given, np.ndarray):
-        return given
-    return np.from_dlpack(given) if hasattr(given, "__dlpack__") else np.asarray(given)
-
-
-def _accepted(wanted: Sequence[tuple[InputSpec, np.dtype[Any]]], arrays: list[Array]) -> list[Array]:
-    """The arrays, once each is what the program takes; InputError otherwise."""
-    for (spec, dtype), array in zip(wanted, arrays, strict=True):
-        if array.shape != spec.shape:
-            raise InputError(f"input {spec.name!r}: shape {tuple(array.shape)}, the model takes {spec.shape}")
-        if array.dtype != dtype:
-            raise InputError(f"input {spec.name!r}: dtype {array.dtype.name}, the model takes {spec.dtype}")
-        table = spec.table
-        if table is not None and array.size and (array.min() < -table or array.max() >= table):
-            raise InputError(
-                f"input {spec.name!r}: values from {array.min()} to {array.max()}, but it indexes a table of {table}: "
-                f"allowed are {-table} to {table - 1}"
-            )
-    return arrays
-
-
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names)) or "none"
-
-
-def _example(spec: InputSpec, generator: np.random.Generator) -> Array:
-    dtype = np.dtype(spec.dtype)
-    if spec.example is not None:
-        return generator.integers(*spec.example, size=spec.shape, endpoint=True).astype(dtype)
-    if dtype.kind == "f":
-        return generator.standard_normal(spec.shape).astype(dtype)
-    return np.ones(spec.shape, dtype)

@@ -34,13 +34,17 @@ class InputSpec(TensorSpec):
 
 @dataclass(frozen=True)
 class KernelRow:
-    """One kernel: the symbol that is called, its workload and schedule, and where the schedule came from."""
+    """One kernel: the symbol that is called, its workload and schedule, and where the schedule came from.
+
+    `source`: what the tier leaves open, such as the workload of the nearest shape.
+    """
 
     symbol: str
     label: str
     workload_key: str
     schedule: Mapping[str, int | str]
     tier: str
+    source: str = ""
 
 
 @dataclass(frozen=True)

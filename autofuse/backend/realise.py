@@ -35,7 +35,8 @@ _ARM_FEATURES = ("neon", "fullfp16", "dotprod", "sve", "i8mm", "bf16")
 class Part:
     """One program to build: `schedules` and `tiers` by workload key; the tiers say where schedules came from.
 
-    `spare`: schedules to take instead of those that cannot be built.
+    `sources`: what a tier leaves open, such as the workload of the nearest shape. `spare`: schedules to take instead
+    of those that cannot be built.
     """
 
     lowered: Lowered
@@ -44,6 +45,7 @@ class Part:
     tiers: Mapping[str, str] = field(default_factory=dict)
     plan_tier: str = ""
     spare: Mapping[str, Schedule] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
 
 
 def build_library(
@@ -117,8 +119,8 @@ class _Kernels:
         workload = bound.workload
         spare = workload.key in self.replaced
         schedule = part.spare[workload.key] if spare else part.schedules[workload.key]
-        tier = "rule" if spare else part.tiers.get(workload.key, "")
-        return KernelRow(symbol, workload.label, workload.key, dict(schedule), tier)
+        tier, source = ("rule", "") if spare else (part.tiers.get(workload.key, ""), part.sources.get(workload.key, ""))
+        return KernelRow(symbol, workload.label, workload.key, dict(schedule), tier, source)
 
 
 def _kernel(bound: BoundWorkload, schedule: Schedule, target: Target) -> Kernel:
