@@ -13,7 +13,8 @@ from autofuse.cli.databases import run_body
 from autofuse.cli.failures import say
 from autofuse.cli.job_view import job_body, job_line, job_text, refreshed
 from autofuse.cli.options import Database, OutputFormat
-from autofuse.cli.render import console, describe, show
+from autofuse.cli.render import console, show
+from autofuse.cli.run_view import run_text
 from autofuse.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,8 +43,11 @@ def status(
     with open_database(database, read_only=True) as opened:
         if not watch:
             job, info = _newest(opened, run)
-            body = job_body(job) if job is not None else run_body(opened, _there(info))
-            show(body, form, job_text(job) if job is not None else describe(body))
+            if job is not None:
+                show(job_body(job), form, job_text(job))
+            else:
+                body = run_body(opened, _there(info))
+                show(body, form, run_text(body))
             return
         screen = console()
         with refreshed(screen) as redraw:
@@ -53,7 +57,7 @@ def status(
                 if job is not None:
                     redraw(job_text(job) if screen.is_terminal else job_line(job))
                 else:
-                    redraw(describe(run_body(opened, _there(info))))
+                    redraw(run_text(run_body(opened, _there(info))))
                 if not running:
                     return
                 time.sleep(WATCH_S)

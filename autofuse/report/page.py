@@ -227,10 +227,20 @@ def _group_rows(groups: pd.DataFrame, tasks: pd.DataFrame) -> list[Json]:
         {
             **{name: row[name] for name in ("label", "uses", "share", "us", "trusted", "tried")},
             "gain": row["first_us"] / row["median_us"],
-            "schedule": row["schedule"][:400] if isinstance(row["schedule"], str) else "fixed rule",
+            "schedule": _knobs(row["schedule"])[:400] if isinstance(row["schedule"], str) else "fixed rule",
         }
         for row in merged.to_dict("records")
     ]
+
+
+def _knobs(schedule: str) -> str:
+    """A schedule as "family: knob=value ..."; one without knobs is what its kernel family does by itself."""
+    families: dict[str, list[str]] = {}
+    for knob, value in json.loads(schedule).items():
+        family, _, name = knob.rpartition(".")
+        families.setdefault(family, []).append(f"{name}={value}")
+    texts = [f"{family}: {' '.join(knobs)}" if family else " ".join(knobs) for family, knobs in families.items()]
+    return "; ".join(texts) or "as the family has it"
 
 
 def _edge_rows(edges: pd.DataFrame, choices: pd.DataFrame) -> list[Json]:

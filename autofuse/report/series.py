@@ -105,13 +105,14 @@ def time_shares(groups: pd.DataFrame, tasks: pd.DataFrame) -> list[Json]:
     merged = merged.sort_values("before", ascending=False, kind="stable")
     head, rest = merged.iloc[:MAX_PARTS], merged.iloc[MAX_PARTS:]
     parts: list[Json] = [
-        {"label": str(label), "uses": int(uses), "before": float(before), "after": float(after)}
+        {"label": str(label), "uses": int(uses), "before": float(before), "after": float(after), "rest": False}
         for label, uses, before, after in head[["label", "uses", "before", "after"]].to_numpy(dtype=object)
     ]
     if len(rest):
         sums = rest[["before", "after", "uses"]].sum()
         label = f"{len(rest)} others"
-        parts.append({"label": label, "uses": int(sums.uses), "before": float(sums.before), "after": float(sums.after)})
+        before, after = float(sums.before), float(sums.after)
+        parts.append({"label": label, "uses": int(sums.uses), "before": before, "after": after, "rest": True})
     return parts
 
 

@@ -89,11 +89,21 @@ def test_a_bad_input_is_named(text: str, compiled: tuple[Path, dict[str, object]
 
 
 def test_strict_stops_on_the_first_miss_with_code_three(model: Path, tmp_path: Path) -> None:
-    for flag in (["--strict"], ["--on-miss", "fail"]):
+    for flag in (["--strict"], ["--on-miss", "fail"], ["--require-complete"], ["--strict", "--dry-run"]):
         result = call("compile", model, "-o", tmp_path / "m.so", "--db", tmp_path / "p.db", "-n", 1, *flag)
         assert (result.exit_code, result.stdout) == (3, "")
         assert "autofuse tune" in result.stderr
     assert not (tmp_path / "m.so").exists()
+
+
+def test_a_dry_run_says_where_everything_would_come_from_and_builds_nothing(model: Path, tmp_path: Path) -> None:
+    arguments = ("compile", model, "-o", tmp_path / "m.so", "--db", tmp_path / "p.db", "-n", 1, "--dry-run")
+    result = call(*arguments)
+    assert result.exit_code == 0 and list(tmp_path.iterdir()) == []
+    assert "dry run" in result.stdout and "rule" in result.stdout
+    body = json.loads(call(*arguments, "--format", "json").stdout)
+    assert (body["library"], body["size_bytes"], body["plan_tier"]) == ("", 0, "rule")
+    assert {group["tier"] for group in body["groups"]} == {"rule"}
 
 
 def test_what_is_no_library_is_refused(model: Path) -> None:

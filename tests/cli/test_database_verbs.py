@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from autofuse.cli.main import app
+from autofuse.cli.run_view import run_text
 from autofuse.device.target import Target
 from autofuse.fusion.plan import FusionPlan, Group
 from autofuse.profiling.database import open_database
@@ -54,8 +56,33 @@ def test_status_tells_how_the_newest_run_stands(database: Path) -> None:
     assert (body["measured"], body["outcomes"]) == (2, {"ok": 1, "build_error": 1})
     assert [row["median_us"] for row in body["whole_model"]] == [10.3]
     text = call("status", "--db", database).stdout
-    assert "build error" in text
-    assert "10.3 µs" in text
+    assert text.splitlines()[0] == "net, 2 threads, run 1: finished"
+    assert "1 ok, 1 failed (1 build error)" in text
+    assert "default 10.3 µs" in text and "not trusted" not in text
+
+
+def test_status_puts_the_fastest_plan_first_and_says_whom_not_to_trust() -> None:
+    times = {"none": 9.0, "search": 6.0, "tvm": None}
+    whole = [
+        {"name": name, "state": "timeout" if us is None else "ok", "median_us": us, "ci_lo_us": us, "ci_hi_us": us,
+         "trusted": None if us is None else False}
+        for name, us in times.items()
+    ]  # fmt: skip
+    body = {
+        "run": 3, "state": "running", "model": "net", "threads": 1, "started_at": "2026-01-01T00:00:00+00:00",
+        "elapsed_s": 90.0, "budget": {"seconds": 600.0}, "measured": 30, "outcomes": {"ok": 30}, "summary": {},
+        "whole_model": whole,
+    }  # fmt: skip
+    screen = Console(width=200)
+    with screen.capture() as capture:
+        screen.print(run_text(body))
+    lines = [" ".join(line.split()) for line in capture.get().splitlines()]
+    assert lines[1:4] == [
+        "time 1 min 30 s gone, 8 min 30 s left",
+        "candidates 30 ok, 0 failed, 1,200 an hour",
+        "fastest search 6.0 µs, 1.50x of no fusion (not trusted: noise)",
+    ]
+    assert [line.split()[0] for line in lines[-3:]] == ["search", "none", "tvm"]
 
 
 def test_status_of_a_run_that_is_not_there_says_so(database: Path) -> None:

@@ -18,7 +18,7 @@ from autofuse.errors import InputError
 from autofuse.profiling.records import Block, Candidate, CandidateOutcome, content_key
 from autofuse.report import series
 from autofuse.report.analysis import Analysis, open_analysis
-from autofuse.report.page import page_data, render_html, write_html
+from autofuse.report.page import _knobs, page_data, render_html, write_html
 
 
 def data_of(html: str) -> dict[str, Any]:
@@ -68,6 +68,14 @@ def test_plots_show_what_was_recorded(analysis: Analysis) -> None:
     assert len(plots["noise"]) == 3 and plots["noise"][0]["clock"] == pytest.approx(99)
     assert [(point["label"], point["x"], point["y"]) for point in plots["predicted"]] == [("search", 250.0, 300.0)]
     assert plots["transfer"]["names"] == []
+
+
+def test_tables_say_schedules_as_knobs_and_values(analysis: Analysis) -> None:
+    data = data_of(render_html(analysis))
+    assert [row["schedule"] for row in data["tables"]["groups"]] == ["tile=2", "fixed rule"]
+    assert _knobs('{"a.x": 1, "a.y": "two", "b.x": 3}') == "a: x=1 y=two; b: x=3"
+    assert _knobs("{}") == "as the family has it"
+    assert [part["rest"] for part in data["plots"]["shares"]] == [False, False]
 
 
 def test_schedules_are_judged_on_other_devices(recorder: Any, night: int, path: Path) -> None:

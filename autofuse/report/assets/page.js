@@ -68,6 +68,26 @@ function ticks(low, high, wanted) {
   for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9; value += step) found.push(value);
   return found;
 }
+const SPANS = [10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
+function timeTicks(low, high, wanted) {
+  const rough = (high - low) / Math.max(1, wanted);
+  const step = SPANS.find((size) => size >= rough);
+  if (rough < 5 || none(step)) return ticks(low, high, wanted);
+  const found = [];
+  for (let value = Math.ceil(low / step) * step; value <= high; value += step) found.push(value);
+  return found;
+}
+// Labels of an axis share one unit, so that none of them needs a zero too many.
+function axisMicros(values) {
+  const most = Math.max(...values.map(Math.abs));
+  const [size, unit] = most < 1e3 ? [1, "µs"] : most < 1e6 ? [1e3, "ms"] : [1e6, "s"];
+  return (us) => (us ? `${+(us / size).toFixed(3)} ${unit}` : "0");
+}
+function axisSpan(values) {
+  const most = Math.max(...values);
+  const [size, unit] = most < 120 ? [1, "s"] : most < 7200 ? [60, "min"] : [3600, "h"];
+  return (seconds) => (seconds ? `${+(seconds / size).toFixed(2)} ${unit}` : "0");
+}
 function scale(low, high, from, to) {
   const width = high - low || 1;
   return (value) => from + ((value - low) / width) * (to - from);
@@ -108,7 +128,8 @@ function curves(lists, names, stepped) {
     const [x0, x1] = [0, Math.max(...all.map((point) => point.x)) || 1];
     const [y0, y1] = extent(all.map((point) => point.y));
     const x = scale(x0, x1, box.left, box.right), y = scale(y0, y1, box.bottom, box.top);
-    frame(svg, box, x, y, ticks(x0, x1, width / 110), ticks(y0, y1, 5), span, micros, "since the start");
+    const xs = timeTicks(x0, x1, width / 110), ys = ticks(y0, y1, 5);
+    frame(svg, box, x, y, xs, ys, axisSpan(xs), axisMicros(ys), "since the start");
     shown.forEach((list, index) => {
       if (!list.length) return;
       let path = `M${x(list[0].x)},${y(list[0].y)}`;
@@ -133,7 +154,7 @@ function speedups(rows) {
     const x = scale(x0, x1, box.left, box.right);
     for (const value of ticks(x0, x1, width / 90)) {
       draw(svg, "line", { x1: x(value), x2: x(value), y1: box.top - 6, y2: box.bottom, stroke: "var(--line)" });
-      draw(svg, "text", { x: x(value), y: box.bottom + 17, "text-anchor": "middle" }, `${+value.toFixed(2)}×`);
+      for (const y of [box.top - 12, box.bottom + 17]) draw(svg, "text", { x: x(value), y, "text-anchor": "middle" }, `${+value.toFixed(2)}×`);
     }
     draw(svg, "line", { x1: x(1), x2: x(1), y1: box.top - 6, y2: box.bottom, stroke: "var(--grey)", "stroke-dasharray": "4 3" });
     rows.forEach((row, index) => {
@@ -150,6 +171,15 @@ function speedups(rows) {
     return svg;
   };
 }
+const partColor = (part, index) => (part.rest ? "var(--grey)" : `hsl(${(index * 137.5 + 215) % 360} 50% 52%)`);
+function shareLegend(parts) {
+  return make("ul", { class: "parts" }, ...parts.map((part, index) => {
+    const swatch = make("i");
+    swatch.style.background = partColor(part, index);
+    const uses = part.uses > 1 && !part.rest ? ` (${part.uses} kernels)` : "";
+    return make("li", {}, swatch, make("span", {}, `${part.label}${uses}`), make("b", {}, `${micros(part.before)} → ${micros(part.after)}`));
+  }));
+}
 function shares(parts) {
   return (width) => {
     const [svg, box] = surface(width, 190, [26, 12, 34, 12]);
@@ -163,14 +193,15 @@ function shares(parts) {
       parts.forEach((part, index) => {
         const bar = draw(svg, "rect", {
           x: x(at) + 0.5, y: top, width: Math.max(0.5, x(at + part[key]) - x(at) - 1), height: 40,
-          fill: `hsl(${(index * 137.5 + 215) % 360} 50% 52%)`,
+          fill: partColor(part, index),
         });
         at += part[key];
         explain(bar, `${part.label}${part.uses > 1 ? ` (${part.uses} kernels)` : ""}\n${micros(part[key])}, ${percent(part[key] / total(key), 1)}`);
       });
     });
     draw(svg, "line", { x1: box.left, x2: box.right, y1: box.bottom + 2, y2: box.bottom + 2, stroke: "var(--grey)" });
-    for (const value of ticks(0, most, width / 120)) draw(svg, "text", { x: x(value), y: box.bottom + 20, "text-anchor": value ? "middle" : "start" }, micros(value));
+    const xs = ticks(0, most, width / 120);
+    for (const value of xs) draw(svg, "text", { x: x(value), y: box.bottom + 20, "text-anchor": value ? "middle" : "start" }, axisMicros(xs)(value));
     return svg;
   };
 }
@@ -183,7 +214,8 @@ function noise(bins) {
     const shown = bins.flatMap((bin) => [hidden.has(names[0]) ? 0 : bin.width, hidden.has(names[1]) ? 0 : bin.worst]);
     const top = Math.max(...shown.filter((value) => !none(value)), 0.1) * 1.08;
     const y = scale(0, top, box.bottom, box.top), clock = scale(0, 100, box.bottom, box.top);
-    frame(svg, box, x, y, ticks(x0, x1, width / 110), ticks(0, top, 5), span, (value) => `${+value.toFixed(2)} %`, "since the start");
+    const xs = timeTicks(x0, x1, width / 110);
+    frame(svg, box, x, y, xs, ticks(0, top, 5), axisSpan(xs), (value) => `${+value.toFixed(2)} %`, "since the start");
     if (!hidden.has(names[2])) {
       for (const value of [0, 50, 100]) draw(svg, "text", { x: box.right + 6, y: clock(value) + 4 }, `${value} %`);
     }
@@ -222,7 +254,8 @@ function scatter(rows) {
     const [svg, box] = surface(side, Math.min(side, 380), [12, 16, 46, 70]);
     const [low, high] = extent(rows.flatMap((row) => [row.x, row.y, row.lo, row.hi]));
     const x = scale(low, high, box.left, box.right), y = scale(low, high, box.bottom, box.top);
-    frame(svg, box, x, y, ticks(low, high, side / 130), ticks(low, high, 5), micros, micros, "sum of the groups");
+    const xs = ticks(low, high, side / 130), ys = ticks(low, high, 5);
+    frame(svg, box, x, y, xs, ys, axisMicros(xs), axisMicros(ys), "sum of the groups");
     draw(svg, "line", { x1: x(low), y1: y(low), x2: x(high), y2: y(high), stroke: "var(--grey)", "stroke-dasharray": "4 3" });
     rows.forEach((row) => {
       const mark = draw(svg, "g");
@@ -297,10 +330,11 @@ function plot(id, title, text, painter, empty, names = []) {
 function table(place, columns, rows) {
   const body = make("tbody");
   const heads = [];
-  const fill = () => body.replaceChildren(...rows.map((row) => make("tr", {}, ...columns.map(([key, , form]) => {
+  const long = columns.map(([key, , form]) => !form && rows.some((row) => String(row[key] ?? "").length > 10));
+  const fill = () => body.replaceChildren(...rows.map((row) => make("tr", {}, ...columns.map(([key, , form], index) => {
     const shown = form ? form(row[key], row) : String(row[key] ?? "");
-    const cell = make("td", { class: form ? "n" : shown.length > 14 ? "long" : null });
-    cell.append(key === "schedule" ? make("code", {}, shown) : shown);
+    const cell = make("td", { class: form ? "n" : long[index] ? "long" : null });
+    cell.append(key === "schedule" ? make("code", {}, shown) : shown.replaceAll("+", "+\u200b"));
     return cell;
   }))));
   const sort = (index) => {
@@ -343,8 +377,8 @@ function firstScreen() {
   const git = fact("git") ?? fact("git_commit");
   const cards = [
     ["Trust", trust.whole === null ? "not measured whole" : trust.whole ? "whole model trusted" : "whole model not trusted", `groups with a trusted time: ${percent(trust.trusted_share)} of the time`],
-    ["Coverage", `${trust.measured} of ${trust.groups} groups measured`, "the others use the fixed rule"],
-    ["Failures", `${count(counts.failed)} of ${count(counts.measured)}`, "measurements failed; none of them is ever chosen"],
+    ["Coverage", `${trust.measured} of ${trust.groups} groups measured`, trust.measured === trust.groups ? "each kernel has a schedule that was measured" : "the others use the fixed rule"],
+    ["Failures", `${count(counts.failed)} of ${count(counts.measured)}`, counts.failed ? "measurements failed; none of them is ever chosen" : "measurements failed"],
     ["Search", `${count(counts.candidates)} candidates`, `${count(counts.trials)} plans tried · ${run.length}`],
     ["Provenance", `run ${run.id}, ${run.state}`, [run.started, fact("tvm") && `TVM ${fact("tvm")}`, git && `git ${git.slice(0, 9)}`, fact("governor") && `governor ${fact("governor")}`].filter(Boolean).join(" · ")],
   ];
@@ -353,11 +387,11 @@ function firstScreen() {
   if (!rivals.length) { place.append(make("p", { class: "none" }, "The run ended before its confirmation.")); return; }
   table(place, [
     ["name", "plan"],
+    ["value", "chosen plan is", (value, row) => (row.chosen ? "itself" : row.ratio ? `${row.ratio.value.toFixed(3)}×` : "–")],
+    ["hi", "its 95 % interval", (value, row) => (row.ratio ? range(row.ratio.lo, row.ratio.hi, 3) : "")],
+    ["verdict", "verdict", (value, row) => row.ratio?.verdict ?? ""],
     ["us", "median", (value, row) => (row.state === "ok" ? micros(value) : row.state)],
     ["lo", "95 % interval", (value, row) => (none(value) ? row.failure : `${micros(value)} – ${micros(row.hi)}`)],
-    ["value", "chosen plan is", (value, row) => (row.chosen ? "chosen" : row.ratio ? `${row.ratio.value.toFixed(3)}×` : "–")],
-    ["hi", "interval of the ratio", (value, row) => (row.ratio ? range(row.ratio.lo, row.ratio.hi, 3) : "")],
-    ["verdict", "verdict", (value, row) => row.ratio?.verdict ?? ""],
     ["error", "largest error", (value) => (none(value) ? "–" : value.toExponential(1))],
   ], rivals);
 }
@@ -368,6 +402,7 @@ function plots() {
   plot("progress", "Best so far", "Time of a call (sum of the groups) against wall time.", any && curves([progress.groups, progress.plans], names, true), "Nothing was measured in this run: everything was known.", any ? names : []);
   plot("speedups", "Speedup per group", "The chosen schedule of each group against the first one that was measured for it, with its 95 % interval; the longest groups first. The best of many candidates flatters itself a little.", ratios.length && speedups(ratios), "No group of the choice was measured.");
   plot("shares", "Where the time goes", "Before and after, on one scale; equal groups are one part.", parts.length && shares(parts), "No choice was recorded.");
+  if (parts.length) document.getElementById("shares").append(shareLegend(parts));
   plot("noise", "Noise over the run", "How wide the intervals of the measurements were, and how fast the clock ran.", bins.length && noise(bins), "No measurement of this run has a time.", bins.length ? ["median width of the intervals", "worst tenth of them", "clock, of the best seen"] : []);
   plot("failures", "Failures", "Measurements that failed, by class. A failure costs time and is never chosen.", failures.length && bars(failures), "Nothing failed.");
   if (data.tables.failures.length) {
