@@ -15,6 +15,7 @@ __all__ = [
     "tune_all",
     "compile",
     "Context",
+    "Policy",
     "load",
     "Session",
     "bench",
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
         tune_all,
     )
     from autofuse.backend.session import Session
-    from autofuse.compiler.context import Context
+    from autofuse.compiler.context import Context, Policy
 
 
 def __getattr__(name: str) -> object:

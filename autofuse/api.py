@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from autofuse.backend.library import Library
     from autofuse.backend.session import Session
     from autofuse.benchmark import BenchReport
-    from autofuse.compiler import CompileReport, Context
+    from autofuse.compiler import CompileReport, Context, Policy
     from autofuse.fusion.inspect import GraphSummary
     from autofuse.job.coordinator import Ear
     from autofuse.job.outcome import JobOutcome
@@ -342,14 +342,14 @@ def _silent(_progress: Progress) -> None:
     """No view of the progress."""
 
 
-def __getattr__(name: str) -> type[Session] | type[Context]:
-    """`Session` (as ONNX Runtime has it) and `Context`; loaded when asked for, so that the command line starts fast."""
+def __getattr__(name: str) -> type[Session] | type[Context] | type[Policy]:
+    """`Session` (as ONNX Runtime has it), `Context`, its `Policy`; loaded when asked for, so that verbs start fast."""
     if name == "Session":
         from autofuse.backend.session import Session
 
         return Session
-    if name == "Context":
-        from autofuse.compiler.context import Context
+    if name in ("Context", "Policy"):
+        from autofuse.compiler.context import Context, Policy
 
-        return Context
+        return Context if name == "Context" else Policy
     raise AttributeError(f"module 'autofuse.api' has no attribute {name!r}")

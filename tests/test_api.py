@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +22,8 @@ ALSO_CALLED = {"devices": "device"}
 """One option that may repeat, and a list in Python."""
 ONLY_ON_THE_COMMAND_LINE = {"form", "operators", "dry_run", "log", "on_finish"}
 ONLY_IN_PYTHON = {"progress", "space", "context", "ear"}
+THE_READERS_OWN = {"image", "models"}
+"""Names in the README that stand for what a reader has."""
 
 
 def test_importing_the_package_loads_none_of_its_parts() -> None:
@@ -35,6 +40,25 @@ def test_every_public_name_is_a_documented_function(name: str) -> None:
     assert function is getattr(api, name)
     assert inspect.getdoc(function)
     assert name in dir(autofuse)
+
+
+def test_the_readme_uses_what_there_is() -> None:
+    text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    blocks = [ast.parse(block) for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
+    nodes = [node for block in blocks for node in ast.walk(block)]
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    made = {node.id for node in names if isinstance(node.ctx, ast.Store)} | {"autofuse"} | set(dir(builtins))
+    assert {node.id for node in names} - made == THE_READERS_OWN
+    used = [node.attr for node in nodes if isinstance(node, ast.Attribute) and _is_autofuse(node.value)]
+    assert used and set(used) <= set(autofuse.__all__)
+    for node in nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_autofuse(node.func.value):
+            known = inspect.signature(getattr(autofuse, node.func.attr)).parameters
+            assert {word.arg for word in node.keywords} <= set(known), node.func.attr
+
+
+def _is_autofuse(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "autofuse"
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

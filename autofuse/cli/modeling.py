@@ -11,6 +11,7 @@ from rich.text import Text
 
 from autofuse.api import DEFAULT_BENCH_BUDGET, DEFAULT_ON_MISS
 from autofuse.arguments import parse_buckets, parse_shape_sets, parse_shapes
+from autofuse.cli.compile_view import compile_text
 from autofuse.cli.options import (
     DEFAULT_RIVALS,
     Buckets,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
     from autofuse.backend.library import Library
     from autofuse.benchmark import BenchReport
-    from autofuse.compiler import CompileReport
     from autofuse.fusion.inspect import GraphSummary
 
 MAX_DECISIONS_SHOWN = 20
@@ -167,37 +167,7 @@ def compile_(
         buckets=parse_buckets(buckets or []),
         plan=plan,
     )
-    show(report, form, _compile_text(report))
-
-
-def _compile_text(report: CompileReport) -> Group:
-    facts = {key: value for key, value in vars(report).items() if key not in ("groups", "plans")}
-    facts["library"] = facts["library"] or "none: a dry run"
-    several = len(report.plans) > 1
-    rows = [
-        {
-            **({"program": group.program} if several else {}),
-            "group": group.group,
-            "tier": group.tier,
-            "time_us": group.us,
-            "from": group.source,
-        }
-        for group in report.groups
-    ]
-    parts: list[Any] = [records(rows), ""]
-    if several:
-        plans = [
-            {
-                "program": number,
-                "inputs": "; ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in plan.shapes.items()),
-                "plan": plan.plan,
-                "tier": plan.tier,
-                "kernels": plan.kernels,
-            }
-            for number, plan in enumerate(report.plans)
-        ]
-        parts += [records(plans), ""]
-    return Group(*parts, describe(facts))
+    show(report, form, compile_text(report))
 
 
 def run(

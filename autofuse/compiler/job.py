@@ -100,6 +100,7 @@ def _built(context: Context, forms: Sequence[_Form], output: Path) -> list[_Form
                 {key: found.tier for key, found in form.found.items()},
                 form.plan.tier,
                 spare,
+                {key: found.source for key, found in form.found.items()},
             )
         )
     replaced = build_programs(parts, context.around.target, context.threads, output)

@@ -197,6 +197,7 @@ class GroupLine:
     us: float | None
     schedule: str = "{}"
     source: str = ""
+    program: int = 0
 
 
 @dataclass(frozen=True)
@@ -221,7 +222,8 @@ def test_compile_prints_hit_or_miss_for_each_group(monkeypatch: pytest.MonkeyPat
     lines = CliRunner().invoke(app, arguments).stdout.splitlines()
     assert lines[1].split() == ["Conv+Relu", "1x8x4x4", "hit", "12.5", "µs"]
     assert lines[2].split() == ["Gemm", "1x10", "rule", "-"]
-    assert [line.split() for line in lines[4:]] == [["library", "m.so"], ["hits", "1"], ["size", "2.0", "KiB"]]
+    facts = [["library", "m.so"], ["size", "2.0", "KiB"], ["schedules", "1", "hit,", "1", "rule"]]
+    assert [line.split() for line in lines[4:]] == facts
     assert asked == {
         "model": Path("m.onnx"),
         "output": Path("m.so"),
@@ -239,7 +241,8 @@ def test_compile_prints_hit_or_miss_for_each_group(monkeypatch: pytest.MonkeyPat
         "plan": "tvm",
     }
     body = json.loads(CliRunner().invoke(app, [*arguments, "--format", "json"]).stdout)
-    assert body["groups"][1] == {"group": "Gemm 1x10", "tier": "rule", "us": None, "schedule": "{}", "source": ""}
+    wanted = {"group": "Gemm 1x10", "tier": "rule", "us": None, "schedule": "{}", "source": "", "program": 0}
+    assert body["groups"][1] == wanted
 
 
 def test_tune_passes_its_flags_and_prints_the_result(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -241,8 +241,9 @@ def test_buckets_make_one_library_whose_tiers_it_carries(known: Known, tmp_path:
     assert [plan.shapes for plan in report.plans] == [{"x": (1, 32)}, {"x": (4, 32)}]
     assert [(group.program, group.tier) for group in report.groups] == [(0, "nearest shape"), (1, "hit")]
     session = Session(path)
-    rows = [program.kernel_rows[0].tier for program in session.metadata.programs]
-    assert rows == ["nearest shape", "hit"] and session.metadata.programs[0].plan_tier == "rule"
+    near, hit = (program.kernel_rows[0] for program in session.metadata.programs)
+    assert (near.tier, hit.tier, session.metadata.programs[0].plan_tier) == ("nearest shape", "hit", "rule")
+    assert near.source == report.groups[0].source and "4x16" in near.source and hit.source == ""
     expected = onnxruntime.InferenceSession(str(known.model), providers=["CPUExecutionProvider"])
     for batch in (1, 4):
         x = np.random.default_rng(batch).standard_normal((batch, 32)).astype("float32")
