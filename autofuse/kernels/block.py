@@ -104,7 +104,7 @@ def _by_rows(workload: Workload, nest: Nest) -> bool:
     if nest.anchor.op_type not in PRODUCTS:
         return False
     form = contraction_form(workload, nest.anchor)
-    return isinstance(form, Product) and not form.transposed[0]
+    return isinstance(form, Product) and not form.transposed[0] and not any(form.vector)
 
 
 class BlockEmitter:

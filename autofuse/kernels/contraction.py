@@ -7,7 +7,7 @@ channels (columns), whose weights are packed so that each tile reads them in one
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from typing import Any
@@ -19,7 +19,7 @@ from autofuse.kernels.contraction_form import Contraction, Product
 from autofuse.kernels.emit import Array, Emitter, Expr, Index, const, delinear
 from autofuse.kernels.evaluate import Scope
 from autofuse.kernels.nest import Nest
-from autofuse.kernels.tiles import Run, Window, divisor_near, runs
+from autofuse.kernels.tiles import Run, Window, divisor_near, kernel_tap, positions, runs
 
 Knobs = Mapping[str, int | str]
 
@@ -27,7 +27,7 @@ NARROW, NARROW_BLOCK = 4, 16
 """Lanes of a narrow vector (NEON's), and channels that its micro-kernel takes in one go where no layout says."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class TileJob:
     """What one job of the parallel loop knows while its body is emitted."""
 
@@ -37,6 +37,7 @@ class TileJob:
     accumulators: Any
     vectors: int
     last: bool
+    window: Window
 
 
 class ContractionEmitter:
@@ -55,7 +56,7 @@ class ContractionEmitter:
         self.block = min(block or (NARROW_BLOCK if self.lanes <= NARROW else 8), form.depth)
         self.blocks = -(-form.depth // self.block)
         self.parts = divisor_near(form.depth // self.block, int(knobs["parts"]))
-        self.taps = prod(window.taps for window in form.windows)
+        self.taps = prod(window.kernel for window in form.windows)
         self.panel_lanes = self.vectors * self.lanes
 
     def emit(self) -> None:
@@ -104,23 +105,27 @@ class ContractionEmitter:
         self, batch: Index, panel: Expr, row: Index, accumulators: Any, part: tuple[Window, Expr] | None = None
     ) -> None:
         """One row of outputs (or the `part` of it from a position on) for one panel; the last one may be narrower."""
-        job, part = partial(TileJob, batch, panel, row, accumulators), part or (self.form.windows[-1], 0)
+        window, origin = part or (self.form.windows[-1], 0)
+        job = partial(TileJob, batch, panel, row, accumulators)
         if not self.rest_vectors:
-            self.row(job(self.vectors, False), *part)
+            self.row(job(self.vectors, False, window), origin)
             return
         if not self.full_panels:
-            self.row(job(self.rest_vectors, True), *part)
+            self.row(job(self.rest_vectors, True, window), origin)
             return
         with self.emitter.when(panel < self.full_panels):
-            self.row(job(self.vectors, False), *part)
+            self.row(job(self.vectors, False, window), origin)
         with self.emitter.when(panel >= self.full_panels):
-            self.row(job(self.rest_vectors, True), *part)
+            self.row(job(self.rest_vectors, True, window), origin)
 
-    def row(self, job: TileJob, window: Window, origin: Expr) -> None:
+    def row(self, job: TileJob, origin: Expr) -> None:
         """The tiles of one row: those at the padding unrolled by themselves, the clean ones in a loop."""
-        for run in runs(window, int(self.knobs["pixels"])):
-            with self.emitter.serial(run.count) as tile:
-                self.tile(job, run, origin + (tile * run.width + run.start))
+        for count, phase in job.window.phases:
+            with self.emitter.serial(count) as number:
+                here = replace(job, window=phase.at(number))
+                for run in runs(phase, int(self.knobs["pixels"])):
+                    with self.emitter.serial(run.count) as tile:
+                        self.tile(here, run, origin + (tile * run.width + run.start))
 
     def tile(self, job: TileJob, run: Run, start: Expr) -> None:
         """Accumulators of `run.width` pixels x `job.vectors` vectors: clear, reduce, finish."""
@@ -129,9 +134,10 @@ class ContractionEmitter:
         for _, _, place in places:
             with emitter.vector(lanes) as lane:
                 emitter.put(job.accumulators, place + lane, const(0.0, "float32"))
-        self.reduce(job, run, start)
+        if run.reads(job.window):
+            self.reduce(job, run, start)
         for c, r, place in places:
-            self.deliver(job, c, start + r, place)
+            self.deliver(job, c, job.window.result(start + r), place)
 
     def deliver(self, job: TileJob, vector: int, pixel: Expr, place: int) -> None:
         """Finishes one vector of sums, which stands in the accumulators from `place` on."""
@@ -167,20 +173,19 @@ class ContractionEmitter:
 
     def over_taps(self, job: TileJob, run: Run, start: Expr, block: Expr, channels: int) -> None:
         """Taps of the outer dimensions in loops that skip the padding; those of the row static at the padding."""
-        emitter, windows = self.emitter, self.form.windows
+        emitter, outer = self.emitter, self.form.windows[:-1]
 
         def descend(dimension: int, taps: Index) -> None:
-            if dimension < len(windows) - 1:
-                window, position = windows[dimension], job.row[dimension]
-                low, high = tap_range(window, position)
+            if dimension < len(outer):
+                low, high = outer[dimension].tap_range(job.row[dimension])
                 with emitter.serial(emitter.simplify(high - low)) as step:
                     descend(dimension + 1, (*taps, emitter.simplify(step + low)))
             elif run.clean:
-                with emitter.serial(windows[-1].taps) as tap:
+                with emitter.serial(job.window.taps) as tap:
                     self.step(job, run, start, block, channels, (*taps, tap), list(range(run.width)))
             else:
-                for tap in range(windows[-1].taps):
-                    valid = [r for r in range(run.width) if windows[-1].inside(run.start + r, tap)]
+                for tap in range(job.window.taps):
+                    valid = [r for r in range(run.width) if job.window.inside(run.start + r, tap)]
                     if valid:
                         self.step(job, run, start, block, channels, (*taps, tap), valid)
 
@@ -191,9 +196,9 @@ class ContractionEmitter:
     ) -> None:
         """One tap: every channel of the block times every valid pixel and vector."""
         emitter, form, lanes = self.emitter, self.form, self.lanes
-        flat_tap: Expr = 0
-        for tap, window in zip(taps, form.windows, strict=True):
-            flat_tap = flat_tap * window.taps + tap
+        windows = (*form.windows[:-1], job.window)
+        outer = job.row[: len(windows) - 1]
+        flat_tap = kernel_tap(windows, (*outer, start), taps)
         packed_at = 0 if self.direct else self.weight_offset(job, block, flat_tap)
 
         def weight(channel: Expr, c: int, lane: Expr) -> Expr:
@@ -206,7 +211,7 @@ class ContractionEmitter:
 
         def take(channel: Expr) -> None:
             for r in pixels:
-                position = form.positions(job.row, start + r, taps)
+                position = positions(windows, (*outer, start + r), taps)
                 index = form.x_index(job.batch, position, block * self.block + channel)
                 x = self.scope.read(form.x, tuple(emitter.simplify(part) for part in index))
                 for c in range(job.vectors):
@@ -245,8 +250,7 @@ class ContractionEmitter:
         if self.scope.workload.values[form.w].kind == "constant":
             place = self.scope.workload.of_kind("constant").index(form.w)
             pack: Callable[..., np.ndarray] = partial(pack_weights, form=form, shape=shape)
-            turned = getattr(form, "transposed", (False, False))[1]
-            name = "_".join(map(str, (f"weights{form.w}", *shape, *(["turned"] if turned else []))))
+            name = "_".join(map(str, (f"weights{form.w}", *shape))) + form.packing
             return self.scope.declare_constant(name, lambda c: pack(c[place]), shape, "float32")
         return self.pack_at_run_time(shape)
 
@@ -280,28 +284,6 @@ class ContractionEmitter:
 def reads_rows(form: Contraction, in_rows: Callable[[int], bool]) -> bool:
     """Whether the right-hand side of a product can be read as it lies: computed, its columns side by side."""
     return isinstance(form, Product) and not form.transposed[1] and in_rows(form.w)
-
-
-def tap_range(window: Window, position: Expr) -> tuple[Expr, Expr]:
-    """First and one-past-last tap of an outer dimension that reads real elements at `position`."""
-    taps, stride, dilation = window.taps, window.stride, window.dilation
-    if window.clean:
-        return 0, taps
-    origin = position * stride - window.pad_begin
-    size = window.size
-    if dilation == 1:
-        return tirx.Max(-origin, 0) if not isinstance(origin, int) else max(-origin, 0), _least(size - origin, taps)
-    low = _most((dilation - 1 - origin) // dilation, 0)
-    high = _least((size - origin + dilation - 1) // dilation, taps)
-    return low, high
-
-
-def _least(value: Expr, bound: int) -> Expr:
-    return min(value, bound) if isinstance(value, int) else tirx.Min(value, bound)
-
-
-def _most(value: Expr, bound: int) -> Expr:
-    return max(value, bound) if isinstance(value, int) else tirx.Max(value, bound)
 
 
 def pack_weights(weights: np.ndarray, form: Contraction, shape: tuple[int, ...]) -> np.ndarray:

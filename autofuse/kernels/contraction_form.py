@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from autofuse.kernels.emit import Expr, Index, delinear
+from autofuse.kernels.spread import Spread
 from autofuse.kernels.tiles import Window, divisor_near
 from autofuse.kernels.workload import Workload, WorkloadOperator
 
@@ -42,19 +44,16 @@ class Contraction:
         return tuple(window.outputs for window in self.windows[:-1]) or (1,)
 
     @property
+    def packing(self) -> str:
+        """Part of the name of packed weights that tells apart the orders in which `weights` reads equal arrays."""
+        return ""
+
+    @property
     def flops(self) -> int:
         """Multiplications and additions."""
         pixels = prod(window.outputs for window in self.windows)
         taps = prod(window.taps for window in self.windows)
         return 2 * prod(self.batch) * pixels * self.columns * self.depth * taps
-
-    def positions(self, row: Index, pixel: Expr, taps: Index) -> Index:
-        """Input position in every pixel dimension."""
-        outputs = (*row[: len(self.windows) - 1], pixel)
-        return tuple(
-            output * window.stride + tap * window.dilation - window.pad_begin
-            for output, tap, window in zip(outputs, taps, self.windows, strict=True)
-        )
 
     def x_index(self, batch: Index, position: Index, depth: Expr) -> Index:
         """Logical index of the left operand."""
@@ -118,14 +117,58 @@ class Convolution(Contraction):
 
 
 @dataclass(frozen=True)
+class TransposedConvolution(Convolution):
+    """ConvTranspose: as Conv, but w [G*depth, columns, *taps]; where the stride is 1, the taps run backwards."""
+
+    @property
+    def flops(self) -> int:
+        """See Contraction: every element of the input meets every tap."""
+        return 2 * prod(self.x_shape) * self.columns * prod(self.w_shape[2:])
+
+    @property
+    def backwards(self) -> tuple[int, ...]:
+        """Spatial dimensions whose windows take the taps of the weights in the reverse order."""
+        strides = _integers(self.operator, "strides")
+        return tuple(i for i in range(len(self.w_shape) - 2) if not strides or strides[i] == 1)
+
+    @property
+    def packing(self) -> str:
+        """See Contraction."""
+        return "_".join(map(str, ("_spread", *self.backwards)))
+
+    def w_index(self, batch: Index, tap: Expr, depth: Expr, column: Expr) -> Index:
+        """See Contraction."""
+        taps = list(delinear(tap, self.w_shape[2:]))
+        for dimension in self.backwards:
+            taps[dimension] = self.w_shape[dimension + 2] - 1 - taps[dimension]
+        return (batch[1] * self.depth + depth, column, *taps)
+
+    def weights(self, array: np.ndarray) -> np.ndarray:
+        """See Contraction."""
+        turned: np.ndarray = np.flip(array, tuple(dimension + 2 for dimension in self.backwards))
+        return turned.reshape(self.batch[1], self.depth, self.columns, -1).swapaxes(1, 2)
+
+
+@dataclass(frozen=True)
 class Product(Contraction):
-    """MatMul and Gemm: x [..., M, K], w [..., K, N]; `flat`: all leading dimensions of x are rows."""
+    """MatMul and Gemm: x [..., M, K], w [..., K, N]; `flat`: all leading dimensions of x are rows.
+
+    `vector`: x or w lacks the dimension of M or N; in `x_shape`, `w_shape` and `out_shape` it stands with length 1.
+    """
 
     flat: bool = False
     transposed: tuple[bool, bool] = (False, False)
+    vector: tuple[bool, bool] = (False, False)
+
+    @property
+    def packing(self) -> str:
+        """See Contraction."""
+        return "_turned" if self.transposed[1] else ""
 
     def x_index(self, batch: Index, position: Index, depth: Expr) -> Index:
         """See Contraction."""
+        if self.vector[0]:
+            return (depth,)
         if self.flat:
             pixel = position[0] if len(position) == 1 else position[0] * self.windows[-1].outputs + position[1]
             lead = delinear(pixel, self.x_shape[:-1])
@@ -135,15 +178,18 @@ class Product(Contraction):
 
     def w_index(self, batch: Index, tap: Expr, depth: Expr, column: Expr) -> Index:
         """See Contraction."""
+        if self.vector[1]:
+            return (depth,)
         lead = _lead(batch, self.w_shape)
         return (*lead, column, depth) if self.transposed[1] else (*lead, depth, column)
 
     def out_index(self, batch: Index, row: Index, pixel: Expr, column: Expr) -> Index:
         """See Contraction."""
+        lead: Index = (*batch, pixel)
         if self.flat:
             flat = pixel if len(self.windows) == 1 else row[0] * self.windows[-1].outputs + pixel
-            return (*delinear(flat, self.out_shape[:-1]), column)
-        return (*batch, pixel, column)
+            lead = delinear(flat, self.out_shape[:-1])
+        return (*(lead[:-1] if self.vector[0] else lead), *(() if self.vector[1] else (column,)))
 
     def bias_index(self, out: Index) -> Index:
         """See Contraction."""
@@ -152,8 +198,11 @@ class Product(Contraction):
 
     def weights(self, array: np.ndarray) -> np.ndarray:
         """See Contraction."""
-        matrix = array if self.transposed[1] else np.swapaxes(array, -1, -2)
+        matrix = array if self.transposed[1] or self.vector[1] else np.swapaxes(array, -1, -2)
         return np.ascontiguousarray(matrix).reshape(prod(self.weight_batch), self.columns, self.depth, 1)
+
+
+CONVOLUTIONS: Mapping[str, type[Convolution]] = {"Conv": Convolution, "ConvTranspose": TransposedConvolution}
 
 
 def _lead(batch: Index, shape: tuple[int, ...]) -> Index:
@@ -171,17 +220,47 @@ def _split(pixels: int, split: int) -> tuple[Window, ...]:
 
 
 def convolution_windows(workload: Workload, operator: WorkloadOperator) -> tuple[Window, ...]:
-    """The sliding windows of a convolution or pooling, from its shapes and attributes."""
+    """The sliding windows of a convolution (also a transposed one) or pooling, from its shapes and attributes."""
     x, out = workload.values[operator.inputs[0]].shape, workload.values[operator.outputs[0]].shape
     rank = len(x) - 2
     taps = _integers(operator, "kernel_shape") or workload.values[operator.inputs[1]].shape[2:]
     strides = _integers(operator, "strides") or (1,) * rank
     dilations = _integers(operator, "dilations") or (1,) * rank
-    begin = _pad_begin(operator, x, out, taps, strides, dilations)
-    return tuple(Window(x[i + 2], taps[i], strides[i], dilations[i], begin[i], 0, out[i + 2]) for i in range(rank))
+    if operator.op_type == "ConvTranspose":
+        begin = _spread_begin(operator, x, out, taps, strides, dilations)
+        spread = [Spread(x[i + 2], taps[i], strides[i], dilations[i], begin[i], 0, out[i + 2]) for i in range(rank)]
+        return tuple(_turned(window) if window.stride == 1 else window for window in spread)
+    pads = _pads(operator, x, out, taps, strides, dilations)
+    return tuple(
+        Window(x[i + 2], taps[i], strides[i], dilations[i], pads[i], pads[i + rank], out[i + 2]) for i in range(rank)
+    )
 
 
-def _pad_begin(
+def _turned(spread: Spread) -> Window:
+    """A spread of stride 1 as the window of a convolution whose taps run backwards."""
+    pad = (spread.taps - 1) * spread.dilation - spread.pad_begin
+    return Window(spread.size, spread.taps, 1, spread.dilation, pad, 0, spread.outputs)
+
+
+def _spread_begin(
+    operator: WorkloadOperator,
+    x: tuple[int, ...],
+    out: tuple[int, ...],
+    taps: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+) -> tuple[int, ...]:
+    """Padding cut off at the begin of a transposed convolution; beyond its reach a wider result is bias alone."""
+    mode, rank = str(operator.attribute("auto_pad", "NOTSET")), len(taps)
+    if mode in ("NOTSET", "VALID") and operator.attribute("output_shape") is None:
+        return (_integers(operator, "pads") or (0,) * (2 * rank))[:rank]
+    extra = _integers(operator, "output_padding") or (0,) * rank
+    reach = [strides[i] * (x[i + 2] - 1) + (taps[i] - 1) * dilations[i] + 1 + extra[i] for i in range(rank)]
+    total = [max(0, reach[i] - out[i + 2]) for i in range(rank)]
+    return tuple((t + ("UPPER" not in mode)) // 2 for t in total)
+
+
+def _pads(
     operator: WorkloadOperator,
     x: tuple[int, ...],
     out: tuple[int, ...],
@@ -194,9 +273,9 @@ def _pad_begin(
     if mode in ("SAME_UPPER", "SAME_LOWER", b"SAME_UPPER", b"SAME_LOWER"):
         reach = [(out[i + 2] - 1) * strides[i] + (taps[i] - 1) * dilations[i] + 1 for i in range(rank)]
         total = [max(0, reach[i] - x[i + 2]) for i in range(rank)]
-        return tuple((t + ("LOWER" in str(mode))) // 2 for t in total)
-    pads = _integers(operator, "pads") or (0,) * (2 * rank)
-    return pads[:rank]
+        begin = [(t + ("LOWER" in str(mode))) // 2 for t in total]
+        return (*begin, *(t - b for t, b in zip(total, begin, strict=True)))
+    return _integers(operator, "pads") or (0,) * (2 * rank)
 
 
 def _integers(operator: WorkloadOperator, name: str) -> tuple[int, ...]:
@@ -207,8 +286,8 @@ def _integers(operator: WorkloadOperator, name: str) -> tuple[int, ...]:
 
 
 def contraction_form(workload: Workload, operator: WorkloadOperator, split: int = 1) -> Contraction:
-    """The form of a Conv, MatMul or Gemm; `split`: rows into which the pixels of a 1x1 contraction are cut."""
-    if operator.op_type == "Conv":
+    """The form of a Conv, ConvTranspose, MatMul or Gemm; `split`: rows that the pixels of a point contraction make."""
+    if operator.op_type in CONVOLUTIONS:
         return _convolution(workload, operator, split)
     return _product(workload, operator, split)
 
@@ -220,9 +299,9 @@ def _convolution(workload: Workload, operator: WorkloadOperator, split: int) -> 
     windows = convolution_windows(workload, operator)
     flat = all(w.taps == 1 and w.stride == 1 and w.clean and w.outputs == w.size for w in windows)
     bias = operator.inputs[2] if len(operator.inputs) > 2 else -1
-    return Convolution(
+    return CONVOLUTIONS[operator.op_type](
         operator, operator.inputs[0], operator.inputs[1], bias, (out[0], groups), (1, groups),
-        _split(prod(out[2:]), split) if flat else windows, out[1] // groups, shape[1][1],
+        _split(prod(out[2:]), split) if flat else windows, out[1] // groups, shape[0][1] // groups,
         shape[0], shape[1], shape[2], out, flat=flat,
     )  # fmt: skip
 
@@ -230,6 +309,10 @@ def _convolution(workload: Workload, operator: WorkloadOperator, split: int) -> 
 def _product(workload: Workload, operator: WorkloadOperator, split: int) -> Product:
     a, b = (workload.values[v].shape for v in operator.inputs[:2])
     out = workload.values[operator.outputs[0]].shape
+    vector = (len(a) == 1, len(b) == 1)
+    lead, tail = (out, (1,)) if vector[1] else (out[:-1], out[-1:])
+    out = (*lead, *((1,) if vector[0] else ()), *tail)
+    a, b = (1, *a) if vector[0] else a, (*b, 1) if vector[1] else b
     gemm = operator.op_type == "Gemm"
     transposed = (_flag(operator, "transA"), _flag(operator, "transB")) if gemm else (False, False)
     bias = operator.inputs[2] if gemm and len(operator.inputs) > 2 else -1
@@ -242,7 +325,7 @@ def _product(workload: Workload, operator: WorkloadOperator, split: int) -> Prod
         operator, operator.inputs[0], operator.inputs[1], bias, (1,) if flat else out[:-2],
         (1,) if flat else _weight_batch(out[:-2], b[:-2]), _split(pixels, split if flat else 1), columns, depth,
         x_shape, b, workload.values[bias].shape if bias >= 0 else (), out, alpha, beta,
-        flat=flat, transposed=transposed,
+        flat=flat, transposed=transposed, vector=vector,
     )  # fmt: skip
 
 

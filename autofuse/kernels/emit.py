@@ -131,6 +131,16 @@ class Emitter:
             yield
 
 
+def smaller(one: Expr, other: Expr) -> Expr:
+    """The smaller of two positions."""
+    return min(one, other) if isinstance(one, int) and isinstance(other, int) else tirx.Min(one, other)
+
+
+def larger(one: Expr, other: Expr) -> Expr:
+    """The larger of two positions."""
+    return max(one, other) if isinstance(one, int) and isinstance(other, int) else tirx.Max(one, other)
+
+
 def const(value: float | int | bool, dtype: str) -> Expr:
     """A constant of `dtype`."""
     return tirx.const(value, dtype)

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from math import prod
 
 from autofuse.kernels import index, scalar
+from autofuse.kernels.column import ColumnEmitter
 from autofuse.kernels.contraction import ContractionEmitter
-from autofuse.kernels.contraction_form import Convolution, contraction_form, convolution_windows
+from autofuse.kernels.contraction_form import CONVOLUTIONS, Convolution, contraction_form, convolution_windows
+from autofuse.kernels.dot import DotEmitter, dot_refusal
 from autofuse.kernels.elementwise import ElementwiseEmitter
 from autofuse.kernels.evaluate import Scope
 from autofuse.kernels.nest import Nest
 from autofuse.kernels.parted import PartedEmitter
 from autofuse.kernels.reduction import REDUCE, ReductionEmitter, reduced_axes
-from autofuse.kernels.row import RowEmitter
+from autofuse.kernels.row import RowEmitter, row_axis
 from autofuse.kernels.windowed import AveragePoolEmitter, DepthwiseEmitter, MaxPoolEmitter
 from autofuse.kernels.winograd import WinogradEmitter, winograd_refusal
 from autofuse.kernels.workload import Workload, WorkloadOperator
@@ -34,6 +36,8 @@ class Family:
 
 def _contraction(scope: Scope, nest: Nest, knobs: Knobs) -> None:
     assert nest.anchor is not None
+    if knobs["algorithm"] == "dot":
+        knobs = {**knobs, "parts": 1}
     split = int(knobs["split"]) if int(knobs["parts"]) == 1 else 1
     form = contraction_form(scope.workload, nest.anchor, split)
     m = WINOGRAD.get(str(knobs["algorithm"]), 0)
@@ -42,6 +46,9 @@ def _contraction(scope: Scope, nest: Nest, knobs: Knobs) -> None:
         if reason is None:
             WinogradEmitter(scope, nest, form, knobs, m).emit()
             return
+    if knobs["algorithm"] == "dot" and dot_refusal(scope.workload, form, scope.emitter.lanes, scope.in_rows) is None:
+        DotEmitter(scope, nest, form, knobs).emit()
+        return
     plain = ContractionEmitter(scope, nest, form, knobs)
     (PartedEmitter(scope, nest, form, knobs) if plain.parts > 1 else plain).emit()
 
@@ -52,6 +59,7 @@ FAMILIES: Mapping[str, Family] = {
     "max_pool": Family(lambda scope, nest, knobs: MaxPoolEmitter(scope, nest, knobs).emit()),
     "average_pool": Family(lambda scope, nest, knobs: AveragePoolEmitter(scope, nest, knobs).emit()),
     "reduction": Family(lambda scope, nest, knobs: ReductionEmitter(scope, nest, knobs).emit()),
+    "column": Family(lambda scope, nest, knobs: ColumnEmitter(scope, nest, knobs).emit()),
     "row": Family(lambda scope, nest, knobs: RowEmitter(scope, nest, knobs).emit()),
     "elementwise": Family(lambda scope, nest, knobs: ElementwiseEmitter(scope, nest, knobs).emit()),
 }
@@ -66,23 +74,27 @@ KNOB_FAMILY: Mapping[str, str] = {
     "elementwise": "elementwise",
 }
 
-_ROW = frozenset({"Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization"})
+_SOFTMAX = frozenset({"Softmax", "LogSoftmax"})
+_ROW = _SOFTMAX | {"LayerNormalization", "RMSNormalization"}
 _POOL = {"MaxPool": "max_pool", "AveragePool": "average_pool"}
 
 
 def anchor_types() -> frozenset[str]:
     """Operators that own a loop nest."""
-    return frozenset({"Conv", "MatMul", "Gemm", *_POOL, *REDUCE}) | _ROW
+    return frozenset({*CONVOLUTIONS, "MatMul", "Gemm", *_POOL, *REDUCE}) | _ROW
 
 
 def family_of(workload: Workload, anchor: WorkloadOperator | None) -> str:
     """Name of the family that emits a nest with this anchor."""
     if anchor is None:
         return "elementwise"
-    if anchor.op_type == "Conv":
+    if anchor.op_type in CONVOLUTIONS:
         return "depthwise" if _is_depthwise(workload, anchor) else "contraction"
     if anchor.op_type in ("MatMul", "Gemm"):
         return "contraction"
+    if anchor.op_type in _SOFTMAX:
+        rank = len(workload.values[anchor.inputs[0]].shape)
+        return "row" if row_axis(anchor, rank) == rank - 1 else "column"
     return "row" if anchor.op_type in _ROW else _POOL.get(anchor.op_type, "reduction")
 
 
@@ -103,41 +115,33 @@ def refusal(workload: Workload, operator: WorkloadOperator) -> str | None:
         return index.supported(operator, workload)
     if operator.op_type not in anchor_types():
         return f"{operator.op_type} has no definition here"
+    if len([v for v in operator.outputs if v >= 0]) > 1:
+        return f"{operator.op_type} with several outputs has no definition here"
     values = [workload.values[v] for v in (*operator.inputs[:1], *operator.outputs) if v >= 0]
     if any(value.dtype != "float32" for value in values):
         return f"{operator.op_type} on {values[0].dtype} has no definition here"
-    if len([v for v in operator.outputs if v >= 0]) > 1:
-        return f"{operator.op_type} with several outputs has no definition here"
     return _anchor_refusal(workload, operator)
 
 
 def _anchor_refusal(workload: Workload, operator: WorkloadOperator) -> str | None:
     kind, shape = operator.op_type, workload.values[operator.inputs[0]].shape
-    if kind == "Conv" and workload.values[operator.inputs[1]].kind not in ("constant", "literal"):
-        return "Conv with computed weights has no definition here"
-    if kind in ("Conv", *_POOL):
+    if kind in (*CONVOLUTIONS, *_POOL):
         if len(shape) < 3:
             return f"{kind} of rank {len(shape)} has no definition here"
         return _window_refusal(workload, operator)
-    if kind in ("MatMul", "Gemm"):
-        ranks = [len(workload.values[v].shape) for v in operator.inputs[:2]]
-        return f"{kind} of rank {min(ranks)} has no definition here" if min(ranks) < 2 else None
-    if kind in ("Softmax", "LogSoftmax"):
-        axis = int(operator.attribute("axis", -1) or 0) % len(shape)  # type: ignore[arg-type]
-        return None if axis == len(shape) - 1 else f"{kind} over axis {axis} has no definition here"
     if kind in REDUCE and not reduced_axes(workload, operator):
         return f"{kind} over no axis has no definition here"
     return None
 
 
 def _window_refusal(workload: Workload, operator: WorkloadOperator) -> str | None:
-    padded = operator.attribute("ceil_mode", 0) and operator.attribute("count_include_pad", 0)
-    if operator.op_type == "AveragePool" and padded:
-        return "AveragePool with ceil_mode and count_include_pad has no definition here"
     if operator.op_type == "MaxPool" and operator.attribute("storage_order", 0):
         return "MaxPool with storage_order has no definition here"
     windows = convolution_windows(workload, operator)
-    if any(all(not w.inside(o, t) for t in range(w.taps)) for w in windows for o in range(w.outputs)):
+    if operator.op_type in CONVOLUTIONS:
+        blind = any(len(window.blind) == window.outputs for window in windows)
+        return f"{operator.op_type} of nothing but padding has no definition here" if blind else None
+    if any(window.blind for window in windows):
         return f"{operator.op_type} with windows that lie in the padding has no definition here"
     return None
 
@@ -151,7 +155,7 @@ def contraction_flops(workload: Workload) -> int:
     """Multiplications and additions of a workload's contractions and depthwise convolutions."""
     total = 0
     for operator in workload.operators:
-        if operator.op_type in ("Conv", "MatMul", "Gemm") and refusal(workload, operator) is None:
+        if operator.op_type in (*CONVOLUTIONS, "MatMul", "Gemm") and refusal(workload, operator) is None:
             form = contraction_form(workload, operator)
             total += form.flops if form.depth else 2 * prod(form.out_shape)
     return total

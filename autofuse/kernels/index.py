@@ -262,16 +262,12 @@ def _read_resize(move: _Move) -> Expr:
     def interpolate(axis: int, found: Index) -> Expr:
         if axis == len(move.index):
             return move.reads[0](found)
-        sampler = samplers[axis]
-        low = sampler.low(move.index[axis])
-        if not sampler.linear:
-            return interpolate(axis + 1, (*found, low))
-        share = sampler.share(move.index[axis])
-        weight = tirx.const(share, dtype) if isinstance(share, float) else move.bind(tirx.Cast(dtype, share))
-        one = tirx.const(1.0, dtype)
-        return interpolate(axis + 1, (*found, low)) * (one - weight) + (
-            interpolate(axis + 1, (*found, sampler.high(move.index[axis]))) * weight
-        )
+        total: Expr | None = None
+        for place, weight in samplers[axis].mixed(move.index[axis], dtype, move.bind):
+            part = interpolate(axis + 1, (*found, place))
+            part = part if weight is None else part * weight
+            total = part if total is None else total + part
+        return total
 
     return interpolate(0, ())
 

@@ -11,14 +11,21 @@ from math import prod
 from autofuse.device.target import Target
 from autofuse.kernels.block import Chain, chained
 from autofuse.kernels.contraction import NARROW, reads_rows
-from autofuse.kernels.contraction_form import Contraction, Convolution, contraction_form, convolution_windows
+from autofuse.kernels.contraction_form import (
+    CONVOLUTIONS,
+    Contraction,
+    Convolution,
+    contraction_form,
+    convolution_windows,
+)
+from autofuse.kernels.dot import dot_refusal
 from autofuse.kernels.evaluate import in_rows
 from autofuse.kernels.families import KNOB_FAMILY, WINOGRAD, family_of, is_own
 from autofuse.kernels.families import anchor_types as _anchor_types
 from autofuse.kernels.nest import Nest, cut
 from autofuse.kernels.row import row_count
 from autofuse.kernels.scalar import SCALAR
-from autofuse.kernels.tiles import divisor_near
+from autofuse.kernels.tiles import divisor_near, longest_row
 from autofuse.kernels.winograd import winograd_refusal
 from autofuse.kernels.workload import Workload, WorkloadOperator
 
@@ -37,7 +44,10 @@ Values = tuple[int | str, ...]
 # family -> knob -> (values tried where the search space names none, meaning)
 DECLARED: Mapping[str, Mapping[str, tuple[Values, str]]] = {
     "contraction": {
-        "algorithm": (("direct", "winograd4", "winograd2"), "how a 3x3 convolution of stride 1 is computed"),
+        "algorithm": (
+            ("direct", "winograd4", "winograd2", "dot"),
+            "directly, by Winograd's transforms (3x3 of stride 1), or with the lanes over channels (few columns)",
+        ),
         "vectors": ((2, 4, 1, 3, 8), "vectors of output channels held in registers"),
         "pixels": ((4, 6, 5, 3, 8), "neighbouring results held in registers"),
         "rows_per_job": ((4, 1, 2, 8, 0), "rows of results a parallel job computes (0: all)"),
@@ -112,7 +122,7 @@ def _useful(
     elif family == "windowed":
         assert nest.anchor is not None
         windows = convolution_windows(workload, nest.anchor)
-        limit = windows[-1].outputs if knob == "pixels" else prod(w.outputs for w in windows[:-1])
+        limit = longest_row(windows) if knob == "pixels" else prod(w.outputs for w in windows[:-1])
         yield from _up_to(values, limit)
     elif family == "row":
         assert nest.anchor is not None
@@ -134,19 +144,24 @@ def _useful_contraction(
     form = contraction_form(workload, anchor)
     lanes = vector_lanes(workload, target)
     winograd = isinstance(form, Convolution) and winograd_refusal(workload, anchor, form, lanes) is None
-    width = form.windows[-1].outputs
+    width = longest_row(form.windows)
     flat = getattr(form, "flat", False)
+    stored = {value for nest in nests_of(workload) for value in nest.stores}
+    stored |= {value for value in workload.of_kind("input") if not workload.values[value].block}
+
+    def lies(value: int) -> bool:
+        return in_rows(workload, value, stored.__contains__)
+
     if knob in ("order", "rows_per_job") and prod(form.rows) == 1 and not (flat and width >= 2 * LEAST_ROW):
         yield values[0]  # there is one row of results
     elif knob == "algorithm":
-        yield from (value for value in values if winograd or value not in WINOGRAD)
+        dot = dot_refusal(workload, form, lanes, lies) is None
+        able = {"direct", *(WINOGRAD if winograd else ()), *(("dot",) if dot else ())}
+        yield from (value for value in values if value in able)
     elif knob in ("tiles", "stage"):
         yield from values if winograd else ()
     elif knob == "operand":
-        rows = {value for nest in nests_of(workload) for value in nest.stores}
-        rows |= {value for value in workload.of_kind("input") if not workload.values[value].block}
-        direct = reads_rows(form, lambda value: in_rows(workload, value, rows.__contains__))
-        yield from (value for value in values if direct or value == "packed")
+        yield from (value for value in values if reads_rows(form, lies) or value == "packed")
     elif knob == "vectors":
         yield from _up_to(values, -(-form.columns // lanes))
     elif knob == "pixels":
@@ -183,8 +198,10 @@ def vector_lanes(workload: Workload, target: Target) -> int:
 def canonical(schedule: Schedule, knobs: Mapping[str, Values]) -> dict[str, int | str]:
     """`schedule` without knobs that the workload lacks or that its other choices make idle."""
     kept = {name: value for name, value in sorted(schedule.items()) if name in knobs}
-    winograd = kept.get("contraction.algorithm", "direct") != "direct"
-    idle = ("rows_per_job", "order", "split", "parts") if winograd else ("tiles", "stage")
+    winograd = kept.get("contraction.algorithm") in WINOGRAD
+    if kept.get("contraction.algorithm") == "dot":
+        kept.pop("contraction.parts", None)
+    idle: tuple[str, ...] = ("rows_per_job", "order", "split", "parts") if winograd else ("tiles", "stage")
     if kept.get("contraction.parts", 1) != 1:
         idle = (*idle, "rows_per_job", "order", "split")
     elif kept.get("contraction.split") == 1:  # then all pixels are one row
@@ -213,13 +230,16 @@ def first_schedules(workload: Workload, knobs: Mapping[str, Values], target: Tar
     """
     default = {name: values[0] for name, values in knobs.items()}
     guesses = [default]
-    if "contraction.algorithm" in knobs:
+    algorithms = knobs.get("contraction.algorithm", ())
+    if not WINOGRAD.keys().isdisjoint(algorithms):
         guesses = [default | guess for guess in _winograd_guesses(workload, default, target)]
     elif "contraction.order" in knobs or "contraction.pixels" in knobs:
         widest = _widest_tiles(default, knobs.get("contraction.pixels", ()), target)
-        products = all(operator.op_type != "Conv" for operator in workload.operators)
+        products = all(operator.op_type not in CONVOLUTIONS for operator in workload.operators)
         wide = target.lanes > NARROW and (products or "contraction.split" in knobs)
         guesses = [*widest, default] if wide else [default, *widest[:1]]
+    if "dot" in algorithms:
+        guesses.insert(0, default | {"contraction.algorithm": "dot"})
     unique: dict[str, dict[str, int | str]] = {}
     for guess in guesses:
         if all(value in knobs[name] for name, value in guess.items() if name in knobs):
@@ -250,9 +270,9 @@ def _winograd_guesses(
 
 
 def _image_tiles(workload: Workload) -> int:
-    """4x4 tiles of the results of a workload's first convolution."""
+    """4x4 tiles of the results (of a layer, where they have several) of a workload's first convolution."""
     for operator in workload.operators:
-        if operator.op_type == "Conv":
+        if operator.op_type in CONVOLUTIONS:
             batch, _, *image = workload.values[operator.outputs[0]].shape
-            return batch * prod(image[:-2]) * prod(-(-extent // 4) for extent in image[-2:])
+            return batch * prod(-(-extent // 4) for extent in image[-2:])
     return 0

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import tirx
 
-from autofuse.kernels.math import Expr
+from autofuse.kernels.math import Bind, Expr
 from autofuse.kernels.workload import Workload, WorkloadOperator
 
 _MODES = (
@@ -36,7 +36,8 @@ _LARGEST_DENOMINATOR = 4096
 class Sampler:
     """Positions on one input axis of `extent` elements: n = a * i + b over the denominator c.
 
-    `cut`: whether n // c must be cut to [0, extent). `linear`: two neighbours are mixed (else one is taken).
+    `cut`: whether n // c must be cut to [0, extent). `linear`: two neighbours are mixed; `cubic`: four are, with this
+    coefficient (Keys, "Cubic convolution interpolation", 1981); else one is taken.
     """
 
     extent: int
@@ -45,6 +46,7 @@ class Sampler:
     c: int = 1
     cut: bool = False
     linear: bool = False
+    cubic: float | None = None
 
     def _numerator(self, position: Expr) -> Expr:
         numerator = position * self.a + self.b
@@ -54,6 +56,37 @@ class Sampler:
         if isinstance(numerator, int):
             return min(max(numerator, 0), last)
         return tirx.min(tirx.max(numerator, tirx.const(0, "int32")), tirx.const(last, "int32"))
+
+    def mixed(self, position: Expr, dtype: str, bind: Bind) -> list[tuple[Expr, Expr | None]]:
+        """The elements that output `position` is made of, with their weights (None: one)."""
+        low = self.low(position)
+        if not self.linear and self.cubic is None:
+            return [(low, None)]
+        share = self.share(position)
+        weight = tirx.const(share, dtype) if isinstance(share, float) else bind(tirx.Cast(dtype, share))
+        one = tirx.const(1.0, dtype)
+        if self.cubic is None:
+            return [(low, one - weight), (self.high(position), weight)]
+        two = tirx.const(2.0, dtype)
+        distances = ((weight + one, False), (weight, True), (one - weight, True), (two - weight, False))
+        weights = [bind(self._keys(distance, near, dtype)) for distance, near in distances]
+        return list(zip([self._inside(low + offset) for offset in range(-1, 3)], weights, strict=True))
+
+    def _keys(self, distance: Expr, near: bool, dtype: str) -> Expr:
+        """The weight of an element at a `distance` of at most 1 (`near`) or from 1 to 2, by Horner's scheme."""
+        a = self.cubic or 0.0
+        first, *rest = (a + 2.0, -(a + 3.0), 0.0, 1.0) if near else (a, -5.0 * a, 8.0 * a, -4.0 * a)
+        total: Expr = tirx.const(first, dtype)
+        for coefficient in rest:
+            total = total * distance + tirx.const(coefficient, dtype)
+        return total
+
+    def _inside(self, place: Expr) -> Expr:
+        """A place cut to the axis."""
+        last = self.extent - 1
+        if isinstance(place, int):
+            return min(max(place, 0), last)
+        return tirx.min(tirx.max(place, tirx.const(0, "int32")), tirx.const(last, "int32"))
 
     def low(self, position: Expr) -> Expr:
         """The (lower) element that output `position` takes."""
@@ -79,12 +112,13 @@ def samplers(operator: WorkloadOperator, workload: Workload) -> list[Sampler] | 
     source = workload.values[operator.inputs[0]]
     target = workload.values[operator.outputs[0]].shape
     mode = _text(operator, "mode", "nearest")
-    if mode not in ("nearest", "linear", "bilinear"):
-        return f"{kind}: mode = {mode!r} (known: nearest, linear)"
+    if mode not in ("nearest", "linear", "bilinear", "cubic"):
+        return f"{kind}: mode = {mode!r} (known: nearest, linear, cubic)"
     if mode != "nearest" and source.dtype not in _FLOATS:
         return f"{kind}: mode = {mode!r} on {source.dtype} (known: {', '.join(_FLOATS)})"
-    if operator.attribute("antialias", 0):
-        return f"{kind}: antialias"
+    for refused in ("antialias", "exclude_outside"):
+        if operator.attribute(refused, 0):
+            return f"{kind}: {refused}"
     old = kind == "Upsample" or workload.opset < 11
     coordinates = "asymmetric" if old else _text(operator, "coordinate_transformation_mode", "half_pixel")
     if coordinates not in _MODES:
@@ -95,10 +129,11 @@ def samplers(operator: WorkloadOperator, workload: Workload) -> list[Sampler] | 
     scales = _scales(operator, workload, old)
     if isinstance(scales, str):
         return scales
+    cubic = float(operator.attribute("cubic_coeff_a", -0.75) or 0.0) if mode == "cubic" else None  # type: ignore
     found = []
     for extent, out, scale in zip(source.shape, target, scales, strict=True):
         axis = _Axis(extent, out, scale, coordinates)
-        sampler = axis.nearest(rounding) if mode == "nearest" else axis.linear()
+        sampler = axis.nearest(rounding) if mode == "nearest" else axis.mixed(cubic)
         if sampler is None:
             return f"{kind}: no integer formula for {extent} -> {out} elements at scale {scale:g} ({coordinates})"
         found.append(sampler)
@@ -142,7 +177,7 @@ class _Axis:
     scale: float
     mode: str
 
-    def linear(self) -> Sampler | None:
+    def mixed(self, cubic: float | None) -> Sampler | None:
         if self.extent == self.out and self.scale == 1.0:
             return Sampler(self.extent)
         slope, start = self._line()
@@ -152,7 +187,7 @@ class _Axis:
         a, b = int(slope * c), int(start * c)
         if max(abs(a) * self.out + abs(b), c * self.extent) >= 2**31:
             return None
-        return Sampler(self.extent, a, b, c, cut=True, linear=True)
+        return Sampler(self.extent, a, b, c, cut=cubic is None, linear=cubic is None, cubic=cubic)
 
     def _line(self) -> tuple[Fraction | None, Fraction]:
         """(slope, start) of the exact sampling position; None where the scale is no small fraction."""

@@ -13,24 +13,24 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from autofuse.kernels.contraction import tap_range
-from autofuse.kernels.contraction_form import convolution_windows
+from autofuse.kernels.contraction_form import Convolution, contraction_form, convolution_windows
 from autofuse.kernels.emit import Array, Emitter, Expr, Index, const, delinear
 from autofuse.kernels.evaluate import Scope
 from autofuse.kernels.nest import Nest
-from autofuse.kernels.tiles import Run, divisor_near, runs
+from autofuse.kernels.tiles import Run, Window, divisor_near, kernel_tap, positions, runs
 
 Knobs = Mapping[str, int | str]
 
 
 @dataclass(frozen=True)
 class Site:
-    """Where a tile stands: image, channel block with its valid lanes, outer row, first pixel."""
+    """Where a tile stands: image, channel block with its valid lanes, outer row, window of the row, first pixel."""
 
     image: Expr
     block: Expr
     lanes: int
     row: Index
+    window: Window
     run: Run
     start: Expr
     accumulators: Any
@@ -50,13 +50,14 @@ class WindowedEmitter:
         self.images, self.channels = nest.space[:2]
         self.lanes = min(self.emitter.lanes, self.channels)
         self.blocks = -(-self.channels // self.lanes)
-        self.taps = prod(window.taps for window in self.windows)
+        self.outer = self.windows[:-1]
+        self.taps = prod(window.kernel for window in self.windows)
 
     def emit(self) -> None:
         """Emits the whole nest."""
         self.prepare()
         emitter = self.emitter
-        rows = tuple(window.outputs for window in self.windows[:-1]) or (1,)
+        rows = tuple(window.outputs for window in self.outer) or (1,)
         per_job = divisor_near(prod(rows), int(self.knobs["rows_per_job"]))
         grid = (self.images, self.blocks, prod(rows) // per_job)
         with emitter.parallel(prod(grid)) as job:
@@ -70,10 +71,12 @@ class WindowedEmitter:
         """One row of one block; the last block may have fewer channels."""
 
         def tiles(lanes: int) -> None:
-            for run in runs(self.windows[-1], int(self.knobs["pixels"])):
-                with self.emitter.serial(run.count) as tile:
-                    start = tile * run.width + run.start
-                    self.tile(Site(image, block, lanes, row, run, start, accumulators))
+            for count, phase in self.windows[-1].phases:
+                with self.emitter.serial(count) as number:
+                    for run in runs(phase, int(self.knobs["pixels"])):
+                        with self.emitter.serial(run.count) as tile:
+                            start = tile * run.width + run.start
+                            self.tile(Site(image, block, lanes, row, phase.at(number), run, start, accumulators))
 
         rest = self.channels % self.lanes
         if not rest:
@@ -90,37 +93,36 @@ class WindowedEmitter:
         for r in range(site.run.width):
             with emitter.vector(site.lanes) as lane:
                 emitter.put(site.accumulators, r * self.lanes + lane, const(self.initial, "float32"))
-        self.descend(site, ())
+        if site.run.reads(site.window):
+            self.descend(site, ())
         for r in range(site.run.width):
             with emitter.vector(site.lanes) as lane:
                 channel = emitter.simplify(site.block * self.lanes + lane)
                 value = self.result(site, r, channel, site.accumulators[r * self.lanes + lane])
-                spatial = (*site.row[: len(self.windows) - 1], emitter.simplify(site.start + r))
+                pixel = emitter.simplify(site.window.result(site.start + r))
+                spatial = (*site.row[: len(self.outer)], pixel)
                 self.scope.finish(self.nest, (site.image, channel, *spatial), value)
 
     def descend(self, site: Site, taps: Index) -> None:
         """Outer taps in loops that skip the padding, the taps of the row unrolled."""
-        emitter, windows = self.emitter, self.windows
+        emitter = self.emitter
         dimension = len(taps)
-        if dimension < len(windows) - 1:
-            low, high = tap_range(windows[dimension], site.row[dimension])
+        if dimension < len(self.outer):
+            low, high = self.outer[dimension].tap_range(site.row[dimension])
             with emitter.serial(emitter.simplify(high - low)) as step:
                 self.descend(site, (*taps, emitter.simplify(step + low)))
             return
-        for tap in range(windows[-1].taps):
+        for tap in range(site.window.taps):
             for r in range(site.run.width):
-                if site.run.clean or windows[-1].inside(site.run.start + r, tap):
+                if site.run.clean or site.window.inside(site.run.start + r, tap):
                     self.take(site, r, (*taps, tap))
 
     def take(self, site: Site, r: int, taps: Index) -> None:
         """Combines one tap into the accumulator of pixel `r`."""
         emitter = self.emitter
-        outputs = (*site.row[: len(self.windows) - 1], site.start + r)
-        flat: Expr = 0
-        position = []
-        for output, tap, window in zip(outputs, taps, self.windows, strict=True):
-            flat = flat * window.taps + tap
-            position.append(emitter.simplify(output * window.stride + tap * window.dilation - window.pad_begin))
+        outputs, windows = (*site.row[: len(self.outer)], site.start + r), (*self.outer, site.window)
+        position = [emitter.simplify(part) for part in positions(windows, outputs, taps)]
+        flat = kernel_tap(windows, outputs, taps)
         with emitter.vector(site.lanes) as lane, self.scope.point():
             channel = emitter.simplify(site.block * self.lanes + lane)
             x = self.scope.read(self.x, (site.image, self.input_channel(channel), *position))
@@ -144,10 +146,12 @@ class WindowedEmitter:
 
 
 class DepthwiseEmitter(WindowedEmitter):
-    """Conv with one input channel a group; with a multiplier m, result channel c reads input channel c // m."""
+    """Conv or ConvTranspose with one input channel a group; of m results a group, channel c reads channel c // m."""
 
     def prepare(self) -> None:
         """Weights [C, 1, *taps] as [block, tap, lane]."""
+        form = contraction_form(self.scope.workload, self.operator)
+        assert isinstance(form, Convolution)
         self.multiplier = self.channels // self.scope.shape(self.x)[1]
         self.bias = self.operator.inputs[2] if len(self.operator.inputs) > 2 else -1
         place = self.scope.workload.of_kind("constant").index(self.operator.inputs[1])
@@ -155,11 +159,11 @@ class DepthwiseEmitter(WindowedEmitter):
 
         def pack(constants: Any) -> np.ndarray:
             padded = np.zeros((padded_channels, self.taps), "float32")
-            padded[: self.channels] = constants[place].reshape(self.channels, self.taps)
+            padded[: self.channels] = form.weights(constants[place]).reshape(self.channels, self.taps)
             return padded.reshape(self.blocks, self.lanes, self.taps).transpose(0, 2, 1)
 
         declare: Callable[..., Array] = self.scope.declare_constant
-        name = f"depthwise{self.operator.inputs[1]}"
+        name = f"depthwise{self.operator.inputs[1]}{form.packing}"
         self.weights = declare(name, pack, (self.blocks, self.taps, self.lanes), "float32")
 
     def input_channel(self, channel: Expr) -> Expr:
@@ -195,12 +199,16 @@ class AveragePoolEmitter(WindowedEmitter):
 
     def result(self, site: Site, r: int, channel: Expr, total: Expr) -> Expr:
         """See WindowedEmitter."""
-        window = self.windows[-1]
-        if self.operator.attribute("count_include_pad", 0):
-            return total * const(1.0 / self.taps, "float32")
-        count: Expr = sum(site.run.clean or window.inside(site.run.start + r, tap) for tap in range(window.taps))
-        for outer, position in zip(self.windows[:-1], site.row, strict=False):
-            low, high = tap_range(outer, position)
+        window = site.window
+        padded = self.operator.attribute("count_include_pad", 0)
+        if site.run.clean:
+            count: Expr = window.taps
+        elif padded:
+            count = window.covered(site.run.start + r)
+        else:
+            count = sum(window.inside(site.run.start + r, tap) for tap in range(window.taps))
+        for outer, position in zip(self.outer, site.row, strict=False):
+            low, high = (0, outer.covered(position)) if padded else outer.tap_range(position)
             count = count * (high - low)
         if isinstance(count, int):
             return total * const(1.0 / count, "float32")

@@ -2,7 +2,9 @@
 neural networks" (CVPR 2016), for 3x3 kernels of stride 1.
 
 Per tile of m x m results: V = B^T d B, M = sum over input channels of U * V (one small matrix product for
-each of the (m+2)^2 points), Y = A^T M A; U = G g G^T is computed ahead, in float64.
+each of the (m+2)^2 points), Y = A^T M A; U = G g G^T is computed ahead, in float64. A third dimension before these two
+(the depth of a volume, the frames of a video) is summed directly: M of a layer of results is the sum of U * V over the
+slices of the input that its window sees, and a slice is transformed once for all layers.
 """
 
 from __future__ import annotations
@@ -56,8 +58,8 @@ TRANSFORMS: Mapping[int, tuple[Matrix, Matrix, Matrix]] = {
 def winograd_refusal(workload: Workload, operator: WorkloadOperator, form: Convolution, lanes: int) -> str | None:
     """Why a convolution has no Winograd form here (None: it has)."""
     windows = form.windows
-    if len(windows) != 2 or any((w.taps, w.stride, w.dilation) != (3, 1, 1) for w in windows):
-        return "Winograd needs a 3x3 kernel of stride 1 and dilation 1"
+    if len(windows) not in (2, 3) or any((w.taps, w.stride, w.dilation) != (3, 1, 1) for w in windows[-2:]):
+        return "Winograd needs 3x3 kernels of stride 1 and dilation 1 in the last two of two or three dimensions"
     if form.batch[1] != 1:
         return "Winograd needs one group"
     if form.depth % lanes or form.columns % lanes:
@@ -68,7 +70,7 @@ def winograd_refusal(workload: Workload, operator: WorkloadOperator, form: Convo
 
 
 class WinogradEmitter:
-    """Emits one 3x3 convolution; `tiles` are transformed together, then multiplied panel by panel.
+    """Emits one 3x3 convolution; `tiles` of all slices are transformed together, then multiplied panel by panel.
 
     `stage`: "chunk" transforms a chunk's input where it is used; "root" transforms the whole input first, so
     that few chunks still give every thread work (the panels are spread as well).
@@ -81,7 +83,10 @@ class WinogradEmitter:
         self.alpha = m + 2
         self.points = self.alpha**2
         self.bt, self.g, self.at = TRANSFORMS[m]
-        self.size = tuple(window.outputs for window in form.windows)
+        self.depth = form.windows[0] if len(form.windows) == 3 else Window(1, 1, outputs=1)
+        self.slices, self.layers = self.depth.size, self.depth.outputs
+        self.plane = form.windows[-2:]
+        self.size = tuple(window.outputs for window in self.plane)
         self.grid = (form.batch[0], *(-(-extent // m) for extent in self.size))
         self.chunk = divisor_near(prod(self.grid), int(knobs["tiles"]))
         self.chunks = prod(self.grid) // self.chunk
@@ -89,12 +94,13 @@ class WinogradEmitter:
         self.vectors = divisor_near(vectors_total, min(int(knobs["vectors"]), vectors_total))
         self.panels = vectors_total // self.vectors
         self.panel_lanes = self.vectors * self.lanes
+        self.products = self.points * self.vectors * self.layers * self.chunk * self.lanes
 
     def emit(self) -> None:
         """Emits the whole nest."""
         emitter = self.emitter
         self.weights = self.packed_weights()
-        size = self.points * self.chunk * self.form.depth
+        size = self.points * self.slices * self.chunk * self.form.depth
         blocks = self.form.depth // self.lanes
         if self.knobs["stage"] == "root":
             v = emitter.scratch(self.chunks * size)
@@ -103,14 +109,14 @@ class WinogradEmitter:
             per_job = divisor_near(self.panels, int(self.knobs["panels_per_job"]))
             grid = (self.panels // per_job, self.chunks)
             with emitter.parallel(prod(grid)) as job:
-                product = emitter.scratch(self.points * self.vectors * self.chunk * self.lanes)
+                product = emitter.scratch(self.products)
                 panel_job, chunk = delinear(job, grid)
                 with emitter.serial(per_job) as step:
                     self.panel(chunk, emitter.simplify(panel_job * per_job + step), v, chunk * size, product)
             return
         with emitter.parallel(self.chunks) as chunk:
             v = emitter.scratch(size)
-            product = emitter.scratch(self.points * self.vectors * self.chunk * self.lanes)
+            product = emitter.scratch(self.products)
             with emitter.serial(blocks) as block:
                 self.transform_input(chunk, block, v, 0)
             with emitter.serial(self.panels) as panel:
@@ -123,10 +129,10 @@ class WinogradEmitter:
         return simplify(image), simplify(row), simplify(column)
 
     def transform_input(self, chunk: Expr, block: Expr, v: Any, base: Expr) -> None:
-        """V[point, tile, channel] of one channel block: interior tiles load without asking."""
+        """V[point, slice, tile, channel] of one channel block: interior tiles load without asking."""
         emitter = self.emitter
-        rows, columns = self.form.windows
-        with emitter.serial(self.chunk) as p:
+        rows, columns = self.plane
+        with emitter.serial(self.slices) as layer, emitter.serial(self.chunk) as p:
             image, row, column = self.tile_at(chunk, p)
             top = emitter.simplify(row * self.m - rows.pad_begin)
             left = emitter.simplify(column * self.m - columns.pad_begin)
@@ -136,21 +142,27 @@ class WinogradEmitter:
             for guarded, condition in ((False, interior), (True, tirx.Not(interior))):
                 with emitter.when(condition), emitter.vector(self.lanes) as lane, self.scope.point():
                     channel = emitter.simplify(block * self.lanes + lane)
-                    place = base + p * self.form.depth + channel
-                    self.tile_transform((image, channel, top, left), guarded, v, place)
+                    place = base + (layer * self.chunk + p) * self.form.depth + channel
+                    self.tile_transform((image, channel, *self.at_depth(layer)), (top, left), guarded, v, place)
 
-    def tile_transform(self, origin: tuple[Expr, ...], guarded: bool, v: Any, place: Expr) -> None:
+    def at_depth(self, layer: Expr) -> tuple[Expr, ...]:
+        """The part of an index that says which slice or layer; an image has none."""
+        return (layer,) if len(self.form.windows) == 3 else ()
+
+    def tile_transform(
+        self, lead: tuple[Expr, ...], corner: tuple[Expr, Expr], guarded: bool, v: Any, place: Expr
+    ) -> None:
         """V = B^T d B of one tile."""
         emitter, alpha = self.emitter, self.alpha
-        image, channel, top, left = origin
+        top, left = corner
         half: list[list[Expr]] = []
         for j in range(alpha):
             column = []
             for i in range(alpha):
-                index = (image, channel, emitter.simplify(top + i), emitter.simplify(left + j))
+                index = (*lead, emitter.simplify(top + i), emitter.simplify(left + j))
                 column.append(emitter.bind(self.load(index, guarded)))
             half.append([emitter.bind(combine(self.bt[i], column)) for i in range(alpha)])
-        stride = self.chunk * self.form.depth
+        stride = self.slices * self.chunk * self.form.depth
         for i in range(alpha):
             row = [half[j][i] for j in range(alpha)]
             for j in range(alpha):
@@ -160,8 +172,8 @@ class WinogradEmitter:
         """One element of the input; zero in the padding."""
         if not guarded:
             return self.scope.read(self.form.x, index)
-        rows, columns = self.form.windows
-        _, _, i, j = index
+        rows, columns = self.plane
+        *_, i, j = index
         inside = tirx.all(i >= 0, i < rows.size, j >= 0, j < columns.size)
         return tirx.if_then_else(inside, self.scope.read_alone(self.form.x, index), const(0.0, "float32"))
 
@@ -169,49 +181,60 @@ class WinogradEmitter:
         """Multiplies every point of a chunk with one panel of U, then transforms and finishes its results."""
         emitter = self.emitter
         accumulators = emitter.scratch(self.vectors * int(self.knobs["pixels"]) * self.lanes, local=True)
-        with emitter.serial(self.points) as point:
+        with emitter.serial(self.points) as point, emitter.serial(self.layers) as layer:
             for run in runs(Window(self.chunk, 1, outputs=self.chunk), int(self.knobs["pixels"])):
                 with emitter.serial(run.count) as step:
                     first = emitter.simplify(step * run.width + run.start)
-                    self.multiply(panel, point, first, run.width, v, base, accumulators)
+                    self.multiply((panel, point, layer), first, run.width, v, base, accumulators)
                     for c, r in np.ndindex(self.vectors, run.width):
                         with emitter.vector(self.lanes) as lane:
                             source = accumulators[(c * run.width + r) * self.lanes + lane]
-                            offset = ((point * self.vectors + c) * self.chunk + first + r) * self.lanes + lane
+                            offset = self.product_at(point, c, layer, first + r) + lane
                             emitter.put(product, offset, source)
         for c in range(self.vectors):
-            with emitter.serial(self.chunk) as p:
-                self.transform_output(chunk, panel, c, p, product)
+            with emitter.serial(self.layers) as layer, emitter.serial(self.chunk) as p:
+                self.transform_output(chunk, (panel, c, layer), p, product)
 
-    def multiply(self, panel: Expr, point: Expr, first: Expr, width: int, v: Any, base: Expr, total: Any) -> None:
-        """M[point] of `width` tiles and one panel: a sum over all input channels in registers."""
+    def product_at(self, point: Expr, vector: int, layer: Expr, p: Expr) -> Expr:
+        """Offset of a vector of M[point, vector, layer, tile]."""
+        return (((point * self.vectors + vector) * self.layers + layer) * self.chunk + p) * self.lanes
+
+    def multiply(self, site: tuple[Expr, Expr, Expr], first: Expr, width: int, v: Any, base: Expr, total: Any) -> None:
+        """M[point] of `width` tiles of a layer and one panel: a sum over all slices and channels in registers."""
         emitter, lanes, depth = self.emitter, self.lanes, self.form.depth
+        panel, point, layer = site
         places = [(c, r, (c * width + r) * lanes) for c in range(self.vectors) for r in range(width)]
         for _, _, place in places:
             with emitter.vector(lanes) as lane:
                 emitter.put(total, place + lane, const(0.0, "float32"))
-        v_at = emitter.simplify(base + (point * self.chunk + first) * depth)
-        u_at = emitter.simplify((panel * self.points + point) * depth * self.panel_lanes)
-        with emitter.serial(depth // lanes) as block, emitter.serial(lanes) as inner:
-            k = emitter.simplify(block * lanes + inner)
-            for r in range(width):
-                x = v[emitter.simplify(v_at + r * depth + k)]
-                for c in range(self.vectors):
-                    place = (c * width + r) * lanes
-                    with emitter.vector(lanes) as lane:
-                        u = self.weights.buffer[emitter.simplify(u_at + k * self.panel_lanes + c * lanes + lane)]
-                        emitter.put(total, place + lane, total[place + lane] + x * u)
+        low, high = self.depth.tap_range(layer)
+        with emitter.serial(emitter.simplify(high - low)) as step:
+            tap = emitter.simplify(step + low)
+            at = (point * self.slices + self.depth.position(layer, tap)) * self.chunk + first
+            v_at = emitter.simplify(base + at * depth)
+            u_tap = (panel * self.points + point) * self.depth.kernel + self.depth.kernel_tap(layer, tap)
+            u_at = emitter.simplify(u_tap * depth * self.panel_lanes)
+            with emitter.serial(depth // lanes) as block, emitter.serial(lanes) as inner:
+                k = emitter.simplify(block * lanes + inner)
+                for r in range(width):
+                    x = v[emitter.simplify(v_at + r * depth + k)]
+                    for c in range(self.vectors):
+                        place = (c * width + r) * lanes
+                        with emitter.vector(lanes) as lane:
+                            u = self.weights.buffer[emitter.simplify(u_at + k * self.panel_lanes + c * lanes + lane)]
+                            emitter.put(total, place + lane, total[place + lane] + x * u)
 
-    def transform_output(self, chunk: Expr, panel: Expr, c: int, p: Expr, product: Any) -> None:
+    def transform_output(self, chunk: Expr, site: tuple[Expr, int, Expr], p: Expr, product: Any) -> None:
         """Y = A^T M A of one tile, then bias and epilogue; results beyond the edge are dropped."""
         emitter, alpha, m = self.emitter, self.alpha, self.m
+        panel, c, layer = site
         image, row, column = self.tile_at(chunk, p)
         results = emitter.scratch(m * m * self.lanes, local=True)
         with emitter.vector(self.lanes) as lane:
             half: list[list[Expr]] = []
             for j in range(alpha):
-                points = [((i * alpha + j) * self.vectors + c) * self.chunk + p for i in range(alpha)]
-                values = [emitter.bind(product[emitter.simplify(at * self.lanes + lane)]) for at in points]
+                points = [self.product_at(i * alpha + j, c, layer, p) for i in range(alpha)]
+                values = [emitter.bind(product[emitter.simplify(at + lane)]) for at in points]
                 half.append([emitter.bind(combine(self.at[i], values)) for i in range(m)])
             for i, j in np.ndindex(m, m):
                 value = combine(self.at[j], [half[k][i] for k in range(alpha)])
@@ -226,7 +249,7 @@ class WinogradEmitter:
             ]
             inside = tirx.all(*beyond) if len(beyond) > 1 else (beyond or [tirx.const(True, "bool")])[0]
             with emitter.when(inside), emitter.vector(self.lanes) as lane:
-                index = (image, emitter.simplify(channel + lane), *spatial)
+                index = (image, emitter.simplify(channel + lane), *self.at_depth(layer), *spatial)
                 self.finish(index, results[(i * m + j) * self.lanes + lane])
 
     def finish(self, index: tuple[Expr, ...], value: Expr) -> None:
@@ -236,18 +259,19 @@ class WinogradEmitter:
         self.scope.finish(self.nest, index, value)
 
     def packed_weights(self) -> Array:
-        """U = G g G^T as [panel, point, channel, lane]."""
+        """U = G g G^T as [panel, point, tap in depth, channel, lane]."""
         form, g = self.form, np.asarray(self.g, "float64")
         place = self.scope.workload.of_kind("constant").index(form.w)
-        shape = (self.panels, self.points, form.depth, self.panel_lanes)
+        taps = self.depth.kernel
+        shape = (self.panels, self.points, taps, form.depth, self.panel_lanes)
 
         def pack(constants: Any) -> Any:
-            kernel = constants[place].astype("float64")
-            u = np.einsum("ij,ocjk,lk->ocil", g, kernel, g).astype("float32")
-            parts = u.reshape(self.panels, self.panel_lanes, form.depth, self.points)
-            return parts.transpose(0, 3, 2, 1)
+            kernel = form.weights(constants[place]).astype("float64").reshape(form.columns, form.depth, taps, 3, 3)
+            u = np.einsum("ij,ocdjk,lk->ocdil", g, kernel, g, optimize=True).astype("float32")
+            parts = u.reshape(self.panels, self.panel_lanes, form.depth, taps, self.points)
+            return parts.transpose(0, 4, 3, 2, 1)
 
-        return self.scope.declare_constant(f"winograd{form.w}", pack, shape, "float32")
+        return self.scope.declare_constant(f"winograd{form.w}{form.packing}", pack, shape, "float32")
 
 
 def combine(coefficients: Sequence[float], values: Sequence[Expr]) -> Expr:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from autofuse.kernels.families import is_own
 from tests.kernels.conftest import Array, Bench, Small, real
 
 node = helper.make_node
@@ -65,8 +66,27 @@ def test_a_convolution_agrees(bench: Bench, name: str) -> None:
     bench.check(CONVOLUTIONS[name], schedule=SHORT)
 
 
-def test_windows_that_lie_in_the_padding_are_left_to_the_importer(bench: Bench) -> None:
-    bench.check(conv((1, 8, 4, 4), (8, 8, 1, 1), pads=[1, 0, 0, 2]), own=False)
+BLIND = {
+    "points": conv((1, 8, 4, 4), (8, 8, 1, 1), pads=[1, 0, 0, 2]),
+    "a wide window": conv((1, 4, 2, 2), (8, 4, 2, 2), pads=[3, 3, 2, 4]),
+    "dilated": conv((1, 8, 2, 3), (8, 8, 2, 2), pads=[3, 3, 3, 3], dilations=[4, 5], strides=[1, 2]),
+}
+
+
+@pytest.mark.parametrize("name", BLIND)
+def test_where_a_window_lies_in_the_padding_the_bias_stands(bench: Bench, name: str) -> None:
+    bench.check(BLIND[name], schedule=SHORT)
+
+
+def test_a_convolution_of_nothing_but_padding_is_not_ours(bench: Bench) -> None:
+    nothing = conv((1, 8, 1, 4), (8, 8, 2, 1), pads=[2, 0, 2, 0], dilations=[4, 1])
+    assert not is_own(bench.bind(nothing).workload)
+
+
+@pytest.mark.parametrize("name", ["3x3", "grouped", "3d", "point", "stem"])
+def test_weights_computed_at_run_time_are_packed_first(bench: Bench, name: str) -> None:
+    small = CONVOLUTIONS[name]
+    bench.check(Small(small.nodes, {**small.inputs, **small.constants}, small.outputs), schedule=SHORT)
 
 
 LAYOUTS = [
@@ -133,6 +153,10 @@ PRODUCTS = {
 VECTORS = {
     "a vector on the left": matmul((8,), (8, 9)),
     "a vector on the right": matmul((5, 8), (8,)),
+    "a vector on the left of a batch": matmul((8,), (3, 8, 5)),
+    "a constant matrix behind a vector": matmul((8,), real(8, 9)),
+    "a constant batch behind a vector": matmul((8,), real(3, 8, 9)),
+    "a vector behind a batch": matmul((2, 3, 5, 8), (8,)),
     "two vectors": matmul((8,), (8,)),
     "a constant vector on the right": matmul((2, 5, 8), real(8)),
 }
@@ -144,8 +168,8 @@ def test_a_matrix_product_agrees(bench: Bench, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", VECTORS)
-def test_products_with_vectors_are_left_to_the_importer(bench: Bench, name: str) -> None:
-    bench.check(VECTORS[name], own=False)
+def test_a_product_with_a_vector_agrees(bench: Bench, name: str) -> None:
+    bench.check(VECTORS[name], schedule=SHORT)
 
 
 def gemm(a: tuple[int, int], b: tuple[int, int], c: Array | None, constant: bool = True, **attributes: Any) -> Small:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -140,6 +140,8 @@ def scaled(mode: str, scales: Sequence[float], coordinates: str, **attributes: A
 def resizes() -> list[Case]:
     found = [resized(h, w, "nearest", c, r) for h, w in SIZES for c in COORDINATES for r in ROUNDINGS]
     found += [resized(h, w, "linear", c) for h, w in SIZES for c in COORDINATES]
+    found += [replace(resized(h, w, "cubic", c), rtol=1e-5) for h, w in SIZES for c in COORDINATES]
+    found += [replace(scaled("cubic", (1, 1, 1.5, 0.6), "half_pixel", cubic_coeff_a=-0.5), rtol=1e-5)]
     found += [scaled(mode, (1, 1, 1.5, 2.6), c) for mode in ("nearest", "linear") for c in COORDINATES]
     found += [scaled("linear", (1, 1, 0.6, 0.5), c) for c in ("half_pixel", "asymmetric")]
     found += [scaled("nearest", (2.0, 0.7), "asymmetric", axes=[2, 3], nearest_mode="floor")]
@@ -340,7 +342,8 @@ def test_regrouping_leaves_common_dimensions_alone() -> None:
         (WorkloadOperator("Pad", (0, 3), (1,), (("mode", "mirror"),)), "mode = 'mirror'"),
         (WorkloadOperator("Transpose", (4,), (4,)), "empty"),
         (WorkloadOperator("Transpose", (5,), (5,)), "element type bfloat16"),
-        (WorkloadOperator("Resize", (0,), (1,), (("mode", "cubic"),)), "mode = 'cubic'"),
+        (WorkloadOperator("Resize", (0,), (1,), (("mode", "area"),)), "mode = 'area'"),
+        (WorkloadOperator("Resize", (0,), (1,), (("mode", "cubic"), ("exclude_outside", 1))), "exclude_outside"),
         (WorkloadOperator("Resize", (0,), (1,), (("antialias", 1),)), "antialias"),
         (WorkloadOperator("Resize", (0, -1, 2), (1,)), "scales"),
         (

@@ -55,6 +55,18 @@ DEPTHWISE = Small(
 POOL = Small(parsed("y = MaxPool <kernel_shape=[3, 3]> (x)"), {"x": real(1, 16, 16, 11)}, ["y"])
 ROWS = Small(parsed("y = Softmax <axis=-1> (x)"), {"x": real(5, 7, 40)}, ["y"])
 BATCHED = Small(parsed("y = MatMul (x, w)"), {"x": real(3, 24, 16), "w": real(3, 16, 20)}, ["y"])
+TRANSPOSED = Small(
+    parsed("c = ConvTranspose <strides=[2, 2], pads=[1, 1, 1, 1]> (x, w, b); y = Relu (c)"),
+    {"x": real(1, 16, 7, 9)},
+    ["y"],
+    {"w": real(16, 24, 4, 4), "b": real(24)},
+)
+VOLUME = Small(
+    parsed("y = Conv <pads=[1, 1, 1, 1, 1, 1]> (x, w)"),
+    {"x": real(1, 16, 3, 5, 6)},
+    ["y"],
+    {"w": real(16, 16, 3, 3, 3)},
+)
 ADD = Small(parsed("y = Add (x, x)"), {"x": real(1, 32, 64, 70)}, ["y"])
 MODELS = {
     "winograd": WINOGRAD,
@@ -65,6 +77,7 @@ MODELS = {
     "pool": POOL,
     "rows": ROWS,
     "batched": BATCHED,
+    "transposed": TRANSPOSED,
     "add": ADD,
 }
 LAYOUTS = {"x": "c8", "y": "c8"}
@@ -150,6 +163,9 @@ def test_what_makes_no_difference_is_not_open(bench: Bench) -> None:
         return set(open_knobs(bench.bind(small).workload, AVX2, space()))
 
     assert "contraction.tiles" in names(WINOGRAD)
+    assert "contraction.tiles" in names(VOLUME)
+    assert {"contraction.pixels", "contraction.vectors", "contraction.rows_per_job"} <= names(TRANSPOSED)
+    assert not {"contraction.algorithm", "contraction.split"} & names(TRANSPOSED)
     assert not {"contraction.algorithm", "contraction.tiles", "contraction.stage"} & names(STRIDED)
     assert "contraction.split" in names(POINT)
     assert "contraction.split" not in names(STRIDED)

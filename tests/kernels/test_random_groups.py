@@ -38,6 +38,7 @@ KINDS = (
     "conv",
     "conv",
     "square",
+    "transposed",
     "pool",
     "matmul",
     "product",
@@ -186,7 +187,7 @@ class Growing:
 
     def softmax(self, x: str, shape: tuple[int, ...]) -> None:
         if shape:
-            self.op(self.pick("Softmax", "LogSoftmax"), [x], shape, axis=-1)
+            self.op(self.pick("Softmax", "LogSoftmax"), [x], shape, axis=self.pick(-1, self.axis(shape)))
 
     def norm(self, x: str, shape: tuple[int, ...]) -> None:
         if not shape:
@@ -228,6 +229,19 @@ class Growing:
             columns = self.pick(8, 16)
             weights = self.weights(columns, shape[1], 3, 3)
             self.op("Conv", [x, weights], (shape[0], columns, *shape[2:]), pads=[1, 1, 1, 1])
+
+    def transposed(self, x: str, shape: tuple[int, ...]) -> None:
+        if len(shape) not in (3, 4):
+            return
+        rank, channels = len(shape) - 2, shape[1]
+        groups = self.pick(1, channels, *(g for g in (2, 4) if channels % g == 0))
+        columns = self.pick(1, 2, max(1, 8 // groups))
+        taps, strides = [self.pick(1, 2, 3) for _ in range(rank)], [self.pick(1, 2, 3) for _ in range(rank)]
+        reach = [(extent - 1) * s + t for extent, s, t in zip(shape[2:], strides, taps, strict=True)]
+        pads = [self.number(0, (extent - 1) // 2) for extent in reach]
+        result = (shape[0], columns * groups, *(r - 2 * p for r, p in zip(reach, pads, strict=True)))
+        weights = self.weights(channels, columns, *taps)
+        self.op("ConvTranspose", [x, weights], result, group=groups, strides=strides, pads=pads * 2)
 
     def pool_of(self, x: str, shape: tuple[int, ...]) -> None:
         if len(shape) not in (3, 4):

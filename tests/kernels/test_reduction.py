@@ -10,6 +10,7 @@ import pytest
 from onnx import helper
 
 from autofuse.kernels.families import is_own
+from autofuse.kernels.knobs import nests_of
 from autofuse.kernels.reduction import REDUCE
 from tests.kernels.conftest import Array, Bench, Small, parsed, real
 
@@ -108,9 +109,30 @@ def test_softmax_over_several_axes_of_an_old_opset_agrees(bench: Bench, kind: st
     bench.check(Small([node(kind, ["x"], ["y"], axis=1)], {"x": real(2, 3, 4)}, ["y"], opset=11))
 
 
+COLUMNS = [((2, 3, 4), 1), ((1, 21, 5, 7), 1), ((1, 16, 3, 5), 1), ((5, 13), 0), ((2, 3, 16, 9), 2), ((3, 1, 8), 1)]
+
+
 @pytest.mark.parametrize("kind", ["Softmax", "LogSoftmax"])
-def test_softmax_over_another_axis_agrees_whoever_makes_it(bench: Bench, kind: str) -> None:
-    bench.check(Small([node(kind, ["x"], ["y"], axis=1)], {"x": real(2, 3, 4)}, ["y"]), own=False)
+@pytest.mark.parametrize(("shape", "axis"), COLUMNS)
+def test_softmax_agrees_over_an_axis_that_is_not_the_last(bench: Bench, kind: str, shape: Shape, axis: int) -> None:
+    small = Small([node(kind, ["x"], ["y"], axis=axis)], {"x": real(*shape, low=-9, high=9)}, ["y"])
+    bench.check(small)
+    if shape[1] % 8 == 0 and len(shape) == 4:
+        bench.check(small, {"x": "c8", "y": "c8"})
+
+
+def test_softmax_of_columns_survives_large_values(bench: Bench) -> None:
+    x = np.array([[1e4, -3e38, 0], [1e4 - 1, 0, -np.inf], [-1e4, 1, 1]], "float32")
+    for kind in ("Softmax", "LogSoftmax"):
+        bench.check(Small([node(kind, ["x"], ["y"], axis=0)], {"x": x}, ["y"]), limit=1e-6)
+
+
+def test_softmax_of_columns_has_a_prologue_and_an_epilogue(bench: Bench) -> None:
+    text = "s = Mul (x, m); p = Softmax <axis=1> (s); a = Add (p, r); y = Relu (a)"
+    inputs = {"x": real(1, 6, 5, 4), "m": real(6, 1, 1), "r": real(1, 6, 5, 4, seed=3)}
+    small = Small(parsed(text), inputs, ["y"])
+    bench.check(small)
+    assert len(nests_of(bench.bind(small).workload)) == 1
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 8])

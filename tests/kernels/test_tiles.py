@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from autofuse.kernels.contraction import tap_range
 from autofuse.kernels.tiles import Window, divisor_near, runs
 
 
@@ -57,11 +58,19 @@ def test_a_window_is_clean_when_no_output_reads_padding(window: Window) -> None:
 def test_the_taps_of_an_output_are_those_inside(window: Window) -> None:
     for output in range(window.outputs):
         inside = [tap for tap in range(window.taps) if window.inside(output, tap)]
-        low, high = tap_range(window, output)
-        if inside:
-            assert list(range(low, high)) == inside
-        else:
-            assert high <= low
+        low, high = window.tap_range(output)
+        assert list(range(low, high)) == inside
+        assert low <= high
+        assert (output in window.blind) == (not inside)
+
+
+@given(windows(), st.integers(0, 5))
+def test_only_what_was_rounded_up_reaches_beyond_the_padding(window: Window, more: int) -> None:
+    wider = replace(window, outputs=window.outputs + more)
+    for output in range(wider.outputs):
+        inside = sum(wider.position(output, tap) < wider.size + wider.pad_end for tap in range(wider.taps))
+        assert max(0, wider.covered(output)) == inside
+        assert inside == wider.taps or output >= window.outputs
 
 
 @given(st.integers(1, 500), st.integers(-3, 600))

@@ -42,6 +42,7 @@ DEPTHWISE = {
     "without bias": depthwise((1, 8, 4, 4), (3, 3), bias=False),
     "1d": depthwise((2, 8, 9), (3,), pads=[1, 1]),
     "3d": depthwise((1, 8, 3, 4, 5), (2, 3, 3), pads=[0, 1, 1, 1, 1, 1]),
+    "windows that lie in the padding": depthwise((1, 8, 4, 4), (1, 1), pads=[1, 2, 0, 3]),
     "width 1": depthwise((1, 8, 5, 1), (3, 1), pads=[1, 0, 1, 0]),
     "a point": depthwise((1, 8, 3, 4), (1, 1)),
     "a window as large as the image": depthwise((1, 8, 4, 4), (4, 4)),
@@ -65,6 +66,19 @@ POOLS = {
     "average, rounded up": pool("AveragePool", (1, 8, 6, 6), kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
     "average, rounded up, padded": pool(
         "AveragePool", (1, 8, 6, 6), kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1, **SAME
+    ),
+    "average, rounded up, padding counts": pool(
+        "AveragePool", (1, 8, 6, 6), kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1, count_include_pad=1, **SAME
+    ),
+    "average, rounded up, asymmetric padding counts": pool(
+        "AveragePool",
+        (1, 8, 7, 8),
+        19,
+        kernel_shape=[3, 4],
+        strides=[3, 3],
+        ceil_mode=1,
+        count_include_pad=1,
+        pads=[1, 0, 0, 1],
     ),
     "average, dilated": pool("AveragePool", (1, 8, 9, 9), 19, kernel_shape=[3, 3], dilations=[2, 2], **SAME),
     "average, 1d": pool("AveragePool", (1, 5, 9), kernel_shape=[4], pads=[1, 2]),
@@ -96,9 +110,6 @@ def test_a_pool_agrees(bench: Bench, small: Small, layouts: dict[str, str]) -> N
 
 
 REFUSED = {
-    "both counted and rounded up": pool(
-        "AveragePool", (1, 8, 6, 6), kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1, count_include_pad=1, **SAME
-    ),
     "a window between the edges of the image": pool(
         "MaxPool", (1, 8, 2, 2), kernel_shape=[2, 2], dilations=[4, 4], pads=[3, 3, 3, 3]
     ),

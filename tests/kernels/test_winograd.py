@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
 from autofuse.kernels.contraction_form import Convolution, contraction_form
 from autofuse.kernels.winograd import TRANSFORMS, winograd_refusal
@@ -99,6 +100,35 @@ def test_what_precedes_is_read_by_the_input_transform(bench: Bench) -> None:
     )
     for layouts in ({}, {"x": "c8", "y": "c8", "s": "c8"}):
         bench.check(small, layouts, schedule(4), limit=ERROR[4])
+
+
+def volume(x: Shape, columns: int, taps: int = 3, after: str = "y = Relu (c)", **attributes: Any) -> Small:
+    """A convolution of a volume, 3x3 in its last two dimensions."""
+    constants = {"w": real(columns, x[1], taps, 3, 3, seed=1), "b": real(columns, seed=2)}
+    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"], **attributes), *parsed(after)]
+    return Small(nodes, {"x": real(*x)}, ["y"], constants)
+
+
+VOLUMES = {
+    "c3d": volume((1, 8, 4, 6, 7), 16, pads=[1] * 6),
+    "two layers": volume((1, 8, 2, 7, 7), 8, pads=[1] * 6),
+    "one slice": volume((1, 8, 1, 5, 6), 8, pads=[1] * 6),
+    "no padding": volume((2, 8, 4, 5, 6), 8),
+    "frames apart": volume((1, 8, 3, 6, 6), 8, 1, pads=[0, 1, 1, 0, 1, 1]),
+    "strided in depth": volume((1, 8, 5, 6, 6), 8, strides=[2, 1, 1], pads=[1, 1, 1, 0, 1, 1]),
+    "dilated in depth": volume((1, 8, 5, 4, 4), 8, 2, dilations=[3, 1, 1], pads=[2, 1, 1, 1, 1, 1]),
+    "its layers become channels": volume((1, 8, 3, 4, 4), 8, after="y = Transpose <perm=[0, 2, 1, 3, 4]> (c)"),
+}
+
+
+@pytest.mark.parametrize("m", ALGORITHMS)
+@pytest.mark.parametrize("name", VOLUMES)
+def test_a_volume_is_summed_over_its_slices(bench: Bench, name: str, m: int) -> None:
+    number = list(VOLUMES).index(name) + m // 2
+    blocked = {"x": "c8", "y": "c8"} if "become" not in name else {"x": "c8"}
+    bench.check(
+        VOLUMES[name], blocked if number % 2 else {}, schedule(m, ("chunk", "root")[number // 2 % 2]), limit=ERROR[m]
+    )
 
 
 REFUSED = {

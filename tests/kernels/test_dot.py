@@ -1,0 +1,72 @@
+"""Contractions of few columns with the lanes over channels agree with ONNX Runtime, and are offered where possible."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autofuse.device.target import Target
+from autofuse.kernels.knobs import first_schedules, open_knobs
+from autofuse.search_space import load_space
+from tests.kernels.conftest import Bench, Small, parsed, real
+
+AVX2 = Target("znver3", 8, 16, 2, 32768, 524288)
+DOT: dict[str, Any] = {"contraction.algorithm": "dot", "contraction.pixels": 3, "contraction.rows_per_job": 2}
+
+
+def few(text: str, x: tuple[int, ...], w: tuple[int, ...], columns: int, **others: Any) -> Small:
+    constants = {"w": real(*w, seed=1)} | ({"b": real(columns, seed=2)} if "b)" in text else {})
+    return Small(parsed(text), {"x": real(*x), **others}, ["y"], constants)
+
+
+MODELS = {
+    "a mask": few("c = Conv (x, w, b); y = Sigmoid (c)", (1, 16, 5, 6), (1, 16, 1, 1), 1),
+    "an image": few("c = Conv <pads=[1, 1, 1, 1]> (x, w, b); y = Tanh (c)", (2, 16, 5, 7), (3, 16, 3, 3), 3),
+    "five classes": few("y = Conv <strides=[2, 1]> (x, w)", (1, 24, 7, 6), (5, 24, 3, 2), 5),
+    "spread": few("y = ConvTranspose <strides=[2, 2], pads=[1, 1, 1, 1]> (x, w, b)", (1, 16, 4, 5), (16, 3, 4, 4), 3),
+    "1d": few("y = Conv <pads=[3, 3]> (x, w, b)", (1, 16, 19), (1, 16, 7), 1),
+    "3d": few("y = Conv <pads=[1, 1, 1, 1, 1, 1]> (x, w)", (1, 8, 3, 4, 4), (2, 8, 3, 3, 3), 2),
+    "grouped": few("y = Conv <group=2> (x, w)", (1, 16, 3, 4), (6, 8, 2, 2), 6),
+    "a residual": few("c = Conv (x, w, b); y = Add (c, r)", (1, 16, 3, 5), (7, 16, 1, 1), 7, r=real(1, 7, 3, 5)),
+}
+PRODUCTS = {
+    "one column": few("y = MatMul (x, w)", (9, 40), (40, 1), 1),
+    "two classes": few("y = Gemm <transB=1> (x, w, b)", (5, 24), (2, 24), 2),
+    "a vector": few("y = MatMul (x, w)", (3, 7, 16), (16,), 1),
+    "batched": few("y = MatMul (x, w)", (2, 3, 5, 16), (16, 6), 6),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("lanes", [8, 4])
+def test_lanes_over_channels_agree(bench: Bench, name: str, lanes: int) -> None:
+    bench.check(MODELS[name], {"x": "c8"}, DOT, lanes)
+    knobs = open_knobs(bench.bind(MODELS[name], {"x": "c8"}).workload, AVX2, load_space("default", "avx2").schedule)
+    assert "dot" in knobs["contraction.algorithm"]
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_rows_are_read_as_they_lie(bench: Bench, name: str) -> None:
+    bench.check(PRODUCTS[name], {}, DOT)
+
+
+def test_it_is_offered_first_where_columns_are_few_and_nowhere_else(bench: Bench) -> None:
+    space = load_space("default", "avx2").schedule
+
+    def offered(small: Small, layouts: dict[str, str]) -> bool:
+        workload = bench.bind(small, layouts).workload
+        knobs = open_knobs(workload, AVX2, space)
+        first = first_schedules(workload, knobs, AVX2)[0]
+        return first.get("contraction.algorithm") == "dot"
+
+    assert offered(MODELS["an image"], {"x": "c8"})
+    assert not offered(MODELS["an image"], {})
+    assert not offered(few("y = Conv (x, w)", (1, 16, 5, 6), (8, 16, 1, 1), 8), {"x": "c8"})
+    computed = Small(parsed("y = MatMul (x, w)"), {"x": real(9, 40), "w": real(40, 3)}, ["y"])
+    assert not offered(computed, {})
+
+
+def test_where_it_cannot_be_the_direct_form_is_used(bench: Bench) -> None:
+    bench.check(MODELS["an image"], {}, DOT)
+    bench.check(few("y = Conv (x, w)", (1, 8, 5, 6), (11, 8, 1, 1), 11), {"x": "c8"}, DOT)
