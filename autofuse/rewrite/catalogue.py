@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from autofuse.rewrite.algebra import ALGEBRA
 from autofuse.rewrite.composite import COMPOSITES
+from autofuse.rewrite.einsum import EINSUMS
 from autofuse.rewrite.fission import FISSIONS
 from autofuse.rewrite.merge import MERGES
 from autofuse.rewrite.motion import MOTIONS
@@ -16,6 +17,7 @@ from autofuse.rewrite.weights import WEIGHTS
 
 RULES: tuple[Rule, ...] = (
     *SIMPLIFICATIONS, *NORMALIZATIONS, *COMPOSITES, *WEIGHTS, *ALGEBRA, ONE_PASS, *MOTIONS, *MERGES, *FISSIONS,
+    *EINSUMS,
 )  # fmt: skip
 BY_NAME: Mapping[str, Rule] = {rule.name: rule for rule in RULES}
 assert len(BY_NAME) == len(RULES), "two rules have one name"

@@ -606,3 +606,22 @@ def gemm_apart(m: Model) -> Graph:
 @sample
 def global_pooling_apart(m: Model) -> Graph:
     return m.graph(m.op("GlobalAveragePool", m.input(*shape(m, 4))))
+
+
+@sample
+def einsum_as_product(m: Model) -> Graph:
+    sizes = dict(zip("bhijd", shape(m, 5), strict=True))
+    equations = (
+        "bhid,bhjd->bhij",
+        "bij,bjd->bid",
+        "ij,jd",
+        "bihd,bjhd->bhij",
+        "bid,hd->hib",
+        "i,j->ji",
+        "bhid,bijd->hj",
+    )
+    equation = equations[int(m.rng.integers(len(equations)))]
+    first, second = equation.split("->")[0].split(",")
+    a = m.input(*(sizes[i] for i in first))
+    b = (m.input if m.rng.random() < 0.5 else m.weights)(*(sizes[i] for i in second))
+    return m.graph(m.op("Einsum", a, b, equation=equation))
