@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta, timezone
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autofuse.arguments import check_miss_policy, format_duration, parse_duration, parse_rivals, parse_shapes
+from autofuse.arguments import (
+    check_miss_policy,
+    format_duration,
+    parse_duration,
+    parse_executor,
+    parse_percent,
+    parse_rivals,
+    parse_shapes,
+    parse_until,
+)
 from autofuse.errors import InputError
 
 
@@ -31,6 +42,34 @@ def test_a_whole_number_of_seconds_means_the_same_with_any_unit(seconds: int) ->
 
 def test_durations_print_in_two_units() -> None:
     assert [format_duration(s) for s in (0.2, 4, 125, 5400)] == ["0 s", "4 s", "2 min 05 s", "1 h 30 min"]
+
+
+def test_until_is_the_next_such_time_of_the_day() -> None:
+    evening = datetime(2026, 11, 21, 23, 10, tzinfo=timezone(timedelta(hours=2)))
+    assert parse_until("06:30", evening) == datetime(2026, 11, 22, 4, 30, tzinfo=UTC).timestamp()
+    assert parse_until("23:11", evening) == evening.timestamp() + 60
+    assert parse_until("23:10", evening) == evening.timestamp() + 86400, "now is tomorrow"
+
+
+@pytest.mark.parametrize("text", ["24:00", "6.30", "06:60", "0630", "", "tomorrow"])
+def test_what_is_no_time_of_a_day_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="--until: got .*allowed: a time of the day such as 06:30"):
+        parse_until(text, datetime(2026, 11, 21, tzinfo=UTC))
+
+
+def test_percents_read_with_their_sign_and_without() -> None:
+    assert parse_percent("0.5%", "--early-stopping") == parse_percent(0.5, "--early-stopping") == 0.005
+    for text in ("0", "100", "-1", "much", "nan"):
+        with pytest.raises(InputError, match="--early-stopping: got .*percent between 0 and 100"):
+            parse_percent(text, "--early-stopping")
+
+
+def test_an_executor_is_this_machine_or_a_dask_scheduler() -> None:
+    assert parse_executor("local") is None
+    assert parse_executor("dask://cluster.lan:8786") == "tcp://cluster.lan:8786"
+    for text in ("dask://cluster", "ray://x:1", "tcp://x:1", ""):
+        with pytest.raises(InputError, match="--executor: got .*allowed: local, or dask://HOST:PORT"):
+            parse_executor(text)
 
 
 def test_shapes_are_read_by_name() -> None:

@@ -165,6 +165,8 @@ class DeviceServer:
         finally:
             self._kill_session()
             shutil.rmtree(folder, ignore_errors=True)
+            if self._offer is not None:  # its key is used up: the next one is offered at once
+                self._offer.unused_since = float("-inf")
 
     def _be_session(self, connection: socket.socket, folder: Path) -> None:
         """The forked process; never returns."""

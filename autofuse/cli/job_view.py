@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from autofuse.arguments import format_duration
-from autofuse.cli.render import console, describe, records
+from autofuse.cli.live import LINE_EVERY_S, View
+from autofuse.cli.render import describe, records
 
 if TYPE_CHECKING:
     from autofuse.job.outcome import JobOutcome
     from autofuse.profiling.job_records import JobInfo, TaskInfo
 
-LINE_EVERY_S = 60.0
+HOUR_S = 3600.0
 LOG_BYTES, LOG_FILES = 1 << 20, 4
 """Size at which a log is put aside, and how many are kept."""
+NAMED = 3
+"""Kernels that a note names."""
 
 
 def job_body(job: JobInfo) -> dict[str, object]:
@@ -36,7 +38,9 @@ def job_body(job: JobInfo) -> dict[str, object]:
         "created_at": job.created_at.isoformat(timespec="seconds"),
         "active_s": job.active_s,
         "budget_s": job.settings.get("budget_s"),
-        "measured": sum(task.measured for task in job.tasks),
+        "left_s": left_s(job, time.time()),
+        "measured": _measured(job),
+        "measured an hour": round(_measured(job) / job.active_s * HOUR_S) if job.active_s > 0 else None,
         "tasks": [_task_row(task) for task in job.tasks],
         "boards": [
             {"board": board.name, "device": board.device, "state": board.state if board.alive else _gone(board.state),
@@ -46,11 +50,21 @@ def job_body(job: JobInfo) -> dict[str, object]:
     }  # fmt: skip
 
 
+def left_s(job: JobInfo, now: float) -> float | None:
+    """Seconds that a running job may still take; None for one that has no end, or has ended. `now`: since 1970."""
+    budget_s, ends_at = job.settings.get("budget_s"), job.settings.get("ends_at")
+    if job.state != "running":
+        return None
+    if isinstance(ends_at, int | float):
+        return max(0.0, ends_at - now)
+    return max(0.0, budget_s - job.active_s) if isinstance(budget_s, int | float) else None
+
+
 def job_text(job: JobInfo) -> RenderableType:
     """A job for people: boards that are gone are left out, unless they were lost."""
     body = job_body(job)
     boards = [row for row, board in zip(_rows(body["boards"]), job.boards, strict=True) if board.alive or _lost(row)]
-    head = {name: body[name] for name in ("run", "state", "created_at", "active_s", "budget_s", "measured")}
+    head = {name: value for name, value in body.items() if name not in ("tasks", "boards")}
     parts: list[RenderableType] = [describe(head), "", records(body["tasks"], "models")]
     return Group(*parts, "", records(boards, "boards")) if boards else Group(*parts)
 
@@ -65,6 +79,7 @@ def outcome_text(outcome: JobOutcome) -> RenderableType:
         for task in outcome.tasks
     ]  # fmt: skip
     notes = [f"{Path(task.model).stem}: {text}" for task in outcome.tasks if (text := task.failure or task.warning)]
+    notes += [f"{Path(task.model).stem}: {_distrust(task.untrusted)}" for task in outcome.tasks if task.untrusted]
     notes += [f"lost: {board}" for board in outcome.lost_boards]
     parts: list[RenderableType] = [describe(head), "", records(rows)]
     return Group(*parts, "", Text("\n".join(notes))) if notes else Group(*parts)
@@ -73,17 +88,21 @@ def outcome_text(outcome: JobOutcome) -> RenderableType:
 def job_line(job: JobInfo) -> str:
     """The whole state in one line of a log."""
     done = sum(task.state in ("done", "failed") for task in job.tasks)
-    budget = job.settings.get("budget_s")
-    of = f" of {format_duration(budget)}" if isinstance(budget, int | float) else ""
+    left = left_s(job, time.time())
+    rest = "" if left is None else f", {format_duration(left)} left"
     doing = "; ".join(f"{board.name}: {board.note}" for board in job.boards if board.alive and board.note)
     failed = sum(task.failed for task in job.tasks)
-    measured = sum(task.measured for task in job.tasks) + sum(board.measured for board in job.boards if board.alive)
     parts = [
         f"{job.name} {job.state}: {done} of {len(job.tasks)} models done",
-        f"{measured} candidates, {failed} failed",
-        f"{format_duration(job.active_s)}{of} gone",
+        f"{_measured(job)} candidates, {failed} failed",
+        f"{format_duration(job.active_s)} gone{rest}",
     ]
     return ", ".join(parts) + (f" ({doing})" if doing else "")
+
+
+def _measured(job: JobInfo) -> int:
+    """Candidates so far, those of the slices under way included."""
+    return sum(task.measured for task in job.tasks) + sum(board.measured for board in job.boards if board.alive)
 
 
 def _task_row(task: TaskInfo) -> dict[str, object]:
@@ -94,6 +113,12 @@ def _task_row(task: TaskInfo) -> dict[str, object]:
         "of no fusion": None if speedup is None else round(speedup, 3), "gain an hour": task.gain,
         "failure": task.failure,
     }  # fmt: skip
+
+
+def _distrust(labels: Sequence[str]) -> str:
+    """The kernels of a winner that the machine was too disturbed for."""
+    more = f" and {len(labels) - NAMED} more" if len(labels) > NAMED else ""
+    return f"not trusted are the times of {', '.join(labels[:NAMED])}{more}"
 
 
 def _interval(speedup: float | None, low: float | None, high: float | None) -> str | None:
@@ -116,27 +141,20 @@ def _gone(state: str) -> str:
     return "dead" if state == "working" else state
 
 
-class JobView:
+class JobView(View):
     """Shows a job while it is open; call it with each new state. `log`: a file that gets the lines too, rotated."""
 
     def __init__(
         self, screen: Console | None = None, log: Path | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._screen, self._clock = screen or console(stderr=True), clock
+        super().__init__(screen, clock)
         self._last: float | None = None
-        self._live = Live(console=self._screen, refresh_per_second=2, transient=True)
         self._log = None if log is None else _rotating(log)
-
-    def __enter__(self) -> Self:
-        if self._screen.is_terminal:
-            self._live.start()
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._screen.is_terminal:
-            self._live.stop()
+        super().__exit__(kind, error, trace)
         if self._log is not None:
             self._log.close()
 
@@ -150,8 +168,7 @@ class JobView:
         self._last = now
         line = job_line(job)
         if not self._screen.is_terminal:
-            stamp = datetime.now(UTC).astimezone().strftime("%H:%M:%S")
-            self._screen.print(Text(f"{stamp} {line}"), soft_wrap=True)
+            self._print(line)
         if self._log is not None:
             self._log.emit(logging.LogRecord("autofuse", logging.INFO, "", 0, line, None, None))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +15,8 @@ from autofuse.arguments import parse_shapes
 from autofuse.cli import options
 from autofuse.cli.failures import graceful_stop, say
 from autofuse.cli.live import TuneView
-from autofuse.cli.render import plain, show
+from autofuse.cli.render import Format, plain, show
+from autofuse.errors import AutofuseError
 
 if TYPE_CHECKING:
     from autofuse.job.outcome import JobOutcome
@@ -63,21 +64,37 @@ def tune(
     asked_for = (run, until, early_stopping, memory_limit, disk_limit, executor, on_finish, log, boards)
     several = max(len(models), len(devices), len(addresses)) > 1
     if not several and all(option is None for option in asked_for):
-        show(_tune_one(models[0], {**common, "device": devices[0], "rpc": addresses[0] if addresses else None}), form)
+        own = {"device": devices[0], "rpc": addresses[0] if addresses else None}
+        show(_tune_one(models[0], {**common, **own}), form)
         return
+    job = {
+        "devices": devices, "rpc": addresses, "boards": boards, "run": run, "until": until,
+        "early_stopping": early_stopping, "memory_limit": memory_limit, "disk_limit": disk_limit,
+        "executor": executor or "local",
+    }  # fmt: skip
+    _tune_job(models, {**common, **job}, log, on_finish, form)
+
+
+def _tune_job(
+    models: Sequence[Path], named: Mapping[str, Any], log: Path | None, on_finish: str | None, form: Format
+) -> None:
+    """The job, its view, its outcome; `on_finish` is called however it ends."""
     from autofuse import api
     from autofuse.cli.job_view import JobView, outcome_text
     from autofuse.job.coordinator import Ear
 
-    with graceful_stop() as stop_if_asked, JobView(log=log) as view:
-        outcome = api.tune_all(
-            models, devices=devices, rpc=addresses, boards=boards, run=run, until=until, early_stopping=early_stopping,
-            memory_limit=memory_limit, disk_limit=disk_limit, executor=executor or "local",
-            ear=Ear(asked(stop_if_asked), view, lambda text: say(f"autofuse: {text}")), **common,
-        )  # fmt: skip
+    try:
+        with graceful_stop() as stop_if_asked, JobView(log=log) as view:
+            ear = Ear(asked(stop_if_asked), view, lambda text: say(f"autofuse: {text}"))
+            outcome = api.tune_all(models, ear=ear, **named)
+    except AutofuseError as error:
+        _call(
+            on_finish,
+            {"run": named["run"], "state": "failed", "exit_code": error.exit_code, "failure": str(error)},
+        )
+        raise
     show(outcome, form, outcome_text(outcome))
-    if on_finish is not None:
-        _call(on_finish, outcome)
+    _call(on_finish, outcome)
     if outcome.exit_code:
         raise typer.Exit(outcome.exit_code)
 
@@ -107,12 +124,14 @@ def _tune_one(model: Path, named: Mapping[str, Any]) -> TuneResult:
         return api.tune(model, progress=progress, **named)
 
 
-def _call(command: str, outcome: JobOutcome) -> None:
-    """Runs the user's command with what came out; its failure is told, and changes nothing."""
-    environment = {
-        "AUTOFUSE_RUN": outcome.run, "AUTOFUSE_STATE": outcome.state, "AUTOFUSE_EXIT_CODE": str(outcome.exit_code)
-    }  # fmt: skip
-    body = json.dumps(plain(outcome), indent=1, allow_nan=False)
-    done = subprocess.run(command, shell=True, input=body, text=True, env={**os.environ, **environment}, check=False)
+def _call(command: str | None, outcome: JobOutcome | Mapping[str, object]) -> None:
+    """Runs the user's command, if there is one, with what came out; its failure is told, and changes nothing."""
+    if command is None:
+        return
+    body: Any = plain(outcome)
+    environment = {f"AUTOFUSE_{name.upper()}": str(body[name] or "") for name in ("run", "state")}
+    environment["AUTOFUSE_EXIT_CODE"] = str(body["exit_code"])
+    text = json.dumps(body, indent=1, allow_nan=False)
+    done = subprocess.run(command, shell=True, input=text, text=True, env={**os.environ, **environment}, check=False)
     if done.returncode:
         say(f"autofuse: --on-finish: {command!r} ended with {done.returncode}")

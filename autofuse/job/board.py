@@ -21,9 +21,9 @@ OPENER = "autofuse.search.tune:open_session"
 Never read from a database: it names code."""
 START_S = 120.0
 SILENCE_S = 600.0
-"""Seconds beyond its slice after which a search process that does not answer is taken for hung. A slice may outlast its
-time: the baselines of a large model are measured whatever they take."""
+"""Seconds without a sign of life (a candidate, a step of a build) after which a search process is taken for hung."""
 BASELINES_S = 1800.0
+"""Seconds that a slice may outlast its time: the baselines of a large model are measured whatever they take."""
 STOP_S = 60.0
 """Seconds in which a search process must stop after it was asked to."""
 
@@ -49,7 +49,8 @@ class Board:
         self.failures = 0
         self._child: Child | None = None
         self._greeted = False
-        self._stop = setup.folder / f"stop-{number}"
+        self._stop, self._pulse = setup.folder / f"stop-{number}", setup.folder / f"pulse-{number}"
+        self._heard = 0, 0.0
 
     @property
     def busy(self) -> bool:
@@ -73,6 +74,8 @@ class Board:
         """The answer to the turn under way, a Failure when its process died, or None while it lasts."""
         assert self._child is not None
         reply: Reply | None = self._child.collect(True)
+        if reply is None and self._greeted and self._silent_s() > SILENCE_S:
+            reply = Failure("timeout", f"the search gave no sign of life for {SILENCE_S:g} s")
         if reply is None:
             return None
         if isinstance(reply, Failure):
@@ -95,6 +98,13 @@ class Board:
             self._child.kill()
         self._child, self._greeted = None, False
 
+    def _silent_s(self) -> float:
+        """Seconds since the search process last touched its file."""
+        beat, now = self._pulse.stat().st_mtime_ns if self._pulse.exists() else 0, time.monotonic()
+        if beat != self._heard[0]:
+            self._heard = beat, now
+        return now - self._heard[1]
+
     def close(self) -> None:
         """End the search process; an idle one ends its runs first."""
         child = self._child
@@ -103,7 +113,8 @@ class Board:
             while child.collect(True) is None:
                 time.sleep(0.02)
         self.kill()
-        self._stop.unlink(missing_ok=True)
+        for path in (self._stop, self._pulse):
+            path.unlink(missing_ok=True)
 
     def _spawn(self) -> None:
         self.kill()
@@ -117,6 +128,7 @@ class Board:
             "database": setup.database,
             "board": self.number,
             "stop": str(self._stop),
+            "pulse": str(self._pulse),
             "spec": asdict(self.spec),
         }
         self._child.request(hello, START_S)
@@ -130,4 +142,5 @@ class Board:
             "seconds": self.turn.seconds,
             "trials": self.turn.trials,
         }
+        self._heard = self._heard[0], time.monotonic()
         self._child.request(turn, self.turn.seconds + BASELINES_S + SILENCE_S)

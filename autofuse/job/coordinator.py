@@ -35,7 +35,11 @@ BEAT_S = 5.0
 LEAST_FREE_BYTES = 100 << 20
 """Room that the disk of the database must have left."""
 BOARD_FAILURES = 3
-"""Slices in a row that may fail through the board before it is given up."""
+"""Slices in a row that may fail through the board before it counts as lost."""
+RETRY_S, MOST_RETRY_S = 60.0, 600.0
+"""Seconds until a lost board is tried again; each time twice as many, at most the second number."""
+PATIENCE_SHARE, MOST_PATIENCE_S = 0.1, 3600.0
+"""Part of the budget for which a job without any board waits for one to come back, and the longest such wait."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,16 @@ class Ear:
     stop_asked: Callable[[], bool] = lambda: False
     watch: Callable[[JobInfo], None] = lambda _job: None
     say: Callable[[str], None] = lambda _text: None
+
+
+@dataclass
+class _Lost:
+    """A board that did not answer: when it was lost, when it is tried again, and the pause after that."""
+
+    spec: BoardSpec
+    since: float
+    again: float
+    pause_s: float
 
 
 @dataclass
@@ -66,6 +80,7 @@ class Coordinator:
         self._began = time.monotonic()
         self._spent_before = self.job.active_s
         self._boards: list[Board] = []
+        self._lost: list[_Lost] = []
         self._beaten = -BEAT_S
         self._stopping = ""
         self._full: DatabaseError | None = None
@@ -97,10 +112,10 @@ class Coordinator:
         way the job can be gone on with. DatabaseError when the database cannot be written any more.
         """
         with scratch_folder() as folder:
-            setup = Setup(self._url(), self.settings, folder, self.opener, self.import_paths)
+            self._setup = Setup(self._url(), self.settings, folder, self.opener, self.import_paths)
             try:
                 for spec in self.specs:
-                    self._boards.append(Board(spec, self.queue.join(self.job.id, spec.name, spec.device), setup))
+                    self._join(spec)
                 while self._advance():
                     time.sleep(POLL_S)
             finally:
@@ -114,13 +129,34 @@ class Coordinator:
         if self.ear.stop_asked():
             self._stop("interrupted")
         self._pulse()
+        self._try_lost()
         waiting = False
         for board in list(self._boards):
             if board.task is not None:
                 self._listen(board)
             if board.task is None and not self._stopping:
                 waiting = self._next(board) or waiting
-        return waiting or any(board.task is not None for board in self._boards)
+        return waiting or any(board.task is not None for board in self._boards) or self._awaits_a_board()
+
+    def _join(self, spec: BoardSpec) -> Board:
+        self._boards.append(Board(spec, self.queue.join(self.job.id, spec.name, spec.device), self._setup))
+        return self._boards[-1]
+
+    def _try_lost(self) -> None:
+        """Tries lost boards again when it is time to."""
+        now = time.monotonic()
+        for lost in [lost for lost in self._lost if now >= lost.again and not self._stopping]:
+            lost.pause_s = min(MOST_RETRY_S, 2 * lost.pause_s)
+            lost.again = now + lost.pause_s
+            if lost.spec not in [board.spec for board in self._boards]:
+                self._join(lost.spec).failures = BOARD_FAILURES - 1  # lost again at once if it does not answer
+
+    def _awaits_a_board(self) -> bool:
+        """Whether there is none left, and one may come back in time."""
+        if self._boards or self._stopping or not self._lost:
+            return False
+        patience_s = min(MOST_PATIENCE_S, PATIENCE_SHARE * (self.budget_s() or 0.0), self.left_s())
+        return time.monotonic() - max(lost.since for lost in self._lost) < patience_s
 
     def _pulse(self) -> None:
         if time.monotonic() - self._beaten < BEAT_S:
@@ -197,6 +233,7 @@ class Coordinator:
         else:
             self._brought(task, reply)
             board.failures, board.task = 0, None
+            self._lost = [lost for lost in self._lost if lost.spec != board.spec]
 
     def _brought(self, task: TaskInfo, reply: Message) -> None:
         body: Any = reply.get("progress")
@@ -220,6 +257,8 @@ class Coordinator:
         kind, text = str(reply["error"]), str(reply["text"])
         if kind == DeviceError.__name__:
             self._board_failed(board, text, task)
+        elif kind == DatabaseError.__name__ and self.base.location.path is None:
+            self.queue.died(task.id, text)  # a server that went away in the middle of something: tried again
         elif kind == DatabaseError.__name__:
             self.queue.give_back(task.id, None)
             self._full = DatabaseError(text)
@@ -236,9 +275,12 @@ class Coordinator:
         board.kill()
         board.failures += 1
         if board.failures >= BOARD_FAILURES:
-            self.ear.say(f"the board {board.spec.name} is lost, the job goes on without it: {why}")
             self.queue.leave(board.number, LOST, why)
             self._boards.remove(board)
+            if board.spec not in [lost.spec for lost in self._lost]:
+                now = time.monotonic()
+                self._lost.append(_Lost(board.spec, now, now + RETRY_S, RETRY_S))
+                self.ear.say(f"the board {board.spec.name} is lost; it is tried again now and then: {why}")
 
     # the end
 

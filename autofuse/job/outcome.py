@@ -18,6 +18,7 @@ class TaskOutcome:
     """A model on a device. `speedup`: of the chosen plan over plan "none", with its interval, measured whole.
 
     `state`: "done", "failed", or "open" when the job ended before. `failure`: why; `warning`: what to know of it.
+    `trusted`: the whole plan's time; `untrusted`: its kernels that were chosen by times which are not trusted.
     """
 
     model: str
@@ -34,6 +35,7 @@ class TaskOutcome:
     spent_s: float
     failure: str = ""
     warning: str = ""
+    untrusted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ def outcome_of(job: JobInfo, elapsed_s: float, stopping: str) -> JobOutcome:
     """The outcome of a job as it stands; `stopping`: why it was stopped early ("" when it was not)."""
     tasks = tuple(_task(task) for task in job.tasks)
     complete = all(task.state in (DONE, FAILED) for task in job.tasks)
-    lost = tuple(f"{board.name}: {board.note}" for board in job.boards if board.state == LOST)
+    latest = {board.name: board for board in job.boards}  # one that came back stands there again
+    lost = tuple(f"{board.name}: {board.note}" for board in latest.values() if board.state == LOST)
     state = "finished" if complete else "interrupted"
     return JobOutcome(
         job.name, state, complete, _exit_code(job, complete, stopping), elapsed_s,
@@ -91,5 +94,5 @@ def _task(task: TaskInfo) -> TaskOutcome:
     return TaskOutcome(
         task.model, task.device, state, result.get("chosen"), plan.get("median_us"), plan.get("speedup"),
         plan.get("ci_lo"), plan.get("ci_hi"), plan.get("trusted"), task.measured, task.failed, task.spent_s,
-        task.failure or "", str(result.get("warning") or ""),
+        task.failure or "", str(result.get("warning") or ""), tuple(result.get("untrusted") or ()),
     )  # fmt: skip

@@ -45,7 +45,8 @@ class Searcher:
         self._open: OrderedDict[tuple[str, str], tuple[ExitStack, ModelSession]] = OrderedDict()
         self._base: ProfilingDatabase | None = None
         self._settings, self._spec = JobSettings(None), BoardSpec("", "local")
-        self._stop, self._board, self._noted = Path(), 0, 0.0
+        self._stop, self._pulse, self._board = Path(), Path(), 0
+        self._noted, self._before = 0.0, 0
         self._title = self._opener_name = ""
 
     def handlers(self) -> Mapping[str, Handler]:
@@ -53,11 +54,12 @@ class Searcher:
         return {"hello": self.hello, "search": self.search, "confirm": self.confirm, "close": self.close}
 
     def hello(self, request: Message) -> Message:
-        """Open the database; `stop` is the file that asks for a stop by being there."""
+        """Open the database. `stop`: the file that asks for a stop by being there; `pulse`: touched while it works."""
         settings: Any = request["settings"]
         self._settings = JobSettings.from_json(settings)
         self._base = open_database(str(request["database"]))
-        self._stop, self._board = Path(str(request["stop"])), int(str(request["board"]))
+        self._stop, self._pulse = Path(str(request["stop"])), Path(str(request["pulse"]))
+        self._board = int(str(request["board"]))
         spec: Any = request["spec"]
         self._spec, self._opener_name = BoardSpec(**spec), str(request["opener"])
         self._opener()
@@ -84,6 +86,7 @@ class Searcher:
         try:
             session = self._session(*key)
             before = session.bench.counts.ok, session.bench.counts.failed
+            self._before = sum(before)
             found = {"stopped": False, **act(session, request)}
         except _StopAsked:
             found = {"stopped": True}
@@ -94,6 +97,8 @@ class Searcher:
             self._forget(key, error)
             kind = type(error).__name__
             return {"error": kind, "text": str(error), "exit_code": error.exit_code, "stopped": False}
+        session.release()  # a device serves one client at a time: the next slice may be another model's
+        self._note("")
         counts, spent_s = session.bench.counts, time.monotonic() - started
         progress = {
             "spent_s": spent_s,
@@ -172,15 +177,20 @@ class Searcher:
 
     def _progress(self, state: Progress | None) -> None:
         """Tells the status what is done, and stops when that is wanted."""
+        self._pulse.touch()
         if self._stop.exists():
             raise _StopAsked
         now = time.monotonic()
         if now - self._noted >= NOTE_EVERY_S or state is None:
             self._noted = now
-            assert self._base is not None
             phase = "opening" if state is None else f"{state.phase}: {state.note}"
-            count = sum(session.bench.counts.measured for _, session in self._open.values())
-            self._base.jobs.note(self._board, f"{self._title}, {phase}", count)
+            count = 0 if state is None else state.ok + state.failed - self._before
+            self._note(f"{self._title}, {phase}", count)
+
+    def _note(self, text: str, measured: int = 0) -> None:
+        """What the status shows of this board; `measured`: in the slice under way, the others are the task's."""
+        assert self._base is not None
+        self._base.jobs.note(self._board, text, measured)
 
 
 def gain_in_an_hour(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import queue
 import resource
@@ -19,6 +20,8 @@ PARENT_VARIABLE = "AUTOFUSE_PARENT"
 MEMORY_VARIABLE = "AUTOFUSE_MEMORY_BYTES"
 PR_SET_PDEATHSIG = 1
 LOST_PARENT = 77
+FULL_DISK = ("No space left on device", "Disk quota exceeded", "File size limit exceeded")
+"""What the system and a linker say when a file cannot grow."""
 
 Handler = Callable[[Message], Message]
 
@@ -64,12 +67,22 @@ def answer(handlers: Mapping[str, Handler], request: Message) -> Message:
     except MemoryError as error:
         return {"ok": False, "kind": "out_of_memory", "message": f"memory limit reached: {error}"}
     except Exception as error:  # noqa: BLE001 a builder or a kernel may raise anything; the parent records it
+        if _is_full_disk(error):
+            return {"ok": False, "kind": "device_lost", "message": f"the disk is full: {_short(error)}"}
         kind = "out_of_memory" if _is_allocation(str(error)) else ""
         return {"ok": False, "kind": kind, "message": _short(error)}
 
 
 def _is_allocation(text: str) -> bool:
     return any(sign in text for sign in ("bad_alloc", "Cannot allocate memory", "Unable to allocate"))
+
+
+def _is_full_disk(error: Exception) -> bool:
+    """Whether a file could not grow, of this process or of a linker that it called: no candidate's fault."""
+    if isinstance(error, OSError):
+        short = error.errno is None and "requested and" in str(error)  # NumPy, when a write ends early
+        return short or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return any(sign in str(error) for sign in FULL_DISK)
 
 
 def _short(error: Exception) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autofuse.device.target import Target
@@ -22,6 +22,8 @@ CLUSTER_MOST = 32
 CLUSTER_SLACK = 3.0
 """Times the limit of a build that the child may take, in which it finds out whether the cluster is gone."""
 START_ATTEMPTS = 2
+MOST_KILLS = 2
+"""Processes that may be killed from outside while they build a candidate, before that is taken for its fault."""
 DEFAULT_LIMITS = Limits()
 
 
@@ -50,6 +52,7 @@ class _Job:
     identity: int
     request: MeasureRequest
     folder: Path
+    kills: int = 0
 
 
 @dataclass
@@ -134,6 +137,9 @@ class BuildFarm:
         builder.served += 1
         if not child.alive:
             self._discard(builder)
+        if isinstance(reply, Failure) and child.killed and job.kills < MOST_KILLS:
+            self._waiting.append(replace(job, kills=job.kills + 1))  # from outside: it need not be its fault
+            return
         if isinstance(reply, Failure):
             yield job.index, reply
             return
@@ -145,9 +151,11 @@ class BuildFarm:
 
     def probe(self, path: Path, threads: int, steps: int) -> None:
         """Build the clock probe; DeviceError when that is not possible (no linker for the device, above all)."""
-        if not self._builders:
+        usable = (one for one in self._builders if not one.started or not one.child.busy)
+        builder = next(usable, None)
+        if builder is None:  # none yet, or each builds a candidate
             self._start()
-        builder = self._builders[0]
+            builder = self._builders[-1]
         if not builder.started:
             reply = wait(builder.child)
             if self.scheduler and isinstance(reply, Failure):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autofuse.device.target import Target
+from autofuse.errors import DeviceError
 from autofuse.fusion.plan import FusionPlan
 from autofuse.measure.codec import target_to_json
 from autofuse.measure.measurement import Failure
@@ -48,6 +49,7 @@ def build_libraries(
     """Build all `orders`, in their order, `workers` at a time (None: one a core); why some failed, by name.
 
     `between` is called with a word on what is built, several times a second; it may raise to end the builds.
+    DeviceError when the disk is full: no plan is at fault.
     """
     size = max(1, min(workers or available_cores(), len(orders)))
     hello = {
@@ -78,6 +80,7 @@ class _Yard:
         self._hello, self._memory, self._waiting = hello, memory_bytes, waiting
         self._orders: dict[Child, Order | None] = {}
         self._failed_starts = 0
+        self._killed: set[str] = set()
         self.problems: dict[str, str] = {}
 
     @property
@@ -101,11 +104,17 @@ class _Yard:
     def take(self, child: Child, reply: Reply) -> None:
         """What a child's answer means, and its next order."""
         order = self._orders[child]
+        if isinstance(reply, Failure) and reply.kind == "device_lost":
+            raise DeviceError(f"whole plans cannot be built: {reply.message}")
         if isinstance(reply, Failure) and order is None:
             self._start_failed(child, reply)
             return
         if isinstance(reply, Failure) and order is not None:
-            self.problems[order.name] = reply.message
+            if child.killed and order.name not in self._killed:  # from outside: no plan need be at fault
+                self._killed.add(order.name)
+                self._waiting.append(order)
+            else:
+                self.problems[order.name] = reply.message
         if not child.alive:
             del self._orders[child]
             if self._waiting:

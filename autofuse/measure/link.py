@@ -17,8 +17,19 @@ MODULE = "autofuse.measure.remote"
 RETRY_S = 1.0
 
 
+KILLED = "crashed: SIGKILL"
+"""How a session ended (as the device tells the next one) whose process was killed from outside."""
+
+
 class RestartedError(Exception):
-    """The device lost its state in the middle of a candidate, and is back."""
+    """The device lost its state in the middle of a candidate, and is back.
+
+    `failure`: what to say of a candidate under which that happens each time; None: that the device is lost.
+    """
+
+    def __init__(self, text: str, failure: Failure | None = None) -> None:
+        super().__init__(text)
+        self.failure = failure
 
 
 @dataclass(frozen=True)
@@ -75,9 +86,11 @@ class Link:
         """Open a new session after one that broke with `failure`.
 
         Returns when the device itself was well all the time, so that the candidate was at fault: `failure`, with what
-        the device knows of the crash. RestartedError when it started anew; DeviceError when it stays away.
+        the device knows of the crash. RestartedError when it started anew, or when a process of the session was killed
+        from outside, here or there; DeviceError when it stays away.
         """
         before, deadline = self._instance, time.monotonic() + self.limits.recover_s
+        killed = self.child.killed
         reason = failure.message
         while True:
             left = deadline - time.monotonic()
@@ -91,6 +104,11 @@ class Link:
             time.sleep(RETRY_S)
         if self._instance != before:
             raise RestartedError(f"{self.address.text} started anew")
+        if self._before == KILLED and not killed:
+            failure = Failure("out_of_memory", "the process on the device was killed, as when memory runs out")
+            raise RestartedError("the process on the device was killed", failure)
+        if killed:
+            raise RestartedError("the process that holds the session was killed", failure)
         if self._before.startswith("crashed"):
             return replace(failure, message=f"the process on the device {self._before}")
         return failure

@@ -254,6 +254,8 @@ class LocalRunner:
                 self._failed_starts += 1
                 self._last_failure = reply
                 self._discard(worker)
+            elif job is not None and self._deserves_another(worker, job):
+                waiting.append(job)
             elif job is not None:
                 self._drop(worker, job, waiting)
                 yield job.index, job.failed(reply, self.threads)
@@ -271,6 +273,10 @@ class LocalRunner:
             job.error = float(str(reply["max_rel_error"]))
             worker.job, worker.doing = None, ""
             worker.held.append(job)
+
+    def _deserves_another(self, worker: _Worker, job: _Job) -> bool:
+        """Whether a candidate is tried again: its process was killed from outside, which it need not have caused."""
+        return worker.child.killed and job.attempts < ATTEMPTS
 
     def _lost(self, worker: _Worker, waiting: deque[_Job]) -> None:
         """A dead worker's finished builds are built again elsewhere: they were not at fault."""
@@ -321,6 +327,9 @@ class LocalRunner:
                 measured = job.failed(reply, self.threads, job.error)
             if not worker.child.alive:
                 self._lost(worker, waiting)
+            if isinstance(reply, Failure) and self._deserves_another(worker, job):
+                waiting.append(job)
+                continue
             self._drop(worker, job, waiting)
             yield job.index, measured
         for job in [job for job in waiting if job.attempts >= ATTEMPTS]:

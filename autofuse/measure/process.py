@@ -45,8 +45,12 @@ class Child:
         paths: Iterable[Path],
         python: Path | None = None,
     ) -> None:
-        """`python`: another environment's interpreter, with NumPy; it finds this autofuse too."""
+        """`python`: another environment's interpreter, with NumPy; it finds this autofuse too.
+
+        `killed`: whether somebody else ended it by SIGKILL, as the system does when memory runs out.
+        """
         self.memory_bytes = memory_bytes
+        self.killed = False
         self.deadline: float | None = None
         self.crash_kind = "run_error"
         self._limit_s = 0.0
@@ -211,6 +215,7 @@ class Child:
         self._drain(self._err, self._log)
         log = self.log()
         if code == -signal.SIGKILL:
+            self.killed = True
             return self._fail("out_of_memory", "killed by the system, as it does when memory runs out")
         kind = "out_of_memory" if "bad_alloc" in log or "MemoryError" in log else self.crash_kind
         how = f"crashed with {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"

@@ -175,7 +175,8 @@ class RemoteRunner:
             if built.attempts < ATTEMPTS:
                 state.ready.appendleft(built)
                 return
-            measured = self._lost(f"{restarted} under this candidate {ATTEMPTS} times", built)
+            text = f"{restarted} under this candidate {ATTEMPTS} times"
+            measured = self._failed(restarted.failure, built) if restarted.failure else self._lost(text, built)
         except DeviceError as error:
             yield from self._give_back(state, str(error))
             return
@@ -303,7 +304,14 @@ class RemoteRunner:
             self._link.drop()  # the session's networks go with it
 
     def outputs(self, library: Path, inputs: Mapping[str, Array]) -> list[Array]:
-        """See Runner."""
+        """See Runner. Tried again once: a session that broke for a moment is not the library's fault."""
+        try:
+            return self._outputs(library, inputs)
+        except DeviceError:
+            self._link.drop()
+            return self._outputs(library, inputs)
+
+    def _outputs(self, library: Path, inputs: Mapping[str, Array]) -> list[Array]:
         self._ready()
         folder = self.folder / "outputs"
         folder.mkdir(exist_ok=True)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from sqlalchemy import ColumnElement, Connection, RowMapping, and_, insert, or_, select, text, update
 
 from autofuse.errors import InputError
-from autofuse.profiling.columns import free_lease, lease_columns
+from autofuse.profiling.columns import free_lease, insert_unless_there, lease_columns
 from autofuse.profiling.job_records import (
     DONE,
     FAILED,
@@ -75,15 +75,14 @@ class JobQueue:
         """
         canonical_json(settings)
         with self._base.writing() as sql:
-            row = sql.execute(select(JobRow.__table__).where(_JOB.name == name).with_for_update()).mappings().first()
-            if row is None:
-                number = _insert_job(sql, name, settings)
+            number = _insert_job(sql, name, settings)
+            if number is not None:
                 _insert_tasks(sql, number, tasks)
-            else:
-                number = row["id"]
-                _refuse_another(sql, number, name, tasks)
-                self._reopen(sql, row, settings)
-            return _job(sql, number)
+                return _job(sql, number)
+            row = sql.execute(select(JobRow.__table__).where(_JOB.name == name).with_for_update()).mappings().one()
+            _refuse_another(sql, row["id"], name, tasks)
+            self._reopen(sql, row, settings)
+            return _job(sql, row["id"])
 
     def _reopen(self, sql: Connection, row: RowMapping, settings: Mapping[str, Json]) -> None:
         number = row["id"]
@@ -179,13 +178,14 @@ class JobQueue:
         """A sign of life for everything that the caller leases: (whether to stop, numbers of its tasks).
 
         A task that is missing in the answer was taken over by another coordinator. `active_s`: seconds of the budget
-        that are spent.
+        that are spent. What dead coordinators held is queued again.
         """
         with self._base.writing() as sql:
             now = _now(sql)
             for row, columns in ((TaskRow, _TASK), (BoardRow, _BOARD)):
                 mine = and_(columns.job_id == job_id, *_leased_by(columns, self._owner))
                 sql.execute(update(row).where(mine).values(beat=now))
+            self._release_dead(sql, job_id)
             sql.execute(update(JobRow).where(_JOB.id == job_id, _JOB.active_s < active_s).values(active_s=active_s))
             held = sql.execute(select(_TASK.id).where(_TASK.job_id == job_id, *_leased_by(_TASK, self._owner)))
             stop = sql.execute(select(_JOB.stop_asked).where(_JOB.id == job_id)).scalar_one()
@@ -247,13 +247,8 @@ class JobQueue:
             changed = sql.execute(update(TaskRow).where(mine).values(**{**values, **free_lease(), "beat": None}))
             return changed.rowcount == 1
 
-    @persistent
-    def release_dead(self, job_id: int) -> None:
-        """Queue again what dead coordinators held."""
-        with self._base.writing() as sql:
-            self._release_dead(sql, job_id)
-
     def _release_dead(self, sql: Connection, job_id: int) -> None:
+        """Queue again what dead coordinators held."""
         now = _now(sql)
         leased = select(_TASK.id, _TASK.beat, *_owner_of(_TASK)).where(_TASK.job_id == job_id, _TASK.state == RUNNING)
         dead = [row["id"] for row in sql.execute(leased).mappings() if not _alive(row, now)]
@@ -278,9 +273,11 @@ def _brought(progress: TaskProgress | None) -> dict[str, Any]:
     }
 
 
-def _insert_job(sql: Connection, name: str, settings: Mapping[str, Json]) -> int:
+def _insert_job(sql: Connection, name: str, settings: Mapping[str, Json]) -> int | None:
+    """Number of a new job; None when there is one of this name, which another coordinator may be making just now."""
     values = {"name": name, "state": RUNNING, "created_at": datetime.now(UTC), "active_s": 0.0, "stop_asked": False}
-    number: int = sql.execute(insert(JobRow).values(**values, settings=dict(settings)).returning(_JOB.id)).scalar_one()
+    statement = insert_unless_there(sql.dialect.name, JobRow)
+    number: int | None = sql.execute(statement, {**values, "settings": dict(settings)}).scalar_one_or_none()
     return number
 
 

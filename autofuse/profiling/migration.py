@@ -12,6 +12,8 @@ from autofuse.errors import DatabaseError
 from autofuse.profiling.schema import HEAD_REVISION, PREFIX, VERSION_TABLE, Base
 
 MIGRATIONS = Path(__file__).resolve().parent / "migrations"
+LOCK_KEY = 0x6175746F66757365
+"""Of PostgreSQL's advisory lock that one migration at a time holds: "autofuse" in ASCII."""
 
 
 def stored_revision(connection: Connection) -> str | None:
@@ -31,6 +33,8 @@ def upgrade(connection: Connection, place: str) -> None:
 
     Refused: a schema newer than this autofuse, and an SQLite file that belongs to another program.
     """
+    if connection.dialect.name == "postgresql":  # others that start now wait here, and find it done
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
     revision = stored_revision(connection)
     if revision == HEAD_REVISION:
         return

@@ -67,7 +67,8 @@ class CompositionReport:
 class TuneResult:
     """Outcome of a tuning job; `plans`: the finalists by name, `chosen` the one that `compile` takes.
 
-    `warning`: what the reader must know about the answer; "" when there is nothing.
+    `warning`: what the reader must know about the answer; "" when there is nothing. `untrusted`: kernels of the chosen
+    plan whose time the machine was too disturbed for, also when they were measured again.
     """
 
     model: str
@@ -88,3 +89,4 @@ class TuneResult:
     plans: Mapping[str, PlanTime] = field(default_factory=dict)
     warning: str = ""
     composition: CompositionReport | None = None
+    untrusted: tuple[str, ...] = ()

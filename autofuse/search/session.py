@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from autofuse.fusion.rewriting import RewritingPlanner, is_exact
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.key import graph_key
 from autofuse.graph.model import Graph
+from autofuse.measure.judgement import WHOLE_LIMIT
 from autofuse.measure.libraries import Model
 from autofuse.measure.process import available_cores
 from autofuse.named_plans import named_plan
@@ -34,13 +35,15 @@ from autofuse.search.shares import (
     PAPER,
     PLANS_AT_ONCE,
     PLANS_SHARE,
+    REST_SHARE,
     RIVAL_SHARE,
     SECONDS_AGAIN,
     START_S,
     finals_seconds,
+    loosely_held,
     uncompared,
 )
-from autofuse.search.workbench import Workbench
+from autofuse.search.workbench import Workbench, failures_of
 
 
 class _BudgetSpent(Exception):  # noqa: N818 not an error: how the search hears that time is up
@@ -73,10 +76,8 @@ class ModelSession:
         self.best: FusionPlan | None = None
         self.composed: Composed | None = None
         self.phase = "baselines"
-        self.plan_trials = 0
-        self.state = "interrupted"
-        self.exhausted = False
-        self._prepared = False
+        self.plan_trials, self.state = 0, "interrupted"
+        self.exhausted = self._prepared = False
         self._slice_end: float | None = None
         self._plan_search: PlanSearch | None = None
 
@@ -149,8 +150,8 @@ class ModelSession:
         )
 
     def rest(self, seconds: float) -> None:
-        """Lets a device that became slow cool down; a stop is noticed meanwhile."""
-        end = time.monotonic() + seconds
+        """Lets a device that became slow cool down, in a short slice but shortly; a stop is noticed meanwhile."""
+        end = time.monotonic() + min(seconds, max(0.0, self.left_s()) * REST_SHARE)
         while (left := end - time.monotonic()) > 0:
             self.tell(f"the device is slower than it was and rests for {left:.0f} s")
             time.sleep(min(left, 0.5))
@@ -169,6 +170,10 @@ class ModelSession:
             self.refine(self.left_s())
         except _BudgetSpent:
             pass
+
+    def release(self) -> None:
+        """Lets go of the device and of the processes that build for it, until the search goes on."""
+        self.bench.runner.close()
 
     def search_slice(self, seconds: float) -> None:
         """Goes on with the search for about `seconds`; the baselines are measured first, whatever they take."""
@@ -242,7 +247,7 @@ class ModelSession:
         """PlanError when not one group of `plan` could be measured: there is nothing to go on with."""
         searches = self.bench.of(plan)
         if searches and all(search.best_us is None for search in searches):
-            raise PlanError(f"no group of the model could be built and checked: {_failures(searches)}")
+            raise PlanError(f"no group of the model could be built and checked: {failures_of(searches)}")
 
     def consider(self, plan: FusionPlan) -> bool:
         """Makes `plan` the best when its groups are faster together; the search goes on from there.
@@ -354,7 +359,7 @@ class ModelSession:
             failed = [search for search in self.bench.searches.values() if search.best_us is None]
             raise PlanError(
                 f"no plan has a time for all its groups; {len(failed)} of {len(self.bench.searches)} could not be "
-                f"built and checked: {_failures(failed)}"
+                f"built and checked: {failures_of(failed)}"
             )
         self.phase = "confirming"
         found = {name: plan for name, plan in self.baselines.items() if name in timed or self._untried(name, plan)}
@@ -371,6 +376,7 @@ class ModelSession:
             around.profile.name, around.setting.threads, self.state, self.elapsed_s(), counts.measured,
             counts.failed, counts.hits, self.plan_trials, chosen[0], chosen[1].key, plans[chosen[0]].kernels, plans,
             self.warning(plans), self.composed.report if self.composed is not None else None,
+            tuple(self.bench.untrusted_winners(chosen[1])),
         )  # fmt: skip
 
     def summary(self) -> dict[str, Json]:
@@ -378,21 +384,17 @@ class ModelSession:
         found: dict[str, Json] = {"composition": asdict(self.composed.report)} if self.composed is not None else {}
         if self.bench.guard is not None and self.bench.guard.checks:
             found["sentinel"] = self.bench.guard.summary()
-            found["untrusted_winners"] = self.bench.untrusted_winners()
+            found["untrusted_winners"] = self.bench.untrusted_winners(self.best) if self.best is not None else []
         return found
 
     def warning(self, plans: Mapping[str, PlanTime]) -> str:
         """What the reader must know about the answer; "" when there is nothing."""
-        absent = [name for name in ("none", "tvm") if name not in plans and self._lacks_time(name)]
-        return uncompared(absent)
+        absent = [name for name in LITTLE_FUSION if name not in plans and self._lacks_time(name)]
+        worst = max((time.max_rel_error or 0.0 for time in plans.values() if not time.problem), default=0.0)
+        return "; ".join(filter(None, (uncompared(absent), loosely_held(worst) if worst > WHOLE_LIMIT else "")))
 
     def _lacks_time(self, name: str) -> bool:
         """Whether a fixed plan is unmeasured for want of time (and not because it cannot be built)."""
         if name not in self.baselines:
             return not self._prepared
         return bool(self.bench.missing(self.baselines[name]))
-
-
-def _failures(searches: Sequence[WorkloadSearch]) -> str:
-    """What became of workloads without a time, the first few by name."""
-    return "; ".join(f"{search.bound.workload.label}: {search.failure or 'not tried'}" for search in searches[:3])

@@ -20,7 +20,7 @@ from autofuse.measure.runner import Runner
 from autofuse.named_setting import Circumstances
 from autofuse.profiling.database import ProfilingDatabase
 from autofuse.profiling.lookups import BY_CHANCE
-from autofuse.profiling.records import EXACT, FAILURES, Block, Candidate, CandidateOutcome, canonical_json
+from autofuse.profiling.records import EXACT, FAILURES, Block, Candidate, CandidateOutcome
 from autofuse.search.guard import Guard, Noted, worth_again
 from autofuse.search.schedules import Schedule, WorkloadSearch, anchor_key, schedule_text
 from autofuse.search_space import SearchSpace
@@ -171,7 +171,7 @@ class Workbench:
                 lost.append(measurement.failure.message)
                 self._give_back(search, schedule, measurement)
             else:
-                self._take(search, schedule, measurement)
+                self._take(search, requests[index], measurement)
         self._losses = self._losses + 1 if lost else 0
         if lost and (len(lost) == len(asked) or self._losses >= MOST_LOSSES):
             raise DeviceError(f"nothing can be measured any more: {lost[0]}; run `autofuse doctor`")
@@ -206,7 +206,7 @@ class Workbench:
                 for found in self.database.measured_schedules(self.around.setting, search.key)
                 if found.tier == EXACT
             }
-            verdict = stored.get(canonical_json(dict(schedule)))
+            verdict = stored.get(schedule_text(schedule))
             search.correct(schedule, verdict.median_us if verdict else None)
             if verdict is not None and verdict.trusted:
                 self.untrusted.discard((search.key, schedule_text(schedule)))
@@ -221,18 +221,21 @@ class Workbench:
         doubtful = []
         for key in by_weight(weights):
             search = self.searches[key]
-            if search.best is not None and (key, schedule_text(search.best)) in self.untrusted:
+            if search.best is not None and self._doubts(search, search.best):
                 doubtful.append((search, search.best))
         if doubtful:
             self.remeasure(doubtful[:most])
 
-    def untrusted_winners(self) -> list[str]:
-        """Labels of the workloads whose best time is not trusted."""
+    def untrusted_winners(self, plan: FusionPlan) -> list[str]:
+        """Labels of a plan's workloads whose best time is not trusted."""
         return [
             search.bound.workload.label
-            for search in self.searches.values()
-            if search.best is not None and (search.key, schedule_text(search.best)) in self.untrusted
+            for search in self.of(plan)
+            if search.best is not None and self._doubts(search, search.best)
         ]
+
+    def _doubts(self, search: WorkloadSearch, schedule: Schedule) -> bool:
+        return (search.key, schedule_text(schedule)) in self.untrusted
 
     def _give_back(self, search: WorkloadSearch, schedule: Schedule, measurement: Measurement) -> None:
         """A lost device says nothing about its candidate: the loss is recorded, and the candidate comes again."""
@@ -250,14 +253,15 @@ class Workbench:
             search.best_us,
         )
 
-    def _take(self, search: WorkloadSearch, schedule: Schedule, measurement: Measurement) -> None:
+    def _take(self, search: WorkloadSearch, request: MeasureRequest, measurement: Measurement) -> None:
+        schedule = request.schedule
         outcome = replace(outcome_of(search.bound, schedule, measurement), uid=uuid.uuid4().hex)
         self.database.record_candidate(self.around.setting, outcome, self.run_id)
         if outcome.trusted is False:
             self.untrusted.add((search.key, schedule_text(schedule)))
         if self.guard is not None and outcome.median_us is not None:
             noted = Noted(search, schedule, outcome.uid, outcome.median_us)
-            self.guard.note(self._request(search, schedule), measurement, noted)
+            self.guard.note(request, measurement, noted)
         failure = measurement.failure.message if measurement.failure else ""
         search.build_s = measurement.build_s or search.build_s
         if search.learn(schedule, measurement.median_us, failure):
@@ -305,3 +309,8 @@ def outcome_of(bound: BoundWorkload, schedule: Schedule, measurement: Measuremen
 def by_weight(weights: Mapping[str, float]) -> list[str]:
     """Workload keys, the one that takes most time first."""
     return sorted(weights, key=lambda key: -weights[key])
+
+
+def failures_of(searches: Sequence[WorkloadSearch]) -> str:
+    """What became of workloads without a time, the first few by name."""
+    return "; ".join(f"{search.bound.workload.label}: {search.failure or 'not tried'}" for search in searches[:3])

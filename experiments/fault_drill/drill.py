@@ -22,49 +22,67 @@ from experiments.fault_drill.faults import FAULTS, Fault
 from experiments.fault_drill.scene import Scene, Snapshot
 from experiments.fault_drill.winners import compare_winners
 
-SETTLE_S = (0.5, 4.0)
-"""Seconds between two faults, at random between these."""
-PATIENCE_S = 1800.0
+SETTLE_S = (0.0, 2.0)
+"""Seconds between two faults, at random between these, and until something new is recorded: the job is at work."""
+HASTE, PROGRESS_S = 0.3, 15.0
+"""Part of the faults that do not wait for that, so that they strike while it starts; the longest wait."""
+END_S = 600.0
+"""Seconds that the job has to end in when the faults are over."""
 
 
 @dataclass
 class Story:
-    """What happened: faults by kind, snapshots of what was recorded, how often parts were started again."""
+    """What happened: faults by kind, those that found nothing to strike, what was recorded so far, how often parts were
+    started again."""
 
     struck: Counter[str] = field(default_factory=Counter)
     missed: Counter[str] = field(default_factory=Counter)
-    snapshots: list[Snapshot] = field(default_factory=list)
+    struck_s: float = 0.0
+    seen: Snapshot = field(default_factory=dict)
     restarts: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
 
 
-def strike(scene: Scene, count: int, seed: int, tell: Callable[[str], None]) -> Story:
-    """Run the job under `count` faults and to its end."""
+def strike(scene: Scene, count: int, seconds: float, seed: int, tell: Callable[[str], None]) -> Story:
+    """Run the job under `count` faults (or as many as strike in so many seconds) and to its end."""
     chance, story = random.Random(seed), Story()
     kinds = [fault for fault in FAULTS if fault.fits(scene)]
-    deadline = time.monotonic() + PATIENCE_S
+    started = time.monotonic()
     scene.start()
-    while sum(story.struck.values()) < count and time.monotonic() < deadline:
-        story.restarts.update(scene.supervise())
-        time.sleep(chance.uniform(*SETTLE_S))
-        fault = _next(kinds, story, chance)
+    while sum(story.struck.values()) < count and time.monotonic() < started + seconds:
+        _settle(scene, story, chance)
         if scene.job_finished():
             scene.extend()  # the job ended between two faults: it goes on with a larger budget
             continue
+        fault = _next(kinds, story, chance)
         if fault.strike(scene, chance):
             story.struck[fault.name] += 1
-            tell(f"{sum(story.struck.values())}: {fault.name}")
+            tell(f"{time.monotonic() - started:.0f} s, {sum(story.struck.values())}: {fault.name}")
         else:
             story.missed[fault.name] += 1
-        _look(scene, story)
+    story.struck_s = time.monotonic() - started
     scene.let_finish()
+    deadline = time.monotonic() + END_S
     while not scene.job_finished() and time.monotonic() < deadline:
         story.restarts.update(scene.supervise())
         time.sleep(0.5)
-        _look(scene, story)
+    _look(scene, story)
     if not scene.job_finished():
-        story.problems.append(f"the job did not end within {PATIENCE_S:.0f} s")
+        story.problems.append(f"the job did not end within {END_S:.0f} s after the last fault")
     return story
+
+
+def _settle(scene: Scene, story: Story, chance: random.Random) -> None:
+    """Start again what has died, and let the job get on with its work."""
+    time.sleep(chance.uniform(*SETTLE_S))
+    hasty, deadline = chance.random() < HASTE, time.monotonic() + PROGRESS_S
+    while True:
+        story.restarts.update(scene.supervise())
+        known = len(story.seen)
+        _look(scene, story)
+        if hasty or len(story.seen) > known or scene.job_finished() or time.monotonic() > deadline:
+            return
+        time.sleep(0.5)
 
 
 def _next(kinds: list[Fault], story: Story, chance: random.Random) -> Fault:
@@ -78,45 +96,45 @@ def _look(scene: Scene, story: Story) -> None:
     seen = scene.snapshot()
     if seen is None:
         return
-    if story.snapshots:
-        before = story.snapshots[-1]
-        lost = [uid for uid, row in before.items() if seen.get(uid) != row]
-        if lost:
-            story.problems.append(f"{len(lost)} measurements are gone or changed, the first is {lost[0]}")
-        story.snapshots[-1] = seen
-    else:
-        story.snapshots.append(seen)
+    lost = [uid for uid, row in story.seen.items() if seen.get(uid) != row]
+    if lost:
+        story.problems.append(f"{len(lost)} measurements are gone or changed, the first is {lost[0]}")
+    story.seen = seen
 
 
-def run(folder: Path, faults: int, database: str, seed: int, models: int, trials: int) -> dict[str, object]:
+def run(folder: Path, options: argparse.Namespace) -> dict[str, object]:
     """The undisturbed job, the drill, and how they compare."""
 
     def tell(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    calm = Scene(folder / "calm", database, models, trials)
-    with calm:
+    started = time.monotonic()
+    with Scene(folder / "calm", options.database, options.models, options.trials) as calm:
         tell("the undisturbed job")
-        quiet = strike(calm, 0, seed, tell)
+        quiet = strike(calm, 0, 0.0, options.seed, tell)
         calm_results = calm.results()
-    scene = Scene(folder / "drill", database, models, trials)
-    with scene:
+    with Scene(folder / "drill", options.database, options.models, options.trials) as scene:
         tell("the drill")
-        story = strike(scene, faults, seed, tell)
+        story = strike(scene, options.faults, 60 * options.minutes, options.seed, tell)
         results = scene.results()
         doubled = scene.doubled()
         damage = scene.damage()
-    winners = compare_winners(folder, calm_results, results)
-    samples = story.snapshots[-1] if story.snapshots else {}
+    struck = sum(story.struck.values())
+    short = [f"{struck} of {options.faults} faults struck"] if struck < options.faults else []
     return {
         "faults": dict(sorted(story.struck.items())),
+        "struck": struck,
         "without_target": dict(sorted(story.missed.items())),
         "restarts": dict(sorted(story.restarts.items())),
-        "problems": [*quiet.problems, *story.problems, *damage],
-        "measurements": len(samples),
+        "problems": [*quiet.problems, *story.problems, *damage, *short],
+        "measurements": len(story.seen),
+        "measurements_calm": len(quiet.seen),
+        "samples": sum(int(str(row[4])) for row in story.seen.values()),
         "doubled": doubled,
         "job": dict(results.states),
-        "winners": winners,
+        "winners": compare_winners(calm_results, results),
+        "drill_s": round(story.struck_s),
+        "all_s": round(time.monotonic() - started),
     }
 
 
@@ -124,15 +142,16 @@ def main() -> None:
     """Run the drill and print what came of it; exit code 1 when anything is wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--faults", type=int, default=100)
-    parser.add_argument("--database", choices=("sqlite", "postgres"), default="sqlite")
+    parser.add_argument("--minutes", type=float, default=25.0, help="the faults' longest time")
+    parser.add_argument("--database", choices=("sqlite", "postgres"), default="postgres")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--models", type=int, default=3)
-    parser.add_argument("--trials", type=int, default=60, help="candidates of the job")
+    parser.add_argument("--models", type=int, default=2)
+    parser.add_argument("--trials", type=int, default=120, help="candidates of the job")
     parser.add_argument("--out", type=Path, help="a JSON file")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="autofuse-drill-") as name:
+    with tempfile.TemporaryDirectory(prefix="autofuse-drill-", ignore_cleanup_errors=True) as name:
         Path(name).chmod(0o755)
-        found = run(Path(name), options.faults, options.database, options.seed, options.models, options.trials)
+        found = run(Path(name), options)
     text = json.dumps(found, indent=1)
     print(text)
     if options.out is not None:

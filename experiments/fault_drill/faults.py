@@ -18,8 +18,11 @@ import psutil
 if TYPE_CHECKING:
     from experiments.fault_drill.scene import Scene
 
-STOPPED_S = 6.0
+STOPPED_S = (1.0, 20.0)
+"""Seconds that a process stays stopped: at most longer than a run on the device may take."""
 FULL_S = 3.0
+CORRUPT_S = 5.0
+"""Seconds to wait for a kernel that was just built."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,9 @@ def kill_search(scene: Scene, chance: random.Random) -> bool:
 
 
 def kill_worker(scene: Scene, chance: random.Random) -> bool:
-    """kill -9 of a process that builds kernels."""
-    return _kill(scene.children("autofuse.measure.builder"), chance)
+    """kill -9 of a process that builds kernels or whole libraries."""
+    builders = scene.children("autofuse.measure.builder") + scene.children("autofuse.measure.library_builder")
+    return _kill(builders, chance)
 
 
 def kill_link(scene: Scene, chance: random.Random) -> bool:
@@ -83,7 +87,7 @@ def stop_device(scene: Scene, chance: random.Random) -> bool:
     process = chance.choice(list(found))
     with suppress(psutil.NoSuchProcess):
         process.suspend()
-        time.sleep(STOPPED_S)
+        time.sleep(chance.uniform(*STOPPED_S))
         process.resume()
         return True
     return False
@@ -95,7 +99,7 @@ def fill_disk(scene: Scene, _chance: random.Random) -> bool:
     for process in found:
         _limit_files(process.pid, 4096)
     time.sleep(FULL_S)
-    for process in found:
+    for process in [*found, *scene.job_processes()]:  # those started meanwhile inherited the limit
         _limit_files(process.pid, resource.RLIM_INFINITY)
     return bool(found)
 
@@ -114,7 +118,7 @@ def restart_database(scene: Scene, chance: random.Random) -> bool:
 
 def corrupt_candidate(scene: Scene, chance: random.Random) -> bool:
     """A kernel that was just built is overwritten with noise before it is measured."""
-    end = time.monotonic() + 5.0
+    end = time.monotonic() + CORRUPT_S
     while time.monotonic() < end:
         kernels = [path for path in Path(scene.temporary).rglob("kernel.so") if _fresh(path)]
         if kernels:

@@ -35,12 +35,13 @@ class Postgres:
             self._as = ["setpriv", f"--reuid={user}", f"--regid={pwd.getpwnam(user).pw_gid}", "--clear-groups"]
         self._run("initdb", "-D", str(folder / "data"), "-U", "autofuse", "--auth=trust", "-E", "UTF8", "--no-sync")
         self.start()
-        self._run("createdb", "-h", "127.0.0.1", "-p", str(self.port), "-U", "autofuse", "autofuse")
-
-    @property
-    def url(self) -> str:
+        self.url = self.database("autofuse")
         """For `--db`."""
-        return f"postgresql+psycopg://autofuse@127.0.0.1:{self.port}/autofuse"
+
+    def database(self, name: str) -> str:
+        """Makes an empty database; its URL."""
+        self._run("createdb", "-h", "127.0.0.1", "-p", str(self.port), "-U", "autofuse", name)
+        return f"postgresql+psycopg://autofuse@127.0.0.1:{self.port}/{name}"
 
     def start(self) -> None:
         """Start it, and wait until it answers."""

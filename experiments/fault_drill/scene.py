@@ -28,6 +28,9 @@ from experiments.fault_drill.postgres import Postgres
 ROOT = Path(__file__).resolve().parents[2]
 KEY, RUN = "drill", "drill"
 BOARDS = 2
+START_S = 120.0
+ENDED = (0, 5)
+"""Exit codes of a job that has ended: done, and done with a winner slower than the default plan."""
 Snapshot = dict[str, tuple[object, ...]]
 
 
@@ -118,9 +121,11 @@ class Scene:
 
     def start(self) -> None:
         """Boards first."""
-        self.supervise()
         for server in self.servers:
-            wait_until(lambda server=server: listens(server.port), 60.0)  # type: ignore[misc]
+            server.start()
+        for server in self.servers:
+            wait_until(lambda server=server: listens(server.port), START_S)  # type: ignore[misc]
+        self._start_job()
 
     def supervise(self) -> Counter[str]:
         """Start what is not running; what was started."""
@@ -130,8 +135,7 @@ class Scene:
                 server.start()
                 started["server"] += 1
         if not self._finished and (self._job is None or self._job.poll() is not None):
-            if self._job is not None and self._job.returncode == 0:
-                self._finished = True
+            if self.job_finished():
                 return started
             self._start_job()
             started["job"] += 1
@@ -150,7 +154,7 @@ class Scene:
             )  # fmt: skip
 
     def job_finished(self) -> bool:
-        if not self._finished and self._job is not None and self._job.poll() == 0:
+        if not self._finished and self._job is not None and self._job.poll() in ENDED:
             self._finished = True
         return self._finished
 
@@ -194,7 +198,7 @@ class Scene:
         """Each measurement by its identity; None while the database cannot be asked."""
         query = (
             "SELECT m.uid, c.workload_id, c.schedule_id, m.state, m.median_us, "
-            "(SELECT count(*) FROM af_sample s WHERE s.measurement_id = m.id) "
+            "(SELECT count(*) FROM af_sample s WHERE s.measurement_id = m.id), m.trusted "
             "FROM af_measurement m JOIN af_candidate c ON c.id = m.candidate_id"
         )
         try:
@@ -204,9 +208,13 @@ class Scene:
             return None
 
     def doubled(self) -> int:
-        """Candidates that were measured more than once with success (a confirmation of a distrusted one aside)."""
-        rows = self.snapshot() or {}
-        return sum(count - 1 for count in Counter(row[:2] for row in rows.values() if row[2] == "ok").values())
+        """Candidates that were measured again although their time was trusted."""
+        rows = dict(self.snapshot() or {})
+        with open_database(self.url, read_only=True) as base, base.reading() as sql:
+            doubts = sql.execute(text("SELECT m.uid FROM af_doubt d JOIN af_measurement m ON m.id = d.measurement_id"))
+            for (uid,) in doubts.all():
+                rows.pop(uid, None)
+        return sum(count - 1 for count in Counter(row[:2] for row in rows.values() if row[5]).values())
 
     def damage(self) -> list[str]:
         """What is wrong with the database at the end."""
@@ -224,7 +232,7 @@ class Scene:
         libraries = {}
         for model in self.models:
             libraries[model.stem] = self.folder / f"{model.stem}.so"
-            autofuse.compile(model, libraries[model.stem], database=self.url, threads=1)
+            autofuse.compile(model, libraries[model.stem], database=self.url, threads=1, strict=True)
         states = {Path(task.model).stem: task.state for task in job.tasks}
         return Results(states, libraries, {model.stem: model for model in self.models})
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from autofuse.backend.host_cpu import local_device
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.load import load
@@ -16,9 +14,8 @@ SECONDS, TOLERANCE = 4.0, 1.10
 the same search here."""
 
 
-def compare_winners(folder: Path, calm: Results, drill: Results) -> list[dict[str, object]]:
+def compare_winners(calm: Results, drill: Results) -> list[dict[str, object]]:
     """A row a model: the drill's winner over the undisturbed one's time, with its interval, and whether it is right."""
-    del folder
     found: list[dict[str, object]] = []
     for name, model in drill.models.items():
         graph = load(model, {})

@@ -1,16 +1,25 @@
-"""Two Dask workers against one, building kernels: `python -m experiments.scale.dask_speed MODEL.onnx [KERNELS]`.
+"""Two Dask workers against one, building kernels.
 
-Both on this machine, which needs two cores that nothing else uses. The workers are warm: each built a kernel before.
+`python -m experiments.scale.dask_speed MODEL.onnx [KERNELS [ROUNDS]]`.
+
+Two clusters on this machine, which needs two cores that nothing else uses; they build in turn, so that what changes
+meanwhile disturbs both. The workers are warm: each built a kernel before.
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
+
+from distributed import Client
 
 from autofuse.backend.host_cpu import local_device
 from autofuse.fusion.baselines import default_plan
@@ -22,9 +31,9 @@ from autofuse.measure.farm import BuildFarm, Built
 from autofuse.measure.measurement import MeasureRequest
 from autofuse.measure.process import wait_any
 from autofuse.measure.reference import capture
+from experiments.fault_drill.scene import free_port, listens, wait_until
 
-PORT = 8799
-ROUNDS = 3
+START_S = 120.0
 
 
 def requests_of(model: Path, folder: Path, count: int) -> list[MeasureRequest]:
@@ -57,38 +66,50 @@ def seconds(farm: BuildFarm, requests: list[MeasureRequest], folder: Path) -> fl
     return time.monotonic() - started
 
 
-def with_workers(workers: int, requests: list[MeasureRequest], folder: Path) -> float:
-    """Best of some rounds on a cluster of so many workers."""
-    address = f"127.0.0.1:{PORT}"
-    start = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", str(PORT), "--no-dashboard"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    servers = [subprocess.Popen([*start, "--host", "127.0.0.1"], **quiet)]  # type: ignore[call-overload]
-    for number in range(workers):
-        worker = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny"]
-        place = str(folder / f"worker-{number}")
-        servers.append(subprocess.Popen([*worker, "--no-dashboard", "--local-directory", place], **quiet))  # type: ignore[call-overload]
+@contextmanager
+def cluster(workers: int, folder: Path) -> Iterator[BuildFarm]:
+    """A farm whose kernels are built by so many workers of one thread each."""
+    folder.mkdir(parents=True)
+    port = free_port()
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    common = ["--no-dashboard", "--host", "127.0.0.1"]
+    scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", str(port), *common]
+    servers = [subprocess.Popen(scheduler, **quiet)]
     try:
-        time.sleep(8.0)
-        farm = BuildFarm(local_device().target(), scheduler=f"tcp://{address}")
-        seconds(farm, requests[: 2 * workers], folder / "warm")
-        times = [seconds(farm, requests, folder / f"round-{number}") for number in range(ROUNDS)]
+        wait_until(lambda: listens(port), START_S)
+        for number in range(workers):
+            worker = [sys.executable, "-m", "distributed.cli.dask_worker", f"127.0.0.1:{port}", "--nthreads", "1"]
+            place = ["--no-nanny", "--local-directory", str(folder / f"worker-{number}")]
+            servers.append(subprocess.Popen([*worker, *place, *common], **quiet))
+        with Client(f"tcp://127.0.0.1:{port}", set_as_default=False) as client:
+            client.wait_for_workers(workers, timeout=START_S)
+        farm = BuildFarm(local_device().target(), scheduler=f"tcp://127.0.0.1:{port}")
+        yield farm
         assert farm.scheduler is not None, farm.notice
         farm.close()
-        return min(times)
     finally:
         for server in reversed(servers):
             server.kill()
             server.wait()
 
 
-def main(model: Path, count: int) -> None:
-    """Print kernels a second with one and two workers, and the ratio."""
-    with tempfile.TemporaryDirectory(prefix="autofuse-dask-") as name:
-        requests = requests_of(model, Path(name), count)
-        one, two = (with_workers(workers, requests, Path(name) / str(workers)) for workers in (1, 2))
-    body = {"kernels": len(requests), "one_s": round(one, 2), "two_s": round(two, 2), "speedup": round(one / two, 3)}
-    print(json.dumps(body))
+def main(model: Path, count: int = 40, rounds: int = 3) -> None:
+    """Print the seconds of each round with one worker and with two, and the median of the ratios."""
+    with tempfile.TemporaryDirectory(prefix="autofuse-dask-", ignore_cleanup_errors=True) as name, ExitStack() as stack:
+        folder = Path(name)
+        requests = requests_of(model, folder, count)
+        farms = {workers: stack.enter_context(cluster(workers, folder / str(workers))) for workers in (1, 2)}
+        for workers, farm in farms.items():
+            seconds(farm, requests[: 4 * workers], folder / f"warm-{workers}")
+        times: dict[int, list[float]] = {1: [], 2: []}
+        for number in range(rounds):
+            for workers, farm in farms.items():
+                times[workers].append(seconds(farm, requests, folder / f"round-{number}-{workers}"))
+    ratios = [one / two for one, two in zip(times[1], times[2], strict=True)]
+    shown = {workers: [round(second, 2) for second in found] for workers, found in times.items()}
+    body = {"kernels": len(requests), "one_s": shown[1], "two_s": shown[2]}
+    print(json.dumps({**body, "speedup": round(statistics.median(ratios), 3)}))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 40)
+    main(Path(sys.argv[1]), *(int(text) for text in sys.argv[2:]))

@@ -101,6 +101,9 @@ class ReplaySession:
             Progress("schedules", "replayed", 0.0, None, counts.measured, None, counts.ok, counts.failed, 0, None, None)
         )
 
+    def release(self) -> None:
+        """Nothing is held."""
+
     def ready(self) -> bool:
         return any(us is not None for us in self.known().values())
 

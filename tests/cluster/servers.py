@@ -27,12 +27,16 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_until(happened: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
-    """Returns once it has; fails after a while."""
-    deadline = time.monotonic() + patience_s
+def wait_until(
+    happened: Callable[[], bool], what: str, patience_s: float = PATIENCE_S, log: Path | None = None
+) -> None:
+    """Returns once it has; fails after a while, with the end of `log`."""
+    deadline, pause_s = time.monotonic() + patience_s, 0.05
     while not happened():
-        assert time.monotonic() < deadline, f"not within {patience_s:g} s: {what}"
-        time.sleep(0.05)
+        said = log.read_text()[-4000:] if log is not None else ""
+        assert time.monotonic() < deadline, f"not within {patience_s:g} s: {what}\n{said}"
+        time.sleep(pause_s)
+        pause_s = min(1.0, pause_s * 1.2)
 
 
 def listens(port: int) -> bool:

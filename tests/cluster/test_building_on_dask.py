@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from servers import Cluster, free_port
 
@@ -139,8 +139,9 @@ def test_a_build_that_never_ends_is_ended_on_the_worker(
     )
     found = build_all(farm, requests_of_a_model[:2], tmp_path / "there")
     assert {one.kind for one in found.values() if isinstance(one, Failure)} == {"timeout"}
-    left = subprocess.run(["pgrep", "-f", "autofuse.measure.builder"], capture_output=True, text=True, check=False)
-    assert len(left.stdout.split()) == 0
+    workers = [psutil.Process(worker.process.pid) for worker in cluster.workers]
+    left = [one.cmdline() for worker in workers for one in worker.children(recursive=True)]
+    assert not [command for command in left if "autofuse.measure.builder" in command]
     healthy = build_all(
         BuildFarm(TARGET, scheduler=f"tcp://{cluster.address}"), requests_of_a_model[:2], tmp_path / "again"
     )

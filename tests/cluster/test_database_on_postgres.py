@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -108,6 +109,22 @@ def test_threads_that_record_the_same_candidates_lose_and_double_nothing(postgre
         measured = Counter(row["candidate_id"] for row in rows(base, "measurements") if row["candidate_id"] in mine)
     assert len(mine) == 10
     assert set(measured.values()) == {4}
+
+
+def test_coordinators_that_start_together_make_one_schema_and_one_job(postgres: Postgres) -> None:
+    url, tasks = postgres.database("together"), [TaskStart("/m", content_key("m"), "local")]
+
+    def start(_number: int) -> int:
+        with open_database(url) as base:
+            return base.jobs.open_job("night", tasks, {}).id
+
+    with ThreadPoolExecutor(6) as pool:
+        numbers = list(pool.map(start, range(6)))
+    assert len(set(numbers)) == 1
+    with open_database(url, read_only=True) as base:
+        job = base.jobs.job("night")
+    assert job is not None
+    assert len(job.tasks) == 1
 
 
 def test_coordinators_share_a_queue(postgres: Postgres) -> None:

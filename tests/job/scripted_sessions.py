@@ -54,6 +54,10 @@ class ScriptedSession:
                 file.write(f"{self.model.stem} {self.known() + 1}\n")
             self.progress(Progress("schedules", "conv", 1.0, None, counts.ok, None, counts.ok, 0, 0, self.us, 1000.0))
 
+    def release(self) -> None:
+        with (self.model.parent / "released").open("a") as file:
+            file.write(f"{self.model.stem}\n")
+
     def known(self) -> int:
         """Candidates that were ever measured: what a real search learns from the database."""
         path = self.model.parent / f"measured-{self.model.stem}"
@@ -77,13 +81,15 @@ class ScriptedSession:
     def conclude(self, seconds: float) -> TuneResult:
         misbehave(self.script, "confirm_")
         slower = self.script.get("slower", False)
+        untrusted = tuple(self.script.get("untrusted", ()))
         plans = {
             "default": PlanTime(3, 1000.0, 1000.0, 1.1, 1.0, 1.2, True, 1e-7),
             "search": PlanTime(2, self.us, 2000.0 if slower else self.us, 1.5, 1.4, 1.6, True, 1e-7),
         }
         return TuneResult(
-            self.model.stem, "run", 1, "db", "local", 1, "finished", 1.0, 1, 0, 0, 1, "search", "key", 2, plans
-        )
+            self.model.stem, "run", 1, "db", "local", 1, "finished", 1.0, 1, 0, 0, 1, "search", "key", 2, plans,
+            untrusted=untrusted,
+        )  # fmt: skip
 
 
 @dataclass
@@ -99,9 +105,9 @@ class Counts:
 
 
 def misbehave(script: dict[str, Any], when: str = "") -> None:
-    """What the script says happens now; "once" behaviours leave a mark and happen no more."""
+    """What the script says happens now: once where it names a "mark" to leave, as long as the file "while" is there."""
     kind = script.get(f"{when}behaviour")
-    if kind is None:
+    if kind is None or ("while" in script and not Path(script["while"]).exists()):
         return
     mark = Path(script["mark"]) if "mark" in script else None
     if mark is not None:
@@ -114,6 +120,10 @@ def misbehave(script: dict[str, Any], when: str = "") -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     elif kind == "hang":
         time.sleep(3600)
+    elif kind == "grow":
+        kept = []
+        while True:
+            kept.append(bytearray(1 << 26))
     else:
         raise getattr(errors, kind)(f"{kind} on purpose")
 

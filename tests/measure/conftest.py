@@ -17,6 +17,7 @@ from autofuse.measure.measurement import Case, MeasureRequest
 pytest.register_assert_rewrite("tests.measure.runner_contract")
 
 SIZE = 4096
+KNOBS = ("work", "mark")
 Ask = Callable[..., MeasureRequest]
 
 
@@ -42,8 +43,8 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Ask:
     cases = {"good": (case("x", "y"), case("x2", "y2")), "second bad": (case("x", "y"), case("x2", "y_bad"))}
 
     def request(act: str = "good", *, cases_named: str = "good", **more: object) -> MeasureRequest:
-        schedule = {"act": act, **{key: value for key, value in more.items() if key == "work"}}
-        rest = {key: value for key, value in more.items() if key != "work"}
+        schedule = {"act": act, **{key: value for key, value in more.items() if key in KNOBS}}
+        rest = {key: value for key, value in more.items() if key not in KNOBS}
         return MeasureRequest(doubling_workload(), schedule, cases[cases_named], (folder / "c.npy",), **rest)
 
     return request

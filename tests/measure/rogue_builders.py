@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +23,9 @@ def build(workload: Any, schedule: Mapping[str, Any], target: Any) -> Any:
     accident = ACCIDENTS.get(act)
     if accident is not None:
         accident()
+    if act == "killed_once" and not Path(schedule["mark"]).exists():
+        Path(schedule["mark"]).touch()
+        _killed()
     size = workload.values[0].shape[0]
     return SimpleNamespace(function=_function(size, act, int(schedule.get("work", 1))), pack=list)
 
@@ -55,6 +59,11 @@ def _function(size: int, act: str, work: int) -> Any:
 
 def _crash() -> None:
     os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def _killed() -> None:
+    """As the system does when memory runs out."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _exit() -> None:
@@ -108,6 +117,7 @@ def _chatter() -> None:
 
 ACCIDENTS = {
     "crash_build": _crash,
+    "killed": _killed,
     "exit_build": _exit,
     "hang_build": _sleep,
     "stubborn_build": _stubborn,

@@ -56,6 +56,13 @@ class RunnerContract:
         assert (measured.failure.kind, outcome(after)) == (kind, "ok")
         assert says in measured.failure.message
 
+    def test_a_candidate_whose_process_is_killed_is_tried_again(self, runner: Any, ask: Any, tmp_path: Path) -> None:
+        """SIGKILL comes from outside; only a candidate under which it comes each time is taken for its cause."""
+        mark = str(tmp_path / "mark")
+        (once, always) = runner.measure([ask("killed_once", mark=mark), ask("killed")])
+        assert (outcome(once), outcome(always)) == ("ok", "out_of_memory")
+        assert "killed by the system" in always.failure.message
+
     def test_a_candidate_wrong_on_its_second_input_only_is_wrong(self, runner: Any, ask: Any) -> None:
         assert outcome(runner.measure([ask(cases_named="second bad")])[0]) == "wrong"
 

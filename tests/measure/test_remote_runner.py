@@ -9,7 +9,8 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,18 @@ from tests.measure.runner_contract import RunnerContract, outcome
 
 KEY = "kept-secret"
 QUICK = SamplingPolicy(cap_s=0.2, settle_probes=2)
-SHORT = Limits(build_s=15, run_s=5)
+SHORT = Limits(build_s=25, run_s=15)
 LINK = LinkLimits(connect_s=60, start_s=60, recover_s=60)
 BRIEF = replace(LINK, recover_s=3)
 """For devices that do not come back; the others may be slow, on a busy machine."""
+
+
+def wait_until(happened: Callable[[], bool], what: str) -> None:
+    """Returns once it has; a busy machine is given a minute."""
+    deadline = time.monotonic() + 60.0
+    while not happened():
+        assert time.monotonic() < deadline, f"not within a minute: {what}"
+        time.sleep(0.05)
 
 
 class Served:
@@ -114,12 +123,10 @@ def test_a_hung_kernel_is_ended_on_the_device_too(served: Served, target: Any, r
         assert outcome(runner.measure([ask("hang_run")])[0]) == "timeout"
         with pytest.raises(DeviceError, match="serves somebody else"):
             describe_device(served.address, LinkLimits(connect_s=3))
+        wait_until(lambda: len(served.sessions()) == 1, "the session that hung is gone")
         (session,) = served.sessions()
-        assert session.cpu_percent(0.3) < 50, "the session that hung is gone, and the new one is idle"
-    deadline = time.monotonic() + 10
-    while served.sessions():
-        assert time.monotonic() < deadline, "a closed runner leaves no session"
-        time.sleep(0.05)
+        wait_until(lambda: session.cpu_percent(0.3) < 50, "the new session is idle")
+    wait_until(lambda: not served.sessions(), "a closed runner leaves no session")
 
 
 def test_files_of_clients_stay_in_their_folder(served: Served) -> None:
@@ -166,13 +173,28 @@ def test_a_device_that_restarts_measures_the_candidate_again(
     assert [outcome(found[index]) for index in range(5)] == ["ok"] * 5
 
 
+def test_a_killed_session_costs_no_candidate(served: Served, target: Any, rogues: Any, ask: Any) -> None:
+    """kill -9 of the process that holds the session here, then of the one there."""
+    with runner_at(served.address, target, rogues) as runner:
+        stream = runner.stream([ask() for _ in range(5)])
+        found = dict([next(stream)])
+        os.kill(runner._link.child.pid, signal.SIGKILL)
+        found.update([next(stream)])
+        for session in served.sessions():
+            with suppress(psutil.NoSuchProcess):
+                session.kill()
+        found.update(stream)
+    assert [outcome(found[index]) for index in range(5)] == ["ok"] * 5
+
+
 def test_a_tracker_hands_the_device_out_and_takes_it_back(tmp_path: Path, target: Any, rogues: Any, ask: Any) -> None:
     code = (
         "import sys, time; from tvm.rpc.tracker import Tracker\n"
         "tracker = Tracker('127.0.0.1', 19190, 19290, silent=True)\n"
         "print(tracker.port, flush=True); sys.stdin.read(); tracker.terminate()\n"
     )
-    tracker = subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, stderr=-3, text=True)
+    pipe = subprocess.PIPE
+    tracker = subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True)
     assert tracker.stdout is not None
     port = int(tracker.stdout.readline())
     served = Served(tmp_path, "--tracker", f"127.0.0.1:{port}", "--announce", "127.0.0.1")
@@ -197,7 +219,7 @@ def test_serving_beyond_this_machine_is_warned_of(tmp_path: Path) -> None:
     assert done.stdout is not None
     first = done.stdout.readline()
     done.terminate()
-    _, said = done.communicate(timeout=20)
+    _, said = done.communicate(timeout=60)
     assert "serving at 0.0.0.0:" in first
     assert "without encryption" in said
     assert done.returncode != 0

@@ -115,10 +115,10 @@ def test_a_silent_coordinator_elsewhere_is_taken_over_when_its_lease_expires(
     far = other(database)
     first = far.claim(job_id, "local", SEARCH)
     assert first is not None
-    database.jobs.release_dead(job_id)
+    database.jobs.beat(job_id, 0.0)
     assert far.beat(job_id, 1.0) == (False, (first.id,))
     monkeypatch.setattr(jobs, "LEASE_S", -1.0)
-    database.jobs.release_dead(job_id)
+    database.jobs.beat(job_id, 0.0)
     assert far.beat(job_id, 1.0) == (False, ()), "it hears that the task is gone"
 
 

@@ -63,7 +63,8 @@ class SyntheticDevice:
 
     `whole`: microseconds of a whole plan, from its name and the sum of its kernels (a text: it is wrong).
     `drift`: relative error of a plan, by name, on further inputs. `measured`: (workload key, schedule) in the order
-    asked for. `on_measure` is called before each. `chance`: a number that depends on its arguments alone.
+    asked for. `on_measure` is called before each. `trusted`: whether a workload's times are. `chance`: a number that
+    depends on its arguments alone.
     """
 
     chance = staticmethod(chance)
@@ -76,6 +77,7 @@ class SyntheticDevice:
         self.labels: list[str] = []
         self.raced: list[str] = []
         self.drift: Callable[[str], float] = lambda _name: 0.0
+        self.trusted: Callable[[Workload], bool] = lambda _workload: True
         self.on_measure: Callable[[], None] = lambda: None
         self._graphs: dict[Path, Graph] = {}
 
@@ -106,7 +108,8 @@ class SyntheticDevice:
                 yield index, Measurement(failure=outcome, build_s=0.01)
             else:
                 slices = tuple(Slice(outcome, 1, 1.0, 0.0, True) for _ in range(5))
-                timing = Timing(median_interval([outcome] * 5), slices, True, "", "enough")
+                trusted = self.trusted(request.workload)
+                timing = Timing(median_interval([outcome] * 5), slices, trusted, "", "enough")
                 yield index, Measurement(timing, build_s=0.01, max_rel_error=1e-7)
 
     def build(

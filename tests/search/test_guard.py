@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -146,3 +147,19 @@ def test_a_throttled_device_ends_with_a_plan_as_fast(
     hot = run(two_layers, database=str(tmp_path / "hot.db"))
     composed = [result.plans[result.chosen].composed_us for result in (hot, calm)]
     assert composed[0] == pytest.approx(composed[1], rel=0.05)
+
+
+def test_a_winner_that_is_never_trusted_is_measured_again_and_named(run: Any, device: Any, two_layers: Path) -> None:
+    device.trusted = lambda workload: "Softmax" not in workload.label
+    result = run(two_layers)
+    assert result.untrusted
+    assert all("Softmax" in label for label in result.untrusted)
+    assert max(Counter(device.measured).values()) == 2, "winners that are not trusted are measured once more"
+
+
+def test_a_winner_that_is_trusted_when_it_is_measured_again_is_named_no_more(
+    run: Any, device: Any, two_layers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autofuse.search.session.SECONDS_AGAIN", 0.5)
+    device.trusted = lambda _workload: device.measured.count(device.measured[-1]) > 1
+    assert run(two_layers).untrusted == ()

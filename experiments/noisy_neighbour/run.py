@@ -1,0 +1,149 @@
+"""The same job on a quiet machine and beside a noisy neighbour: `python -m experiments.noisy_neighbour.run`.
+
+Both start from an empty database. Then each model's two winners are measured whole, interleaved, on the machine as it
+is: the noisy job must have found one as fast, or have said that it does not trust it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import autofuse
+from autofuse.arguments import parse_duration
+from autofuse.backend.host_cpu import local_device
+from autofuse.graph.inputs import generate_inputs
+from autofuse.graph.load import load
+from autofuse.measure.bench import Contender, ContenderResult, bench_contenders
+from autofuse.measure.reference import run_reference
+from experiments.architectures import catalogue
+
+ROOT = Path(__file__).resolve().parents[2]
+NETWORKS = ("weenet", "squeezenet1_1")
+QUIET, NOISY = "quiet", "noisy"
+TOLERANCE = 1.05
+"""A winner counts as the same when it takes at most so many times the other's time: two quiet runs of the same search
+differ by about as much, because they do not measure the same candidates."""
+ENDED = (0, 5)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model's two winners. `ratio`: the noisy job's over the quiet one's time, measured now, with its interval.
+
+    `plan_trusted`, `untrusted`: what the noisy job said of its winner: whether it trusts the whole plan's time, and
+    which of its kernels it does not. `verdict`: "same", "said" (it differs, and the job said so), or "WRONG".
+    """
+
+    model: str
+    verdict: str
+    ratio: float | None
+    ci_lo: float | None
+    ci_hi: float | None
+    ratio_trusted: bool
+    same_plan: bool
+    plan_trusted: bool
+    untrusted: tuple[str, ...]
+    quiet_untrusted: tuple[str, ...]
+    measured: int
+    quiet_measured: int
+
+
+@contextmanager
+def neighbour(cores: int, seed: int, log: Path) -> Iterator[None]:
+    """A load that is switched on and off, while the block lasts."""
+    with log.open("w") as file:
+        command = [sys.executable, "-m", "experiments.noisy_neighbour.load", str(cores), str(seed)]
+        process = subprocess.Popen(command, stdout=file, cwd=ROOT, start_new_session=True)
+        try:
+            yield
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def tune(folder: Path, name: str, models: Sequence[Path], threads: int, budget: str) -> Mapping[str, Any]:
+    """One job; its JSON outcome, kept in the folder: a second call with the same folder does not tune again."""
+    outcome = folder / f"{name}.json"
+    if not outcome.exists():
+        command = [sys.executable, "-m", "autofuse", "tune", *map(str, models), "--db", str(folder / f"{name}.db")]
+        flags = ["--run", name, "--budget", budget, "--threads", str(threads), "--format", "json"]
+        done = subprocess.run([*command, *flags], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode not in ENDED:
+            raise SystemExit(f"the {name} job ended with {done.returncode}")
+        outcome.write_text(done.stdout, encoding="utf-8")
+    body: Mapping[str, Any] = json.loads(outcome.read_text(encoding="utf-8"))
+    return body
+
+
+def compared(folder: Path, model: Path, threads: int, seconds: float) -> tuple[ContenderResult, bool]:
+    """The noisy job's winner against the quiet one's, interleaved, and whether both are one plan with one schedule.
+
+    Both are checked against ONNX Runtime.
+    """
+    contenders, choices = [], []
+    for name in (QUIET, NOISY):
+        library = folder / f"{model.stem}-{name}.so"
+        made = autofuse.compile(model, library, database=str(folder / f"{name}.db"), threads=threads)
+        choices.append((made.plan_key, [(group.group, group.schedule) for group in made.groups]))
+        contenders.append(Contender(name, "autofuse", library))
+    graph = load(model, {})
+    inputs = generate_inputs(graph, 7)
+    expected = run_reference(graph, inputs)
+    results = bench_contenders(
+        contenders, inputs, threads, seconds, target=local_device().target(),
+        expected=[expected[name] for name in graph.outputs],
+    )  # fmt: skip
+    return results[NOISY], choices[0] == choices[1]
+
+
+def row(model: Path, result: ContenderResult, quiet: Mapping[str, Any], noisy: Mapping[str, Any], same: bool) -> Row:
+    """The verdict on one model; `quiet`, `noisy`: its task in each job's outcome."""
+    right = not result.wrong and not result.error and result.ci_lo is not None
+    equal = same or (right and result.ci_lo is not None and result.ci_lo <= TOLERANCE)
+    said = not noisy["trusted"] or bool(noisy["untrusted"])
+    verdict = "WRONG" if not right else "same" if equal else "said" if said else "WRONG"
+    return Row(
+        model.stem, verdict, result.ratio, result.ci_lo, result.ci_hi, result.trusted, same, bool(noisy["trusted"]),
+        tuple(noisy["untrusted"]), tuple(quiet["untrusted"]), noisy["measured"], quiet["measured"],
+    )  # fmt: skip
+
+
+def main() -> None:
+    """Both jobs, then the comparison; exit code 1 when a winner differs and the job did not say so."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--budget", default="30m", help="of each of the two jobs")
+    parser.add_argument("--networks", default=",".join(NETWORKS), help="of experiments/architectures")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="that the neighbour takes at most")
+    parser.add_argument("--seed", type=int, default=1, help="of the neighbour's visits")
+    parser.add_argument("--bench", default="20s", help="of each comparison")
+    parser.add_argument("--out", type=Path, default=ROOT / "out" / "noisy_neighbour")
+    options = parser.parse_args()
+    folder: Path = options.out
+    folder.mkdir(parents=True, exist_ok=True)
+    models = [catalogue.write(name, folder / "models") for name in options.networks.split(",")]
+    quiet = tune(folder, QUIET, models, options.threads, options.budget)
+    with neighbour(options.cores, options.seed, folder / "neighbour.log"):
+        noisy = tune(folder, NOISY, models, options.threads, options.budget)
+    rows = []
+    for model, calm, loud in zip(models, quiet["tasks"], noisy["tasks"], strict=True):
+        result, same = compared(folder, model, options.threads, parse_duration(options.bench, "--bench"))
+        rows.append(row(model, result, calm, loud, same))
+    text = json.dumps([asdict(one) for one in rows], indent=1)
+    (folder / "results.json").write_text(text + "\n", encoding="utf-8")
+    print(text)
+    sys.exit(1 if any(one.verdict == "WRONG" for one in rows) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""`tune` as a job, `status --watch` and `stop`: flags, the view, the log, what is called at the end, exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from autofuse import api
+from autofuse.cli import job_view, jobs
+from autofuse.cli.job_view import JobView, job_line, left_s, outcome_text
+from autofuse.cli.main import app
+from autofuse.errors import DatabaseError
+from autofuse.job.outcome import JobOutcome, TaskOutcome
+from autofuse.profiling.database import open_database
+from autofuse.profiling.job_records import BoardInfo, JobInfo, TaskInfo, TaskStart
+
+TASK = TaskInfo(
+    id=1, job_id=1, position=0, model="/m/net.onnx", model_sha256="0" * 64, device="local", phase="search",
+    state="running", attempts=0, spent_s=50.0, reserve_s=None, gain=0.1, measured=30, failed=2, best_us=50.0,
+    baseline_us=100.0, run_id=1, failure=None, result=None,
+)  # fmt: skip
+BOARD = BoardInfo(
+    id=1, name="local 1", device="local", state="working", note="net, schedules: conv", measured=6, beat_age_s=1.0,
+    alive=True,
+)  # fmt: skip
+JOB = JobInfo(
+    id=1, name="night", state="running", created_at=datetime(2026, 11, 21, tzinfo=UTC), finished_at=None,
+    active_s=120.0, stop_asked=False, settings={"budget_s": 600.0}, summary=None, tasks=(TASK,), boards=(BOARD,),
+)  # fmt: skip
+DONE = TaskOutcome(
+    "/m/net.onnx", "local", "done", "search", 50.0, 2.0, 1.9, 2.1, True, 36, 2, 300.0, untrusted=("Conv 1x8", "Gemm")
+)
+OUTCOME = JobOutcome("night", "finished", True, 0, 600.0, 36, 2, (DONE,))
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def tune(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """`tune` whose job ends as told; what it was asked is kept in `tune.asked`."""
+
+    def run(end: JobOutcome | Exception, *flags: object) -> Result:
+        def tune_all(models: list[Path], **named: Any) -> JobOutcome:
+            run.asked = {"models": models, **named}  # type: ignore[attr-defined]
+            named["ear"].watch(JOB)
+            if isinstance(end, Exception):
+                raise end
+            return end
+
+        monkeypatch.setattr(api, "tune_all", tune_all)
+        return call("tune", "a.onnx", *flags)
+
+    return run
+
+
+def test_the_flags_of_a_job_reach_it(tune: Any) -> None:
+    result = tune(
+        OUTCOME, "b.onnx", "--until", "06:30", "--run", "night", "--early-stopping", "0.5", "--memory-limit", "4G",
+        "--disk-limit", "2G", "--device", "pi4", "--device", "pi5", "--threads", 2,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    asked = {name: tune.asked[name] for name in ("models", "until", "run", "early_stopping", "memory_limit", "devices")}
+    assert asked == {
+        "models": [Path("a.onnx"), Path("b.onnx")], "until": "06:30", "run": "night", "early_stopping": "0.5",
+        "memory_limit": "4G", "devices": ["pi4", "pi5"],
+    }  # fmt: skip
+    assert (tune.asked["disk_limit"], tune.asked["executor"]) == ("2G", "local")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--until", "25:00"], "--until: got '25:00'"),
+        (["--until", "06:30", "--budget", "8h"], "--budget and --until exclude each other"),
+        (["--early-stopping", "200"], "--early-stopping: got '200'"),
+        (["--memory-limit", "lots"], "--memory-limit: got 'lots'"),
+        (["--disk-limit", "0"], "--disk-limit: got '0'"),
+        (["--executor", "ray://x:1"], "--executor: got 'ray://x:1'"),
+        (["--boards", "2"], "--boards needs --rpc-tracker"),
+    ],
+)
+def test_a_job_that_cannot_be_meant_is_refused(flags: list[str], message: str) -> None:
+    result = call("tune", "a.onnx", "--run", "night", *flags)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_the_command_at_the_end_gets_the_summary(tune: Any, tmp_path: Path) -> None:
+    told = tmp_path / "told.json"
+    command = f'cat > {told}; echo "$AUTOFUSE_RUN $AUTOFUSE_STATE $AUTOFUSE_EXIT_CODE" > {tmp_path / "words"}'
+    assert tune(OUTCOME, "--on-finish", command).exit_code == 0
+    assert json.loads(told.read_text())["tasks"][0]["chosen"] == "search"
+    assert (tmp_path / "words").read_text() == "night finished 0\n"
+
+
+def test_it_is_called_too_when_the_job_ends_with_an_error(tune: Any, tmp_path: Path) -> None:
+    told = tmp_path / "told.json"
+    result = tune(DatabaseError("the disk is full"), "--run", "night", "--on-finish", f"cat > {told}")
+    assert result.exit_code == 2
+    assert json.loads(told.read_text()) == {
+        "run": "night", "state": "failed", "exit_code": 2, "failure": "the disk is full"
+    }  # fmt: skip
+
+
+def test_its_failure_is_told_and_changes_nothing(tune: Any) -> None:
+    result = tune(OUTCOME, "--on-finish", "exit 3")
+    assert result.exit_code == 0
+    assert "--on-finish: 'exit 3' ended with 3" in result.stderr
+
+
+@pytest.mark.parametrize("code", [0, 4, 5, 6, 75, 130])
+def test_the_exit_code_is_the_jobs(tune: Any, code: int) -> None:
+    outcome = JobOutcome("night", "finished", True, code, 1.0, 1, 0, (DONE,))
+    assert tune(outcome, "--run", "night", "--format", "json").exit_code == code
+
+
+def test_a_log_is_rotated_before_it_grows_without_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_view, "LOG_BYTES", 1000)
+    log, now = tmp_path / "night.log", 0.0
+    screen = Console(file=io.StringIO(), force_terminal=False, width=1000)
+    with JobView(screen, log, clock=lambda: now) as view:
+        for minute in range(200):
+            now = minute * 60.0
+            view(JOB)
+            view(JOB)
+    assert screen.file.getvalue().count("night running") == 200, "one line a minute"  # type: ignore[attr-defined]
+    files = sorted(tmp_path.glob("night.log*"))
+    assert [path.name for path in files] == ["night.log", "night.log.1", "night.log.2", "night.log.3"]
+    assert all(0 < path.stat().st_size <= 1000 for path in files)
+
+
+def test_a_line_tells_the_whole_state() -> None:
+    assert job_line(JOB) == (
+        "night running: 0 of 1 models done, 36 candidates, 2 failed, 2 min 00 s gone, 8 min 00 s left"
+        " (local 1: net, schedules: conv)"
+    )
+
+
+def test_what_is_left_is_known_for_a_budget_and_for_an_end() -> None:
+    assert left_s(JOB, 0.0) == 480.0
+    until = JobInfo(**{**vars(JOB), "settings": {"ends_at": 1000.0}})
+    assert (left_s(until, 400.0), left_s(until, 2000.0)) == (600.0, 0.0)
+    assert left_s(JobInfo(**{**vars(JOB), "settings": {"trials": 10}}), 0.0) is None
+    assert left_s(JobInfo(**{**vars(JOB), "state": "finished"}), 0.0) is None
+
+
+def test_the_end_names_what_is_not_trusted() -> None:
+    screen = Console(file=io.StringIO(), width=200)
+    screen.print(outcome_text(OUTCOME))
+    text = screen.file.getvalue()  # type: ignore[attr-defined]
+    assert "net: not trusted are the times of Conv 1x8, Gemm" in text
+    assert "2.00 (1.90–2.10)" in text
+
+
+def test_status_watches_a_job_until_it_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "p.db"
+    with open_database(path) as base:
+        queue = base.jobs
+        job = queue.open_job("night", [TaskStart("/m/net.onnx", "0" * 64, "local")], {"budget_s": 60.0})
+        board = queue.join(job.id, "local 1", "local")
+        queue.note(board, "net, schedules", 3)
+
+        def end(_pause_s: float) -> None:
+            queue.leave(board)
+            queue.end_job(job.id, "interrupted", {})
+
+        monkeypatch.setattr(jobs, "time", SimpleNamespace(sleep=end))  # between two looks
+        shown = call("status", "--db", path, "--watch")
+    lines = shown.stdout.splitlines()
+    assert shown.exit_code == 0, shown.stderr
+    assert lines[0].startswith("night running: 0 of 1 models done, 3 candidates")
+    assert lines[-1].startswith("night interrupted")
+
+
+def test_stop_leaves_a_word_for_the_coordinator(tmp_path: Path) -> None:
+    path = tmp_path / "p.db"
+    with open_database(path) as base:
+        job = base.jobs.open_job("night", [TaskStart("/m/net.onnx", "0" * 64, "local")], {})
+        base.jobs.join(job.id, "local 1", "local")
+        assert call("stop", "--db", path).exit_code == 0
+        assert base.jobs.beat(job.id, 1.0)[0], "it is asked to stop"

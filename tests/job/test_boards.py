@@ -1,0 +1,80 @@
+"""Which boards a job's options mean, and what becomes of those that do not answer."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from autofuse.errors import DeviceError, InputError
+from autofuse.job import boards as module
+from autofuse.job.boards import named_boards
+from autofuse.job.settings import BoardSpec
+
+said: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Devices that answer, but for those at port 1."""
+    said.clear()
+
+    def find(device: str, rpc: str | None, tracker: str | None, key: str | None) -> Any:
+        if rpc is not None and rpc.endswith(":1"):
+            raise DeviceError(f"{rpc}: no session within 30 s")
+        where = rpc or tracker
+        address = None if where is None else SimpleNamespace(text=where)
+        profile = SimpleNamespace(name="cortex-a76")
+        return SimpleNamespace(address=address, profile=profile, require_measurable=lambda: None)
+
+    monkeypatch.setattr(module, "find_device", find)
+
+
+def named(
+    devices: list[str], rpc: list[str] | None = None, tracker: str | None = None, count: int | None = None
+) -> Any:
+    return named_boards(devices, rpc or [], tracker, "key", count, said.append)
+
+
+def test_without_an_address_each_device_is_a_board_of_its_own_kind() -> None:
+    assert named(["local", "zen3"]) == [
+        BoardSpec("local 1", "local", "local", None, None, "key"),
+        BoardSpec("zen3 2", "zen3", "zen3", None, None, "key"),
+    ]
+
+
+def test_boards_of_one_kind_share_their_tasks() -> None:
+    found = named(["pi5"], ["one:9091", "two:9091"])
+    assert [(board.name, board.device, board.rpc) for board in found] == [
+        ("one:9091", "cortex-a76", "one:9091"),
+        ("two:9091", "cortex-a76", "two:9091"),
+    ]
+
+
+def test_a_tracker_hands_out_as_many_as_asked_for() -> None:
+    found = named(["local"], tracker="rack:9190", count=3)
+    assert len({board.name for board in found}) == 3
+    assert {board.rpc_tracker for board in found} == {"rack:9190"}
+
+
+def test_a_board_that_does_not_answer_is_left_out_with_a_word() -> None:
+    found = named(["pi5"], ["dead:1", "two:9091"])
+    assert [board.rpc for board in found] == ["two:9091"]
+    assert said == ["without a board: dead:1: no session within 30 s"]
+    with pytest.raises(DeviceError, match="dead:1"):
+        named(["pi5"], ["dead:1"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((["pi5"], ["a:1"], "rack:9190"), "exclude each other"),
+        ((["pi5"], ["a:1"], None, 2), "--boards needs --rpc-tracker"),
+        ((["pi4", "pi5"], ["a:1", "b:1", "c:1"]), "--device: got 2 for 3 boards"),
+        ((["pi4", "pi5"], None, "rack:9190"), "--device: got 2, allowed with --rpc-tracker: one"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(arguments: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        named(*arguments)
