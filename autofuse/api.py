@@ -186,17 +186,18 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     on_miss: str = DEFAULT_ON_MISS,
     strict: bool = False,
     require_complete: bool = False,
+    weight_growth: float | None = None,
     shapes: Shapes | Sequence[Shapes] | None = None,
     buckets: Mapping[str, Sequence[int]] | None = None,
     plan: str | None = None,
 ) -> CompileReport:
     """Build the library `output` from the best plan and schedules of the database, without measuring.
 
-    `output`: None builds nothing, and only reports. `on_miss`, `strict`, `require_complete`: see
+    `output`: None builds nothing, and only reports. `on_miss`, `strict`, `require_complete`, `weight_growth`: see
     `autofuse.compiler.context.Policy`. `shapes`: several give a library that takes each of them, and so do
     `buckets`, which name open sizes of the model: {"batch": (1, 4, 8)}. `plan`: "best" (None), "none", "tvm",
     "dnnfusion", or the path of a plan file. `context`: what a build system makes once for many models; it takes the
-    place of the arguments from `database` to `require_complete`.
+    place of the arguments from `database` to `weight_growth`.
     """
     from autofuse.compiler import Context, Policy
     from autofuse.named_device import find_device
@@ -207,12 +208,12 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
 
         forms = [form for fixed in forms for form in bucket_shapes(Path(model), buckets, fixed)]
     target = None if output is None else Path(output)
+    policy = Policy(check_miss_policy(on_miss), strict, require_complete, weight_growth=weight_growth)
     if context is not None:
-        own = (database, threads, device, rpc, rpc_tracker, rpc_key, on_miss, strict, require_complete)
-        if own != (None, None, "local", None, None, None, DEFAULT_ON_MISS, False, False):
+        own = (database, threads, device, rpc, rpc_tracker, rpc_key)
+        if own != (None, None, "local", None, None, None) or policy != Policy():
             raise InputError("context: it has its own database, device, threads and policy; give them to Context(...)")
         return context.compile(Path(model), target, shapes=forms, plan=plan)
-    policy = Policy(check_miss_policy(on_miss), strict, require_complete)
     named = find_device(device, rpc, rpc_tracker, rpc_key, measuring=False)
     with Context(database=database, device=named, threads=threads, policy=policy) as made:
         return made.compile(Path(model), target, shapes=forms, plan=plan)

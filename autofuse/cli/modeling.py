@@ -27,6 +27,7 @@ from autofuse.cli.options import (
     SeveralShapes,
     Shapes,
     Threads,
+    WeightGrowth,
 )
 from autofuse.cli.render import describe, micros, plain, records, show, size
 from autofuse.errors import InputError
@@ -135,6 +136,7 @@ def compile_(
         bool,
         typer.Option("--require-complete", help="Stop unless a tuning job ended, with the versions installed now."),
     ] = False,
+    weight_growth: WeightGrowth = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be built from where; build nothing.")
     ] = False,
@@ -163,6 +165,7 @@ def compile_(
         on_miss=on_miss,
         strict=strict,
         require_complete=require_complete,
+        weight_growth=weight_growth,
         shapes=parse_shape_sets(shape or []),
         buckets=parse_buckets(buckets or []),
         plan=plan,

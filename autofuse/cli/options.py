@@ -55,6 +55,14 @@ Buckets = Annotated[
     list[str] | None,
     typer.Option("--buckets", metavar="NAME=SIZES", help="Sizes of a named dimension: batch=1,4,8. May repeat."),
 ]
+WeightGrowth = Annotated[
+    float | None,
+    typer.Option(
+        "--weight-growth",
+        metavar="TIMES",
+        help="Most that the kernels' weights may be, times the model's (Winograd's are 1.8 or 4). [default: any]",
+    ),
+]
 OnMiss = Annotated[
     MissPolicy,
     typer.Option(

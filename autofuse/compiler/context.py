@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from autofuse.arguments import Shapes, check_miss_policy
+from autofuse.errors import InputError
 from autofuse.named_device import NamedDevice, thread_count
 from autofuse.named_setting import Circumstances, circumstances
 from autofuse.profiling.database import ProfilingDatabase, open_for_lookup
@@ -23,15 +24,19 @@ class Policy:
     """`on_miss`: see `autofuse.arguments.check_miss_policy`.
 
     `strict`: stop unless every schedule was measured on this device. `require_complete`: stop unless, besides, a
-    tuning job of this model ended, and everything was measured with the versions installed now.
+    tuning job of this model ended, and everything was measured with the versions installed now. `weight_growth`: how
+    many times the model's weights the kernels' may be (Winograd's are larger; None: any).
     """
 
     on_miss: str = "rule"
     strict: bool = False
     require_complete: bool = False
+    weight_growth: float | None = None
 
     def __post_init__(self) -> None:
         check_miss_policy(self.on_miss)
+        if self.weight_growth is not None and not self.weight_growth >= 1:  # NaN too
+            raise InputError(f"--weight-growth: got {self.weight_growth}, allowed: a number from 1, such as 1.5")
 
     @property
     def measured_only(self) -> bool:

@@ -13,6 +13,7 @@ from autofuse.arguments import Shapes
 from autofuse.backend.linking import require_linker
 from autofuse.backend.realise import Part, build_programs
 from autofuse.compiler.context import Context
+from autofuse.compiler.growth import weight_size, within_growth
 from autofuse.compiler.ladder import Found, Ladder
 from autofuse.compiler.plans import FoundPlan, find_plan
 from autofuse.compiler.report import HIT, MEASURED_HERE, RULE, CompileReport, GroupReport, PlanReport
@@ -60,8 +61,11 @@ def _found(context: Context, model: Path, shapes: Shapes, plan: str | None) -> _
     sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
     chosen = find_plan(context, graph, sha256, plan)
     lowered = lower(graph, chosen.plan, around.target, [group.operators for group in chosen.plan.groups])
-    found = Ladder(context.database, around).find(lowered.kernels, context.policy.measured_only)
+    ladder, policy = Ladder(context.database, around), context.policy
+    found = ladder.find(lowered.kernels, policy.measured_only)
     _refuse_misses(context, lowered, found)
+    if policy.weight_growth is not None:
+        found = within_growth(lowered.kernels, found, ladder, policy.weight_growth, policy.measured_only)
     return _Form(graph, chosen, lowered, found)
 
 
@@ -115,7 +119,8 @@ def _report(
     context: Context, model: Path, output: Path | None, forms: Sequence[_Form], seconds: float
 ) -> CompileReport:
     groups: list[GroupReport] = []
-    plans = []
+    plans, ladder = [], Ladder(context.database, context.around)
+    sizes = [weight_size(form.lowered.kernels, form.found, ladder) for form in forms]
     for number, form in enumerate(forms):
         groups += [_group(form, bound, number) for bound in form.lowered.kernels]
         shapes = {name: form.graph.tensors[name].shape for name in form.graph.inputs}
@@ -134,6 +139,8 @@ def _report(
         size_bytes=0 if output is None else output.stat().st_size,
         elapsed_s=seconds,
         groups=tuple(groups),
+        weights_bytes=sum(size.model for size in sizes),
+        held_weights_bytes=sum(size.held for size in sizes),
         plans=tuple(plans),
     )
 

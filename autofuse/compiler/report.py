@@ -51,7 +51,8 @@ class CompileReport:
     """What was compiled; of `kernels`, `hits` had a schedule that was measured here.
 
     `plan`, `plan_tier`, `plan_key`: of the first input shapes; `plans`: of all. `library` is "" and `size_bytes`
-    0 after a dry run.
+    0 after a dry run. `weights_bytes`: of the model's weights; `held_weights_bytes`: of what the kernels make of them
+    (Winograd's are larger), without padding; what several kernels or input shapes share counts each time.
     """
 
     model: str
@@ -66,4 +67,6 @@ class CompileReport:
     size_bytes: int
     elapsed_s: float
     groups: tuple[GroupReport, ...]
+    weights_bytes: int = 0
+    held_weights_bytes: int = 0
     plans: tuple[PlanReport, ...] = field(default=())
