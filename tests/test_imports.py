@@ -35,6 +35,7 @@ LAYERS["named_device"] = {"device", "backend", "measure"}
 LAYERS["named_setting"] = {"device", "profiling", "named_device"}
 LAYERS["group_times"] = {"graph", "fusion", "kernels", "profiling"}
 LAYERS["plan_views"] = {"graph", "fusion", "kernels", "profiling", "named_plans", "named_setting", "group_times"}
+LAYERS["learning"] = {"graph", "fusion", "device", "kernels", "profiling"}
 LAYERS["search"] = set(LAYERS) - {"report"}
 LAYERS["compiler"] = set(LAYERS) - {"report", "search"}
 LAYERS["benchmark"] = LAYERS["compiler"] | {"compiler"}
@@ -55,7 +56,9 @@ HOMES: dict[str, set[str]] = {
     "dask": {"measure"},
     "optuna": {"search"},
     "scipy": {"search"},
-    "pandas": {"report"},
+    "sklearn": {"learning"},
+    "threadpoolctl": {"learning"},
+    "pandas": {"report", "learning"},
     "typer": {"cli"},
     "rich": {"cli"},
     "click": {"cli"},

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from autofuse import __version__
-from autofuse.cli import databases, jobs, machine, modeling, plans, reports, serving, tuning, upkeep
+from autofuse.cli import databases, jobs, learned, machine, modeling, plans, reports, serving, tuning, upkeep
 from autofuse.cli.failures import Verbs
 
 app = typer.Typer(
@@ -53,6 +53,7 @@ app.command("report")(reports.report)
 app.command("compare")(reports.compare)
 upkeep.add_to(databases.database_verbs)
 app.add_typer(databases.database_verbs, name="db")
+app.add_typer(learned.model_verbs, name="model")
 
 
 def run() -> None:

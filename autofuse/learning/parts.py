@@ -1,0 +1,128 @@
+"""A workload as a graph of its own, and the workloads that it falls into when it is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from autofuse.fusion.edges import Edges
+from autofuse.graph.model import Graph, Operator, Tensor
+from autofuse.kernels.nest import FORWARD
+from autofuse.kernels.workload import PLAIN, Workload, bind_workload
+
+MOST_PARTITIONS = 60
+"""Subsets of one group that are looked at for further cuts; a larger group has been cut often enough by then."""
+
+
+def as_graph(workload: Workload) -> Graph:
+    """A graph of one workload: tensors are called `v0`, `v1`, ... after their index, operators `n0`, `n1`, ...
+
+    Literals keep their values; other constants are zeros that take no memory, since only their shapes are known.
+    """
+    tensors = {
+        f"v{index}": Tensor(f"v{index}", value.shape, value.dtype) for index, value in enumerate(workload.values)
+    }
+
+    def names(indices: Sequence[int]) -> tuple[str, ...]:
+        return tuple(f"v{index}" if index >= 0 else "" for index in indices)
+
+    operators = tuple(
+        Operator(f"n{index}", node.op_type, names(node.inputs), names(node.outputs), dict(node.attributes), node.domain)
+        for index, node in enumerate(workload.operators)
+    )
+    constants = {f"v{index}": workload.values[index].literal_array() for index in workload.of_kind("literal")}
+    for index in workload.of_kind("constant"):
+        value = workload.values[index]
+        constants[f"v{index}"] = np.broadcast_to(np.zeros((), value.dtype), value.shape)
+    return Graph(
+        "workload",
+        names(workload.of_kind("input")),
+        names(workload.of_kind("output")),
+        operators,
+        tensors,
+        constants,
+        workload.opset,
+    )
+
+
+def without_layouts(workload: Workload) -> Workload:
+    """The workload with every tensor in the plain layout: equal for all layouts that a group was measured in."""
+    return replace(workload, values=tuple(replace(value, layout=PLAIN) for value in workload.values))
+
+
+@dataclass(frozen=True)
+class Edge:
+    """`consumer` reads `tensor` of `producer` (indices of operators, name of the tensor in `as_graph`)."""
+
+    producer: int
+    consumer: int
+    tensor: str
+
+
+class Parts:
+    """Cuts one workload: a part is a set of its operators, by index.
+
+    A tensor that a cut lays open has the layout that `assign_layouts` would most likely give it: blocked where the
+    workload itself is and the tensor is a feature map.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+        self.graph = as_graph(workload)
+        self.all = frozenset(range(len(workload.operators)))
+        self.edges = tuple(
+            Edge(self.graph.position[producer.name], index, name)
+            for index, consumer in enumerate(self.graph.operators)
+            for name in dict.fromkeys(consumer.inputs)
+            if name and (producer := self.graph.producers.get(name)) is not None
+        )
+        self._layouts = {f"v{index}": value.layout for index, value in enumerate(workload.values)}
+        blocks = sorted({value.block for value in workload.values if value.block})
+        for index in workload.of_kind("inner") if blocks else ():
+            if self._blocked(index, blocks[-1]):
+                self._layouts[f"v{index}"] = f"c{blocks[-1]}"
+
+    @cached_property
+    def planned(self) -> Edges:
+        """The edges of the workload as planning sees them."""
+        return Edges(self.graph)
+
+    def _blocked(self, index: int, block: int) -> bool:
+        value = self.workload.values[index]
+        users = self.graph.consumers.get(f"v{index}", ())
+        reshaped = bool(users) and all(user.op_type in FORWARD for user in users)
+        return value.dtype == "float32" and len(value.shape) > 2 and value.shape[1] % block == 0 and not reshaped
+
+    def part(self, operators: Collection[int], plain: bool = False) -> Workload:
+        """The workload of some of the operators; `plain`: in no layout."""
+        names = [f"n{index}" for index in operators]
+        return bind_workload(self.graph, names, {} if plain else self._layouts).workload
+
+    def splits(self, within: frozenset[int]) -> Iterator[tuple[frozenset[int], frozenset[int], Edge]]:
+        """Two-way splits of `within` along one edge: what the producer needs against the rest, and the rest against
+        what needs the consumer; each once. Both halves can run one after the other."""
+        seen: set[frozenset[int]] = set()
+        for edge in self.edges:
+            if edge.producer in within and edge.consumer in within:
+                above = self._closure(edge.producer, within, up=True)
+                below = self._closure(edge.consumer, within, up=False)
+                for first in (above, within - below):
+                    rest = within - first
+                    if first and rest and first not in seen:
+                        seen.add(first)
+                        yield first, rest, edge
+
+    def _closure(self, start: int, within: frozenset[int], up: bool) -> frozenset[int]:
+        """`start` with everything inside that it depends on (`up`), or that depends on it."""
+        found, waiting = {start}, [start]
+        while waiting:
+            here = waiting.pop()
+            for edge in self.edges:
+                other = edge.producer if up else edge.consumer
+                if (edge.consumer if up else edge.producer) == here and other in within and other not in found:
+                    found.add(other)
+                    waiting.append(other)
+        return frozenset(found)
