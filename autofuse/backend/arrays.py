@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from autofuse.backend.container import ALIGNMENT
 from autofuse.backend.metadata import InputSpec
+from autofuse.backend.runtime import boolean_tensor
 from autofuse.errors import InputError
 
 Array = NDArray[np.generic]
@@ -21,6 +22,8 @@ _DLPACK_KINDS = "fiu"
 
 def tensor_over(array: Array) -> Any:
     """The array as TVM's tensor: the same memory when it is contiguous, writable and aligned, else a copy."""
+    if array.dtype.kind == "b":
+        return boolean_tensor(_aligned_copy(array))
     if array.dtype.kind not in _DLPACK_KINDS:
         import tvm
 

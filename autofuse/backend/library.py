@@ -19,6 +19,7 @@ from autofuse.backend.container import read_image, read_sections, read_weights, 
 from autofuse.backend.dispatch import Cut, Dispatch, padded
 from autofuse.backend.linking import exported
 from autofuse.backend.metadata import Metadata
+from autofuse.backend.runtime import Machine, copied, global_function, load_module
 from autofuse.backend.threads import configure_threads, held_on, usable_threads
 from autofuse.device.host import HostCpu, probe_host
 from autofuse.errors import DeviceError, InputError
@@ -94,8 +95,6 @@ class Library:
     def __init__(
         self, metadata: Metadata, module: Any, weights: Sequence[Array], threads: int, pad: bool = False
     ) -> None:
-        import tvm
-
         self.metadata = metadata
         self.threads = threads
         self.pad = pad
@@ -104,7 +103,7 @@ class Library:
         self._arrays = list(weights)
         tensors = [tensor_over(array) for array in weights]
         self._weights = [[tensors[i] for i in program.weights] for program in metadata.programs]
-        self._item = tvm.get_global_func("ffi.ArrayGetItem")  # Array's own iterator takes five times as long
+        self._item = global_function("ffi.ArrayGetItem")  # Array's own iterator takes five times as long
         self._names = [spec.name for spec in metadata.inputs]
         self._accepts = [[(np.dtype(spec.dtype), spec) for spec in program.inputs] for program in metadata.programs]
         self._copies = [
@@ -159,9 +158,6 @@ class Library:
 
     def launched(self, inputs: Inputs) -> Counter[str]:
         """How often a call launches each kernel, by symbol, counted while it runs."""
-        import tvm
-        from tvm.runtime.vm import VirtualMachine
-
         counted: Counter[str] = Counter()
 
         def note(_function: Any, symbol: str, before: bool, _result: Any, *_arguments: Any) -> int:
@@ -170,19 +166,16 @@ class Library:
             return 0
 
         number, arrays, _ = self._chosen(inputs)
-        machine = VirtualMachine(self._module, tvm.cpu())
-        machine.set_instrument(note)
+        machine = Machine(self._module)
+        machine.instrument(note)
         entry = self.metadata.programs[number].entry
         machine[entry](*(tensor_over(array) for array in arrays), *self._weights[number])
         return counted
 
     def _entries(self) -> list[Any]:
         """The programs as functions for the calling thread."""
-        import tvm
-        from tvm.runtime.vm import VirtualMachine
-
         if not hasattr(self._mine, "entries"):
-            machine = VirtualMachine(self._module, tvm.cpu())
+            machine = Machine(self._module)
             self._mine.machine = machine
             self._mine.entries = [machine[program.entry] for program in self.metadata.programs]
         entries: list[Any] = self._mine.entries
@@ -248,8 +241,8 @@ class Library:
     def _arrays_of(self, number: int, results: Any) -> list[Array]:
         item, from_dlpack = self._item, np.from_dlpack
         return [
-            item(results, place).numpy() if copied else from_dlpack(item(results, place))
-            for place, copied in self._copies[number]
+            copied(item(results, place)) if own else from_dlpack(item(results, place))
+            for place, own in self._copies[number]
         ]
 
 
@@ -257,13 +250,10 @@ class Prepared:
     """A library on bound inputs: `run` is nothing but the inference, `outputs` reads its last results."""
 
     def __init__(self, library: Library, number: int, inputs: Sequence[Any]) -> None:
-        import tvm
-        from tvm.runtime.vm import VirtualMachine
-
         self._library = library
-        self._machine = VirtualMachine(library._module, tvm.cpu())
+        self._machine = Machine(library._module)
         entry = library.metadata.programs[number].entry
-        self._machine.save_function(entry, _PREPARED, *inputs, *library._weights[number])
+        self._machine.save(entry, _PREPARED, [*inputs, *library._weights[number]])
         self._call = self._machine[_PREPARED]
         self._results: Any = None
 
@@ -278,7 +268,7 @@ class Prepared:
         """Results of the last run, in the model's order."""
         if self._results is None:
             raise InputError("the prepared library has not run yet")
-        return [result.numpy() for result in self._results]
+        return [copied(result) for result in self._results]
 
 
 def count_kernels(library: Library, inputs: Inputs, program: int = 0) -> int:
@@ -333,12 +323,10 @@ def installed_versions() -> dict[str, str]:
 
 def _load_image(image: bytes) -> Any:
     """The checked bytes as a module: from a file of this load alone, so that nothing can change under it."""
-    import tvm
-
     with scratch_folder() as folder:
         name = folder / "image.so"
         name.write_bytes(image)
-        return tvm.runtime.load_module(str(name))
+        return load_module(name)
 
 
 def _listed(names: Sequence[str]) -> str:

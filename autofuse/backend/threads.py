@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from autofuse.backend.runtime import global_function
 from autofuse.errors import DeviceError, InputError
 
 _ONE_CORE_A_THREAD = -2
@@ -76,9 +77,7 @@ def _cores() -> tuple[int, ...]:
 
 
 def _apply(threads: int, cores: tuple[int, ...]) -> None:
-    import tvm
-
-    configure, count = tvm.get_global_func("runtime.config_threadpool"), tvm.get_global_func("runtime.NumThreads")
+    configure, count = global_function("runtime.config_threadpool"), global_function("runtime.NumThreads")
     pinnable = hasattr(os, "sched_setaffinity")
     before = os.sched_getaffinity(0) if pinnable else set()
     names = [str(core) for core in cores]
