@@ -1,0 +1,233 @@
+"""Measures the groups of many networks evenly: what the profitability model learns from.
+
+    python -m experiments.profitability.collect --db FILE [--budget 75s] [--threads 1] [--device local] [NETWORK ...]
+
+A tuning job spends its time where the best plan needs it. Here every group that a plan of `candidates` brings up gets
+the same care: its first schedule that works, and then, while time is left, the rules' other guesses. All of it goes
+through the product's own runner, which checks each kernel against ONNX Runtime before it times it; failures are rows.
+
+A network that had its budget in these circumstances is left alone; one that was cut off goes on, and with a larger
+budget each goes on from what is known.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import random
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from autofuse.arguments import parse_duration
+from autofuse.errors import AutofuseError
+from autofuse.fusion.plan import FusionPlan
+from autofuse.graph.inputs import generate_inputs
+from autofuse.graph.key import graph_key
+from autofuse.graph.load import load
+from autofuse.kernels.coverage import require_kernels
+from autofuse.measure.measurement import Limits
+from autofuse.measure.pool import LocalRunner
+from autofuse.measure.reference import capture
+from autofuse.measure.sampling import SamplingPolicy
+from autofuse.named_setting import Circumstances, circumstances
+from autofuse.profiling.database import ProfilingDatabase, open_database
+from autofuse.profiling.records import RunStart
+from autofuse.scratch import scratch_folder
+from autofuse.search.schedules import WorkloadSearch
+from autofuse.search.workbench import Workbench
+from autofuse.search_space import load_space
+from experiments.profitability import candidates, networks
+
+SEED = 0
+PAIRS_AT_ONCE = 5
+AT_ONCE = 16
+"""Candidates between two looks at the clock; they are built side by side."""
+TRIES = 3
+"""Candidates of a group, at most."""
+POLICY = SamplingPolicy(cold_constants=True, good_slices=11, cap_s=0.4)
+"""As a tuning job measures, but with less patience: many groups tell more than a few exact ones."""
+LIMITS = Limits(build_s=20.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """Where and how long a network is measured: `budget_s` seconds with `runner`, whose children outlive networks."""
+
+    models: Path
+    budget_s: float
+    around: Circumstances
+    runner: LocalRunner
+
+
+def collect(network: str, base: ProfilingDatabase, job: Job) -> str:
+    """Measure one network; one line about what was done. AutofuseError when it cannot be measured at all."""
+    around = job.around
+    model = networks.find(network, job.models)
+    if _finished(base, around, model, job.budget_s):
+        return f"{network} on {around.setting.threads} of {around.profile.name}: finished before"
+    with _bench(model, base, job) as bench:
+        end = time.monotonic() + job.budget_s
+        key, plans = graph_key(bench.graph), candidates.plans(bench.graph, SEED)
+        basis, count = [], 0
+        for origin, plan in plans:
+            base.record_plan(key, plan.key, plan.to_json(), origin)
+            count += 1
+            if origin in candidates.BASIS:
+                basis.append(plan)
+                continue
+            if basis:
+                _measure_pairs(bench, basis, end)
+                basis = []
+            _give_each(bench, bench.of(plan), 1, end)
+            if time.monotonic() > end:
+                break
+        if basis:
+            _measure_pairs(bench, basis, end)
+        _give_each(bench, list(bench.searches.values()), TRIES, end)
+        done = bench.counts
+        return (
+            f"{network} on {around.setting.threads} of {around.profile.name}: {done.measured} candidates measured "
+            f"({done.failed} failed, {len(bench.untrusted)} not trusted), {len(bench.searches)} groups, {count} plans"
+        )
+
+
+def _measure_pairs(bench: Workbench, basis: Sequence[FusionPlan], end: float) -> None:
+    """Pairs of neighbours in an order drawn by chance, each with its two operators alone.
+
+    So there is something to compare, however early the time is over. `basis`: every operator alone, then the plans
+    that hold the pairs.
+    """
+    alone: dict[str, WorkloadSearch] = {}
+    pairs: list[list[WorkloadSearch]] = []
+    for plan in basis:
+        for group, bound in zip(plan.groups, bench.admit(plan).groups, strict=True):
+            search = bench.searches.get(bound.workload.key)  # None: a view, which costs no kernel
+            if search is not None and len(group.operators) == 1:
+                alone.setdefault(group.operators[0], search)
+            elif search is not None:
+                pairs.append([*(alone[name] for name in group.operators if name in alone), search])
+    random.Random(SEED).shuffle(pairs)
+    for start in range(0, len(pairs), PAIRS_AT_ONCE):
+        some = [search for pair in pairs[start : start + PAIRS_AT_ONCE] for search in pair]
+        _give_each(bench, list({search.key: search for search in some}.values()), 1, end)
+    _give_each(bench, list(alone.values()), 1, end)
+
+
+def _give_each(bench: Workbench, searches: Sequence[WorkloadSearch], times: int, end: float) -> None:
+    """Candidates for these groups until each has `times` of them that worked, or used up its tries and guesses."""
+    while time.monotonic() < end:
+        poor = [search for search in searches if _wants(search, times)]
+        if not poor:
+            return
+        bench.measure(sorted(poor, key=lambda search: len(search.tried))[:AT_ONCE])
+
+
+def _wants(search: WorkloadSearch, times: int) -> bool:
+    worked = sum(us is not None for us in search.tried.values())
+    guesses = search.pending or search.suggested or not worked
+    return worked < times and len(search.tried) < TRIES and bool(guesses) and not search.complete
+
+
+def _finished(base: ProfilingDatabase, around: Circumstances, model: Path, budget_s: float) -> bool:
+    """Whether this network had such a budget in these very circumstances, and came to its end."""
+    table, setting = base.table("runs"), around.setting
+    wanted = {
+        "model_sha256": _sha256(model),
+        "state": "finished",
+        "device_fingerprint": setting.device,
+        "target_key": setting.target,
+        "threads": setting.threads,
+        "versions_key": setting.versions,
+    }
+    for values in table.rows:
+        row = dict(zip(table.columns, values, strict=True))
+        budget = row["budget"]
+        enough = isinstance(budget, dict) and budget.get("seconds", 0.0) >= budget_s
+        if enough and all(row[name] == value for name, value in wanted.items()):
+            return True
+    return False
+
+
+@contextmanager
+def _bench(model: Path, base: ProfilingDatabase, job: Job) -> Iterator[Workbench]:
+    """What is known of the network's groups, to measure more; its run ends as the block does."""
+    graph = load(model, {})
+    require_kernels(graph)
+    with scratch_folder() as scratch:
+        made = [name for operator in graph.operators for name in operator.outputs if name]
+        wanted = [name for name in made if name not in graph.constants]
+        reference = capture(graph, generate_inputs(graph, SEED), scratch / "reference", wanted)
+        run = _run(base, job.around, model, graph_key(graph), job.budget_s)
+        state = "failed"
+        try:
+            space = load_space(None, job.around.target.isa)
+            yield Workbench(graph, space, job.around, base, job.runner, reference, run, SEED, lambda _: None)
+            state = "finished"
+        except KeyboardInterrupt:
+            state = "interrupted"
+            raise
+        finally:
+            base.finish_run(run, state)
+
+
+def _run(base: ProfilingDatabase, around: Circumstances, model: Path, key: str, budget_s: float) -> int:
+    """The run of this network here that was cut off, or a new one."""
+    base.release_dead()
+    sha = _sha256(model)
+    old = base.interrupted_run(around.setting, sha)
+    if old is not None:
+        base.resume_run(old.id)
+        return old.id
+    start = RunStart(
+        name=f"{model.stem}-{around.setting.threads}t-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}",
+        model_name=model.stem,
+        model_sha256=sha,
+        graph_key=key,
+        seed=SEED,
+        arguments={"purpose": "profitability", "device": around.profile.name, "threads": around.setting.threads},
+        budget={"seconds": budget_s},
+        provenance=around.provenance.as_dict(),
+    )
+    return base.start_run(around.setting, start)
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure the networks named (none: all); 1 when one of them could not be measured."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"of {', '.join(networks.FAMILIES)}")
+    parser.add_argument("--db", type=Path, default=Path("out/profitability/times.db"), help="where times are kept")
+    parser.add_argument("--models", type=Path, default=Path("out/networks/models"), help="folder of the ONNX files")
+    parser.add_argument("--budget", default="75s", help="of each network (default: 75s)")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--workers", type=int, help="children that build side by side (default: one a core)")
+    parser.add_argument("--device", default="local", help="local, the name of a profile, or a .toml file")
+    options = parser.parse_args(arguments)
+    budget_s = parse_duration(options.budget, "--budget")
+    options.db.parent.mkdir(parents=True, exist_ok=True)
+    failed = 0
+    with ExitStack() as stack:
+        base = stack.enter_context(open_database(options.db))
+        around = circumstances(base, options.device, options.threads, measuring=True)
+        runner = stack.enter_context(
+            LocalRunner(around.target, options.threads, policy=POLICY, limits=LIMITS, workers=options.workers)
+        )
+        job = Job(options.models, budget_s, around, runner)
+        for network in options.networks or networks.in_turn():
+            try:
+                print(collect(network, base, job), flush=True)
+            except AutofuseError as error:
+                failed += 1
+                print(f"{network}: {error}", file=sys.stderr, flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

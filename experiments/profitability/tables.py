@@ -1,0 +1,134 @@
+"""The results as text: tables for a reader, CSV files for a program."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import isnan
+from pathlib import Path
+
+import pandas as pd
+
+from experiments.profitability.evaluate import Contest, Summary, Taken
+from experiments.profitability.metrics import Bin
+
+TITLES: Mapping[str, str] = {
+    "network": "networks held out",
+    "family": "a family of networks held out",
+    "device": "a device held out",
+    "threads": "a number of threads held out",
+}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A wanted value and what was reached, as parts of 1."""
+
+    name: str
+    most: float
+    reached: float
+
+    @property
+    def met(self) -> bool:
+        """Whether it was reached; what could not be measured was not."""
+        return self.reached <= self.most
+
+
+def bars(model: Summary) -> list[Bar]:
+    """What the model is wanted to reach on networks held out."""
+    return [
+        Bar("median regret@1", 0.03, model.regret1_median),
+        Bar("P90 of regret@1", 0.10, model.regret1_p90),
+        Bar("median regret@5", 0.01, model.regret5_median),
+        Bar("harm rate", 0.02, model.harm),
+    ]
+
+
+def plans_table(rows: Sequence[Summary]) -> str:
+    """Regrets of each judge, the smallest mean first."""
+    lines = [
+        "| takes the plan that is best for | cases | regret@1: median | mean | P90 | max | regret@5: median | P90 |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in sorted((row for row in rows if row.cases), key=lambda row: row.regret1_mean):
+        values = (row.regret1_median, row.regret1_mean, row.regret1_p90, row.regret1_max)
+        lines.append(_line(row.judge, row.cases, *map(percent, (*values, row.regret5_median, row.regret5_p90))))
+    return "\n".join(lines) + "\n"
+
+
+def decisions_table(rows: Sequence[Summary]) -> str:
+    """Decisions on edges of each judge, the cheapest first."""
+    lines = [
+        "| decides | fuses | harm | missed | time over the best | AUC | 90 % intervals hold | calibration error |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in sorted((row for row in rows if row.decisions), key=lambda row: row.cost):
+        fuses = f"{row.accepted} of {row.decisions}"
+        auc = "-" if isnan(row.auc) else f"{row.auc:.3f}"
+        values = (row.harm, row.missed, row.cost)
+        lines.append(
+            _line(row.judge, fuses, *map(percent, values), auc, *map(percent, (row.coverage, row.calibration)))
+        )
+    return "\n".join(lines) + "\n"
+
+
+def relations_table(frame: pd.DataFrame) -> str:
+    """AUC by cell of the paper's table, the most frequent first."""
+    lines = [_line("cell (producer > consumer)", *frame.columns), _line(*["---"] * (1 + len(frame.columns)))]
+    for cell, row in frame.sort_values("decisions", ascending=False).iterrows():
+        aucs = ("-" if isnan(value) else f"{value:.2f}" for value in row.iloc[2:])
+        lines.append(_line(cell, int(row["decisions"]), percent(row["pays"]), *aucs))
+    return "\n".join(lines) + "\n"
+
+
+def reliability_table(parts: Iterable[Bin]) -> str:
+    """Stated against observed shares of fusions that pay."""
+    lines = ["| stated probability | decisions | share that paid |", "| --- | --- | --- |"]
+    lines += [_line(f"{part.stated:.2f}", part.count, f"{part.observed:.2f}") for part in parts]
+    return "\n".join(lines) + "\n"
+
+
+def verdict(contests: Sequence[Contest], reached: Sequence[Bar]) -> str:
+    """In words: against each control, against the best of them, and which bars are met."""
+    lines = [
+        f"- against {one.control}: {one.verdict} (mean regret@1 {_signed(one.difference)} "
+        f"[{_signed(one.lo)}, {_signed(one.hi)}], {one.cases} cases)"
+        for one in contests
+    ]
+    if contests:
+        hardest = max(contests, key=lambda one: one.difference)
+        said = {
+            "better": f"The model takes better plans than every control, the best of which is {hardest.control}.",
+            "worse": f"{hardest.control} takes better plans than the model.",
+            "no difference": f"{hardest.control} is as good as the model: no difference was found between them.",
+        }
+        lines.insert(0, f"{said[hardest.verdict]}\n")
+    lines.append("")
+    lines += [
+        f"- {bar.name} at most {percent(bar.most)}: {percent(bar.reached)}, {'met' if bar.met else 'not met'}"
+        for bar in reached
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def percent(value: float) -> str:
+    """`3.1 %`, or "-" for what is not known."""
+    return "-" if isnan(value) else f"{100 * value:.1f} %"
+
+
+def _signed(value: float) -> str:
+    return f"{100 * value:+.1f} %"
+
+
+def _line(*cells: object) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def write_csv(path: Path, rows: Sequence[Summary] | Sequence[Taken]) -> None:
+    """One line a row, under the names of its fields."""
+    if rows:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(asdict(rows[0])))
+            writer.writeheader()
+            writer.writerows(asdict(row) for row in rows)
