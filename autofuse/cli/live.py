@@ -125,9 +125,9 @@ class TuneView(View):
     """Shows progress while it is open; call it with each new state."""
 
     def __init__(self, screen: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(screen, clock, self._render)
         self._state: Progress | None = None
         self._at = clock()
+        super().__init__(screen, clock, self._render)  # which renders at once
         self._last_line: float | None = None
         self._last_phase = ""
 
