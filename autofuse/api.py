@@ -77,13 +77,15 @@ def tune(
     seed: int = 0,
     space: str | None = None,
     exact: bool = False,
+    pareto: bool = False,
     shapes: Shapes | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> TuneResult:
     """Search fusion plans and schedules by measuring them; everything measured is recorded at once.
 
     Ends after `budget` or `trials`, whichever comes first (neither given: after 10 minutes). An interrupted search
-    goes on where it was when it is started again. `progress` is called after each candidate.
+    goes on where it was when it is started again. `progress` is called after each candidate. `pareto`: search plans
+    that need little memory as well, and end with the front of both (`TuneResult.front`).
     """
     if trials is not None and trials < 1:
         raise InputError(f"--trials: got {trials}, allowed: an integer from 1")
@@ -105,6 +107,7 @@ def tune(
         seed=seed,
         space=space,
         exact=exact,
+        pareto=pareto,
         shapes=shapes or {},
         progress=progress or _silent,
     )
@@ -186,6 +189,7 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     on_miss: str = DEFAULT_ON_MISS,
     strict: bool = False,
     require_complete: bool = False,
+    exact: bool = False,
     weight_growth: float | None = None,
     shapes: Shapes | Sequence[Shapes] | None = None,
     buckets: Mapping[str, Sequence[int]] | None = None,
@@ -193,8 +197,8 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
 ) -> CompileReport:
     """Build the library `output` from the best plan and schedules of the database, without measuring.
 
-    `output`: None builds nothing, and only reports. `on_miss`, `strict`, `require_complete`, `weight_growth`: see
-    `autofuse.compiler.context.Policy`. `shapes`: several give a library that takes each of them, and so do
+    `output`: None builds nothing, and only reports. `on_miss`, `strict`, `require_complete`, `exact`, `weight_growth`:
+    see `autofuse.compiler.context.Policy`. `shapes`: several give a library that takes each of them, and so do
     `buckets`, which name open sizes of the model: {"batch": (1, 4, 8)}. `plan`: "best" (None), "none", "tvm",
     "dnnfusion", or the path of a plan file. `context`: what a build system makes once for many models; it takes the
     place of the arguments from `database` to `weight_growth`.
@@ -208,7 +212,7 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
 
         forms = [form for fixed in forms for form in bucket_shapes(Path(model), buckets, fixed)]
     target = None if output is None else Path(output)
-    policy = Policy(check_miss_policy(on_miss), strict, require_complete, weight_growth=weight_growth)
+    policy = Policy(check_miss_policy(on_miss), strict, require_complete, exact, weight_growth)
     if context is not None:
         own = (database, threads, device, rpc, rpc_tracker, rpc_key)
         if own != (None, None, "local", None, None, None) or policy != Policy():

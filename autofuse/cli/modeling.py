@@ -17,6 +17,7 @@ from autofuse.cli.options import (
     Buckets,
     Database,
     Device,
+    Exact,
     Model,
     OnMiss,
     OutputFormat,
@@ -136,6 +137,7 @@ def compile_(
         bool,
         typer.Option("--require-complete", help="Stop unless a tuning job ended, with the versions installed now."),
     ] = False,
+    exact: Exact = False,
     weight_growth: WeightGrowth = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be built from where; build nothing.")
@@ -165,6 +167,7 @@ def compile_(
         on_miss=on_miss,
         strict=strict,
         require_complete=require_complete,
+        exact=exact,
         weight_growth=weight_growth,
         shapes=parse_shape_sets(shape or []),
         buckets=parse_buckets(buckets or []),

@@ -114,6 +114,9 @@ Exact = Annotated[
         "--exact", help="Before planning, do nothing that changes rounding: no such rewrite, no folded BatchNorm."
     ),
 ]
+Pareto = Annotated[
+    bool, typer.Option("--pareto", help="Search plans that need little memory, too; end with time against peak memory.")
+]
 JobName = Annotated[
     str | None, typer.Option("--run", metavar="NAME", help="Name of the job: it goes on, or is joined.")
 ]

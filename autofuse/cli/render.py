@@ -75,7 +75,8 @@ def describe(value: object, title: str | None = None) -> RenderableType:
         return records(body, title)
     if not isinstance(body, dict):
         return Text(cell("", body))
-    single = {key: item for key, item in body.items() if not isinstance(item, dict) and not _is_records(item)}
+    apart = {key for key, item in body.items() if isinstance(item, dict) or _is_records(item) or item == []}
+    single = {key: item for key, item in body.items() if key not in apart}
     grid = Table.grid(padding=(0, 2))
     for key, item in single.items():
         grid.add_row(heading(key), Text(cell(key, item)))

@@ -16,7 +16,7 @@ from autofuse.cli import options
 from autofuse.cli.failures import graceful_stop, say
 from autofuse.cli.live import TuneView
 from autofuse.cli.render import Format, plain, show
-from autofuse.errors import AutofuseError
+from autofuse.errors import AutofuseError, InputError
 
 if TYPE_CHECKING:
     from autofuse.job.outcome import JobOutcome
@@ -39,6 +39,7 @@ def tune(
     seed: options.Seed = 0,
     space: options.Space = None,
     exact: options.Exact = False,
+    pareto: options.Pareto = False,
     shape: options.Shapes = None,
     run: options.JobName = None,
     until: options.Until = None,
@@ -64,9 +65,11 @@ def tune(
     asked_for = (run, until, early_stopping, memory_limit, disk_limit, executor, on_finish, log, boards)
     several = max(len(models), len(devices), len(addresses)) > 1
     if not several and all(option is None for option in asked_for):
-        own = {"device": devices[0], "rpc": addresses[0] if addresses else None}
+        own = {"device": devices[0], "rpc": addresses[0] if addresses else None, "pareto": pareto}
         show(_tune_one(models[0], {**common, **own}), form)
         return
+    if pareto:
+        raise InputError("--pareto: not for a job; run it, then `autofuse plan pareto MODEL` for each model")
     job = {
         "devices": devices, "rpc": addresses, "boards": boards, "run": run, "until": until,
         "early_stopping": early_stopping, "memory_limit": memory_limit, "disk_limit": disk_limit,

@@ -24,13 +24,15 @@ class Policy:
     """`on_miss`: see `autofuse.arguments.check_miss_policy`.
 
     `strict`: stop unless every schedule was measured on this device. `require_complete`: stop unless, besides, a
-    tuning job of this model ended, and everything was measured with the versions installed now. `weight_growth`: how
-    many times the model's weights the kernels' may be (Winograd's are larger; None: any).
+    tuning job of this model ended, and everything was measured with the versions installed now. `exact`: take no plan
+    that changes rounding before its kernels run (see `autofuse.fusion.rewriting.is_exact`). `weight_growth`: how many
+    times the model's weights the kernels' may be (Winograd's are larger; None: any).
     """
 
     on_miss: str = "rule"
     strict: bool = False
     require_complete: bool = False
+    exact: bool = False
     weight_growth: float | None = None
 
     def __post_init__(self) -> None:

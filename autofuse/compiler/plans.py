@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from autofuse.compiler.context import Context
 from autofuse.compiler.ladder import same_family
 from autofuse.compiler.report import FAMILY, HIT, NAMED, NEAREST, NONE, RULE, STALE
-from autofuse.errors import AutofuseError, StrictMissError
+from autofuse.errors import AutofuseError, PlanError, StrictMissError
 from autofuse.fusion.baselines import default_plan, none_plan
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import FusionPlan
+from autofuse.fusion.rewriting import is_exact
+from autofuse.fusion.space import FusionSpace
 from autofuse.graph.key import graph_key
 from autofuse.graph.model import Graph
 from autofuse.named_plans import named_plan
@@ -33,9 +35,12 @@ def find_plan(context: Context, graph: Graph, model_sha256: str, asked: str | No
 
     StrictMissError when only what was measured here will do, and nothing was.
     """
-    if asked is not None and asked != "best":
-        return FoundPlan(named_plan(graph, asked), NAMED, asked)
     policy = context.policy
+    if asked is not None and asked != "best":
+        plan = named_plan(graph, asked)
+        if policy.exact and not is_exact(plan):
+            raise PlanError(f"--exact: plan {asked} folds or rewrites so that results round differently")
+        return FoundPlan(plan, NAMED, asked)
     for found in _measured(context, graph):
         if policy.require_complete and not found.complete:
             raise StrictMissError(
@@ -45,21 +50,22 @@ def find_plan(context: Context, graph: Graph, model_sha256: str, asked: str | No
         return found
     if policy.measured_only:
         raise StrictMissError(
-            f"{graph.name}: the database has no plan for this model, device and {context.threads} thread(s): "
+            f"{graph.name}: the database has no plan for this model, device and {context.threads} thread(s)"
+            f"{' that keeps every rounding' if policy.exact else ''}: "
             f"run `autofuse tune` first, or compile with --on-miss rule"
         )
     for found in _transferred(context, graph, model_sha256):
         return found
     if policy.on_miss == "none":
         return FoundPlan(none_plan(graph), NONE, "none")
-    return FoundPlan(default_plan(graph), RULE, "default rule")
+    return FoundPlan(default_plan(graph, FusionSpace(exact=policy.exact)), RULE, "default rule")
 
 
 def _measured(context: Context, graph: Graph) -> Iterator[FoundPlan]:
     stored = context.database.best_plan(context.around.setting, graph_key(graph))
     if stored is None:
         return
-    plan = _legal(graph, stored.plan)
+    plan = _usable(context, graph, stored.plan)
     if plan is not None:
         exact = stored.tier == EXACT
         source = f"{stored.source} ({stored.origin})"
@@ -71,27 +77,21 @@ def _transferred(context: Context, graph: Graph, model_sha256: str) -> Iterator[
     base, setting = context.database, context.around.setting
     key = graph_key(graph)
     for row in base.foreign_plans(setting, key):
-        plan = _legal(graph, row.plan) if same_family(row.device_facts, row.target, context.around) else None
+        plan = _usable(context, graph, row.plan) if same_family(row.device_facts, row.target, context.around) else None
         if plan is not None:
             yield FoundPlan(plan, FAMILY, row.origin)
     for form in base.forms_of_model(setting, model_sha256):
         stored = base.best_plan(setting, form) if form != key else None
-        plan = _legal(graph, stored.plan) if stored is not None else None
+        plan = _usable(context, graph, stored.plan) if stored is not None else None
         if stored is not None and plan is not None:
             yield FoundPlan(plan, NEAREST, f"{stored.source} ({stored.origin}) for other input shapes")
 
 
-def _legal(graph: Graph, text: str) -> FusionPlan | None:
+def _usable(context: Context, graph: Graph, text: str) -> FusionPlan | None:
+    """A stored plan, when it is legal here and rounds as the policy wants."""
     try:
         plan = FusionPlan.from_json(text)
-    except AutofuseError:
-        return None
-    return plan if _is_legal(graph, plan) else None
-
-
-def _is_legal(graph: Graph, plan: FusionPlan) -> bool:
-    try:
         check_plan(graph, plan)
     except AutofuseError:
-        return False
-    return True
+        return None
+    return None if context.policy.exact and not is_exact(plan) else plan

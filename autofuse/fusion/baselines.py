@@ -11,8 +11,8 @@ from autofuse.fusion.edges import Edge, Edges
 from autofuse.fusion.growth import Draft, partition
 from autofuse.fusion.legality import Legality, ordered_groups
 from autofuse.fusion.plan import FusionPlan, Group
-from autofuse.fusion.planner import plan_from
 from autofuse.fusion.relation import Relation, combined, relation
+from autofuse.fusion.rewriting import RewritingPlanner
 from autofuse.fusion.skeleton import skeleton
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.fold import fold_sites
@@ -47,8 +47,8 @@ def always_plan(graph: Graph, space: FusionSpace | None = None) -> FusionPlan:
 
 
 def default_plan(graph: Graph, space: FusionSpace | None = None) -> FusionPlan:
-    """What the planner does when nothing has been measured."""
-    return plan_from(graph, {}, space)
+    """What is done when nothing has been measured: rewritten as the paper does, then the planner's default answers."""
+    return RewritingPlanner(graph, space).plan({})
 
 
 def dnnfusion_plan(graph: Graph, space: FusionSpace | None = None) -> FusionPlan:

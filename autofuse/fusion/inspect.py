@@ -15,7 +15,7 @@ from autofuse.fusion.regions import regions
 from autofuse.fusion.rewriting import RewritingPlanner
 from autofuse.fusion.skeleton import realise
 from autofuse.fusion.space import FusionSpace
-from autofuse.graph.cost import intermediate_bytes, operator_cost
+from autofuse.graph.cost import group_cost, intermediate_bytes, operator_cost
 from autofuse.graph.mapping import MappingType, mapping_type
 from autofuse.graph.model import Graph
 from autofuse.rewrite.rule import Site
@@ -127,6 +127,13 @@ def inspect(
         distinct_regions=len({part.signature for part in parts}),
         rewrites=_rewrites(planner.sites),
     )
+
+
+def bytes_moved(graph: Graph, plan: FusionPlan) -> int:
+    """Bytes that the kernels of a plan read and write, each tensor once a kernel (see `autofuse.graph.cost`)."""
+    realised = realise(graph, plan)
+    costs = [group_cost(realised, group.operators) for group in plan.groups]
+    return sum(cost.bytes_read + cost.bytes_written for cost in costs)
 
 
 def _rewrites(sites: tuple[Site, ...]) -> tuple[RewriteSummary, ...]:

@@ -254,9 +254,9 @@ def plan_from(graph: Graph, answers: Mapping[str, str], space: FusionSpace | Non
 
 
 def _open_choices(kind: str, choices: tuple[str, ...], open_kinds: Collection[str]) -> tuple[str, ...]:
-    """Choices left when some kinds are closed: merging over an edge counts as a "break"."""
+    """Choices left when some kinds are closed: merging over an edge counts as a "break", unless it is the default."""
     if "break" not in open_kinds:
-        choices = tuple(choice for choice in choices if choice != MERGE)
+        choices = tuple(choice for choice in choices if choice in (choices[0], FUSE, KEEP))
     if kind not in open_kinds:
         choices = tuple(choice for choice in choices if choice in (choices[0], MERGE))
     return choices

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 from autofuse.fusion.edges import EXPENSIVE, MOVES, Edge, Edges, reads_once
 from autofuse.fusion.relation import Relation, combined, relation
 from autofuse.graph.mapping import MappingType
+from autofuse.graph.model import Graph, Operator
 
 KEEP, FUSE, MERGE = "keep", "fuse", "merge"
 """Answers on an edge: apart; together unless the table breaks them; together even then (two anchors)."""
@@ -15,6 +17,14 @@ KEEP, FUSE, MERGE = "keep", "fuse", "merge"
 LATER, EARLIER, BOTH = "later", "earlier", "both"
 """Answers at an operator that several anchors could take as their epilogue."""
 
+SMALL_RESULT, SMALL_WEIGHTS = 4096, 1 << 20
+"""Elements of a map of one pixel, and bytes of the weights behind it, up to which its launch is worth saving."""
+
+_PRODUCTS = frozenset({"Conv", "MatMul", "Gemm"})
+_POOLS = frozenset({"MaxPool", "AveragePool"})
+_SUMS = frozenset(
+    {"GlobalAveragePool", "GlobalMaxPool", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "ReduceSumSquare"}
+)
 _FREE = frozenset({MappingType.REORGANIZE, MappingType.SHUFFLE})
 _ANCHOR = MappingType.MANY_TO_MANY
 
@@ -90,12 +100,18 @@ def _fusible(producer: MappingType, consumer: MappingType) -> bool:
 class _Local:
     """Facts that decide defaults. `costly`: operators whose result takes an expensive pointwise operator to recompute.
 
-    `reductions`: bit set of the anchors that read each element once.
+    `reductions`: bit set of the anchors that read each element once; `products`, of convolutions and matrix products;
+    `dense`, of those without groups. `small`: operators whose result is a map of one pixel (squeeze and excite).
     """
 
     def __init__(self, edges: Edges) -> None:
-        anchors = (operator for operator in edges.graph.operators if edges.own[operator.name] == _ANCHOR)
-        self.reductions = edges.reach.mask(operator.name for operator in anchors if reads_once(operator))
+        graph, mask = edges.graph, edges.reach.mask
+        anchors = [operator for operator in graph.operators if edges.own[operator.name] == _ANCHOR]
+        self.reductions = mask(operator.name for operator in anchors if reads_once(operator))
+        products = [operator for operator in anchors if operator.op_type in _PRODUCTS]
+        self.products = mask(operator.name for operator in products)
+        self.dense = mask(op.name for op in products if op.attributes.get("group", 1) == 1)
+        self.small = {operator.name for operator in graph.operators if _is_small(graph, operator)}
         self.costly: set[str] = set()
         for operator in edges.graph.operators:
             inherits = edges.own[operator.name] != _ANCHOR
@@ -103,6 +119,13 @@ class _Local:
                 inherits and any(edge.producer in self.costly for edge in edges.into[operator.name])
             ):
                 self.costly.add(operator.name)
+
+
+def _is_small(graph: Graph, operator: Operator) -> bool:
+    weights = sum(graph.tensors[name].size_bytes for name in operator.inputs if name in graph.constants)
+    shapes = [graph.tensors[name].shape for name in operator.outputs if name]
+    pixels = all(len(shape) > 2 and prod(shape[2:]) == 1 for shape in shapes)
+    return pixels and all(prod(shape) <= SMALL_RESULT for shape in shapes) and weights <= SMALL_WEIGHTS
 
 
 def _question(edges: Edges, edge: Edge, above: frozenset[MappingType], anchors: int, local: _Local) -> Question | None:
@@ -114,7 +137,7 @@ def _question(edges: Edges, edge: Edge, above: frozenset[MappingType], anchors: 
     if edge.kind == MappingType.OPAQUE:
         return None
     if edge.kind == _ANCHOR:
-        return _prologue(edges, edge, above, bool(anchors))
+        return _prologue(edges, edge, above, anchors, local)
     if any(relation(kind, edge.kind) == Relation.DEPEND for kind in above):
         fuse = _fuse_dependent(edges, edge, anchors, local)
         return Question("depend", (FUSE, KEEP) if fuse else (KEEP, FUSE))
@@ -128,33 +151,55 @@ def _fuse_dependent(edges: Edges, edge: Edge, anchors: int, local: _Local) -> bo
     """Default on a yellow edge into an operator that is no anchor.
 
     The result of a reduction that is broadcast over its own rows (the mean in a layer normalisation
-    written out) joins: the kernel finishes a row before it needs the result.
+    written out) joins: the kernel finishes a row before it needs the result. So does a map of one pixel, which the
+    kernel finishes whole. A Concat joins the product whose result it holds, which then writes its part in place.
     """
     if edge.kind == MappingType.ONE_TO_MANY:
         if anchors:
-            return not anchors & ~local.reductions
+            return not anchors & ~local.reductions or edge.producer in local.small
         return len(edges.out[edge.producer]) == 1 and edge.producer not in local.costly
-    if edges.graph.by_name[edge.consumer].op_type in MOVES:
-        return not anchors
+    consumer = edges.graph.by_name[edge.consumer]
+    if consumer.op_type in MOVES:
+        return not anchors or (consumer.op_type == "Concat" and not anchors & ~local.products)
     return True
 
 
-def _prologue(edges: Edges, edge: Edge, above: frozenset[MappingType], anchored: bool) -> Question:
+def _in_turn(edges: Edges, edge: Edge, anchors: int, local: _Local) -> bool:
+    """Default where an anchor stands above another: whether one kernel that computes them in turn loses nothing.
+
+    Each part keeps its own loops, so only choices that they would have to share can cost: a pool or a sum shares none
+    with a product. Maps of one pixel cost little but their launch.
+    """
+    consumer = edges.graph.by_name[edge.consumer]
+    if not anchors or len(consumer.outputs) != 1:
+        return False
+    if consumer.op_type in _SUMS:  # where others read its operand too, it rather joins what comes back to that
+        return len(edges.out[edge.producer]) == 1 and not anchors & ~local.products
+    if consumer.op_type in _POOLS:
+        return not anchors & ~local.dense and not consumer.attributes.get("ceil_mode", 0)
+    return consumer.op_type in _PRODUCTS and {edge.producer, edge.consumer} <= local.small
+
+
+def _prologue(edges: Edges, edge: Edge, above: frozenset[MappingType], anchors: int, local: _Local) -> Question:
     """The question on an edge into an anchor.
 
     Default: apart when an anchor above can take the producer as its epilogue, or when the consumer reads
     elements often (each read would compute the prologue again), or when the producer gathers from several
-    places (a Concat inlined is a chain of conditions). A Pad costs nothing and joins even a convolution.
+    places (a Concat inlined is a chain of conditions). A Pad costs nothing and joins even a convolution. Together with
+    the anchor above where that loses nothing (see `_in_turn`).
     """
     own = edges.own[edge.producer]
     merge = any(relation(kind, _ANCHOR) == Relation.BREAK for kind in above)
+    in_turn = merge and _in_turn(edges, edge, anchors, local)
     if relation(own, _ANCHOR) == Relation.BREAK:
-        return Question("break", (KEEP, MERGE))
+        return Question("break", (MERGE, KEEP) if in_turn else (KEEP, MERGE))
     graph = edges.graph
     consumer, producer = graph.by_name[edge.consumer], graph.by_name[edge.producer]
     private = len(edges.out[edge.producer]) == 1
     moves = producer.op_type in MOVES
     cheap = (private and producer.op_type == "Pad") if moves else reads_once(consumer)
-    choices = (FUSE, KEEP) if cheap and not anchored else (KEEP, FUSE)
+    choices = (FUSE, KEEP) if cheap and not anchors else (KEEP, FUSE)
     kind = "depend" if own in _FREE else "prologue"
+    if in_turn:
+        return Question(kind, (MERGE, *choices))
     return Question(kind, (*choices, MERGE) if merge else choices)

@@ -83,9 +83,12 @@ def _flat(form: object) -> bool:
 
 def _linked(workload: Workload, first: Nest, second: Nest) -> bool:
     """Whether `second` reads nothing of `first` but its rows, as they are, and nobody else does."""
-    if first.anchor is None or second.anchor is None or not _by_rows(workload, first) or not _by_rows(workload, second):
-        return False
-    if len(first.stores) != 1:
+    return _by_rows(workload, first) and _by_rows(workload, second) and hands_on(workload, first, second)
+
+
+def hands_on(workload: Workload, first: Nest, second: Nest) -> bool:
+    """Whether `first` makes one tensor, as it computes it, that the anchor of `second` reads first, and nobody else."""
+    if second.anchor is None or len(first.stores) != 1:
         return False
     link = first.stores[0]
     value = workload.values[link]
@@ -98,7 +101,8 @@ def _linked(workload: Workload, first: Nest, second: Nest) -> bool:
 
 def _by_rows(workload: Workload, nest: Nest) -> bool:
     """Whether a nest makes its result row by row from the rows of its first input."""
-    assert nest.anchor is not None
+    if nest.anchor is None:
+        return False
     if nest.anchor.op_type in ROWS:
         return len(nest.space) > 1 and row_axis(nest.anchor, len(nest.space)) == len(nest.space) - 1
     if nest.anchor.op_type not in PRODUCTS:

@@ -15,6 +15,7 @@ from tvm.script.ir_builder import IRBuilder
 
 from autofuse.device.target import Target
 from autofuse.errors import InputError
+from autofuse.kernels.band import Band, BandEmitter, banded
 from autofuse.kernels.block import BlockEmitter, Chain, chained
 from autofuse.kernels.emit import Array, Emitter
 from autofuse.kernels.evaluate import Pack, Scope
@@ -70,10 +71,12 @@ class _Builder:
             scope = Scope(self.workload, self.emitter, self._arguments(), self._constant)
             done = 0
             for unit in self._units(nests):
-                parts = unit.nests if isinstance(unit, Chain) else (unit,)
+                parts = (unit,) if isinstance(unit, Nest) else unit.nests
                 self._allocate(scope, parts[-1])
                 if isinstance(unit, Chain):
                     BlockEmitter(scope, unit, self._knobs).emit()
+                elif isinstance(unit, Band):
+                    BandEmitter(scope, unit, self._knobs).emit()
                 else:
                     family = family_of(self.workload, unit.anchor)
                     FAMILIES[family].emit(scope, unit, self._knobs(KNOB_FAMILY.get(family, "")))
@@ -110,9 +113,10 @@ class _Builder:
         assert (found.shape, found.dtype) == (shape, dtype), f"two packings are called {name}"
         return found
 
-    def _units(self, nests: list[Nest]) -> list[Nest | Chain]:
-        """What is emitted in turn: nests, or chains of them where the schedule computes them by blocks of rows."""
-        return chained(self.workload, nests) if self._knobs("block")["rows"] else [*nests]
+    def _units(self, nests: list[Nest]) -> Sequence[Nest | Chain | Band]:
+        """What is emitted in turn: nests, or runs of them where the schedule has blocks or bands of rows."""
+        units = chained(self.workload, nests) if self._knobs("block")["rows"] else [*nests]
+        return banded(self.workload, units) if self._knobs("band")["rows"] else units
 
     def _knobs(self, family: str) -> dict[str, int | str]:
         return complete(self.schedule, family)

@@ -285,19 +285,24 @@ def _integers(operator: WorkloadOperator, name: str) -> tuple[int, ...]:
     return tuple(int(item) for item in value)
 
 
-def contraction_form(workload: Workload, operator: WorkloadOperator, split: int = 1) -> Contraction:
-    """The form of a Conv, ConvTranspose, MatMul or Gemm; `split`: rows that the pixels of a point contraction make."""
+def contraction_form(
+    workload: Workload, operator: WorkloadOperator, split: int = 1, by_rows: bool = False
+) -> Contraction:
+    """The form of a Conv, ConvTranspose, MatMul or Gemm; `split`: rows that the pixels of a point contraction make.
+
+    `by_rows`: the pixels of a 1x1 convolution keep their own rows.
+    """
     if operator.op_type in CONVOLUTIONS:
-        return _convolution(workload, operator, split)
+        return _convolution(workload, operator, split, by_rows)
     return _product(workload, operator, split)
 
 
-def _convolution(workload: Workload, operator: WorkloadOperator, split: int) -> Convolution:
+def _convolution(workload: Workload, operator: WorkloadOperator, split: int, by_rows: bool) -> Convolution:
     shape = [workload.values[v].shape if v >= 0 else () for v in (*operator.inputs, -1)][:3]
     out = workload.values[operator.outputs[0]].shape
     groups = int(operator.attribute("group", 1) or 1)  # type: ignore[arg-type]
     windows = convolution_windows(workload, operator)
-    flat = all(w.taps == 1 and w.stride == 1 and w.clean and w.outputs == w.size for w in windows)
+    flat = not by_rows and all(w.taps == 1 and w.stride == 1 and w.clean and w.outputs == w.size for w in windows)
     bias = operator.inputs[2] if len(operator.inputs) > 2 else -1
     return CONVOLUTIONS[operator.op_type](
         operator, operator.inputs[0], operator.inputs[1], bias, (out[0], groups), (1, groups),

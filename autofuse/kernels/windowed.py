@@ -62,10 +62,14 @@ class WindowedEmitter:
         grid = (self.images, self.blocks, prod(rows) // per_job)
         with emitter.parallel(prod(grid)) as job:
             image, block, row_job = delinear(job, grid)
-            accumulators = emitter.scratch(int(self.knobs["pixels"]) * self.lanes, local=True)
+            accumulators = self.registers()
             with emitter.serial(per_job) as step:
                 row = tuple(emitter.simplify(part) for part in delinear(row_job * per_job + step, rows))
                 self.channel_block(image, emitter.simplify(block), row, accumulators)
+
+    def registers(self) -> Any:
+        """The accumulators of one tile."""
+        return self.emitter.scratch(int(self.knobs["pixels"]) * self.lanes, local=True)
 
     def channel_block(self, image: Expr, block: Expr, row: Index, accumulators: Any) -> None:
         """One row of one block; the last block may have fewer channels."""

@@ -15,7 +15,7 @@ from autofuse.graph.model import Graph
 from autofuse.group_times import known_pieces, lowered_plans, stored_plans
 from autofuse.kernels.lower import Lowered, Lowering
 from autofuse.kernels.memory import peak_bytes
-from autofuse.named_setting import circumstances
+from autofuse.named_setting import Circumstances, circumstances
 from autofuse.profiling.database import ProfilingDatabase, open_for_lookup
 from autofuse.profiling.records import Setting
 from autofuse.search.composition import compose
@@ -57,22 +57,26 @@ def plan_front(
     point's time and memory are exact, that no better point exists is not proven. `folder`: where plan files go.
     """
     with open_for_lookup(database) as base:
-        around = circumstances(base, device, threads, measuring=False)
-        lowering = Lowering(graph, around.target)
-        known = lowered_plans(lowering, stored_plans(graph, base))
-        plans = {plan.key: (plan, lowered) for plan, lowered in known}
-        for rewrites in dict.fromkeys(plan.rewrites for plan, _ in known):
-            variant, _ = settled(graph, FusionPlan((), rewrites=rewrites))
-            alike = [(plan, lowered) for plan, lowered in known if plan.rewrites == rewrites]
-            for bare in _composed(variant, known_pieces(graph, alike, base, around.setting)):
-                plan = replace(bare, rewrites=rewrites)
-                if plan.key not in plans:
-                    plans[plan.key] = plan, lowering.lower(plan)
-        found = front(_timed(plans.values(), base, around.setting))
+        found = known_front(graph, base, circumstances(base, device, threads, measuring=False))
         place = base.location.text
     if not found:
         raise InputError(f"{place} knows no plan of this model with a time for each group: run `autofuse tune` first")
     return tuple(_written(found, folder)) if folder is not None else tuple(found)
+
+
+def known_front(graph: Graph, base: ProfilingDatabase, around: Circumstances) -> list[Point]:
+    """The front of what `base` knows of `graph` in these circumstances; see `plan_front`."""
+    lowering = Lowering(graph, around.target)
+    known = lowered_plans(lowering, stored_plans(graph, base))
+    plans = {plan.key: (plan, lowered) for plan, lowered in known}
+    for rewrites in dict.fromkeys(plan.rewrites for plan, _ in known):
+        variant, _ = settled(graph, FusionPlan((), rewrites=rewrites))
+        alike = [(plan, lowered) for plan, lowered in known if plan.rewrites == rewrites]
+        for bare in _composed(variant, known_pieces(graph, alike, base, around.setting)):
+            plan = replace(bare, rewrites=rewrites)
+            if plan.key not in plans:
+                plans[plan.key] = plan, lowering.lower(plan)
+    return front(_timed(plans.values(), base, around.setting))
 
 
 def _composed(graph: Graph, pieces: Sequence[Piece]) -> list[FusionPlan]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
@@ -29,11 +29,13 @@ class PlanSearch:
     """Asks for answers, is told composed times. First the defaults, then each decision flipped by itself,
     then all flips that paid together, then Optuna's sampler.
 
-    Times add up over groups, so single flips say most of what there is to know.
+    Times add up over groups, so single flips say most of what there is to know. `second`: another number of a plan that
+    the sampler makes small as well (None: time alone); what it proposes then lies along the front of both.
     """
 
     planner: Planner | RewritingPlanner
     seed: int
+    second: Callable[[FusionPlan], int] | None = None
     number: int = 0
     seen: dict[str, float | None] = field(default_factory=dict)
     default_us: float | None = None
@@ -68,7 +70,7 @@ class PlanSearch:
             answers = self._queue.pop(0)
             plan = self.planner.plan(answers)
             if plan.key in self.seen:
-                self._tell(answers, self.seen[plan.key])
+                self._tell(answers, plan, self.seen[plan.key])
             else:
                 found.append(self._asked(answers, plan))
         return found
@@ -80,7 +82,7 @@ class PlanSearch:
             answers = self._next()
             plan = self.planner.plan(answers)
             if plan.key in self.seen:
-                self._tell(answers, self.seen[plan.key])
+                self._tell(answers, plan, self.seen[plan.key])
                 continue
             return self._asked(answers, plan)
         if exhaustible:
@@ -120,7 +122,7 @@ class PlanSearch:
         elif len(answers) == 1 and composed_us is not None and self.default_us is not None:
             ((name, choice),) = answers.items()
             self.gains[name, choice] = self.default_us - composed_us
-        self._tell(answers, composed_us)
+        self._tell(answers, plan, composed_us)
 
     def _next(self) -> Answers:
         if self._queue:
@@ -144,14 +146,16 @@ class PlanSearch:
         """The Optuna study, in memory."""
         if self._study is None:
             sampler = optuna.samplers.TPESampler(seed=self.seed, n_startup_trials=STARTUP_TRIALS, multivariate=False)
-            self._study = optuna.create_study(direction="minimize", sampler=sampler)
+            objectives = 1 if self.second is None else 2
+            self._study = optuna.create_study(directions=["minimize"] * objectives, sampler=sampler)
         return self._study
 
-    def _tell(self, answers: Answers, composed_us: float | None) -> None:
+    def _tell(self, answers: Answers, plan: FusionPlan, composed_us: float | None) -> None:
         if composed_us is None or not self.planner.decisions:
             return
         params = {d.name: answers.get(d.name, d.default) for d in self.planner.decisions}
-        trial = optuna.trial.create_trial(params=params, distributions=self._distributions(), value=composed_us)
+        values = [composed_us] if self.second is None else [composed_us, float(self.second(plan))]
+        trial = optuna.trial.create_trial(params=params, distributions=self._distributions(), values=values)
         self.study.add_trial(trial)
 
     def _distributions(self) -> dict[str, Any]:

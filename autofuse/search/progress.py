@@ -64,9 +64,20 @@ class CompositionReport:
 
 
 @dataclass(frozen=True)
+class FrontPoint:
+    """A plan that no other known one beats in both the sum of its kernels' times and its peak of memory."""
+
+    us: float
+    peak_bytes: int
+    kernels: int
+    plan_key: str
+
+
+@dataclass(frozen=True)
 class TuneResult:
     """Outcome of a tuning job; `plans`: the finalists by name, `chosen` the one that `compile` takes.
 
+    `front`: time against peak memory, where that was asked for, the fastest first (see `autofuse.search.pareto`).
     `warning`: what the reader must know about the answer; "" when there is nothing. `untrusted`: kernels of the chosen
     plan whose time the machine was too disturbed for, also when they were measured again.
     """
@@ -89,4 +100,5 @@ class TuneResult:
     plans: Mapping[str, PlanTime] = field(default_factory=dict)
     warning: str = ""
     composition: CompositionReport | None = None
+    front: tuple[FrontPoint, ...] = ()
     untrusted: tuple[str, ...] = ()

@@ -24,7 +24,8 @@ from autofuse.profiling.database import ProfilingDatabase, open_database
 from autofuse.profiling.records import RunStart
 from autofuse.scratch import scratch_folder
 from autofuse.search.guard import Guard
-from autofuse.search.progress import PlanTime, Progress, TuneResult
+from autofuse.search.pareto import known_front
+from autofuse.search.progress import FrontPoint, PlanTime, Progress, TuneResult
 from autofuse.search.session import ModelSession
 from autofuse.search.shares import finals_seconds
 from autofuse.search.workbench import Workbench
@@ -44,6 +45,7 @@ def tune(
     seed: int,
     space: str | None,
     exact: bool = False,
+    pareto: bool = False,
     shapes: Mapping[str, tuple[int, ...]],
     progress: Callable[[Progress], None],
 ) -> TuneResult:
@@ -54,8 +56,17 @@ def tune(
             exact=exact, shapes=shapes, progress=progress,
         )  # fmt: skip
         with session as opened:
+            if pareto:
+                opened.bench.second_objective = opened.bench.peak_bytes
             opened.search()
-            return opened.conclude(finals_seconds(budget_s))
+            result = opened.conclude(finals_seconds(budget_s))
+            return replace(result, front=_front(opened)) if pareto else result
+
+
+def _front(session: ModelSession) -> tuple[FrontPoint, ...]:
+    """Time against memory of everything that the session's database knows of its model."""
+    points = known_front(session.graph, session.bench.database, session.bench.around)
+    return tuple(FrontPoint(point.us, point.peak_bytes, point.kernels, point.plan.key) for point in points)
 
 
 @contextmanager

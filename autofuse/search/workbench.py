@@ -13,6 +13,7 @@ from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.model import Graph
 from autofuse.kernels.lower import Lowered, Lowering
+from autofuse.kernels.memory import peak_bytes
 from autofuse.kernels.workload import BoundWorkload
 from autofuse.measure.measurement import Measurement, MeasureRequest
 from autofuse.measure.reference import ReferenceStore
@@ -51,7 +52,8 @@ class Counts:
 class Workbench:
     """`on_candidate` is called after each measured candidate; it may raise to stop the job.
 
-    `guard`: watches the device (None: nobody does). `untrusted`: (workload key, schedule text) of candidates whose time
+    `guard`: watches the device (None: nobody does). `second_objective`: what plans are searched for besides time, the
+    smaller the better (None: time alone). `untrusted`: (workload key, schedule text) of candidates whose time
     is not trusted.
     """
 
@@ -68,6 +70,7 @@ class Workbench:
     counts: Counts = field(default_factory=Counts)
     anchors: dict[str, dict[str, int | str]] = field(default_factory=dict)
     guard: Guard | None = None
+    second_objective: Callable[[FusionPlan], int] | None = None
     untrusted: set[tuple[str, str]] = field(default_factory=set)
     _losses: int = 0
     lowered: dict[str, tuple[FusionPlan, Lowered]] = field(default_factory=dict)
@@ -137,6 +140,10 @@ class Workbench:
                 return None
             total += best + LAUNCH_US
         return total
+
+    def peak_bytes(self, plan: FusionPlan) -> int:
+        """Most memory that the tensors between a plan's kernels need at once."""
+        return peak_bytes(self.admit(plan))
 
     def build_estimate_s(self, plan: FusionPlan) -> float:
         """Seconds that building a plan's library takes: its kernels as they took so far, the others as the average."""

@@ -1,17 +1,19 @@
-"""Kernels before and after fusion: ours against TVM's default and ONNX Runtime's optimised graph.
+"""Kernels before and after fusion: ours against the paper's, TVM's, ONNX Runtime's and OpenVINO's. No time is measured.
 
-    .venv/bin/python -m experiments.kernel_counts.run model.onnx ... --out out/kernel_counts
+    .venv/bin/python -m experiments.kernel_counts.run MODEL.onnx ... --out out/kernel_counts
 
-Counted on one graph a model: the file as loaded here (constants folded, shapes static). A kernel is a launch: a group
-that only renames axes in memory (Reshape and its like alone) is none, neither in our plans nor in the others' graphs.
-Nothing is measured: the plans are those that a search begins with.
+Counted on one graph a model: the file as loaded here (constants folded, shapes static), with what later opsets have as
+one operator written out as exporters did up to opset 14 (`WRITTEN_OUT`). A kernel is a launch: a group that only
+renames axes in memory (Reshape and its like alone) is none, neither in our plans nor in the others' graphs.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import json
 import math
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -23,21 +25,46 @@ import onnxruntime
 
 from autofuse.backend.host_cpu import device_named
 from autofuse.errors import AutofuseError
+from autofuse.fusion.baselines import always_plan
+from autofuse.fusion.inspect import bytes_moved
 from autofuse.graph.load import load
+from autofuse.graph.model import Graph
 from autofuse.graph.submodel import to_model
 from autofuse.kernels.lower import Lowering
 from autofuse.kernels.view import RENAMING
 from autofuse.named_plans import NAMES, named_plan
+from autofuse.rewrite.driver import rewrite
+from autofuse.search_space import load_space
+from experiments.peers.environments import MissingEnvironmentError, interpreter
+
+WRITTEN_OUT = frozenset({"layer_normalization_apart", "gelu_apart", "swish_apart", "mish_apart"})
+"""Fissions that make of an operator what exporters wrote for it when opsets ended at 14."""
 
 LEVELS = {
     "ort_extended": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
     "ort_all": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL,
 }
+NO_KERNEL = frozenset({"Input", "Output", "Const", "Constant", "Parameter", "Result", "Reshape", "Reorder", "Memory"})
+"""Layer types of OpenVINO that are not counted: data, views, and changes of layout (which would be launches, too)."""
+OWN = ("dnnfusion", "default", "always")
+RIVALS = ("tvm", "ort_extended", "ort_all", "openvino")
+
+PAPER = {
+    "efficientnet_b0": (309, 97), "vgg16": (51, 17), "mobilenetv1_ssd": (202, 71), "yolov4": (398, 135),
+    "c3d": (27, 16), "s3d": (272, 98), "unet": (292, 82), "faster_rcnn": (3640, 942), "mask_rcnn": (3999, 981),
+    "tinybert": (366, 74), "distilbert": (457, 109), "albert_base": (936, 225), "bert_base": (976, 216),
+    "mobilebert": (2387, 510), "gpt2": (2533, 254),
+}  # fmt: skip
+"""DNNFusion's Table 5: layers before and after, in its own exports."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """Kernels of one model under each plan; -1 where one cannot be made. `operators`: of the graph, views included."""
+    """Kernels of one model under each plan; -1 where one cannot be made. `operators`: of the graph, views included.
+
+    `default`: with rewriting; `always`: all legal fusion within the search space's largest group. `moved_mb`,
+    `moved_none_mb`: what the kernels of the default plan, and of no fusion, read and write.
+    """
 
     model: str
     operators: int
@@ -45,24 +72,35 @@ class Row:
     tvm: int
     ort_extended: int
     ort_all: int
+    openvino: int
     dnnfusion: int
     default: int
     always: int
+    moved_mb: float
+    moved_none_mb: float
 
     @property
     def ratio(self) -> float:
         """Operators before over kernels after, as the paper's table counts it."""
         return self.operators / self.default
 
+    @property
+    def paper(self) -> float | None:
+        """The paper's ratio for this network."""
+        before, after = PAPER.get(self.model, (0, 0))
+        return before / after if after else None
+
 
 def count(path: Path) -> Row:
     """The counts of one model file."""
-    graph = load(path, {})
-    lowering = Lowering(graph, device_named("local").target())
-    counts = {}
+    graph = written_out(load(path, {}))
+    target = device_named("local").target()
+    lowering, space = Lowering(graph, target), load_space(None, target.isa).fusion
+    counts, moved = {}, {}
     for name in NAMES:
         try:
-            counts[name] = len(lowering.lower(named_plan(graph, name)).kernels)
+            plan = always_plan(graph, space) if name == "always" else named_plan(graph, name)
+            counts[name], moved[name] = len(lowering.lower(plan).kernels), bytes_moved(graph, plan) / 1e6
         except AutofuseError as error:
             print(f"{path.stem}: plan {name}: {error}", file=sys.stderr)
             counts[name] = -1
@@ -70,7 +108,16 @@ def count(path: Path) -> Row:
         plain = Path(folder) / "plain.onnx"
         onnx.save(to_model(graph), plain)
         ort = {name: _optimised(plain, level) for name, level in LEVELS.items()}
-    return Row(path.stem, len(graph.operators), **counts, **ort)
+        openvino = _openvino(plain)
+    return Row(
+        path.stem, len(graph.operators), openvino=openvino, moved_mb=moved["default"], moved_none_mb=moved["none"],
+        **counts, **ort,
+    )  # fmt: skip
+
+
+def written_out(graph: Graph) -> Graph:
+    """The graph with composite operators in the primitive ones of opset 14."""
+    return rewrite(graph, lambda site: site.rule.name in WRITTEN_OUT).graph
 
 
 def _optimised(path: Path, level: onnxruntime.GraphOptimizationLevel) -> int:
@@ -86,27 +133,64 @@ def _optimised(path: Path, level: onnxruntime.GraphOptimizationLevel) -> int:
     return sum(node.op_type not in RENAMING for node in nodes)
 
 
+def _openvino(path: Path) -> int:
+    """Nodes of OpenVINO's compiled model that launch something; -1 without OpenVINO, or where it cannot compile."""
+    try:
+        python = interpreter("torch")
+    except MissingEnvironmentError as error:
+        print(f"openvino is not counted: {error}", file=sys.stderr)
+        return -1
+    program = Path(__file__).with_name("openvino_nodes.py")
+    done = subprocess.run([python, program, path], capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(f"openvino: {done.stderr.strip()[-500:]}", file=sys.stderr)
+        return -1
+    kinds: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
+    print(f"openvino: {kinds}", file=sys.stderr)
+    return sum(number for kind, number in kinds.items() if kind not in NO_KERNEL)
+
+
 def markdown(rows: Sequence[Row]) -> str:
     """The counts as a table, with geometric means of the ratios."""
-    columns = ("operators", "none", "tvm", "ort_extended", "ort_all", "dnnfusion", "default", "always")
-    lines = [f"| model | {' | '.join(columns)} | operators / default |", "| --- |" + " --- |" * (len(columns) + 1)]
+    columns = ("operators", "none", *RIVALS, *OWN)
+    lines = [
+        f"| model | {' | '.join(columns)} | operators / default | the paper's | MB moved |",
+        "| --- |" + " --- |" * (len(columns) + 3),
+    ]
     for row in rows:
         numbers = " | ".join("-" if getattr(row, name) < 0 else str(getattr(row, name)) for name in columns)
-        lines.append(f"| {row.model} | {numbers} | {row.ratio:.2f} |")
-    if rows:
-        mean = math.exp(sum(math.log(row.ratio) for row in rows) / len(rows))
-        fewer = {
-            name: sum(row.default < getattr(row, name) for row in rows) for name in ("tvm", "ort_extended", "ort_all")
-        }
-        texts = ", ".join(f"{name} on {number}" for name, number in fewer.items())
-        lines += ["", f"Geometric mean {mean:.2f} over {len(rows)} models; fewer kernels than {texts} of {len(rows)}."]
+        paper = "-" if row.paper is None else f"{row.paper:.2f}"
+        moved = f"{row.moved_none_mb:.0f} -> {row.moved_mb:.0f}"
+        lines.append(f"| {row.model} | {numbers} | {row.ratio:.2f} | {paper} | {moved} |")
+    pairs = [(row.ratio, row.paper) for row in rows if row.paper is not None]
+    if pairs:
+        ours, paper = map(_mean, zip(*pairs, strict=True))
+        lines += ["", f"Geometric means over {len(pairs)} networks of the paper: ours {ours:.2f}, its own {paper:.2f}."]
+    lines += ["", *(_against(rows, rival) for rival in RIVALS)]
     return "\n".join(lines) + "\n"
+
+
+def _against(rows: Sequence[Row], rival: str) -> str:
+    """On how many models the default plan has fewer kernels than a rival, and where it has more."""
+    counted = [row for row in rows if getattr(row, rival) >= 0]
+    fewer = sum(row.default < getattr(row, rival) for row in counted)
+    equal = [row.model for row in counted if row.default == getattr(row, rival)]
+    more = [
+        f"{row.model} ({row.default} to {getattr(row, rival)})" for row in counted if row.default > getattr(row, rival)
+    ]
+    also = [f"as many: {', '.join(equal)}"] if equal else []
+    also += [f"more: {', '.join(more)}"] if more else []
+    return f"- {rival}: fewer kernels on {fewer} of {len(counted)}{'; ' if also else ''}{'; '.join(also)}"
+
+
+def _mean(ratios: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Count the models given; rows of others in the folder are kept."""
     parser = argparse.ArgumentParser(description="Kernels before and after fusion.")
-    parser.add_argument("models", nargs="+", type=Path, metavar="MODEL")
+    parser.add_argument("models", nargs="+", type=Path, metavar="MODEL", help="ONNX files")
     parser.add_argument("--out", type=Path, default=Path("out/kernel_counts"))
     options = parser.parse_args(arguments)
     out: Path = options.out
@@ -129,7 +213,10 @@ def _read(path: Path) -> list[Row]:
         return []
     with path.open(newline="", encoding="utf-8") as file:
         return [
-            Row(line["model"], **{k: int(v) for k, v in line.items() if k != "model"}) for line in csv.DictReader(file)
+            Row(
+                line["model"], **{k: float(v) if k.endswith("_mb") else int(v) for k, v in line.items() if k != "model"}
+            )
+            for line in csv.DictReader(file)
         ]
 
 

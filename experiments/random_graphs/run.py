@@ -13,6 +13,8 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from multiprocessing.connection import wait
+from multiprocessing.context import SpawnProcess as Process
 from pathlib import Path
 
 from experiments.random_graphs.check import Outcome, check
@@ -20,7 +22,8 @@ from experiments.random_graphs.check import Outcome, check
 SEEDS_A_CHILD = 50
 """Seeds that one child process checks; a new one starts fresh, so that nothing piles up."""
 SEED_SECONDS = 120.0
-"""What a seed may take, on the average of a child's share, before it counts as a hang."""
+"""What is left to a child when the time of the slice is over: one that takes longer hangs."""
+SPAWN = multiprocessing.get_context("spawn")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,21 +36,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     done = {row["seed"] for row in _read(rows)}
     waiting = [seed for seed in range(first, last) if seed not in done]
     end = time.monotonic() + options.seconds
-    while waiting and time.monotonic() < end:
-        share, waiting = waiting[:SEEDS_A_CHILD], waiting[SEEDS_A_CHILD:]
-        _in_child(share, rows, end)
+    children: dict[Process, tuple[list[int], float]] = {}
+    while children or (waiting and time.monotonic() < end):
+        while waiting and len(children) < options.processes and time.monotonic() < end:
+            share, waiting = waiting[:SEEDS_A_CHILD], waiting[SEEDS_A_CHILD:]
+            child = SPAWN.Process(target=_work, args=(share, rows, end))
+            child.start()
+            children[child] = share, max(end, time.monotonic()) + SEED_SECONDS
+        wait([child.sentinel for child in children], timeout=5.0)
+        for child in [child for child, (_, limit) in children.items() if _ended(child, limit)]:
+            _take_loss(child, children.pop(child)[0], rows)
     return _summary(_read(rows), out)
 
 
-def _in_child(seeds: list[int], rows: Path, end: float) -> None:
-    """Check a share of the seeds; a child that dies or hangs is the row of the seed that it was at."""
-    child = multiprocessing.get_context("spawn").Process(target=_work, args=(seeds, rows, end))
-    child.start()
-    child.join(max(SEED_SECONDS, end - time.monotonic() + SEED_SECONDS))
+def _ended(child: Process, limit: float) -> bool:
+    return not child.is_alive() or time.monotonic() > limit
+
+
+def _take_loss(child: Process, seeds: list[int], rows: Path) -> None:
+    """A child that died or hangs is the row of the seed that it was at."""
     hung = child.is_alive()
     if hung:
         child.kill()
-        child.join()
+    child.join()
     if hung or child.exitcode:
         done = {row["seed"] for row in _read(rows)}
         lost = next((seed for seed in seeds if seed not in done), None)
@@ -95,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Random models: plan, build, compare with ONNX Runtime.")
     parser.add_argument("--seeds", default="0:10000", metavar="FIRST:LAST", help="seeds of this run (default: 0:10000)")
     parser.add_argument("--seconds", type=float, default=600.0, help="wall time of this slice (default: 600)")
+    parser.add_argument("--processes", type=int, default=1, metavar="N", help="children at a time (default: 1)")
     parser.add_argument("--out", type=Path, default=Path("out/random_graphs"), help="folder of rows.jsonl")
     return parser
 

@@ -113,6 +113,7 @@ def test_wrong_usage_exits_with_two(arguments: list[str]) -> None:
         (["tune", "m.onnx", "--budget", "10x"], "--budget: got '10x', allowed: a duration such as"),
         (["tune", "m.onnx", "--shape", "x=a"], "--shape: sizes of 'x': got 'a', allowed: positive integers"),
         (["tune", "m.onnx", "--space", "huge"], "--space: 'huge' is unknown; allowed: default"),
+        (["tune", "m.onnx", "--pareto", "--run", "night"], "--pareto: not for a job"),
         (["bench", "m.onnx", "--against", "torch"], "--against: got 'torch', allowed: onnxruntime, tvm, none"),
         (["bench", "m.onnx", "--budget", "0"], "--budget: got '0', allowed: a duration above zero"),
         (["inspect", "absent.onnx"], "absent.onnx"),

@@ -17,7 +17,7 @@ from onnx import numpy_helper
 import autofuse
 from autofuse.backend.session import Session
 from autofuse.compiler import CompileReport, Context, Policy
-from autofuse.errors import InputError, StrictMissError
+from autofuse.errors import InputError, PlanError, StrictMissError
 from autofuse.fusion.baselines import default_plan, none_plan
 from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.key import graph_key
@@ -29,6 +29,10 @@ from autofuse.profiling.records import Candidate, CandidateOutcome, RunStart, Se
 
 NETWORK = """net (float[batch,32] x) => (float[batch,16] y)
     { m = MatMul (x, w) b = Add (m, bias) y = Relu (b) }"""
+NORM = """norm (float[4,32] x) => (float[4,32] y) {
+    m = ReduceMean <axes: ints = [-1]> (x) d = Sub (x, m) q = Mul (d, d) v = ReduceMean <axes: ints = [-1]> (q)
+    e = Add (v, epsilon) s = Sqrt (e) n = Div (d, s) g = Mul (n, w) y = Add (g, bias) }"""
+"""LayerNormalization as exporters once wrote it."""
 GOOD = {"contraction.pixels": 1, "contraction.vectors": 1}
 """A schedule that no rule would guess first."""
 
@@ -40,6 +44,17 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, shape in {"w": (32, 16), "bias": (16,)}.items():
         made.graph.initializer.append(numpy_helper.from_array(random.standard_normal(shape).astype("float32"), name))
     path = tmp_path_factory.mktemp("ladder") / "net.onnx"
+    onnx.save(made, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def norm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 13]> {NORM}')
+    constants = {"w": np.linspace(0.5, 1.5, 32), "bias": np.linspace(-1, 1, 32), "epsilon": np.float32(1e-5)}
+    for name, array in constants.items():
+        made.graph.initializer.append(numpy_helper.from_array(np.asarray(array, np.float32), name))
+    path = tmp_path_factory.mktemp("ladder") / "norm.onnx"
     onnx.save(made, path)
     return path
 
@@ -276,3 +291,32 @@ def test_a_stored_schedule_that_cannot_be_built_gives_way_to_the_rule(
     )
     assert tiers(report) == {"rule"}
     assert {row.tier for row in Session(tmp_path / "net.so").metadata.kernel_rows} == {"rule"}
+
+
+def labels(report: CompileReport) -> str:
+    return " ".join(group.group for group in report.groups)
+
+
+def test_what_was_never_measured_is_rewritten_unless_every_rounding_is_kept(norm: Path, tmp_path: Path) -> None:
+    database = str(tmp_path / "empty.db")
+    assert "LayerNormalization" in labels(autofuse.compile(norm, None, database=database, threads=1))
+    assert "ReduceMean" in labels(autofuse.compile(norm, None, database=database, threads=1, exact=True))
+    library = tmp_path / "norm.so"
+    autofuse.compile(norm, library, database=database, threads=1)
+    x = np.random.default_rng(0).standard_normal((4, 32)).astype("float32")
+    expected = onnxruntime.InferenceSession(str(norm), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+    np.testing.assert_allclose(Session(library).run(None, {"x": x})[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_exact_takes_no_plan_that_rounds_differently(norm: Path, tmp_path: Path) -> None:
+    known = Known(norm, tmp_path / "profile.db")
+    graph = load(norm, {})
+    for plan, tier in ((default_plan(graph), "rule"), (none_plan(graph), "hit")):
+        known.chosen(known.setting(), plan=lambda _, plan=plan: plan)  # type: ignore[misc]
+        report = autofuse.compile(norm, None, database=str(known.path), threads=1, exact=True)
+        assert (report.plan_tier, "LayerNormalization" in labels(report)) == (tier, False)
+    file = tmp_path / "plan.json"
+    file.write_text(default_plan(graph).to_json(), encoding="utf-8")
+    with pytest.raises(PlanError, match="--exact"):
+        autofuse.compile(norm, None, database=str(known.path), threads=1, plan=str(file), exact=True)
+    known.base.close()

@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
 from autofuse.fusion.baselines import always_plan, none_plan
 from autofuse.fusion.legality import check_plan
 from autofuse.graph.load import from_model
-from experiments.kernel_counts.run import count, markdown
+from autofuse.kernels.band import Band, banded
+from autofuse.kernels.knobs import nests_of
+from autofuse.kernels.workload import bind_workload
+from experiments.bands.cases import CASES as BANDS
+from experiments.bands.run import inner_maps, recomputed
+from experiments.kernel_counts.run import count, markdown, written_out
 from experiments.over_fusion.cases import CASES
 from experiments.random_graphs import run as random_run
 from experiments.random_graphs.generate import MOST_OPERATORS, model
@@ -28,6 +34,18 @@ def test_every_small_model_is_valid_and_can_be_fused_whole(name: str) -> None:
     plan = always_plan(graph)
     check_plan(graph, plan)
     assert len(plan.groups) == 1 < len(none_plan(graph).groups)
+
+
+@pytest.mark.parametrize("name", BANDS)
+def test_neighbouring_convolutions_are_one_band(name: str) -> None:
+    graph = from_model(BANDS[name](), name)
+    workload = bind_workload(graph, [operator.name for operator in graph.operators], {}).workload
+    (band,) = banded(workload, nests_of(workload))
+    assert isinstance(band, Band) and len(inner_maps(workload)) == len(band.nests) - 1
+    rows = workload.values[workload.of_kind("output")[0]].shape[2]
+    assert recomputed(workload, rows) == recomputed(workload, 0) == 0.0
+    overlap = name.startswith(("inverted", "basic"))  # a pointwise convolution and a pool of 2x2 need no halo
+    assert (recomputed(workload, 2) > recomputed(workload, 7) > 0.0) == overlap
 
 
 def test_a_chain_is_cut_and_folded_in_every_way() -> None:
@@ -69,8 +87,17 @@ def test_kernels_are_counted_in_one_way_everywhere(tmp_path: Path) -> None:
     onnx.save(conv_bn_relu("chain", 8, 8, 6, 3), path)
     row = count(path)
     assert (row.operators, row.none, row.default, row.always) == (3, 3, 1, 1)
-    assert 1 <= row.ort_extended <= 3 and row.tvm >= 1
-    assert "| chain | 3 | 3 |" in markdown([row])
+    assert 1 <= row.ort_extended <= 3 and row.tvm >= 1 and row.openvino in (-1, 1)
+    text = markdown([row])
+    assert "| chain | 3 | 3 |" in text and "- ort_all: " in text and "of the paper" not in text
+
+
+def test_later_operators_are_counted_as_exporters_wrote_them() -> None:
+    text = "net (float[4,8] x) => (float[4,8] y) { n = LayerNormalization (x, w) y = Gelu (n) }"
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 20]> {text}')
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(8, np.float32), "w"))
+    kinds = [operator.op_type for operator in written_out(from_model(model, "net")).operators]
+    assert len(kinds) >= 12 and not {"LayerNormalization", "Gelu"} & set(kinds)
 
 
 def test_a_table_of_plans_is_written_and_read_again(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from autofuse.fusion.baselines import default_plan, none_plan
+from autofuse.fusion.baselines import none_plan
 from autofuse.fusion.explain import describe, plan_diff
 from autofuse.fusion.inspect import inspect
 from autofuse.fusion.planner import plan_from
@@ -53,17 +53,17 @@ def test_what_cannot_be_tuned_is_named_with_its_reason(builder: Any) -> None:
 
 def test_two_plans_differ_in_the_named_folds_and_groups(zoo: Zoo) -> None:
     graph = zoo["conv_bn_relu"]()
-    diff = plan_diff(default_plan(graph), none_plan(graph))
+    diff = plan_diff(plan_from(graph, {}), none_plan(graph))
     assert diff.folds_only_a == ("bn",)
     assert diff.folds_only_b == ()
     assert diff.groups_only_a == (("conv", "relu"),)
     assert set(diff.groups_only_b) == {("conv",), ("bn",), ("relu",)}
     assert not diff.same
-    assert plan_diff(default_plan(graph), plan_from(graph, {})).same
+    assert plan_diff(plan_from(graph, {}), plan_from(graph, {"seed": "smallest"})).same
 
 
 def test_a_plan_is_described_one_line_a_kernel(network: Graph) -> None:
-    plan = default_plan(network)
+    plan = plan_from(network, {})
     lines = describe(network, plan).splitlines()
     assert len(lines) == 1 + len(plan.groups)
     assert lines[0].startswith(f"{len(plan.groups)} kernels for {len(network.operators)} operators")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from autofuse.fusion.baselines import default_plan, none_plan
+from autofuse.fusion.baselines import none_plan
 from autofuse.fusion.picture import picture
+from autofuse.fusion.planner import plan_from
 from autofuse.graph.model import Graph
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -23,7 +24,7 @@ def boxes(svg: str) -> dict[str, tuple[float, float, float, float]]:
 
 
 def test_every_kernel_input_and_output_has_a_box_of_its_own(network: Graph) -> None:
-    for plan in (none_plan(network), default_plan(network)):
+    for plan in (none_plan(network), plan_from(network, {})):
         placed = boxes(picture(network, plan))
         kernels = {"\n".join(group.operators) for group in plan.groups}
         ends = {f"input {name}" for name in network.inputs} | {f"output {name}" for name in network.outputs}
@@ -44,7 +45,7 @@ def test_a_kernel_stands_below_what_it_reads(network: Graph) -> None:
 
 def test_the_picture_tells_shapes_folds_and_times_and_escapes_names(zoo: dict, builder: type) -> None:
     graph = zoo["conv_bn_relu"]()
-    plan = default_plan(graph)
+    plan = plan_from(graph, {})
     svg = picture(graph, plan, {plan.groups[0].operators: "12.5 us"})
     assert "kernel 1: 12.5 us" in svg
     assert "Conv 1x16x32x32" in svg

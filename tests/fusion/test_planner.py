@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from autofuse.errors import InputError
-from autofuse.fusion.baselines import default_plan
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.planner import Decision, Planner, decisions, plan_from
@@ -45,7 +44,7 @@ def test_an_unfolded_batchnorm_joins_its_convolution(zoo: Zoo) -> None:
 def test_equal_contexts_share_one_fold_decision(zoo: Zoo) -> None:
     plan = answered(zoo["residual"](), bn0c="keep")
     assert plan.folds == ("bn0a", "bn0b", "bn1a", "bn1b", "bn_short")
-    assert {"conv0c+bn0c", "conv1c+bn1c+add1+relu1c"} <= groups(plan)
+    assert {"conv0c+bn0c", "conv1c+bn1c+add1+relu1c+pool+flatten"} <= groups(plan)
 
 
 @pytest.mark.parametrize(
@@ -73,14 +72,14 @@ def test_a_residual_add_joins_the_convolution_that_the_answer_names(
 
 def test_a_residual_add_joins_the_epilogue_of_the_product_or_the_prologue_of_the_normalisation(zoo: Zoo) -> None:
     graph = zoo["transformer"]()
-    assert {"out0_matmul+out0_bias+residual0a", "ln0a"} <= groups(default_plan(graph))
+    assert {"out0_matmul+out0_bias+residual0a", "ln0a"} <= groups(plan_from(graph, {}))
     other = answered(graph, residual0a__ln0a="fuse")
     assert {"out0_matmul+out0_bias", "residual0a+ln0a"} <= groups(other)
 
 
 def test_a_mask_joins_the_product_or_the_softmax(zoo: Zoo) -> None:
     graph = zoo["transformer"]()
-    assert {"scores0+scale0+mask0", "softmax0"} <= groups(default_plan(graph))
+    assert {"scores0+scale0+mask0", "softmax0"} <= groups(plan_from(graph, {}))
     assert {"scores0+scale0", "mask0+softmax0"} <= groups(answered(graph, mask0__softmax0="fuse"))
 
 
@@ -98,42 +97,78 @@ def test_equal_layers_share_their_decisions(zoo: Zoo) -> None:
 
 def test_an_expensive_chain_below_a_broadcast_stays_apart_until_asked(zoo: Zoo) -> None:
     graph = zoo["over_fusion"]()
-    assert groups(default_plan(graph)) == {"exp0+exp1+exp2", "relu+add+tanh"}
+    assert groups(plan_from(graph, {})) == {"exp0+exp1+exp2", "relu+add+tanh"}
     assert groups(answered(graph, exp2__add="fuse")) == {"exp0+exp1+exp2+relu+add+tanh"}
 
 
-def test_a_concat_joins_a_convolution_only_when_asked(zoo: Zoo) -> None:
+def test_a_concat_joins_the_later_convolution_and_the_pool_behind_it_does_too(zoo: Zoo) -> None:
     graph = zoo["fire"]()
-    assert {"left+left_relu", "right+right_relu", "concat"} <= groups(default_plan(graph))
-    assert "right+right_relu+concat" in groups(answered(graph, right_relu__concat="fuse"))
+    first = "squeeze+squeeze_relu"
+    assert groups(plan_from(graph, {})) == {first, "left+left_relu", "right+right_relu+concat+pool"}
+    apart = answered(graph, right_relu__concat="keep", left_relu__concat="keep", concat__pool="keep")
+    assert groups(apart) == {first, "left+left_relu", "right+right_relu", "concat", "pool"}
+
+
+@pytest.mark.parametrize(
+    ("op_type", "shape", "group", "fused"),
+    [
+        ("MaxPool", (1, 8, 4, 4), 1, True),
+        ("AveragePool", (1, 8, 4, 4), 1, True),
+        ("MaxPool", (1, 8, 4, 4), 8, False),  # windows over windows share their knobs
+        ("GlobalAveragePool", (1, 8, 1, 1), 1, True),
+        ("GlobalAveragePool", (1, 8, 1, 1), 8, True),
+    ],
+)
+def test_what_shares_no_knob_with_a_convolution_is_computed_in_its_kernel(
+    builder: Any, op_type: str, shape: tuple[int, ...], group: int, fused: bool
+) -> None:
+    b = builder()
+    y = b.op("Relu", "relu", (b.conv("conv", b.input("x", 1, 8, 8, 8), 8, group=group),))
+    window = {} if op_type.startswith("Global") else {"kernel_shape": (2, 2), "strides": (2, 2)}
+    graph = b.build(b.op(op_type, "pool", (y,), shape, **window))
+    assert groups(plan_from(graph, {})) == ({"conv+relu+pool"} if fused else {"conv+relu", "pool"})
+    assert groups(answered(graph, relu__pool="keep")) == {"conv+relu", "pool"}
+
+
+def test_squeeze_and_excite_is_one_kernel_with_the_scaling_of_its_map(zoo: Zoo) -> None:
+    found = groups(plan_from(zoo["squeeze_excite"](), {}))
+    assert {group.partition("+")[0] for group in found} == {"expand", "depthwise", "squeeze", "project"}
+    assert any(
+        {"squeeze", "reduce", "restore", "gate", "scale"} == set(group.split("+")) - {"reduce_sigmoid", "reduce_mul"}
+        for group in found
+    )
+
+
+def test_a_product_keeps_its_bias_where_a_normalisation_reads_it_several_times(zoo: Zoo) -> None:
+    assert "dense_matmul+dense_bias" in groups(plan_from(zoo["decomposed_layernorm"](), {}))
 
 
 def test_a_prologue_is_computed_inside_the_convolution_when_asked(builder: Any) -> None:
     b = builder()
     x = b.op("Relu", "relu", (b.input("x", 1, 8, 8, 8),))
     graph = b.build(b.conv("conv", x, 8))
-    assert groups(default_plan(graph)) == {"relu", "conv"}
+    assert groups(plan_from(graph, {})) == {"relu", "conv"}
     assert groups(answered(graph, relu__conv="fuse")) == {"relu+conv"}
 
 
 def test_a_pad_joins_the_convolution_below_it(builder: Any) -> None:
     b = builder()
     x = b.op("Pad", "pad", (b.input("x", 1, 8, 8, 8), b.constant(8, dtype="int64")), (1, 8, 10, 10), mode="constant")
-    assert groups(default_plan(b.build(b.conv("conv", x, 8)))) == {"pad+conv"}
+    assert groups(plan_from(b.build(b.conv("conv", x, 8)), {})) == {"pad+conv"}
 
 
 def test_elementwise_work_without_an_anchor_above_joins_the_normalisation_and_is_written_too(builder: Any) -> None:
     b = builder()
     total = b.op("Add", "add", (b.input("x", 1, 16, 32), b.input("y", 1, 16, 32)))
     graph = b.build(b.layernorm("ln", total), total)
-    assert groups(default_plan(graph)) == {"add+ln"}
+    assert groups(plan_from(graph, {})) == {"add+ln"}
 
 
 def test_several_readers_of_one_convolution_share_its_kernel(builder: Any) -> None:
     b = builder()
     y = b.conv("conv", b.input("x", 1, 8, 8, 8), 8)
     graph = b.build(b.op("Relu", "relu", (y,)), b.op("Tanh", "tanh", (y,)))
-    assert groups(default_plan(graph)) == {"conv+relu+tanh"}
+    assert groups(plan_from(graph, {})) == {"conv+relu+tanh"}
 
 
 def test_an_opaque_operator_runs_alone(builder: Any) -> None:
@@ -141,7 +176,7 @@ def test_an_opaque_operator_runs_alone(builder: Any) -> None:
     x = b.op("Relu", "relu", (b.input("x", 4, 8),))
     top, _ = b.many("TopK", "top", (x, b.constant(1, dtype="int64", value=3)), ((4, 3), (4, 3)))
     graph = b.build(b.op("Exp", "exp", (top,)))
-    assert groups(default_plan(graph)) == {"relu", "top", "exp"}
+    assert groups(plan_from(graph, {})) == {"relu", "top", "exp"}
 
 
 def test_the_seed_rule_that_begins_with_anchors_gives_a_legal_plan_too(network: Graph) -> None:
@@ -161,7 +196,7 @@ def test_a_closed_kind_asks_nothing_and_keeps_its_default(network: Graph, kind: 
     space = FusionSpace(decide=tuple(other for other in KINDS if other != kind))
     found = decisions(network, space)
     assert all(decision.kind != kind or "merge" in decision.choices for decision in found)
-    assert plan_from(network, {}, space).key == default_plan(network).key
+    assert plan_from(network, {}, space).key == plan_from(network, {}).key
 
 
 def test_an_unknown_kind_is_refused_by_name() -> None:
@@ -176,7 +211,7 @@ def test_an_answer_that_is_no_choice_is_refused_with_the_allowed_ones(zoo: Zoo) 
 
 def test_answers_to_decisions_of_another_model_are_ignored(zoo: Zoo) -> None:
     graph = zoo["fire"]()
-    assert plan_from(graph, {"prologue Relu>Conv 9x9 0000000000": "fuse"}).key == default_plan(graph).key
+    assert plan_from(graph, {"prologue Relu>Conv 9x9 0000000000": "fuse"}).key == plan_from(graph, {}).key
 
 
 def renamed(graph: Graph) -> Graph:
@@ -204,7 +239,7 @@ def renamed(graph: Graph) -> Graph:
 def test_decisions_are_named_after_content_not_after_names(network: Graph) -> None:
     other = renamed(network)
     assert [d.name for d in decisions(other)] == [d.name for d in decisions(network)]
-    assert {group.replace("other/", "") for group in groups(default_plan(other))} == groups(default_plan(network))
+    assert {group.replace("other/", "") for group in groups(plan_from(other, {}))} == groups(plan_from(network, {}))
 
 
 def test_a_planner_gives_the_same_plan_however_often_it_is_asked(network: Graph) -> None:
@@ -228,7 +263,7 @@ def test_a_graph_of_five_thousand_operators_is_planned_in_seconds(builder: Any) 
     graph = b.build(x)
     assert len(graph.operators) == 5550
     start = time.process_time()
-    plan = default_plan(graph)
+    plan = plan_from(graph, {})
     check_plan(graph, plan)
     assert time.process_time() - start < 10
     assert len(plan.groups) == 555 * 3

@@ -14,11 +14,13 @@ from autofuse.backend.host_cpu import device_named
 from autofuse.errors import InputError
 from autofuse.fusion.baselines import none_plan
 from autofuse.fusion.plan import FusionPlan, Group
+from autofuse.fusion.planner import Planner
 from autofuse.graph.load import load
 from autofuse.graph.model import Graph, Operator, Tensor
 from autofuse.kernels.lower import Lowering
 from autofuse.kernels.memory import peak_bytes
 from autofuse.search.pareto import Point, front, plan_front
+from autofuse.search.plans import PlanSearch
 
 FULL = 8 * 16 * 4
 
@@ -76,6 +78,30 @@ def test_the_front_of_a_tuned_model_has_the_fastest_plan_and_its_files_are_plans
         assert peak_bytes(lowering.lower(plan)) == point.peak_bytes
     assert sizes[-1] <= peak_bytes(lowering.lower(none_plan(graph)))
     assert json.loads(Path(points[0].file).read_text(encoding="utf-8"))["groups"]
+
+
+def test_memory_is_a_second_objective_when_asked_for(run: Callable[..., Any], device: Any, two_layers: Path) -> None:
+    device.cost = lambda workload, _schedule: 10.0 * len(workload.operators) ** 1.5
+    assert run(two_layers).front == ()
+    found = run(two_layers, pareto=True).front
+    assert len(found) > 1, "the fastest plan is not the smallest"
+    assert found == tuple(sorted(found, key=lambda point: point.us))
+    sizes = [point.peak_bytes for point in found]
+    assert sizes == sorted(set(sizes), reverse=True)
+
+
+def test_the_sampler_hears_of_both_objectives(two_layers: Path) -> None:
+    search = PlanSearch(Planner(load(two_layers, {})), 0, second=lambda plan: len(plan.groups))
+    for _ in range(12):
+        asked = search.ask()
+        if asked is None:
+            break
+        _, answers, plan = asked
+        search.tell(answers, plan, 100.0 / len(plan.groups))
+    told = [trial.values for trial in search.study.trials if trial.values]
+    assert len(search.study.directions) == 2
+    assert len({kernels for _, kernels in told}) > 1
+    assert all(us == 100.0 / kernels for us, kernels in told)
 
 
 def test_a_model_that_was_never_tuned_has_no_front(two_layers: Path, tmp_path: Path) -> None:

@@ -1,0 +1,234 @@
+"""Windows over windows: kernels apart, one kernel in turn, one kernel by bands of rows. See README.md.
+
+.venv/bin/python -m experiments.bands.run --seconds 40 --out out/bands
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from math import prod
+from pathlib import Path
+
+import onnx
+
+from autofuse.backend.probes import ReadProbe
+from autofuse.backend.realise import build_library
+from autofuse.fusion.baselines import always_plan
+from autofuse.fusion.planner import plan_from
+from autofuse.graph.inputs import generate_inputs
+from autofuse.graph.load import load
+from autofuse.graph.model import Graph
+from autofuse.kernels.band import Band, banded
+from autofuse.kernels.contraction_form import contraction_form, convolution_windows
+from autofuse.kernels.knobs import canonical, first_schedules, nests_of, open_knobs
+from autofuse.kernels.lower import Lowered, Lowering
+from autofuse.kernels.workload import Workload
+from autofuse.measure.bench import Contender, bench_contenders
+from autofuse.measure.reference import run_reference
+from autofuse.named_setting import Circumstances, circumstances
+from autofuse.profiling.database import ProfilingDatabase, open_database
+from autofuse.search.shares import finals_seconds
+from autofuse.search.tune import open_session
+from autofuse.search_space import load_space
+from experiments.bands.cases import CASES
+
+Schedule = dict[str, int | str]
+APART = "apart"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One form of one case: `form` "apart", or the rows of a band (0: one kernel, its parts in turn).
+
+    `ratio`: time apart over this one's, with its interval [`lo`, `hi`]: above 1, one kernel is faster. `recomputed`:
+    multiplications done twice, as a part of those needed. `map_kb`: of the tensors that need not be in memory;
+    `floor_us`: what writing and reading them once would take at this machine's bandwidth for their size, so the most
+    that bands can save.
+    """
+
+    case: str
+    form: str
+    us: float
+    ratio: float
+    lo: float
+    hi: float
+    trusted: bool
+    recomputed: float
+    map_kb: float
+    floor_us: float
+    error: float
+
+
+def measure(name: str, out: Path, seconds: float, threads: int) -> list[Row]:
+    """Tune one case's kernels, apart and together, then race every form."""
+    path = out / f"{name}.onnx"
+    onnx.save(CASES[name](), path)
+    graph = load(path, {})
+    whole = always_plan(graph)
+    with open_database(out / f"{name}.db") as base:
+        session = open_session(
+            path, base, budget_s=seconds, trials=None, threads=threads, device="local", seed=0, space=None, shapes={},
+            progress=lambda _: None,
+        )  # fmt: skip
+        with session as opened:
+            opened.measure_baselines()
+            opened.add_baseline("whole", whole)
+            opened.measure_baseline("whole")
+            opened.search()
+            opened.conclude(finals_seconds(seconds))
+        around = circumstances(base, "local", threads, measuring=True)
+        lowering = Lowering(graph, around.target)
+        forms = _forms(base, around, lowering, graph)
+        return _raced(name, graph, forms, around, seconds)
+
+
+def _forms(
+    base: ProfilingDatabase, around: Circumstances, lowering: Lowering, graph: Graph
+) -> dict[str, tuple[Lowered, dict[str, Schedule]]]:
+    """Every form with the best schedules known of it."""
+    apart, whole = lowering.lower(plan_from(graph, {})), lowering.lower(always_plan(graph))
+    space = load_space(None, around.target.isa).schedule
+    found: dict[str, tuple[Lowered, dict[str, Schedule]]] = {
+        APART: (apart, {b.workload.key: _best(base, around, b.workload, None) for b in apart.kernels})
+    }
+    (only,) = whole.kernels
+    for rows in open_knobs(only.workload, around.target, space).get("band.rows", (0,)):
+        found[str(rows)] = whole, {only.workload.key: _best(base, around, only.workload, int(rows))}
+    return found
+
+
+def _best(base: ProfilingDatabase, around: Circumstances, workload: Workload, rows: int | None) -> Schedule:
+    """The fastest measured schedule (with bands of so many rows), or the rule's guess."""
+    measured = [
+        (row.median_us, json.loads(row.schedule))
+        for row in base.measured_schedules(around.setting, workload.key)
+        if row.median_us is not None
+    ]
+    fitting = [pair for pair in measured if rows is None or pair[1].get("band.rows", 0) == rows]
+    if fitting:
+        best: Schedule = min(fitting, key=lambda pair: pair[0])[1]
+        return best
+    knobs = open_knobs(workload, around.target, load_space(None, around.target.isa).schedule)
+    guess = first_schedules(workload, knobs, around.target)[0]
+    return canonical(guess if rows is None else {**guess, "band.rows": rows}, knobs)
+
+
+def _raced(
+    name: str, graph: Graph, forms: Mapping[str, tuple[Lowered, dict[str, Schedule]]], around: Circumstances,
+    seconds: float,
+) -> list[Row]:  # fmt: skip
+    inputs = generate_inputs(graph, 0)
+    reference = run_reference(graph, inputs)
+    threads = around.setting.threads
+    with tempfile.TemporaryDirectory() as folder:
+        contenders = []
+        for form, (lowered, schedules) in forms.items():
+            library = Path(folder) / f"{form}.so"
+            build_library(lowered, schedules, around.target, threads, library)
+            contenders.append(Contender(form, "autofuse", library))
+        expected = [reference[output] for output in graph.outputs]
+        results = bench_contenders(
+            contenders, inputs, threads, max(10.0, seconds / 2), target=around.target, expected=expected
+        )
+    workload = next(lowered.kernels[0].workload for form, (lowered, _) in forms.items() if form != APART)
+    size = 4 * sum(prod(shape) for shape in inner_maps(workload))
+    probe = ReadProbe(around.target, 1, size, max(1, (1 << 26) // size))
+    floor_us = 2 * size / (probe.bytes / min(probe.seconds() for _ in range(5))) * 1e6
+    rows = []
+    for form, result in results.items():
+        if result.median_us is None or result.ratio is None or result.ci_lo is None or result.ci_hi is None:
+            print(f"{name}, {form}: {result.error or result.wrong}", file=sys.stderr)
+            continue
+        ratios = 1 / result.ratio, 1 / result.ci_hi, 1 / result.ci_lo
+        again = 0.0 if form == APART else recomputed(workload, int(form))
+        error = result.max_rel_error or 0.0
+        rows.append(Row(name, form, result.median_us, *ratios, result.trusted, again, size / 1024, floor_us, error))
+    return rows
+
+
+def inner_maps(workload: Workload) -> list[tuple[int, ...]]:
+    """Shapes of the tensors that stand between the nests of a kernel."""
+    return [workload.values[nest.stores[0]].shape for nest in nests_of(workload)[:-1]]
+
+
+def recomputed(workload: Workload, rows: int) -> float:
+    """Multiplications done more than once in bands of `rows` rows, as a part of those needed."""
+    bands = [unit for unit in banded(workload, nests_of(workload)) if isinstance(unit, Band)]
+    if not bands or not rows:
+        return 0.0
+    anchors = [nest.anchor for nest in bands[0].nests if nest.anchor is not None]
+    windows = [convolution_windows(workload, anchor)[0] for anchor in anchors]
+    flops = [contraction_form(workload, anchor).flops if anchor.op_type == "Conv" else 0 for anchor in anchors]
+    total, needed = 0.0, float(sum(flops))
+    for start in range(0, windows[-1].outputs, rows):
+        low, high = start, min(start + rows, windows[-1].outputs)
+        for place in range(len(windows) - 1, -1, -1):
+            window = windows[place]
+            total += flops[place] * (high - low) / window.outputs
+            begin, count = window.seen(low, high - low)
+            low, high = max(0, begin), min(window.size, begin + count)
+    return total / needed - 1
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The rows as a table; what noise spoiled has a question mark."""
+    lines = [
+        "| case | form | time, us | apart / this | recomputed | maps inside, KB | at most to save, us |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in rows:
+        form = {APART: APART, "0": "one kernel, in turn"}.get(row.form, f"bands of {row.form} rows")
+        ratio = (
+            "1" if row.form == APART else f"{row.ratio:.2f} ({row.lo:.2f}-{row.hi:.2f}){'' if row.trusted else ' ?'}"
+        )
+        lines.append(
+            f"| {row.case} | {form} | {row.us:.1f} | {ratio} | {100 * row.recomputed:.0f} % | {row.map_kb:.0f} "
+            f"| {row.floor_us:.0f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure the cases named; rows of others in the folder are kept."""
+    parser = argparse.ArgumentParser(description="Convolutions over convolutions, by bands of rows.")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)} (default: all)")
+    parser.add_argument("--seconds", type=float, default=40.0, help="tuning time of each case (default: 40)")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=Path("out/bands"))
+    options = parser.parse_args(arguments)
+    for name in options.cases:
+        if name not in CASES:
+            parser.error(f"unknown case {name!r}; allowed: {', '.join(CASES)}")
+    out: Path = options.out
+    out.mkdir(parents=True, exist_ok=True)
+    kept = [row for row in _read(out / "results.csv") if row.case not in (options.cases or CASES)]
+    for name in options.cases or CASES:
+        kept += measure(name, out, options.seconds, options.threads)
+        with (out / "results.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, [field.name for field in fields(Row)])
+            writer.writeheader()
+            writer.writerows(asdict(row) for row in kept)
+        (out / "results.md").write_text(markdown(kept), encoding="utf-8")
+        print(markdown(kept), flush=True)
+    return 0
+
+
+def _read(path: Path) -> list[Row]:
+    if not path.exists():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return [
+            Row(line["case"], line["form"], trusted=line["trusted"] == "True",
+                **{key: float(value) for key, value in line.items() if key not in ("case", "form", "trusted")})
+            for line in csv.DictReader(file)
+        ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())
