@@ -198,15 +198,14 @@ def test_a_winner_slower_than_the_default_has_its_own_exit_code(job: Job, write:
 
 def test_a_stop_finishes_the_candidate_and_the_job_goes_on_later(job: Job, write: Any, tmp_path: Path) -> None:
     models = [write("a"), write("b", candidates=30)]
-    started = time.monotonic()
-    stopped = job(models, ear=Ear(stop_asked=lambda: time.monotonic() - started > 4.0), budget_s=600.0)
+    stopped = job(models, ear=Ear(stop_asked=lambda: bool(list(tmp_path.glob("measured-*")))), budget_s=600.0)
     assert (stopped.state, stopped.exit_code, stopped.complete) == ("interrupted", 130, False)
-    assert time.monotonic() - started < 15
+    assert stopped.elapsed_s < 300, "long before its budget is spent"
     with open_database(tmp_path / "p.db", read_only=True) as base:
         found = base.jobs.job("night")
         assert found is not None
         assert (found.state, {task.state for task in found.tasks}) == ("interrupted", {"queued"})
-        assert found.active_s > 3
+        assert found.active_s > 0
     base_count = sum(measured(tmp_path).values())
     assert base_count > 0
 
@@ -230,7 +229,9 @@ def test_a_second_interrupt_ends_at_once_and_the_job_goes_on_later(job: Job, wri
 
 def test_the_verb_stop_reaches_the_coordinator(job: Job, write: Any, tmp_path: Path) -> None:
     def stop() -> None:
-        time.sleep(4.0)
+        deadline = time.monotonic() + 120
+        while not list(tmp_path.glob("measured-*")) and time.monotonic() < deadline:
+            time.sleep(0.05)
         with open_database(tmp_path / "p.db") as base:
             found = base.jobs.job("night")
             assert found is not None
