@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sqlite3
 from collections import defaultdict
@@ -71,8 +72,9 @@ def merge(into: sqlite3.Connection, source: sqlite3.Connection, name: str) -> tu
     one, or contradicts a measurement that both hold: then the caller must roll back.
     """
     job = _Merge(into, source, name)
-    tables = [job.table(form) for form in forms(Base.metadata)]
-    return tuple(tables), job.judge()
+    with _without_collecting():
+        tables = [job.table(form) for form in forms(Base.metadata)]
+        return tuple(tables), job.judge()
 
 
 @dataclass
@@ -270,7 +272,9 @@ class _Parts:
 
     def _unknown(self, chunk: list[Part], owners: Sequence[Raw]) -> list[Part]:
         form = self.form
-        stored: set[Part] = set(_where(self.job.into, form.name, form.columns, form.identity[0], owners))
+        stored: set[Part] = set()
+        for some in _split(owners):
+            stored.update(self.job.into.execute(_asked(form.name, form.columns, form.identity[0], some), some))
         fresh = [row for row in chunk if row not in stored]
         if fresh:
             identity = itemgetter(*(form.at[name] for name in form.identity))
@@ -322,8 +326,11 @@ def _where(
 ) -> Iterable[tuple[Any, ...]]:
     """Rows whose `key` is one of `values`."""
     for some in _split(values):
-        query = f"SELECT {', '.join(columns)} FROM {table} WHERE {key} IN ({_marks(some)})"
-        yield from connection.execute(query, some)
+        yield from connection.execute(_asked(table, columns, key, some), some)
+
+
+def _asked(table: str, columns: Sequence[str], key: str, values: Sequence[object]) -> str:
+    return f"SELECT {', '.join(columns)} FROM {table} WHERE {key} IN ({_marks(values)})"
 
 
 def _marks(values: Sequence[object]) -> str:
@@ -333,6 +340,18 @@ def _marks(values: Sequence[object]) -> str:
 def _split(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
     for start in range(0, len(items), CHUNK):
         yield items[start : start + CHUNK]
+
+
+@contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Millions of small tuples, none of them in a cycle: looking for cycles among them takes an eighth of the time."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
 
 
 @contextmanager

@@ -5,29 +5,25 @@ scrolling on a phone. Runs under `make test-browser` only; screenshots are kept 
 from __future__ import annotations
 
 import base64
-import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from autofuse.report.analysis import open_analysis
 from autofuse.report.page import write_html
+from experiments.browser import PHONE, WIDE, Open, browsers, missing, opened_in_s
 from experiments.database.synthetic import write_database
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="pip install 'autofuse[browser]'")
-from selenium.webdriver import Chrome  # noqa: E402
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
 
 pytestmark = pytest.mark.browser
 
 SHOTS = Path("out/browser")
 PLOTS = ("progress", "speedups", "shares", "noise", "failures", "predicted", "transfer")
-WIDE, PHONE = (1200, 900), (390, 844)
-FLAGS = (
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"),
-)
 
 
 @pytest.fixture(scope="module")
@@ -39,34 +35,12 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return write_html(analysis, None, folder / "report.html")
 
 
-Open = Callable[[Path, tuple[int, int]], Chrome]
-
-
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
-    program = shutil.which("chromium") or shutil.which("google-chrome")
-    driver = shutil.which("chromedriver")
-    if program is None or driver is None:
-        pytest.fail("no chromium with chromedriver: apt-get install chromium chromium-driver")
-    browsers: list[Chrome] = []
-
-    def open_page(path: Path, size: tuple[int, int]) -> Chrome:
-        options = webdriver.ChromeOptions()
-        options.binary_location = program
-        for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-            options.add_argument(flag)
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        browser = Chrome(options=options, service=webdriver.ChromeService(driver))
-        browsers.append(browser)
-        browser.set_page_load_timeout(30)
-        metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size[0] < 600}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-        browser.get(path.absolute().as_uri())
-        return browser
-
-    yield open_page
-    for browser in browsers:
-        browser.quit()
+def opened() -> Iterator[Open]:
+    if problem := missing():
+        pytest.fail(f"no browser: {problem}")
+    with browsers() as open_page:
+        yield open_page
 
 
 def shoot(browser: Chrome, name: str) -> None:
@@ -114,15 +88,7 @@ def test_the_first_screen_answers_the_first_questions(opened: Open, page: Path) 
 
 
 def test_it_opens_at_once(opened: Open, page: Path) -> None:
-    times = []
-    for _ in range(3):
-        browser = opened(page, WIDE)
-        times.append(
-            browser.execute_script(
-                "const t = performance.getEntriesByType('navigation')[0]; return t.loadEventEnd - t.startTime"
-            )
-        )
-    assert min(times) < 2000
+    assert min(opened_in_s(opened(page, WIDE)) for _ in range(3)) < 2.0
     assert page.stat().st_size < 10 * 2**20
 
 
@@ -139,10 +105,12 @@ def test_links_lead_somewhere_and_nothing_is_loaded(opened: Open, page: Path) ->
 
 
 def test_plots_answer_to_pointer_legend_and_columns(opened: Open, page: Path) -> None:
+    from selenium.webdriver import ActionChains
+
     browser = opened(page, WIDE)
     dot = browser.find_element("css selector", "#speedups svg g.hit")
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", dot)
-    webdriver.ActionChains(browser).move_to_element(dot).perform()
+    ActionChains(browser).move_to_element(dot).perform()
     tip = browser.find_element("id", "tip")
     assert tip.is_displayed() and "of the time" in tip.text
     paths = "return document.querySelectorAll('#progress svg path').length"

@@ -158,7 +158,7 @@ def mutate_lines(dice: random.Random, data: bytes) -> bytes:
         return flipped(dice, data)
     try:
         lines[place] = (nasty_value, nasty_literal, other_keys)[way - 6](dice, lines[place])
-    except ValueError:  # the line was spoilt before
+    except (ValueError, TypeError, LookupError):  # the line was spoilt before
         lines[place] = flipped(dice, lines[place])
     return b"".join(lines)
 
