@@ -6,6 +6,7 @@ A schedule is a flat mapping `family.knob -> value`. Search spaces (TOML) give t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from math import prod
 
 from autofuse.device.target import Target
@@ -34,6 +35,8 @@ FEW_ROWS, PART_CHANNELS = 16, 64
 """Results a column up to which a product is bound by its weights; channels that a part of a sum has a multiple of."""
 
 
+STREAMED = 4
+"""Vectors side by side in a panel of weights that is streamed from memory (measured on Zen 3: 4 best, 8 slower)."""
 LEAST_ROW = 8
 """Pixels that a row of a 1x1 contraction has at least when its pixels are cut into rows."""
 LEAST_TILES = 4
@@ -194,8 +197,11 @@ def _useful_contraction(
 
 def _worth_parting(form: Contraction, parts: int) -> bool:
     """Whether a sum divides into so many long parts, and its results are so few that it only streams weights."""
-    rows = prod(form.batch) * prod(window.outputs for window in form.windows)
-    return rows <= FEW_ROWS and form.depth % (parts * PART_CHANNELS) == 0
+    return _results_a_column(form) <= FEW_ROWS and form.depth % (parts * PART_CHANNELS) == 0
+
+
+def _results_a_column(form: Contraction) -> int:
+    return prod(form.batch) * prod(window.outputs for window in form.windows)
 
 
 def _up_to(values: Values, limit: int) -> Iterator[int | str]:
@@ -243,13 +249,16 @@ def first_schedules(workload: Workload, knobs: Mapping[str, Values], target: Tar
 
     Winograd where the image fills its tiles, all of it transformed ahead where its chunks are too few for the threads;
     in products and 1x1 convolutions as many accumulators as the registers hold, then the next smaller tile and the
-    default (narrow vectors: the default first, since their many loads need registers too).
+    default (narrow vectors: the default first, since their many loads need registers too). Where few rows only stream
+    their weights, the widest panel that is streamed well.
     """
     default = {name: values[0] for name, values in knobs.items()}
     guesses = [default]
     algorithms = knobs.get("contraction.algorithm", ())
     if not WINOGRAD.keys().isdisjoint(algorithms):
         guesses = [default | guess for guess in _winograd_guesses(workload, default, target)]
+    elif target.lanes > NARROW and (rows := _few_rows(workload)):
+        guesses = [default | _streaming_tile(rows, knobs, target), default]
     elif "contraction.order" in knobs or "contraction.pixels" in knobs:
         widest = _widest_tiles(default, knobs.get("contraction.pixels", ()), target)
         products = all(operator.op_type not in CONVOLUTIONS for operator in workload.operators)
@@ -271,6 +280,28 @@ def _widest_tiles(default: Mapping[str, int | str], pixels: Values, target: Targ
     """`default` with the most pixels whose accumulators fit the registers, and with the next number below."""
     fitting = [p for p in pixels if isinstance(p, int) and fits_registers({**default, "contraction.pixels": p}, target)]
     return [{**default, "contraction.pixels": count} for count in sorted(fitting, reverse=True)[:2]]
+
+
+def _few_rows(workload: Workload) -> int:
+    """Results a column of a workload's only contraction, where it does little but stream its weights; else 0."""
+    anchors = [nest.anchor for nest in nests_of(workload) if family_of(workload, nest.anchor) == "contraction"]
+    if len(anchors) != 1 or anchors[0] is None:
+        return 0
+    rows = _results_a_column(contraction_form(workload, anchors[0]))
+    return rows if rows <= FEW_ROWS else 0
+
+
+def _streaming_tile(rows: int, knobs: Mapping[str, Values], target: Target) -> dict[str, int | str]:
+    """The tile with most accumulators, of a panel no wider than `STREAMED` vectors: wider ones are read slower."""
+    best = (0, 0)
+    chosen: dict[str, int | str] = {}
+    for vectors, pixels in product(knobs.get("contraction.vectors", (1,)), knobs.get("contraction.pixels", (rows,))):
+        here = {"contraction.vectors": vectors, "contraction.pixels": pixels}
+        width = -(-rows // -(-rows // int(pixels)))
+        size = int(vectors) * width, int(vectors)
+        if int(vectors) <= STREAMED and fits_registers(here, target) and size > best:
+            best, chosen = size, {name: value for name, value in here.items() if name in knobs}
+    return chosen
 
 
 def _winograd_guesses(

@@ -53,3 +53,10 @@ def test_a_single_row_has_nothing_to_put_in_order(bench: Bench) -> None:
     names = set(open_knobs(workload, AVX2, load_space("default", "avx2").schedule))
     assert not {"contraction.order", "contraction.rows_per_job", "contraction.pixels", "contraction.split"} & names
     assert {"contraction.vectors", "contraction.panels_per_job"} <= names
+
+
+@pytest.mark.parametrize(("rows", "vectors", "pixels"), [(1, 4, None), (4, 3, 4), (8, 3, 4), (17, 2, 6)])
+def test_few_rows_begin_with_a_wide_panel(bench: Bench, rows: int, vectors: int, pixels: int | None) -> None:
+    small = Small(parsed("y = MatMul (x, w)"), {"x": real(rows, 64)}, ["y"], {"w": real(64, 80)})
+    first = guesses(bench, small)[0]
+    assert (first["contraction.vectors"], first.get("contraction.pixels")) == (vectors, pixels)
