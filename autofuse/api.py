@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autofuse.arguments import (
+    DEFAULT_BUDGET,
     RIVALS,
     Duration,
     MissPolicy,
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 
 StrPath = str | os.PathLike[str]
 
-DEFAULT_BUDGET = "10m"
 DEFAULT_BENCH_BUDGET = "60s"
 DEFAULT_ON_MISS: MissPolicy = "rule"
 
@@ -191,6 +191,7 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     require_complete: bool = False,
     exact: bool = False,
     weight_growth: float | None = None,
+    trained: str | None = None,
     shapes: Shapes | Sequence[Shapes] | None = None,
     buckets: Mapping[str, Sequence[int]] | None = None,
     plan: str | None = None,
@@ -201,7 +202,7 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     see `autofuse.compiler.context.Policy`. `shapes`: several give a library that takes each of them, and so do
     `buckets`, which name open sizes of the model: {"batch": (1, 4, 8)}. `plan`: "best" (None), "none", "tvm",
     "dnnfusion", or the path of a plan file. `context`: what a build system makes once for many models; it takes the
-    place of the arguments from `database` to `weight_growth`.
+    place of the arguments from `database` to `trained`, which is the model of `on_miss` "model".
     """
     from autofuse.compiler import Context, Policy
     from autofuse.named_device import find_device
@@ -212,7 +213,7 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
 
         forms = [form for fixed in forms for form in bucket_shapes(Path(model), buckets, fixed)]
     target = None if output is None else Path(output)
-    policy = Policy(check_miss_policy(on_miss), strict, require_complete, exact, weight_growth)
+    policy = Policy(check_miss_policy(on_miss), strict, require_complete, exact, weight_growth, trained)
     if context is not None:
         own = (database, threads, device, rpc, rpc_tracker, rpc_key)
         if own != (None, None, "local", None, None, None) or policy != Policy():

@@ -11,8 +11,9 @@ from autofuse.errors import InputError
 
 Shapes = Mapping[str, tuple[int, ...]]
 Duration = str | float | int
+DEFAULT_BUDGET = "10m"
 RIVALS = ("onnxruntime", "tvm", "none")
-MissPolicy = Literal["rule", "none", "fail"]
+MissPolicy = Literal["rule", "model", "none", "fail"]
 MISS_POLICIES = get_args(MissPolicy)
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -156,8 +157,9 @@ def check_miss_policy(policy: str) -> str:
     """`policy`, when it is one of `MISS_POLICIES`: the last rung of the ladder for what was never measured here.
 
     Schedules from the same CPU family and of the nearest shape come before it. "rule": the default plan and the fixed
-    schedule of a kernel family; "none": no fusion, with fixed schedules; "fail": stop with a strict miss, also where
-    another CPU or shape was measured.
+    schedule of a kernel family; "model": the plan that a trained model expects to be fast, and the same schedules;
+    "none": no fusion, with fixed schedules; "fail": stop with a strict miss, also where another CPU or shape was
+    measured.
     """
     if policy not in MISS_POLICIES:
         raise InputError(f"--on-miss: got {policy!r}, allowed: {', '.join(MISS_POLICIES)}")

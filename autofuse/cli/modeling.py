@@ -28,6 +28,7 @@ from autofuse.cli.options import (
     SeveralShapes,
     Shapes,
     Threads,
+    TrainedModel,
     WeightGrowth,
 )
 from autofuse.cli.render import describe, micros, plain, records, show, size
@@ -139,6 +140,7 @@ def compile_(
     ] = False,
     exact: Exact = False,
     weight_growth: WeightGrowth = None,
+    trained: TrainedModel = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be built from where; build nothing.")
     ] = False,
@@ -169,6 +171,7 @@ def compile_(
         require_complete=require_complete,
         exact=exact,
         weight_growth=weight_growth,
+        trained=trained,
         shapes=parse_shape_sets(shape or []),
         buckets=parse_buckets(buckets or []),
         plan=plan,

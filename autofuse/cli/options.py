@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from autofuse.arguments import RIVALS, MissPolicy
+from autofuse.arguments import DEFAULT_BUDGET, RIVALS, MissPolicy
 from autofuse.cli.render import Format
 
 Model = Annotated[
@@ -67,7 +67,14 @@ OnMiss = Annotated[
     MissPolicy,
     typer.Option(
         "--on-miss",
-        help="What nothing like it was measured: rule = the fixed plan and schedules, none = unfused, fail = stop.",
+        help="What nothing like it was measured: rule = the fixed plan and schedules, model = a plan predicted by a "
+        "trained model, none = unfused, fail = stop.",
+    ),
+]
+TrainedModel = Annotated[
+    str | None,
+    typer.Option(
+        "--model", metavar="FILE", help="A trained model (`autofuse model train`), or none. [default: the shipped one]"
     ),
 ]
 OutputFormat = Annotated[Format, typer.Option("--format", help="Text for people, or one JSON object.")]
@@ -83,7 +90,7 @@ Budget = Annotated[
     typer.Option(
         "--budget",
         metavar="DURATION",
-        help="Wall time, such as 90s, 10m or 8h. [default: 10m unless --trials or --until is given]",
+        help=f"Wall time, such as 90s, 10m or 8h. [default: {DEFAULT_BUDGET} unless --trials or --until is given]",
     ),
 ]
 Trials = Annotated[

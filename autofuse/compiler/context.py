@@ -17,6 +17,7 @@ from autofuse.profiling.database import ProfilingDatabase, open_for_lookup
 
 if TYPE_CHECKING:
     from autofuse.compiler.report import CompileReport
+    from autofuse.learning.advice import Adviser
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class Policy:
     `strict`: stop unless every schedule was measured on this device. `require_complete`: stop unless, besides, a
     tuning job of this model ended, and everything was measured with the versions installed now. `exact`: take no plan
     that changes rounding before its kernels run (see `autofuse.fusion.rewriting.is_exact`). `weight_growth`: how many
-    times the model's weights the kernels' may be (Winograd's are larger; None: any).
+    times the model's weights the kernels' may be (Winograd's are larger; None: any). `model`: the trained model that
+    predicts plans under `on_miss` "model" (None: the shipped one), see `autofuse.learning.stored.find_model`.
     """
 
     on_miss: str = "rule"
@@ -34,6 +36,7 @@ class Policy:
     require_complete: bool = False
     exact: bool = False
     weight_growth: float | None = None
+    model: str | None = None
 
     def __post_init__(self) -> None:
         check_miss_policy(self.on_miss)
@@ -79,6 +82,19 @@ class Context:
     def threads(self) -> int:
         """Threads that run the models."""
         return self.around.setting.threads
+
+    @cached_property
+    def adviser(self) -> Adviser:
+        """What a trained model says of this device; InputError where there is no model."""
+        from autofuse.learning.advice import Adviser
+        from autofuse.learning.stored import find_model, load
+
+        path = find_model(self.policy.model)
+        if path is None:
+            raise InputError(
+                "--on-miss model: there is no model; name one with --model FILE (`autofuse model train` makes it)"
+            )
+        return Adviser(load(path), self.around.target, self.around.device.fingerprint.facts, self.threads)
 
     def compile(
         self,

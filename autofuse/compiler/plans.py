@@ -7,17 +7,21 @@ from dataclasses import dataclass
 
 from autofuse.compiler.context import Context
 from autofuse.compiler.ladder import same_family
-from autofuse.compiler.report import FAMILY, HIT, NAMED, NEAREST, NONE, RULE, STALE
+from autofuse.compiler.report import FAMILY, HIT, MODEL, NAMED, NEAREST, NONE, RULE, STALE
 from autofuse.errors import AutofuseError, PlanError, StrictMissError
 from autofuse.fusion.baselines import default_plan, none_plan
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import FusionPlan
-from autofuse.fusion.rewriting import is_exact
+from autofuse.fusion.rewriting import RewritingPlanner, is_exact
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.key import graph_key
 from autofuse.graph.model import Graph
+from autofuse.kernels.lower import Lowering
 from autofuse.named_plans import named_plan
 from autofuse.profiling.records import EXACT
+
+ADVICE_S = 20.0
+"""Seconds for asking a model about plans."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,22 @@ def find_plan(context: Context, graph: Graph, model_sha256: str, asked: str | No
         return found
     if policy.on_miss == "none":
         return FoundPlan(none_plan(graph), NONE, "none")
+    if policy.on_miss == "model":
+        return _advised(context, graph)
     return FoundPlan(default_plan(graph, FusionSpace(exact=policy.exact)), RULE, "default rule")
+
+
+def _advised(context: Context, graph: Graph) -> FoundPlan:
+    """The plan that a trained model expects to be the fastest; the default rule's where it abstains."""
+    from autofuse.learning.advice import PlanAdviser, advise
+
+    space = FusionSpace(exact=context.policy.exact)
+    asked = PlanAdviser(context.adviser, Lowering(graph, context.around.target))
+    found = advise(graph, RewritingPlanner(graph, space), asked, ADVICE_S)
+    if found.plan is None:
+        return FoundPlan(default_plan(graph, space), RULE, f"default rule: the model abstains, {found.abstains}")
+    gain = found.default_us / found.us - 1 if found.us > 0 else 0.0
+    return FoundPlan(found.plan, MODEL, f"model: {len(found.answers)} changes, {gain:.1%} over the rule expected")
 
 
 def _measured(context: Context, graph: Graph) -> Iterator[FoundPlan]:

@@ -8,13 +8,15 @@ HIT = "hit"
 STALE = "hit (stale versions)"
 FAMILY = "cpu family"
 NEAREST = "nearest shape"
+MODEL = "model"
 RULE = "rule"
 NONE = "none"
 NAMED = "named"
 
-TIERS = (HIT, STALE, FAMILY, NEAREST, RULE, NONE)
+TIERS = (HIT, STALE, FAMILY, NEAREST, MODEL, RULE, NONE)
 """The ladder, best rung first: measured here; measured here with other versions; measured on another CPU of the same
-family; measured here for other shapes; the fixed rule; no fusion (plans only)."""
+family; measured here for other shapes; predicted by a trained model (plans only); the fixed rule; no fusion (plans
+only)."""
 MEASURED_HERE = (HIT, STALE)
 
 

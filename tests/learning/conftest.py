@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +152,13 @@ def dataset(networks: Mapping[str, Path]) -> Dataset:
 @pytest.fixture(scope="session")
 def model(dataset: Dataset) -> ProfitabilityModel:
     return train(dataset)
+
+
+@pytest.fixture(scope="session")
+def sure_model(model: ProfitabilityModel) -> ProfitabilityModel:
+    """The model with narrow intervals: so few rows leave them wide, and it would abstain."""
+    narrow = {name: replace(getattr(model, name), factor=0.1) for name in ("time", "gain")}
+    return replace(model, **narrow)  # type: ignore[arg-type]
 
 
 @pytest.fixture

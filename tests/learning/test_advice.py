@@ -41,12 +41,12 @@ def true_us(recorder: Any, graph: Graph, plan: FusionPlan, around: Circumstances
 
 
 def test_the_advised_plan_of_an_unseen_network_is_legal_and_faster(
-    model: ProfitabilityModel, networks: Mapping[str, Path], around: Circumstances, recorder: Any
+    sure_model: ProfitabilityModel, networks: Mapping[str, Path], around: Circumstances, recorder: Any
 ) -> None:
     """By the law a product and a softmax belong together; the default plan keeps them apart in "dense64" too."""
     graph = load(networks["dense64"], {})
     planner = RewritingPlanner(graph)
-    adviser = adviser_of(model, graph, around)
+    adviser = adviser_of(sure_model, graph, around)
     found = advise(graph, planner, adviser, 60.0)
     assert found.plan is not None and found.abstains == ""
     check_plan(graph, found.plan)
@@ -59,10 +59,10 @@ def test_the_advised_plan_of_an_unseen_network_is_legal_and_faster(
 
 
 def test_predicted_plans_rank_as_they_are(
-    model: ProfitabilityModel, networks: Mapping[str, Path], around: Circumstances, recorder: Any
+    sure_model: ProfitabilityModel, networks: Mapping[str, Path], around: Circumstances, recorder: Any
 ) -> None:
     graph = load(networks["dense64"], {})
-    adviser = adviser_of(model, graph, around)
+    adviser = adviser_of(sure_model, graph, around)
     none, default = none_plan(graph), default_plan(graph)
     predicted = adviser.us(none) / adviser.us(default)
     real = true_us(recorder, graph, none, around) / true_us(recorder, graph, default, around)
@@ -73,20 +73,20 @@ def test_predicted_plans_rank_as_they_are(
 
 
 def test_nothing_is_advised_for_a_device_that_was_not_learned_from(
-    model: ProfitabilityModel, networks: Mapping[str, Path], around: Circumstances
+    sure_model: ProfitabilityModel, networks: Mapping[str, Path], around: Circumstances
 ) -> None:
     graph = load(networks["dense64"], {})
-    elsewhere = replace(model, families=("neon",))
+    elsewhere = replace(sure_model, families=("neon",))
     found = advise(graph, RewritingPlanner(graph), adviser_of(elsewhere, graph, around), 60.0)
     assert found.plan is None and "trained on neon" in found.abstains
-    more = advise(graph, RewritingPlanner(graph), adviser_of(model, graph, around, threads=2), 60.0)
+    more = advise(graph, RewritingPlanner(graph), adviser_of(sure_model, graph, around, threads=2), 60.0)
     assert more.plan is None and "unsure of groups that take 100%" in more.abstains
 
 
 def test_time_runs_out_with_the_default_plan(
-    model: ProfitabilityModel, networks: Mapping[str, Path], around: Circumstances
+    sure_model: ProfitabilityModel, networks: Mapping[str, Path], around: Circumstances
 ) -> None:
     graph = load(networks["dense64"], {})
     planner = RewritingPlanner(graph)
-    found = advise(graph, planner, adviser_of(model, graph, around), 0.0)
+    found = advise(graph, planner, adviser_of(sure_model, graph, around), 0.0)
     assert found.plan is not None and found.plan.key == planner.plan({}).key and found.answers == {}
