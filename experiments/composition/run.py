@@ -15,14 +15,15 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from autofuse.fusion.evidence import Identity, Piece
 from autofuse.fusion.plan import FusionPlan
+from autofuse.fusion.skeleton import settled
 from autofuse.graph.load import load
 from autofuse.graph.model import Graph
-from autofuse.group_times import groups_of, known_pieces, lowered_plans, stored_plans
+from autofuse.group_times import PlansLowered, groups_of, known_pieces, lowered_plans, stored_plans
 from autofuse.kernels.lower import Lowering
 from autofuse.named_setting import circumstances
 from autofuse.profiling.database import open_database
@@ -56,26 +57,40 @@ def rows_of(model: Path, database: Path, device: str = "local", threads: int = 1
         copy = Path(shutil.copy(database, folder))
         with open_database(copy) as base:  # for writing: an older schema is migrated, in the copy
             around = circumstances(base, device, threads, measuring=False)
-            plans = stored_plans(graph, base)
-            lowered = lowered_plans(Lowering(graph, around.target), plans)
-            pieces = known_pieces(graph, lowered, base, around.setting)
-    found = compose(graph, pieces)
+            lowered = lowered_plans(Lowering(graph, around.target), stored_plans(graph, base))
+            found = []
+            for rewrites in dict.fromkeys(plan.rewrites for plan, _ in lowered):
+                alike = [(plan, kernels) for plan, kernels in lowered if plan.rewrites == rewrites]
+                found.append(
+                    _variant(model.stem, graph, rewrites, alike, known_pieces(graph, alike, base, around.setting))
+                )
+    return min(filter(None, found), key=lambda rows: rows[0].exact_us, default=[])
+
+
+def _variant(
+    name: str, graph: Graph, rewrites: tuple[str, ...], lowered: PlansLowered, pieces: Sequence[Piece]
+) -> list[Row]:
+    """The rows of the plans that rewrite the graph alike: groups of others do not fit together."""
+    variant, _ = settled(graph, FusionPlan((), rewrites=rewrites))
+    found = compose(variant, pieces)
     if found is None:
         return []
     times = {piece.identity: piece.span.us for piece in pieces if piece.span is not None}
-    timed = [plan for plan, _ in lowered if all(piece.identity in times for piece in groups_of(graph, plan))]
-    timed = [plan for plan in timed if plan.key != found.plan.key or len(timed) == 1]
-    return _rows(model.stem, graph, found, times, timed)
+    own = replace(found.plan, rewrites=rewrites).key
+    timed = {plan.key: groups_of(graph, plan) for plan, _ in lowered}
+    timed = {key: groups for key, groups in timed.items() if all(piece.identity in times for piece in groups)}
+    sampled = [groups for key, groups in timed.items() if key != own or len(timed) == 1]
+    return _rows(name, len(variant.operators), found, times, sampled) if sampled else []
 
 
 def _rows(
-    name: str, graph: Graph, found: Composition, times: dict[Identity, float], plans: Sequence[FusionPlan]
+    name: str, operators: int, found: Composition, times: dict[Identity, float], plans: Sequence[Sequence[Piece]]
 ) -> list[Row]:
-    costs = [_by_region(found.regions, groups_of(graph, plan), times) for plan in plans]
+    costs = [_by_region(found.regions, groups, times) for groups in plans]
     totals = [sum(cost) for cost in costs]
     best = totals.index(min(totals))
     rows = [
-        Row(name, -1, len(graph.operators), len(times), 1, len(plans), totals[best], totals[best], found.us,
+        Row(name, -1, operators, len(times), 1, len(plans), totals[best], totals[best], found.us,
             gap_of(totals[best], found.us))
     ]  # fmt: skip
     for number, region in enumerate(found.regions):
