@@ -118,6 +118,17 @@ def test_what_surrounds_it_is_in_its_loops(bench: Bench, name: str) -> None:
     assert len(nests) == {"a skip connection": 2, "a convolution behind it": 2}.get(name, 1)
 
 
+@pytest.mark.parametrize("rows", [1, 3, 4])
+def test_a_band_of_rows_runs_through_it(bench: Bench, rows: int) -> None:
+    nodes = parsed(
+        "a = Conv <pads=[1, 1, 1, 1]> (x, p); c = ConvTranspose <strides=[2, 2], pads=[1, 1, 0, 0]> (a, w); "
+        "y = Conv <pads=[1, 1, 1, 1]> (c, q)"
+    )
+    constants = {"p": real(8, 8, 3, 3), "w": real(8, 8, 3, 2, seed=1), "q": real(8, 8, 3, 3, seed=2)}
+    small = Small(nodes, {"x": real(1, 8, 5, 6)}, ["y"], constants)
+    bench.check(small, {"x": "c8"}, {**SHORT, "band.rows": rows})
+
+
 def test_winograd_serves_a_stride_of_one(bench: Bench) -> None:
     small = transposed((1, 8, 6, 9), (8, 16, 3, 3), pads=[1, 1, 1, 1])
     bench.check(small, {"x": "c8"}, {"contraction.algorithm": "winograd4", **SHORT}, limit=2e-5)
