@@ -48,12 +48,13 @@ def report(
         own = [
             summary(kind, judge.name, taken, _find(decided, kind, judge.name))
             for judge in judges
-            if any(row.split == kind and row.judge == judge.name for row in taken)
+            if _find(decided, kind, judge.name) or any((row.split, row.judge) == (kind, judge.name) for row in taken)
         ]
         if not own:
             continue
         rows += own
-        parts.append(f"## With {tables.TITLES[kind]}\n\n{tables.plans_table(own)}\n{tables.decisions_table(own)}")
+        parts.append(f"## With {tables.TITLES[kind]}\n")
+        parts += [table for table in (tables.plans_table(own), tables.decisions_table(own)) if table]
         others = [contest(taken, kind, model, judge.name) for judge in judges if judge.name != model]
         bars = tables.bars(own[0]) if kind == "network" and own[0].judge == model else []
         parts.append(tables.verdict([one for one in others if one is not None], bars))

@@ -46,31 +46,33 @@ def bars(model: Summary) -> list[Bar]:
 
 
 def plans_table(rows: Sequence[Summary]) -> str:
-    """Regrets of each judge, the smallest mean first."""
+    """Regrets of each judge, the smallest mean first; "" when nobody chose a plan."""
+    ranked = sorted((row for row in rows if row.cases), key=lambda row: row.regret1_mean)
     lines = [
         "| takes the plan that is best for | cases | regret@1: median | mean | P90 | max | regret@5: median | P90 |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for row in sorted((row for row in rows if row.cases), key=lambda row: row.regret1_mean):
+    for row in ranked:
         values = (row.regret1_median, row.regret1_mean, row.regret1_p90, row.regret1_max)
         lines.append(_line(row.judge, row.cases, *map(percent, (*values, row.regret5_median, row.regret5_p90))))
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" if ranked else ""
 
 
 def decisions_table(rows: Sequence[Summary]) -> str:
-    """Decisions on edges of each judge, the cheapest first."""
+    """Decisions on edges of each judge, the cheapest first; "" when nobody decided."""
+    ranked = sorted((row for row in rows if row.decisions), key=lambda row: row.cost)
     lines = [
         "| decides | fuses | harm | missed | time over the best | AUC | 90 % intervals hold | calibration error |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for row in sorted((row for row in rows if row.decisions), key=lambda row: row.cost):
+    for row in ranked:
         fuses = f"{row.accepted} of {row.decisions}"
         auc = "-" if isnan(row.auc) else f"{row.auc:.3f}"
         values = (row.harm, row.missed, row.cost)
         lines.append(
             _line(row.judge, fuses, *map(percent, values), auc, *map(percent, (row.coverage, row.calibration)))
         )
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" if ranked else ""
 
 
 def relations_table(frame: pd.DataFrame) -> str:
