@@ -60,7 +60,7 @@ def row_of(model: Path, database: str | None, threads: int, out: Path) -> Row:
     ours, theirs = (found[kind] for kind in KINDS)
     return Row(
         model.stem, weights / 2**20, library.stat().st_size / 2**20,
-        *(found[kind][name] for kind in KINDS for name in ("imported", "running", "peak")),
+        ours["imported"], ours["running"], ours["peak"], theirs["imported"], theirs["running"], theirs["peak"],
         ours["peak"] / theirs["peak"], ours["running"] / theirs["running"],
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ import csv
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
-from math import exp, log
+from math import exp, isnan, log
 from pathlib import Path
 from statistics import fmean, median
 
@@ -109,10 +109,15 @@ def markdown(rows: Sequence[Row]) -> str:
         lines.append(
             f"| {row.target} | {row.threads} | {row.family} | {row.workloads} | {row.candidates:.0f} "
             f"| {row.trusted:.0%} | {row.first:.0%} | {row.typical:.2f}, {row.total:.2f} "
-            f"| {row.rule:.0%} ({row.ruled}) | {row.rule_typical:.2f}, {row.rule_total:.2f} | {row.rules:.2f} "
-            f"| {row.short:.0%} ({row.long}) | {row.noise:.2f} |"
+            f"| {_text(row.rule, '.0%')} ({row.ruled}) | {_text(row.rule_typical)}, {_text(row.rule_total)} "
+            f"| {_text(row.rules)} | {_text(row.short, '.0%')} ({row.long}) | {_text(row.noise)} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def _text(value: float, form: str = ".2f") -> str:
+    """A figure, or a dash where there was nothing to count."""
+    return "-" if isnan(value) else format(value, form)
 
 
 def knob_lines(tasks: Iterable[Task]) -> list[str]:

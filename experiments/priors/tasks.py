@@ -121,7 +121,7 @@ def read_tasks(databases: Iterable[Path], trusted: bool = False) -> Iterator[Tas
 
 
 def _tasks(rows: Iterable[tuple[str, str, str, int, int, int, str, float, int]], trusted: bool) -> Iterator[Task]:
-    found: dict[tuple[object, ...], list[Candidate]] = {}
+    found: dict[tuple[str, str, int, int, int], list[Candidate]] = {}
     texts: dict[str, str] = {}
     for key, text, target, device, threads, versions, schedule, us, believed in rows:
         texts[key] = text
@@ -130,6 +130,6 @@ def _tasks(rows: Iterable[tuple[str, str, str, int, int, int, str, float, int]],
             found.setdefault(place, []).append(Candidate(json.loads(schedule), us, bool(believed)))
     for (key, target, threads, *_), candidates in found.items():
         if len(candidates) > 1:
-            body = json.loads(str(target))
+            body = json.loads(target)
             made = Target(**{**body, "mattr": tuple(body["mattr"])})
-            yield Task(Workload.from_text(texts[str(key)]), made, int(str(threads)), tuple(candidates))
+            yield Task(Workload.from_text(texts[key]), made, threads, tuple(candidates))
