@@ -78,6 +78,7 @@ def tune(
     space: str | None = None,
     exact: bool = False,
     pareto: bool = False,
+    trained: str | None = None,
     shapes: Shapes | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> TuneResult:
@@ -85,7 +86,8 @@ def tune(
 
     Ends after `budget` or `trials`, whichever comes first (neither given: after 10 minutes). An interrupted search
     goes on where it was when it is started again. `progress` is called after each candidate. `pareto`: search plans
-    that need little memory as well, and end with the front of both (`TuneResult.front`).
+    that need little memory as well, and end with the front of both (`TuneResult.front`). `trained`: the model that
+    guides the search: a file, the name of a shipped one, "none", or None for the shipped default where it fits.
     """
     if trials is not None and trials < 1:
         raise InputError(f"--trials: got {trials}, allowed: an integer from 1")
@@ -108,6 +110,7 @@ def tune(
         space=space,
         exact=exact,
         pareto=pareto,
+        trained=trained,
         shapes=shapes or {},
         progress=progress or _silent,
     )
@@ -132,6 +135,7 @@ def tune_all(
     seed: int = 0,
     space: str | None = None,
     exact: bool = False,
+    trained: str | None = None,
     shapes: Shapes | None = None,
     memory_limit: str | int | None = None,
     disk_limit: str | int | None = None,
@@ -149,9 +153,7 @@ def tune_all(
         raise InputError("--budget and --until exclude each other: how long, or when it shall end")
     if trials is not None and trials < 1:
         raise InputError(f"--trials: got {trials}, allowed: an integer from 1")
-    ends_at = None if until is None else parse_until(until, datetime.now().astimezone())
-    if budget is None and until is None and trials is None:
-        budget = DEFAULT_BUDGET
+    budget = DEFAULT_BUDGET if (budget, until, trials) == (None, None, None) else budget
     from autofuse.job.boards import named_boards
     from autofuse.job.coordinator import Ear
     from autofuse.job.run import run_job
@@ -159,13 +161,14 @@ def tune_all(
 
     settings = JobSettings(
         budget_s=None if budget is None else parse_duration(budget, "--budget"),
-        ends_at=ends_at,
+        ends_at=None if until is None else parse_until(until, datetime.now().astimezone()),
         trials=trials,
         threads=threads,
         scheduler=parse_executor(executor),
         seed=seed,
         space=space,
         exact=exact,
+        trained=trained,
         shapes=shapes or {},
         early_stopping=None if early_stopping is None else parse_percent(early_stopping, "--early-stopping"),
         memory_bytes=None if memory_limit is None else parse_size(memory_limit, "--memory-limit"),

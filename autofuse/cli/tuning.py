@@ -39,6 +39,7 @@ def tune(
     seed: options.Seed = 0,
     space: options.Space = None,
     exact: options.Exact = False,
+    trained: options.TrainedModel = None,
     pareto: options.Pareto = False,
     shape: options.Shapes = None,
     run: options.JobName = None,
@@ -60,7 +61,8 @@ def tune(
     devices, addresses = device or ["local"], rpc or []
     common: dict[str, Any] = {
         "database": database, "budget": budget, "trials": trials, "threads": threads, "rpc_tracker": rpc_tracker,
-        "rpc_key": rpc_key, "seed": seed, "space": space, "exact": exact, "shapes": parse_shapes(shape or []),
+        "rpc_key": rpc_key, "seed": seed, "space": space, "exact": exact, "trained": trained,
+        "shapes": parse_shapes(shape or []),
     }  # fmt: skip
     asked_for = (run, until, early_stopping, memory_limit, disk_limit, executor, on_finish, log, boards)
     several = max(len(models), len(devices), len(addresses)) > 1

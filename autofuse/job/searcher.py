@@ -150,8 +150,8 @@ class Searcher:
             self._opener()(
                 Path(model), self._base, budget_s=None, trials=None,
                 threads=thread_count(settings.threads, named), device=named, seed=settings.seed,
-                space=settings.space, exact=settings.exact, shapes=settings.shapes, progress=self._progress,
-                scheduler=settings.scheduler,
+                space=settings.space, exact=settings.exact, trained=settings.trained, shapes=settings.shapes,
+                progress=self._progress, scheduler=settings.scheduler,
             )
         )  # fmt: skip
         self._open[key] = stack, session

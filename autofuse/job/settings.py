@@ -32,7 +32,8 @@ class JobSettings:
     `ends_at`: seconds since 1970 (`--until`). `trials`: new candidates of the whole job. `early_stopping`: a model is
     searched no further when an hour more is expected to save less than this part of its time. `memory_bytes`: of each
     board's search process. `disk_bytes`: that the database may take.
-    `scheduler`: of a Dask cluster that builds for devices elsewhere.
+    `trained`: the profitability model, as `--model` names it. `scheduler`: of a Dask cluster that builds for devices
+    elsewhere.
     """
 
     budget_s: float | None
@@ -42,6 +43,7 @@ class JobSettings:
     seed: int = 0
     space: str | None = None
     exact: bool = False
+    trained: str | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     early_stopping: float | None = None
     memory_bytes: int | None = None

@@ -28,7 +28,7 @@ HOPELESS = 2.5
 """A plan whose composed time is so many times the best one's is not built whole (plan "none" always is)."""
 TIE = 1.02
 """Beyond this ratio a plan is slower, however wide the interval is."""
-SIMPLER = ("default", "tvm", "dnnfusion", "previous", "search", "composed", "none")
+SIMPLER = ("default", "tvm", "dnnfusion", "previous", "model", "search", "composed", "none")
 
 
 def conclude(

@@ -13,6 +13,7 @@ import optuna
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.planner import Decision, Planner
 from autofuse.fusion.rewriting import RewritingPlanner
+from autofuse.search.guide import Guide
 from autofuse.search.workbench import Workbench
 
 Answers = Mapping[str, str]
@@ -31,11 +32,13 @@ class PlanSearch:
 
     Times add up over groups, so single flips say most of what there is to know. `second`: another number of a plan that
     the sampler makes small as well (None: time alone); what it proposes then lies along the front of both.
+    `guide`: a trained model that says which flips are worth trying, and in which order.
     """
 
     planner: Planner | RewritingPlanner
     seed: int
     second: Callable[[FusionPlan], int] | None = None
+    guide: Guide | None = None
     number: int = 0
     seen: dict[str, float | None] = field(default_factory=dict)
     default_us: float | None = None
@@ -48,6 +51,8 @@ class PlanSearch:
         self._queue = [{}]
         heaviest = sorted(self.planner.decisions, key=self._moved_bytes, reverse=True)
         self._queue += [{decision.name: choice} for decision in heaviest for choice in decision.choices[1:]]
+        if self.guide is not None:
+            self._queue = self.guide.arrange(self._queue, self.planner)
 
     def _moved_bytes(self, decision: Decision) -> float:
         """Bytes of the tensors that a decision keeps or fuses away, over all its sites: what it is worth at most."""
@@ -117,6 +122,8 @@ class PlanSearch:
     def tell(self, answers: Answers, plan: FusionPlan, composed_us: float | None) -> None:
         """Takes in what a trial came to (None: one of its groups has no time)."""
         self.seen[plan.key] = composed_us
+        if self.guide is not None:
+            self.guide.observe(answers, plan, composed_us)
         if not answers:
             self.default_us = composed_us
         elif len(answers) == 1 and composed_us is not None and self.default_us is not None:

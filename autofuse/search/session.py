@@ -21,6 +21,7 @@ from autofuse.named_plans import named_plan
 from autofuse.profiling.records import Json, Trial
 from autofuse.search.composer import Composed, compose_measured
 from autofuse.search.finals import FINALISTS, conclude
+from autofuse.search.guide import measure_advised
 from autofuse.search.plans import PlanSearch
 from autofuse.search.progress import PlanTime, Progress, TuneResult
 from autofuse.search.prospects import Prospect, prospects
@@ -193,6 +194,7 @@ class ModelSession:
         self.measure_baseline("default")
         if self.bench.composed_us(default) is None:
             self._refuse_hopeless(default)
+        measure_advised(self)
         previous = self.previous()
         if previous is not None:
             self.add_baseline("previous", previous)
@@ -284,7 +286,7 @@ class ModelSession:
         end = time.monotonic() + seconds
         if self._plan_search is None:
             planner = RewritingPlanner(self.graph, self.bench.space.fusion)
-            self._plan_search = PlanSearch(planner, self.bench.seed, self.bench.second_objective)
+            self._plan_search = PlanSearch(planner, self.bench.seed, self.bench.second_objective, self.bench.guide)
         if PAPER not in self.baselines and not self.bench.space.fusion.exact:  # it folds every BatchNormalization
             self.name_baseline(PAPER)
             self.measure_baseline(PAPER)
@@ -382,10 +384,7 @@ class ModelSession:
     def summary(self) -> dict[str, Json]:
         """What the run says at its end, for the database."""
         found: dict[str, Json] = {"composition": asdict(self.composed.report)} if self.composed is not None else {}
-        if self.bench.guard is not None and self.bench.guard.checks:
-            found["sentinel"] = self.bench.guard.summary()
-            found["untrusted_winners"] = self.bench.untrusted_winners(self.best) if self.best is not None else []
-        return found
+        return found | self.bench.notes(self.best)
 
     def warning(self, plans: Mapping[str, PlanTime]) -> str:
         """What the reader must know about the answer; "" when there is nothing."""

@@ -24,6 +24,7 @@ from autofuse.profiling.database import ProfilingDatabase, open_database
 from autofuse.profiling.records import RunStart
 from autofuse.scratch import scratch_folder
 from autofuse.search.guard import Guard
+from autofuse.search.guide import guide_for
 from autofuse.search.pareto import known_front
 from autofuse.search.progress import FrontPoint, PlanTime, Progress, TuneResult
 from autofuse.search.session import ModelSession
@@ -46,6 +47,7 @@ def tune(
     space: str | None,
     exact: bool = False,
     pareto: bool = False,
+    trained: str | None = None,
     shapes: Mapping[str, tuple[int, ...]],
     progress: Callable[[Progress], None],
 ) -> TuneResult:
@@ -53,7 +55,7 @@ def tune(
     with open_database(database) as base:
         session = open_session(
             model, base, budget_s=budget_s, trials=trials, threads=threads, device=device, seed=seed, space=space,
-            exact=exact, shapes=shapes, progress=progress,
+            exact=exact, trained=trained, shapes=shapes, progress=progress,
         )  # fmt: skip
         with session as opened:
             if pareto:
@@ -81,15 +83,16 @@ def open_session(
     seed: int,
     space: str | None,
     exact: bool = False,
+    trained: str | None = None,
     shapes: Mapping[str, tuple[int, ...]],
     progress: Callable[[Progress], None],
     scheduler: str | None = None,
 ) -> Iterator[ModelSession]:
     """What the search of one model needs: its graph, its reference results, a runner, its run in the database.
 
-    `scheduler`: of a Dask cluster that builds (see `RunnerOptions`). Goes on with the run of this model in this
-    setting that was interrupted last, if there is one. The run ends as `ModelSession.state` says, or as "failed" when
-    an error leaves the block.
+    `trained`: the model that guides it, see `guide_for`. `scheduler`: of a Dask cluster that builds (see
+    `RunnerOptions`). Goes on with the run of this model in this setting that was interrupted last, if there is one. The
+    run ends as `ModelSession.state` says, or as "failed" when an error leaves the block.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     started = time.monotonic()
@@ -113,6 +116,7 @@ def open_session(
             guard=Guard(runner, around.profile.cool_down_s, session.rest),
         )  # fmt: skip
         try:
+            session.bench.guide = guide_for(trained, around, session.bench.lowering, seed)
             yield session
         except KeyboardInterrupt:
             session.state = "interrupted"

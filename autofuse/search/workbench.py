@@ -21,8 +21,9 @@ from autofuse.measure.runner import Runner
 from autofuse.named_setting import Circumstances
 from autofuse.profiling.database import ProfilingDatabase
 from autofuse.profiling.lookups import BY_CHANCE
-from autofuse.profiling.records import EXACT, FAILURES, Block, Candidate, CandidateOutcome
+from autofuse.profiling.records import EXACT, FAILURES, Block, Candidate, CandidateOutcome, Json
 from autofuse.search.guard import Guard, Noted, worth_again
+from autofuse.search.guide import Guide
 from autofuse.search.schedules import Schedule, WorkloadSearch, anchor_key, schedule_text
 from autofuse.search_space import SearchSpace
 
@@ -53,8 +54,8 @@ class Workbench:
     """`on_candidate` is called after each measured candidate; it may raise to stop the job.
 
     `guard`: watches the device (None: nobody does). `second_objective`: what plans are searched for besides time, the
-    smaller the better (None: time alone). `untrusted`: (workload key, schedule text) of candidates whose time
-    is not trusted.
+    smaller the better (None: time alone). `guide`: a trained model (None: there is none).
+    `untrusted`: (workload key, schedule text) of candidates whose time is not trusted.
     """
 
     graph: Graph
@@ -70,6 +71,7 @@ class Workbench:
     counts: Counts = field(default_factory=Counts)
     anchors: dict[str, dict[str, int | str]] = field(default_factory=dict)
     guard: Guard | None = None
+    guide: Guide | None = None
     second_objective: Callable[[FusionPlan], int] | None = None
     untrusted: set[tuple[str, str]] = field(default_factory=set)
     _losses: int = 0
@@ -240,6 +242,16 @@ class Workbench:
             for search in self.of(plan)
             if search.best is not None and self._doubts(search, search.best)
         ]
+
+    def notes(self, best: FusionPlan | None) -> dict[str, Json]:
+        """What the run's summary says of the device and of the trained model; `best`: the best plan so far."""
+        found: dict[str, Json] = {}
+        if self.guide is not None:
+            found["model"] = self.guide.summary()
+        if self.guard is not None and self.guard.checks:
+            found["sentinel"] = self.guard.summary()
+            found["untrusted_winners"] = self.untrusted_winners(best) if best is not None else []
+        return found
 
     def _doubts(self, search: WorkloadSearch, schedule: Schedule) -> bool:
         return (search.key, schedule_text(schedule)) in self.untrusted
