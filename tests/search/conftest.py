@@ -180,6 +180,7 @@ def run(device: SyntheticDevice, space: Path, tmp_path: Path) -> Tune:
             "device": "local",
             "seed": 0,
             "space": str(space),
+            "trained": "none",
             "shapes": {},
             "progress": _silent,
         }
