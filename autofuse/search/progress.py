@@ -100,5 +100,5 @@ class TuneResult:
     plans: Mapping[str, PlanTime] = field(default_factory=dict)
     warning: str = ""
     composition: CompositionReport | None = None
-    front: tuple[FrontPoint, ...] = ()
     untrusted: tuple[str, ...] = ()
+    front: tuple[FrontPoint, ...] = ()
