@@ -154,12 +154,13 @@ def test_coordinators_share_a_queue(postgres: Postgres) -> None:
 
 def test_a_restart_in_the_middle_costs_time_and_no_sample(postgres: Postgres) -> None:
     """Three restarts, as by a power cut, while two processes' worth of threads record."""
-    done = threading.Event()
+    done, opened = threading.Event(), threading.Barrier(3)
     recorded: list[str] = []
 
     def record(number: int) -> None:
         with open_database(postgres.url) as base:
             here = setting(base, "restarted")
+            opened.wait(60.0)
             count = 0
             while not done.is_set():
                 uid = f"restart-{number}-{count}"
@@ -170,6 +171,7 @@ def test_a_restart_in_the_middle_costs_time_and_no_sample(postgres: Postgres) ->
     threads = [threading.Thread(target=record, args=(number,)) for number in range(2)]
     for thread in threads:
         thread.start()
+    opened.wait(60.0)
     for _ in range(3):
         before = len(recorded)
         time.sleep(0.5)
