@@ -102,5 +102,5 @@ def test_rivals_keep_their_order_and_stand_once() -> None:
 
 def test_a_miss_policy_is_a_known_name() -> None:
     assert check_miss_policy("rule") == "rule"
-    with pytest.raises(InputError, match="--on-miss: got 'guess', allowed: rule, none, fail"):
+    with pytest.raises(InputError, match="--on-miss: got 'guess', allowed: rule, model, none, fail"):
         check_miss_policy("guess")
