@@ -68,7 +68,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = SamplingPolicy(cap_s=0.02, settle_probes=1, good_slices=1)
     rounds = InterleavingPolicy(max_rounds=2, min_rounds=1, settle_probes=1)
     options = RunnerOptions(policy, rounds, LINK)
-    monkeypatch.setattr("autofuse.search.tune.RunnerOptions", lambda *_: options)
+    monkeypatch.setattr("autofuse.search.tune.RunnerOptions", lambda *_, **_named: options)
     monkeypatch.setattr("autofuse.benchmark.RunnerOptions", lambda: options)
     monkeypatch.setattr("autofuse.named_device.RemoteRunner", _patient)
 

@@ -196,7 +196,7 @@ def test_a_budget_too_small_for_one_plan_still_ends_with_a_plan(run: Tune, devic
 def test_a_budget_of_seconds_is_kept(
     budget_s: float, run: Tune, device: Any, two_layers: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Each candidate takes half a second of a clock that nothing else moves; some time stays for the finalists."""
+    """Each candidate takes three seconds of a clock that nothing else moves; some time stays for the finalists."""
     wide = tmp_path / "wide.toml"
     wide.write_text("schema = 1\n")
     now = [0.0]
@@ -205,7 +205,7 @@ def test_a_budget_of_seconds_is_kept(
     monkeypatch.setattr("autofuse.search.session.time", clock)
 
     def pass_time() -> None:
-        now[0] += 5.0
+        now[0] += 3.0
 
     device.on_measure = pass_time
     result = run(two_layers, budget_s=budget_s, space=str(wide))
