@@ -102,6 +102,7 @@ def attention() -> Graph:
     net.op("MatMul", net.last, "x")
     net.op("LayerNormalization", net.op("Add", net.last, "x"), net.weights(40), net.weights(40), axis=-1)
     net.op("Tanh", net.op("MatMul", net.last, net.weights(40, 56)))
+    net.op("Softmax", axis=1)
     net.op("ReduceMean", axes=[1], keepdims=1)
     net.op("Concat", net.last, net.last, axis=1)
     return net.graph()
