@@ -28,6 +28,7 @@ from autofuse.search.progress import Progress, TuneResult
 from autofuse.search.shares import finals_seconds
 from autofuse.search.tune import open_session
 from autofuse.search_space import load_space
+from experiments.tables import head, line
 
 FIXED = ("none", "always", "tvm", "default")
 Cases = Mapping[str, Callable[[], onnx.ModelProto]]
@@ -59,18 +60,10 @@ def run_cases(
     arguments: Sequence[str] | None, cases: Cases, out: Path, description: str, further: PlansOf | None = None
 ) -> int:
     """The command line of an experiment: tune each case and race its plans; rows of other cases in the folder stay."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(cases)} (default: all)")
-    parser.add_argument("--seconds", type=float, default=60.0, help="tuning time of each case (default: 60)")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=out)
-    options = parser.parse_args(arguments)
-    for name in options.cases:
-        if name not in cases:
-            parser.error(f"unknown case {name!r}; allowed: {', '.join(cases)}")
+    options = case_options(arguments, cases, out, description)
     folder: Path = options.out
     folder.mkdir(parents=True, exist_ok=True)
-    for name in options.cases or cases:
+    for name in options.cases:
         model = folder / f"{name}.onnx"
         onnx.save(cases[name](), model)
         plans = further(name, load(model, {})) if further is not None else {}
@@ -78,6 +71,24 @@ def run_cases(
         rows = [row for row in read(folder) if row.model != name] + found
         print(write(rows, folder), flush=True)
     return 0
+
+
+def case_options(
+    arguments: Sequence[str] | None, cases: Iterable[str], out: Path, description: str
+) -> argparse.Namespace:
+    """`cases` (all where none is named), `seconds`, `threads` and the folder `out`, as the command line gives them."""
+    allowed = list(cases)
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(allowed)} (default: all)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="tuning time of each case (default: 60)")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=out)
+    options = parser.parse_args(arguments)
+    for name in options.cases:
+        if name not in allowed:
+            parser.error(f"unknown case {name!r}; allowed: {', '.join(allowed)}")
+    options.cases = options.cases or allowed
+    return options
 
 
 def compare_plans(
@@ -176,14 +187,15 @@ def _row(model: str, name: str, found: bool, kernels: int, result: ContenderResu
 
 def markdown(rows: Iterable[PlanRow]) -> str:
     """The rows as a table; the search's choice in bold, what noise spoiled with a question mark."""
-    lines = ["| model | plan | kernels | time, us | against no fusion |", "| --- | --- | --- | --- | --- |"]
+    lines = head(("model", "plan", "kernels", "time, us", "against no fusion"))
     for row in rows:
         name = f"**{row.plan}**" if row.found else row.plan
         if row.us is None:
-            lines.append(f"| {row.model} | {name} | {row.kernels} | {row.problem} | |")
+            lines.append(line([row.model, name, row.kernels, row.problem, ""]))
             continue
         ratio = f"{row.speedup:.2f} ({row.lo:.2f}-{row.hi:.2f})" if row.speedup and row.lo and row.hi else "1"
-        lines.append(f"| {row.model} | {name} | {row.kernels} | {row.us:.1f} | {ratio}{'' if row.trusted else ' ?'} |")
+        doubt = "" if row.trusted else " ?"
+        lines.append(line([row.model, name, row.kernels, f"{row.us:.1f}", f"{ratio}{doubt}"]))
     return "\n".join(lines) + "\n"
 
 

@@ -114,12 +114,6 @@ def _value(attribute: AttributeProto) -> AttributeValue:
     return bytes(plain.SerializeToString(deterministic=True))
 
 
-def tensor_attribute(name: str, value: NDArray[np.generic]) -> bytes:
-    """The attribute value (bytes of the AttributeProto) of a tensor attribute, as `operator_of` makes it."""
-    proto = helper.make_attribute(name, numpy_helper.from_array(np.asarray(value)))
-    return bytes(proto.SerializeToString(deterministic=True))
-
-
 def attribute_proto(value: bytes) -> AttributeProto:
     """The AttributeProto behind a bytes attribute: a tensor, a subgraph or a text that is not UTF-8."""
     proto = AttributeProto()

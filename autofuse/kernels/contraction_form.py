@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -226,13 +226,18 @@ def convolution_windows(workload: Workload, operator: WorkloadOperator) -> tuple
     taps = _integers(operator, "kernel_shape") or workload.values[operator.inputs[1]].shape[2:]
     strides = _integers(operator, "strides") or (1,) * rank
     dilations = _integers(operator, "dilations") or (1,) * rank
+    sizes = zip(x[2:], taps, strides, dilations, out[2:], strict=True)
     if operator.op_type == "ConvTranspose":
-        begin = _spread_begin(operator, x, out, taps, strides, dilations)
-        spread = [Spread(x[i + 2], taps[i], strides[i], dilations[i], begin[i], 0, out[i + 2]) for i in range(rank)]
+        spread = [
+            Spread(size, tap, stride, dilation, outputs=outputs) for size, tap, stride, dilation, outputs in sizes
+        ]
+        begins = _spread_begins(operator, spread)
+        spread = [replace(window, pad_begin=begin) for window, begin in zip(spread, begins, strict=True)]
         return tuple(_turned(window) if window.stride == 1 else window for window in spread)
-    pads = _pads(operator, x, out, taps, strides, dilations)
+    windows = [Window(size, tap, stride, dilation, outputs=outputs) for size, tap, stride, dilation, outputs in sizes]
     return tuple(
-        Window(x[i + 2], taps[i], strides[i], dilations[i], pads[i], pads[i + rank], out[i + 2]) for i in range(rank)
+        replace(window, pad_begin=begin, pad_end=end)
+        for window, (begin, end) in zip(windows, _pads(operator, windows), strict=True)
     )
 
 
@@ -242,40 +247,28 @@ def _turned(spread: Spread) -> Window:
     return Window(spread.size, spread.taps, 1, spread.dilation, pad, 0, spread.outputs)
 
 
-def _spread_begin(
-    operator: WorkloadOperator,
-    x: tuple[int, ...],
-    out: tuple[int, ...],
-    taps: tuple[int, ...],
-    strides: tuple[int, ...],
-    dilations: tuple[int, ...],
-) -> tuple[int, ...]:
+def _spread_begins(operator: WorkloadOperator, windows: Sequence[Spread]) -> Sequence[int]:
     """Padding cut off at the begin of a transposed convolution; beyond its reach a wider result is bias alone."""
-    mode, rank = str(operator.attribute("auto_pad", "NOTSET")), len(taps)
+    mode, rank = str(operator.attribute("auto_pad", "NOTSET")), len(windows)
     if mode in ("NOTSET", "VALID") and operator.attribute("output_shape") is None:
         return (_integers(operator, "pads") or (0,) * (2 * rank))[:rank]
     extra = _integers(operator, "output_padding") or (0,) * rank
-    reach = [strides[i] * (x[i + 2] - 1) + (taps[i] - 1) * dilations[i] + 1 + extra[i] for i in range(rank)]
-    total = [max(0, reach[i] - out[i + 2]) for i in range(rank)]
-    return tuple((t + ("UPPER" not in mode)) // 2 for t in total)
+    total = [
+        max(0, w.stride * (w.size - 1) + (w.taps - 1) * w.dilation + 1 + more - w.outputs)
+        for w, more in zip(windows, extra, strict=True)
+    ]
+    return [(t + ("UPPER" not in mode)) // 2 for t in total]
 
 
-def _pads(
-    operator: WorkloadOperator,
-    x: tuple[int, ...],
-    out: tuple[int, ...],
-    taps: tuple[int, ...],
-    strides: tuple[int, ...],
-    dilations: tuple[int, ...],
-) -> tuple[int, ...]:
-    mode = operator.attribute("auto_pad", "NOTSET")
-    rank = len(taps)
-    if mode in ("SAME_UPPER", "SAME_LOWER", b"SAME_UPPER", b"SAME_LOWER"):
-        reach = [(out[i + 2] - 1) * strides[i] + (taps[i] - 1) * dilations[i] + 1 for i in range(rank)]
-        total = [max(0, reach[i] - x[i + 2]) for i in range(rank)]
-        begin = [(t + ("LOWER" in str(mode))) // 2 for t in total]
-        return (*begin, *(t - b for t, b in zip(total, begin, strict=True)))
-    return _integers(operator, "pads") or (0,) * (2 * rank)
+def _pads(operator: WorkloadOperator, windows: Sequence[Window]) -> Sequence[tuple[int, int]]:
+    """Padding at the begin and the end of each dimension."""
+    mode, rank = str(operator.attribute("auto_pad", "NOTSET")), len(windows)
+    if "SAME" in mode:
+        total = [max(0, (w.outputs - 1) * w.stride + (w.taps - 1) * w.dilation + 1 - w.size) for w in windows]
+        begins = [(t + ("LOWER" in mode)) // 2 for t in total]
+        return [(begin, t - begin) for t, begin in zip(total, begins, strict=True)]
+    pads = _integers(operator, "pads") or (0,) * (2 * rank)
+    return list(zip(pads[:rank], pads[rank:], strict=True))
 
 
 def _integers(operator: WorkloadOperator, name: str) -> tuple[int, ...]:

@@ -18,7 +18,6 @@ from autofuse.kernels.workload import Workload, WorkloadOperator
 
 Pack = Callable[[Sequence[NDArray[np.generic]]], NDArray[np.generic]]
 UNGUARDED = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Identity"})
-CHANNEL_PARAMETERS = frozenset({"BatchNormalization", "PRelu"})
 
 
 def broadcast(index: Index, shape: Sequence[int]) -> Index:

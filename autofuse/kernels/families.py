@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import prod
 
 from autofuse.kernels import index, scalar
 from autofuse.kernels.column import ColumnEmitter
@@ -149,13 +148,3 @@ def _window_refusal(workload: Workload, operator: WorkloadOperator) -> str | Non
 def is_own(workload: Workload) -> bool:
     """Whether every operator of a workload has a definition of ours."""
     return all(refusal(workload, operator) is None for operator in workload.operators)
-
-
-def contraction_flops(workload: Workload) -> int:
-    """Multiplications and additions of a workload's contractions and depthwise convolutions."""
-    total = 0
-    for operator in workload.operators:
-        if operator.op_type in (*CONVOLUTIONS, "MatMul", "Gemm") and refusal(workload, operator) is None:
-            form = contraction_form(workload, operator)
-            total += form.flops if form.depth else 2 * prod(form.out_shape)
-    return total

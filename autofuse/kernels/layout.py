@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from autofuse.device.target import Target
 from autofuse.graph.model import Graph, Operator
 from autofuse.kernels.nest import FORWARD
-from autofuse.kernels.workload import PLAIN
 
 SMALLEST_BLOCK = 4
 FEATURE_MAP = frozenset(
@@ -84,8 +83,3 @@ def _reshaped_next(graph: Graph, name: str) -> bool:
 def _channels(graph: Graph, name: str) -> int:
     shape = graph.tensors[name].shape
     return shape[1] if len(shape) > 1 else 1
-
-
-def layout_of(layouts: Mapping[str, str], name: str) -> str:
-    """Layout of a tensor."""
-    return layouts.get(name, PLAIN)

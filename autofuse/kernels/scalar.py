@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-import numpy as np
-from numpy.typing import NDArray
 from tvm import tirx
 
 from autofuse.kernels import hyperbolic
@@ -28,18 +26,6 @@ _INTEGERS = _SIGNED | _UNSIGNED
 _NUMBERS = _FLOATS | _INTEGERS
 _BOOL = frozenset({"bool"})
 ELEMENT_TYPES = _NUMBERS | _BOOL
-
-
-def batchnorm_constants(
-    scale: NDArray[np.generic],
-    bias: NDArray[np.generic],
-    mean: NDArray[np.generic],
-    var: NDArray[np.generic],
-    eps: float,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(multiplier, shift) of each channel, so that BatchNormalization is x * multiplier + shift; in float64."""
-    multiplier = scale.astype(np.float64) / np.sqrt(var.astype(np.float64) + eps)
-    return multiplier, bias.astype(np.float64) - mean.astype(np.float64) * multiplier
 
 
 def _definition(rule: Callable[[rules.Call], Expr]) -> ScalarDefinition:

@@ -21,8 +21,6 @@ from autofuse.measure.tolerance import compare
 WARM_BELOW_S = 0.5
 """A block starts with an untimed call, because rivals emptied the caches, unless a call is longer than this."""
 
-PROBE = "probe"
-
 
 Opener = Callable[[str, Path, Target, int, Mapping[str, Array]], Network]
 """See `autofuse.measure.networks.open_network`."""

@@ -15,7 +15,6 @@ from autofuse.reasons import REASON_CODES
 OK = "ok"
 PENDING = ("queued", "building", "running")
 FAILURES = ("build_error", "run_error", "timeout", "wrong", "out_of_memory", "device_lost", "pruned")
-STATES = (*PENDING, OK, *FAILURES)
 RUN_STATES = ("running", "finished", "interrupted", "failed")
 TRIAL_STATES = ("running", "complete", "pruned", "fail")
 REASONS = tuple(REASON_CODES)

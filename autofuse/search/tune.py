@@ -16,6 +16,7 @@ from autofuse.graph.key import graph_key
 from autofuse.graph.load import load
 from autofuse.graph.model import Graph
 from autofuse.kernels.coverage import require_kernels
+from autofuse.kernels.knobs import declared_names
 from autofuse.measure.reference import capture
 from autofuse.measure.sampling import SamplingPolicy
 from autofuse.named_device import NamedDevice, RunnerOptions, open_runner
@@ -100,7 +101,7 @@ def open_session(
     require_kernels(graph)
     with ExitStack() as stack:
         around = circumstances(base, device, threads, measuring=True)
-        chosen_space = load_space(space, around.target.isa)
+        chosen_space = load_space(space, around.target.isa, declared_names())
         if exact:
             chosen_space = replace(chosen_space, fusion=replace(chosen_space.fusion, exact=True))
         scratch = stack.enter_context(scratch_folder())

@@ -7,13 +7,12 @@ contraction and prints a table. Nothing is timed, so a busy machine does no harm
 from __future__ import annotations
 
 import argparse
-import csv
 import re
 import shutil
 import statistics
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from autofuse.backend.compile_kernel import assembly
@@ -28,6 +27,7 @@ from autofuse.kernels.workload import Workload
 from autofuse.search_space import load_space
 from experiments.architectures import catalogue
 from experiments.arm_proxy.loops import Loop, hot_loop
+from experiments.tables import head, line, write_csv
 
 DEVICES = ("raspberry-pi-3", "raspberry-pi-4", "raspberry-pi-5", "graviton2", "graviton3")
 NETWORKS = ("resnet50", "mobilenet_v2", "squeezenet1_1", "tinybert")
@@ -107,16 +107,16 @@ def mca_cycles(loop: Loop, mcpu: str) -> float | None:
 
 def table(rows: Sequence[Row]) -> str:
     """A line a device and network."""
-    lines = ["| device | network | contractions | instructions an fmla: median (worst) | spilling | in bound | mca |"]
-    lines.append("| --- | --- | --- | --- | --- | --- | --- |")
+    lines = head(
+        ("device", "network", "contractions", "instructions an fmla: median (worst)", "spilling", "in bound", "mca")
+    )
     for device, network in dict.fromkeys((row.device, row.network) for row in rows):
         here = [row for row in rows if (row.device, row.network) == (device, network)]
         ratios, cycles = [row.ratio for row in here], [row.cycles for row in here if row.cycles is not None]
         shown = f"{statistics.median(cycles):.2f}" if cycles else "-"
-        lines.append(
-            f"| {device} | {network} | {len(here)} | {statistics.median(ratios):.2f} ({max(ratios):.2f}) | "
-            f"{sum(row.spills > 0 for row in here)} | {sum(row.good for row in here)} | {shown} |"
-        )
+        typical = f"{statistics.median(ratios):.2f} ({max(ratios):.2f})"
+        counts = sum(row.spills > 0 for row in here), sum(row.good for row in here)
+        lines.append(line([device, network, len(here), typical, *counts, shown]))
     return "\n".join(lines)
 
 
@@ -132,10 +132,7 @@ def main() -> None:
         model = catalogue.write(network, arguments.out / "networks")
         for device in arguments.devices.split(","):
             rows += rows_of(device, network, model)
-    with (arguments.out / "loops.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Row)])
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
+    write_csv(arguments.out / "loops.csv", [asdict(row) for row in rows])
     print(table(rows))
     for row in rows:
         if not row.good:

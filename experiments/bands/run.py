@@ -5,13 +5,11 @@
 
 from __future__ import annotations
 
-import argparse
-import csv
 import json
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
@@ -36,7 +34,9 @@ from autofuse.profiling.database import ProfilingDatabase, open_database
 from autofuse.search.shares import finals_seconds
 from autofuse.search.tune import open_session
 from autofuse.search_space import load_space
+from experiments import tables
 from experiments.bands.cases import CASES
+from experiments.rivals import case_options
 
 Schedule = dict[str, int | str]
 APART = "apart"
@@ -178,56 +178,38 @@ def recomputed(workload: Workload, rows: int) -> float:
 
 def markdown(rows: Sequence[Row]) -> str:
     """The rows as a table; what noise spoiled has a question mark."""
-    lines = [
-        "| case | form | time, us | apart / this | recomputed | maps inside, KB | at most to save, us |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    lines = tables.head(
+        ("case", "form", "time, us", "apart / this", "recomputed", "maps inside, KB", "at most to save, us")
+    )
     for row in rows:
         form = {APART: APART, "0": "one kernel, in turn"}.get(row.form, f"bands of {row.form} rows")
         ratio = (
             "1" if row.form == APART else f"{row.ratio:.2f} ({row.lo:.2f}-{row.hi:.2f}){'' if row.trusted else ' ?'}"
         )
-        lines.append(
-            f"| {row.case} | {form} | {row.us:.1f} | {ratio} | {100 * row.recomputed:.0f} % | {row.map_kb:.0f} "
-            f"| {row.floor_us:.0f} |"
-        )
+        again, inside, floor = f"{100 * row.recomputed:.0f} %", f"{row.map_kb:.0f}", f"{row.floor_us:.0f}"
+        lines.append(tables.line([row.case, form, f"{row.us:.1f}", ratio, again, inside, floor]))
     return "\n".join(lines) + "\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the cases named; rows of others in the folder are kept."""
-    parser = argparse.ArgumentParser(description="Convolutions over convolutions, by bands of rows.")
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)} (default: all)")
-    parser.add_argument("--seconds", type=float, default=40.0, help="tuning time of each case (default: 40)")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=Path("out/bands"))
-    options = parser.parse_args(arguments)
-    for name in options.cases:
-        if name not in CASES:
-            parser.error(f"unknown case {name!r}; allowed: {', '.join(CASES)}")
+    options = case_options(arguments, CASES, Path("out/bands"), "Convolutions over convolutions, by bands of rows.")
     out: Path = options.out
     out.mkdir(parents=True, exist_ok=True)
-    kept = [row for row in _read(out / "results.csv") if row.case not in (options.cases or CASES)]
-    for name in options.cases or CASES:
+    kept = [row for row in _read(out / "results.csv") if row.case not in options.cases]
+    for name in options.cases:
         kept += measure(name, out, options.seconds, options.threads)
-        with (out / "results.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, [field.name for field in fields(Row)])
-            writer.writeheader()
-            writer.writerows(asdict(row) for row in kept)
-        (out / "results.md").write_text(markdown(kept), encoding="utf-8")
+        tables.write(out, kept, markdown(kept))
         print(markdown(kept), flush=True)
     return 0
 
 
 def _read(path: Path) -> list[Row]:
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return [
-            Row(line["case"], line["form"], trusted=line["trusted"] == "True",
-                **{key: float(value) for key, value in line.items() if key not in ("case", "form", "trusted")})
-            for line in csv.DictReader(file)
-        ]  # fmt: skip
+    return [
+        Row(line["case"], line["form"], trusted=line["trusted"] == "True",
+            **{key: float(value) for key, value in line.items() if key not in ("case", "form", "trusted")})
+        for line in tables.read_csv(path)
+    ]  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -10,12 +10,11 @@ programming over the same groups with the same times). Databases are copied firs
 from __future__ import annotations
 
 import argparse
-import csv
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autofuse.fusion.evidence import Identity, Piece
@@ -28,6 +27,7 @@ from autofuse.kernels.lower import Lowering
 from autofuse.named_setting import circumstances
 from autofuse.profiling.database import open_database
 from autofuse.search.composition import Composition, Region, compose, gap_of
+from experiments import tables
 
 
 @dataclass(frozen=True)
@@ -116,16 +116,13 @@ def _by_region(regions: Sequence[Region], pieces: Iterable[Piece], times: dict[I
 
 def markdown(rows: Sequence[Row]) -> str:
     """The rows as a table, whole models in bold."""
-    lines = [
-        "| model | region | operators | groups measured | sampled, us | best sampled here, us | exact, us | gap |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    lines = tables.head(
+        ("model", "region", "operators", "groups measured", "sampled, us", "best sampled here, us", "exact, us", "gap")
+    )
     for row in rows:
         where = "**whole**" if row.region < 0 else f"{row.region}{f' (x{row.copies})' if row.copies > 1 else ''}"
-        lines.append(
-            f"| {row.model} | {where} | {row.operators} | {row.columns} | {row.sampled_us:.1f} | {row.region_us:.1f} "
-            f"| {row.exact_us:.1f} | {100 * row.gap:.2f} % |"
-        )
+        times = (f"{us:.1f}" for us in (row.sampled_us, row.region_us, row.exact_us))
+        lines.append(tables.line([row.model, where, row.operators, row.columns, *times, f"{100 * row.gap:.2f} %"]))
     regions = [row for row in rows if row.region >= 0]
     worse = [row for row in regions if row.gap > 1e-6]
     lines += [
@@ -147,13 +144,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows: list[Row] = []
     for model, database in zip(options.pairs[::2], options.pairs[1::2], strict=True):
         rows += rows_of(model, database, threads=options.threads)
-    options.out.mkdir(parents=True, exist_ok=True)
-    with (options.out / "results.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Row)])
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
     text = markdown(rows)
-    (options.out / "results.md").write_text(text, encoding="utf-8")
+    tables.write(options.out, rows, text)
     print(text)
     return 0 if rows else 1
 

@@ -10,14 +10,13 @@ renames axes in memory (Reshape and its like alone) is none, neither in our plan
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import math
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
@@ -35,6 +34,7 @@ from autofuse.kernels.view import RENAMING
 from autofuse.named_plans import NAMES, named_plan
 from autofuse.rewrite.driver import rewrite
 from autofuse.search_space import load_space
+from experiments import tables
 from experiments.peers.environments import MissingEnvironmentError, interpreter
 
 WRITTEN_OUT = frozenset({"layer_normalization_apart", "gelu_apart", "swish_apart", "mish_apart"})
@@ -153,15 +153,12 @@ def _openvino(path: Path) -> int:
 def markdown(rows: Sequence[Row]) -> str:
     """The counts as a table, with geometric means of the ratios."""
     columns = ("operators", "none", *RIVALS, *OWN)
-    lines = [
-        f"| model | {' | '.join(columns)} | operators / default | the paper's | MB moved |",
-        "| --- |" + " --- |" * (len(columns) + 3),
-    ]
+    lines = tables.head(("model", *columns, "operators / default", "the paper's", "MB moved"))
     for row in rows:
-        numbers = " | ".join("-" if getattr(row, name) < 0 else str(getattr(row, name)) for name in columns)
+        numbers = ("-" if getattr(row, name) < 0 else getattr(row, name) for name in columns)
         paper = "-" if row.paper is None else f"{row.paper:.2f}"
         moved = f"{row.moved_none_mb:.0f} -> {row.moved_mb:.0f}"
-        lines.append(f"| {row.model} | {numbers} | {row.ratio:.2f} | {paper} | {moved} |")
+        lines.append(tables.line([row.model, *numbers, f"{row.ratio:.2f}", paper, moved]))
     pairs = [(row.ratio, row.paper) for row in rows if row.paper is not None]
     if pairs:
         ours, paper = map(_mean, zip(*pairs, strict=True))
@@ -194,30 +191,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("out/kernel_counts"))
     options = parser.parse_args(arguments)
     out: Path = options.out
-    out.mkdir(parents=True, exist_ok=True)
     rows = {row.model: row for row in _read(out / "results.csv")}
     for path in options.models:
         rows[path.stem] = row = count(path)
         print(row, flush=True)
-        with (out / "results.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, [field.name for field in fields(Row)])
-            writer.writeheader()
-            writer.writerows(asdict(one) for one in rows.values())
-        (out / "results.md").write_text(markdown(list(rows.values())), encoding="utf-8")
-    print(markdown(list(rows.values())))
+        text = markdown(list(rows.values()))
+        tables.write(out, list(rows.values()), text)
+    print(text)
     return 0
 
 
 def _read(path: Path) -> list[Row]:
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return [
-            Row(
-                line["model"], **{k: float(v) if k.endswith("_mb") else int(v) for k, v in line.items() if k != "model"}
-            )
-            for line in csv.DictReader(file)
-        ]
+    return [
+        Row(line["model"], **{k: float(v) if k.endswith("_mb") else int(v) for k, v in line.items() if k != "model"})
+        for line in tables.read_csv(path)
+    ]
 
 
 if __name__ == "__main__":

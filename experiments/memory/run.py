@@ -8,12 +8,11 @@ A model without a database is compiled by the fixed rules. The bar: at most 1.3 
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ import numpy as np
 from autofuse import api
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.load import load
+from experiments import tables
 
 BAR = 1.3
 CHILD = Path(__file__).with_name("child.py")
@@ -75,19 +75,18 @@ def _measured(kind: str, path: Path, inputs: Path, threads: int) -> dict[str, fl
 
 def markdown(rows: Sequence[Row]) -> str:
     """The rows as a table."""
-    lines = [
-        "| model | weights, MB | library, MB | autofuse: import, running, peak | ONNX Runtime: import, running, peak "
-        "| peak ratio | running ratio |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    lines = tables.head(
+        (
+            "model", "weights, MB", "library, MB", "autofuse: import, running, peak",
+            "ONNX Runtime: import, running, peak", "peak ratio", "running ratio",
+        )
+    )  # fmt: skip
     for row in rows:
         doubt = "" if row.ratio <= BAR else " (misses)"
-        lines.append(
-            f"| {row.model} | {row.weights:.0f} | {row.library:.0f} | {row.autofuse_imported:.0f}, "
-            f"{row.autofuse_running:.0f}, {row.autofuse_peak:.0f} | {row.onnxruntime_imported:.0f}, "
-            f"{row.onnxruntime_running:.0f}, {row.onnxruntime_peak:.0f} | {row.ratio:.2f}{doubt} "
-            f"| {row.ratio_running:.2f} |"
-        )
+        ours = f"{row.autofuse_imported:.0f}, {row.autofuse_running:.0f}, {row.autofuse_peak:.0f}"
+        theirs = f"{row.onnxruntime_imported:.0f}, {row.onnxruntime_running:.0f}, {row.onnxruntime_peak:.0f}"
+        ratios = f"{row.ratio:.2f}{doubt}", f"{row.ratio_running:.2f}"
+        lines.append(tables.line([row.model, f"{row.weights:.0f}", f"{row.library:.0f}", ours, theirs, *ratios]))
     return "\n".join(lines) + "\n"
 
 
@@ -104,11 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         model, _, database = given.partition("=")
         rows.append(row_of(Path(model), database or None, options.threads, options.out))
         print(markdown(rows).splitlines()[-1], flush=True)
-    with (options.out / "results.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Row)])
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
-    (options.out / "results.md").write_text(markdown(rows), encoding="utf-8")
+    tables.write(options.out, rows, markdown(rows))
     return 0 if all(row.ratio <= BAR for row in rows) else 1
 
 

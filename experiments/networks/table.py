@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from experiments.networks.row import RIVALS, Ratio, Row, title
+from experiments.tables import head, line, write_csv
 
 TITLES = {"onnxruntime": "ONNX Runtime", "tvm": "TVM default", "none": "no fusion"}
 HEAD = (
@@ -25,18 +25,14 @@ output's range.
 
 def write(rows: Sequence[Row], folder: Path) -> None:
     """Both files, from all rows that have begun."""
-    columns = list(dict.fromkeys(column for row in rows for column in row.flat()))
-    with (folder / "results.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns)
-        writer.writeheader()
-        writer.writerows(row.flat() for row in rows)
+    write_csv(folder / "results.csv", [row.flat() for row in rows])
     (folder / "results.md").write_text(markdown(rows), encoding="utf-8")
 
 
 def markdown(rows: Sequence[Row]) -> str:
     """The table of finished rows, means, what is not finished and why, the machine."""
     finished = [row for row in rows if row.finished]
-    lines = [line(HEAD), line(["---"] * len(HEAD)), *(line(_cells(row)) for row in finished)]
+    lines = [*head(HEAD), *(line(_cells(row)) for row in finished)]
     for threads in sorted({row.threads for row in finished}):
         lines.append(line(_means(threads, [row for row in finished if row.threads == threads])))
     parts = ["\n".join(lines), LEGEND.rstrip()]
@@ -127,8 +123,3 @@ def three(value: float) -> str:
 
 def _known(value: int | None) -> str:
     return "—" if value is None else str(value)
-
-
-def line(cells: Sequence[str]) -> str:
-    """A line of a Markdown table."""
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

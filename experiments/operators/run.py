@@ -10,11 +10,10 @@ from memory by both. What was tuned before is not tuned again (`--trials 0` only
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
@@ -24,6 +23,7 @@ from autofuse.backend.host_cpu import local_device
 from autofuse.errors import AutofuseError
 from autofuse.graph.load import load
 from autofuse.measure.machine import probe_machine
+from experiments import tables
 from experiments.operators.cases import FAMILIES
 from experiments.peers.limits import Rates, demand_of, limit_of
 
@@ -92,17 +92,13 @@ def _rates(threads: int) -> Rates:
 
 def markdown(found: Sequence[Row]) -> str:
     """The rows as a table; "?" behind a ratio that the benchmark did not trust."""
-    lines = [
-        "| operator | threads | us | ONNX Runtime, us | ratio | GB/s | of the limit | schedule |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    lines = tables.head(("operator", "threads", "us", "ONNX Runtime, us", "ratio", "GB/s", "of the limit", "schedule"))
     for row in found:
         doubt = "" if row.trusted else " ?"
-        lines.append(
-            f"| {row.operator} | {row.threads} | {row.ours_us:.1f} | {row.onnxruntime_us:.1f} | {row.ratio:.2f} "
-            f"({row.ci_lo:.2f}-{row.ci_hi:.2f}){doubt} | {row.gbs:.1f} | {100 * row.of_limit:.0f} % ({row.bound}) "
-            f"| {row.schedule} |"
-        )
+        times = f"{row.ours_us:.1f}", f"{row.onnxruntime_us:.1f}"
+        ratio = f"{row.ratio:.2f} ({row.ci_lo:.2f}-{row.ci_hi:.2f}){doubt}"
+        limit = f"{100 * row.of_limit:.0f} % ({row.bound})"
+        lines.append(tables.line([row.operator, row.threads, *times, ratio, f"{row.gbs:.1f}", limit, row.schedule]))
     return "\n".join(lines) + "\n"
 
 
@@ -121,11 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for row in rows(options):
         found.append(row)
         print(markdown(found).splitlines()[-1], flush=True)
-    with (options.out / "results.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Row)])
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in found)
-    (options.out / "results.md").write_text(markdown(found), encoding="utf-8")
+    tables.write(options.out, found, markdown(found))
     return 0 if found else 1
 
 

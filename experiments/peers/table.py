@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.networks.row import title
-from experiments.networks.table import circumstances, line, mean, three
+from experiments.networks.table import circumstances, mean, three
 from experiments.peers.rivals import BASE, OWN, RIVALS
 from experiments.peers.row import Entry, Ratio, Row
+from experiments.tables import head, line, write_csv
 
 PEERS = [rival.name for rival in RIVALS.values() if rival.peer]
 LEGEND = """\
@@ -28,11 +28,8 @@ CELL_REASON = 28
 def write(rows: Sequence[Row], folder: Path) -> None:
     """Both files."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [entry for row in rows for entry in flat(row)]
-    with (folder / "results.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(dict.fromkeys(column for entry in lines for column in entry)))
-        writer.writeheader()
-        writer.writerows(lines)
+    entries = [entry for row in rows for entry in flat(row)]
+    write_csv(folder / "results.csv", entries)
     (folder / "results.md").write_text(markdown(rows), encoding="utf-8")
 
 
@@ -73,8 +70,8 @@ def markdown(rows: Sequence[Row]) -> str:
     finished = [row for row in rows if row.finished]
     names = [name for name in RIVALS if any(name in row.entries for row in finished)]
     titles = [RIVALS[name].title for name in names]
-    head = ["network", "threads", *titles, "autofuse / best peer", "of the limit: best peer, autofuse"]
-    lines = [line(head), line(["---"] * len(head)), *(line(_cells(row, names)) for row in finished)]
+    columns = ["network", "threads", *titles, "autofuse / best peer", "of the limit: best peer, autofuse"]
+    lines = [*head(columns), *(line(_cells(row, names)) for row in finished)]
     for threads in sorted({row.threads for row in finished}):
         lines.append(line(_means(threads, [row for row in finished if row.threads == threads], names)))
     parts = ["\n".join(lines), LEGEND.rstrip()]

@@ -9,14 +9,14 @@ how far the best schedule with it is from the best of all: where another default
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from math import exp, isnan, log
 from pathlib import Path
 from statistics import fmean, median
 
+from experiments import tables
 from experiments.priors.tasks import Task, read_tasks
 
 WITHIN = 1.15
@@ -100,11 +100,13 @@ def table(tasks: Iterable[Task]) -> list[Row]:
 
 def markdown(rows: Sequence[Row]) -> str:
     """The rows as a table."""
-    lines = [
-        "| target | threads | family | workloads | candidates | trusted | first in 15 % | first / best: median, sum "
-        "| rule in 15 % (of) | rule / best: median, sum | best rule: sum | best of 20 at 98 % (of) | equal code |",
-        "|" + " --- |" * 13,
-    ]
+    lines = tables.head(
+        (
+            "target", "threads", "family", "workloads", "candidates", "trusted", "first in 15 %",
+            "first / best: median, sum", "rule in 15 % (of)", "rule / best: median, sum", "best rule: sum",
+            "best of 20 at 98 % (of)", "equal code",
+        )
+    )  # fmt: skip
     for row in rows:
         lines.append(
             f"| {row.target} | {row.threads} | {row.family} | {row.workloads} | {row.candidates:.0f} "
@@ -158,13 +160,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(knob_lines(tasks)))
         return 0 if tasks else 1
     rows = table(tasks)
-    options.out.mkdir(parents=True, exist_ok=True)
-    with (options.out / "results.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Row)])
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
     text = markdown(rows)
-    (options.out / "results.md").write_text(text, encoding="utf-8")
+    tables.write(options.out, rows, text)
     print(text)
     return 0 if rows else 1
 

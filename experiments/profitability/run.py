@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from autofuse.learning.dataset import Dataset, read_dataset
@@ -21,6 +22,7 @@ from experiments.profitability.judges import Judge, Learned, every_judge, fused_
 from experiments.profitability.plot import picture
 from experiments.profitability.splits import EDGE, KINDS, splits
 from experiments.profitability.tvm_rule import fused_by_tvm as asked_of_tvm
+from experiments.tables import write, write_csv
 
 
 def read(database: Path, models: Path) -> tuple[Dataset, list[Case], dict[str, bool]]:
@@ -113,10 +115,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         decided += more[1]
         print(f"{kind}: done", file=sys.stderr, flush=True)
     text, rows = report(data, cases, taken, decided, judges)
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "results.md").write_text(text, encoding="utf-8")
-    tables.write_csv(options.out / "results.csv", rows)
-    tables.write_csv(options.out / "plans.csv", taken)
+    write(options.out, rows, text)
+    write_csv(options.out / "plans.csv", [asdict(row) for row in taken])
     held = [row for row in taken if row.split == "network"]
     if held:
         title = "Choosing a plan for networks that were held out"

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import isnan
-from pathlib import Path
 
 import pandas as pd
 
-from experiments.profitability.evaluate import Contest, Summary, Taken
+from experiments.profitability.evaluate import Contest, Summary
 from experiments.profitability.metrics import Bin
+from experiments.tables import head, line
 
 TITLES: Mapping[str, str] = {
     "network": "networks held out",
@@ -48,46 +47,49 @@ def bars(model: Summary) -> list[Bar]:
 def plans_table(rows: Sequence[Summary]) -> str:
     """Regrets of each judge, the smallest mean first; "" when nobody chose a plan."""
     ranked = sorted((row for row in rows if row.cases), key=lambda row: row.regret1_mean)
-    lines = [
-        "| takes the plan that is best for | cases | regret@1: median | mean | P90 | max | regret@5: median | P90 |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    lines = head(
+        (
+            "takes the plan that is best for", "cases", "regret@1: median", "mean", "P90", "max", "regret@5: median",
+            "P90",
+        )
+    )  # fmt: skip
     for row in ranked:
         values = (row.regret1_median, row.regret1_mean, row.regret1_p90, row.regret1_max)
-        lines.append(_line(row.judge, row.cases, *map(percent, (*values, row.regret5_median, row.regret5_p90))))
+        lines.append(line([row.judge, row.cases, *map(percent, (*values, row.regret5_median, row.regret5_p90))]))
     return "\n".join(lines) + "\n" if ranked else ""
 
 
 def decisions_table(rows: Sequence[Summary]) -> str:
     """Decisions on edges of each judge, the cheapest first; "" when nobody decided."""
     ranked = sorted((row for row in rows if row.decisions), key=lambda row: row.cost)
-    lines = [
-        "| decides | fuses | harm | missed | time over the best | AUC | 90 % intervals hold | calibration error |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    lines = head(
+        (
+            "decides", "fuses", "harm", "missed", "time over the best", "AUC", "90 % intervals hold",
+            "calibration error",
+        )
+    )  # fmt: skip
     for row in ranked:
         fuses = f"{row.accepted} of {row.decisions}"
         auc = "-" if isnan(row.auc) else f"{row.auc:.3f}"
         values = (row.harm, row.missed, row.cost)
-        lines.append(
-            _line(row.judge, fuses, *map(percent, values), auc, *map(percent, (row.coverage, row.calibration)))
-        )
+        sureness = map(percent, (row.coverage, row.calibration))
+        lines.append(line([row.judge, fuses, *map(percent, values), auc, *sureness]))
     return "\n".join(lines) + "\n" if ranked else ""
 
 
 def relations_table(frame: pd.DataFrame) -> str:
     """AUC by cell of the paper's table, the most frequent first."""
-    lines = [_line("cell (producer > consumer)", *frame.columns), _line(*["---"] * (1 + len(frame.columns)))]
+    lines = head(["cell (producer > consumer)", *frame.columns])
     for cell, row in frame.sort_values("decisions", ascending=False).iterrows():
         aucs = ("-" if isnan(value) else f"{value:.2f}" for value in row.iloc[2:])
-        lines.append(_line(cell, int(row["decisions"]), percent(row["pays"]), *aucs))
+        lines.append(line([cell, int(row["decisions"]), percent(row["pays"]), *aucs]))
     return "\n".join(lines) + "\n"
 
 
 def reliability_table(parts: Iterable[Bin]) -> str:
     """Stated against observed shares of fusions that pay."""
-    lines = ["| stated probability | decisions | share that paid |", "| --- | --- | --- |"]
-    lines += [_line(f"{part.stated:.2f}", part.count, f"{part.observed:.2f}") for part in parts]
+    lines = head(("stated probability", "decisions", "share that paid"))
+    lines += [line([f"{part.stated:.2f}", part.count, f"{part.observed:.2f}"]) for part in parts]
     return "\n".join(lines) + "\n"
 
 
@@ -121,16 +123,3 @@ def percent(value: float) -> str:
 
 def _signed(value: float) -> str:
     return f"{100 * value:+.1f} %"
-
-
-def _line(*cells: object) -> str:
-    return f"| {' | '.join(map(str, cells))} |"
-
-
-def write_csv(path: Path, rows: Sequence[Summary] | Sequence[Taken]) -> None:
-    """One line a row, under the names of its fields."""
-    if rows:
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(asdict(rows[0])))
-            writer.writeheader()
-            writer.writerows(asdict(row) for row in rows)

@@ -221,6 +221,14 @@ def test_a_bad_argument(verb: str, flags: list[object], words: list[str], folder
     assert is_intact(database)
 
 
+def test_a_search_space_with_a_knob_that_no_kernel_has(folder: Path, database: Path) -> None:
+    space = folder / "mine.toml"
+    space.write_text("schema = 1\n[schedule.contraction]\nvektors = [1, 2]\n", encoding="utf-8")
+    outcome = call(*arguments_of("tune", good(folder / "model.onnx"), database), "--space", space)
+    assert "mine.toml: key 'schedule.contraction.vektors' is unknown, allowed: " in outcome.message
+    assert is_intact(database)
+
+
 @pytest.mark.parametrize("verb", ["tune", "bench"])
 def test_a_device_of_another_kind_can_be_compiled_for_but_not_measured(verb: str, folder: Path, database: Path) -> None:
     foreign = "zen4" if os.uname().machine == "aarch64" else "raspberry-pi-4"

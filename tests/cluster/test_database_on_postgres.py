@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from servers import Postgres
 
-from autofuse.device.target import Target
 from autofuse.profiling import retries
 from autofuse.profiling.database import ProfilingDatabase, open_database
 from autofuse.profiling.job_records import SEARCH, TaskProgress, TaskStart
@@ -25,20 +24,12 @@ from autofuse.profiling.records import (
     ChosenGroup,
     PlanOutcome,
     RunStart,
-    Setting,
     Trial,
     content_key,
 )
+from tests.profiling.recorded import setting_of
 
-TARGET = Target("znver4", 16, 32, 2, 32768, 1 << 20)
 pytestmark = pytest.mark.cluster
-
-
-def setting(base: ProfilingDatabase, device: str = "laptop") -> Setting:
-    return base.setting(
-        fingerprint=content_key(device), device_name=device, device_facts={"cores": 2}, target=TARGET, threads=1,
-        versions={"tvm": "0.27"},
-    )  # fmt: skip
 
 
 def outcome(workload: str, tile: int, us: float = 100.0) -> CandidateOutcome:
@@ -62,7 +53,7 @@ def rows(base: ProfilingDatabase, view: str) -> list[dict[str, Any]]:
 
 def test_a_whole_run_is_recorded_and_found_again(postgres: Postgres) -> None:
     with open_database(postgres.url) as base:
-        here = setting(base)
+        here = setting_of(base)
         start = RunStart(name="r", model_name="m", model_sha256="0" * 64, graph_key="g" * 64, seed=2**40)
         run_id = base.start_run(here, start)
         number = base.record_candidate(here, outcome("conv", 8, 90.0), run_id)
@@ -95,7 +86,7 @@ def test_a_whole_run_is_recorded_and_found_again(postgres: Postgres) -> None:
 def test_threads_that_record_the_same_candidates_lose_and_double_nothing(postgres: Postgres) -> None:
     def record(number: int) -> None:
         with open_database(postgres.url) as base:
-            here = setting(base, "shared")
+            here = setting_of(base, "shared")
             for tile in range(10):
                 base.record_candidate(here, replace(outcome("shared", tile), uid=f"{number}-{tile}"))
 
@@ -159,7 +150,7 @@ def test_a_restart_in_the_middle_costs_time_and_no_sample(postgres: Postgres) ->
 
     def record(number: int) -> None:
         with open_database(postgres.url) as base:
-            here = setting(base, "restarted")
+            here = setting_of(base, "restarted")
             opened.wait(60.0)
             count = 0
             while not done.is_set():

@@ -108,5 +108,5 @@ def test_a_table_of_plans_is_written_and_read_again(tmp_path: Path) -> None:
     ]
     text = write(rows, tmp_path)
     assert "| m | **search** | 1 | 5.0 | 2.00 (1.90-2.10) ? |" in text
-    assert "| m | always | 1 | no kernel | |" in text
+    assert "| m | always | 1 | no kernel |  |" in text
     assert read(tmp_path) == rows

@@ -1,0 +1,46 @@
+"""The tables that experiments leave behind: `results.csv` for programs, `results.md` for people."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+def write(folder: Path, rows: Sequence[DataclassInstance], text: str) -> None:
+    """Both files in a folder, which is made where it is missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_csv(folder / "results.csv", [asdict(row) for row in rows])
+    (folder / "results.md").write_text(text, encoding="utf-8")
+
+
+def write_csv(path: Path, records: Sequence[Mapping[str, object]]) -> None:
+    """One line a record, under every name that any of them has."""
+    columns = dict.fromkeys(column for record in records for column in record)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(columns))
+        writer.writeheader()
+        writer.writerows(records)
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """The records of an earlier run; none where there is no such file."""
+    if not path.exists():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def line(cells: Iterable[object]) -> str:
+    """A line of a Markdown table."""
+    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+
+
+def head(titles: Sequence[object]) -> list[str]:
+    """The first two lines of a Markdown table."""
+    return [line(titles), line(["---"] * len(titles))]
