@@ -12,6 +12,8 @@ from autofuse.statistics import median_interval
 
 MIN_GOOD = 3
 MIN_ENOUGH = 7
+CHEAP_US = 50_000.0
+"""A first call that looks hopeless is repeated unless it takes longer: the machine may just have stood still."""
 PATIENCE = 4
 """Good slices are taken up to so many times the usual number while their interval is too wide to trust."""
 
@@ -24,8 +26,9 @@ class SamplingPolicy:
     than `width_limit`); fewer (7 or more) suffice once the interval is within `precision` of the median.
     `cap_s`: give up after so many seconds. `settle_probes`: probes to wait for full clock before a slice runs
     anyway. `waited_limit`: part of a slice that threads may have waited for a core.
-    A candidate stops as "slower" after its first good slice when it is `reject_first` times slower than the
-    incumbent, after three when `reject_third` times. `width_limit`: interval beyond which a result is not
+    A candidate stops as "slower" after its second good slice when both are `reject_second` times slower than the
+    incumbent, after three when `reject_third` times: one alone may have stood still with the whole machine, which no
+    probe beside it tells. `width_limit`: interval beyond which a result is not
     trusted. `cold_constants`: flush packed weights from the caches before each call.
     """
 
@@ -36,7 +39,7 @@ class SamplingPolicy:
     settle_probes: int = 25
     clock_floor: float = FULL_CLOCK
     waited_limit: float = 0.02
-    reject_first: float = 1.5
+    reject_second: float = 1.5
     reject_third: float = 1.15
     width_limit: float = 0.05
     cold_constants: bool = False
@@ -63,7 +66,10 @@ def sample(
     first_us = run(1) * 1e6
     slices: list[Slice] = []
     before = clock.settle(policy.settle_probes, policy.clock_floor)
-    if best_us is not None and before * first_us > 2 * policy.reject_first * max(best_us, 500.0):
+    hopeless_us = 2 * policy.reject_second * max(best_us, 500.0) if best_us is not None else float("inf")
+    if before * first_us > hopeless_us and first_us < CHEAP_US:
+        first_us = run(1) * 1e6
+    if before * first_us > hopeless_us:
         once = Slice(first_us, 1, before, 0.0, before >= policy.clock_floor)
         return _verdict([once], clock, policy, "slower")
     calls = max(1, round(policy.block_s * 1e6 / max(first_us, 0.1)))
@@ -93,14 +99,14 @@ def _slice(
 
 def _stop(slices: Sequence[Slice], policy: SamplingPolicy, best_us: float | None, elapsed_s: float) -> str:
     good = [piece.us for piece in slices if piece.good]
-    if best_us is not None and good:
+    if best_us is not None:
         if len(good) >= 3 and min(good) > policy.reject_third * best_us:
             return "slower"
-        if min(good) > policy.reject_first * best_us:
+        if len(good) >= 2 and min(good) > policy.reject_second * best_us:
             return "slower"
-    if best_us is not None:
+    if best_us is not None and len(slices) >= 2:
         optimistic = min(piece.us * piece.clock * max(0.0, 1.0 - piece.waited) for piece in slices)
-        if optimistic > 2 * policy.reject_first * best_us:
+        if optimistic > 2 * policy.reject_second * best_us:
             return "slower"
     width = median_interval(good).relative_width if len(good) >= MIN_ENOUGH else float("inf")
     wanted = policy.width_limit if len(good) >= policy.good_slices else 2 * policy.precision

@@ -20,7 +20,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import InstrumentedAttribute, aliased
 
-from autofuse.profiling.records import EXACT, FAILURES, OK, STALE, BestSchedule, Block, MeasuredSchedule, Setting
+from autofuse.profiling.records import DOUBT, EXACT, FAILURES, OK, STALE, BestSchedule, Block, MeasuredSchedule, Setting
 from autofuse.profiling.schema import (
     AnySelect,
     CandidateRow,
@@ -42,7 +42,7 @@ CHUNK = 500
 def lookup(connection: Connection, setting: Setting, workload_keys: Iterable[str]) -> dict[str, BestSchedule]:
     """Best schedule of each workload that has one.
 
-    Trusted before untrusted, the versions asked for before others ("stale"), then the lowest median,
+    The versions asked for before others ("stale"), then the lowest time as it counts (see `counted_us`),
     then the lowest schedule key. A stale schedule that failed with the versions asked for is none.
     """
     wanted = sorted(set(workload_keys))
@@ -87,11 +87,16 @@ def samples(connection: Connection, candidate_id: int) -> tuple[Block, ...]:
     return tuple(Block(tuple(us), ratio, flagged) for us, ratio, flagged in connection.execute(query))
 
 
+def counted_us() -> ColumnElement[float | None]:
+    """What a candidate's time counts as when the best is chosen."""
+    return CandidateRow.median_us * case((CandidateRow.trusted.is_(True), 1.0), else_=DOUBT)
+
+
 @cache
 def _best_schedules() -> AnySelect:
     """Rows of rank 1 of each workload in :keys; several where the times are equal."""
     exact = _is_exact()
-    order = (CandidateRow.trusted.desc(), exact.desc(), CandidateRow.median_us)
+    order = (exact.desc(), counted_us())
     keys: BindParameter[str] = bindparam("keys", expanding=True)
     ranked = (
         select(

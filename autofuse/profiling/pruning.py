@@ -9,7 +9,7 @@ from datetime import datetime
 
 from autofuse.profiling.content import forms
 from autofuse.profiling.lookups import BY_CHANCE
-from autofuse.profiling.records import FAILURES
+from autofuse.profiling.records import DOUBT, FAILURES
 from autofuse.profiling.schema import Base
 
 CANDIDATE, MEASUREMENT, SAMPLE, TRIAL = "af_candidate", "af_measurement", "af_sample", "af_trial"
@@ -103,7 +103,8 @@ def _mark_winners(connection: sqlite3.Connection, keep: int) -> None:
             INSERT OR IGNORE INTO winner SELECT id FROM (
                 SELECT c.id, RANK() OVER (
                     PARTITION BY c.workload_id, c.device_id, c.target_id, c.threads
-                    ORDER BY c.trusted DESC, c.versions_id = :asked DESC, c.median_us
+                    ORDER BY c.versions_id = :asked DESC,
+                        c.median_us * CASE WHEN c.trusted THEN 1.0 ELSE {DOUBT} END
                 ) AS place
                 FROM {CANDIDATE} c WHERE c.state = 'ok' AND (
                     c.versions_id = :asked OR NOT EXISTS ({sibling} = :asked AND o.state IN ({lasting}))

@@ -13,6 +13,8 @@ from autofuse.errors import InputError
 from autofuse.reasons import REASON_CODES
 
 OK = "ok"
+DOUBT = 1.1
+"""A time that is not trusted counts as so much longer: what disturbs a measurement makes it longer, seldom shorter."""
 PENDING = ("queued", "building", "running")
 FAILURES = ("build_error", "run_error", "timeout", "wrong", "out_of_memory", "device_lost", "pruned")
 RUN_STATES = ("running", "finished", "interrupted", "failed")
@@ -195,7 +197,7 @@ class MeasuredSchedule:
 
 @dataclass(frozen=True, kw_only=True)
 class BestSchedule:
-    """The fastest trusted schedule of a workload (or the fastest at all where none is trusted)."""
+    """The fastest schedule of a workload; times that are not trusted count as `DOUBT` times as long."""
 
     candidate_id: int
     workload_key: str

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, func, select
 
+from autofuse.profiling.lookups import counted_us
 from autofuse.profiling.records import OK, Json
 from autofuse.profiling.schema import (
     CandidateRow,
@@ -43,7 +44,7 @@ class TimedWorkload:
 
 
 def timed_workloads(connection: Connection) -> list[TimedWorkload]:
-    """The best candidate of every workload in every setting: trusted ones first, then the newest versions, then fast.
+    """The best candidate of every workload in every setting: of the newest versions, the fastest as times count.
 
     Candidates that failed are not among them, and neither are workloads of which every candidate did.
     """
@@ -53,7 +54,7 @@ def timed_workloads(connection: Connection) -> list[TimedWorkload]:
         select(
             row.id,
             func.row_number()
-            .over(partition_by=place, order_by=(row.trusted.desc(), row.versions_id.desc(), row.median_us, row.id))
+            .over(partition_by=place, order_by=(row.versions_id.desc(), counted_us(), row.id))
             .label("place"),
             func.count().over(partition_by=place).label("candidates"),
         )

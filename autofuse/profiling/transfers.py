@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from sqlalchemy import Connection, select
 
-from autofuse.profiling.lookups import CHUNK
+from autofuse.profiling.lookups import CHUNK, counted_us
 from autofuse.profiling.records import EXACT, OK, STALE, ForeignPlan, ForeignSchedule, RelatedSchedule, Setting
 from autofuse.profiling.schema import (
     CandidateRow,
@@ -43,7 +43,7 @@ def elsewhere(connection: Connection, setting: Setting, workload_keys: Iterable[
         .join(TargetRow, TargetRow.id == row.target_id)
         .where(row.state == OK, row.threads == setting.threads)
         .where((DeviceRow.fingerprint != setting.device) | (TargetRow.key != setting.target))
-        .order_by(row.trusted.desc(), row.median_us, ScheduleRow.key)
+        .order_by(counted_us(), ScheduleRow.key)
     )
     found: list[ForeignSchedule] = []
     for start in range(0, len(wanted), CHUNK):
@@ -75,7 +75,7 @@ def related(connection: Connection, setting: Setting, operators: str, others: It
         .where(row.state == OK, row.threads == setting.threads)
         .where(DeviceRow.fingerprint == setting.device, TargetRow.key == setting.target)
         .where(WorkloadRow.label.startswith(f"{operators} ", autoescape=True))
-        .order_by(row.trusted.desc(), row.median_us, ScheduleRow.key)
+        .order_by(counted_us(), ScheduleRow.key)
     )
     skipped = set(others)
     best: dict[str, RelatedSchedule] = {}

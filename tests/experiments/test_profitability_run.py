@@ -12,46 +12,13 @@ import pytest
 from autofuse.device.profile import load_profile
 from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.fusion.legality import check_plan
-from autofuse.graph.key import graph_key
 from autofuse.graph.load import load
 from autofuse.kernels.lower import Lowering
-from autofuse.kernels.workload import Workload
-from autofuse.named_setting import circumstances
 from autofuse.profiling.database import ProfilingDatabase, open_database
-from autofuse.profiling.records import Candidate, CandidateOutcome, RunStart
 from experiments.profitability import candidates, collect, networks, run
 from experiments.profitability.cases import read_cases
 from experiments.profitability.judges import Constant
-
-PLANS = 9
-
-
-def law(workload: Workload) -> float:
-    """Microseconds: ten a kernel, and two an operator, or eight where a kernel holds more than one Exp or Tanh."""
-    kinds = [operator.op_type for operator in workload.operators]
-    dear = sum(kind in ("Exp", "Tanh") for kind in kinds) > 1
-    return 10.0 + len(kinds) * (8.0 if dear else 2.0)
-
-
-def record(database: Path, folder: Path, name: str) -> None:
-    """Times by the law of every kernel of the first plans of a network."""
-    graph = load(networks.find(name, folder), {})
-    key = graph_key(graph)
-    with open_database(database) as base:
-        around = circumstances(base, "local", 1, measuring=False)
-        start = RunStart(name=name, model_name=name, model_sha256="0" * 64, graph_key=key, seed=0)
-        number, lowering = base.start_run(around.setting, start), Lowering(graph, around.target)
-        for origin, plan in islice(candidates.plans(graph, 0), PLANS):
-            base.record_plan(key, plan.key, plan.to_json(), origin)
-            for workload in {bound.workload.key: bound.workload for bound in lowering.lower(plan).kernels}.values():
-                us = law(workload)
-                outcome = CandidateOutcome(
-                    candidate=Candidate(workload.key, workload.text, workload.label, "{}"), state="ok",
-                    median_us=us, ci_lo_us=us * 0.99, ci_hi_us=us * 1.01, trusted=True,
-                )  # fmt: skip
-                if workload.key not in base.lookup(around.setting, [workload.key]):
-                    base.record_candidate(around.setting, outcome, number)
-        base.finish_run(number)
+from tests.experiments.by_law import PLANS, law, record
 
 
 def column(base: ProfilingDatabase, view: str, name: str) -> list[object]:

@@ -53,12 +53,12 @@ def test_time_taken_by_others_spoils_a_slice_even_at_full_clock(fake):
     assert not any(piece.good for piece in timing.slices[3:])
 
 
-def test_a_candidate_clearly_slower_than_the_incumbent_stops_after_one_slice(fake):
+def test_a_candidate_clearly_slower_than_the_incumbent_stops_after_two_slices(fake):
     machine = fake()
     timing = timed(machine, 100e-6, best_us=60)
     assert timing.stopped == "slower"
     assert timing.trusted
-    assert len(timing.slices) == 1
+    assert len(timing.slices) == 2
 
 
 def test_a_candidate_somewhat_slower_stops_after_three_slices(fake):
@@ -73,6 +73,21 @@ def test_a_candidate_many_times_slower_costs_a_single_call(fake):
     assert timing.stopped == "slower"
     assert len(machine.ran) == 1
     assert timing.us.median == pytest.approx(2e6)
+
+
+@pytest.mark.parametrize("stalled", [0, 2], ids=["first call", "first slice"])
+def test_a_machine_that_stands_still_once_makes_no_candidate_look_slow(fake, stalled):
+    """The host runs another guest: neither the clock nor the queue shows it."""
+    machine = fake()
+    whole = machine.kernel(1e-3)
+
+    def run(calls):
+        pause = 0.03 if len(machine.ran) == stalled else 0.0
+        return whole(calls) + pause / calls
+
+    timing = sample(run, machine.clock, machine.waited_ns, POLICY, 1000.0, machine.now)
+    assert timing.stopped == "enough"
+    assert timing.us.median == pytest.approx(1000, rel=0.01)
 
 
 def test_a_slow_clock_alone_never_makes_a_candidate_look_slower_than_the_incumbent(fake):

@@ -32,13 +32,16 @@ def test_many_workloads_are_found_at_once_and_misses_are_absent(
     assert database.lookup(setting, []) == {}
 
 
-def test_a_trusted_time_goes_before_a_faster_untrusted_one(
+def test_a_time_that_is_not_trusted_wins_only_where_it_is_clearly_faster(
     database: ProfilingDatabase, setting: Setting, make_outcome: Outcome
 ) -> None:
-    database.record_candidate(setting, make_outcome(tile=1, us=5.0, trusted=False))
+    """What disturbs a measurement makes it longer: a disturbed 5 us beats an undisturbed 9, and 8.5 us do not."""
+    database.record_candidate(setting, make_outcome(tile=1, us=8.5, trusted=False))
     assert database.lookup(setting, [CONV])[CONV].trusted is False
     database.record_candidate(setting, make_outcome(tile=2, us=9.0))
     assert database.lookup(setting, [CONV])[CONV].median_us == 9.0
+    database.record_candidate(setting, make_outcome(tile=3, us=5.0, trusted=False))
+    assert database.lookup(setting, [CONV])[CONV].median_us == 5.0
 
 
 def test_a_tie_goes_to_the_lower_schedule_key_whatever_the_order(

@@ -64,7 +64,7 @@ def test_plots_show_what_was_recorded(analysis: Analysis) -> None:
     }
     assert plots["failures"] == [{"label": "timeout", "value": 1}]
     assert [point["y"] for point in plots["progress"]["plans"]] == [400.0, 300.0]
-    assert [point["y"] for point in plots["progress"]["groups"]] == [400.0, 200.0, 100.0]
+    assert [point["y"] for point in plots["progress"]["groups"]] == [400.0, 200.0, 190.0]
     assert len(plots["noise"]) == 3 and plots["noise"][0]["clock"] == pytest.approx(99)
     assert [(point["label"], point["x"], point["y"]) for point in plots["predicted"]] == [("search", 250.0, 300.0)]
     assert plots["transfer"]["names"] == []
