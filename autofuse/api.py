@@ -87,7 +87,7 @@ def tune(
     Ends after `budget` or `trials`, whichever comes first (neither given: after 10 minutes). An interrupted search
     goes on where it was when it is started again. `progress` is called after each candidate. `pareto`: search plans
     that need little memory as well, and end with the front of both (`TuneResult.front`). `trained`: the model that
-    guides the search: a file, the name of a shipped one, "none", or None for the shipped default where it fits.
+    guides the search: a file, or the name of a shipped one ("default"); None: no model.
     """
     if trials is not None and trials < 1:
         raise InputError(f"--trials: got {trials}, allowed: an integer from 1")

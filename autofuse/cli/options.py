@@ -77,6 +77,14 @@ TrainedModel = Annotated[
         "--model", metavar="FILE", help="A trained model (`autofuse model train`), or none. [default: the shipped one]"
     ),
 ]
+Guide = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="FILE",
+        help="A trained model (`autofuse model train`) to guide it, or default, the shipped one. [default: none]",
+    ),
+]
 OutputFormat = Annotated[Format, typer.Option("--format", help="Text for people, or one JSON object.")]
 Plan = Annotated[
     str | None,

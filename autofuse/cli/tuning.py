@@ -39,7 +39,7 @@ def tune(
     seed: options.Seed = 0,
     space: options.Space = None,
     exact: options.Exact = False,
-    trained: options.TrainedModel = None,
+    trained: options.Guide = None,
     pareto: options.Pareto = False,
     shape: options.Shapes = None,
     run: options.JobName = None,

@@ -154,15 +154,13 @@ def measure_advised(session: ModelSession) -> None:
 
 
 def guide_for(asked: str | None, around: Circumstances, lowering: Lowering, seed: int) -> Guide | None:
-    """The guide that `--model` means: None where none is wanted, or where the shipped model does not fit the device.
+    """The guide that `--model` means, a file or the name of a shipped one; None where none was asked for.
 
-    InputError for a file that is no model, or for one that was asked for and does not fit.
+    InputError for a file that is no model.
     """
-    path = find_model(asked)
+    path = find_model(asked) if asked is not None else None
     if path is None:
         return None
     facts = around.device.fingerprint.facts
     adviser = Adviser(load(path), around.target, facts, around.setting.threads)
-    if adviser.refusal and asked is None:
-        return None
     return Guide(PlanAdviser(adviser, lowering), path.name, seed)
