@@ -161,7 +161,8 @@ def test_everything_measured_was_checked_and_is_in_the_database(network: Tuned) 
 
 
 def test_trials_are_kept_once_a_plan_is_complete(cnn: Tuned) -> None:
-    assert cnn.result.measured == 24
+    """The groups of a plan that wins with schedules of others are measured once more on top."""
+    assert 24 <= cnn.result.measured <= 24 + cnn.result.kernels
 
 
 def test_bench_says_that_it_is_right_and_what_the_rivals_take(cnn: Tuned) -> None:
