@@ -77,7 +77,7 @@ test-cluster: $(STAMP)
 		echo "test-cluster: pip could not install psycopg and distributed; its message stands above." >&2; exit 1; }
 	$(BIN)/python -m pytest -m cluster tests/cluster -n 0 --ignore tests/cluster/test_job_on_a_cluster.py
 
-# A whole job on a cluster that loses every part: some minutes, and not yet seen to pass, so not a gate.
+# A whole job on a cluster that loses every part: three minutes and a half; seen to pass once, so not a gate yet.
 test-cluster-job: $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[postgres,cluster]'
 	$(BIN)/python -m pytest -m cluster tests/cluster/test_job_on_a_cluster.py -n 0
