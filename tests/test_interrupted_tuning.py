@@ -133,8 +133,7 @@ class Chapter:
         """Takes a last look at the database."""
         with open_database(self.model.with_suffix(".db"), read_only=True) as opened:
             self.problems += opened.problems()
-            table = opened.table("runs")
-        self.runs = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+            self.runs = opened.table("runs").records()
         return self
 
 

@@ -27,7 +27,7 @@ def run_body(opened: ProfilingDatabase, info: RunInfo) -> dict[str, object]:
     counts = opened.outcome_counts(info.id)
     whole = [
         {key: row[key] for key in ("name", "state", "median_us", "ci_lo_us", "ci_hi_us", "trusted")}
-        for row in rows_of(opened, "plan_measurements", info.id)
+        for row in opened.table("plan_measurements", info.id).records()
     ]
     return {
         "run": info.id,
@@ -44,12 +44,6 @@ def run_body(opened: ProfilingDatabase, info: RunInfo) -> dict[str, object]:
     }
 
 
-def rows_of(opened: ProfilingDatabase, view: str, run: int | None = None) -> list[dict[str, object]]:
-    """Rows of a view by column; see `autofuse.profiling.views`."""
-    table = opened.table(view, run)
-    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-
-
 @database_verbs.command("info")
 def info(database: Database = None, form: OutputFormat = "text") -> None:
     """Show where the database is and what it holds."""
@@ -60,10 +54,10 @@ def info(database: Database = None, form: OutputFormat = "text") -> None:
         path = opened.location.path
         runs = [
             {key: row[key] for key in ("run_id", "model_name", "state", "device", "threads", "started_at")}
-            for row in rows_of(opened, "runs")
+            for row in opened.table("runs").records()
         ]
         devices = [
-            {key: row[key] for key in ("device_id", "name", "fingerprint")} for row in rows_of(opened, "devices")
+            {key: row[key] for key in ("device_id", "name", "fingerprint")} for row in opened.table("devices").records()
         ]
         body = {
             "location": opened.location.text,

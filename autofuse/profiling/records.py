@@ -316,3 +316,7 @@ class Table:
 
     columns: tuple[str, ...]
     rows: list[tuple[object, ...]]
+
+    def records(self) -> list[dict[str, object]]:
+        """The rows by column."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]

@@ -29,8 +29,7 @@ def write_optuna_journal(database: ProfilingDatabase, path: Path) -> tuple[str, 
     if path.exists():
         raise InputError(f"--optuna {path}: it exists already; name a new file")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    table = database.table("runs")
-    runs = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    runs = database.table("runs").records()
     names = []
     try:
         storage = JournalStorage(JournalFileBackend(str(path)))

@@ -99,22 +99,17 @@ def _winners(database: ProfilingDatabase, setting: Setting) -> list[_Winner]:
     """Best schedules of the workloads that were chosen here, the ones to look at first in front."""
     here = {
         row["choice_id"]
-        for row in _rows(database, "choices")
+        for row in database.table("choices").records()
         if (row["device_fingerprint"], row["target_key"], row["threads"])
         == (setting.device, setting.target, setting.threads)
     }
-    groups = [row for row in _rows(database, "groups") if row["choice_id"] in here]
+    groups = [row for row in database.table("groups").records() if row["choice_id"] in here]
     uses = Counter(str(row["workload_key"]) for row in groups)
     labels = {str(row["workload_key"]): str(row["label"]) for row in groups}
     found = database.lookup(setting, uses)
     texts = database.workload_texts(found)
     winners = [_Winner(best, texts[key], labels[key], uses[key]) for key, best in found.items()]
     return sorted(winners, key=lambda w: (w.best.tier != STALE, -w.uses * w.best.median_us))
-
-
-def _rows(database: ProfilingDatabase, view: str) -> list[dict[str, object]]:
-    table = database.table(view)
-    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
 def _again(database: ProfilingDatabase, setting: Setting, runner: Runner, winner: _Winner, folder: Path) -> Revalidated:

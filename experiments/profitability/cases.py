@@ -101,10 +101,8 @@ def _places(base: ProfilingDatabase) -> dict[str, list[Where]]:
     with base.reading() as sql:
         facts = {row.fingerprint: row.facts for row in sql.execute(select(DeviceRow.fingerprint, DeviceRow.facts))}
         targets = {row.key: target_from(row.text) for row in sql.execute(select(TargetRow.key, TargetRow.text))}
-    table = base.table("runs")
     newest: dict[tuple[str, Setting], Where] = {}
-    for values in table.rows:
-        row = dict(zip(table.columns, values, strict=True))
+    for row in base.table("runs").records():
         if row["model_name"] not in networks.FAMILIES:
             continue
         fingerprint, key, threads = str(row["device_fingerprint"]), str(row["target_key"]), int(str(row["threads"]))

@@ -134,7 +134,7 @@ def _wants(search: WorkloadSearch, times: int) -> bool:
 
 def _finished(base: ProfilingDatabase, around: Circumstances, model: Path, budget_s: float) -> bool:
     """Whether this network had such a budget in these very circumstances, and came to its end."""
-    table, setting = base.table("runs"), around.setting
+    setting = around.setting
     wanted = {
         "model_sha256": _sha256(model),
         "state": "finished",
@@ -143,8 +143,7 @@ def _finished(base: ProfilingDatabase, around: Circumstances, model: Path, budge
         "threads": setting.threads,
         "versions_key": setting.versions,
     }
-    for values in table.rows:
-        row = dict(zip(table.columns, values, strict=True))
+    for row in base.table("runs").records():
         budget = row["budget"]
         enough = isinstance(budget, dict) and budget.get("seconds", 0.0) >= budget_s
         if enough and all(row[name] == value for name, value in wanted.items()):

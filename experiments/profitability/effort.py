@@ -89,7 +89,7 @@ Event = tuple[object, str, str, float | None]
 
 
 def _events(base: ProfilingDatabase, key: str) -> Iterator[Event]:
-    plans, candidates, measured = (_records(base, view) for view in ("plans", "candidates", "measurements"))
+    plans, candidates, measured = (base.table(view).records() for view in ("plans", "candidates", "measurements"))
     for row in plans:
         if row["graph_key"] == key:
             yield row["created_at"], str(row["plan_key"]), "", None
@@ -97,11 +97,6 @@ def _events(base: ProfilingDatabase, key: str) -> Iterator[Event]:
     for row in measured:
         us = row["median_us"]
         yield row["created_at"], "", workloads[row["candidate_id"]], us if isinstance(us, float) else None
-
-
-def _records(base: ProfilingDatabase, view: str) -> list[dict[str, object]]:
-    table = base.table(view)
-    return [dict(zip(table.columns, values, strict=True)) for values in table.rows]
 
 
 def needed(sums: Sequence[float], aim_us: float) -> int:

@@ -47,8 +47,7 @@ def outcome(workload: str, tile: int, us: float = 100.0) -> CandidateOutcome:
 
 
 def rows(base: ProfilingDatabase, view: str) -> list[dict[str, Any]]:
-    table = base.table(view)
-    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    return base.table(view).records()
 
 
 def test_a_whole_run_is_recorded_and_found_again(postgres: Postgres) -> None:

@@ -36,8 +36,7 @@ def kinds(workload: Workload) -> tuple[str, ...]:
 def rows(database: Path, view: str) -> list[dict[str, Any]]:
     with open_database(database, read_only=True) as opened:
         assert opened.problems() == []
-        table = opened.table(view)
-    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+        return opened.table(view).records()
 
 
 def all_plans(model: Path, space: Path) -> dict[str, FusionPlan]:
