@@ -24,19 +24,17 @@ from autofuse.kernels.lower import Lowering
 from autofuse.kernels.view import is_view
 from autofuse.kernels.workload import Workload
 from autofuse.learning.features import Place, cut_features, facts_of
-from autofuse.learning.model import Estimate, ProfitabilityModel
+from autofuse.learning.model import DEVIATIONS, SURE, Estimate, ProfitabilityModel
 from autofuse.learning.parts import Parts
 
 ASKED = ("depend", "break", "recompute", "prologue", "join", "copy", "eliminate", "horizontal", "batch")
 """Kinds of decisions that the model is asked about; rewrites, folds and seeds keep their defaults."""
 ROUNDS = 2
-SURE = 0.5
-"""Deviations by which a change must promise to save before it is made."""
+HOPELESS = 0.5
+"""Deviations by which a change must promise to cost time before it is not worth a measurement."""
 LEAST_SAVING = 1e-3
 MOST_UNSURE = 0.5
 """Share of a plan's time in groups that the model abstains on, beyond which it advises nothing."""
-_DEVIATIONS = 1.645
-"""Deviations in half an interval of 90 %."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ class Change:
     @property
     def hopeless(self) -> bool:
         """Whether it is likely to cost time."""
-        return not self.unsure and self.saved_us < -SURE * self.deviation_us
+        return not self.unsure and self.saved_us < -HOPELESS * self.deviation_us
 
 
 class Adviser:
@@ -116,7 +114,7 @@ class Adviser:
         if gain is None:
             return Guess(alone, 0.0, next((one.abstains for one in times if one.abstains), ""))
         us = alone * exp2(-gain.value)
-        return Guess(us, us * log(2) * (gain.hi - gain.lo) / 2 / _DEVIATIONS, gain.abstains)
+        return Guess(us, us * log(2) * (gain.hi - gain.lo) / 2 / DEVIATIONS, gain.abstains)
 
 
 class _Cut:

@@ -19,6 +19,8 @@ from autofuse.learning.trees import Forest, Growth, Matrix, Vector, grow
 COVERAGE = 0.9
 """Share of the true values that intervals are made to hold."""
 FOLDS = 4
+MOST_JUDGED = 10_000
+"""Rows that errors are learned from: more of them would say the same, and each costs four forests."""
 _LEAST_ERROR = 1e-3
 _SPREAD = Growth(trees=20, leaves=8, smallest=20, rate=0.15, columns=0.5)
 _MARGIN, _SPAN_MARGIN = 1.0, 0.25
@@ -115,6 +117,11 @@ class Lesson:
     weights: Vector
     networks: Networks
 
+    @property
+    def corrections(self) -> Vector:
+        """What the trees have to say: the wanted value less the feature that they correct."""
+        return self.wanted - _offset(self.names, self.offset, self.rows)
+
     def only(self, chosen: NDArray[np.bool_]) -> Lesson:
         """The chosen rows."""
         kept = [networks for networks, here in zip(self.networks, chosen, strict=True) if here]
@@ -125,22 +132,38 @@ class Lesson:
 
 def learn(lesson: Lesson, growth: Growth, seed: int = 0) -> Calibrated:
     """Trees for a lesson, with intervals from networks held out."""
-    target = lesson.wanted - _offset(lesson.names, lesson.offset, lesson.rows)
-    folds = folds_of(lesson.networks, FOLDS)
-    missed = np.zeros(len(target))
-    for fold in folds:
-        forest, _ = grow(lesson.rows[fold.train], target[fold.train], lesson.weights[fold.train], growth, seed)
-        missed[fold.test] = np.abs(target[fold.test] - forest.predict(lesson.rows[fold.test]))
-    size = np.log2(np.maximum(missed, _LEAST_ERROR))
-    expected = np.zeros(len(target))
-    for fold in folds:
-        forest, _ = grow(lesson.rows[fold.train], size[fold.train], lesson.weights[fold.train], _SPREAD, seed)
-        expected[fold.test] = forest.predict(lesson.rows[fold.test])
-    spread, _ = grow(lesson.rows, size, lesson.weights, _SPREAD, seed)
-    mean, importances = grow(lesson.rows, target, lesson.weights, growth, seed)
-    factor = float(np.quantile(missed / np.exp2(expected), COVERAGE))
+    mean, importances = grow(lesson.rows, lesson.corrections, lesson.weights, growth, seed)
+    spread, factor = _learn_spread(_some(lesson, MOST_JUDGED, seed), growth, seed)
     low, high = lesson.rows.min(axis=0), lesson.rows.max(axis=0)
-    return Calibrated(lesson.names, lesson.offset, mean, spread, max(factor, 1e-6), low, high, importances)
+    return Calibrated(lesson.names, lesson.offset, mean, spread, factor, low, high, importances)
+
+
+def _learn_spread(lesson: Lesson, growth: Growth, seed: int) -> tuple[Forest, float]:
+    """How large errors are on networks held out, and the factor that makes the intervals hold what they promise."""
+    folds = folds_of(lesson.networks, FOLDS)
+    missed = np.abs(lesson.corrections - _held_out(lesson, lesson.corrections, folds, growth, seed))
+    size = np.log2(np.maximum(missed, _LEAST_ERROR))
+    expected = _held_out(lesson, size, folds, _SPREAD, seed)
+    spread, _ = grow(lesson.rows, size, lesson.weights, _SPREAD, seed)
+    return spread, max(float(np.quantile(missed / np.exp2(expected), COVERAGE)), 1e-6)
+
+
+def _held_out(lesson: Lesson, wanted: Vector, folds: Sequence[Fold], growth: Growth, seed: int) -> Vector:
+    """What trees say of each row that learned from other networks only."""
+    said = np.zeros(len(wanted))
+    for fold in folds:
+        forest, _ = grow(lesson.rows[fold.train], wanted[fold.train], lesson.weights[fold.train], growth, seed)
+        said[fold.test] = forest.predict(lesson.rows[fold.test])
+    return said
+
+
+def _some(lesson: Lesson, most: int, seed: int) -> Lesson:
+    """At most so many rows of a lesson, drawn at random."""
+    if len(lesson.wanted) <= most:
+        return lesson
+    chosen = np.zeros(len(lesson.wanted), dtype=bool)
+    chosen[np.random.default_rng(seed).choice(len(chosen), most, replace=False)] = True
+    return lesson.only(chosen)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,7 @@ from autofuse.learning.model import (
     TIME_GROWTH,
     ProfitabilityModel,
     gain_lesson,
+    is_sure,
     require_enough,
     time_lesson,
 )
@@ -40,8 +41,9 @@ class Judgement:
     """How the choices came out; times are compared as measured.
 
     `regret1`, `regret5`: median over the sites of how much slower the predicted best, or the best of the five best,
-    is than the best known form (0.03: three per cent), with `_mean` and `_p90`. `harm`: share of decisions, of those
-    that were `answered`, in which the choice is more than `HARM` slower than the paper's rule's (fuse unless red).
+    is than the best known form (0.03: three per cent), with `_mean` and `_p90`. `answered`: share of decisions that
+    rest on a prediction: it is sure enough, of something like what was learned from. `harm`: share of those in which
+    the choice is more than `HARM` slower than the paper's rule's (fuse unless red).
     `right`: share whose faster form was chosen. `auc`: how well the numbers rank fused against apart, by relation cell
     ("all": everything); 0.5 is chance. `gain_coverage`, `time_coverage`: share of the true values inside their
     interval. `time_error`: median of how far off predicted times are (0.1: ten per cent).
@@ -66,7 +68,10 @@ class Judgement:
 
 @dataclass(frozen=True, eq=False)
 class Predicted:
-    """A number for each decision (log2 of apart over fused) with half the width of its interval; which are answered."""
+    """A number for each decision (log2 of apart over fused) with half the width of its interval.
+
+    `answered`: of which decisions it says anything.
+    """
 
     gains: Vector
     halves: Vector | None = None
@@ -77,7 +82,7 @@ def judge(decisions: pd.DataFrame, predicted: Predicted) -> Judgement:
     """What choosing by `predicted` comes to on the decisions of `Dataset.decisions`."""
     frame = decisions[["site", "fused_us", "apart_us", "log_gain", "relation", "colour", "networks"]].copy()
     frame["predicted"] = predicted.gains
-    answered = np.ones(len(frame), bool) if predicted.answered is None else predicted.answered
+    answered = _answered(predicted)
     first, fifth = _regrets(frame, 1), _regrets(frame, 5)
     chosen = np.where(frame["predicted"] > 0, frame["fused_us"], frame["apart_us"])
     ruled = np.where(frame["colour"] != "break", frame["fused_us"], frame["apart_us"])
@@ -102,6 +107,12 @@ def judge(decisions: pd.DataFrame, predicted: Predicted) -> Judgement:
         auc={"all": _auc(frame), **{str(cell): _auc(part) for cell, part in frame.groupby("relation")}},
         gain_coverage=covered,
     )
+
+
+def _answered(predicted: Predicted) -> NDArray[np.bool_]:
+    """The decisions that are made by what was predicted; the fixed rule makes the others."""
+    known = np.ones(len(predicted.gains), bool) if predicted.answered is None else predicted.answered
+    return known if predicted.halves is None else known & is_sure(predicted.gains, predicted.halves)
 
 
 def judge_model(model: ProfitabilityModel, dataset: Dataset) -> Judgement:

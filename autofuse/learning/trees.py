@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -16,6 +16,8 @@ Vector = NDArray[np.float64]
 ROWS_AT_ONCE = 2048
 MOST_NODES = 4_000_000
 ROWS_FOR_THREADS = 30_000
+BINS = 64
+"""Values of a feature that a split may lie between, at most."""
 
 _DTYPES: Mapping[str, str] = {
     "base": "float64", "roots": "int32", "feature": "int32", "threshold": "float64", "left": "int32",
@@ -114,7 +116,12 @@ def grow(
     from sklearn.ensemble import HistGradientBoostingRegressor
     from threadpoolctl import threadpool_limits
 
+    # With weights the learner looks for its bins by a sort for every bin, which takes longer than all else: it is
+    # given the numbers of bins that are made here, and its thresholds between numbers become those between values.
+    edges = [_edges(column) for column in rows.T]
+    codes = np.column_stack([np.searchsorted(*pair) for pair in zip(edges, rows.T, strict=True)])
     learner = HistGradientBoostingRegressor(
+        max_bins=BINS,
         max_iter=growth.trees,
         max_leaf_nodes=growth.leaves,
         min_samples_leaf=growth.smallest,
@@ -126,11 +133,11 @@ def grow(
     )
     # Threads that wait for each other at every node gain nothing on few rows, and lose all on a busy machine.
     with threadpool_limits(limits=1 if len(rows) < ROWS_FOR_THREADS else None, user_api="openmp"):
-        learner.fit(rows, wanted, sample_weight=weights)
-        first = learner.predict(rows[:1])
+        learner.fit(codes, wanted, sample_weight=weights)
+        first = learner.predict(codes[:1])
     # The nodes are no public interface: a test compares what these arrays say with what the learner says.
     trees = [stage[0].nodes for stage in learner._predictors]
-    forest = _joined(trees)
+    forest = _joined(trees, edges)
     gains = np.zeros(rows.shape[1])
     for nodes in trees:
         inner = nodes["is_leaf"] == 0
@@ -140,8 +147,16 @@ def grow(
     return replace(forest, base=np.asarray(base, dtype="float64")), shares
 
 
-def _joined(trees: list[NDArray[Any]]) -> Forest:
-    """The trees of a learner in one list of nodes."""
+def _edges(column: Vector) -> Vector:
+    """The thresholds that a feature may be split at: between its values, or between those at equal ranks."""
+    values = np.unique(column)
+    if len(values) > BINS:
+        values = np.unique(np.quantile(column, np.linspace(0, 1, BINS), method="nearest"))
+    return np.asarray((values[1:] + values[:-1]) / 2)
+
+
+def _joined(trees: list[NDArray[Any]], edges: Sequence[Vector]) -> Forest:
+    """The trees of a learner of bins in one list of nodes; `edges`: between the bins of each feature."""
     starts = np.cumsum([0, *(len(nodes) for nodes in trees)])
     leaf = np.concatenate([nodes["is_leaf"] != 0 for nodes in trees])
     here = np.arange(starts[-1])
@@ -149,12 +164,16 @@ def _joined(trees: list[NDArray[Any]]) -> Forest:
     left, right = (
         np.concatenate([nodes[side] for nodes in trees]).astype("int64") + shift for side in ("left", "right")
     )
-    threshold = np.concatenate([nodes["num_threshold"] for nodes in trees])
+    # A row is in one of the first n bins where its value is at most the n-th edge.
+    flat, first = np.concatenate([*edges, [0.0]]), np.cumsum([0, *map(len, edges)])
+    feature = np.where(leaf, 0, np.concatenate([nodes["feature_idx"] for nodes in trees]))
+    bins = np.where(leaf, 0.0, np.concatenate([nodes["num_threshold"] for nodes in trees]))
+    threshold = flat[np.where(leaf, -1, first[feature] + bins.astype("int64"))]
     return Forest(
         base=np.zeros(1),
         roots=starts[:-1].astype("int32"),
-        feature=np.where(leaf, 0, np.concatenate([nodes["feature_idx"] for nodes in trees])).astype("int32"),
-        threshold=np.where(leaf, 0.0, threshold).astype("float64"),
+        feature=feature.astype("int32"),
+        threshold=threshold.astype("float64"),
         left=np.where(leaf, here, left).astype("int32"),
         right=np.where(leaf, here, right).astype("int32"),
         value=np.where(leaf, np.concatenate([nodes["value"] for nodes in trees]), 0.0).astype("float64"),

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.profitability import metrics
-from experiments.profitability.judges import Judge, Opinion, noise_of
+from experiments.profitability.judges import Judge, Opinion, allowed, noise_of
 from experiments.profitability.metrics import Floats
 from experiments.profitability.splits import Split
 
@@ -79,8 +79,9 @@ def _joined(parts: Sequence[tuple[pd.DataFrame, Opinion]]) -> tuple[pd.DataFrame
 class Summary:
     """A judge on all splits of a kind; shares and regrets as parts of 1, NaN where there is nothing to say.
 
-    `cases`: of choosing a plan, with the regrets over them. `decisions`: on edges; `harm`, `missed`, `cost`, `auc`: see
-    `metrics`. `coverage`: of its 90 % intervals; `calibration`: mean error of its probabilities.
+    `cases`: of choosing a plan, with the regrets over them. `decisions`: on edges; `harm` (against the paper's rule),
+    `lost`, `missed`, `cost`, `auc`: see `metrics`. `coverage`: of its 90 % intervals; `calibration`: mean error of its
+    probabilities.
     """
 
     split: str
@@ -95,6 +96,7 @@ class Summary:
     decisions: int
     accepted: int
     harm: float
+    lost: float
     missed: float
     cost: float
     auc: float
@@ -115,7 +117,7 @@ def summary(split: str, judge: str, taken: Iterable[Taken], decided: Decided | N
         float(np.median(fifth)),
         float(np.quantile(fifth, 0.9)),
     )
-    nothing = (0, 0, *[float("nan")] * 6)
+    nothing = (0, 0, *[float("nan")] * 7)
     return Summary(split, judge, *plans, *(nothing if decided is None else _decisions(decided)))
 
 
@@ -131,7 +133,8 @@ def _decisions(decided: Decided) -> tuple[float, ...]:
     return (
         len(frame),
         int(opinion.fuse.sum()),
-        metrics.harm(opinion.fuse, gain, noise),
+        metrics.harm(opinion.fuse, allowed(frame), gain, noise),
+        metrics.lost(opinion.fuse, gain, noise),
         metrics.missed(opinion.fuse, gain, noise),
         metrics.cost_of_decisions(opinion.fuse, fused, apart),
         metrics.auc(opinion.score, gain > 0),

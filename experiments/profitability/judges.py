@@ -14,15 +14,26 @@ from scipy.special import ndtr
 
 from autofuse.graph.cost import group_cost
 from autofuse.kernels.workload import Workload
-from autofuse.learning.advice import Adviser
+from autofuse.learning.advice import Adviser, Guess
 from autofuse.learning.dataset import Dataset
 from autofuse.learning.features import Place, at_place
-from autofuse.learning.model import WIDEST_GAIN, Estimate, ProfitabilityModel, gain_lesson, time_lesson, train
+from autofuse.learning.model import (
+    SURE,
+    WIDEST_GAIN,
+    Estimate,
+    ProfitabilityModel,
+    gain_lesson,
+    is_sure,
+    time_lesson,
+    train,
+)
 from autofuse.learning.parts import as_graph
 from experiments.profitability.cases import Case
 from experiments.profitability.metrics import Flags, Floats
 
 BREAK = "break"
+DEFAULT = "default"
+"""The plan of autofuse's rule."""
 RIDGE = 1.0
 """Weight of the penalty of the linear model, for features of unit variance."""
 SIGMAS = 1.6449
@@ -67,7 +78,7 @@ class Judge:
 
 
 class Learned(Judge):
-    """The product's model; where it abstains, the paper's rule decides."""
+    """The product's model; where it is not sure, the paper's rule decides, and autofuse's chooses the plan."""
 
     name = "model"
 
@@ -83,19 +94,31 @@ class Learned(Judge):
         rows = gain_lesson(decisions).rows
         gain, half = self.model.gain.predict(rows)
         strange = np.array([bool(reason) for reason in self.model.gain.strangers(rows)], dtype=bool)
-        fuse = np.where(strange | (half > WIDEST_GAIN), allowed(decisions), gain > 0)
+        silent = strange | (half > WIDEST_GAIN) | ~is_sure(gain, half)
+        fuse = np.where(silent, allowed(decisions), gain > 0)
         return Opinion(gain, fuse, gain, half)
 
     def rank(self, case: Case) -> Floats:
         assert self.model is not None
-        return -predicted_us(self.model, case)
+        guesses = guessed(self.model, case)
+        us = np.array([one.us for one in guesses])
+        if DEFAULT not in case.named:
+            return np.asarray(-case.uses @ us)
+        changed = case.uses - case.uses[case.named[DEFAULT]]
+        deviations = np.array([one.deviation_us for one in guesses])
+        return np.asarray(-changed @ us - SURE * np.sqrt(changed**2 @ deviations**2))
+
+
+def guessed(model: ProfitabilityModel | LinearModel, case: Case) -> list[Guess]:
+    """What the product's adviser says of each workload of a case."""
+    adviser = Adviser(model, case.where.target, case.where.facts, case.where.setting.threads)
+    guesses = adviser.guesses(case.workloads)
+    return [guesses[workload.key] for workload in case.workloads]
 
 
 def predicted_us(model: ProfitabilityModel | LinearModel, case: Case) -> Floats:
     """Microseconds of each plan, as the product's adviser predicts them from the model."""
-    adviser = Adviser(model, case.where.target, case.where.facts, case.where.setting.threads)
-    guesses = adviser.guesses(case.workloads)
-    return np.asarray(case.uses @ np.array([guesses[workload.key].us for workload in case.workloads]))
+    return np.asarray(case.uses @ np.array([one.us for one in guessed(model, case)]))
 
 
 class Chance(Judge):
@@ -270,7 +293,7 @@ def every_judge(tvm: Callable[[pd.DataFrame], Opinion], seed: int = 0) -> list[J
         Learned(seed),
         Linear(),
         BytesSaved(),
-        FixedPlan("autofuse's rule", "default"),
+        FixedPlan("autofuse's rule", DEFAULT),
         FixedPlan("paper's rule", "dnnfusion", paper),
         FixedPlan("TVM's FuseOps", "tvm", tvm),
         Constant("always fuse", True),

@@ -39,7 +39,13 @@ def _expected_least(values: Floats, count: int) -> float:
     return float(sum(way / total * float(value) for way, value in zip(ways, ranked, strict=True)))
 
 
-def harm(fuse: Flags, gain: Floats, noise: Floats) -> float:
+def harm(fuse: Flags, ruled: Flags, gain: Floats, noise: Floats) -> float:
+    """Share of the decisions that were slower, by more than `noise`, than those of a rule that needs no learning."""
+    slower = np.where(fuse, gain < -noise, gain > noise)
+    return float(np.mean(slower & (fuse != ruled)))
+
+
+def lost(fuse: Flags, gain: Floats, noise: Floats) -> float:
     """Share of the accepted fusions that were slower than not fusing by more than `noise`; 0 when none was accepted."""
     return float(np.mean(gain[fuse] < -noise[fuse])) if fuse.any() else 0.0
 

@@ -64,14 +64,14 @@ def decisions_table(rows: Sequence[Summary]) -> str:
     ranked = sorted((row for row in rows if row.decisions), key=lambda row: row.cost)
     lines = head(
         (
-            "decides", "fuses", "harm", "missed", "time over the best", "AUC", "90 % intervals hold",
+            "decides", "fuses", "harm", "lost fusions", "missed", "time over the best", "AUC", "90 % intervals hold",
             "calibration error",
         )
     )  # fmt: skip
     for row in ranked:
         fuses = f"{row.accepted} of {row.decisions}"
         auc = "-" if isnan(row.auc) else f"{row.auc:.3f}"
-        values = (row.harm, row.missed, row.cost)
+        values = (row.harm, row.lost, row.missed, row.cost)
         sureness = map(percent, (row.coverage, row.calibration))
         lines.append(line([row.judge, fuses, *map(percent, values), auc, *sureness]))
     return "\n".join(lines) + "\n" if ranked else ""

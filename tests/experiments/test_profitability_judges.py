@@ -168,8 +168,8 @@ def test_the_model_learns_what_no_line_can_say() -> None:
     _, decided = evaluate(judges, splits(data, [], "network", 2))
     found = {one.judge: summary("network", one.judge, [], one) for one in decided}
     assert found["model"].auc > 0.9 > 0.65 > found["linear"].auc
-    assert found["model"].harm < 0.15 and found["model"].cost < found["always fuse"].cost
-    assert found["always fuse"].harm == pytest.approx(float((x * y < 0).mean()))
+    assert found["model"].lost < 0.15 and found["model"].cost < found["always fuse"].cost
+    assert found["always fuse"].lost == pytest.approx(float((x * y < 0).mean()))
     assert found["model"].coverage > 0.75
     assert set(auc_by_relation(decided, "network").columns) >= {"decisions", "pays", "model", "linear"}
 

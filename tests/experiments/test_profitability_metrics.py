@@ -35,13 +35,21 @@ def test_of_tied_scores_any_may_come_first(count: int) -> None:
     assert metrics.regret(scores, TIMES, count) == pytest.approx(np.mean(every) - 1.0)
 
 
-def test_harm_counts_accepted_fusions_that_lost_beyond_noise_and_missed_the_refused_that_would_have_won() -> None:
+def test_harm_counts_what_is_slower_beyond_noise_than_the_choice_of_the_rule() -> None:
+    gain = np.array([0.5, -0.5, -0.01, 0.5, -0.5])
+    fuse, noise = np.array([True, True, True, False, False]), np.full(5, 0.02)
+    assert metrics.harm(fuse, ~fuse, gain, noise) == pytest.approx(2 / 5)
+    assert metrics.harm(fuse, np.ones(5, bool), gain, noise) == pytest.approx(1 / 5)
+    assert metrics.harm(fuse, fuse, gain, noise) == 0.0
+
+
+def test_accepted_fusions_that_lost_beyond_noise_and_refused_ones_that_would_have_won_are_counted() -> None:
     gain = np.array([0.5, -0.5, -0.01, 0.5, -0.5])
     fuse = np.array([True, True, True, False, False])
     noise = np.full(5, 0.02)
-    assert metrics.harm(fuse, gain, noise) == pytest.approx(1 / 3)
+    assert metrics.lost(fuse, gain, noise) == pytest.approx(1 / 3)
     assert metrics.missed(fuse, gain, noise) == pytest.approx(1 / 2)
-    assert metrics.harm(np.zeros(5, bool), gain, noise) == 0.0
+    assert metrics.lost(np.zeros(5, bool), gain, noise) == 0.0
     assert metrics.missed(np.ones(5, bool), gain, noise) == 0.0
 
 

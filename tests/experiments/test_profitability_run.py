@@ -88,7 +88,7 @@ def test_a_whole_experiment_writes_tables_and_a_picture(database: Path, folder: 
     with (tmp_path / "results.csv").open(encoding="utf-8") as file:
         rows = {row["judge"]: row for row in csv.DictReader(file)}
     assert float(rows["model"]["auc"]) > float(rows["random"]["auc"]) == 0.5
-    assert float(rows["never fuse"]["harm"]) == 0.0 < float(rows["always fuse"]["harm"])
+    assert float(rows["never fuse"]["lost"]) == 0.0 < float(rows["always fuse"]["lost"])
     assert rows["model"]["cases"] == rows["random"]["cases"] == "2"
     assert (tmp_path / "regret.svg").read_text(encoding="utf-8").count("<title>pointwise0") == len(rows)
 

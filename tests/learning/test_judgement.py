@@ -55,6 +55,8 @@ def test_only_answered_decisions_can_do_harm() -> None:
     assert found.answered == 0.25 and found.harm == 1.0
     silent = judge(MIXED, Predicted(wrong.gains, answered=np.zeros(40, bool)))
     assert silent.harm == 0.0
+    unsure = judge(MIXED, Predicted(wrong.gains, np.full(40, 10.0)))
+    assert unsure.answered == 0.0 and unsure.harm == 0.0
 
 
 def test_a_cell_with_one_outcome_has_no_ranking() -> None:

@@ -34,17 +34,26 @@ def test_the_arrays_say_what_the_learner_says() -> None:
     from sklearn.ensemble import HistGradientBoostingRegressor
 
     lesson = synthetic(0, 5, 200)
-    forest, shares = grow(lesson.rows, lesson.wanted, lesson.weights, SMALL, 3)
+    rows, weights = lesson.rows.round(1), np.linspace(0.3, 1.0, len(lesson.wanted))
+    forest, shares = grow(rows, lesson.wanted, weights, SMALL, 3)
     learner = HistGradientBoostingRegressor(
         max_iter=SMALL.trees, max_leaf_nodes=SMALL.leaves, min_samples_leaf=SMALL.smallest,
         learning_rate=SMALL.rate, max_features=SMALL.columns, l2_regularization=1.0, early_stopping=False,
         random_state=3,
-    ).fit(lesson.rows, lesson.wanted)  # fmt: skip
+    ).fit(rows, lesson.wanted, sample_weight=weights)  # fmt: skip
     new = np.random.default_rng(1).uniform(-2, 2, (5000, 4))
     np.testing.assert_allclose(forest.predict(new), learner.predict(new), rtol=0, atol=1e-12)
     assert shares.sum() == pytest.approx(1) and shares.argmax() == 0
     assert len(forest.roots) == SMALL.trees
     assert forest.predict(np.empty((0, 4))).shape == (0,)
+
+
+def test_features_of_many_values_are_binned_without_loss_of_worth() -> None:
+    lesson = synthetic(0, 20, 200)
+    forest, _ = grow(lesson.rows, lesson.wanted, lesson.weights, SMALL, 3)
+    new = synthetic(1, 20, 200)
+    missed = forest.predict(new.rows) - new.wanted
+    assert missed.std() < 0.3 * new.wanted.std()
 
 
 def test_intervals_hold_what_they_promise_on_networks_never_seen() -> None:
