@@ -20,7 +20,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 LINKERS := g++ gcc clang++ clang c++ cc
 
 .DELETE_ON_ERROR:
-.PHONY: setup demo test test-browser test-arm test-cluster test-cluster-job lint models peers peers-setup check-machine clean
+.PHONY: setup demo test test-browser test-arm test-cluster lint models peers peers-setup check-machine clean
 
 setup: $(STAMP)
 
@@ -75,12 +75,7 @@ test-cluster: $(STAMP)
 		echo "              Install it (Debian, Ubuntu: apt-get install postgresql)." >&2; exit 1; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[postgres,cluster]' || { \
 		echo "test-cluster: pip could not install psycopg and distributed; its message stands above." >&2; exit 1; }
-	$(BIN)/python -m pytest -m cluster tests/cluster -n 0 --ignore tests/cluster/test_job_on_a_cluster.py
-
-# A whole job on a cluster that loses every part: three minutes and a half; seen to pass once, so not a gate yet.
-test-cluster-job: $(STAMP)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[postgres,cluster]'
-	$(BIN)/python -m pytest -m cluster tests/cluster/test_job_on_a_cluster.py -n 0
+	$(BIN)/python -m pytest -m cluster tests/cluster -n 0
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

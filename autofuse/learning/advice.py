@@ -24,14 +24,15 @@ from autofuse.kernels.lower import Lowering
 from autofuse.kernels.view import is_view
 from autofuse.kernels.workload import Workload
 from autofuse.learning.features import Place, cut_features, facts_of
-from autofuse.learning.model import DEVIATIONS, SURE, Estimate, ProfitabilityModel
+from autofuse.learning.model import DEVIATIONS, Estimate, ProfitabilityModel
 from autofuse.learning.parts import Parts
 
 ASKED = ("depend", "break", "recompute", "prologue", "join", "copy", "eliminate", "horizontal", "batch")
 """Kinds of decisions that the model is asked about; rewrites, folds and seeds keep their defaults."""
 ROUNDS = 2
-HOPELESS = 0.5
-"""Deviations by which a change must promise to cost time before it is not worth a measurement."""
+PROMISE = 0.5
+"""Deviations by which a change of a plan must promise to save time before it is made, or to cost time before it is not
+worth a measurement. Fewer than `SURE` of a single decision: what is wrong of several groups cancels in part."""
 LEAST_SAVING = 1e-3
 MOST_UNSURE = 0.5
 """Share of a plan's time in groups that the model abstains on, beyond which it advises nothing."""
@@ -57,12 +58,12 @@ class Change:
     @property
     def pays(self) -> bool:
         """Whether it is likely to save time."""
-        return not self.unsure and self.saved_us > SURE * self.deviation_us
+        return not self.unsure and self.saved_us > PROMISE * self.deviation_us
 
     @property
     def hopeless(self) -> bool:
         """Whether it is likely to cost time."""
-        return not self.unsure and self.saved_us < -HOPELESS * self.deviation_us
+        return not self.unsure and self.saved_us < -PROMISE * self.deviation_us
 
 
 class Adviser:

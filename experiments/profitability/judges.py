@@ -14,11 +14,10 @@ from scipy.special import ndtr
 
 from autofuse.graph.cost import group_cost
 from autofuse.kernels.workload import Workload
-from autofuse.learning.advice import Adviser, Guess
+from autofuse.learning.advice import PROMISE, Adviser, Guess
 from autofuse.learning.dataset import Dataset
 from autofuse.learning.features import Place, at_place
 from autofuse.learning.model import (
-    SURE,
     WIDEST_GAIN,
     Estimate,
     ProfitabilityModel,
@@ -106,7 +105,7 @@ class Learned(Judge):
             return np.asarray(-case.uses @ us)
         changed = case.uses - case.uses[case.named[DEFAULT]]
         deviations = np.array([one.deviation_us for one in guesses])
-        return np.asarray(-changed @ us - SURE * np.sqrt(changed**2 @ deviations**2))
+        return np.asarray(-changed @ us - PROMISE * np.sqrt(changed**2 @ deviations**2))
 
 
 def guessed(model: ProfitabilityModel | LinearModel, case: Case) -> list[Guess]:

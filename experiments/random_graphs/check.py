@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -23,7 +25,8 @@ from autofuse.graph.load import load
 from autofuse.graph.model import Graph
 from autofuse.kernels.knobs import first_schedules, fits_registers, open_knobs
 from autofuse.kernels.lower import Lowered, Lowering
-from autofuse.measure.tolerance import compare
+from autofuse.measure.reference import Array, capture
+from autofuse.measure.tolerance import ROUNDINGS, compare
 from experiments.random_graphs.generate import MOST_OPERATORS, model
 
 LIMIT = 2e-4
@@ -92,9 +95,22 @@ def _checked(seed: int, path: Path) -> Outcome:
     worst, reason = 0.0, ""
     for name, got in zip(graph.outputs, results, strict=True):
         verdict = compare(np.asarray(got), np.asarray(expected[name]), LIMIT)
+        # What cancels out leaves the rounding errors of larger values, other ones in every order.
+        finite = not verdict.ok and verdict.max_rel_error < float("inf")
+        if finite and np.abs(got - expected[name]).max() <= _rounding(graph, feeds, path.with_suffix("")):
+            continue
         if verdict.max_rel_error >= worst:
             worst, reason = verdict.max_rel_error, f"{name}: {verdict.reason}" if not verdict.ok else reason
     return replace(facts, state="wrong" if reason else "ok", error=float(worst), message=reason)
+
+
+def _rounding(graph: Graph, feeds: Mapping[str, Array], folder: Path) -> float:
+    """The error that rounding may leave where the graph's largest values cancel out."""
+    floats = [name for name, tensor in graph.tensors.items() if tensor.dtype == "float32" and name in graph.producers]
+    store = capture(graph, feeds, folder, floats)
+    largest = max(float(np.abs(np.load(store.paths[name])).max(initial=0.0)) for name in floats)
+    shutil.rmtree(folder)
+    return ROUNDINGS * float(np.finfo(np.float32).eps) * largest
 
 
 def random_plan(graph: Graph, chance: random.Random) -> FusionPlan:

@@ -20,6 +20,7 @@ from experiments.bands.run import inner_maps, recomputed
 from experiments.kernel_counts.run import count, markdown, written_out
 from experiments.over_fusion.cases import CASES
 from experiments.random_graphs import run as random_run
+from experiments.random_graphs.check import check
 from experiments.random_graphs.generate import MOST_OPERATORS, model
 from experiments.rivals import PlanRow, read, write
 from experiments.seeds.models import MODELS, conv_bn_relu
@@ -73,6 +74,12 @@ def test_random_graphs_come_out_right_and_a_slice_goes_on_where_the_last_ended(t
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [row["seed"] for row in rows] == [0, 1, 2, 3]
     assert "4 random models: 4 ok" in (tmp_path / "summary.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [98, 201])
+def test_what_cancels_out_may_leave_other_rounding_errors(seed: int, tmp_path: Path) -> None:
+    assert check(seed, tmp_path).state == "ok"
 
 
 def test_a_wrong_seed_is_a_row_and_an_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
