@@ -2,9 +2,10 @@
 
     python -m experiments.profitability.effort MODEL.onnx ... --train out/profitability/times.db
 
-Each network is tuned twice from an empty database with the same budget: with `--model none`, and with a model that saw
-nothing of it. After every candidate the best plan whose groups are all timed is summed up from the database; counted
-are the candidates until it is within 2 % of what the search without a model ended with. The bar: a third as many.
+Each network is tuned twice from an empty database: with `--model none`, and with a model that saw nothing of it (and as
+many seconds more as asking it may take: measurements are counted, not seconds). After every candidate the best plan
+whose groups are all timed is summed up from the database; counted are the candidates until it is within 2 % of what the
+search without a model ended with. The bar: a third as many.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autofuse import api
+from autofuse.arguments import parse_duration
 from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.graph.key import graph_key
 from autofuse.graph.load import load
@@ -24,6 +26,7 @@ from autofuse.group_times import lowered_plans, stored_plans
 from autofuse.kernels.lower import Lowering
 from autofuse.named_setting import circumstances
 from autofuse.profiling.database import ProfilingDatabase, open_database
+from autofuse.search.guide import ADVICE_S, ASKING_S
 from experiments import tables
 from experiments.profitability.held_out import models_without
 
@@ -107,10 +110,11 @@ def needed(sums: Sequence[float], aim_us: float) -> int:
 def row_of(model: Path, trained: Path, threads: int, budget: str, out: Path) -> Row:
     """Tune one network both ways; what was tuned before is only counted again."""
     sums = {}
-    for kind, guide in (("alone", "none"), ("guided", str(trained))):
+    seconds = parse_duration(budget, "--budget")
+    for kind, guide, more in (("alone", "none", 0.0), ("guided", str(trained), ASKING_S + ADVICE_S)):
         database = out / f"{model.stem}-{threads}t-{kind}.db"
         if not database.exists():
-            api.tune(model, database=str(database), budget=budget, threads=threads, trained=guide)
+            api.tune(model, database=str(database), budget=seconds + more, threads=threads, trained=guide)
         sums[kind] = trajectory(model, database, threads)
     alone, guided = sums["alone"], sums["guided"]
     aim_us = alone[-1] / CLOSE

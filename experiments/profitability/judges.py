@@ -97,12 +97,15 @@ class Learned(Judge):
         fuse = np.where(silent, allowed(decisions), gain > 0)
         return Opinion(gain, fuse, gain, half)
 
-    def rank(self, case: Case) -> Floats:
+    def rank(self, case: Case) -> Floats | None:
         assert self.model is not None
+        ruled = FixedPlan(DEFAULT, DEFAULT).rank(case)
+        if ruled is None or self.model.refusal(
+            Place.of(case.where.target, case.where.facts, case.where.setting.threads)
+        ):
+            return ruled
         guesses = guessed(self.model, case)
         us = np.array([one.us for one in guesses])
-        if DEFAULT not in case.named:
-            return np.asarray(-case.uses @ us)
         changed = case.uses - case.uses[case.named[DEFAULT]]
         deviations = np.array([one.deviation_us for one in guesses])
         return np.asarray(-changed @ us - PROMISE * np.sqrt(changed**2 @ deviations**2))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -105,6 +107,18 @@ def test_a_rule_that_makes_one_plan_takes_it_and_says_nothing_where_it_has_no_ti
     assert ranked is not None and list(ranked) == [0.0, 1.0, 0.0]
     assert FixedPlan("paper's rule", "dnnfusion").rank(case_of()) is None
     assert FixedPlan("autofuse's rule", "default").decide(decisions_of([1.0])) is None
+
+
+def test_where_the_model_knows_nothing_of_the_device_autofuse_rules() -> None:
+    class Silent:
+        def refusal(self, place: object) -> str:
+            return "it was trained on other targets"
+
+    judge = Learned()
+    judge.model = Silent()  # type: ignore[assignment]
+    ranked = judge.rank(case_of())
+    assert ranked is not None and list(ranked) == [0.0, 0.0, 1.0]
+    assert judge.rank(replace(case_of(), named={"tvm": 1})) is None
 
 
 def test_chance_fuses_half_and_prefers_nothing() -> None:
