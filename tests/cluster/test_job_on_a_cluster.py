@@ -163,14 +163,14 @@ def test_two_coordinators_share_one_job(
     """Each drives one board; every task is done once."""
     models = networks(28, 36)
     flags = (
-        "--run", "shared", "--rpc-tracker", f"127.0.0.1:{tracker}", "--rpc-key", KEY, "--threads", 1,
+        "--run", "two-coordinators", "--rpc-tracker", f"127.0.0.1:{tracker}", "--rpc-key", KEY, "--threads", 1,
         "--trials", 24,
     )  # fmt: skip
     jobs = [tune(models, postgres.url, *flags) for _ in range(2)]
     bodies = [job.end() for job in jobs]
     assert any(body["complete"] for body in bodies)
     with open_database(postgres.url, read_only=True) as base:
-        stored = base.jobs.job("shared")
+        stored = base.jobs.job("two-coordinators")
     assert stored is not None
     assert (stored.state, len(stored.boards)) == ("finished", 2)
     assert [task.state for task in stored.tasks] == ["done", "done"]
