@@ -140,8 +140,8 @@ def learn(lesson: Lesson, growth: Growth, seed: int = 0) -> Calibrated:
 
 def _learn_spread(lesson: Lesson, growth: Growth, seed: int) -> tuple[Forest, float]:
     """How large errors are on networks held out, and the factor that makes the intervals hold what they promise."""
-    folds = folds_of(lesson.networks, FOLDS)
-    missed = np.abs(lesson.corrections - _held_out(lesson, lesson.corrections, folds, growth, seed))
+    folds, corrections = folds_of(lesson.networks, FOLDS), lesson.corrections
+    missed = np.abs(corrections - _held_out(lesson, corrections, folds, growth, seed))
     size = np.log2(np.maximum(missed, _LEAST_ERROR))
     expected = _held_out(lesson, size, folds, _SPREAD, seed)
     spread, _ = grow(lesson.rows, size, lesson.weights, _SPREAD, seed)

@@ -100,27 +100,30 @@ class Learned(Judge):
     def rank(self, case: Case) -> Floats | None:
         assert self.model is not None
         ruled = FixedPlan(DEFAULT, DEFAULT).rank(case)
-        if ruled is None or self.model.refusal(
-            Place.of(case.where.target, case.where.facts, case.where.setting.threads)
-        ):
+        adviser = adviser_of(self.model, case)
+        if ruled is None or adviser.refusal:
             return ruled
-        guesses = guessed(self.model, case)
+        guesses = guessed(adviser, case)
         us = np.array([one.us for one in guesses])
         changed = case.uses - case.uses[case.named[DEFAULT]]
         deviations = np.array([one.deviation_us for one in guesses])
         return np.asarray(-changed @ us - PROMISE * np.sqrt(changed**2 @ deviations**2))
 
 
-def guessed(model: ProfitabilityModel | LinearModel, case: Case) -> list[Guess]:
-    """What the product's adviser says of each workload of a case."""
-    adviser = Adviser(model, case.where.target, case.where.facts, case.where.setting.threads)
+def adviser_of(model: ProfitabilityModel | LinearModel, case: Case) -> Adviser:
+    """The product's adviser at the place of a case."""
+    return Adviser(model, case.where.target, case.where.facts, case.where.setting.threads)
+
+
+def guessed(adviser: Adviser, case: Case) -> list[Guess]:
+    """What an adviser says of each workload of a case."""
     guesses = adviser.guesses(case.workloads)
     return [guesses[workload.key] for workload in case.workloads]
 
 
 def predicted_us(model: ProfitabilityModel | LinearModel, case: Case) -> Floats:
     """Microseconds of each plan, as the product's adviser predicts them from the model."""
-    return np.asarray(case.uses @ np.array([one.us for one in guessed(model, case)]))
+    return np.asarray(case.uses @ np.array([one.us for one in guessed(adviser_of(model, case), case)]))
 
 
 class Chance(Judge):
