@@ -12,12 +12,19 @@ import tvm.script.ir_builder.tirx as builder
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.sym.analyzer import Analyzer
+from tvm.tirx.analysis import undefined_vars
 
 from autofuse.device.target import Target
 from autofuse.kernels.lanes import must_stay_scalar
 
 Expr = Any  # a TIR expression or a Python integer; TVM's own classes are untyped
 Index = tuple[Expr, ...]
+
+DEEPEST_NAME = 8
+"""Names upon names that TVM's simplifier is given to see through.
+
+Each multiplies its work by two at least, one that is compared by eight. One activation of `autofuse.kernels.math` needs at most seven.
+"""
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,10 @@ class Emitter:
         self.target = target
         self.lanes = target.lanes
         self.analyzer = Analyzer()
+        self._depths: dict[Any, int] = {}
+        self._lane: Expr = 0
+        self._width = 1
+        self._held: list[Any] = []
 
     def simplify(self, expression: Expr) -> Expr:
         """`expression` simplified under the bounds of all loops around it."""
@@ -86,8 +97,13 @@ class Emitter:
         if extent == 1:
             yield 0
             return
+        outer = self._lane, self._width, self._held
         with IRBuilder() as inner, self._loop(builder.vectorized, extent) as var:
+            self._lane, self._width, self._held = var, extent, []
             yield var
+        for buffer in self._held:
+            builder.add_to_parent(tirx.AllocBuffer(buffer))
+        self._lane, self._width, self._held = outer
         loop = inner.get()
         if must_stay_scalar(loop):
             loop = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
@@ -106,7 +122,21 @@ class Emitter:
         """Names `value` so that it is computed once, however often it is used."""
         if isinstance(value, (int, float, tirx.IntImm, tirx.FloatImm, tvm.ir.Var)):
             return value
-        return builder.bind(value)
+        depth = 1 + max((self._depths.get(used, 0) for used in undefined_vars(value, [])), default=0)
+        if depth > DEEPEST_NAME:  # TVM does not see through memory; LLVM does, and keeps it in a register
+            held = self._register(str(value.ty.dtype))
+            builder.buffer_store(held, value, [self._lane])
+            return builder.bind(held[self._lane])
+        name = builder.bind(value)
+        self._depths[name] = depth
+        return name
+
+    def _register(self, dtype: str) -> Any:
+        """A buffer of one element a lane. Inside the vector loop TVM would give all lanes one element."""
+        if self._width == 1:
+            return self.scratch(1, dtype, local=True)
+        self._held.append(tirx.decl_buffer((self._width,), dtype, scope="local", data_alignment=64))
+        return self._held[-1]
 
     def scratch(self, elements: int, dtype: str = "float32", local: bool = False) -> Any:
         """A flat working buffer; `local`: small enough for registers or the stack."""

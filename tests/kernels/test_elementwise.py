@@ -33,6 +33,14 @@ def test_any_shape_is_covered_exactly(bench: Bench, shape: Shape) -> None:
     bench.check(Small(nodes, {"x": real(*shape)}, ["y"]))
 
 
+@pytest.mark.parametrize("shape", [(), (6, 40)])
+@pytest.mark.parametrize("lanes", [8, 4])
+def test_activations_upon_activations_build_and_are_right(bench: Bench, shape: Shape, lanes: int) -> None:
+    """TVM's simplifier takes minutes for names upon names; beyond a few they pass through memory."""
+    chain = "a = Softplus (x); b = Softplus (a); c = Erf (b); d = Mul (c, x); e = Sigmoid (d); y = Erf (e)"
+    bench.check(Small(parsed(chain), {"x": real(*shape)}, ["y"]), lanes=lanes)
+
+
 @pytest.mark.parametrize("jobs", [8, 2, 32])
 @pytest.mark.parametrize("shape", [(2, 16, 40, 7), (1, 24, 33, 31)])
 def test_many_jobs_cover_a_large_map(bench: Bench, shape: Shape, jobs: int) -> None:
