@@ -23,7 +23,8 @@ Index = tuple[Expr, ...]
 DEEPEST_NAME = 8
 """Names upon names that TVM's simplifier is given to see through.
 
-Each multiplies its work by two at least, one that is compared by eight. One activation of `autofuse.kernels.math` needs at most seven.
+Each multiplies its work by two at least, one that is compared by eight.
+One activation of `autofuse.kernels.math` needs at most seven.
 """
 
 
