@@ -127,7 +127,7 @@ class _Program:
         self._weights = weights
         self._positions: list[int] = []
         self._weight_variables: list[Any] = []
-        self._packed: dict[tuple[str, tuple[str, ...]], list[Any]] = {}
+        self._packed: dict[tuple[str, str, tuple[str, ...]], list[Any]] = {}
         self._inputs = [self._variable(f"input{i}", _plain(graph, name)) for i, name in enumerate(graph.inputs)]
         self._calls: list[Callable[[], None]] = []
         self._symbols: list[tuple[int, str]] = []
@@ -200,8 +200,11 @@ class _Program:
         return self._held[name]
 
     def _pack(self, bound: BoundWorkload, kernel: Kernel, symbol: str) -> list[Any]:
-        """Weight variables of a call; a kernel called again on the same constants shares them."""
-        key = (symbol, bound.constants)
+        """Weight variables of a call; a kernel called again on the same constants shares them.
+
+        Workloads that differ in their literals may share one function, and need arguments of their own.
+        """
+        key = (symbol, bound.workload.key, bound.constants)
         if key not in self._packed:
             constants = [np.asarray(self._graph.constants[name]) for name in bound.constants]
             self._packed[key] = [self._weight(array) for array in kernel.pack(constants)]

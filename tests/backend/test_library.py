@@ -27,7 +27,7 @@ from autofuse.device.target import Target
 from autofuse.errors import DeviceError, InputError, PlanError
 from autofuse.graph.load import from_model
 from autofuse.graph.model import Graph, Operator, Tensor
-from autofuse.kernels.build import Kernel
+from autofuse.kernels.build import Kernel, build_kernel
 from autofuse.kernels.fallback import fallback_function
 from autofuse.kernels.view import is_view
 from autofuse.kernels.workload import bind_workload
@@ -205,6 +205,23 @@ def test_equal_kernels_are_one_function_and_equal_weights_are_stored_once(tmp_pa
 def plain_graph(inputs: Sequence[str], outputs: Sequence[str], constants: dict[str, Array] | None = None) -> Graph:
     tensors = {name: Tensor(name, (2, 3), "float32") for name in (*inputs, *outputs)}
     return Graph("plain", tuple(inputs), tuple(outputs), (), tensors, constants or {}, 17)
+
+
+def test_equal_functions_of_workloads_with_other_literals_get_their_own(tmp_path: Path) -> None:
+    graph = from_model(
+        model_of(
+            """net (float[3,8] x) => (float[3,2] y, float[3,2] z) <int64[2] one = {4, 4}, int64[2] other = {3, 0}>
+            { y = Gather <axis=1> (x, one) z = Gather <axis=1> (x, other) }"""
+        ),
+        "net",
+    )
+    bounds = [bind_workload(graph, [operator.name], {}) for operator in graph.operators]
+    made = write(graph, [(bound, build_kernel(bound.workload, {}, TARGET)) for bound in bounds], tmp_path / "n.so")
+    assert len({symbol for _, symbol in made.symbols}) == 1
+    x = np.random.default_rng(0).standard_normal((3, 8)).astype("float32")
+    y, z = load(tmp_path / "n.so")([x])
+    np.testing.assert_array_equal(y, x[:, [4, 4]])
+    np.testing.assert_array_equal(z, x[:, [3, 0]])
 
 
 def test_inputs_and_constants_may_be_outputs_and_stay_untouched(tmp_path: Path) -> None:
