@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from autofuse.kernels.contraction_form import Contraction, Product
+from autofuse.kernels.contraction_form import Contraction, Convolution, Product
 from autofuse.kernels.emit import Array, Emitter, Expr, Index, const, delinear
 from autofuse.kernels.evaluate import Scope
 from autofuse.kernels.nest import Nest
@@ -58,6 +58,7 @@ class ContractionEmitter:
         self.parts = divisor_near(form.depth // self.block, int(knobs["parts"]))
         self.taps = prod(window.kernel for window in form.windows)
         self.panel_lanes = self.vectors * self.lanes
+        self.copy: Any = None
 
     def emit(self) -> None:
         """Emits the whole nest."""
@@ -71,20 +72,25 @@ class ContractionEmitter:
             batch_flat, panel_job, row_job = delinear(job, grid)
             batch = delinear(batch_flat, form.batch)
             accumulators = self.registers()
+            self.copy = self.row_buffer() if self.knobs["order"] == "copied" and copies_rows(form) else None
 
-            def body(panel_step: Expr, row_step: Expr) -> None:
-                panel = emitter.simplify(panel_job * panels_per_job + panel_step)
+            def row_at(row_step: Expr) -> Index:
                 row_flat = emitter.simplify(row_job * rows_per_job + row_step)
-                row = tuple(emitter.simplify(part) for part in delinear(row_flat, form.rows))
-                self.panel(batch, panel, row, accumulators)
+                return tuple(emitter.simplify(part) for part in delinear(row_flat, form.rows))
 
-            first, second = (panels_per_job, rows_per_job), (rows_per_job, panels_per_job)
+            def body(panel_step: Expr, row: Index) -> None:
+                self.panel(batch, emitter.simplify(panel_job * panels_per_job + panel_step), row, accumulators)
+
             if self.knobs["order"] == "weights":
-                with emitter.serial(first[0]) as panel_step, emitter.serial(first[1]) as row_step:
-                    body(panel_step, row_step)
+                with emitter.serial(panels_per_job) as panel_step, emitter.serial(rows_per_job) as row_step:
+                    body(panel_step, row_at(row_step))
             else:
-                with emitter.serial(second[0]) as row_step, emitter.serial(second[1]) as panel_step:
-                    body(panel_step, row_step)
+                with emitter.serial(rows_per_job) as row_step:
+                    row = row_at(row_step)
+                    if self.copy is not None:
+                        self.copy_row(batch, row)
+                    with emitter.serial(panels_per_job) as panel_step:
+                        body(panel_step, row)
 
     def prepare(self) -> None:
         """What has to stand before the loops: the packed right-hand side, where it is not read as it lies."""
@@ -94,6 +100,52 @@ class ContractionEmitter:
     def registers(self) -> Any:
         """The accumulators of one tile."""
         return self.emitter.scratch(self.vectors * int(self.knobs["pixels"]) * self.lanes, local=True)
+
+    def row_buffer(self) -> Any:
+        """Room for all that one row of results reads: [block, outer tap, position, channel]."""
+        *outer, last = self.form.windows
+        return self.emitter.scratch(self.blocks * prod(w.taps for w in outer) * last.size * self.block)
+
+    def copy_row(self, batch: Index, row: Index) -> None:
+        """Copies what a row of results reads side by side, a prologue computed once.
+
+        Maps whose size is a multiple of a page hold all channels of a position in the same few sets of the cache.
+        """
+        emitter, form = self.emitter, self.form
+
+        def fill(block: Expr, channels: int, taps: Index) -> None:
+            with (
+                emitter.serial(form.windows[-1].size) as position,
+                emitter.vector(channels) as lane,
+                self.scope.point(),
+            ):
+                place = (*positions(form.windows[:-1], row, taps), position)
+                index = form.x_index(batch, place, block * self.block + lane)
+                value = self.scope.read(form.x, tuple(emitter.simplify(part) for part in index))
+                emitter.put(self.copy, self.copied_at(block, taps, position) + lane, value)
+
+        def descend(block: Expr, channels: int, taps: Index) -> None:
+            if len(taps) == len(form.windows) - 1:
+                fill(block, channels, taps)
+                return
+            low, high = form.windows[len(taps)].tap_range(row[len(taps)])
+            with emitter.serial(emitter.simplify(high - low)) as step:
+                descend(block, channels, (*taps, emitter.simplify(step + low)))
+
+        full = form.depth // self.block
+        if full:
+            with emitter.serial(full) as block:
+                descend(block, self.block, ())
+        if form.depth % self.block:
+            descend(full, form.depth % self.block, ())
+
+    def copied_at(self, block: Expr, taps: Index, position: Expr) -> Expr:
+        """Offset in the copied row of the first channel of a block."""
+        *outer, last = self.form.windows
+        flat = block
+        for window, tap in zip(outer, taps, strict=True):
+            flat = flat * window.taps + tap
+        return (flat * last.size + position) * self.block
 
     def rows(self, batch: Index, start: Expr, count: int) -> None:
         """All columns of `count` rows from `start` on, of a product that is `prepared`."""
@@ -212,8 +264,11 @@ class ContractionEmitter:
         def take(channel: Expr) -> None:
             for r in pixels:
                 position = positions(windows, (*outer, start + r), taps)
-                index = form.x_index(job.batch, position, block * self.block + channel)
-                x = self.scope.read(form.x, tuple(emitter.simplify(part) for part in index))
+                if self.copy is not None:
+                    x = self.copy[emitter.simplify(self.copied_at(block, taps[:-1], position[-1]) + channel)]
+                else:
+                    index = form.x_index(job.batch, position, block * self.block + channel)
+                    x = self.scope.read(form.x, tuple(emitter.simplify(part) for part in index))
                 for c in range(job.vectors):
                     place = (c * run.width + r) * lanes
                     with emitter.vector(self.valid(job, c) if self.direct else lanes) as lane:
@@ -284,6 +339,11 @@ class ContractionEmitter:
 def reads_rows(form: Contraction, in_rows: Callable[[int], bool]) -> bool:
     """Whether the right-hand side of a product can be read as it lies: computed, its columns side by side."""
     return isinstance(form, Product) and not form.transposed[1] and in_rows(form.w)
+
+
+def copies_rows(form: Contraction) -> bool:
+    """Whether a row of results reads whole rows of the left-hand side: a convolution with a window."""
+    return isinstance(form, Convolution) and not form.flat and all(type(window) is Window for window in form.windows)
 
 
 def pack_weights(weights: np.ndarray, form: Contraction, shape: tuple[int, ...]) -> np.ndarray:

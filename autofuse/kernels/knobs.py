@@ -5,6 +5,7 @@ A schedule is a flat mapping `family.knob -> value`. Search spaces (TOML) give t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
@@ -12,7 +13,7 @@ from math import prod
 from autofuse.device.target import Target
 from autofuse.kernels.band import Band, band_rows, banded
 from autofuse.kernels.block import Chain, chained
-from autofuse.kernels.contraction import NARROW, reads_rows
+from autofuse.kernels.contraction import NARROW, copies_rows, reads_rows
 from autofuse.kernels.contraction_form import (
     CONVOLUTIONS,
     Contraction,
@@ -39,6 +40,8 @@ STREAMED = 4
 """Vectors side by side in a panel of weights that is streamed from memory (measured on Zen 3: 4 best, 8 slower)."""
 LEAST_ROW = 8
 """Pixels that a row of a 1x1 contraction has at least when its pixels are cut into rows."""
+PAGE_BYTES, LINE_BYTES, WAYS = 4096, 64, 8
+"""Addresses a page apart share a set of the first cache, which holds so many of their lines."""
 LEAST_TILES = 4
 """4x4 tiles of an image below which Winograd only makes its weights larger."""
 
@@ -62,7 +65,10 @@ DECLARED: Mapping[str, Mapping[str, tuple[Values, str]]] = {
         "pixels": ((4, 6, 5, 3, 8), "neighbouring results held in registers"),
         "rows_per_job": ((4, 1, 2, 8, 0), "rows of results a parallel job computes (0: all)"),
         "panels_per_job": ((1, 2, 4, 0), "panels of output channels a parallel job computes (0: all)"),
-        "order": (("weights", "pixels"), "what stays in cache: a panel of weights, or a row of the input"),
+        "order": (
+            ("weights", "pixels", "copied"),
+            "what stays in cache: a panel of weights, a row of the input, or a row of the input copied side by side",
+        ),
         "split": ((1, 2, 4, 8, 16), "rows into which the pixels of a 1x1 contraction are cut"),
         "parts": ((1, 2, 4, 8, 16), "parts of the sum over channels that are computed apart, then added (few rows)"),
         "operand": (("packed", "direct"), "a computed right-hand side: copied into panels first, or read as it lies"),
@@ -172,6 +178,9 @@ def _useful_contraction(
 
     if knob in ("order", "rows_per_job") and prod(form.rows) == 1 and not (flat and width >= 2 * LEAST_ROW):
         yield values[0]  # there is one row of results
+    elif knob == "order":
+        copied = copies_rows(form) and any(value.block for value in workload.values)
+        yield from (value for value in values if copied or value != "copied")
     elif knob == "algorithm":
         dot = dot_refusal(workload, form, lanes, lies) is None
         able = {"direct", *(WINOGRAD if winograd else ()), *(("dot",) if dot else ())}
@@ -250,7 +259,7 @@ def first_schedules(workload: Workload, knobs: Mapping[str, Values], target: Tar
     Winograd where the image fills its tiles, all of it transformed ahead where its chunks are too few for the threads;
     in products and 1x1 convolutions as many accumulators as the registers hold, then the next smaller tile and the
     default (narrow vectors: the default first, since their many loads need registers too). Where few rows only stream
-    their weights, the widest panel that is streamed well.
+    their weights, the widest panel that is streamed well; where what a row reads crowds the cache, a copy of it.
     """
     default = {name: values[0] for name, values in knobs.items()}
     guesses = [default]
@@ -264,6 +273,9 @@ def first_schedules(workload: Workload, knobs: Mapping[str, Values], target: Tar
         products = all(operator.op_type not in CONVOLUTIONS for operator in workload.operators)
         wide = target.lanes > NARROW and (products or "contraction.split" in knobs)
         guesses = [*widest, default] if wide else [default, *widest[:1]]
+        if _crowded(workload):
+            copied: dict[str, int | str] = {"contraction.order": "copied", "contraction.panels_per_job": 0}
+            guesses = [guess | copied for guess in (*widest[:1], default)] + guesses
     if "dot" in algorithms:
         guesses.insert(0, default | {"contraction.algorithm": "dot"})
     bands = [rows for rows in knobs.get("band.rows", ()) if rows]
@@ -280,6 +292,28 @@ def _widest_tiles(default: Mapping[str, int | str], pixels: Values, target: Targ
     """`default` with the most pixels whose accumulators fit the registers, and with the next number below."""
     fitting = [p for p in pixels if isinstance(p, int) and fits_registers({**default, "contraction.pixels": p}, target)]
     return [{**default, "contraction.pixels": count} for count in sorted(fitting, reverse=True)[:2]]
+
+
+def _crowded(workload: Workload) -> bool:
+    """Whether a row of results of a convolution reads more lines of one set than the first cache holds.
+
+    So in maps whose size is a multiple of a page: all channels and outer taps of a position meet in a few sets.
+    """
+    for operator in workload.operators:
+        block = workload.values[operator.inputs[0]].block if operator.op_type == "Conv" else 0
+        form = contraction_form(workload, operator) if block else None
+        if form is None or not copies_rows(form):
+            continue
+        starts = [0]
+        row_bytes = form.windows[-1].size * block * 4
+        for window in reversed(form.windows[:-1]):
+            starts = [s + tap * window.dilation * row_bytes for s in starts for tap in range(window.taps)]
+            row_bytes *= window.size
+        starts = [s + number * row_bytes for s in starts for number in range(-(-form.depth // block))]
+        lines = Counter(start % PAGE_BYTES // LINE_BYTES for start in starts)
+        if max(lines.values()) > WAYS:
+            return True
+    return False
 
 
 def _few_rows(workload: Workload) -> int:

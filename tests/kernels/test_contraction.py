@@ -83,6 +83,31 @@ def test_a_convolution_of_nothing_but_padding_is_not_ours(bench: Bench) -> None:
     assert not is_own(bench.bind(nothing).workload)
 
 
+COPIED = SHORT | {"contraction.order": "copied", "contraction.panels_per_job": 0}
+COPIES = (
+    "3x3", "1d strided, dilated", "3d", "stem", "dilated, strided", "grouped, odd", "asymmetric padding",
+    "taps that only see padding", "tails", "batch", "point",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_convolution_that_copies_its_rows_agrees(bench: Bench, name: str) -> None:
+    bench.check(CONVOLUTIONS[name], schedule=COPIED)
+
+
+@pytest.mark.parametrize("name", ["3x3", "grouped", "3d"])
+def test_a_prologue_is_copied_with_the_rows(bench: Bench, name: str) -> None:
+    small = MAPS[name]
+    nodes = [node("Relu", ["x"], ["r"]), node("Conv", ["r", *small.constants], ["y"], **attributes_of(small))]
+    before = Small(nodes, small.inputs, small.outputs, small.constants)
+    for layouts, lanes in (({"x": "c8", "y": "c8"}, 8), ({"x": "c4", "y": "c4"}, 4), ({}, 8)):
+        bench.check(before, layouts, COPIED, lanes=lanes)
+
+
+def attributes_of(small: Small) -> dict[str, Any]:
+    return {attribute.name: helper.get_attribute_value(attribute) for attribute in small.nodes[0].attribute}
+
+
 @pytest.mark.parametrize("name", ["3x3", "grouped", "3d", "point", "stem"])
 def test_weights_computed_at_run_time_are_packed_first(bench: Bench, name: str) -> None:
     small = CONVOLUTIONS[name]

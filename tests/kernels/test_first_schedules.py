@@ -60,3 +60,13 @@ def test_few_rows_begin_with_a_wide_panel(bench: Bench, rows: int, vectors: int,
     small = Small(parsed("y = MatMul (x, w)"), {"x": real(rows, 64)}, ["y"], {"w": real(64, 80)})
     first = guesses(bench, small)[0]
     assert (first["contraction.vectors"], first.get("contraction.pixels")) == (vectors, pixels)
+
+
+@pytest.mark.parametrize(("size", "copied"), [((8, 16, 16), True), ((8, 15, 15), False)])
+def test_maps_of_whole_pages_begin_with_copied_rows(bench: Bench, size: tuple[int, ...], copied: bool) -> None:
+    text = "y = Conv <pads=[1, 0, 0, 1, 0, 0]> (x, w)"
+    small = Small(parsed(text), {"x": real(1, 96, *size)}, ["y"], {"w": real(16, 96, 3, 1, 1)})
+    workload = bench.bind(small, {"x": "c8", "y": "c8"}).workload
+    made = first_schedules(workload, open_knobs(workload, AVX2, load_space("default", "avx2").schedule), AVX2)
+    assert (made[0]["contraction.order"] == "copied") == copied
+    assert any(guess["contraction.order"] == "weights" for guess in made)
