@@ -119,7 +119,7 @@ class ContractionEmitter:
                 emitter.vector(channels) as lane,
                 self.scope.point(),
             ):
-                place = (*positions(form.windows[:-1], row, taps), position)
+                place = (*positions(form.windows[:-1], row[: len(taps)], taps), position)
                 index = form.x_index(batch, place, block * self.block + lane)
                 value = self.scope.read(form.x, tuple(emitter.simplify(part) for part in index))
                 emitter.put(self.copy, self.copied_at(block, taps, position) + lane, value)
