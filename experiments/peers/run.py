@@ -25,6 +25,7 @@ from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.load import load
 from autofuse.graph.model import Graph
 from autofuse.measure.bench import Contender, ContenderResult, Host, bench_contenders
+from autofuse.measure.judgement import judged
 from autofuse.measure.machine import probe_machine
 from autofuse.measure.process import default_memory
 from autofuse.measure.reference import run_reference
@@ -131,10 +132,11 @@ def _timed(graph: Graph, subject: Subject, ready: dict[str, Prepared], bench_s: 
     if not contenders:
         return {}
     reference = run_reference(graph, subject.inputs)
-    return bench_contenders(
+    results = bench_contenders(
         contenders, subject.inputs, subject.threads, bench_s, target=subject.target,
         expected=[reference[name] for name in graph.outputs], memory_bytes=default_memory(SHARES),
     )  # fmt: skip
+    return judged(results, graph, subject.inputs)
 
 
 def _host(rival: Rival, subject: Subject) -> Host:
