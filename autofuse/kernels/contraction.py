@@ -19,7 +19,7 @@ from autofuse.kernels.contraction_form import Contraction, Convolution, Product
 from autofuse.kernels.emit import Array, Emitter, Expr, Index, const, delinear
 from autofuse.kernels.evaluate import Scope
 from autofuse.kernels.nest import Nest
-from autofuse.kernels.tiles import Run, Window, divisor_near, kernel_tap, positions, runs
+from autofuse.kernels.tiles import Run, Window, divisor_near, kernel_tap, positions, runs, tap_loops
 
 Knobs = Mapping[str, int | str]
 
@@ -112,32 +112,30 @@ class ContractionEmitter:
         Maps whose size is a multiple of a page hold all channels of a position in the same few sets of the cache.
         """
         emitter, form = self.emitter, self.form
+        outer, size = form.windows[:-1], form.windows[-1].size
 
-        def fill(block: Expr, channels: int, taps: Index) -> None:
+        def fill(block: Expr, channels: int) -> None:
             with (
-                emitter.serial(form.windows[-1].size) as position,
+                tap_loops(emitter, outer, row) as taps,
+                emitter.serial(size) as position,
                 emitter.vector(channels) as lane,
                 self.scope.point(),
             ):
-                place = (*positions(form.windows[:-1], row[: len(taps)], taps), position)
-                index = form.x_index(batch, place, block * self.block + lane)
-                value = self.scope.read(form.x, tuple(emitter.simplify(part) for part in index))
+                place = (*positions(outer, row[: len(outer)], taps), position)
+                value = self.scope.read(form.x, self.x_index(batch, place, block * self.block + lane))
                 emitter.put(self.copy, self.copied_at(block, taps, position) + lane, value)
 
-        def descend(block: Expr, channels: int, taps: Index) -> None:
-            if len(taps) == len(form.windows) - 1:
-                fill(block, channels, taps)
-                return
-            low, high = form.windows[len(taps)].tap_range(row[len(taps)])
-            with emitter.serial(emitter.simplify(high - low)) as step:
-                descend(block, channels, (*taps, emitter.simplify(step + low)))
+        self.over_blocks(fill)
 
-        full = form.depth // self.block
-        if full:
-            with emitter.serial(full) as block:
-                descend(block, self.block, ())
-        if form.depth % self.block:
-            descend(full, form.depth % self.block, ())
+    def x_index(self, batch: Index, position: Index, depth: Expr) -> Index:
+        """Logical index of the left operand, simplified."""
+        return tuple(self.emitter.simplify(part) for part in self.form.x_index(batch, position, depth))
+
+    def left(self, job: TileJob, position: Index, taps: Index, block: Expr, channel: Expr) -> Expr:
+        """An element of the left operand: from the copied row, where there is one."""
+        if self.copy is not None:
+            return self.copy[self.emitter.simplify(self.copied_at(block, taps[:-1], position[-1]) + channel)]
+        return self.scope.read(self.form.x, self.x_index(job.batch, position, block * self.block + channel))
 
     def copied_at(self, block: Expr, taps: Index, position: Expr) -> Expr:
         """Offset in the copied row of the first channel of a block."""
@@ -216,32 +214,28 @@ class ContractionEmitter:
 
     def reduce(self, job: TileJob, run: Run, start: Expr) -> None:
         """Sums over channel blocks, taps, and the channels of a block."""
+        self.over_blocks(partial(self.over_taps, job, run, start))
+
+    def over_blocks(self, visit: Callable[[Expr, int], None]) -> None:
+        """Calls `visit` with every block of channels and how many it holds: the full ones in a loop."""
         full = self.form.depth // self.block
         if full:
             with self.emitter.serial(full) as block:
-                self.over_taps(job, run, start, block, self.block)
+                visit(block, self.block)
         if self.form.depth % self.block:
-            self.over_taps(job, run, start, full, self.form.depth % self.block)
+            visit(full, self.form.depth % self.block)
 
     def over_taps(self, job: TileJob, run: Run, start: Expr, block: Expr, channels: int) -> None:
         """Taps of the outer dimensions in loops that skip the padding; those of the row static at the padding."""
-        emitter, outer = self.emitter, self.form.windows[:-1]
-
-        def descend(dimension: int, taps: Index) -> None:
-            if dimension < len(outer):
-                low, high = outer[dimension].tap_range(job.row[dimension])
-                with emitter.serial(emitter.simplify(high - low)) as step:
-                    descend(dimension + 1, (*taps, emitter.simplify(step + low)))
-            elif run.clean:
-                with emitter.serial(job.window.taps) as tap:
+        with tap_loops(self.emitter, self.form.windows[:-1], job.row) as taps:
+            if run.clean:
+                with self.emitter.serial(job.window.taps) as tap:
                     self.step(job, run, start, block, channels, (*taps, tap), list(range(run.width)))
             else:
                 for tap in range(job.window.taps):
                     valid = [r for r in range(run.width) if job.window.inside(run.start + r, tap)]
                     if valid:
                         self.step(job, run, start, block, channels, (*taps, tap), valid)
-
-        descend(0, ())
 
     def step(
         self, job: TileJob, run: Run, start: Expr, block: Expr, channels: int, taps: Index, pixels: list[int]
@@ -264,11 +258,7 @@ class ContractionEmitter:
         def take(channel: Expr) -> None:
             for r in pixels:
                 position = positions(windows, (*outer, start + r), taps)
-                if self.copy is not None:
-                    x = self.copy[emitter.simplify(self.copied_at(block, taps[:-1], position[-1]) + channel)]
-                else:
-                    index = form.x_index(job.batch, position, block * self.block + channel)
-                    x = self.scope.read(form.x, tuple(emitter.simplify(part) for part in index))
+                x = self.left(job, position, taps, block, channel)
                 for c in range(job.vectors):
                     place = (c * run.width + r) * lanes
                     with emitter.vector(self.valid(job, c) if self.direct else lanes) as lane:

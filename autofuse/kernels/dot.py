@@ -51,16 +51,15 @@ class DotEmitter(ContractionEmitter):
         self, job: TileJob, run: Run, start: Expr, block: Expr, channels: int, taps: Index, pixels: list[int]
     ) -> None:
         """One tap: a vector of channels of every valid pixel times that of every column."""
-        emitter, form, lanes = self.emitter, self.form, self.lanes
+        emitter, lanes = self.emitter, self.lanes
         assert self.weights is not None
-        windows = (*form.windows[:-1], job.window)
+        windows = (*self.form.windows[:-1], job.window)
         outer = job.row[: len(windows) - 1]
         packed_at = self.weight_offset(job, block, kernel_tap(windows, (*outer, start), taps))
         for r in pixels:
             position = positions(windows, (*outer, start + r), taps)
             with emitter.vector(lanes) as lane, self.scope.point():
-                index = form.x_index(job.batch, position, block * lanes + lane)
-                x = self.scope.name(self.scope.read(form.x, tuple(emitter.simplify(part) for part in index)))
+                x = self.scope.name(self.left(job, position, taps, block, lane))
                 for c in range(job.vectors):
                     place = (c * run.width + r) * lanes + lane
                     weight = self.weights.buffer[emitter.simplify(packed_at + c * lanes + lane)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
@@ -64,6 +64,15 @@ def delinear(offset: Expr, shape: Sequence[int]) -> Index:
     return (offset, *reversed(index)) if shape else ()
 
 
+@dataclass
+class VectorLoop:
+    """The vector loop around: its variable, its extent, and buffers of one element a lane that stand outside it."""
+
+    lane: Expr = 0
+    extent: int = 1
+    buffers: list[Any] = field(default_factory=list)
+
+
 class Emitter:
     """Emits loops and stores into the function that is being built."""
 
@@ -72,9 +81,7 @@ class Emitter:
         self.lanes = target.lanes
         self.analyzer = Analyzer()
         self._depths: dict[Any, int] = {}
-        self._lane: Expr = 0
-        self._width = 1
-        self._held: list[Any] = []
+        self._vector = VectorLoop()
 
     def simplify(self, expression: Expr) -> Expr:
         """`expression` simplified under the bounds of all loops around it."""
@@ -98,13 +105,13 @@ class Emitter:
         if extent == 1:
             yield 0
             return
-        outer = self._lane, self._width, self._held
+        outer = self._vector
         with IRBuilder() as inner, self._loop(builder.vectorized, extent) as var:
-            self._lane, self._width, self._held = var, extent, []
+            self._vector = VectorLoop(var, extent)
             yield var
-        for buffer in self._held:
+        for buffer in self._vector.buffers:
             builder.add_to_parent(tirx.AllocBuffer(buffer))
-        self._lane, self._width, self._held = outer
+        self._vector = outer
         loop = inner.get()
         if must_stay_scalar(loop):
             loop = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
@@ -126,18 +133,19 @@ class Emitter:
         depth = 1 + max((self._depths.get(used, 0) for used in undefined_vars(value, [])), default=0)
         if depth > DEEPEST_NAME:  # TVM does not see through memory; LLVM does, and keeps it in a register
             held = self._register(str(value.ty.dtype))
-            builder.buffer_store(held, value, [self._lane])
-            return builder.bind(held[self._lane])
+            builder.buffer_store(held, value, [self._vector.lane])
+            return builder.bind(held[self._vector.lane])
         name = builder.bind(value)
         self._depths[name] = depth
         return name
 
     def _register(self, dtype: str) -> Any:
         """A buffer of one element a lane. Inside the vector loop TVM would give all lanes one element."""
-        if self._width == 1:
+        loop = self._vector
+        if loop.extent == 1:
             return self.scratch(1, dtype, local=True)
-        self._held.append(tirx.decl_buffer((self._width,), dtype, scope="local", data_alignment=64))
-        return self._held[-1]
+        loop.buffers.append(tirx.decl_buffer((loop.extent,), dtype, scope="local", data_alignment=64))
+        return loop.buffers[-1]
 
     def scratch(self, elements: int, dtype: str = "float32", local: bool = False) -> Any:
         """A flat working buffer; `local`: small enough for registers or the stack."""

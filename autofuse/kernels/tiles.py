@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
-from autofuse.kernels.emit import Expr, Index, larger, smaller
+from autofuse.kernels.emit import Emitter, Expr, Index, larger, smaller
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,18 @@ class Run:
 def positions(windows: Sequence[Window], outputs: Index, taps: Index) -> Index:
     """Input position in every dimension."""
     return tuple(w.position(output, tap) for w, output, tap in zip(windows, outputs, taps, strict=True))
+
+
+@contextmanager
+def tap_loops(emitter: Emitter, windows: Sequence[Window], row: Index) -> Iterator[Index]:
+    """A loop over the taps of each window that read real elements at its output in `row`; yields the taps."""
+    taps: Index = ()
+    with ExitStack() as loops:
+        for window, output in zip(windows, row, strict=False):
+            low, high = window.tap_range(output)
+            step = loops.enter_context(emitter.serial(emitter.simplify(high - low)))
+            taps = (*taps, emitter.simplify(step + low))
+        yield taps
 
 
 def kernel_tap(windows: Sequence[Window], outputs: Index, taps: Index) -> Expr:

@@ -17,7 +17,7 @@ from autofuse.kernels.contraction_form import Convolution, contraction_form, con
 from autofuse.kernels.emit import Array, Emitter, Expr, Index, const, delinear
 from autofuse.kernels.evaluate import Scope
 from autofuse.kernels.nest import Nest
-from autofuse.kernels.tiles import Run, Window, divisor_near, kernel_tap, positions, runs
+from autofuse.kernels.tiles import Run, Window, divisor_near, kernel_tap, positions, runs, tap_loops
 
 Knobs = Mapping[str, int | str]
 
@@ -98,7 +98,7 @@ class WindowedEmitter:
             with emitter.vector(site.lanes) as lane:
                 emitter.put(site.accumulators, r * self.lanes + lane, const(self.initial, "float32"))
         if site.run.reads(site.window):
-            self.descend(site, ())
+            self.reduce(site)
         for r in range(site.run.width):
             with emitter.vector(site.lanes) as lane:
                 channel = emitter.simplify(site.block * self.lanes + lane)
@@ -107,19 +107,13 @@ class WindowedEmitter:
                 spatial = (*site.row[: len(self.outer)], pixel)
                 self.scope.finish(self.nest, (site.image, channel, *spatial), value)
 
-    def descend(self, site: Site, taps: Index) -> None:
+    def reduce(self, site: Site) -> None:
         """Outer taps in loops that skip the padding, the taps of the row unrolled."""
-        emitter = self.emitter
-        dimension = len(taps)
-        if dimension < len(self.outer):
-            low, high = self.outer[dimension].tap_range(site.row[dimension])
-            with emitter.serial(emitter.simplify(high - low)) as step:
-                self.descend(site, (*taps, emitter.simplify(step + low)))
-            return
-        for tap in range(site.window.taps):
-            for r in range(site.run.width):
-                if site.run.clean or site.window.inside(site.run.start + r, tap):
-                    self.take(site, r, (*taps, tap))
+        with tap_loops(self.emitter, self.outer, site.row) as taps:
+            for tap in range(site.window.taps):
+                for r in range(site.run.width):
+                    if site.run.clean or site.window.inside(site.run.start + r, tap):
+                        self.take(site, r, (*taps, tap))
 
     def take(self, site: Site, r: int, taps: Index) -> None:
         """Combines one tap into the accumulator of pixel `r`."""

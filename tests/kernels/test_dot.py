@@ -46,6 +46,12 @@ def test_lanes_over_channels_agree(bench: Bench, name: str, lanes: int) -> None:
     assert "dot" in knobs["contraction.algorithm"]
 
 
+@pytest.mark.parametrize("name", ["an image", "five classes", "1d", "3d", "grouped"])
+@pytest.mark.parametrize("lanes", [8, 4])
+def test_lanes_over_channels_read_a_copied_row(bench: Bench, name: str, lanes: int) -> None:
+    bench.check(MODELS[name], {"x": "c8"}, DOT | {"contraction.order": "copied"}, lanes)
+
+
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_rows_are_read_as_they_lie(bench: Bench, name: str) -> None:
     bench.check(PRODUCTS[name], {}, DOT)
