@@ -1,4 +1,6 @@
-"""Which vector loops TVM cannot vectorize: it splits them statement by statement, and then loses names.
+"""What TVM cannot take: vector loops and names.
+
+Which vector loops it cannot vectorize: it splits them statement by statement, and then loses names.
 
 `x = if_then_else(lane < 3, a, b); y[lane] = x` becomes a scalar loop over the first statement alone, so that the
 second reads one x for all lanes, and wrong ones. Such a loop has to stay a scalar loop as a whole.
@@ -68,3 +70,14 @@ def _operands(expression: Any) -> tuple[Any, ...]:
     if isinstance(expression, tirx.Cast):
         return (expression.value,)
     return tuple(getattr(expression, name) for name in ("a", "b") if hasattr(expression, name))
+
+
+def selects_floats(expression: Any) -> bool:
+    """Whether a floating value is chosen somewhere inside.
+
+    TVM's interval analysis, which sees through names, fails on the product of a name and such a choice ("IntImm
+    supports only int or uint or bool type, but float32 was supplied").
+    """
+    if isinstance(expression, tirx.Select) and str(expression.ty.dtype).startswith(("float", "bfloat")):
+        return True
+    return any(selects_floats(operand) for operand in _operands(expression))

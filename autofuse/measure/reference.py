@@ -117,8 +117,12 @@ def capture(graph: Graph, inputs: Mapping[str, Array], folder: Path, tensors: It
     return ReferenceStore(folder, paths, graph.outputs)
 
 
-def run_reference(graph: Graph, inputs: Mapping[str, Array], optimise: bool = True) -> dict[str, Array]:
-    """Outputs of the whole model in ONNX Runtime, by name; `optimise`: as it is shipped. Errors as `capture`."""
+def run_reference(graph: Graph, inputs: Mapping[str, Array], optimise: bool = False) -> dict[str, Array]:
+    """Outputs of the whole model in ONNX Runtime, by name. Errors as `capture`.
+
+    `optimise`: as it is shipped. Its optimiser may be wrong itself: it joins a Pad of zeros with the MaxPool behind,
+    whose own padding is minus infinity.
+    """
     feeds = _checked(graph, inputs)
     results = _run(graph, _session(graph, optimise), graph.outputs, feeds)
     found = dict(zip(graph.outputs, results, strict=True))

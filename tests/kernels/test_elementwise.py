@@ -41,6 +41,15 @@ def test_activations_upon_activations_build_and_are_right(bench: Bench, shape: S
     bench.check(Small(parsed(chain), {"x": real(*shape)}, ["y"]), lanes=lanes)
 
 
+@pytest.mark.parametrize("chosen", ["Max (b, a)", "Where (c, b, a)", "PRelu (b, a)"])
+@pytest.mark.parametrize("behind", ["Mul (a, chosen)", "Div (chosen, a)"])
+def test_a_product_with_a_chosen_value_builds_and_is_right(bench: Bench, chosen: str, behind: str) -> None:
+    """TVM's interval analysis fails on a name that stands for such a product."""
+    nodes = parsed(f"a, b = Split <axis=0> (x); chosen = {chosen}; y = {behind}")
+    feeds = {"x": 2 + real(6, 40)} | ({"c": real(3, 40) > 0} if "Where" in chosen else {})
+    bench.check(Small(nodes, feeds, ["a", "y"]))
+
+
 @pytest.mark.parametrize("jobs", [8, 2, 32])
 @pytest.mark.parametrize("shape", [(2, 16, 40, 7), (1, 24, 33, 31)])
 def test_many_jobs_cover_a_large_map(bench: Bench, shape: Shape, jobs: int) -> None:

@@ -1,9 +1,12 @@
 import dataclasses
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 
 from autofuse.errors import InputError
+from autofuse.graph.load import load
 from autofuse.graph.model import Graph, Operator, Tensor
 from autofuse.kernels.workload import bind_workload
 from autofuse.measure import reference
@@ -87,6 +90,17 @@ def test_equal_constants_share_a_file_and_different_ones_do_not(tmp_path):
 def test_the_reference_runs_the_whole_model():
     (result,) = run_reference(network(), x()).values()
     assert np.allclose(result, np.maximum(x()["x"] @ WEIGHT + BIAS, 0))
+
+
+def test_the_reference_is_onnx_runtime_without_its_optimiser_which_loses_zeros_that_are_padded_before_a_pool(tmp_path):
+    onnx_text = """<ir_version: 8, opset_import: ["" : 13]> pool (float[1,1,2,2] x) => (float[1,1,2,3] y)
+    <int64[8] pads = {0, 0, 0, 0, 0, 0, 0, 1}> {
+      padded = Pad (x, pads)
+      y = MaxPool <kernel_shape = [1, 1]> (padded)
+    }"""
+    onnx.save(onnx.parser.parse_model(onnx_text), tmp_path / "pool.onnx")
+    (result,) = run_reference(load(tmp_path / "pool.onnx", {}), {"x": np.full((1, 1, 2, 2), -1, "float32")}).values()
+    assert np.array_equal(result, [[[[-1, -1, 0], [-1, -1, 0]]]])
 
 
 @pytest.mark.parametrize(
