@@ -131,7 +131,8 @@ class Emitter:
         if isinstance(value, (int, float, tirx.IntImm, tirx.FloatImm, tvm.ir.Var)):
             return value
         depth = 1 + max((self._depths.get(used, 0) for used in undefined_vars(value, [])), default=0)
-        if depth > DEEPEST_NAME or selects_floats(value):  # TVM does not see through memory; LLVM keeps it in a register
+        if depth > DEEPEST_NAME or selects_floats(value):
+            # TVM does not see through memory; LLVM does, and keeps it in a register.
             held = self._register(str(value.ty.dtype))
             builder.buffer_store(held, value, [self._vector.lane])
             return builder.bind(held[self._vector.lane])
