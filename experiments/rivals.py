@@ -17,7 +17,8 @@ from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.load import load
 from autofuse.graph.model import Graph
-from autofuse.kernels.knobs import first_schedules, open_knobs
+from autofuse.kernels.guesses import first_schedules
+from autofuse.kernels.knobs import open_knobs
 from autofuse.kernels.lower import Lowered, Lowering
 from autofuse.measure.bench import Contender, ContenderResult, bench_contenders
 from autofuse.measure.reference import run_reference

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from autofuse.compiler.ladder import Found, Ladder, legal
 from autofuse.compiler.report import HIT, RULE, STALE
 from autofuse.errors import StrictMissError
-from autofuse.kernels.knobs import first_schedules
+from autofuse.kernels.guesses import first_schedules
 from autofuse.kernels.weight_size import held_bytes, model_bytes
 from autofuse.kernels.workload import BoundWorkload, Workload
 from autofuse.profiling.records import EXACT, OK

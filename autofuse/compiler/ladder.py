@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from autofuse.compiler.report import FAMILY, HIT, NEAREST, RULE, STALE
 from autofuse.device.target import Target
 from autofuse.errors import InputError
-from autofuse.kernels.knobs import Values, first_schedules, open_knobs
+from autofuse.kernels.guesses import first_schedules
+from autofuse.kernels.knobs import Values, open_knobs
 from autofuse.kernels.transfer import adapted, distance, schedule_fault, structure
 from autofuse.kernels.workload import BoundWorkload, Workload
 from autofuse.named_setting import Circumstances

@@ -55,7 +55,9 @@ class ContractionEmitter:
         block = scope.arrays[form.x].block if form.x in scope.ready else 0
         self.block = min(block or (NARROW_BLOCK if self.lanes <= NARROW else 8), form.depth)
         self.blocks = -(-form.depth // self.block)
-        self.parts = divisor_near(form.depth // self.block, int(knobs["parts"]))
+        self.parts, self.passes = (
+            divisor_near(form.depth // self.block, int(knobs[name])) for name in ("parts", "passes")
+        )
         self.taps = prod(window.kernel for window in form.windows)
         self.panel_lanes = self.vectors * self.lanes
         self.copy: Any = None
@@ -180,7 +182,7 @@ class ContractionEmitter:
     def tile(self, job: TileJob, run: Run, start: Expr) -> None:
         """Accumulators of `run.width` pixels x `job.vectors` vectors: clear, reduce, finish."""
         emitter, lanes = self.emitter, self.lanes
-        places = [(c, r, (c * run.width + r) * lanes) for c in range(job.vectors) for r in range(run.width)]
+        places = self.places(job, run)
         for _, _, place in places:
             with emitter.vector(lanes) as lane:
                 emitter.put(job.accumulators, place + lane, const(0.0, "float32"))
@@ -189,14 +191,18 @@ class ContractionEmitter:
         for c, r, place in places:
             self.deliver(job, c, job.window.result(start + r), place)
 
-    def deliver(self, job: TileJob, vector: int, pixel: Expr, place: int) -> None:
+    def places(self, job: TileJob, run: Run) -> list[tuple[int, int, int]]:
+        """(vector, pixel, place of its first lane) of the accumulators of a tile."""
+        return [(c, r, (c * run.width + r) * self.lanes) for c in range(job.vectors) for r in range(run.width)]
+
+    def deliver(self, job: TileJob, vector: int, pixel: Expr, place: Expr) -> None:
         """Finishes one vector of sums, which stands in the accumulators from `place` on."""
         emitter = self.emitter
         column = emitter.simplify((job.panel * self.vectors + vector) * self.lanes)
         with emitter.vector(self.valid(job, vector)) as lane:
             index = self.form.out_index(job.batch, job.row, pixel, column + lane)
             index = tuple(emitter.simplify(part) for part in index)
-            self.finish(index, job.accumulators[place + lane])
+            self.finish(index, job.accumulators[emitter.simplify(place + lane)])
 
     def valid(self, job: TileJob, vector: int) -> int:
         """Lanes of a vector of the panel that hold columns."""
@@ -215,6 +221,15 @@ class ContractionEmitter:
     def reduce(self, job: TileJob, run: Run, start: Expr) -> None:
         """Sums over channel blocks, taps, and the channels of a block."""
         self.over_blocks(partial(self.over_taps, job, run, start))
+
+    def reduce_piece(self, job: TileJob, run: Run, start: Expr, piece: Expr, pieces: int) -> None:
+        """Sums over one of `pieces` equal numbers of channel blocks; what fills no block belongs to the last piece."""
+        each = self.form.depth // self.block // pieces
+        with self.emitter.serial(each) as step:
+            self.over_taps(job, run, start, self.emitter.simplify(piece * each + step), self.block)
+        if self.form.depth % self.block:
+            with self.emitter.when(piece == pieces - 1):
+                self.over_taps(job, run, start, pieces * each, self.form.depth % self.block)
 
     def over_blocks(self, visit: Callable[[Expr, int], None]) -> None:
         """Calls `visit` with every block of channels and how many it holds: the full ones in a loop."""

@@ -11,13 +11,15 @@ from tvm import tirx
 
 from autofuse.kernels.emit import Array, Emitter, Expr, Index, const
 from autofuse.kernels.index import FORWARD, READ
+from autofuse.kernels.lanes import holds_let
 from autofuse.kernels.math import LetBinder
 from autofuse.kernels.nest import VIEWS, Nest
 from autofuse.kernels.scalar import SCALAR
 from autofuse.kernels.workload import Workload, WorkloadOperator
 
 Pack = Callable[[Sequence[NDArray[np.generic]]], NDArray[np.generic]]
-UNGUARDED = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Identity"})
+GUARDED = frozenset({"Concat", "Pad"})
+"""Data movements that read some elements only under a condition; the others read where something stands."""
 
 
 def broadcast(index: Index, shape: Sequence[int]) -> Index:
@@ -111,15 +113,15 @@ class Scope:
             return self.scalar(operator, arguments)
         reads = [self.reader(operator, place) for place in range(len(operator.inputs))]
         output = operator.outputs.index(value)
-        return READ[operator.op_type](reads, operator, self.workload, index, output, self._bind)
+        element = READ[operator.op_type](reads, operator, self.workload, index, output, self._bind)
+        # TVM's vectorizer visits the factor of a constant twice, and fails on a `Let` inside the second time.
+        return self._bind(element) if operator.op_type in GUARDED and holds_let(element) else element
 
     def reader(self, operator: WorkloadOperator, place: int) -> Callable[[Index], Expr]:
         """Reads one input of a data movement; inside a guard nothing may be computed ahead of the guard."""
         value = operator.inputs[place]
-        if operator.op_type in UNGUARDED:
-            return lambda index: self.read(value, index)
-
-        return lambda index: self.read_alone(value, index)
+        read = self.read_alone if operator.op_type in GUARDED else self.read
+        return lambda index: read(value, index)
 
     def read_alone(self, value: int, index: Index) -> Expr:
         """Like `read`, in one expression that names nothing outside itself: safe below a guard."""

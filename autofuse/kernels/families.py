@@ -14,6 +14,7 @@ from autofuse.kernels.elementwise import ElementwiseEmitter
 from autofuse.kernels.evaluate import Scope
 from autofuse.kernels.nest import Nest
 from autofuse.kernels.parted import PartedEmitter
+from autofuse.kernels.passes import PassesEmitter
 from autofuse.kernels.reduction import REDUCE, ReductionEmitter, reduced_axes
 from autofuse.kernels.row import RowEmitter, row_axis
 from autofuse.kernels.windowed import AveragePoolEmitter, DepthwiseEmitter, MaxPoolEmitter
@@ -49,7 +50,8 @@ def _contraction(scope: Scope, nest: Nest, knobs: Knobs) -> None:
         DotEmitter(scope, nest, form, knobs).emit()
         return
     plain = ContractionEmitter(scope, nest, form, knobs)
-    (PartedEmitter(scope, nest, form, knobs) if plain.parts > 1 else plain).emit()
+    kind = PartedEmitter if plain.parts > 1 else PassesEmitter if plain.passes > 1 else ContractionEmitter
+    kind(scope, nest, form, knobs).emit()
 
 
 FAMILIES: Mapping[str, Family] = {

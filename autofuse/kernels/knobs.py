@@ -5,17 +5,15 @@ A schedule is a flat mapping `family.knob -> value`. Search spaces (TOML) give t
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from functools import partial
 from math import prod
 
 from autofuse.device.target import Target
 from autofuse.kernels.band import Band, band_rows, banded
 from autofuse.kernels.block import Chain, chained
-from autofuse.kernels.contraction import NARROW, copies_rows, reads_rows
+from autofuse.kernels.contraction import copies_rows, reads_rows
 from autofuse.kernels.contraction_form import (
-    CONVOLUTIONS,
     Contraction,
     Convolution,
     contraction_form,
@@ -28,26 +26,20 @@ from autofuse.kernels.families import anchor_types as _anchor_types
 from autofuse.kernels.nest import Nest, cut
 from autofuse.kernels.row import row_count
 from autofuse.kernels.scalar import SCALAR
-from autofuse.kernels.tiles import divisor_near, longest_row
+from autofuse.kernels.tiles import longest_row
 from autofuse.kernels.winograd import winograd_refusal
 from autofuse.kernels.workload import Workload, WorkloadOperator
 
+LEAST_PANEL, PASS_BYTES = 2, 8192
+"""Vectors, and bytes, of the part of a panel that a pass over the results has at least."""
+LEAST_ROW = 8
+"""Pixels that a row of a 1x1 contraction has at least when its pixels are cut into rows."""
 FEW_ROWS, PART_CHANNELS = 16, 64
 """Results a column up to which a product is bound by its weights; channels that a part of a sum has a multiple of."""
 
-
-STREAMED = 4
-"""Vectors side by side in a panel of weights that is streamed from memory (measured on Zen 3: 4 best, 8 slower)."""
-LEAST_ROW = 8
-"""Pixels that a row of a 1x1 contraction has at least when its pixels are cut into rows."""
-PAGE_BYTES, LINE_BYTES, WAYS = 4096, 64, 8
-"""Addresses a page apart share a set of the first cache, which holds so many of their lines."""
-LEAST_TILES = 4
-"""4x4 tiles of an image below which Winograd only makes its weights larger."""
-
 IDLE_IN_BANDS = frozenset(
     f"contraction.{knob}"
-    for knob in ("algorithm", "parts", "panels_per_job", "rows_per_job", "split", "stage", "tiles")
+    for knob in ("algorithm", "parts", "passes", "panels_per_job", "rows_per_job", "split", "stage", "tiles")
 ) | {"windowed.rows_per_job"}
 """Knobs without a meaning where windows are computed by bands of rows: convolutions are direct, and a band is a job."""
 
@@ -71,8 +63,12 @@ DECLARED: Mapping[str, Mapping[str, tuple[Values, str]]] = {
         ),
         "split": ((1, 2, 4, 8, 16), "rows into which the pixels of a 1x1 contraction are cut"),
         "parts": ((1, 2, 4, 8, 16), "parts of the sum over channels that are computed apart, then added (few rows)"),
+        "passes": (
+            (1, 2, 4, 8, 16),
+            "passes over the results, each with as many of the channels (whose weights then stay in the first cache)",
+        ),
         "operand": (("packed", "direct"), "a computed right-hand side: copied into panels first, or read as it lies"),
-        "tiles": ((14, 28, 7, 49, 4), "Winograd tiles transformed together"),
+        "tiles": ((49, 28, 14, 7, 16, 4), "Winograd tiles transformed together"),
         "stage": (("chunk", "root"), "where Winograd transforms its input: where it is used, or all ahead"),
     },
     "windowed": {
@@ -193,8 +189,9 @@ def _useful_contraction(
         yield from _up_to(values, -(-form.columns // lanes))
     elif knob == "pixels":
         yield from _up_to(values, width)
-    elif knob == "parts":
-        yield from (v for v in values if isinstance(v, int) and (v == 1 or _worth_parting(form, v)))
+    elif knob in ("parts", "passes"):
+        worth = _worth_parting if knob == "parts" else partial(_worth_passing, workload, lanes)
+        yield from (v for v in values if isinstance(v, int) and (v == 1 or worth(form, v)))
     elif knob == "split":
         whole = len(form.windows) == 1 and flat
         yield from (v for v in values if isinstance(v, int) and (v == 1 or (whole and width // v >= LEAST_ROW)))
@@ -206,10 +203,18 @@ def _useful_contraction(
 
 def _worth_parting(form: Contraction, parts: int) -> bool:
     """Whether a sum divides into so many long parts, and its results are so few that it only streams weights."""
-    return _results_a_column(form) <= FEW_ROWS and form.depth % (parts * PART_CHANNELS) == 0
+    return results_a_column(form) <= FEW_ROWS and form.depth % (parts * PART_CHANNELS) == 0
 
 
-def _results_a_column(form: Contraction) -> int:
+def _worth_passing(workload: Workload, lanes: int, form: Contraction, passes: int) -> bool:
+    """Whether the part of a panel that each of so many passes takes is still large, and read by many results."""
+    panel_bytes = 4 * LEAST_PANEL * lanes * form.depth * prod(window.taps for window in form.windows)
+    many = results_a_column(form) > FEW_ROWS and workload.values[form.w].kind == "constant"
+    return many and panel_bytes // passes >= PASS_BYTES
+
+
+def results_a_column(form: Contraction) -> int:
+    """Results that share a column of the right-hand side."""
     return prod(form.batch) * prod(window.outputs for window in form.windows)
 
 
@@ -233,13 +238,18 @@ def canonical(schedule: Schedule, knobs: Mapping[str, Values]) -> dict[str, int 
     winograd = kept.get("contraction.algorithm") in WINOGRAD
     if kept.get("contraction.algorithm") == "dot":
         kept.pop("contraction.parts", None)
-    idle: tuple[str, ...] = ("rows_per_job", "order", "split", "parts") if winograd else ("tiles", "stage")
+        kept.pop("contraction.passes", None)
+    idle: tuple[str, ...] = ("rows_per_job", "order", "split", "parts", "passes") if winograd else ("tiles", "stage")
     if kept.get("contraction.parts", 1) != 1:
-        idle = (*idle, "rows_per_job", "order", "split")
+        idle = (*idle, "rows_per_job", "order", "split", "passes")
     elif kept.get("contraction.split") == 1:  # then all pixels are one row
         idle = (*idle, "rows_per_job", "order")
+    elif kept.get("contraction.passes", 1) != 1 and not winograd:  # each takes the rows for its part of the weights
+        idle = (*idle, "order")
     for knob in idle:
         kept.pop(f"contraction.{knob}", None)
+    if kept.get("contraction.passes") == 1:  # as in a schedule without this knob
+        del kept["contraction.passes"]
     if winograd and kept.get("contraction.stage", "chunk") == "chunk":
         kept.pop("contraction.panels_per_job", None)
     return kept
@@ -251,112 +261,3 @@ def fits_registers(schedule: Schedule, target: Target) -> bool:
     if not isinstance(vectors, int) or not isinstance(pixels, int):
         return True
     return vectors * pixels + vectors + 1 <= target.registers
-
-
-def first_schedules(workload: Workload, knobs: Mapping[str, Values], target: Target) -> list[dict[str, int | str]]:
-    """Schedules worth trying before any search, best guess first; all within `knobs`.
-
-    Winograd where the image fills its tiles, all of it transformed ahead where its chunks are too few for the threads;
-    in products and 1x1 convolutions as many accumulators as the registers hold, then the next smaller tile and the
-    default (narrow vectors: the default first, since their many loads need registers too). Where few rows only stream
-    their weights, the widest panel that is streamed well; where what a row reads crowds the cache, a copy of it.
-    """
-    default = {name: values[0] for name, values in knobs.items()}
-    guesses = [default]
-    algorithms = knobs.get("contraction.algorithm", ())
-    if not WINOGRAD.keys().isdisjoint(algorithms):
-        guesses = [default | guess for guess in _winograd_guesses(workload, default, target)]
-    elif target.lanes > NARROW and (rows := _few_rows(workload)):
-        guesses = [default | _streaming_tile(rows, knobs, target), default]
-    elif "contraction.order" in knobs or "contraction.pixels" in knobs:
-        widest = _widest_tiles(default, knobs.get("contraction.pixels", ()), target)
-        products = all(operator.op_type not in CONVOLUTIONS for operator in workload.operators)
-        wide = target.lanes > NARROW and (products or "contraction.split" in knobs)
-        guesses = [*widest, default] if wide else [default, *widest[:1]]
-        if _crowded(workload):
-            copied: dict[str, int | str] = {"contraction.order": "copied", "contraction.panels_per_job": 0}
-            guesses = [guess | copied for guess in (*widest[:1], default)] + guesses
-    if "dot" in algorithms:
-        guesses.insert(0, default | {"contraction.algorithm": "dot"})
-    bands = [rows for rows in knobs.get("band.rows", ()) if rows]
-    guesses += [guesses[0] | {"band.rows": rows} for rows in bands[:2]]
-    unique: dict[str, dict[str, int | str]] = {}
-    for guess in guesses:
-        if all(value in knobs[name] for name, value in guess.items() if name in knobs):
-            kept = canonical(guess, knobs)
-            unique.setdefault(str(sorted(kept.items())), kept)
-    return list(unique.values())
-
-
-def _widest_tiles(default: Mapping[str, int | str], pixels: Values, target: Target) -> list[dict[str, int | str]]:
-    """`default` with the most pixels whose accumulators fit the registers, and with the next number below."""
-    fitting = [p for p in pixels if isinstance(p, int) and fits_registers({**default, "contraction.pixels": p}, target)]
-    return [{**default, "contraction.pixels": count} for count in sorted(fitting, reverse=True)[:2]]
-
-
-def _crowded(workload: Workload) -> bool:
-    """Whether a row of results of a convolution reads more lines of one set than the first cache holds.
-
-    So in maps whose size is a multiple of a page: all channels and outer taps of a position meet in a few sets.
-    """
-    for operator in workload.operators:
-        block = workload.values[operator.inputs[0]].block if operator.op_type == "Conv" else 0
-        form = contraction_form(workload, operator) if block else None
-        if form is None or not copies_rows(form):
-            continue
-        starts = [0]
-        row_bytes = form.windows[-1].size * block * 4
-        for window in reversed(form.windows[:-1]):
-            starts = [s + tap * window.dilation * row_bytes for s in starts for tap in range(window.taps)]
-            row_bytes *= window.size
-        starts = [s + number * row_bytes for s in starts for number in range(-(-form.depth // block))]
-        lines = Counter(start % PAGE_BYTES // LINE_BYTES for start in starts)
-        if max(lines.values()) > WAYS:
-            return True
-    return False
-
-
-def _few_rows(workload: Workload) -> int:
-    """Results a column of a workload's only contraction, where it does little but stream its weights; else 0."""
-    anchors = [nest.anchor for nest in nests_of(workload) if family_of(workload, nest.anchor) == "contraction"]
-    if len(anchors) != 1 or anchors[0] is None:
-        return 0
-    rows = _results_a_column(contraction_form(workload, anchors[0]))
-    return rows if rows <= FEW_ROWS else 0
-
-
-def _streaming_tile(rows: int, knobs: Mapping[str, Values], target: Target) -> dict[str, int | str]:
-    """The tile with most accumulators, of a panel no wider than `STREAMED` vectors: wider ones are read slower."""
-    best = (0, 0)
-    chosen: dict[str, int | str] = {}
-    for vectors, pixels in product(knobs.get("contraction.vectors", (1,)), knobs.get("contraction.pixels", (rows,))):
-        here = {"contraction.vectors": vectors, "contraction.pixels": pixels}
-        width = -(-rows // -(-rows // int(pixels)))
-        size = int(vectors) * width, int(vectors)
-        if int(vectors) <= STREAMED and fits_registers(here, target) and size > best:
-            best, chosen = size, {name: value for name, value in here.items() if name in knobs}
-    return chosen
-
-
-def _winograd_guesses(
-    workload: Workload, default: Mapping[str, int | str], target: Target
-) -> list[dict[str, int | str]]:
-    """Choices of algorithm and stage for a convolution that has them, best guess first."""
-    names = ("winograd4", "winograd2", "direct")
-    kinds: list[dict[str, int | str]] = [{"contraction.algorithm": name} for name in names]
-    (four, two, direct), root = kinds, {"contraction.stage": "root"}
-    tiles = _image_tiles(workload)
-    if tiles < LEAST_TILES:
-        return [direct, two, four]
-    if tiles // divisor_near(tiles, int(default.get("contraction.tiles", 1))) < 2 * target.cores:
-        return [four | root, two | root, four, direct, two]
-    return [four, direct, four | root, two]
-
-
-def _image_tiles(workload: Workload) -> int:
-    """4x4 tiles of the results (of a layer, where they have several) of a workload's first convolution."""
-    for operator in workload.operators:
-        if operator.op_type in CONVOLUTIONS:
-            batch, _, *image = workload.values[operator.outputs[0]].shape
-            return batch * prod(-(-extent // 4) for extent in image[-2:])
-    return 0

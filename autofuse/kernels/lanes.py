@@ -69,7 +69,14 @@ def _operands(expression: Any) -> tuple[Any, ...]:
         return (expression.condition, expression.true_value, expression.false_value)
     if isinstance(expression, tirx.Cast):
         return (expression.value,)
+    if isinstance(expression, tirx.Let):
+        return (expression.value, expression.body)
     return tuple(getattr(expression, name) for name in ("a", "b") if hasattr(expression, name))
+
+
+def holds_let(expression: Any) -> bool:
+    """Whether a name is defined somewhere inside an expression."""
+    return isinstance(expression, tirx.Let) or any(holds_let(operand) for operand in _operands(expression))
 
 
 def selects_floats(expression: Any) -> bool:

@@ -39,14 +39,8 @@ class PartedEmitter(ContractionEmitter):
         self.add_parts()
 
     def reduce(self, job: TileJob, run: Run, start: Expr) -> None:
-        """The blocks of this part; what fills no block belongs to the last part."""
-        whole = self.form.depth // self.block
-        each = whole // self.parts
-        with self.emitter.serial(each) as step:
-            self.over_taps(job, run, start, self.emitter.simplify(self.part * each + step), self.block)
-        if self.form.depth % self.block:
-            with self.emitter.when(self.part == self.parts - 1):
-                self.over_taps(job, run, start, whole, self.form.depth % self.block)
+        """The blocks of this part."""
+        self.reduce_piece(job, run, start, self.part, self.parts)
 
     def deliver(self, job: TileJob, vector: int, pixel: Expr, place: int) -> None:
         """One vector of a part's sums, to where the second nest reads it."""

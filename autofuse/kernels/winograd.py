@@ -9,7 +9,8 @@ slices of the input that its window sees, and a slice is transformed once for al
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -161,12 +162,12 @@ class WinogradEmitter:
             for i in range(alpha):
                 index = (*lead, emitter.simplify(top + i), emitter.simplify(left + j))
                 column.append(emitter.bind(self.load(index, guarded)))
-            half.append([emitter.bind(combine(self.bt[i], column)) for i in range(alpha)])
+            half.append([emitter.bind(value) for value in transformed(self.bt, column, emitter.bind)])
         stride = self.slices * self.chunk * self.form.depth
         for i in range(alpha):
-            row = [half[j][i] for j in range(alpha)]
-            for j in range(alpha):
-                emitter.put(v, place + (i * alpha + j) * stride, combine(self.bt[j], row))
+            row = transformed(self.bt, [half[j][i] for j in range(alpha)], emitter.bind)
+            for j, value in enumerate(row):
+                emitter.put(v, place + (i * alpha + j) * stride, value)
 
     def load(self, index: tuple[Expr, ...], guarded: bool) -> Expr:
         """One element of the input; zero in the padding."""
@@ -235,10 +236,11 @@ class WinogradEmitter:
             for j in range(alpha):
                 points = [self.product_at(i * alpha + j, c, layer, p) for i in range(alpha)]
                 values = [emitter.bind(product[emitter.simplify(at + lane)]) for at in points]
-                half.append([emitter.bind(combine(self.at[i], values)) for i in range(m)])
-            for i, j in np.ndindex(m, m):
-                value = combine(self.at[j], [half[k][i] for k in range(alpha)])
-                emitter.put(results, (i * m + j) * self.lanes + lane, value)
+                half.append([emitter.bind(value) for value in transformed(self.at, values, emitter.bind)])
+            for i in range(m):
+                finished = transformed(self.at, [half[k][i] for k in range(alpha)], emitter.bind)
+                for j, value in enumerate(finished):
+                    emitter.put(results, (i * m + j) * self.lanes + lane, value)
         channel = emitter.simplify((panel * self.vectors + c) * self.lanes)
         for i, j in np.ndindex(m, m):
             spatial = (emitter.simplify(row * m + i), emitter.simplify(column * m + j))
@@ -274,16 +276,38 @@ class WinogradEmitter:
         return self.scope.declare_constant(f"winograd{form.w}{form.packing}", pack, shape, "float32")
 
 
+def transformed(matrix: Matrix, values: Sequence[Expr], bind: Callable[[Expr], Expr]) -> list[Expr]:
+    """The product of a matrix with `values`; what two rows or two columns share but for signs is computed once."""
+    rows, operands = [list(row) for row in matrix], list(values)
+    for a, b in pairs([list(column) for column in zip(*rows, strict=True)]):
+        signs = [row[a] * row[b] for row in rows]
+        if all(row[a] == row[b] or row[a] == -row[b] for row in rows) and min(signs) < 0 < max(signs):
+            operands[a], operands[b] = bind(operands[a] + operands[b]), bind(operands[a] - operands[b])
+            for row, sign in zip(rows, signs, strict=True):
+                row[a], row[b] = (row[a], 0) if sign > 0 else (0, row[a])
+    found: dict[int, Expr] = {}
+    for a, b in pairs(rows):
+        same = [x if x == y else 0 for x, y in zip(rows[a], rows[b], strict=True)]
+        other = [x if x == -y else 0 for x, y in zip(rows[a], rows[b], strict=True)]
+        if sum(map(bool, same)) > 1 and sum(map(bool, other)) > 1:
+            even, odd = bind(combine(same, operands)), bind(combine(other, operands))
+            found |= {a: even + odd, b: even - odd}
+    return [found[number] if number in found else combine(row, operands) for number, row in enumerate(rows)]
+
+
+def pairs(vectors: Sequence[Sequence[float]]) -> Iterator[tuple[int, int]]:
+    """Numbers of neighbouring vectors that differ in nothing but signs."""
+    for number, (one, other) in enumerate(itertools.pairwise(vectors)):
+        if list(map(abs, one)) == list(map(abs, other)):
+            yield number, number + 1
+
+
 def combine(coefficients: Sequence[float], values: Sequence[Expr]) -> Expr:
-    """The linear combination of `values`, without the zero terms."""
-    total: Expr | None = None
-    for coefficient, value in zip(coefficients, values, strict=True):
-        if not coefficient:
-            continue
+    """The linear combination of `values`, without the zero terms, those that are added first."""
+    terms = sorted(((c, v) for c, v in zip(coefficients, values, strict=True) if c), key=lambda term: term[0] < 0)
+    total: Expr = const(0.0, "float32")
+    for number, (coefficient, value) in enumerate(terms):
         term = value if abs(coefficient) == 1 else value * const(abs(coefficient), "float32")
-        if total is None:
-            total = term if coefficient > 0 else const(0.0, "float32") - term
-        else:
-            total = total + term if coefficient > 0 else total - term
-    assert total is not None
+        added = total + term if number else term
+        total = total - term if coefficient < 0 else added
     return total

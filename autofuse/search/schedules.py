@@ -13,7 +13,8 @@ import optuna
 
 from autofuse.device.target import Target
 from autofuse.graph.model import Graph
-from autofuse.kernels.knobs import Values, canonical, first_schedules, fits_registers, open_knobs
+from autofuse.kernels.guesses import first_schedules
+from autofuse.kernels.knobs import Values, canonical, fits_registers, open_knobs
 from autofuse.kernels.workload import BoundWorkload, Workload
 from autofuse.profiling.records import canonical_json
 

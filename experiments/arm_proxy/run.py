@@ -21,7 +21,8 @@ from autofuse.device.target import Target
 from autofuse.fusion.baselines import default_plan
 from autofuse.graph.load import load
 from autofuse.kernels.build import build_kernel
-from autofuse.kernels.knobs import first_schedules, open_knobs
+from autofuse.kernels.guesses import first_schedules
+from autofuse.kernels.knobs import open_knobs
 from autofuse.kernels.lower import lower
 from autofuse.kernels.workload import Workload
 from autofuse.search_space import load_space

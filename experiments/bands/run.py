@@ -24,7 +24,8 @@ from autofuse.graph.load import load
 from autofuse.graph.model import Graph
 from autofuse.kernels.band import Band, banded
 from autofuse.kernels.contraction_form import contraction_form, convolution_windows
-from autofuse.kernels.knobs import canonical, first_schedules, nests_of, open_knobs
+from autofuse.kernels.guesses import first_schedules
+from autofuse.kernels.knobs import canonical, nests_of, open_knobs
 from autofuse.kernels.lower import Lowered, Lowering
 from autofuse.kernels.workload import Workload
 from autofuse.measure.bench import Contender, bench_contenders

@@ -15,7 +15,8 @@ from autofuse.device.target import Target
 from autofuse.kernels.block import Chain, chained
 from autofuse.kernels.contraction_form import Convolution, contraction_form
 from autofuse.kernels.families import KNOB_FAMILY, family_of
-from autofuse.kernels.knobs import FEW_ROWS, Schedule, Values, canonical, first_schedules, nests_of, open_knobs
+from autofuse.kernels.guesses import first_schedules
+from autofuse.kernels.knobs import FEW_ROWS, Schedule, Values, canonical, nests_of, open_knobs
 from autofuse.kernels.winograd import winograd_refusal
 from autofuse.kernels.workload import Workload
 from autofuse.search.schedules import schedule_text

@@ -23,7 +23,8 @@ from autofuse.fusion.rewriting import RewritingPlanner
 from autofuse.fusion.skeleton import realise
 from autofuse.graph.load import load
 from autofuse.graph.model import Graph
-from autofuse.kernels.knobs import first_schedules, fits_registers, open_knobs
+from autofuse.kernels.guesses import first_schedules
+from autofuse.kernels.knobs import fits_registers, open_knobs
 from autofuse.kernels.lower import Lowered, Lowering
 from autofuse.measure.reference import Array, capture
 from autofuse.measure.tolerance import ROUNDINGS, compare

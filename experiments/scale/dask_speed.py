@@ -25,7 +25,8 @@ from autofuse.backend.host_cpu import local_device
 from autofuse.fusion.baselines import default_plan
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.load import load
-from autofuse.kernels.knobs import first_schedules, open_knobs
+from autofuse.kernels.guesses import first_schedules
+from autofuse.kernels.knobs import open_knobs
 from autofuse.kernels.lower import lower
 from autofuse.measure.farm import BuildFarm, Built
 from autofuse.measure.measurement import MeasureRequest

@@ -20,7 +20,8 @@ from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.load import from_model
 from autofuse.graph.model import Graph
 from autofuse.kernels.families import FAMILIES, family_of
-from autofuse.kernels.knobs import first_schedules, nests_of, open_knobs
+from autofuse.kernels.guesses import first_schedules
+from autofuse.kernels.knobs import nests_of, open_knobs
 from autofuse.kernels.lower import lower
 from autofuse.kernels.workload import BoundWorkload
 from autofuse.measure.farm import BuildFarm

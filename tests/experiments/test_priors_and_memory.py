@@ -11,7 +11,8 @@ import pytest
 from onnx import numpy_helper
 
 from autofuse.graph.load import load
-from autofuse.kernels.knobs import first_schedules, open_knobs
+from autofuse.kernels.guesses import first_schedules
+from autofuse.kernels.knobs import open_knobs
 from autofuse.kernels.workload import Workload, bind_workload
 from autofuse.named_setting import circumstances
 from autofuse.profiling.database import open_database

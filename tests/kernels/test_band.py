@@ -11,7 +11,8 @@ import pytest
 from autofuse.device.target import Target
 from autofuse.kernels.band import Band, banded
 from autofuse.kernels.build import build_kernel
-from autofuse.kernels.knobs import canonical, first_schedules, nests_of, open_knobs
+from autofuse.kernels.guesses import first_schedules
+from autofuse.kernels.knobs import canonical, nests_of, open_knobs
 from autofuse.search_space import load_space
 from tests.kernels.conftest import Array, Bench, Small, parsed, real
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from autofuse.device.target import Target
-from autofuse.kernels.knobs import first_schedules, open_knobs
+from autofuse.kernels.guesses import first_schedules
+from autofuse.kernels.knobs import open_knobs
 from autofuse.search_space import load_space
 from tests.kernels.conftest import Bench, Small, parsed, real
 

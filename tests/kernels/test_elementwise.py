@@ -50,6 +50,15 @@ def test_a_product_with_a_chosen_value_builds_and_is_right(bench: Bench, chosen:
     bench.check(Small(nodes, feeds, ["a", "y"]))
 
 
+@pytest.mark.parametrize("moved", ["m, n = Split <axis=1> (b)", "m = Concat <axis=0> (b, x)", "m = Pad (b, p)"])
+@pytest.mark.parametrize("columns", [8, 16])
+def test_a_moved_value_times_a_constant_builds_and_is_right(bench: Bench, moved: str, columns: int) -> None:
+    """TVM's vectorizer fails on a name that is defined inside such a factor."""
+    nodes = parsed(f"a = Add (x, z); b = Sub (a, a); {moved}; y = Mul (m, c)")
+    constants = {"z": real(9, 1), "c": real(1, 1)} | ({"p": np.array([1, 0, 0, 0])} if "Pad" in moved else {})
+    bench.check(Small(nodes, {"x": real(9, columns)}, ["y"], constants))
+
+
 @pytest.mark.parametrize("jobs", [8, 2, 32])
 @pytest.mark.parametrize("shape", [(2, 16, 40, 7), (1, 24, 33, 31)])
 def test_many_jobs_cover_a_large_map(bench: Bench, shape: Shape, jobs: int) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from autofuse.device.target import Target
-from autofuse.kernels.knobs import first_schedules, open_knobs
+from autofuse.kernels.guesses import first_schedules
+from autofuse.kernels.knobs import open_knobs
 from autofuse.search_space import load_space
 from tests.kernels.conftest import Bench, Small, parsed, real
 
@@ -25,7 +26,7 @@ def square(size: int) -> Small:
 
 @pytest.mark.parametrize(
     ("size", "first"),
-    [(4, ("direct", None)), (7, ("winograd4", "root")), (14, ("winograd4", "root")), (56, ("winograd4", "chunk"))],
+    [(4, ("direct", None)), (7, ("winograd2", "chunk")), (14, ("winograd4", "root")), (56, ("winograd4", "chunk"))],
 )
 def test_winograd_comes_first_where_its_tiles_are_many_enough(
     bench: Bench, size: int, first: tuple[str, str | None]
@@ -35,10 +36,11 @@ def test_winograd_comes_first_where_its_tiles_are_many_enough(
     assert {guess["contraction.algorithm"] for guess in made} == {"direct", "winograd2", "winograd4"}
 
 
-def test_a_product_begins_with_the_widest_tiles(bench: Bench) -> None:
+def test_a_product_begins_with_the_tiles_that_keep_most_accumulators_busy(bench: Bench) -> None:
     small = Small(parsed("y = MatMul (x, w)"), {"x": real(64, 32)}, ["y"], {"w": real(32, 64)})
     made = guesses(bench, small)
-    assert [guess["contraction.pixels"] for guess in made] == [6, 5, 4]
+    tiles = [(guess["contraction.vectors"], guess["contraction.pixels"]) for guess in made]
+    assert tiles == [(2, 6), (3, 4), (2, 4)]
     assert all(guess["contraction.split"] == 1 and "contraction.order" not in guess for guess in made)
 
 
@@ -70,3 +72,14 @@ def test_maps_of_whole_pages_begin_with_copied_rows(bench: Bench, size: tuple[in
     made = first_schedules(workload, open_knobs(workload, AVX2, load_space("default", "avx2").schedule), AVX2)
     assert (made[0]["contraction.order"] == "copied") == copied
     assert any(guess["contraction.order"] == "weights" for guess in made)
+
+
+@pytest.mark.parametrize(("size", "tile"), [(7, (3, 4)), (14, (3, 4)), (30, (2, 6))])
+def test_a_strided_convolution_begins_with_the_tile_that_its_rows_fill_best(
+    bench: Bench, size: int, tile: tuple[int, int]
+) -> None:
+    text = "y = Conv <pads=[1, 1, 1, 1], strides=[2, 2]> (x, w)"
+    small = Small(parsed(text), {"x": real(1, 16, 2 * size, 2 * size)}, ["y"], {"w": real(256, 16, 3, 3)})
+    workload = bench.bind(small, {"x": "c8", "y": "c8"}).workload
+    first = first_schedules(workload, open_knobs(workload, AVX2, load_space("default", "avx2").schedule), AVX2)[0]
+    assert (first["contraction.vectors"], first["contraction.pixels"]) == tile

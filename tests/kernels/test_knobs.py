@@ -15,12 +15,12 @@ from autofuse.backend.compile_kernel import tvm_target
 from autofuse.device.target import Target
 from autofuse.errors import InputError
 from autofuse.kernels.build import build_kernel
+from autofuse.kernels.guesses import first_schedules
 from autofuse.kernels.knobs import (
     DECLARED,
     canonical,
     complete,
     declared_names,
-    first_schedules,
     fits_registers,
     nests_of,
     open_knobs,

@@ -17,7 +17,8 @@ from autofuse.errors import DeviceError
 from autofuse.fusion.baselines import default_plan, none_plan
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.load import load
-from autofuse.kernels.knobs import first_schedules, open_knobs
+from autofuse.kernels.guesses import first_schedules
+from autofuse.kernels.knobs import open_knobs
 from autofuse.kernels.lower import lower
 from autofuse.measure.bench import outputs_of
 from autofuse.measure.libraries import Model, Order, build_libraries

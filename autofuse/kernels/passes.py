@@ -1,0 +1,78 @@
+"""Contractions whose results are passed over several times, each time with another part of the channels.
+
+The weights of a panel that the first cache cannot hold come from the second one for every tile of results. A part of
+them that it holds comes once; the sums so far wait in a buffer of the job (the loop over "kc" of Goto and van de Geijn,
+"Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008, section 4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from autofuse.kernels.contraction import ContractionEmitter, TileJob
+from autofuse.kernels.emit import Expr, const, delinear
+from autofuse.kernels.tiles import Run, divisor_near
+
+
+class PassesEmitter(ContractionEmitter):
+    """A contraction in `passes` passes (at least 2), each over as many whole blocks of channels."""
+
+    def emit(self) -> None:
+        """Emits the nest: for each panel of a job all passes over its rows, then what follows the sums."""
+        form, emitter = self.form, self.emitter
+        self.prepare()
+        self.outputs = form.windows[-1].outputs * max(1, self.phases())
+        rows = prod(form.rows)
+        rows_per_job = divisor_near(rows, int(self.knobs["rows_per_job"]))
+        panels_per_job = divisor_near(self.panels, int(self.knobs["panels_per_job"]))
+        grid = (prod(form.batch), self.panels // panels_per_job, rows // rows_per_job)
+        size = rows_per_job * self.outputs * self.vectors
+        with emitter.parallel(prod(grid)) as job:
+            batch_flat, panel_job, row_job = delinear(job, grid)
+            batch = delinear(batch_flat, form.batch)
+            accumulators, self.sums = self.registers(), emitter.scratch(size * self.lanes)
+
+            def over_rows(panel: Expr) -> None:
+                with emitter.serial(rows_per_job) as self.row_step:
+                    row_flat = emitter.simplify(row_job * rows_per_job + self.row_step)
+                    row = tuple(emitter.simplify(part) for part in delinear(row_flat, form.rows))
+                    self.panel(batch, panel, row, accumulators)
+
+            with emitter.serial(panels_per_job) as panel_step:
+                panel = emitter.simplify(panel_job * panels_per_job + panel_step)
+                with emitter.serial(size) as place, emitter.vector(self.lanes) as lane:
+                    emitter.put(self.sums, place * self.lanes + lane, const(0.0, "float32"))
+                self.summing = True
+                with emitter.serial(self.passes) as self.number:
+                    over_rows(panel)
+                self.summing = False
+                over_rows(panel)
+
+    def phases(self) -> int:
+        """Phases of a row (a transposed convolution has as many as its stride)."""
+        return sum(count for count, _ in self.form.windows[-1].phases)
+
+    def tile(self, job: TileJob, run: Run, start: Expr) -> None:
+        """One pass over a tile of results; after the last one, what follows their sums."""
+        emitter, lanes = self.emitter, self.lanes
+        places = [(c, r, place, self.sum_at(job, c, start + r)) for c, r, place in self.places(job, run)]
+        if not self.summing:
+            for c, r, _, waiting in places:
+                self.deliver(replace(job, accumulators=self.sums), c, job.window.result(start + r), waiting)
+            return
+        if not run.reads(job.window):
+            return
+        for _, _, place, waiting in places:
+            with emitter.vector(lanes) as lane:
+                emitter.put(job.accumulators, place + lane, self.sums[emitter.simplify(waiting + lane)])
+        self.reduce_piece(job, run, start, self.number, self.passes)
+        for _, _, place, waiting in places:
+            with emitter.vector(lanes) as lane:
+                emitter.put(self.sums, waiting + lane, job.accumulators[place + lane])
+
+    def sum_at(self, job: TileJob, vector: int, pixel: Expr) -> Expr:
+        """Place of a vector of sums in the job's buffer."""
+        result: Any = self.row_step * self.outputs + job.window.result(pixel)
+        return (result * self.vectors + vector) * self.lanes
