@@ -95,7 +95,7 @@ def case_options(
 def compare_plans(
     model: Path, database: Path, seconds: float, further: Mapping[str, FusionPlan] | None = None, threads: int = 1
 ) -> list[PlanRow]:
-    """Tune a model for `seconds`, all plans' kernels included, then race every plan; the fastest first.
+    """Time every plan's kernels, tune the model for `seconds`, then race every plan; the fastest first.
 
     The plans: those of `FIXED`, `further` ones by name, and what the search chose ("search" if it is none of them).
     """
@@ -120,7 +120,7 @@ def _tuned(
     model: Path, base: ProfilingDatabase, seconds: float, plans: Mapping[str, FusionPlan], threads: int
 ) -> TuneResult:
     session = open_session(
-        model, base, budget_s=seconds, trials=None, threads=threads, device="local", seed=0, space=None, shapes={},
+        model, base, budget_s=None, trials=None, threads=threads, device="local", seed=0, space=None, shapes={},
         progress=_silent,
     )  # fmt: skip
     with session as opened:
@@ -128,7 +128,7 @@ def _tuned(
         for name, plan in plans.items():
             opened.add_baseline(name, plan)
             opened.measure_baseline(name)
-        opened.search()
+        opened.search_slice(seconds)
         return opened.conclude(finals_seconds(seconds))
 
 
