@@ -74,14 +74,14 @@ def measure(name: str, out: Path, seconds: float, threads: int) -> list[Row]:
     whole = always_plan(graph)
     with open_database(out / f"{name}.db") as base:
         session = open_session(
-            path, base, budget_s=seconds, trials=None, threads=threads, device="local", seed=0, space=None, shapes={},
+            path, base, budget_s=None, trials=None, threads=threads, device="local", seed=0, space=None, shapes={},
             progress=lambda _: None,
         )  # fmt: skip
         with session as opened:
             opened.measure_baselines()
             opened.add_baseline("whole", whole)
             opened.measure_baseline("whole")
-            opened.search()
+            opened.search_slice(seconds)
             opened.conclude(finals_seconds(seconds))
         around = circumstances(base, "local", threads, measuring=True)
         lowering = Lowering(graph, around.target)

@@ -1,0 +1,164 @@
+"""What fusion alone gives: the plan that the search chose against no fusion and TVM's plan, all on our own kernels.
+
+.venv/bin/python -m experiments.fusion_alone.run out/models --threads 1,2 --budget 2m
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import geometric_mean
+
+import autofuse
+from autofuse.backend.host_cpu import local_device
+from autofuse.backend.probes import ReadProbe
+from autofuse.errors import AutofuseError
+from autofuse.fusion.evidence import LAUNCH_US
+from autofuse.fusion.inspect import bytes_moved
+from autofuse.fusion.plan import FusionPlan
+from autofuse.graph.load import load
+from autofuse.graph.model import Graph
+from autofuse.named_plans import named_plan
+from autofuse.profiling.database import open_database
+from autofuse.search.progress import TuneResult
+from experiments import tables
+
+PROBED_BYTES = 1 << 28
+"""Larger than any cache: what does not fit one moves at the memory's bandwidth."""
+SWEEPS = 3
+
+
+@dataclass(frozen=True)
+class Row:
+    """One network at one number of threads. Times in microseconds, ratios above 1: the search's plan is faster.
+
+    `none`: no fusion over the chosen plan, with its interval [`lo`, `hi`] (1 where no fusion was chosen); `tvm`: TVM's
+    plan over the chosen one. `saved_mb`: bytes that kernels of the chosen plan need not write and read. `most`: the
+    ratio that could be had if all of those moved at the bandwidth of memory, and each kernel less saved its dispatch.
+    """
+
+    network: str
+    threads: int
+    kernels_none: int = 0
+    kernels_tvm: int = 0
+    kernels: int = 0
+    chosen_us: float | None = None
+    none: float | None = None
+    lo: float | None = None
+    hi: float | None = None
+    tvm: float | None = None
+    trusted: bool = False
+    saved_mb: float = 0.0
+    most: float | None = None
+    problem: str = ""
+
+
+def measure(model: Path, database: Path, threads: int, budget: str) -> Row:
+    """Tune one network; its finalists are raced whole and interleaved."""
+    try:
+        result = autofuse.tune(model, database=str(database), budget=budget, threads=threads)
+        with open_database(str(database)) as base:
+            chosen = FusionPlan.from_json(base.plan(result.plan_key) or "")
+        return row_of(load(model, {}), chosen, result, bandwidth_gbs(threads))
+    except AutofuseError as error:
+        return Row(model.stem, threads, problem=str(error))
+
+
+def bandwidth_gbs(threads: int) -> float:
+    """GB/s that this machine reads from memory."""
+    probe = ReadProbe(local_device().target(), threads, PROBED_BYTES, SWEEPS)
+    return probe.bytes / min(probe.seconds() for _ in range(3)) / 1e9
+
+
+def row_of(graph: Graph, chosen: FusionPlan, result: TuneResult, gbs: float) -> Row:
+    """The row of a finished tuning on a machine that reads `gbs` GB/s."""
+    best, none, tvm = result.plans[result.chosen], result.plans.get("none"), result.plans.get("tvm")
+    if none is None or none.median_us is None or best.median_us is None:
+        return Row(result.model, result.threads, problem=none.problem if none else "no fusion has no time")
+    unfused = named_plan(graph, "none")
+    saved_bytes = bytes_moved(graph, unfused) - bytes_moved(graph, chosen)
+    saved_us = saved_bytes / gbs / 1e3 + (none.kernels - best.kernels) * LAUNCH_US
+    return Row(
+        result.model, result.threads, none.kernels, tvm.kernels if tvm else 0, best.kernels, best.median_us,
+        best.speedup, best.ci_lo, best.ci_hi,
+        best.speedup / tvm.speedup if tvm and tvm.speedup and best.speedup else None,
+        best.trusted, saved_bytes / 1e6, 1 + saved_us / best.median_us,
+    )  # fmt: skip
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The rows as a table with geometric means; a question mark stands where noise spoiled a ratio."""
+    lines = tables.head(
+        ("network", "threads", "kernels: none, tvm, chosen", "none / chosen", "tvm / chosen", "MB not moved", "at most")
+    )
+    for row in rows:
+        if row.problem or row.none is None:
+            lines.append(tables.line([row.network, row.threads, "", row.problem, "", "", ""]))
+            continue
+        interval = f" ({row.lo:.2f}-{row.hi:.2f})" if row.lo and row.hi else ""
+        kernels = f"{row.kernels_none}, {row.kernels_tvm}, {row.kernels}"
+        cells = [f"{row.none:.2f}{interval}{'' if row.trusted else ' ?'}", _ratio(row.tvm)]
+        lines.append(tables.line([row.network, row.threads, kernels, *cells, f"{row.saved_mb:.1f}", _ratio(row.most)]))
+    for threads in sorted({row.threads for row in rows}):
+        here = [row for row in rows if row.threads == threads]
+        means = [_mean(row.none for row in here), _mean(row.tvm for row in here), "", _mean(row.most for row in here)]
+        lines.append(tables.line(["geometric mean", threads, "", *means]))
+    return "\n".join(lines) + "\n"
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _mean(values: Iterable[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{geometric_mean(known):.3f} (of {len(known)})" if known else ""
+
+
+def read(out: Path) -> list[Row]:
+    """The rows of an earlier run."""
+    path = out / "results.json"
+    return [Row(**row) for row in json.loads(path.read_text(encoding="utf-8"))] if path.exists() else []
+
+
+def write(out: Path, rows: Sequence[Row]) -> str:
+    """Every figure as JSON, the table as Markdown; the text of the latter."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "results.json").write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
+    text = markdown(rows)
+    (out / "results.md").write_text(text, encoding="utf-8")
+    return text
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Rows that are there are kept, failed ones tried again; 1 when one of this call failed."""
+    parser = argparse.ArgumentParser(description="What fusion alone gives.")
+    parser.add_argument("models", nargs="+", type=Path, metavar="MODEL", help="ONNX files, or folders of them")
+    parser.add_argument("--threads", default="1,2", help="numbers of threads (default: 1,2)")
+    parser.add_argument("--budget", default="2m", help="tuning time of each row (default: 2m)")
+    parser.add_argument("--again", action="store_true", help="measure rows anew that are there")
+    parser.add_argument("--out", type=Path, default=Path("out/fusion_alone"))
+    options = parser.parse_args(arguments)
+    options.out.mkdir(parents=True, exist_ok=True)
+    files = [file for path in options.models for file in (sorted(path.glob("*.onnx")) if path.is_dir() else [path])]
+    failed = False
+    for file in files:
+        for threads in map(int, options.threads.split(",")):
+            kept = [row for row in read(options.out) if (row.network, row.threads) != (file.stem, threads)]
+            known = [row for row in read(options.out) if row not in kept and not row.problem]
+            if known and not options.again:
+                continue
+            row = measure(file, options.out / f"{file.stem}.db", threads, options.budget)
+            failed |= bool(row.problem)
+            write(options.out, [*kept, row])
+            print(f"{row.network}, {threads} threads: {row.problem or _ratio(row.none)}", flush=True)
+    print(write(options.out, sorted(read(options.out), key=lambda row: (row.network, row.threads))))
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
