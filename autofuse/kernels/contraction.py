@@ -6,7 +6,8 @@ channels (columns), whose weights are packed so that each tile reads them in one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -40,6 +41,17 @@ class TileJob:
     window: Window
 
 
+@dataclass(frozen=True)
+class Job:
+    """The share of a job of the parallel loop: `panels` and `rows` in it, and where the n-th of each stands."""
+
+    batch: Index
+    panels: int
+    rows: int
+    panel_at: Callable[[Expr], Expr]
+    row_at: Callable[[Expr], Index]
+
+
 class ContractionEmitter:
     """Emits one contraction nest; `knobs` as declared in the search space."""
 
@@ -64,35 +76,41 @@ class ContractionEmitter:
 
     def emit(self) -> None:
         """Emits the whole nest."""
-        form, emitter = self.form, self.emitter
+        emitter = self.emitter
         self.prepare()
-        rows = prod(form.rows)
-        rows_per_job = divisor_near(rows, int(self.knobs["rows_per_job"]))
-        panels_per_job = divisor_near(self.panels, int(self.knobs["panels_per_job"]))
-        grid = (prod(form.batch), self.panels // panels_per_job, rows // rows_per_job)
-        with emitter.parallel(prod(grid)) as job:
-            batch_flat, panel_job, row_job = delinear(job, grid)
-            batch = delinear(batch_flat, form.batch)
+        with self.jobs() as job:
             accumulators = self.registers()
-            self.copy = self.row_buffer() if self.knobs["order"] == "copied" and copies_rows(form) else None
-
-            def row_at(row_step: Expr) -> Index:
-                row_flat = emitter.simplify(row_job * rows_per_job + row_step)
-                return tuple(emitter.simplify(part) for part in delinear(row_flat, form.rows))
-
-            def body(panel_step: Expr, row: Index) -> None:
-                self.panel(batch, emitter.simplify(panel_job * panels_per_job + panel_step), row, accumulators)
-
+            self.copy = self.row_buffer() if self.knobs["order"] == "copied" and copies_rows(self.form) else None
             if self.knobs["order"] == "weights":
-                with emitter.serial(panels_per_job) as panel_step, emitter.serial(rows_per_job) as row_step:
-                    body(panel_step, row_at(row_step))
-            else:
-                with emitter.serial(rows_per_job) as row_step:
-                    row = row_at(row_step)
-                    if self.copy is not None:
-                        self.copy_row(batch, row)
-                    with emitter.serial(panels_per_job) as panel_step:
-                        body(panel_step, row)
+                with emitter.serial(job.panels) as panel, emitter.serial(job.rows) as row:
+                    self.panel(job.batch, job.panel_at(panel), job.row_at(row), accumulators)
+                return
+            with emitter.serial(job.rows) as row:
+                if self.copy is not None:
+                    self.copy_row(job.batch, job.row_at(row))
+                with emitter.serial(job.panels) as panel:
+                    self.panel(job.batch, job.panel_at(panel), job.row_at(row), accumulators)
+
+    @contextmanager
+    def jobs(self) -> Iterator[Job]:
+        """The parallel loop: each job has some panels, and some rows of results of one batch."""
+        emitter, form = self.emitter, self.form
+        rows, panels = (
+            divisor_near(count, int(self.knobs[knob]))
+            for count, knob in ((prod(form.rows), "rows_per_job"), (self.panels, "panels_per_job"))
+        )
+        grid = (prod(form.batch), self.panels // panels, prod(form.rows) // rows)
+        with emitter.parallel(prod(grid)) as number:
+            batch, panel_job, row_job = delinear(number, grid)
+
+            def row_at(step: Expr) -> Index:
+                flat = emitter.simplify(row_job * rows + step)
+                return tuple(emitter.simplify(part) for part in delinear(flat, form.rows))
+
+            def panel_at(step: Expr) -> Expr:
+                return emitter.simplify(panel_job * panels + step)
+
+            yield Job(delinear(batch, form.batch), panels, rows, panel_at, row_at)
 
     def prepare(self) -> None:
         """What has to stand before the loops: the packed right-hand side, where it is not read as it lies."""

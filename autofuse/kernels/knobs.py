@@ -234,6 +234,8 @@ def canonical(schedule: Schedule, knobs: Mapping[str, Values]) -> dict[str, int 
     """`schedule` without knobs that the workload lacks or that its other choices make idle."""
     kept = {name: value for name, value in sorted(schedule.items()) if name in knobs}
     if kept.get("band.rows"):
+        if kept.get("contraction.order") == "copied":  # the rows of a band stand side by side
+            kept["contraction.order"] = "pixels"
         return {name: value for name, value in kept.items() if name not in IDLE_IN_BANDS}
     winograd = kept.get("contraction.algorithm") in WINOGRAD
     if kept.get("contraction.algorithm") == "dot":

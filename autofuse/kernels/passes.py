@@ -8,12 +8,11 @@ them that it holds comes once; the sums so far wait in a buffer of the job (the 
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
 from typing import Any
 
 from autofuse.kernels.contraction import ContractionEmitter, TileJob
-from autofuse.kernels.emit import Expr, const, delinear
-from autofuse.kernels.tiles import Run, divisor_near
+from autofuse.kernels.emit import Expr, const
+from autofuse.kernels.tiles import Run
 
 
 class PassesEmitter(ContractionEmitter):
@@ -21,27 +20,19 @@ class PassesEmitter(ContractionEmitter):
 
     def emit(self) -> None:
         """Emits the nest: for each panel of a job all passes over its rows, then what follows the sums."""
-        form, emitter = self.form, self.emitter
+        emitter = self.emitter
         self.prepare()
-        self.outputs = form.windows[-1].outputs * max(1, self.phases())
-        rows = prod(form.rows)
-        rows_per_job = divisor_near(rows, int(self.knobs["rows_per_job"]))
-        panels_per_job = divisor_near(self.panels, int(self.knobs["panels_per_job"]))
-        grid = (prod(form.batch), self.panels // panels_per_job, rows // rows_per_job)
-        size = rows_per_job * self.outputs * self.vectors
-        with emitter.parallel(prod(grid)) as job:
-            batch_flat, panel_job, row_job = delinear(job, grid)
-            batch = delinear(batch_flat, form.batch)
+        self.outputs = self.form.windows[-1].outputs
+        with self.jobs() as job:
+            size = job.rows * self.outputs * self.vectors
             accumulators, self.sums = self.registers(), emitter.scratch(size * self.lanes)
 
             def over_rows(panel: Expr) -> None:
-                with emitter.serial(rows_per_job) as self.row_step:
-                    row_flat = emitter.simplify(row_job * rows_per_job + self.row_step)
-                    row = tuple(emitter.simplify(part) for part in delinear(row_flat, form.rows))
-                    self.panel(batch, panel, row, accumulators)
+                with emitter.serial(job.rows) as self.row_step:
+                    self.panel(job.batch, panel, job.row_at(self.row_step), accumulators)
 
-            with emitter.serial(panels_per_job) as panel_step:
-                panel = emitter.simplify(panel_job * panels_per_job + panel_step)
+            with emitter.serial(job.panels) as step:
+                panel = job.panel_at(step)
                 with emitter.serial(size) as place, emitter.vector(self.lanes) as lane:
                     emitter.put(self.sums, place * self.lanes + lane, const(0.0, "float32"))
                 self.summing = True
@@ -49,10 +40,6 @@ class PassesEmitter(ContractionEmitter):
                     over_rows(panel)
                 self.summing = False
                 over_rows(panel)
-
-    def phases(self) -> int:
-        """Phases of a row (a transposed convolution has as many as its stride)."""
-        return sum(count for count, _ in self.form.windows[-1].phases)
 
     def tile(self, job: TileJob, run: Run, start: Expr) -> None:
         """One pass over a tile of results; after the last one, what follows their sums."""

@@ -150,3 +150,5 @@ def test_bands_are_a_choice_that_makes_other_knobs_idle(bench: Bench) -> None:
     assert {guess["band.rows"] for guess in guesses} == {0, 4, 8}
     kept = canonical({name: values[-1] for name, values in knobs.items()}, knobs)
     assert kept["band.rows"] == 2 and "contraction.algorithm" not in kept
+    copied = canonical({"band.rows": 4, "contraction.order": "copied"}, knobs)
+    assert copied["contraction.order"] == "pixels", "the rows of a band stand side by side already"
