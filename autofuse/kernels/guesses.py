@@ -129,7 +129,10 @@ def _crowded(workload: Workload) -> bool:
 def _winograd_guesses(
     workload: Workload, form: Contraction, knobs: Mapping[str, Values], target: Target
 ) -> list[Guess]:
-    """Choices of algorithm and stage for a convolution that has them, best guess first."""
+    """Choices of algorithm and stage for a convolution that has them, best guess first.
+
+    Of an image of few tiles all together, so that its weights, which are most of its bytes, are read once.
+    """
     default: Guess = {name: values[0] for name, values in knobs.items()}
     fitting = [p for p in knobs.get(PIXELS, ()) if fits_registers(default | {"contraction.pixels": p}, target)]
     if fitting and target.lanes > NARROW:
@@ -144,7 +147,8 @@ def _winograd_guesses(
     if tiles == LEAST_TILES:
         return [two, four | root, direct, two | root]
     if tiles // divisor_near(tiles, int(default.get("contraction.tiles", 1))) < 2 * target.cores:
-        return [four | root, four, two | root, direct, two]
+        most: Guess = {"contraction.tiles": max(knobs.get("contraction.tiles", (1,)), key=int)}
+        return [four | root | most, four | most, two | root | most, direct, two]
     return [four, four | root, direct, two]
 
 

@@ -68,7 +68,7 @@ DECLARED: Mapping[str, Mapping[str, tuple[Values, str]]] = {
             "passes over the results, each with as many of the channels (whose weights then stay in the first cache)",
         ),
         "operand": (("packed", "direct"), "a computed right-hand side: copied into panels first, or read as it lies"),
-        "tiles": ((49, 28, 14, 7, 16, 4), "Winograd tiles transformed together"),
+        "tiles": ((14, 28, 49, 7, 16, 4), "Winograd tiles transformed together"),
         "stage": (("chunk", "root"), "where Winograd transforms its input: where it is used, or all ahead"),
     },
     "windowed": {

@@ -36,6 +36,12 @@ def test_winograd_comes_first_where_its_tiles_are_many_enough(
     assert {guess["contraction.algorithm"] for guess in made} == {"direct", "winograd2", "winograd4"}
 
 
+@pytest.mark.parametrize(("size", "tiles", "stage"), [(56, 14, "chunk"), (24, 49, "root"), (14, 49, "root")])
+def test_few_tiles_of_an_image_are_transformed_together(bench: Bench, size: int, tiles: int, stage: str) -> None:
+    first = guesses(bench, square(size))[0]
+    assert (first["contraction.tiles"], first["contraction.stage"], first["contraction.pixels"]) == (tiles, stage, 6)
+
+
 def test_a_product_begins_with_the_tiles_that_keep_most_accumulators_busy(bench: Bench) -> None:
     small = Small(parsed("y = MatMul (x, w)"), {"x": real(64, 32)}, ["y"], {"w": real(32, 64)})
     made = guesses(bench, small)
