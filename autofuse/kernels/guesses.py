@@ -42,17 +42,17 @@ def first_schedules(workload: Workload, knobs: Mapping[str, Values], target: Tar
     """Schedules worth trying before any search, best guess first; all within `knobs`.
 
     Winograd where the image fills its tiles, all of it transformed ahead where its chunks are too few for the threads;
-    in other contractions the tiles that keep most accumulators busy (narrow vectors: the default, since their many
-    loads need registers too). Where what a row reads crowds the cache, a copy of it.
+    in other contractions the tiles that keep most accumulators busy (narrow vectors: the default first, since their
+    many loads need registers too). Where what a row reads crowds the cache, a copy of it.
     """
     default: Guess = {name: values[0] for name, values in knobs.items()}
     guesses = [default]
     form = _contraction(workload)
     if form is not None and not WINOGRAD.keys().isdisjoint(knobs.get("contraction.algorithm", ())):
         guesses = _winograd_guesses(workload, form, knobs, target)
-    elif form is not None and target.lanes > NARROW:
+    elif form is not None:
         busiest = [default | tile for tile in _busiest_tiles(workload, form, knobs, target)]
-        guesses = [*busiest[:2], default]
+        guesses = [*busiest[:2], default] if target.lanes > NARROW else [default, *busiest[:1]]
         if _crowded(workload):
             copied: Guess = {"contraction.order": "copied", "contraction.panels_per_job": 0, "contraction.passes": 1}
             guesses = [guess | copied for guess in guesses[:2]] + guesses
