@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,13 @@ LOWERING = {"tirx.disable_cse_tir": True}
 """LLVM finds common subexpressions again: TVM's own pass takes a fifth of the time for nothing."""
 
 
-def tvm_target(target: Target) -> Any:
-    """TVM's own description of `target`.
+BROKEN, CAREFUL = "module verification failed", 2
+"""What TVM says when LLVM's optimiser breaks a module (22.1 does, rarely, where it joins scalars to vectors), and the
+level of optimisation at which it does not."""
+
+
+def tvm_target(target: Target, level: int | None = None) -> Any:
+    """TVM's own description of `target`; `level`: of LLVM's optimisation (None: the highest).
 
     InputError for a CPU or feature name that LLVM does not know: TVM only logs it and makes generic code.
     """
@@ -34,6 +40,8 @@ def tvm_target(target: Target) -> Any:
         if wrong:
             raise InputError(f"target: mattr {wrong[0]!r} must read +feature or -feature")
         fields["mattr"] = list(target.mattr)
+    if level is not None:
+        fields["opt-level"] = level
     return tvm.target.Target(fields)
 
 
@@ -43,7 +51,17 @@ def compile_function(function: Any, target: Target) -> Any:
 
     module = tvm.IRModule({ENTRY: function.with_attr("global_symbol", ENTRY)})
     with _lowering():
-        return tvm.compile(module, target=tvm_target(target)).jit()
+        return _carefully(lambda described: tvm.compile(module, target=described), target).jit()
+
+
+def _carefully(build: Callable[[Any], Any], target: Target) -> Any:
+    """What `build` makes for TVM's description of `target`: where LLVM breaks a module, of lower optimisation."""
+    try:
+        return build(tvm_target(target))
+    except Exception as error:  # TVM's InternalError, which it has no module for
+        if BROKEN not in str(error):
+            raise
+    return build(tvm_target(target, CAREFUL))
 
 
 def _lowering() -> Any:
@@ -63,7 +81,8 @@ def export_function(function: Any, target: Target, output: Path) -> None:
     from autofuse.backend.linking import exported
 
     module = tvm.IRModule({ENTRY: function.with_attr("global_symbol", ENTRY)})
-    exported(tvm.compile(module, target=tvm_target(target)), output, architecture_of(target), output.parent)
+    made = _carefully(lambda described: tvm.compile(module, target=described), target)
+    exported(made, output, architecture_of(target), output.parent)
 
 
 def assembly(function: Any, target: Target) -> str:
@@ -97,4 +116,4 @@ def compile_program(module: Any, target: Target) -> Any:
         ]
     )
     with _lowering():
-        return relax.build(module, target=tvm_target(target), relax_pipeline=passes)
+        return _carefully(lambda described: relax.build(module, target=described, relax_pipeline=passes), target)

@@ -82,6 +82,21 @@ def test_what_cancels_out_may_leave_other_rounding_errors(seed: int, tmp_path: P
     assert check(seed, tmp_path).state == "ok"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("seed", "defect"),
+    [
+        (1195, "TVM's intervals fail on a named product with a chosen value"),
+        (1555, "ONNX Runtime's optimiser joins a Pad of zeros with a MaxPool"),
+        (3157, "TVM's vectorizer fails on a Let times a constant"),
+        (9253, "LLVM's optimiser breaks a module"),
+    ],
+)
+def test_graphs_that_showed_a_defect_of_others_come_out_right(seed: int, defect: str, tmp_path: Path) -> None:
+    outcome = check(seed, tmp_path)
+    assert outcome.state == "ok", f"{defect}: {outcome.message}"
+
+
 def test_a_wrong_seed_is_a_row_and_an_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = {"seed": 0, "state": "wrong", "operators": 3, "kernels": 1, "folds": 0, "copies": 0, "error": 0.5}
     (tmp_path / "rows.jsonl").write_text(json.dumps({**bad, "message": "y: off by half"}) + "\n", encoding="utf-8")
