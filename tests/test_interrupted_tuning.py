@@ -18,7 +18,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -89,7 +89,11 @@ class TuneProcess:
 
     def workers(self) -> list[psutil.Process]:
         """Living worker processes."""
-        return [child for child in psutil.Process(self.process.pid).children() if WORKER in child.cmdline()]
+        found = []
+        for child in psutil.Process(self.process.pid).children():
+            with suppress(psutil.NoSuchProcess):  # it may end while we look
+                found += [child] if WORKER in child.cmdline() else []
+        return found
 
     def orphans(self) -> list[str]:
         """Command lines of descendants that are still there a moment after the end."""
