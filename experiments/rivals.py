@@ -6,7 +6,7 @@ import argparse
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
@@ -29,7 +29,7 @@ from autofuse.search.progress import Progress, TuneResult
 from autofuse.search.shares import finals_seconds
 from autofuse.search.tune import open_session
 from autofuse.search_space import load_space
-from experiments.tables import head, line
+from experiments.tables import head, line, read_rows, write_rows
 
 FIXED = ("none", "always", "tvm", "default")
 Cases = Mapping[str, Callable[[], onnx.ModelProto]]
@@ -108,7 +108,7 @@ def compare_plans(
             continue  # TVM may be unable to say how it would fuse
     plans |= further or {}
     with open_database(database) as base:
-        result = _tuned(model, base, seconds, plans, threads)
+        result = tuned(model, base, seconds, plans, threads)
         found = FusionPlan.from_json(base.plan(result.plan_key) or "")
         if found.key not in {plan.key for plan in plans.values()}:
             plans["search"] = found
@@ -116,9 +116,10 @@ def compare_plans(
         return _raced(graph, base, around, plans, found, max(10.0, seconds / 3))
 
 
-def _tuned(
+def tuned(
     model: Path, base: ProfilingDatabase, seconds: float, plans: Mapping[str, FusionPlan], threads: int
 ) -> TuneResult:
+    """Time every plan's kernels, then search for `seconds` more and measure the finalists."""
     session = open_session(
         model, base, budget_s=None, trials=None, threads=threads, device="local", seed=0, space=None, shapes={},
         progress=_silent,
@@ -202,17 +203,12 @@ def markdown(rows: Iterable[PlanRow]) -> str:
 
 def write(rows: Sequence[PlanRow], out: Path) -> str:
     """Write `results.json` and `results.md`; the text of the latter."""
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "results.json").write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
-    text = markdown(rows)
-    (out / "results.md").write_text(text, encoding="utf-8")
-    return text
+    return write_rows(out, rows, markdown(rows))
 
 
 def read(out: Path) -> list[PlanRow]:
     """The rows of an earlier run."""
-    path = out / "results.json"
-    return [PlanRow(**row) for row in json.loads(path.read_text(encoding="utf-8"))] if path.exists() else []
+    return read_rows(out, PlanRow)
 
 
 def _silent(_state: Progress) -> None:

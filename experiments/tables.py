@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+Row = TypeVar("Row")
 
 
 def write(folder: Path, rows: Sequence[DataclassInstance], text: str) -> None:
@@ -34,6 +37,20 @@ def read_csv(path: Path) -> list[dict[str, str]]:
         return []
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
+
+
+def write_rows(folder: Path, rows: Sequence[DataclassInstance], text: str) -> str:
+    """Writes the rows as `results.json` and `text` as `results.md` to a folder, made where it is missing; `text`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.json").write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
+    (folder / "results.md").write_text(text, encoding="utf-8")
+    return text
+
+
+def read_rows(folder: Path, make: Callable[..., Row]) -> list[Row]:
+    """The rows that an earlier run wrote by `write_rows`; none where there is no such file."""
+    path = folder / "results.json"
+    return [make(**row) for row in json.loads(path.read_text(encoding="utf-8"))] if path.exists() else []
 
 
 def line(cells: Iterable[object]) -> str:

@@ -47,11 +47,15 @@ def tvm_target(target: Target, level: int | None = None) -> Any:
 
 def compile_function(function: Any, target: Target) -> Any:
     """Runtime module whose entry "main" is the TIR `function`, ready to be called and timed in this process."""
+    with _lowering():
+        return _compiled(function, target).jit()
+
+
+def _compiled(function: Any, target: Target) -> Any:
     import tvm
 
     module = tvm.IRModule({ENTRY: function.with_attr("global_symbol", ENTRY)})
-    with _lowering():
-        return _carefully(lambda described: tvm.compile(module, target=described), target).jit()
+    return _carefully(lambda described: tvm.compile(module, target=described), target)
 
 
 def _carefully(build: Callable[[Any], Any], target: Target) -> Any:
@@ -75,22 +79,15 @@ def export_function(function: Any, target: Target, output: Path) -> None:
 
     DeviceError when it cannot be linked.
     """
-    import tvm
-
     from autofuse.backend.architecture import architecture_of
     from autofuse.backend.linking import exported
 
-    module = tvm.IRModule({ENTRY: function.with_attr("global_symbol", ENTRY)})
-    made = _carefully(lambda described: tvm.compile(module, target=described), target)
-    exported(made, output, architecture_of(target), output.parent)
+    exported(_compiled(function, target), output, architecture_of(target), output.parent)
 
 
 def assembly(function: Any, target: Target) -> str:
     """LLVM's assembly of the TIR `function`."""
-    import tvm
-
-    module = tvm.IRModule({ENTRY: function.with_attr("global_symbol", ENTRY)})
-    return str(tvm.compile(module, target=tvm_target(target)).mod.inspect_source("s"))
+    return str(_compiled(function, target).mod.inspect_source("s"))
 
 
 def compile_program(module: Any, target: Target) -> Any:

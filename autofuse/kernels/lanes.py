@@ -8,6 +8,7 @@ second reads one x for all lanes, and wrong ones. Such a loop has to stay a scal
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from tvm import tirx
@@ -74,9 +75,15 @@ def _operands(expression: Any) -> tuple[Any, ...]:
     return tuple(getattr(expression, name) for name in ("a", "b") if hasattr(expression, name))
 
 
+def _within(expression: Any) -> Iterator[Any]:
+    yield expression
+    for operand in _operands(expression):
+        yield from _within(operand)
+
+
 def holds_let(expression: Any) -> bool:
     """Whether a name is defined somewhere inside an expression."""
-    return isinstance(expression, tirx.Let) or any(holds_let(operand) for operand in _operands(expression))
+    return any(isinstance(inner, tirx.Let) for inner in _within(expression))
 
 
 def selects_floats(expression: Any) -> bool:
@@ -85,6 +92,5 @@ def selects_floats(expression: Any) -> bool:
     TVM's interval analysis, which sees through names, fails on the product of a name and such a choice ("IntImm
     supports only int or uint or bool type, but float32 was supplied").
     """
-    if isinstance(expression, tirx.Select) and str(expression.ty.dtype).startswith(("float", "bfloat")):
-        return True
-    return any(selects_floats(operand) for operand in _operands(expression))
+    chosen = (inner for inner in _within(expression) if isinstance(inner, tirx.Select))
+    return any(str(inner.ty.dtype).startswith(("float", "bfloat")) for inner in chosen)

@@ -32,12 +32,10 @@ from autofuse.measure.bench import Contender, bench_contenders
 from autofuse.measure.reference import run_reference
 from autofuse.named_setting import Circumstances, circumstances
 from autofuse.profiling.database import ProfilingDatabase, open_database
-from autofuse.search.shares import finals_seconds
-from autofuse.search.tune import open_session
 from autofuse.search_space import load_space
 from experiments import tables
 from experiments.bands.cases import CASES
-from experiments.rivals import case_options
+from experiments.rivals import case_options, tuned
 
 Schedule = dict[str, int | str]
 APART = "apart"
@@ -73,16 +71,7 @@ def measure(name: str, out: Path, seconds: float, threads: int) -> list[Row]:
     graph = load(path, {})
     whole = always_plan(graph)
     with open_database(out / f"{name}.db") as base:
-        session = open_session(
-            path, base, budget_s=None, trials=None, threads=threads, device="local", seed=0, space=None, shapes={},
-            progress=lambda _: None,
-        )  # fmt: skip
-        with session as opened:
-            opened.measure_baselines()
-            opened.add_baseline("whole", whole)
-            opened.measure_baseline("whole")
-            opened.search_slice(seconds)
-            opened.conclude(finals_seconds(seconds))
+        tuned(path, base, seconds, {"whole": whole}, threads)
         around = circumstances(base, "local", threads, measuring=True)
         lowering = Lowering(graph, around.target)
         forms = _forms(base, around, lowering, graph)

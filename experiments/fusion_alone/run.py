@@ -6,30 +6,29 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
 
 import autofuse
 from autofuse.backend.host_cpu import local_device
-from autofuse.backend.probes import ReadProbe
-from autofuse.errors import AutofuseError
+from autofuse.errors import AutofuseError, InputError
 from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.fusion.inspect import bytes_moved
 from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.load import load
 from autofuse.graph.model import Graph
+from autofuse.measure.machine import probe_machine
 from autofuse.named_plans import named_plan
 from autofuse.profiling.database import open_database
 from autofuse.search.progress import TuneResult
 from experiments import tables
+from experiments.peers.models import resolve
 
-PROBED_BYTES = 1 << 28
-"""Larger than any cache: what does not fit one moves at the memory's bandwidth."""
-SWEEPS = 3
+MODELS = Path("out/models")
+"""Where networks that are given by name are written."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +62,9 @@ def measure(model: Path, database: Path, threads: int, budget: str) -> Row:
         result = autofuse.tune(model, database=str(database), budget=budget, threads=threads)
         with open_database(str(database)) as base:
             chosen = FusionPlan.from_json(base.plan(result.plan_key) or "")
-        return row_of(load(model, {}), chosen, result, bandwidth_gbs(threads))
+        return row_of(load(model, {}), chosen, result, probe_machine(local_device().target(), threads).dram_gbs_n)
     except AutofuseError as error:
         return Row(model.stem, threads, problem=str(error))
-
-
-def bandwidth_gbs(threads: int) -> float:
-    """GB/s that this machine reads from memory."""
-    probe = ReadProbe(local_device().target(), threads, PROBED_BYTES, SWEEPS)
-    return probe.bytes / min(probe.seconds() for _ in range(3)) / 1e9
 
 
 def row_of(graph: Graph, chosen: FusionPlan, result: TuneResult, gbs: float) -> Row:
@@ -119,44 +112,33 @@ def _mean(values: Iterable[float | None]) -> str:
     return f"{geometric_mean(known):.3f} (of {len(known)})" if known else ""
 
 
-def read(out: Path) -> list[Row]:
-    """The rows of an earlier run."""
-    path = out / "results.json"
-    return [Row(**row) for row in json.loads(path.read_text(encoding="utf-8"))] if path.exists() else []
-
-
-def write(out: Path, rows: Sequence[Row]) -> str:
-    """Every figure as JSON, the table as Markdown; the text of the latter."""
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "results.json").write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
-    text = markdown(rows)
-    (out / "results.md").write_text(text, encoding="utf-8")
-    return text
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Rows that are there are kept, failed ones tried again; 1 when one of this call failed."""
     parser = argparse.ArgumentParser(description="What fusion alone gives.")
-    parser.add_argument("models", nargs="+", type=Path, metavar="MODEL", help="ONNX files, or folders of them")
+    parser.add_argument("models", nargs="+", metavar="MODEL", help="ONNX files, folders of them, or names as in peers")
     parser.add_argument("--threads", default="1,2", help="numbers of threads (default: 1,2)")
     parser.add_argument("--budget", default="2m", help="tuning time of each row (default: 2m)")
     parser.add_argument("--again", action="store_true", help="measure rows anew that are there")
     parser.add_argument("--out", type=Path, default=Path("out/fusion_alone"))
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
-    files = [file for path in options.models for file in (sorted(path.glob("*.onnx")) if path.is_dir() else [path])]
+    try:
+        files = resolve(options.models, MODELS)
+    except InputError as error:
+        parser.error(str(error))
     failed = False
     for file in files:
         for threads in map(int, options.threads.split(",")):
-            kept = [row for row in read(options.out) if (row.network, row.threads) != (file.stem, threads)]
-            known = [row for row in read(options.out) if row not in kept and not row.problem]
-            if known and not options.again:
+            rows = tables.read_rows(options.out, Row)
+            here = [row for row in rows if (row.network, row.threads) == (file.stem, threads)]
+            if not options.again and any(not row.problem for row in here):
                 continue
             row = measure(file, options.out / f"{file.stem}.db", threads, options.budget)
             failed |= bool(row.problem)
-            write(options.out, [*kept, row])
+            rows = sorted([*(other for other in rows if other not in here), row], key=lambda r: (r.network, r.threads))
+            tables.write_rows(options.out, rows, markdown(rows))
             print(f"{row.network}, {threads} threads: {row.problem or _ratio(row.none)}", flush=True)
-    print(write(options.out, sorted(read(options.out), key=lambda row: (row.network, row.threads))))
+    print(markdown(tables.read_rows(options.out, Row)))
     return int(failed)
 
 

@@ -10,8 +10,9 @@ from autofuse.fusion.inspect import bytes_moved
 from autofuse.graph.load import from_model
 from autofuse.named_plans import named_plan
 from autofuse.search.progress import PlanTime, TuneResult
-from experiments.fusion_alone.run import Row, main, markdown, read, row_of, write
+from experiments.fusion_alone.run import Row, main, markdown, row_of
 from experiments.seeds.models import conv_bn_relu
+from experiments.tables import read_rows, write_rows
 
 PLANS = {
     "none": PlanTime(3, 12.0, 12.0, 1.0, 1.0, 1.0, True),
@@ -52,12 +53,12 @@ def test_the_table_has_means_by_threads_and_marks_noise(tmp_path: Path) -> None:
     assert "| a | 1 | 4, 2, 2 | 2.00 (1.90-2.10) | 1.00 | 1.0 | 2.50 |" in text
     assert "0.50 (0.40-0.60) ?" in text and "no kernel" in text
     assert "| geometric mean | 1 |  | 1.000 (of 2) | 1.000 (of 1) |  | 2.000 (of 2) |" in text
-    write(tmp_path, rows)
-    assert read(tmp_path) == rows
+    assert write_rows(tmp_path, rows, text) == (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert read_rows(tmp_path, Row) == rows
 
 
 def test_a_model_that_cannot_be_read_is_a_row_with_its_reason(tmp_path: Path) -> None:
     (tmp_path / "broken.onnx").write_bytes(b"not a model")
     assert main([str(tmp_path / "broken.onnx"), "--threads", "1", "--out", str(tmp_path / "out")]) == 1
-    (row,) = read(tmp_path / "out")
+    (row,) = read_rows(tmp_path / "out", Row)
     assert row.network == "broken" and row.problem

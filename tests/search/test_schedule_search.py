@@ -72,13 +72,7 @@ def spend(search: WorkloadSearch, cost: Callable[[Schedule], float | None], coun
 
 def distance(schedule: Schedule) -> float:
     """A smooth landscape: each knob by itself costs what it is off its best value."""
-    best = {
-        "contraction.vectors": 2,
-        "contraction.pixels": 7,
-        "contraction.rows_per_job": 2,
-        "contraction.split": 4,
-        "contraction.passes": 1,
-    }
+    best = {"contraction.vectors": 2, "contraction.pixels": 7, "contraction.rows_per_job": 2, "contraction.split": 4}
     factors = [1 + abs(float(schedule.get(knob, 1)) - value) / 4 for knob, value in best.items()]
     penalty = 1.5 if schedule.get("contraction.order") == "pixels" else 1.0
     penalty *= 1.4 if schedule.get("contraction.algorithm") == "winograd2" else 1.0
@@ -119,13 +113,13 @@ def test_schedules_that_overflow_the_registers_are_never_asked_for(search: Calla
 def test_a_large_space_comes_close_to_its_best_in_few_candidates(
     seed: int, search: Callable[..., WorkloadSearch]
 ) -> None:
-    one = search(seed, {})
+    one = search(seed, {"contraction": {"passes": (1,)}})
     times = sorted(distance(schedule) for schedule in every(one).values())
     assert len(times) > 10 * MAX_CANDIDATES
     asked = spend(one, distance)
     assert len(asked) == len(set(asked)) == MAX_CANDIDATES
     assert one.best_us is not None
-    assert one.best_us <= times[len(times) // 50], "among the best fiftieth, after far fewer than a tenth"
+    assert one.best_us <= times[len(times) // 100], "among the best hundredth, after far fewer than a tenth"
 
 
 def test_the_first_guess_is_that_of_the_rules(search: Callable[..., WorkloadSearch]) -> None:
