@@ -7,12 +7,13 @@ from dataclasses import replace
 
 from autofuse.errors import AutofuseError
 from autofuse.fusion.evidence import LAUNCH_US, Piece, Span
-from autofuse.fusion.plan import FusionPlan
+from autofuse.fusion.plan import WINOGRAD_TILES, FusionPlan
 from autofuse.fusion.skeleton import folded_into, settled
 from autofuse.graph.copies import copy_name
 from autofuse.graph.key import graph_key
 from autofuse.graph.model import Graph
 from autofuse.kernels.lower import Lowered, Lowering
+from autofuse.kernels.tile_limit import larger
 from autofuse.kernels.view import is_view
 from autofuse.profiling.database import ProfilingDatabase
 from autofuse.profiling.records import FAILURES, BestSchedule, Setting
@@ -60,12 +61,17 @@ def groups_of(graph: Graph, plan: FusionPlan) -> tuple[Piece, ...]:
 
 
 def known_pieces(graph: Graph, lowered: PlansLowered, base: ProfilingDatabase, setting: Setting) -> tuple[Piece, ...]:
-    """Every group of the plans, once, with its best time in any layout that it was measured in."""
+    """Every group of the plans, once, with its best time in any layout that it was measured in.
+
+    Where one of the plans limits Winograd's tiles (see `FusionPlan`), so does the network that all of them belong to.
+    """
     keys: dict[Piece, dict[str, None]] = {}
+    most = WINOGRAD_TILES[0]
     for plan, kernels in lowered:
+        most = min(most, plan.winograd)
         for piece, bound in zip(groups_of(graph, plan), kernels.groups, strict=True):
             keys.setdefault(piece, {})["" if is_view(bound.workload) else bound.workload.key] = None
-    known = base.lookup(setting, {key for found in keys.values() for key in found if key})
+    known = base.lookup(setting, {key for found in keys.values() for key in found if key}, larger(most))
     pieces = []
     for piece, found in keys.items():
         span, failure = _time(found, known, base, setting)

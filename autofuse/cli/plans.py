@@ -75,6 +75,8 @@ def plan_diff(
             (second, "fold", [(fold,) for fold in found.folds_only_b]),
             (first, "kernel", found.groups_only_a),
             (second, "kernel", found.groups_only_b),
+            (first, "algorithms", [(text,) for text in found.algorithms_only_a]),
+            (second, "algorithms", [(text,) for text in found.algorithms_only_b]),
         )
         for operators in groups
     ]

@@ -10,6 +10,7 @@ from autofuse.compiler.ladder import Found, Ladder, legal
 from autofuse.compiler.report import HIT, RULE, STALE
 from autofuse.errors import StrictMissError
 from autofuse.kernels.guesses import first_schedules
+from autofuse.kernels.tile_limit import winograd_tile
 from autofuse.kernels.weight_size import held_bytes, model_bytes
 from autofuse.kernels.workload import BoundWorkload, Workload
 from autofuse.profiling.records import EXACT, OK
@@ -91,7 +92,7 @@ def _smaller(workload: Workload, held: int, ladder: Ladder, measured_only: bool)
     best: dict[int, Found] = {}
     for row in ladder.base.measured_schedules(ladder.around.setting, workload.key):
         schedule = legal(row.schedule, ladder.target) if row.state == OK else None
-        if schedule is None or row.median_us is None:
+        if schedule is None or row.median_us is None or winograd_tile(schedule) > ladder.winograd:
             continue
         found = Found(schedule, HIT if row.tier == EXACT else STALE, row.median_us)
         size = _held(workload, found, ladder)

@@ -61,7 +61,7 @@ def _found(context: Context, model: Path, shapes: Shapes, plan: str | None) -> _
     sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
     chosen = find_plan(context, graph, sha256, plan)
     lowered = lower(graph, chosen.plan, around.target, [group.operators for group in chosen.plan.groups])
-    ladder, policy = Ladder(context.database, around), context.policy
+    ladder, policy = Ladder(context.database, around, chosen.plan.winograd), context.policy
     found = ladder.find(lowered.kernels, policy.measured_only)
     _refuse_misses(context, lowered, found)
     if policy.weight_growth is not None:
@@ -88,9 +88,9 @@ def _refuse_misses(context: Context, lowered: Lowered, found: Mapping[str, Found
 
 def _built(context: Context, forms: Sequence[_Form], output: Path) -> list[_Form]:
     """Writes the library; the forms with what was really built: a schedule that fails gives way to the fixed rule."""
-    ladder = Ladder(context.database, context.around)
     parts = []
     for form in forms:
+        ladder = Ladder(context.database, context.around, form.plan.plan.winograd)
         spare = {
             bound.workload.key: ladder.rule(bound.workload).schedule
             for bound in form.lowered.kernels

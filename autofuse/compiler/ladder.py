@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from autofuse.compiler.report import FAMILY, HIT, NEAREST, RULE, STALE
 from autofuse.device.target import Target
 from autofuse.errors import InputError
+from autofuse.fusion.plan import WINOGRAD_TILES
 from autofuse.kernels.guesses import first_schedules
 from autofuse.kernels.knobs import Values, open_knobs
+from autofuse.kernels.tile_limit import knobs_within, larger
 from autofuse.kernels.transfer import adapted, distance, schedule_fault, structure
 from autofuse.kernels.workload import BoundWorkload, Workload
 from autofuse.named_setting import Circumstances
@@ -36,10 +38,11 @@ class Found:
 
 @dataclass
 class Ladder:
-    """`around`: where the code will run."""
+    """`around`: where the code will run. `winograd`: largest tiles of its schedules, see `FusionPlan`."""
 
     base: ProfilingDatabase
     around: Circumstances
+    winograd: int = WINOGRAD_TILES[0]
 
     def find(self, workloads: Sequence[BoundWorkload], measured_only: bool) -> dict[str, Found]:
         """Schedules by workload key; with `measured_only` just those that were measured here."""
@@ -65,11 +68,13 @@ class Ladder:
 
     def knobs(self, workload: Workload) -> dict[str, Values]:
         """Values that the shipped space offers to a workload."""
-        return open_knobs(workload, self.target, load_space(None, self.target.isa).schedule)
+        return knobs_within(
+            open_knobs(workload, self.target, load_space(None, self.target.isa).schedule), self.winograd
+        )
 
     def _here(self, bound: Mapping[str, Workload]) -> dict[str, Found]:
         found = {}
-        for key, best in self.base.lookup(self.around.setting, list(bound)).items():
+        for key, best in self.base.lookup(self.around.setting, list(bound), larger(self.winograd)).items():
             schedule = legal(best.schedule, self.target)
             if schedule is not None:
                 found[key] = Found(schedule, HIT if best.tier == EXACT else STALE, best.median_us)

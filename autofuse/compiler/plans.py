@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autofuse.compiler.context import Context
 from autofuse.compiler.ladder import same_family
@@ -11,7 +11,7 @@ from autofuse.compiler.report import FAMILY, HIT, MODEL, NAMED, NEAREST, NONE, R
 from autofuse.errors import AutofuseError, PlanError, StrictMissError
 from autofuse.fusion.baselines import default_plan, none_plan
 from autofuse.fusion.legality import check_plan
-from autofuse.fusion.plan import FusionPlan
+from autofuse.fusion.plan import WINOGRAD_TILES, FusionPlan
 from autofuse.fusion.rewriting import RewritingPlanner, is_exact
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.key import graph_key
@@ -42,6 +42,7 @@ def find_plan(context: Context, graph: Graph, model_sha256: str, asked: str | No
     policy = context.policy
     if asked is not None and asked != "best":
         plan = named_plan(graph, asked)
+        plan = replace(plan, winograd=min(plan.winograd, _tiles_known_right(context, graph)))
         if policy.exact and not is_exact(plan):
             raise PlanError(f"--exact: plan {asked} folds or rewrites so that results round differently")
         return FoundPlan(plan, NAMED, asked)
@@ -78,6 +79,11 @@ def _advised(context: Context, graph: Graph) -> FoundPlan:
         return FoundPlan(default_plan(graph, space), RULE, f"default rule: the model abstains, {found.abstains}")
     gain = found.default_us / found.us - 1 if found.us > 0 else 0.0
     return FoundPlan(found.plan, MODEL, f"model: {len(found.answers)} changes, {gain:.1%} over the rule expected")
+
+
+def _tiles_known_right(context: Context, graph: Graph) -> int:
+    """Largest tiles of Winograd's algorithm with which the plan that is known here is right as a whole."""
+    return min((found.plan.winograd for found in _measured(context, graph)), default=WINOGRAD_TILES[0])
 
 
 def _measured(context: Context, graph: Graph) -> Iterator[FoundPlan]:

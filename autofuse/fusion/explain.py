@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import reduce
 
 from autofuse.fusion.edges import planning_type
 from autofuse.fusion.evidence import Comparison, Evidence, Span
 from autofuse.fusion.legality import Legality, Refusal
-from autofuse.fusion.plan import FusionPlan
+from autofuse.fusion.plan import WINOGRAD_TILES, FusionPlan
 from autofuse.fusion.relation import Relation, combined, relation
 from autofuse.fusion.skeleton import folded_into, realise, settled
 from autofuse.graph.copies import copy_name
@@ -61,12 +61,13 @@ class PlanDiff:
     folds_only_b: tuple[str, ...]
     groups_only_a: tuple[tuple[str, ...], ...]
     groups_only_b: tuple[tuple[str, ...], ...]
+    algorithms_only_a: tuple[str, ...] = ()
+    algorithms_only_b: tuple[str, ...] = ()
 
     @property
     def same(self) -> bool:
         """Whether the plans are equal."""
-        rewrites = self.rewrites_only_a or self.rewrites_only_b
-        return not (rewrites or self.folds_only_a or self.folds_only_b or self.groups_only_a or self.groups_only_b)
+        return not any(getattr(self, part.name) for part in fields(self))
 
 
 def explain(
@@ -93,6 +94,7 @@ def plan_diff(a: FusionPlan, b: FusionPlan) -> PlanDiff:
         tuple(sorted(set(b.folds) - set(a.folds))),
         tuple(group.operators for group in a.groups if group.operators not in second),
         tuple(group.operators for group in b.groups if group.operators not in first),
+        *((one.algorithms,) if a.winograd != b.winograd else () for one in (a, b)),
     )
 
 
@@ -101,7 +103,8 @@ def describe(graph: Graph, plan: FusionPlan) -> str:
     realised = realise(graph, plan)
     folded = f", {len(plan.folds)} folded" if plan.folds else ""
     changed = f", {len(plan.rewrites)} rewrites" if plan.rewrites else ""
-    lines = [f"{len(plan.groups)} kernels for {len(graph.operators)} operators{changed}{folded}"]
+    limited = f", {plan.algorithms}" if plan.winograd != WINOGRAD_TILES[0] else ""
+    lines = [f"{len(plan.groups)} kernels for {len(graph.operators)} operators{changed}{folded}{limited}"]
     width = len(str(len(plan.groups)))
     for number, group in enumerate(plan.groups, 1):
         operators = [realised.by_name[name] for name in group.operators]

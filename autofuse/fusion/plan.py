@@ -11,6 +11,9 @@ from autofuse.errors import PlanError
 
 SCHEMA = 1
 
+WINOGRAD_TILES = (4, 2, 0)
+"""What a plan may allow of Winograd's algorithm, the coarsest rounding first: tiles of 4x4 results, of 2x2, none."""
+
 
 @dataclass(frozen=True)
 class Group:
@@ -27,6 +30,8 @@ class FusionPlan:
     BatchNormalization operators folded into the convolution beside them (sorted); such an operator is in no group.
     `copies`: (operator, reader) pairs, in the order in which they are made: the reader's group holds a copy of the
     operator, called `operator@reader` (see `autofuse.graph.copies`). `groups`: in an order in which they can run.
+    `winograd`: largest tiles of its kernels, one of `WINOGRAD_TILES`; smaller where kernels with larger ones, right by
+    themselves, made the whole network's results wrong.
     Two plans are equal when they do the same, whatever their `origin` ("none", "tvm", "dnnfusion", "search").
     """
 
@@ -34,6 +39,12 @@ class FusionPlan:
     folds: tuple[str, ...] = ()
     copies: tuple[tuple[str, str], ...] = ()
     rewrites: tuple[str, ...] = ()
+    winograd: int = WINOGRAD_TILES[0]
+
+    @property
+    def algorithms(self) -> str:
+        """What the kernels may take of Winograd's algorithm, as text."""
+        return f"Winograd up to {self.winograd}x{self.winograd}" if self.winograd else "no Winograd"
 
     @property
     def key(self) -> str:
@@ -46,6 +57,8 @@ class FusionPlan:
             canonical["copies"] = [list(copy) for copy in self.copies]
         if self.rewrites:
             canonical["rewrites"] = list(self.rewrites)
+        if self.winograd != WINOGRAD_TILES[0]:
+            canonical["winograd"] = self.winograd
         text = json.dumps(canonical, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -57,6 +70,7 @@ class FusionPlan:
             **({"rewrites": list(self.rewrites)} if self.rewrites else {}),
             "folds": sorted(self.folds),
             **({"copies": [list(copy) for copy in self.copies]} if self.copies else {}),
+            **({"winograd": self.winograd} if self.winograd != WINOGRAD_TILES[0] else {}),
             "groups": [list(group.operators) for group in self.groups],
         }
         return json.dumps(body, indent=1) + "\n"
@@ -71,7 +85,10 @@ class FusionPlan:
         if not isinstance(body, dict) or body.get("schema") != SCHEMA:
             raise PlanError(f"plan: expected an object with schema = {SCHEMA}")
         groups, folds, copies = body.get("groups"), body.get("folds"), body.get("copies", [])
-        rewrites = body.get("rewrites", [])
+        rewrites, winograd = body.get("rewrites", []), body.get("winograd", WINOGRAD_TILES[0])
+        if isinstance(winograd, bool) or winograd not in WINOGRAD_TILES:
+            raise PlanError(f"plan: 'winograd' must be one of {', '.join(map(str, WINOGRAD_TILES))}")
+        assert isinstance(winograd, int)
         if not _is_names(rewrites):
             raise PlanError("plan: 'rewrites' must be a list of 'rule@operator'")
         assert isinstance(rewrites, list)
@@ -81,7 +98,8 @@ class FusionPlan:
             raise PlanError("plan: 'groups' must be lists of operator names and 'folds' a list of names")
         assert isinstance(folds, list)
         pairs = tuple((str(copied), str(reader)) for copied, reader in copies)
-        plan = cls(tuple(Group(tuple(group)) for group in groups), tuple(sorted(folds)), pairs, tuple(rewrites))
+        made = tuple(Group(tuple(group)) for group in groups)
+        plan = cls(made, tuple(sorted(folds)), pairs, tuple(rewrites), winograd)
         if "key" in body and body["key"] != plan.key:
             raise PlanError("plan: its key does not match its content (was it edited? remove the key)")
         return plan

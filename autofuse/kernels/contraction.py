@@ -52,6 +52,10 @@ class Job:
     row_at: Callable[[Expr], Index]
 
 
+EmitTile = Callable[[TileJob, Run, Expr], None]
+"""Emits a tile of a row: the run that it belongs to, and its first pixel."""
+
+
 class ContractionEmitter:
     """Emits one contraction nest; `knobs` as declared in the search space."""
 
@@ -172,30 +176,39 @@ class ContractionEmitter:
             self.panel(batch, panel, (0,) * len(self.form.rows), accumulators, (tiled, start))
 
     def panel(
-        self, batch: Index, panel: Expr, row: Index, accumulators: Any, part: tuple[Window, Expr] | None = None
+        self,
+        batch: Index,
+        panel: Expr,
+        row: Index,
+        accumulators: Any,
+        part: tuple[Window, Expr] | None = None,
+        tile: EmitTile | None = None,
     ) -> None:
-        """One row of outputs (or the `part` of it from a position on) for one panel; the last one may be narrower."""
+        """One row of outputs (or the `part` of it from a position on) for one panel; the last one may be narrower.
+
+        `tile` emits each tile of the row (by default all of it: `self.tile`).
+        """
         window, origin = part or (self.form.windows[-1], 0)
-        job = partial(TileJob, batch, panel, row, accumulators)
+        job, emit = partial(TileJob, batch, panel, row, accumulators), tile or self.tile
         if not self.rest_vectors:
-            self.row(job(self.vectors, False, window), origin)
+            self.row(job(self.vectors, False, window), origin, emit)
             return
         if not self.full_panels:
-            self.row(job(self.rest_vectors, True, window), origin)
+            self.row(job(self.rest_vectors, True, window), origin, emit)
             return
         with self.emitter.when(panel < self.full_panels):
-            self.row(job(self.vectors, False, window), origin)
+            self.row(job(self.vectors, False, window), origin, emit)
         with self.emitter.when(panel >= self.full_panels):
-            self.row(job(self.rest_vectors, True, window), origin)
+            self.row(job(self.rest_vectors, True, window), origin, emit)
 
-    def row(self, job: TileJob, origin: Expr) -> None:
+    def row(self, job: TileJob, origin: Expr, emit: EmitTile) -> None:
         """The tiles of one row: those at the padding unrolled by themselves, the clean ones in a loop."""
         for count, phase in job.window.phases:
             with self.emitter.serial(count) as number:
                 here = replace(job, window=phase.at(number))
                 for run in runs(phase, int(self.knobs["pixels"])):
                     with self.emitter.serial(run.count) as tile:
-                        self.tile(here, run, origin + (tile * run.width + run.start))
+                        emit(here, run, origin + (tile * run.width + run.start))
 
     def tile(self, job: TileJob, run: Run, start: Expr) -> None:
         """Accumulators of `run.width` pixels x `job.vectors` vectors: clear, reduce, finish."""

@@ -7,12 +7,22 @@ them that it holds comes once; the sums so far wait in a buffer of the job (the 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from autofuse.kernels.contraction import ContractionEmitter, TileJob
 from autofuse.kernels.emit import Expr, const
 from autofuse.kernels.tiles import Run
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The sums so far of a row of results: in `sums` of the job, from its result number `first` on."""
+
+    sums: Any
+    first: Expr
 
 
 class PassesEmitter(ContractionEmitter):
@@ -22,44 +32,45 @@ class PassesEmitter(ContractionEmitter):
         """Emits the nest: for each panel of a job all passes over its rows, then what follows the sums."""
         emitter = self.emitter
         self.prepare()
-        self.outputs = self.form.windows[-1].outputs
+        outputs = self.form.windows[-1].outputs
         with self.jobs() as job:
-            size = job.rows * self.outputs * self.vectors
-            accumulators, self.sums = self.registers(), emitter.scratch(size * self.lanes)
+            size = job.rows * outputs * self.vectors
+            accumulators, sums = self.registers(), emitter.scratch(size * self.lanes)
 
-            def over_rows(panel: Expr) -> None:
-                with emitter.serial(job.rows) as self.row_step:
-                    self.panel(job.batch, panel, job.row_at(self.row_step), accumulators)
+            def over_rows(panel: Expr, tile: Callable[[Waiting, TileJob, Run, Expr], None]) -> None:
+                with emitter.serial(job.rows) as row:
+                    waiting = Waiting(sums, row * outputs)
+                    self.panel(job.batch, panel, job.row_at(row), accumulators, tile=partial(tile, waiting))
 
             with emitter.serial(job.panels) as step:
                 panel = job.panel_at(step)
                 with emitter.serial(size) as place, emitter.vector(self.lanes) as lane:
-                    emitter.put(self.sums, place * self.lanes + lane, const(0.0, "float32"))
-                self.summing = True
-                with emitter.serial(self.passes) as self.number:
-                    over_rows(panel)
-                self.summing = False
-                over_rows(panel)
+                    emitter.put(sums, place * self.lanes + lane, const(0.0, "float32"))
+                with emitter.serial(self.passes) as number:
+                    over_rows(panel, partial(self.add_pass, number))
+                over_rows(panel, self.finish_tile)
 
-    def tile(self, job: TileJob, run: Run, start: Expr) -> None:
-        """One pass over a tile of results; after the last one, what follows their sums."""
-        emitter, lanes = self.emitter, self.lanes
-        places = [(c, r, place, self.sum_at(job, c, start + r)) for c, r, place in self.places(job, run)]
-        if not self.summing:
-            for c, r, _, waiting in places:
-                self.deliver(replace(job, accumulators=self.sums), c, job.window.result(start + r), waiting)
-            return
+    def add_pass(self, number: Expr, waiting: Waiting, job: TileJob, run: Run, start: Expr) -> None:
+        """The sums of a tile with those of pass `number` added."""
         if not run.reads(job.window):
             return
-        for _, _, place, waiting in places:
-            with emitter.vector(lanes) as lane:
-                emitter.put(job.accumulators, place + lane, self.sums[emitter.simplify(waiting + lane)])
-        self.reduce_piece(job, run, start, self.number, self.passes)
-        for _, _, place, waiting in places:
-            with emitter.vector(lanes) as lane:
-                emitter.put(self.sums, waiting + lane, job.accumulators[place + lane])
+        emitter = self.emitter
+        places = [(place, self.sum_at(waiting, job, c, start + r)) for c, r, place in self.places(job, run)]
+        for place, at in places:
+            with emitter.vector(self.lanes) as lane:
+                emitter.put(job.accumulators, place + lane, waiting.sums[emitter.simplify(at + lane)])
+        self.reduce_piece(job, run, start, number, self.passes)
+        for place, at in places:
+            with emitter.vector(self.lanes) as lane:
+                emitter.put(waiting.sums, at + lane, job.accumulators[place + lane])
 
-    def sum_at(self, job: TileJob, vector: int, pixel: Expr) -> Expr:
+    def finish_tile(self, waiting: Waiting, job: TileJob, run: Run, start: Expr) -> None:
+        """What follows the sums of a tile, once they are whole."""
+        whole = replace(job, accumulators=waiting.sums)
+        for c, r, _ in self.places(job, run):
+            self.deliver(whole, c, job.window.result(start + r), self.sum_at(waiting, job, c, start + r))
+
+    def sum_at(self, waiting: Waiting, job: TileJob, vector: int, pixel: Expr) -> Expr:
         """Place of a vector of sums in the job's buffer."""
-        result: Any = self.row_step * self.outputs + job.window.result(pixel)
+        result: Any = waiting.first + job.window.result(pixel)
         return (result * self.vectors + vector) * self.lanes

@@ -172,10 +172,12 @@ class ProfilingDatabase:
             return candidates.doubt(sql, uids, reason)
 
     @persistent
-    def lookup(self, setting: Setting, workload_keys: Iterable[str]) -> dict[str, BestSchedule]:
+    def lookup(
+        self, setting: Setting, workload_keys: Iterable[str], without: tuple[str, ...] = ()
+    ) -> dict[str, BestSchedule]:
         """Best schedule of each workload that has one, in one query; see `lookups.lookup`."""
         with self._reading() as sql:
-            return lookups.lookup(sql, setting, workload_keys)
+            return lookups.lookup(sql, setting, workload_keys, without)
 
     @persistent
     def workload_texts(self, keys: Iterable[str]) -> dict[str, str]:

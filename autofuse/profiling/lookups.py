@@ -39,8 +39,10 @@ CHUNK = 500
 """Keys a statement, so that they fit its variables."""
 
 
-def lookup(connection: Connection, setting: Setting, workload_keys: Iterable[str]) -> dict[str, BestSchedule]:
-    """Best schedule of each workload that has one.
+def lookup(
+    connection: Connection, setting: Setting, workload_keys: Iterable[str], without: tuple[str, ...] = ()
+) -> dict[str, BestSchedule]:
+    """Best schedule of each workload that has one, among those whose text holds nothing of `without`.
 
     The versions asked for before others ("stale"), then the lowest time as it counts (see `counted_us`),
     then the lowest schedule key. A stale schedule that failed with the versions asked for is none.
@@ -49,7 +51,7 @@ def lookup(connection: Connection, setting: Setting, workload_keys: Iterable[str
     found: dict[str, BestSchedule] = {}
     for start in range(0, len(wanted), CHUNK):
         here = {**_parameters(setting), "keys": wanted[start : start + CHUNK]}
-        for row in connection.execute(_best_schedules(), here).mappings():
+        for row in connection.execute(_best_schedules(without), here).mappings():
             best = BestSchedule(**{**row, "tier": EXACT if row["tier"] else STALE})
             known = found.get(best.workload_key)
             if known is None or best.schedule_key < known.schedule_key:  # tied to the last bit
@@ -93,7 +95,7 @@ def counted_us() -> ColumnElement[float | None]:
 
 
 @cache
-def _best_schedules() -> AnySelect:
+def _best_schedules(without: tuple[str, ...] = ()) -> AnySelect:
     """Rows of rank 1 of each workload in :keys; several where the times are equal."""
     exact = _is_exact()
     order = (exact.desc(), counted_us())
@@ -109,6 +111,7 @@ def _best_schedules() -> AnySelect:
             *_here(),
             CandidateRow.state == OK,
             ~and_(exact == 0, _failed_now()),
+            *(~_holds(part) for part in without),
         )
         .subquery()
     )
@@ -143,6 +146,11 @@ _SCHEDULE = (
     CandidateRow.ci_hi_us,
     CandidateRow.trusted,
 )
+
+
+def _holds(part: str) -> ColumnElement[bool]:
+    """Whether the text of a candidate's schedule contains `part`."""
+    return exists().where(ScheduleRow.id == CandidateRow.schedule_id, ScheduleRow.text.contains(part, autoescape=True))
 
 
 def _failed_now() -> ColumnElement[bool]:

@@ -14,6 +14,7 @@ from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.skeleton import settled
 from autofuse.graph.inputs import generate_inputs
 from autofuse.group_times import known_pieces
+from autofuse.kernels.tile_limit import larger
 from autofuse.measure.bench import Contender, ContenderResult
 from autofuse.measure.judgement import difference, judged
 from autofuse.measure.libraries import Model, Order, build_libraries
@@ -174,7 +175,8 @@ def _record(bench: Workbench, named: Mapping[str, FusionPlan], results: Mapping[
 
 def _record_choice(bench: Workbench, plan: FusionPlan, time: PlanTime) -> None:
     """What `compile` takes from now on, and why each edge is as it is."""
-    stored = bench.database.lookup(bench.around.setting, [b.workload.key for b in bench.admit(plan).kernels])
+    keys = [bound.workload.key for bound in bench.admit(plan).kernels]
+    stored = bench.database.lookup(bench.around.setting, keys, larger(plan.winograd))
     groups = []
     for group, bound in zip(plan.groups, bench.admit(plan).groups, strict=True):
         best = stored.get(bound.workload.key)

@@ -15,6 +15,7 @@ from autofuse.device.target import Target
 from autofuse.graph.model import Graph
 from autofuse.kernels.guesses import first_schedules
 from autofuse.kernels.knobs import Values, canonical, fits_registers, open_knobs
+from autofuse.kernels.tile_limit import knobs_within, winograd_tile
 from autofuse.kernels.workload import BoundWorkload, Workload
 from autofuse.profiling.records import canonical_json
 
@@ -73,6 +74,9 @@ class WorkloadSearch:
     _study: Any = None
 
     def __post_init__(self) -> None:
+        self._count()
+
+    def _count(self) -> None:
         self.limit = sum(1 for _ in islice(self._every(), MAX_CANDIDATES))
 
     @classmethod
@@ -129,6 +133,20 @@ class WorkloadSearch:
     def correct(self, schedule: Schedule, time_us: float | None) -> None:
         """Takes in what a candidate came to when it was measured again (None: it failed)."""
         self.tried[schedule_text(schedule)] = time_us
+        self._choose()
+
+    def limit_tiles(self, winograd: int) -> None:
+        """Forgets schedules whose tiles (Winograd's) are larger than `winograd`, and asks for none from now on."""
+        self.knobs = knobs_within(self.knobs, winograd)
+        self.tried = {text: us for text, us in self.tried.items() if winograd_tile(json.loads(text)) <= winograd}
+        self.suggested = [schedule for schedule in self.suggested if winograd_tile(schedule) <= winograd]
+        self.pending = first_schedules(self.bound.workload, self.knobs, self.target)
+        self._study = None
+        self._count()
+        self._choose()
+
+    def _choose(self) -> None:
+        """The best of what was tried."""
         times = {text: us for text, us in self.tried.items() if us is not None}
         text = min(times, key=lambda name: times[name], default=None)
         self.best_us, self.best = (times[text], json.loads(text)) if text is not None else (None, None)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from autofuse.errors import AutofuseError, PlanError
 from autofuse.fusion.legality import check_plan
-from autofuse.fusion.plan import FusionPlan
+from autofuse.fusion.plan import WINOGRAD_TILES, FusionPlan
 from autofuse.fusion.rewriting import RewritingPlanner, is_exact
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.key import graph_key
@@ -20,7 +20,8 @@ from autofuse.measure.process import available_cores
 from autofuse.named_plans import named_plan
 from autofuse.profiling.records import Json, Trial
 from autofuse.search.composer import Composed, compose_measured
-from autofuse.search.finals import FINALISTS, conclude
+from autofuse.search.finals import FINALISTS
+from autofuse.search.gate import conclude_right
 from autofuse.search.guide import measure_advised
 from autofuse.search.plans import PlanSearch
 from autofuse.search.progress import PlanTime, Progress, TuneResult
@@ -41,6 +42,7 @@ from autofuse.search.shares import (
     SECONDS_AGAIN,
     START_S,
     finals_seconds,
+    limited,
     loosely_held,
     uncompared,
 )
@@ -186,8 +188,8 @@ class ModelSession:
     def measure_baselines(self) -> None:
         """A first time for every workload of the default plan, and of the plan that an earlier job chose."""
         self.phase = "baselines"
-        exact = self.bench.space.fusion.exact
-        default = RewritingPlanner(self.graph, FusionSpace(exact=exact)).plan({})
+        previous = self.recall()
+        default = RewritingPlanner(self.graph, FusionSpace(exact=self.bench.space.fusion.exact)).plan({})
         self.add_baseline("default", default)
         for name in LITTLE_FUSION:
             self.name_baseline(name)
@@ -195,25 +197,22 @@ class ModelSession:
         if self.bench.composed_us(default) is None:
             self._refuse_hopeless(default)
         measure_advised(self)
-        previous = self.previous()
-        if previous is not None:
+        if previous is not None and previous.key not in {known.key for known in self.baselines.values()}:
             self.add_baseline("previous", previous)
             self.measure_baseline("previous")
         self._prepared = True
 
-    def previous(self) -> FusionPlan | None:
-        """What an earlier job chose for this model here: it must be beaten to be replaced."""
+    def recall(self) -> FusionPlan | None:
+        """What an earlier job chose for this model here: it must be beaten to be replaced; its limit of tiles holds."""
         stored = self.bench.database.best_plan(self.bench.around.setting, graph_key(self.graph))
-        if stored is None:
-            return None
         try:
-            plan = FusionPlan.from_json(stored.plan)
+            plan = FusionPlan.from_json(stored.plan if stored is not None else "")
             check_plan(self.graph, plan)
         except PlanError:
             return None
-        if self.bench.space.fusion.exact and not is_exact(plan):
-            return None
-        return plan if plan.key not in {known.key for known in self.baselines.values()} else None
+        self.bench.limit_tiles(plan.winograd)
+        plan = replace(plan, winograd=WINOGRAD_TILES[0])
+        return None if self.bench.space.fusion.exact and not is_exact(plan) else plan
 
     def name_baseline(self, name: str) -> None:
         """Takes in a fixed plan, if this graph has it: TVM may be unable to say how it would fuse."""
@@ -347,7 +346,7 @@ class ModelSession:
             finalists, model, started = self.finalists(), Model(self.model, self.shapes), time.monotonic()
             self.bench.assure(list(finalists.values()), int(seconds / SECONDS_AGAIN))
             seconds = max(seconds / 2, seconds - (time.monotonic() - started))
-            plans, chosen = conclude(self.bench, finalists, model, self.folder, seconds, self.tell)
+            plans, chosen = conclude_right(self.bench, finalists, model, self.folder, seconds, self.tell)
         except KeyboardInterrupt:
             self.state = "interrupted"
             raise
@@ -390,7 +389,8 @@ class ModelSession:
         """What the reader must know about the answer; "" when there is nothing."""
         absent = [name for name in LITTLE_FUSION if name not in plans and self._lacks_time(name)]
         worst = max((time.max_rel_error or 0.0 for time in plans.values() if not time.problem), default=0.0)
-        return "; ".join(filter(None, (uncompared(absent), loosely_held(worst) if worst > WHOLE_LIMIT else "")))
+        tiles = limited(self.bench.winograd) if self.bench.winograd != WINOGRAD_TILES[0] else ""
+        return "; ".join(filter(None, (uncompared(absent), tiles, loosely_held(worst) if worst > WHOLE_LIMIT else "")))
 
     def _lacks_time(self, name: str) -> bool:
         """Whether a fixed plan is unmeasured for want of time (and not because it cannot be built)."""

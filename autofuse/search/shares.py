@@ -45,6 +45,12 @@ def uncompared(absent: Sequence[str]) -> str:
     )
 
 
+def limited(winograd: int) -> str:
+    """What to say of a network that is right as a whole only with tiles of Winograd's algorithm up to `winograd`."""
+    taken = f"tiles of {winograd}x{winograd} at most" if winograd else "no such kernel"
+    return f"this model magnifies the rounding of Winograd's algorithm: it gets {taken}, and is right so"
+
+
 def loosely_held(worst: float) -> str:
     """What to say of a network whose error `worst` (part of the range) is allowed: ONNX Runtime's own is as large."""
     return (

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from autofuse.errors import DeviceError
 from autofuse.fusion.evidence import LAUNCH_US
-from autofuse.fusion.plan import FusionPlan
+from autofuse.fusion.plan import WINOGRAD_TILES, FusionPlan
 from autofuse.graph.model import Graph
 from autofuse.kernels.lower import Lowered, Lowering
 from autofuse.kernels.memory import peak_bytes
@@ -55,7 +55,8 @@ class Workbench:
 
     `guard`: watches the device (None: nobody does). `second_objective`: what plans are searched for besides time, the
     smaller the better (None: time alone). `guide`: a trained model (None: there is none).
-    `untrusted`: (workload key, schedule text) of candidates whose time is not trusted.
+    `untrusted`: (workload key, schedule text) of candidates whose time is not trusted. `winograd`: largest tiles of
+    the model's kernels, see `FusionPlan`.
     """
 
     graph: Graph
@@ -74,6 +75,7 @@ class Workbench:
     guide: Guide | None = None
     second_objective: Callable[[FusionPlan], int] | None = None
     untrusted: set[tuple[str, str]] = field(default_factory=set)
+    winograd: int = WINOGRAD_TILES[0]
     _losses: int = 0
     lowered: dict[str, tuple[FusionPlan, Lowered]] = field(default_factory=dict)
     lowering: Lowering = field(init=False)
@@ -100,9 +102,18 @@ class Workbench:
                 if stored.trusted is False:
                     self.untrusted.add((search.key, schedule_text(json.loads(stored.schedule))))
                 search.learn(json.loads(stored.schedule), stored.median_us, stored.failure or "")
+        if self.winograd != WINOGRAD_TILES[0]:
+            search.limit_tiles(self.winograd)
         if search.best is None and anchor_key(bound.workload) in self.anchors:
             search.suggest(self.anchors[anchor_key(bound.workload)])
         return search
+
+    def limit_tiles(self, winograd: int) -> None:
+        """No kernel of the model has tiles of Winograd's algorithm larger than `winograd` from now on."""
+        if winograd != self.winograd:
+            self.winograd = winograd
+            for search in self.searches.values():
+                search.limit_tiles(winograd)
 
     def known_plans(self) -> list[tuple[FusionPlan, Lowered]]:
         """Every plan of this job, with its workloads."""

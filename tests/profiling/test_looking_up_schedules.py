@@ -21,6 +21,17 @@ def test_the_lowest_median_wins(database: ProfilingDatabase, setting: Setting, m
     assert (best.schedule, best.median_us, best.tier, best.trusted) == ('{"tile":2}', 10.0, "exact", True)
 
 
+def test_schedules_can_be_left_out_by_what_their_text_holds(
+    database: ProfilingDatabase, setting: Setting, make_outcome: Outcome
+) -> None:
+    for tile, us in ((1, 30.0), (2, 10.0), (3, 20.0)):
+        database.record_candidate(setting, make_outcome(tile=tile, us=us))
+    assert database.lookup(setting, [CONV], ('"tile":2',))[CONV].median_us == 20.0
+    assert database.lookup(setting, [CONV], ('"tile":2', '"tile":3'))[CONV].median_us == 30.0
+    assert database.lookup(setting, [CONV], ('"tile"',)) == {}
+    assert database.lookup(setting, [CONV], ("%", "_"))[CONV].median_us == 10.0, "a text, not a pattern"
+
+
 def test_many_workloads_are_found_at_once_and_misses_are_absent(
     database: ProfilingDatabase, setting: Setting, make_outcome: Outcome
 ) -> None:

@@ -1,0 +1,144 @@
+"""A network that Winograd's rounding carries too far gets smaller tiles, or none; each kernel is right by itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import autofuse
+from autofuse.compiler import CompileReport
+from autofuse.errors import WrongResultError
+from autofuse.fusion.plan import FusionPlan
+from autofuse.kernels.tile_limit import winograd_tile
+from autofuse.profiling.database import open_database
+from autofuse.search.progress import TuneResult
+
+SPACE = """
+schema = 1
+[schedule.contraction]
+algorithm = ["direct", "winograd4", "winograd2"]
+vectors = [1]
+pixels = [4]
+rows_per_job = [1]
+panels_per_job = [1]
+order = ["weights"]
+split = [1]
+passes = [1]
+tiles = [6]
+stage = ["chunk"]
+"""
+TILES_US = {4: 10.0, 2: 20.0, 0: 40.0}
+
+
+class Sensitive:
+    """Tunes and compiles a network whose libraries are right up to tiles of `allowed`."""
+
+    def __init__(self, device: Any, monkeypatch: pytest.MonkeyPatch, model: Path, database: Path, space: Path) -> None:
+        self.device, self.model, self.database, self.space = device, model, database, space
+        self.allowed = 4
+        self.taken: dict[str, int] = {}
+        build = device.build
+
+        def watched(model: Any, target: Any, threads: int, orders: Any, between: Any) -> dict[str, str]:
+            self.taken = {order.name: max(map(winograd_tile, order.schedules.values())) for order in orders}
+            made: dict[str, str] = build(model, target, threads, orders, between)
+            return made
+
+        device.cost = lambda _workload, schedule: TILES_US[winograd_tile(schedule)]
+        device.whole = lambda name, us: us if self.taken[name] <= self.allowed else "output 0: off"
+        monkeypatch.setattr("autofuse.search.finals.build_libraries", watched)
+
+    def tune(self) -> TuneResult:
+        from autofuse.search.tune import tune
+
+        return tune(
+            self.model, database=str(self.database), budget_s=None, trials=None, threads=1, device="local", seed=0,
+            space=str(self.space), trained="none", shapes={}, progress=lambda _: None,
+        )  # fmt: skip
+
+    def compile(self, plan: str = "best", **options: Any) -> CompileReport:
+        """A dry run."""
+        return autofuse.compile(self.model, None, database=str(self.database), threads=1, plan=plan, **options)
+
+    def plan(self, result: TuneResult) -> FusionPlan:
+        with open_database(self.database) as base:
+            return FusionPlan.from_json(base.plan(result.plan_key) or "")
+
+    def measured_tiles(self) -> set[int]:
+        """Tiles of the candidates measured since this was asked last."""
+        found = {winograd_tile(json.loads(schedule)) for _, schedule in self.device.measured}
+        self.device.measured.clear()
+        return found
+
+
+@pytest.fixture
+def network(device: Any, monkeypatch: pytest.MonkeyPatch, onnx_builder: Any, tmp_path: Path) -> Sensitive:
+    b = onnx_builder()
+    x = b.op("Relu", "relu", b.op("Conv", "first", "x", b.weights(16, 8, 3, 3), pads=[1, 1, 1, 1]))
+    y = b.op("Conv", "second", x, b.weights(8, 16, 3, 3), pads=[1, 1, 1, 1])
+    model = b.save(tmp_path / "net.onnx", {"x": [1, 8, 24, 24]}, [y])
+    space = tmp_path / "space.toml"
+    space.write_text(SPACE)
+    return Sensitive(device, monkeypatch, model, tmp_path / "profile.db", space)
+
+
+def largest(report: CompileReport) -> int:
+    return max(winograd_tile(json.loads(group.schedule)) for group in report.groups)
+
+
+def test_a_network_that_is_right_with_the_fastest_tiles_keeps_them(network: Sensitive) -> None:
+    result = network.tune()
+    assert network.plan(result).winograd == 4 and "Winograd" not in result.warning
+    assert largest(network.compile()) == 4
+
+
+@pytest.mark.parametrize(("allowed", "said"), [(2, "tiles of 2x2 at most"), (0, "no such kernel")])
+def test_a_network_that_magnifies_rounding_gets_the_largest_tiles_that_are_right(
+    network: Sensitive, allowed: int, said: str
+) -> None:
+    network.allowed = allowed
+    result = network.tune()
+    assert set(network.taken.values()) == {allowed}
+    assert network.plan(result).winograd == allowed and said in result.warning
+    for plan in ("best", "none", "default"):  # whatever is asked for: larger tiles are known to be wrong here
+        assert largest(network.compile(plan)) == allowed
+    assert largest(network.compile(weight_growth=1.0)) == 0
+    assert network.compile(strict=True).hits == len(network.compile().groups)
+
+
+def test_what_was_learned_holds_for_the_next_search(network: Sensitive) -> None:
+    network.allowed = 2
+    network.tune()
+    assert network.measured_tiles() == {4, 2, 0}
+    result = network.tune()
+    assert network.plan(result).winograd == 2
+    assert 4 not in network.measured_tiles()
+    assert 4 not in network.taken.values()
+
+
+def test_a_network_that_is_wrong_with_no_tiles_at_all_is_refused(network: Sensitive) -> None:
+    network.allowed = -1
+    with pytest.raises(WrongResultError, match="no plan is right as a whole"):
+        network.tune()
+    assert set(network.taken.values()) == {0}
+
+
+def test_a_plan_says_what_it_allows_and_refuses_what_there_is_not(network: Sensitive) -> None:
+    from autofuse.errors import PlanError
+    from autofuse.fusion.baselines import none_plan
+    from autofuse.fusion.explain import describe, plan_diff
+    from autofuse.graph.load import load
+
+    graph = load(network.model, {})
+    plain = none_plan(graph)
+    limited = FusionPlan(plain.groups, winograd=2)
+    assert FusionPlan.from_json(limited.to_json()) == limited and limited.key != plain.key
+    assert describe(graph, limited).splitlines()[0].endswith("Winograd up to 2x2")
+    difference = plan_diff(plain, limited)
+    assert not difference.same and difference.algorithms_only_b == ("Winograd up to 2x2",)
+    for wrong in ("3", "true", '"4"'):
+        with pytest.raises(PlanError, match="'winograd' must be one of 4, 2, 0"):
+            FusionPlan.from_json(plain.to_json().replace('"folds"', f'"winograd": {wrong}, "folds"', 1))
