@@ -52,8 +52,8 @@ def limited(winograd: int) -> str:
 
 
 def loosely_held(worst: float) -> str:
-    """What to say of a network whose error `worst` (part of the range) is allowed: ONNX Runtime's own is as large."""
+    """What to say of a network whose error `worst` (part of the range) is allowed: ONNX Runtime's own are as large."""
     return (
         f"this model magnifies rounding: its outputs are off by up to {worst:.0e} of their range, and ONNX Runtime's "
-        f"own, with and without its optimisations, lie as far apart"
+        f"own, without its optimisations or with inputs that differ in the last bit, lie about as far apart"
     )
