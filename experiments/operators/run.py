@@ -54,8 +54,6 @@ def rows(options: argparse.Namespace) -> Iterator[Row]:
     """One row an operator, as soon as it is measured."""
     options.out.mkdir(parents=True, exist_ok=True)
     database = str(options.out / "operators.db")
-    rates = _rates(options.threads)
-    print(f"{rates.gflops:.0f} GFLOP/s, {rates.dram_gbs:.1f} GB/s with {options.threads} thread(s)", flush=True)
     for family in options.families.split(","):
         for name, build in FAMILIES[family].items():
             if options.only and not any(part in name for part in options.only.split(",")):
@@ -64,18 +62,18 @@ def rows(options: argparse.Namespace) -> Iterator[Row]:
             if not path.exists():
                 onnx.save(build(), path)
             try:
-                yield _row(name, path, database, rates, options)
+                yield _row(name, path, database, options)
             except AutofuseError as error:
                 print(f"{name}: {error}", file=sys.stderr)
 
 
-def _row(name: str, path: Path, database: str, rates: Rates, options: argparse.Namespace) -> Row:
+def _row(name: str, path: Path, database: str, options: argparse.Namespace) -> Row:
     if options.trials:
         api.tune(path, database=database, trials=options.trials, budget=options.budget, threads=options.threads)
     found = api.bench(path, database=database, threads=options.threads, against=("onnxruntime",), budget=options.bench)
     report = api.compile(path, None, database=database, threads=options.threads)
     demand = demand_of(load(path, {}))
-    limit, rival = limit_of(demand, rates), found.rivals["onnxruntime"]
+    limit, rival = limit_of(demand, _rates(options.threads)), found.rivals["onnxruntime"]
     schedules = [json.loads(group.schedule) for group in report.groups]
     return Row(
         name, options.threads, found.autofuse_us, rival.median_us or 0.0, rival.ratio or 0.0, rival.ci_lo or 0.0,
@@ -85,7 +83,7 @@ def _row(name: str, path: Path, database: str, rates: Rates, options: argparse.N
 
 
 def _rates(threads: int) -> Rates:
-    """What this machine reaches on so many threads."""
+    """What this machine reaches on so many threads; probed beside each row, since its clock varies."""
     found = probe_machine(local_device().target(), threads)
     return Rates(found.gflops_n, found.dram_gbs_n)
 
