@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from autofuse.errors import AutofuseError
 from autofuse.fusion.evidence import LAUNCH_US, Piece, Span
-from autofuse.fusion.plan import WINOGRAD_TILES, FusionPlan
+from autofuse.fusion.plan import LARGEST_TILE, FusionPlan
 from autofuse.fusion.skeleton import folded_into, settled
 from autofuse.graph.copies import copy_name
 from autofuse.graph.key import graph_key
@@ -66,7 +66,7 @@ def known_pieces(graph: Graph, lowered: PlansLowered, base: ProfilingDatabase, s
     Where one of the plans limits Winograd's tiles (see `FusionPlan`), so does the network that all of them belong to.
     """
     keys: dict[Piece, dict[str, None]] = {}
-    most = WINOGRAD_TILES[0]
+    most = LARGEST_TILE
     for plan, kernels in lowered:
         most = min(most, plan.winograd)
         for piece, bound in zip(groups_of(graph, plan), kernels.groups, strict=True):

@@ -17,8 +17,13 @@ Row = TypeVar("Row")
 
 def write(folder: Path, rows: Sequence[DataclassInstance], text: str) -> None:
     """Both files in a folder, which is made where it is missing."""
-    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder, text)
     write_csv(folder / "results.csv", [asdict(row) for row in rows])
+
+
+def write_text(folder: Path, text: str) -> None:
+    """The table as `results.md` in a folder, which is made where it is missing."""
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.md").write_text(text, encoding="utf-8")
 
 
@@ -41,9 +46,8 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
 def write_rows(folder: Path, rows: Sequence[DataclassInstance], text: str) -> str:
     """Writes the rows as `results.json` and `text` as `results.md` to a folder, made where it is missing; `text`."""
-    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder, text)
     (folder / "results.json").write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
-    (folder / "results.md").write_text(text, encoding="utf-8")
     return text
 
 

@@ -27,11 +27,12 @@ from autofuse.kernels.workload import BoundWorkload
 
 @dataclass(frozen=True, eq=False)
 class _Form:
-    """The model at one set of input shapes: its plan, its kernels, a schedule for each workload."""
+    """The model at one set of input shapes: its plan, its kernels, a schedule for each workload, whence they come."""
 
     graph: Graph
     plan: FoundPlan
     lowered: Lowered
+    ladder: Ladder
     found: Mapping[str, Found]
 
 
@@ -66,7 +67,7 @@ def _found(context: Context, model: Path, shapes: Shapes, plan: str | None) -> _
     _refuse_misses(context, lowered, found)
     if policy.weight_growth is not None:
         found = within_growth(lowered.kernels, found, ladder, policy.weight_growth, policy.measured_only)
-    return _Form(graph, chosen, lowered, found)
+    return _Form(graph, chosen, lowered, ladder, found)
 
 
 def _refuse_misses(context: Context, lowered: Lowered, found: Mapping[str, Found]) -> None:
@@ -90,9 +91,8 @@ def _built(context: Context, forms: Sequence[_Form], output: Path) -> list[_Form
     """Writes the library; the forms with what was really built: a schedule that fails gives way to the fixed rule."""
     parts = []
     for form in forms:
-        ladder = Ladder(context.database, context.around, form.plan.plan.winograd)
         spare = {
-            bound.workload.key: ladder.rule(bound.workload).schedule
+            bound.workload.key: form.ladder.rule(bound.workload).schedule
             for bound in form.lowered.kernels
             if form.found[bound.workload.key].tier not in (HIT, RULE)
         }
@@ -119,8 +119,8 @@ def _report(
     context: Context, model: Path, output: Path | None, forms: Sequence[_Form], seconds: float
 ) -> CompileReport:
     groups: list[GroupReport] = []
-    plans, ladder = [], Ladder(context.database, context.around)
-    sizes = [weight_size(form.lowered.kernels, form.found, ladder) for form in forms]
+    plans = []
+    sizes = [weight_size(form.lowered.kernels, form.found, form.ladder) for form in forms]
     for number, form in enumerate(forms):
         groups += [_group(form, bound, number) for bound in form.lowered.kernels]
         shapes = {name: form.graph.tensors[name].shape for name in form.graph.inputs}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from autofuse.compiler.report import FAMILY, HIT, NEAREST, RULE, STALE
 from autofuse.device.target import Target
 from autofuse.errors import InputError
-from autofuse.fusion.plan import WINOGRAD_TILES
+from autofuse.fusion.plan import LARGEST_TILE
 from autofuse.kernels.guesses import first_schedules
 from autofuse.kernels.knobs import Values, open_knobs
 from autofuse.kernels.tile_limit import knobs_within, larger
@@ -42,7 +42,7 @@ class Ladder:
 
     base: ProfilingDatabase
     around: Circumstances
-    winograd: int = WINOGRAD_TILES[0]
+    winograd: int = LARGEST_TILE
 
     def find(self, workloads: Sequence[BoundWorkload], measured_only: bool) -> dict[str, Found]:
         """Schedules by workload key; with `measured_only` just those that were measured here."""

@@ -11,7 +11,7 @@ from autofuse.compiler.report import FAMILY, HIT, MODEL, NAMED, NEAREST, NONE, R
 from autofuse.errors import AutofuseError, PlanError, StrictMissError
 from autofuse.fusion.baselines import default_plan, none_plan
 from autofuse.fusion.legality import check_plan
-from autofuse.fusion.plan import WINOGRAD_TILES, FusionPlan
+from autofuse.fusion.plan import LARGEST_TILE, FusionPlan
 from autofuse.fusion.rewriting import RewritingPlanner, is_exact
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.key import graph_key
@@ -83,7 +83,7 @@ def _advised(context: Context, graph: Graph) -> FoundPlan:
 
 def _tiles_known_right(context: Context, graph: Graph) -> int:
     """Largest tiles of Winograd's algorithm with which the plan that is known here is right as a whole."""
-    return min((found.plan.winograd for found in _measured(context, graph)), default=WINOGRAD_TILES[0])
+    return min((found.plan.winograd for found in _measured(context, graph)), default=LARGEST_TILE)
 
 
 def _measured(context: Context, graph: Graph) -> Iterator[FoundPlan]:

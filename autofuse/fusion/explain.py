@@ -9,7 +9,7 @@ from functools import reduce
 from autofuse.fusion.edges import planning_type
 from autofuse.fusion.evidence import Comparison, Evidence, Span
 from autofuse.fusion.legality import Legality, Refusal
-from autofuse.fusion.plan import WINOGRAD_TILES, FusionPlan
+from autofuse.fusion.plan import LARGEST_TILE, FusionPlan
 from autofuse.fusion.relation import Relation, combined, relation
 from autofuse.fusion.skeleton import folded_into, realise, settled
 from autofuse.graph.copies import copy_name
@@ -103,7 +103,7 @@ def describe(graph: Graph, plan: FusionPlan) -> str:
     realised = realise(graph, plan)
     folded = f", {len(plan.folds)} folded" if plan.folds else ""
     changed = f", {len(plan.rewrites)} rewrites" if plan.rewrites else ""
-    limited = f", {plan.algorithms}" if plan.winograd != WINOGRAD_TILES[0] else ""
+    limited = f", {plan.algorithms}" if plan.winograd != LARGEST_TILE else ""
     lines = [f"{len(plan.groups)} kernels for {len(graph.operators)} operators{changed}{folded}{limited}"]
     width = len(str(len(plan.groups)))
     for number, group in enumerate(plan.groups, 1):

@@ -13,6 +13,7 @@ SCHEMA = 1
 
 WINOGRAD_TILES = (4, 2, 0)
 """What a plan may allow of Winograd's algorithm, the coarsest rounding first: tiles of 4x4 results, of 2x2, none."""
+LARGEST_TILE = WINOGRAD_TILES[0]
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class FusionPlan:
     folds: tuple[str, ...] = ()
     copies: tuple[tuple[str, str], ...] = ()
     rewrites: tuple[str, ...] = ()
-    winograd: int = WINOGRAD_TILES[0]
+    winograd: int = LARGEST_TILE
 
     @property
     def algorithms(self) -> str:
@@ -57,7 +58,7 @@ class FusionPlan:
             canonical["copies"] = [list(copy) for copy in self.copies]
         if self.rewrites:
             canonical["rewrites"] = list(self.rewrites)
-        if self.winograd != WINOGRAD_TILES[0]:
+        if self.winograd != LARGEST_TILE:
             canonical["winograd"] = self.winograd
         text = json.dumps(canonical, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
@@ -70,7 +71,7 @@ class FusionPlan:
             **({"rewrites": list(self.rewrites)} if self.rewrites else {}),
             "folds": sorted(self.folds),
             **({"copies": [list(copy) for copy in self.copies]} if self.copies else {}),
-            **({"winograd": self.winograd} if self.winograd != WINOGRAD_TILES[0] else {}),
+            **({"winograd": self.winograd} if self.winograd != LARGEST_TILE else {}),
             "groups": [list(group.operators) for group in self.groups],
         }
         return json.dumps(body, indent=1) + "\n"
@@ -85,7 +86,7 @@ class FusionPlan:
         if not isinstance(body, dict) or body.get("schema") != SCHEMA:
             raise PlanError(f"plan: expected an object with schema = {SCHEMA}")
         groups, folds, copies = body.get("groups"), body.get("folds"), body.get("copies", [])
-        rewrites, winograd = body.get("rewrites", []), body.get("winograd", WINOGRAD_TILES[0])
+        rewrites, winograd = body.get("rewrites", []), body.get("winograd", LARGEST_TILE)
         if isinstance(winograd, bool) or winograd not in WINOGRAD_TILES:
             raise PlanError(f"plan: 'winograd' must be one of {', '.join(map(str, WINOGRAD_TILES))}")
         assert isinstance(winograd, int)

@@ -24,7 +24,6 @@ def larger(most: int) -> tuple[str, ...]:
 def knobs_within(knobs: Mapping[str, Values], most: int) -> dict[str, Values]:
     """`knobs` without algorithms whose tiles are larger than `most`."""
     fitting = {
-        name: tuple(value for value in values if name != ALGORITHM or winograd_tile({name: value}) <= most)
-        for name, values in knobs.items()
+        name: tuple(value for value in values if winograd_tile({name: value}) <= most) for name, values in knobs.items()
     }
     return {name: values for name, values in fitting.items() if values}

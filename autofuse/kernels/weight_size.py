@@ -9,8 +9,9 @@ import numpy as np
 
 from autofuse.device.target import Target
 from autofuse.kernels.contraction_form import Convolution, contraction_form
-from autofuse.kernels.families import WINOGRAD, family_of
-from autofuse.kernels.knobs import complete, nests_of, vector_lanes
+from autofuse.kernels.families import family_of
+from autofuse.kernels.knobs import nests_of, vector_lanes
+from autofuse.kernels.tile_limit import winograd_tile
 from autofuse.kernels.winograd import winograd_refusal
 from autofuse.kernels.workload import Workload
 
@@ -25,7 +26,7 @@ def model_bytes(workload: Workload) -> int:
 
 def held_bytes(workload: Workload, schedule: Schedule, target: Target) -> int:
     """The same as the kernel holds them: Winograd keeps (m + 2)^2 numbers for each 3x3 taps. Padding is not counted."""
-    m = WINOGRAD.get(str(complete(schedule, "contraction")["algorithm"]), 0)
+    m = winograd_tile(schedule)
     total = float(model_bytes(workload))
     if not m or schedule.get("band.rows"):  # windows by bands of rows are direct
         return int(total)

@@ -31,6 +31,9 @@ TIE = 1.02
 """Beyond this ratio a plan is slower, however wide the interval is."""
 SIMPLER = ("default", "tvm", "dnnfusion", "previous", "model", "search", "composed", "none")
 
+Concluded = tuple[dict[str, PlanTime], tuple[str, FusionPlan]]
+"""Times of the finalists by name, and the choice with its name."""
+
 
 def conclude(
     bench: Workbench,
@@ -39,8 +42,8 @@ def conclude(
     folder: Path,
     seconds: float,
     tell: Callable[[str], None],
-) -> tuple[dict[str, PlanTime], tuple[str, FusionPlan]]:
-    """Measures the finalists whole, records them and the choice: (plan times, (name, plan) chosen).
+) -> Concluded:
+    """Measures the finalists whole, records them and the choice.
 
     Libraries are built, run and checked in child processes only. `tell` is called often, and may raise to stop.
     """

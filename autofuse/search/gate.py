@@ -8,35 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from autofuse.errors import WrongResultError
-from autofuse.fusion.plan import WINOGRAD_TILES, FusionPlan
-from autofuse.graph.key import graph_key
+from autofuse.fusion.plan import LARGEST_TILE, WINOGRAD_TILES, FusionPlan
 from autofuse.kernels.tile_limit import winograd_tile
-from autofuse.measure.libraries import Model
-from autofuse.search.finals import conclude
-from autofuse.search.progress import PlanTime
+from autofuse.search.finals import Concluded
 from autofuse.search.workbench import Workbench
 
-Concluded = tuple[dict[str, PlanTime], tuple[str, FusionPlan]]
 
-
-def conclude_right(
+def right_as_a_whole(
     bench: Workbench,
     plans: Mapping[str, FusionPlan],
-    model: Model,
-    folder: Path,
-    seconds: float,
+    attempt: Callable[[Mapping[str, FusionPlan]], Concluded],
     tell: Callable[[str], None],
 ) -> Concluded:
-    """`finals.conclude`; where no plan is right as a whole, again with the next smaller tiles, then without."""
+    """What `attempt` makes of the plans; where none is right as a whole, with smaller tiles, at last without."""
     while True:
         limited = {name: replace(plan, winograd=bench.winograd) for name, plan in plans.items()}
-        if bench.winograd != WINOGRAD_TILES[0]:
+        if bench.winograd != LARGEST_TILE:
             _prepare(bench, limited)
         try:
-            return conclude(bench, limited, model, folder, seconds, tell)
+            return attempt(limited)
         except WrongResultError:
             schedules = [schedule for plan in plans.values() for schedule in bench.schedules(plan).values()]
             taken = max(map(winograd_tile, schedules), default=0)
@@ -49,5 +41,5 @@ def conclude_right(
 def _prepare(bench: Workbench, plans: Mapping[str, FusionPlan]) -> None:
     """A time for every workload of plans that may not have the schedules which were measured for them."""
     for name, plan in plans.items():
-        bench.database.record_plan(graph_key(bench.graph), plan.key, plan.to_json(), name)
+        bench.record_plan(plan, name)
         bench.measure_first(bench.missing(plan))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 from autofuse.errors import AutofuseError, PlanError
 from autofuse.fusion.legality import check_plan
-from autofuse.fusion.plan import WINOGRAD_TILES, FusionPlan
+from autofuse.fusion.plan import LARGEST_TILE, FusionPlan
 from autofuse.fusion.rewriting import RewritingPlanner, is_exact
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.key import graph_key
@@ -20,8 +21,8 @@ from autofuse.measure.process import available_cores
 from autofuse.named_plans import named_plan
 from autofuse.profiling.records import Json, Trial
 from autofuse.search.composer import Composed, compose_measured
-from autofuse.search.finals import FINALISTS
-from autofuse.search.gate import conclude_right
+from autofuse.search.finals import FINALISTS, conclude
+from autofuse.search.gate import right_as_a_whole
 from autofuse.search.guide import measure_advised
 from autofuse.search.plans import PlanSearch
 from autofuse.search.progress import PlanTime, Progress, TuneResult
@@ -205,13 +206,15 @@ class ModelSession:
     def recall(self) -> FusionPlan | None:
         """What an earlier job chose for this model here: it must be beaten to be replaced; its limit of tiles holds."""
         stored = self.bench.database.best_plan(self.bench.around.setting, graph_key(self.graph))
+        if stored is None:
+            return None
         try:
-            plan = FusionPlan.from_json(stored.plan if stored is not None else "")
+            plan = FusionPlan.from_json(stored.plan)
             check_plan(self.graph, plan)
         except PlanError:
             return None
         self.bench.limit_tiles(plan.winograd)
-        plan = replace(plan, winograd=WINOGRAD_TILES[0])
+        plan = replace(plan, winograd=LARGEST_TILE)
         return None if self.bench.space.fusion.exact and not is_exact(plan) else plan
 
     def name_baseline(self, name: str) -> None:
@@ -224,7 +227,7 @@ class ModelSession:
     def add_baseline(self, name: str, plan: FusionPlan) -> None:
         """Takes in a plan that may be measured whole at the end."""
         self.baselines[name] = plan
-        self.bench.database.record_plan(graph_key(self.graph), plan.key, plan.to_json(), name)
+        self.bench.record_plan(plan, name)
 
     def measure_baseline(self, name: str, until: float = float("inf")) -> None:
         """A first time for every workload of one fixed plan, or for as many as fit before `until` (monotonic)."""
@@ -309,11 +312,10 @@ class ModelSession:
 
     def record(self, number: int, answers: Mapping[str, str], plan: FusionPlan, time_us: float | None) -> None:
         """Stores a plan trial."""
-        base = self.bench.database
-        base.record_plan(graph_key(self.graph), plan.key, plan.to_json(), "search")
+        self.bench.record_plan(plan, "search")
         state = "complete" if time_us is not None else "fail"
         trial = Trial(number=number, answers=dict(answers), state=state, plan_key=plan.key, composed_us=time_us)
-        base.record_trial(self.bench.run_id, trial)
+        self.bench.database.record_trial(self.bench.run_id, trial)
 
     def compose(self, measure: bool) -> None:
         """The best plan of all groups that have a time, whichever plans they stood in; a finalist of its own.
@@ -327,7 +329,7 @@ class ModelSession:
             return
         self.composed = replace(composed, keys=composed.keys | own)
         plan = composed.plan
-        self.bench.database.record_plan(graph_key(self.graph), plan.key, plan.to_json(), "composed")
+        self.bench.record_plan(plan, "composed")
         best_us = self.best_us()
         if best_us is None or composed.us < best_us * CLEARLY:
             self.best = plan
@@ -346,7 +348,8 @@ class ModelSession:
             finalists, model, started = self.finalists(), Model(self.model, self.shapes), time.monotonic()
             self.bench.assure(list(finalists.values()), int(seconds / SECONDS_AGAIN))
             seconds = max(seconds / 2, seconds - (time.monotonic() - started))
-            plans, chosen = conclude_right(self.bench, finalists, model, self.folder, seconds, self.tell)
+            attempt = partial(conclude, self.bench, model=model, folder=self.folder, seconds=seconds, tell=self.tell)
+            plans, chosen = right_as_a_whole(self.bench, finalists, attempt, self.tell)
         except KeyboardInterrupt:
             self.state = "interrupted"
             raise
@@ -389,11 +392,9 @@ class ModelSession:
         """What the reader must know about the answer; "" when there is nothing."""
         absent = [name for name in LITTLE_FUSION if name not in plans and self._lacks_time(name)]
         worst = max((time.max_rel_error or 0.0 for time in plans.values() if not time.problem), default=0.0)
-        tiles = limited(self.bench.winograd) if self.bench.winograd != WINOGRAD_TILES[0] else ""
-        return "; ".join(filter(None, (uncompared(absent), tiles, loosely_held(worst) if worst > WHOLE_LIMIT else "")))
+        notes = (uncompared(absent), limited(self.bench.winograd), loosely_held(worst) if worst > WHOLE_LIMIT else "")
+        return "; ".join(filter(None, notes))
 
     def _lacks_time(self, name: str) -> bool:
         """Whether a fixed plan is unmeasured for want of time (and not because it cannot be built)."""
-        if name not in self.baselines:
-            return not self._prepared
-        return bool(self.bench.missing(self.baselines[name]))
+        return bool(self.bench.missing(self.baselines[name])) if name in self.baselines else not self._prepared

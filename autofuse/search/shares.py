@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autofuse.fusion.plan import LARGEST_TILE
+
 LITTLE_FUSION = ("none", "tvm")
 """Fixed plans that are measured whole at the end in any case; their groups alone only when there is time."""
 PAPER = "dnnfusion"
@@ -46,7 +48,9 @@ def uncompared(absent: Sequence[str]) -> str:
 
 
 def limited(winograd: int) -> str:
-    """What to say of a network that is right as a whole only with tiles of Winograd's algorithm up to `winograd`."""
+    """What to say of a network that is right only with tiles of Winograd's algorithm up to `winograd`; "" for all."""
+    if winograd == LARGEST_TILE:
+        return ""
     taken = f"tiles of {winograd}x{winograd} at most" if winograd else "no such kernel"
     return f"this model magnifies the rounding of Winograd's algorithm: it gets {taken}, and is right so"
 

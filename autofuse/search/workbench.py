@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from autofuse.errors import DeviceError
 from autofuse.fusion.evidence import LAUNCH_US
-from autofuse.fusion.plan import WINOGRAD_TILES, FusionPlan
+from autofuse.fusion.plan import LARGEST_TILE, FusionPlan
+from autofuse.graph.key import graph_key
 from autofuse.graph.model import Graph
 from autofuse.kernels.lower import Lowered, Lowering
 from autofuse.kernels.memory import peak_bytes
@@ -75,7 +76,7 @@ class Workbench:
     guide: Guide | None = None
     second_objective: Callable[[FusionPlan], int] | None = None
     untrusted: set[tuple[str, str]] = field(default_factory=set)
-    winograd: int = WINOGRAD_TILES[0]
+    winograd: int = LARGEST_TILE
     _losses: int = 0
     lowered: dict[str, tuple[FusionPlan, Lowered]] = field(default_factory=dict)
     lowering: Lowering = field(init=False)
@@ -102,11 +103,15 @@ class Workbench:
                 if stored.trusted is False:
                     self.untrusted.add((search.key, schedule_text(json.loads(stored.schedule))))
                 search.learn(json.loads(stored.schedule), stored.median_us, stored.failure or "")
-        if self.winograd != WINOGRAD_TILES[0]:
+        if self.winograd != LARGEST_TILE:
             search.limit_tiles(self.winograd)
         if search.best is None and anchor_key(bound.workload) in self.anchors:
             search.suggest(self.anchors[anchor_key(bound.workload)])
         return search
+
+    def record_plan(self, plan: FusionPlan, origin: str) -> None:
+        """Stores a plan of the model; `origin`: who made it."""
+        self.database.record_plan(graph_key(self.graph), plan.key, plan.to_json(), origin)
 
     def limit_tiles(self, winograd: int) -> None:
         """No kernel of the model has tiles of Winograd's algorithm larger than `winograd` from now on."""

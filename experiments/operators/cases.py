@@ -2,72 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 
-import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+
+from experiments.architectures.decomposed import gelu
+from experiments.architectures.draft import Draft
 
 Build = Callable[[], onnx.ModelProto]
 
 
-def _model(
-    nodes: Sequence[onnx.NodeProto], x: tuple[int, ...], y: tuple[int, ...], constants: Mapping[str, tuple[int, ...]]
-) -> onnx.ModelProto:
-    """A network of one operator, or of one and its activation, from "x" to "y"; its constants are normal numbers."""
-    generator = np.random.default_rng(0)
-    held = [
-        numpy_helper.from_array(generator.standard_normal(shape, np.float32) / np.float32(max(shape) ** 0.5), name)
-        for name, shape in constants.items()
-    ]
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", x), ("y", y))]
-    graph = helper.make_graph(nodes, "operator", ends[:1], ends[1:], held)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
-
-
 def dense(rows: int, depth: int, columns: int) -> onnx.ModelProto:
     """A fully connected layer, its weights as PyTorch exports them (one row a column of the result)."""
-    node = helper.make_node("Gemm", ["x", "w", "b"], ["y"], transB=1)
-    return _model([node], (rows, depth), (rows, columns), {"w": (columns, depth), "b": (columns,)})
+    draft = Draft("operator", 0)
+    _linear(draft, depth, columns)
+    return draft.model({"x": (rows, depth)}, "y", (rows, columns))
 
 
 def dense_gelu(rows: int, depth: int, columns: int) -> onnx.ModelProto:
     """A fully connected layer and its GELU."""
-    nodes = [
-        helper.make_node("Gemm", ["x", "w", "b"], ["d"], transB=1),
-        helper.make_node("Div", ["d", "root"], ["r"]),
-        helper.make_node("Erf", ["r"], ["e"]),
-        helper.make_node("Add", ["e", "one"], ["a"]),
-        helper.make_node("Mul", ["d", "a"], ["m"]),
-        helper.make_node("Mul", ["m", "half"], ["y"]),
-    ]
-    made = _model(nodes, (rows, depth), (rows, columns), {"w": (columns, depth), "b": (columns,)})
-    for name, value in {"root": 2**0.5, "one": 1.0, "half": 0.5}.items():
-        made.graph.initializer.append(numpy_helper.from_array(np.array(value, np.float32), name))
-    return made
+    draft = Draft("operator", 0)
+    gelu(draft, "gelu", _linear(draft, depth, columns))
+    return draft.model({"x": (rows, depth)}, "y", (rows, columns))
+
+
+def _linear(draft: Draft, depth: int, columns: int) -> str:
+    weights = draft.constant("w", draft.normal((columns, depth), depth**-0.5))
+    return draft.node("Gemm", "dense", ["x", weights, draft.constant("b", draft.normal((columns,), 0.1))], transB=1)
 
 
 def conv(size: int, image: int, into: int, out_of: int, stride: int = 1, depthwise: bool = False) -> onnx.ModelProto:
     """A convolution of `into` channels of a square image to `out_of`; its window keeps the size where it can."""
-    result, pad = -(-image // stride), (size - 1) // 2
-    node = helper.make_node(
-        "Conv", ["x", "w", "b"], ["y"], kernel_shape=[size, size], pads=[pad] * 4, strides=[stride] * 2,
-        group=into if depthwise else 1,
-    )  # fmt: skip
-    weights = out_of, 1 if depthwise else into, size, size
-    return _model([node], (1, into, image, image), (1, out_of, result, result), {"w": weights, "b": (out_of,)})
+    draft, result = Draft("operator", 0), -(-image // stride)
+    shape = out_of, 1 if depthwise else into, size, size
+    draft.convolution("conv", "x", shape, stride, into if depthwise else 1, bias=0.0)
+    return draft.model({"x": (1, into, image, image)}, "y", (1, out_of, result, result))
 
 
 def softmax(*shape: int) -> onnx.ModelProto:
     """Softmax over the last dimension."""
-    return _model([helper.make_node("Softmax", ["x"], ["y"], axis=-1)], shape, shape, {})
+    draft = Draft("operator", 0)
+    draft.node("Softmax", "softmax", ["x"], axis=-1)
+    return draft.model({"x": shape}, "y", shape)
 
 
 def layer_norm(*shape: int) -> onnx.ModelProto:
     """LayerNormalization over the last dimension."""
-    node = helper.make_node("LayerNormalization", ["x", "s", "b"], ["y"], axis=-1)
-    return _model([node], shape, shape, {"s": shape[-1:], "b": shape[-1:]})
+    draft = Draft("operator", 0)
+    parts = [draft.constant(name, draft.normal(shape[-1:], 1.0)) for name in ("s", "b")]
+    draft.node("LayerNormalization", "norm", ["x", *parts], axis=-1)
+    return draft.model({"x": shape}, "y", shape)
 
 
 SKINNY: Mapping[str, Build] = {
