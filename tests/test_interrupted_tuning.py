@@ -195,11 +195,10 @@ def interrupted(killed: Chapter) -> Chapter:
 
 @pytest.fixture(scope="module")
 def finished(interrupted: Chapter) -> Chapter:
-    """A run to the end, in which one worker is killed soon after it started."""
+    """A run to the end, in which one worker is killed once it has measured something."""
     chapter, database = Chapter(interrupted.model), interrupted.model.with_suffix(".db")
-    run = TuneProcess(interrupted.model, "--trials", 8, "--budget", "20s")
-    run.wait_until(lambda: bool(run.workers()))
-    time.sleep(2.5)
+    run, known = TuneProcess(interrupted.model, "--trials", 8, "--budget", "20s"), len(recorded(database))
+    run.wait_until(lambda: len(recorded(database)) > known and bool(run.workers()))
     run.workers()[0].kill()
     chapter.code, chapter.said = run.end(), "".join(run.said)
     chapter.orphans = run.orphans()

@@ -77,9 +77,9 @@ class Sensitive:
 @pytest.fixture
 def network(device: Any, monkeypatch: pytest.MonkeyPatch, onnx_builder: Any, tmp_path: Path) -> Sensitive:
     b = onnx_builder()
-    x = b.op("Relu", "relu", b.op("Conv", "first", "x", b.weights(16, 8, 3, 3), pads=[1, 1, 1, 1]))
-    y = b.op("Conv", "second", x, b.weights(8, 16, 3, 3), pads=[1, 1, 1, 1])
-    model = b.save(tmp_path / "net.onnx", {"x": [1, 8, 24, 24]}, [y])
+    x = b.op("Relu", "relu", b.op("Conv", "first", "x", b.weights(32, 16, 3, 3), pads=[1, 1, 1, 1]))
+    y = b.op("Conv", "second", x, b.weights(16, 32, 3, 3), pads=[1, 1, 1, 1])
+    model = b.save(tmp_path / "net.onnx", {"x": [1, 16, 24, 24]}, [y])
     space = tmp_path / "space.toml"
     space.write_text(SPACE)
     return Sensitive(device, monkeypatch, model, tmp_path / "profile.db", space)
