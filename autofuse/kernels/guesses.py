@@ -33,6 +33,9 @@ PAGE_BYTES, LINE_BYTES, WAYS = 4096, 64, 8
 """Addresses a page apart share a set of the first cache, which holds so many of their lines."""
 LEAST_TILES = 4
 """4x4 tiles of an image below which Winograd only makes its weights larger; just so many pay with 2x2 tiles."""
+ENOUGH = 16
+"""Accumulators beyond which more of them hide nothing: of the tiles that have them, the one with the fewest loads for
+each multiplication is the fastest (measured on Zen 5, 32 registers: 4x6 before 2x14 nearly everywhere)."""
 BIG_PANEL = 4
 """A panel of a window's weights that is larger than a quarter of the second cache is taken in parts of the first
 cache's size (measured on Zen 3: a fifth faster; products gained nothing)."""
@@ -77,7 +80,8 @@ def _contraction(workload: Workload) -> Contraction | None:
 def _busiest_tiles(workload: Workload, form: Contraction, knobs: Mapping[str, Values], target: Target) -> list[Guess]:
     """Register tiles, those first of which most accumulators are in use on average, counting tiles that are cut short.
 
-    Of equal ones the narrower panel; with few rows, which only stream their weights, the wider, up to `STREAMED`.
+    Of those that have enough, the one with the fewest loads; else of equal ones the narrower panel; with few rows,
+    which only stream their weights, the wider, up to `STREAMED`.
     """
     few = results_a_column(form) <= FEW_ROWS
     rows = results_a_column(form) if few else longest_row(form.windows)
@@ -88,9 +92,11 @@ def _busiest_tiles(workload: Workload, form: Contraction, knobs: Mapping[str, Va
         tile: Guess = {VECTORS: vectors, PIXELS: pixels}
         v, p = min(int(vectors), columns), min(int(pixels), rows)
         if fits_registers(tile, target) and not (few and v > STREAMED):
-            busy = (columns / -(-columns // v)) * (rows / -(-rows // p))
-            found.append((-busy, -v if few else v, p, tile | _passes(form, v * lanes, knobs, target)))
-    return [tile for *_, tile in sorted(found, key=lambda entry: entry[:3])]
+            wide, long = columns / -(-columns // v), rows / -(-rows // p)
+            loads = 1 / wide + 1 / long if wide * long >= ENOUGH else 2.0
+            rank = -min(wide * long, ENOUGH), loads, -v if few else v, p
+            found.append((*rank, tile | _passes(form, v * lanes, knobs, target)))
+    return [tile for *_, tile in sorted(found, key=lambda entry: entry[:4])]
 
 
 def _passes(form: Contraction, panel_lanes: int, knobs: Mapping[str, Values], target: Target) -> Guess:
