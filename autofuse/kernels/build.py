@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -58,7 +58,7 @@ class _Builder:
     def __init__(self, workload: Workload, schedule: Schedule, target: Target) -> None:
         self.workload = workload
         self.schedule = schedule
-        self.emitter = Emitter(replace(target, lanes=vector_lanes(workload, target)))
+        self.emitter = Emitter(target, vector_lanes(workload, target))
         self.packs: list[Pack] = []
         self.constants: dict[str, Array] = {}
         self.parameters: dict[str, list[Any]] = {"input": [], "constant": [], "output": []}

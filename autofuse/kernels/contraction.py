@@ -62,7 +62,8 @@ class ContractionEmitter:
     def __init__(self, scope: Scope, nest: Nest, form: Contraction, knobs: Knobs) -> None:
         self.scope, self.nest, self.form, self.knobs = scope, nest, form, knobs
         self.emitter: Emitter = scope.emitter
-        self.lanes = self.emitter.lanes
+        self.lanes = self.emitter.target.lanes
+        self.together = scope.lanes_together(nest, self.lanes)
         self.vectors_total = -(-form.columns // self.lanes)
         self.vectors = min(int(knobs["vectors"]), self.vectors_total)
         self.full_panels = (form.columns // self.lanes) // self.vectors
@@ -230,10 +231,16 @@ class ContractionEmitter:
         """Finishes one vector of sums, which stands in the accumulators from `place` on."""
         emitter = self.emitter
         column = emitter.simplify((job.panel * self.vectors + vector) * self.lanes)
-        with emitter.vector(self.valid(job, vector)) as lane:
-            index = self.form.out_index(job.batch, job.row, pixel, column + lane)
-            index = tuple(emitter.simplify(part) for part in index)
-            self.finish(index, job.accumulators[emitter.simplify(place + lane)])
+        for first, width in self.pieces(self.valid(job, vector)):
+            with emitter.vector(width) as lane:
+                index = self.form.out_index(job.batch, job.row, pixel, column + first + lane)
+                index = tuple(emitter.simplify(part) for part in index)
+                self.finish(index, job.accumulators[emitter.simplify(place + first + lane)])
+
+    def pieces(self, columns: int) -> Iterator[tuple[int, int]]:
+        """(first, how many) of the columns of a vector, cut where the tensors behind it are not in one piece."""
+        for first in range(0, columns, self.together):
+            yield first, min(self.together, columns - first)
 
     def valid(self, job: TileJob, vector: int) -> int:
         """Lanes of a vector of the panel that hold columns."""

@@ -74,11 +74,14 @@ class VectorLoop:
 
 
 class Emitter:
-    """Emits loops and stores into the function that is being built."""
+    """Emits loops and stores into the function that is being built.
 
-    def __init__(self, target: Target) -> None:
+    `lanes`: of a vector whose elements are neighbours in memory in every feature map (default: a whole register).
+    """
+
+    def __init__(self, target: Target, lanes: int | None = None) -> None:
         self.target = target
-        self.lanes = target.lanes
+        self.lanes = lanes or target.lanes
         self.analyzer = Analyzer()
         self._depths: dict[Any, int] = {}
         self._vector = VectorLoop()

@@ -87,6 +87,17 @@ class Scope:
         """Whether neighbours along the last dimension of an activation are neighbours in memory."""
         return in_rows(self.workload, value, lambda known: known in self.ready and not self.arrays[known].block)
 
+    def lanes_together(self, nest: Nest, lanes: int) -> int:
+        """How many of `lanes` neighbouring channels are neighbours in memory in all that the end of `nest` touches."""
+        made = {nest.start, *(value for operator, _ in nest.epilogue for value in operator.outputs)}
+        read = {value for operator, _ in nest.epilogue for value in operator.inputs if value >= 0} - made
+        for value in {*nest.stores, *read}:
+            if self.workload.values[value].kind in ("constant", "literal"):
+                continue
+            block = self.arrays[value].block if value in self.arrays else self.emitter.lanes
+            lanes = min(lanes, block or lanes)
+        return lanes
+
     def name(self, expression: Expr) -> Expr:
         """`expression`, computed once however often it is used; a boolean as 0.0 or 1.0.
 

@@ -18,7 +18,6 @@ from autofuse.kernels.knobs import (
     fits_registers,
     nests_of,
     results_a_column,
-    vector_lanes,
 )
 from autofuse.kernels.tiles import divisor_near, longest_row
 from autofuse.kernels.workload import Workload
@@ -54,7 +53,7 @@ def first_schedules(workload: Workload, knobs: Mapping[str, Values], target: Tar
     if form is not None and not WINOGRAD.keys().isdisjoint(knobs.get("contraction.algorithm", ())):
         guesses = _winograd_guesses(workload, form, knobs, target)
     elif form is not None:
-        busiest = [default | tile for tile in _busiest_tiles(workload, form, knobs, target)]
+        busiest = [default | tile for tile in _busiest_tiles(form, knobs, target)]
         guesses = [*busiest[:2], default] if target.lanes > NARROW else [default, *busiest[:1]]
         if _crowded(workload):
             copied: Guess = {"contraction.order": "copied", "contraction.panels_per_job": 0, "contraction.passes": 1}
@@ -77,7 +76,7 @@ def _contraction(workload: Workload) -> Contraction | None:
     return contraction_form(workload, anchors[0]) if anchors and anchors[0] is not None else None
 
 
-def _busiest_tiles(workload: Workload, form: Contraction, knobs: Mapping[str, Values], target: Target) -> list[Guess]:
+def _busiest_tiles(form: Contraction, knobs: Mapping[str, Values], target: Target) -> list[Guess]:
     """Register tiles, those first of which most accumulators are in use on average, counting tiles that are cut short.
 
     Of those that have enough, the one with the fewest loads; else of equal ones the narrower panel; with few rows,
@@ -85,8 +84,7 @@ def _busiest_tiles(workload: Workload, form: Contraction, knobs: Mapping[str, Va
     """
     few = results_a_column(form) <= FEW_ROWS
     rows = results_a_column(form) if few else longest_row(form.windows)
-    lanes = vector_lanes(workload, target)
-    columns = -(-form.columns // lanes)
+    columns = -(-form.columns // target.lanes)
     found = []
     for vectors, pixels in product(knobs.get(VECTORS, (1,)), knobs.get(PIXELS, (rows,))):
         tile: Guess = {VECTORS: vectors, PIXELS: pixels}
@@ -95,7 +93,7 @@ def _busiest_tiles(workload: Workload, form: Contraction, knobs: Mapping[str, Va
             wide, long = columns / -(-columns // v), rows / -(-rows // p)
             loads = 1 / wide + 1 / long if wide * long >= ENOUGH else 2.0
             rank = -min(wide * long, ENOUGH), loads, -v if few else v, p
-            found.append((*rank, tile | _passes(form, v * lanes, knobs, target)))
+            found.append((*rank, tile | _passes(form, v * target.lanes, knobs, target)))
     return [tile for *_, tile in sorted(found, key=lambda entry: entry[:4])]
 
 
@@ -145,7 +143,7 @@ def _winograd_guesses(
         default["contraction.pixels"] = max(fitting)
     names = ("winograd4", "winograd2", "direct")
     four, two, direct = (default | {"contraction.algorithm": name} for name in names)
-    direct |= next(iter(_busiest_tiles(workload, form, knobs, target)), {}) if target.lanes > NARROW else {}
+    direct |= next(iter(_busiest_tiles(form, knobs, target)), {}) if target.lanes > NARROW else {}
     root: Guess = {"contraction.stage": "root"}
     tiles = _image_tiles(workload)
     if tiles < LEAST_TILES:

@@ -162,7 +162,7 @@ def _useful_contraction(
     workload: Workload, anchor: WorkloadOperator, knob: str, values: Values, target: Target
 ) -> Iterator[int | str]:
     form = contraction_form(workload, anchor)
-    lanes = vector_lanes(workload, target)
+    lanes = vector_lanes(workload, target)  # of maps; the accumulators are whole registers
     winograd = isinstance(form, Convolution) and winograd_refusal(workload, anchor, form, lanes) is None
     width = longest_row(form.windows)
     flat = getattr(form, "flat", False)
@@ -186,11 +186,11 @@ def _useful_contraction(
     elif knob == "operand":
         yield from (value for value in values if reads_rows(form, lies) or value == "packed")
     elif knob == "vectors":
-        yield from _up_to(values, -(-form.columns // lanes))
+        yield from _up_to(values, -(-form.columns // target.lanes))
     elif knob == "pixels":
         yield from _up_to(values, width)
     elif knob in ("parts", "passes"):
-        worth = _worth_parting if knob == "parts" else partial(_worth_passing, workload, lanes)
+        worth = _worth_parting if knob == "parts" else partial(_worth_passing, workload, target.lanes)
         yield from (v for v in values if isinstance(v, int) and (v == 1 or worth(form, v)))
     elif knob == "split":
         whole = len(form.windows) == 1 and flat
@@ -226,7 +226,7 @@ def _up_to(values: Values, limit: int) -> Iterator[int | str]:
 
 
 def vector_lanes(workload: Workload, target: Target) -> int:
-    """Lanes of the vectors of a workload: a full register, or the smaller block of its feature maps."""
+    """Lanes of the vectors along feature maps in a workload: a full register, or their smallest block."""
     return min([target.lanes, *(value.block for value in workload.values if value.block)])
 
 

@@ -68,17 +68,23 @@ class PartedEmitter(ContractionEmitter):
         emitter, form = self.emitter, self.form
         extents = (*form.batch, *form.rows, self.pixels)
         whole, rest = divmod(form.columns, self.lanes)
-        for first, vectors, width in ((0, whole, self.lanes), (whole, 1, rest)):
-            if not vectors or not width:
+        for first, vectors, columns in ((0, whole, self.lanes), (whole, 1, rest)):
+            if not vectors or not columns:
                 continue
             with emitter.parallel(self.results * vectors) as job:
                 result = emitter.simplify(job // vectors)
                 position = tuple(emitter.simplify(part) for part in delinear(result, extents))
-                column = emitter.simplify((first + job % vectors) * self.lanes)
+                vector = emitter.simplify((first + job % vectors) * self.lanes)
                 batch, row = position[: len(form.batch)], position[len(form.batch) : -1]
-                with emitter.vector(width) as lane:
-                    total: Expr = self.partial[emitter.simplify(self.partial_at(0, result, column + lane))]
-                    for part in range(1, self.parts):
-                        total = total + self.partial[emitter.simplify(self.partial_at(part, result, column + lane))]
-                    index = form.out_index(batch, row, position[-1], column + lane)
-                    self.finish(tuple(emitter.simplify(at) for at in index), total)
+                for start, width in self.pieces(columns):
+                    with emitter.vector(width) as lane:
+                        column = vector + start + lane
+                        index = form.out_index(batch, row, position[-1], column)
+                        self.finish(tuple(emitter.simplify(at) for at in index), self.total(result, column))
+
+    def total(self, result: Expr, column: Expr) -> Expr:
+        """A column's sums of all parts, added."""
+        total: Expr = self.partial[self.emitter.simplify(self.partial_at(0, result, column))]
+        for part in range(1, self.parts):
+            total = total + self.partial[self.emitter.simplify(self.partial_at(part, result, column))]
+        return total
