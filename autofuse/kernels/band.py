@@ -159,7 +159,8 @@ class BandEmitter:
             self.windowed(WINDOWED[family](self.scope, nest, knobs), image, low, count)
         else:
             form = contraction_form(self.scope.workload, nest.anchor, by_rows=True)
-            self.contraction(ContractionEmitter(self.scope, nest, form, knobs), image, low, count)
+            some_rows = {**knobs, "rows_per_job": 1}
+            self.contraction(ContractionEmitter(self.scope, nest, form, some_rows), image, low, count)
 
     @contextmanager
     def row(self, low: Expr, count: Expr, inner: Sequence[int]) -> Iterator[Index]:

@@ -43,7 +43,7 @@ class ColumnEmitter:
         per_job = divisor_near(total, max(1, min(least, total // (2 * emitter.target.cores))))
         with emitter.parallel(total // per_job) as job:
             held = emitter.scratch(self.count * width)
-            largest, denominator = emitter.scratch(width, local=True), emitter.scratch(width, local=True)
+            largest, denominator = emitter.scratch(width), emitter.scratch(width)
             with emitter.serial(per_job) as step:
                 number = emitter.simplify(job * per_job + step)
                 outer = delinear(number // vectors, self.outer)

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from autofuse.kernels.contraction_form import Contraction, Convolution, Product
-from autofuse.kernels.emit import Array, Emitter, Expr, Index, const, delinear
+from autofuse.kernels.contraction_form import Contraction, copies_rows, reads_rows
+from autofuse.kernels.emit import Array, Emitter, Expr, Index, const, delinear, linear
 from autofuse.kernels.evaluate import Scope
 from autofuse.kernels.nest import Nest
+from autofuse.kernels.panels import Share, ask_ahead, pack_weights
 from autofuse.kernels.tiles import Run, Window, divisor_near, kernel_tap, positions, runs, tap_loops
 
 Knobs = Mapping[str, int | str]
@@ -35,7 +36,7 @@ class TileJob:
     batch: Index
     panel: Expr
     row: Index
-    accumulators: Any
+    accumulators: list[Any]
     vectors: int
     last: bool
     window: Window
@@ -77,6 +78,7 @@ class ContractionEmitter:
         )
         self.taps = prod(window.kernel for window in form.windows)
         self.panel_lanes = self.vectors * self.lanes
+        self.all_rows = divisor_near(prod(form.rows), int(knobs["rows_per_job"])) == prod(form.rows)
         self.copy: Any = None
 
     def emit(self) -> None:
@@ -122,9 +124,9 @@ class ContractionEmitter:
         self.direct = self.knobs["operand"] == "direct" and reads_rows(self.form, self.scope.in_rows)
         self.weights = None if self.direct else self.packed_weights()
 
-    def registers(self) -> Any:
+    def registers(self) -> list[Any]:
         """The accumulators of one tile."""
-        return self.emitter.scratch(self.vectors * int(self.knobs["pixels"]) * self.lanes, local=True)
+        return self.emitter.registers(self.vectors * int(self.knobs["pixels"]), self.lanes)
 
     def row_buffer(self) -> Any:
         """Room for all that one row of results reads: [block, outer tap, position, channel]."""
@@ -165,10 +167,8 @@ class ContractionEmitter:
     def copied_at(self, block: Expr, taps: Index, position: Expr) -> Expr:
         """Offset in the copied row of the first channel of a block."""
         *outer, last = self.form.windows
-        flat = block
-        for window, tap in zip(outer, taps, strict=True):
-            flat = flat * window.taps + tap
-        return (flat * last.size + position) * self.block
+        extents = (self.blocks, *(window.taps for window in outer), last.size, self.block)
+        return linear((block, *taps, position, 0), extents)
 
     def rows(self, batch: Index, start: Expr, count: int) -> None:
         """All columns of `count` rows from `start` on, of a product that is `prepared`."""
@@ -181,7 +181,7 @@ class ContractionEmitter:
         batch: Index,
         panel: Expr,
         row: Index,
-        accumulators: Any,
+        accumulators: list[Any],
         part: tuple[Window, Expr] | None = None,
         tile: EmitTile | None = None,
     ) -> None:
@@ -213,29 +213,28 @@ class ContractionEmitter:
 
     def tile(self, job: TileJob, run: Run, start: Expr) -> None:
         """Accumulators of `run.width` pixels x `job.vectors` vectors: clear, reduce, finish."""
-        emitter, lanes = self.emitter, self.lanes
-        places = self.places(job, run)
-        for _, _, place in places:
-            with emitter.vector(lanes) as lane:
-                emitter.put(job.accumulators, place + lane, const(0.0, "float32"))
+        held = self.held(job, run)
+        for _, _, sums in held:
+            with self.emitter.vector(self.lanes) as lane:
+                self.emitter.put(sums, lane, const(0.0, "float32"))
         if run.reads(job.window):
             self.reduce(job, run, start)
-        for c, r, place in places:
-            self.deliver(job, c, job.window.result(start + r), place)
+        for c, r, sums in held:
+            self.deliver(job, c, job.window.result(start + r), sums, 0)
 
-    def places(self, job: TileJob, run: Run) -> list[tuple[int, int, int]]:
-        """(vector, pixel, place of its first lane) of the accumulators of a tile."""
-        return [(c, r, (c * run.width + r) * self.lanes) for c in range(job.vectors) for r in range(run.width)]
+    def held(self, job: TileJob, run: Run) -> list[tuple[int, int, Any]]:
+        """(vector, pixel, its accumulator) of a tile."""
+        return [(c, r, job.accumulators[c * run.width + r]) for c in range(job.vectors) for r in range(run.width)]
 
-    def deliver(self, job: TileJob, vector: int, pixel: Expr, place: Expr) -> None:
-        """Finishes one vector of sums, which stands in the accumulators from `place` on."""
+    def deliver(self, job: TileJob, vector: int, pixel: Expr, sums: Any, place: Expr) -> None:
+        """Finishes one vector of results, whose sums stand in a buffer from `place` on."""
         emitter = self.emitter
         column = emitter.simplify((job.panel * self.vectors + vector) * self.lanes)
         for first, width in self.pieces(self.valid(job, vector)):
             with emitter.vector(width) as lane:
                 index = self.form.out_index(job.batch, job.row, pixel, column + first + lane)
                 index = tuple(emitter.simplify(part) for part in index)
-                self.finish(index, job.accumulators[emitter.simplify(place + first + lane)])
+                self.finish(index, sums[emitter.simplify(place + first + lane)])
 
     def pieces(self, columns: int) -> Iterator[tuple[int, int]]:
         """(first, how many) of the columns of a vector, cut where the tensors behind it are not in one piece."""
@@ -280,6 +279,7 @@ class ContractionEmitter:
 
     def over_taps(self, job: TileJob, run: Run, start: Expr, block: Expr, channels: int) -> None:
         """Taps of the outer dimensions in loops that skip the padding; those of the row static at the padding."""
+        self.ask_ahead(job, run, start, block)
         with tap_loops(self.emitter, self.form.windows[:-1], job.row) as taps:
             if run.clean:
                 with self.emitter.serial(job.window.taps) as tap:
@@ -289,6 +289,21 @@ class ContractionEmitter:
                     valid = [r for r in range(run.width) if job.window.inside(run.start + r, tap)]
                     if valid:
                         self.step(job, run, start, block, channels, (*taps, tap), valid)
+
+    def ask_ahead(self, job: TileJob, run: Run, start: Expr, block: Expr) -> None:
+        """A tile's share of the weights that the next sweep over all rows reads where this one reads `block`."""
+        swept = self.swept_blocks()
+        if not swept or self.weights is None or self.scope.workload.values[self.form.w].kind != "constant":
+            return
+        tiles = -(-job.window.outputs // run.width)
+        tile = linear(job.row, self.form.rows) * tiles + start // run.width
+        steps = self.taps * self.block
+        share = Share(tile, prod(self.form.rows) * tiles, steps * self.panel_lanes, steps)
+        ask_ahead(self.emitter, self.weights.buffer, self.weight_offset(job, block + swept, 0), share)
+
+    def swept_blocks(self) -> int:
+        """Blocks of channels that one sweep over all rows reads of a panel; 0 where no sweep is of all rows."""
+        return self.blocks if prod(self.form.rows) == 1 or (self.all_rows and self.knobs["order"] == "weights") else 0
 
     def step(
         self, job: TileJob, run: Run, start: Expr, block: Expr, channels: int, taps: Index, pixels: list[int]
@@ -313,10 +328,9 @@ class ContractionEmitter:
                 position = positions(windows, (*outer, start + r), taps)
                 x = self.left(job, position, taps, block, channel)
                 for c in range(job.vectors):
-                    place = (c * run.width + r) * lanes
+                    sums = job.accumulators[c * run.width + r]
                     with emitter.vector(self.valid(job, c) if self.direct else lanes) as lane:
-                        product = x * weight(channel, c, lane)
-                        emitter.put(job.accumulators, place + lane, job.accumulators[place + lane] + product)
+                        emitter.put(sums, lane, sums[lane] + x * weight(channel, c, lane))
 
         together = self.channels_together(channels)
         with emitter.serial(channels // together) as step:
@@ -377,23 +391,3 @@ class ContractionEmitter:
                         value = tirx.if_then_else(condition, value, const(0.0, "float32"))
                     emitter.put(array.buffer, (job * blocks * taps * block + k) * width + lane, value)
         return array
-
-
-def reads_rows(form: Contraction, in_rows: Callable[[int], bool]) -> bool:
-    """Whether the right-hand side of a product can be read as it lies: computed, its columns side by side."""
-    return isinstance(form, Product) and not form.transposed[1] and in_rows(form.w)
-
-
-def copies_rows(form: Contraction) -> bool:
-    """Whether a row of results reads whole rows of the left-hand side: a convolution with a window."""
-    return isinstance(form, Convolution) and not form.flat and all(type(window) is Window for window in form.windows)
-
-
-def pack_weights(weights: np.ndarray, form: Contraction, shape: tuple[int, ...]) -> np.ndarray:
-    """Weights as the form's [batch, column, depth, tap] array, into `shape`, zero beyond the edges."""
-    canonical = form.weights(weights)
-    batches, panels, blocks, taps, block, width = shape
-    padded = np.zeros((batches, panels * width, blocks * block, taps), "float32")
-    padded[:, : form.columns, : form.depth, :] = canonical.reshape(batches, form.columns, form.depth, taps)
-    parts = padded.reshape(batches, panels, width, blocks, block, taps)
-    return np.ascontiguousarray(parts.transpose(0, 1, 3, 5, 4, 2))

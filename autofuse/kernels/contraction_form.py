@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -334,3 +334,13 @@ def _flag(operator: WorkloadOperator, name: str) -> bool:
 def _weight_batch(batch: tuple[int, ...], lead: tuple[int, ...]) -> tuple[int, ...]:
     """Extents of the batch in which the right operand really differs."""
     return (1,) * (len(batch) - len(lead)) + lead
+
+
+def reads_rows(form: Contraction, in_rows: Callable[[int], bool]) -> bool:
+    """Whether the right-hand side of a product can be read as it lies: computed, its columns side by side."""
+    return isinstance(form, Product) and not form.transposed[1] and in_rows(form.w)
+
+
+def copies_rows(form: Contraction) -> bool:
+    """Whether a row of results reads whole rows of the left-hand side: a convolution with a window."""
+    return isinstance(form, Convolution) and not form.flat and all(type(window) is Window for window in form.windows)

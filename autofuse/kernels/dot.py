@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import prod
+from typing import Any
 
 import numpy as np
 
-from autofuse.kernels.contraction import ContractionEmitter, Knobs, TileJob, pack_weights
+from autofuse.kernels.contraction import ContractionEmitter, Knobs, TileJob
 from autofuse.kernels.contraction_form import Contraction, Product
 from autofuse.kernels.emit import Array, Expr, Index
 from autofuse.kernels.evaluate import Scope
 from autofuse.kernels.nest import Nest
+from autofuse.kernels.panels import pack_weights
 from autofuse.kernels.tiles import Run, kernel_tap, positions
 from autofuse.kernels.workload import Workload
 
@@ -48,6 +50,10 @@ class DotEmitter(ContractionEmitter):
         self.panels = self.full_panels + (self.rest_vectors > 0)
         self.block, self.blocks = self.lanes, form.depth // self.lanes
 
+    def swept_blocks(self) -> int:
+        """None: the few columns' weights stay in the first cache."""
+        return 0
+
     def step(
         self, job: TileJob, run: Run, start: Expr, block: Expr, channels: int, taps: Index, pixels: list[int]
     ) -> None:
@@ -62,20 +68,19 @@ class DotEmitter(ContractionEmitter):
             with emitter.vector(lanes) as lane, self.scope.point():
                 x = self.scope.name(self.left(job, position, taps, block, lane))
                 for c in range(job.vectors):
-                    place = (c * run.width + r) * lanes + lane
+                    sums = job.accumulators[c * run.width + r]
                     weight = self.weights.buffer[emitter.simplify(packed_at + c * lanes + lane)]
-                    emitter.put(job.accumulators, place, job.accumulators[place] + x * weight)
+                    emitter.put(sums, lane, sums[lane] + x * weight)
 
-    def deliver(self, job: TileJob, vector: int, pixel: Expr, place: int) -> None:
+    def deliver(self, job: TileJob, vector: int, pixel: Expr, sums: Any, place: Expr) -> None:
         """Adds the lanes of one accumulator in halves, and finishes the result."""
         emitter, half = self.emitter, self.lanes
         while half > 1:
             half //= 2
             with emitter.vector(half) as lane:
-                both = job.accumulators[place + lane] + job.accumulators[place + half + lane]
-                emitter.put(job.accumulators, place + lane, both)
+                emitter.put(sums, place + lane, sums[place + lane] + sums[place + half + lane])
         index = self.form.out_index(job.batch, job.row, pixel, job.panel * self.vectors + vector)
-        self.finish(tuple(emitter.simplify(part) for part in index), job.accumulators[place])
+        self.finish(tuple(emitter.simplify(part) for part in index), sums[place])
 
     def packed_weights(self) -> Array:
         """The weights as [batch, panel, block, tap, column, lane]."""

@@ -147,13 +147,21 @@ class Emitter:
         """A buffer of one element a lane. Inside the vector loop TVM would give all lanes one element."""
         loop = self._vector
         if loop.extent == 1:
-            return self.scratch(1, dtype, local=True)
-        loop.buffers.append(tirx.decl_buffer((loop.extent,), dtype, scope="local", data_alignment=64))
+            return self.scratch(1, dtype)
+        loop.buffers.append(tirx.decl_buffer((loop.extent,), dtype, data_alignment=64))
         return loop.buffers[-1]
 
-    def scratch(self, elements: int, dtype: str = "float32", local: bool = False) -> Any:
-        """A flat working buffer; `local`: small enough for registers or the stack."""
-        return builder.alloc_buffer((elements,), dtype, scope="local" if local else "global", align=64)
+    def scratch(self, elements: int, dtype: str = "float32") -> Any:
+        """A flat working buffer.
+
+        TVM puts one of the scope "global" and less than a KiB on the stack, where LLVM can keep it in registers, and
+        takes every other one from the heap.
+        """
+        return builder.alloc_buffer((elements,), dtype, align=64)
+
+    def registers(self, vectors: int, lanes: int) -> list[Any]:
+        """Vectors that can stay in registers: a buffer each, since all of them may be too large for the stack."""
+        return [self.scratch(lanes) for _ in range(vectors)]
 
     def load(self, array: Array, index: Index) -> Expr:
         """Element of `array` at a logical index."""

@@ -8,8 +8,8 @@ from itertools import product
 from math import prod
 
 from autofuse.device.target import Target
-from autofuse.kernels.contraction import NARROW, copies_rows
-from autofuse.kernels.contraction_form import CONVOLUTIONS, Contraction, contraction_form
+from autofuse.kernels.contraction import NARROW
+from autofuse.kernels.contraction_form import CONVOLUTIONS, Contraction, contraction_form, copies_rows
 from autofuse.kernels.families import WINOGRAD, family_of
 from autofuse.kernels.knobs import (
     FEW_ROWS,
@@ -35,6 +35,9 @@ LEAST_TILES = 4
 ENOUGH = 16
 """Accumulators beyond which more of them hide nothing: of the tiles that have them, the one with the fewest loads for
 each multiplication is the fastest (measured on Zen 5, 32 registers: 4x6 before 2x14 nearly everywhere)."""
+FARTHER = 2
+"""Loads that one counts for where the panel of weights leaves the first cache (Zen 5: 3x8 before 4x6 in products of
+768 channels, not in those of 256)."""
 BIG_PANEL = 4
 """A panel of a window's weights that is larger than a quarter of the second cache is taken in parts of the first
 cache's size (measured on Zen 3: a fifth faster; products gained nothing)."""
@@ -84,6 +87,7 @@ def _busiest_tiles(form: Contraction, knobs: Mapping[str, Values], target: Targe
     """
     few = results_a_column(form) <= FEW_ROWS
     rows = results_a_column(form) if few else longest_row(form.windows)
+    column_bytes = 4 * target.lanes * form.depth * prod(window.taps for window in form.windows)
     columns = -(-form.columns // target.lanes)
     found = []
     for vectors, pixels in product(knobs.get(VECTORS, (1,)), knobs.get(PIXELS, (rows,))):
@@ -91,9 +95,10 @@ def _busiest_tiles(form: Contraction, knobs: Mapping[str, Values], target: Targe
         v, p = min(int(vectors), columns), min(int(pixels), rows)
         if fits_registers(tile, target) and not (few and v > STREAMED):
             wide, long = columns / -(-columns // v), rows / -(-rows // p)
-            loads = 1 / wide + 1 / long if wide * long >= ENOUGH else 2.0
-            rank = -min(wide * long, ENOUGH), loads, -v if few else v, p
-            found.append((*rank, tile | _passes(form, v * target.lanes, knobs, target)))
+            tile |= _passes(form, v * target.lanes, knobs, target)
+            near = 2 * v * column_bytes <= target.l1_bytes or "contraction.passes" in tile
+            loads = 1 / wide + (1 if near else FARTHER) / long if wide * long >= ENOUGH else float("inf")
+            found.append((-min(wide * long, ENOUGH), loads, -v if few else v, p, tile))
     return [tile for *_, tile in sorted(found, key=lambda entry: entry[:4])]
 
 

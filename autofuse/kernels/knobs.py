@@ -12,12 +12,13 @@ from math import prod
 from autofuse.device.target import Target
 from autofuse.kernels.band import Band, band_rows, banded
 from autofuse.kernels.block import Chain, chained
-from autofuse.kernels.contraction import copies_rows, reads_rows
 from autofuse.kernels.contraction_form import (
     Contraction,
     Convolution,
     contraction_form,
     convolution_windows,
+    copies_rows,
+    reads_rows,
 )
 from autofuse.kernels.dot import dot_refusal
 from autofuse.kernels.evaluate import in_rows

@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from autofuse.kernels.contraction import ContractionEmitter, TileJob
-from autofuse.kernels.emit import Expr, delinear
+from autofuse.kernels.emit import Expr, delinear, linear
 from autofuse.kernels.tiles import Run, divisor_near
 
 
@@ -38,26 +38,24 @@ class PartedEmitter(ContractionEmitter):
                 self.panel(batch, panel, row, accumulators)
         self.add_parts()
 
+    def swept_blocks(self) -> int:
+        """None: few rows only stream their weights, and the hardware fetches a stream by itself."""
+        return 0
+
     def reduce(self, job: TileJob, run: Run, start: Expr) -> None:
         """The blocks of this part."""
         self.reduce_piece(job, run, start, self.part, self.parts)
 
-    def deliver(self, job: TileJob, vector: int, pixel: Expr, place: int) -> None:
+    def deliver(self, job: TileJob, vector: int, pixel: Expr, sums: Any, place: Expr) -> None:
         """One vector of a part's sums, to where the second nest reads it."""
         lanes, column = self.lanes, (job.panel * self.vectors + vector) * self.lanes
         result = self.result_number(job.batch, job.row, pixel)
         with self.emitter.vector(lanes) as lane:
-            self.emitter.put(
-                self.partial, self.partial_at(self.part, result, column + lane), job.accumulators[place + lane]
-            )
+            self.emitter.put(self.partial, self.partial_at(self.part, result, column + lane), sums[place + lane])
 
     def result_number(self, batch: tuple[Expr, ...], row: tuple[Expr, ...], pixel: Expr) -> Expr:
         """Number of a result among those that differ in batch, row or pixel."""
-        number: Expr = 0
-        extents = (*self.form.batch, *self.form.rows, self.pixels)
-        for position, extent in zip((*batch, *row, pixel), extents, strict=True):
-            number = number * extent + position
-        return number
+        return linear((*batch, *row, pixel), (*self.form.batch, *self.form.rows, self.pixels))
 
     def partial_at(self, part: Expr, result: Expr, column: Expr) -> Expr:
         """Place of a part's sum."""

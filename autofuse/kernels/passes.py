@@ -8,7 +8,7 @@ them that it holds comes once; the sums so far wait in a buffer of the job (the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -50,25 +50,29 @@ class PassesEmitter(ContractionEmitter):
                     over_rows(panel, partial(self.add_pass, number))
                 over_rows(panel, self.finish_tile)
 
+    def swept_blocks(self) -> int:
+        """Those of a pass."""
+        return self.blocks // self.passes if self.all_rows else 0
+
     def add_pass(self, number: Expr, waiting: Waiting, job: TileJob, run: Run, start: Expr) -> None:
         """The sums of a tile with those of pass `number` added."""
         if not run.reads(job.window):
             return
         emitter = self.emitter
-        places = [(place, self.sum_at(waiting, job, c, start + r)) for c, r, place in self.places(job, run)]
-        for place, at in places:
+        held = [(sums, self.sum_at(waiting, job, c, start + r)) for c, r, sums in self.held(job, run)]
+        for sums, at in held:
             with emitter.vector(self.lanes) as lane:
-                emitter.put(job.accumulators, place + lane, waiting.sums[emitter.simplify(at + lane)])
+                emitter.put(sums, lane, waiting.sums[emitter.simplify(at + lane)])
         self.reduce_piece(job, run, start, number, self.passes)
-        for place, at in places:
+        for sums, at in held:
             with emitter.vector(self.lanes) as lane:
-                emitter.put(waiting.sums, at + lane, job.accumulators[place + lane])
+                emitter.put(waiting.sums, at + lane, sums[lane])
 
     def finish_tile(self, waiting: Waiting, job: TileJob, run: Run, start: Expr) -> None:
         """What follows the sums of a tile, once they are whole."""
-        whole = replace(job, accumulators=waiting.sums)
-        for c, r, _ in self.places(job, run):
-            self.deliver(whole, c, job.window.result(start + r), self.sum_at(waiting, job, c, start + r))
+        for c, r, _ in self.held(job, run):
+            at = self.sum_at(waiting, job, c, start + r)
+            self.deliver(job, c, job.window.result(start + r), waiting.sums, at)
 
     def sum_at(self, waiting: Waiting, job: TileJob, vector: int, pixel: Expr) -> Expr:
         """Place of a vector of sums in the job's buffer."""

@@ -92,7 +92,7 @@ class ReductionEmitter:
                 others = [axis for axis in self.kept if axis != lane_axis]
                 position = dict(zip(others, delinear(job // blocks, outer), strict=True))
                 first = begin + job % blocks * lanes
-                total = emitter.scratch(width, local=True)
+                total = emitter.scratch(width)
 
                 def at(lane: Expr, reduced: Index, position: Any = position, first: Expr = first) -> Index:
                     position = position | {lane_axis: first + lane}
@@ -147,12 +147,12 @@ CHAINS = 4
 def fold_row(scope: Scope, count: int, first: float, element: Callable[[Expr], Expr], fold: Fold) -> Expr:
     """The fold of element(0) ... element(count - 1): in vector lanes, then across them."""
     emitter, lanes = scope.emitter, scope.emitter.lanes
-    total = emitter.scratch(1, local=True)
+    total = emitter.scratch(1)
     emitter.put(total, 0, const(first, "float32"))
     full, rest = divmod(count, lanes)
     if full:
         chains = min(CHAINS, full)
-        partial = emitter.scratch(chains * lanes, local=True)
+        partial = emitter.scratch(chains * lanes)
         for chain in range(chains):
             with emitter.vector(lanes) as lane:
                 emitter.put(partial, chain * lanes + lane, const(first, "float32"))

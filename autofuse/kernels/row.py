@@ -90,7 +90,7 @@ class Rows:
         self.result = self.scope.arrays[self.nest.start] if self.nest.stores == [self.nest.start] else None
         keeps = self.copied or self.operator.op_type == "Softmax"
         self.row: Any = self.emitter.scratch(width * self.count) if keeps and self.result is None else None
-        self.partial = self.emitter.scratch(width * self.chains * self.lanes, local=True)
+        self.partial = self.emitter.scratch(width * self.chains * self.lanes)
         self.outer: Sequence[Index] = ()
 
     def run(self, outer: Sequence[Index]) -> None:

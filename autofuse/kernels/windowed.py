@@ -69,7 +69,7 @@ class WindowedEmitter:
 
     def registers(self) -> Any:
         """The accumulators of one tile."""
-        return self.emitter.scratch(int(self.knobs["pixels"]) * self.lanes, local=True)
+        return self.emitter.scratch(int(self.knobs["pixels"]) * self.lanes)
 
     def channel_block(self, image: Expr, block: Expr, row: Index, accumulators: Any) -> None:
         """One row of one block; the last block may have fewer channels."""

@@ -21,6 +21,7 @@ from autofuse.kernels.contraction_form import Convolution
 from autofuse.kernels.emit import Array, Emitter, Expr, const, delinear
 from autofuse.kernels.evaluate import Scope
 from autofuse.kernels.nest import Nest
+from autofuse.kernels.panels import Share, ask_ahead
 from autofuse.kernels.tiles import Window, divisor_near, runs
 from autofuse.kernels.workload import Workload, WorkloadOperator
 
@@ -95,6 +96,8 @@ class WinogradEmitter:
         self.vectors = divisor_near(vectors_total, min(int(knobs["vectors"]), vectors_total))
         self.panels = vectors_total // self.vectors
         self.panel_lanes = self.vectors * self.lanes
+        size = self.points * self.depth.kernel * form.depth * form.columns
+        self.streams = self.chunks == 1 or 4 * size > self.emitter.target.l2_bytes
         self.products = self.points * self.vectors * self.layers * self.chunk * self.lanes
 
     def emit(self) -> None:
@@ -181,7 +184,7 @@ class WinogradEmitter:
     def panel(self, chunk: Expr, panel: Expr, v: Any, base: Expr, product: Any) -> None:
         """Multiplies every point of a chunk with one panel of U, then transforms and finishes its results."""
         emitter = self.emitter
-        accumulators = emitter.scratch(self.vectors * int(self.knobs["pixels"]) * self.lanes, local=True)
+        accumulators = emitter.registers(self.vectors * int(self.knobs["pixels"]), self.lanes)
         with emitter.serial(self.points) as point, emitter.serial(self.layers) as layer:
             for run in runs(Window(self.chunk, 1, outputs=self.chunk), int(self.knobs["pixels"])):
                 with emitter.serial(run.count) as step:
@@ -189,9 +192,8 @@ class WinogradEmitter:
                     self.multiply((panel, point, layer), first, run.width, v, base, accumulators)
                     for c, r in np.ndindex(self.vectors, run.width):
                         with emitter.vector(self.lanes) as lane:
-                            source = accumulators[(c * run.width + r) * self.lanes + lane]
                             offset = self.product_at(point, c, layer, first + r) + lane
-                            emitter.put(product, offset, source)
+                            emitter.put(product, offset, accumulators[c * run.width + r][lane])
         for c in range(self.vectors):
             with emitter.serial(self.layers) as layer, emitter.serial(self.chunk) as p:
                 self.transform_output(chunk, (panel, c, layer), p, product)
@@ -200,14 +202,15 @@ class WinogradEmitter:
         """Offset of a vector of M[point, vector, layer, tile]."""
         return (((point * self.vectors + vector) * self.layers + layer) * self.chunk + p) * self.lanes
 
-    def multiply(self, site: tuple[Expr, Expr, Expr], first: Expr, width: int, v: Any, base: Expr, total: Any) -> None:
+    def multiply(
+        self, site: tuple[Expr, Expr, Expr], first: Expr, width: int, v: Any, base: Expr, sums: list[Any]
+    ) -> None:
         """M[point] of `width` tiles of a layer and one panel: a sum over all slices and channels in registers."""
         emitter, lanes, depth = self.emitter, self.lanes, self.form.depth
         panel, point, layer = site
-        places = [(c, r, (c * width + r) * lanes) for c in range(self.vectors) for r in range(width)]
-        for _, _, place in places:
+        for total in sums[: self.vectors * width]:
             with emitter.vector(lanes) as lane:
-                emitter.put(total, place + lane, const(0.0, "float32"))
+                emitter.put(total, lane, const(0.0, "float32"))
         low, high = self.depth.tap_range(layer)
         with emitter.serial(emitter.simplify(high - low)) as step:
             tap = emitter.simplify(step + low)
@@ -215,22 +218,31 @@ class WinogradEmitter:
             v_at = emitter.simplify(base + at * depth)
             u_tap = (panel * self.points + point) * self.depth.kernel + self.depth.kernel_tap(layer, tap)
             u_at = emitter.simplify(u_tap * depth * self.panel_lanes)
-            with emitter.serial(depth // lanes) as block, emitter.serial(lanes) as inner:
-                k = emitter.simplify(block * lanes + inner)
-                for r in range(width):
-                    x = v[emitter.simplify(v_at + r * depth + k)]
-                    for c in range(self.vectors):
-                        place = (c * width + r) * lanes
-                        with emitter.vector(lanes) as lane:
-                            u = self.weights.buffer[emitter.simplify(u_at + k * self.panel_lanes + c * lanes + lane)]
-                            emitter.put(total, place + lane, total[place + lane] + x * u)
+            tiles = -(-self.chunk // width)
+            with emitter.serial(depth // lanes) as block:
+                if self.streams:
+                    behind = u_at + (depth + block * lanes) * self.panel_lanes
+                    share = Share(layer * tiles + first // width, self.layers * tiles, lanes * self.panel_lanes, lanes)
+                    ask_ahead(emitter, self.weights.buffer, behind, share)
+                with emitter.serial(lanes) as inner:
+                    k = emitter.simplify(block * lanes + inner)
+                    for r in range(width):
+                        x = v[emitter.simplify(v_at + r * depth + k)]
+                        for c in range(self.vectors):
+                            at = emitter.simplify(u_at + k * self.panel_lanes + c * lanes)
+                            self.add(sums[c * width + r], x, at)
+
+    def add(self, total: Any, x: Expr, at: Expr) -> None:
+        """Adds `x` times the vector of weights at `at`."""
+        with self.emitter.vector(self.lanes) as lane:
+            self.emitter.put(total, lane, total[lane] + x * self.weights.buffer[self.emitter.simplify(at + lane)])
 
     def transform_output(self, chunk: Expr, site: tuple[Expr, int, Expr], p: Expr, product: Any) -> None:
         """Y = A^T M A of one tile, then bias and epilogue; results beyond the edge are dropped."""
         emitter, alpha, m = self.emitter, self.alpha, self.m
         panel, c, layer = site
         image, row, column = self.tile_at(chunk, p)
-        results = emitter.scratch(m * m * self.lanes, local=True)
+        results = emitter.registers(m * m, self.lanes)
         with emitter.vector(self.lanes) as lane:
             half: list[list[Expr]] = []
             for j in range(alpha):
@@ -240,7 +252,7 @@ class WinogradEmitter:
             for i in range(m):
                 finished = transformed(self.at, [half[k][i] for k in range(alpha)], emitter.bind)
                 for j, value in enumerate(finished):
-                    emitter.put(results, (i * m + j) * self.lanes + lane, value)
+                    emitter.put(results[i * m + j], lane, value)
         channel = emitter.simplify((panel * self.vectors + c) * self.lanes)
         for i, j in np.ndindex(m, m):
             spatial = (emitter.simplify(row * m + i), emitter.simplify(column * m + j))
@@ -252,7 +264,7 @@ class WinogradEmitter:
             inside = tirx.all(*beyond) if len(beyond) > 1 else (beyond or [tirx.const(True, "bool")])[0]
             with emitter.when(inside), emitter.vector(self.lanes) as lane:
                 index = (image, emitter.simplify(channel + lane), *self.at_depth(layer), *spatial)
-                self.finish(index, results[(i * m + j) * self.lanes + lane])
+                self.finish(index, results[i * m + j][lane])
 
     def finish(self, index: tuple[Expr, ...], value: Expr) -> None:
         """Bias and epilogue of one vector of results."""

@@ -89,3 +89,16 @@ def test_a_strided_convolution_begins_with_the_tile_that_its_rows_fill_best(
     workload = bench.bind(small, {"x": "c8", "y": "c8"}).workload
     first = first_schedules(workload, open_knobs(workload, AVX2, load_space("default", "avx2").schedule), AVX2)[0]
     assert (first["contraction.vectors"], first["contraction.pixels"]) == tile
+
+
+AVX512 = Target("znver4", 16, 32, 2, 32768, 1048576)
+
+
+@pytest.mark.parametrize(("depth", "tile"), [(64, (4, 6)), (768, (3, 8))])
+def test_with_registers_to_spare_the_tile_with_the_fewest_loads_comes_first(
+    bench: Bench, depth: int, tile: tuple[int, int]
+) -> None:
+    small = Small(parsed("y = MatMul (x, w)"), {"x": real(128, depth)}, ["y"], {"w": real(depth, 768)})
+    workload = bench.bind(small).workload
+    first = first_schedules(workload, open_knobs(workload, AVX512, load_space("default", "avx512").schedule), AVX512)[0]
+    assert (first["contraction.vectors"], first["contraction.pixels"]) == tile

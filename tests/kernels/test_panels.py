@@ -1,0 +1,65 @@
+"""Kernels ask for the next panel of weights while they work on this one, and keep their sums in registers."""
+
+from __future__ import annotations
+
+import pytest
+
+from autofuse.backend.compile_kernel import assembly
+from autofuse.device.target import Target
+from autofuse.kernels.build import build_kernel
+from tests.kernels.conftest import Bench, Small, parsed, real
+
+AVX512 = Target("znver4", 16, 32, 2, 32768, 1048576)
+TILE = {"contraction.vectors": 4, "contraction.pixels": 6}
+IMAGE = Small(
+    parsed("y = Conv <pads=[1, 1, 1, 1]> (x, w)"), {"x": real(1, 16, 16, 16)}, ["y"], {"w": real(64, 16, 3, 3)}
+)
+WIDE = Small(
+    parsed("y = Conv <pads=[1, 1, 1, 1]> (x, w)"), {"x": real(1, 16, 28, 28)}, ["y"], {"w": real(64, 16, 3, 3)}
+)
+MAPS = {"x": "c16", "y": "c16"}
+
+
+def product(rows: int, constant: bool = True) -> Small:
+    """A product of `rows` rows with a matrix of two panels."""
+    x, w = real(rows, 64), {"w": real(64, 128)}
+    nodes = parsed("y = MatMul (x, w)")
+    return Small(nodes, {"x": x}, ["y"], w) if constant else Small(nodes, {"x": x} | w, ["y"])
+
+
+def asked(bench: Bench, small: Small, schedule: dict[str, int | str], layouts: dict[str, str] | None = None) -> bool:
+    function = build_kernel(bench.bind(small, layouts).workload, TILE | schedule, AVX512).function
+    return "llvm.prefetch" in function.script()
+
+
+CASES = {
+    "a product of many rows": (product(64), {}, None, True),
+    "few rows, which only stream": (product(4), {}, None, False),
+    "parts of few rows": (product(8), {"contraction.parts": 2}, None, False),
+    "a computed matrix, packed a moment ago": (product(64, constant=False), {}, None, False),
+    "all rows for a panel": (IMAGE, {"contraction.rows_per_job": 0}, MAPS, True),
+    "all rows for a panel, in passes": (IMAGE, {"contraction.rows_per_job": 0, "contraction.passes": 2}, MAPS, True),
+    "some rows for a panel": (IMAGE, {"contraction.rows_per_job": 4}, MAPS, False),
+    "all panels for a row": (IMAGE, {"contraction.rows_per_job": 0, "contraction.order": "pixels"}, MAPS, False),
+    "Winograd, many tiles": (WIDE, {"contraction.algorithm": "winograd4", "contraction.tiles": 49}, MAPS, True),
+    "Winograd, few tiles": (IMAGE, {"contraction.algorithm": "winograd4", "contraction.tiles": 16}, MAPS, False),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_weights_are_asked_for_where_a_sweep_over_all_rows_comes_before(bench: Bench, name: str) -> None:
+    small, schedule, layouts, expected = CASES[name]
+    assert asked(bench, small, schedule, layouts) == expected
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case[3]])
+def test_what_asks_ahead_agrees(bench: Bench, name: str) -> None:
+    small, schedule, layouts, _ = CASES[name]
+    bench.check(small, layouts, TILE | schedule, lanes=16)
+
+
+def test_sums_are_on_no_heap(bench: Bench) -> None:
+    """24 accumulators of 64 bytes in one buffer would be taken from the heap, cleared and stored for each tile."""
+    kernel = build_kernel(bench.bind(product(64)).workload, TILE, AVX512)
+    text = assembly(kernel.function, AVX512)
+    assert "AllocWorkspace" not in text and "memset" not in text
