@@ -38,6 +38,9 @@ each multiplication is the fastest (measured on Zen 5, 32 registers: 4x6 before 
 FARTHER = 2
 """Loads that one counts for where the panel of weights leaves the first cache (Zen 5: 3x8 before 4x6 in products of
 768 channels, not in those of 256)."""
+LEAST_CHUNK = 10
+"""Tiles that must share a reading of Winograd's weights, where these are large (Zen 5, 49 tiles of 512 channels: 7 at a
+time take 1.7 times as long as all together)."""
 BIG_PANEL = 4
 """A panel of a window's weights that is larger than a quarter of the second cache is taken in parts of the first
 cache's size (measured on Zen 3: a fifth faster; products gained nothing)."""
@@ -140,7 +143,8 @@ def _winograd_guesses(
 ) -> list[Guess]:
     """Choices of algorithm and stage for a convolution that has them, best guess first.
 
-    Of an image of few tiles all together, so that its weights, which are most of its bytes, are read once.
+    Of an image of few tiles, or of tiles that divide badly, all together: so its weights, which are most of its bytes,
+    are read once.
     """
     default: Guess = {name: values[0] for name, values in knobs.items()}
     fitting = [p for p in knobs.get(PIXELS, ()) if fits_registers(default | {"contraction.pixels": p}, target)]
@@ -155,7 +159,8 @@ def _winograd_guesses(
         return [direct, two, four]
     if tiles == LEAST_TILES:
         return [two, four | root, direct, two | root]
-    if tiles // divisor_near(tiles, int(default.get("contraction.tiles", 1))) < 2 * target.cores:
+    chunk = divisor_near(tiles, int(default.get("contraction.tiles", 1)))
+    if tiles // chunk < 2 * target.cores or chunk < LEAST_CHUNK:
         most: Guess = {"contraction.tiles": max(knobs.get("contraction.tiles", (1,)), key=int)}
         return [four | root | most, four | most, two | root | most, direct, two]
     return [four, four | root, direct, two]

@@ -36,7 +36,9 @@ def test_winograd_comes_first_where_its_tiles_are_many_enough(
     assert {guess["contraction.algorithm"] for guess in made} == {"direct", "winograd2", "winograd4"}
 
 
-@pytest.mark.parametrize(("size", "tiles", "stage"), [(56, 14, "chunk"), (24, 49, "root"), (14, 49, "root")])
+@pytest.mark.parametrize(
+    ("size", "tiles", "stage"), [(56, 14, "chunk"), (28, 49, "root"), (24, 49, "root"), (14, 49, "root")]
+)
 def test_few_tiles_of_an_image_are_transformed_together(bench: Bench, size: int, tiles: int, stage: str) -> None:
     first = guesses(bench, square(size))[0]
     assert (first["contraction.tiles"], first["contraction.stage"], first["contraction.pixels"]) == (tiles, stage, 6)
