@@ -195,9 +195,13 @@ def interrupted(killed: Chapter) -> Chapter:
 
 @pytest.fixture(scope="module")
 def finished(interrupted: Chapter) -> Chapter:
-    """A run to the end, in which one worker is killed once it has measured something."""
+    """A run to the end, in which one worker is killed once it has measured something.
+
+    The budget leaves time for all trials beside the finalists, also on a busy machine: a lone one might be over before
+    we look.
+    """
     chapter, database = Chapter(interrupted.model), interrupted.model.with_suffix(".db")
-    run, known = TuneProcess(interrupted.model, "--trials", 8, "--budget", "20s"), len(recorded(database))
+    run, known = TuneProcess(interrupted.model, "--trials", 8, "--budget", "1m"), len(recorded(database))
     run.wait_until(lambda: len(recorded(database)) > known and bool(run.workers()))
     run.workers()[0].kill()
     chapter.code, chapter.said = run.end(), "".join(run.said)

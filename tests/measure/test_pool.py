@@ -134,7 +134,7 @@ def test_cold_constants_are_timed_too(target, rogues, ask, tmp_path):
     with LocalRunner(target, workers=1, policy=policy, lock=tmp_path / "lock", **rogues) as runner:
         (measured,) = runner.measure([ask()])
     assert outcome(measured) == "ok"
-    assert measured.median_us > 0.1
+    assert measured.median_us > 0.01
 
 
 def test_a_measurement_is_exactly_one_of_time_and_failure():
