@@ -37,15 +37,24 @@ class FoundPlan:
 def find_plan(context: Context, graph: Graph, model_sha256: str, asked: str | None) -> FoundPlan:
     """The plan that was `asked` for by name or file, else the best rung's.
 
+    Any plan keeps to the tiles of Winograd's algorithm that are known to be right for this network as a whole.
     StrictMissError when only what was measured here will do, and nothing was.
     """
+    found = _named(context, graph, asked) if asked and asked != "best" else _climbed(context, graph, model_sha256)
+    limit = min(found.plan.winograd, _tiles_known_right(context, graph))
+    return replace(found, plan=replace(found.plan, winograd=limit))
+
+
+def _named(context: Context, graph: Graph, asked: str) -> FoundPlan:
+    plan = named_plan(graph, asked)
+    if context.policy.exact and not is_exact(plan):
+        raise PlanError(f"--exact: plan {asked} folds or rewrites so that results round differently")
+    return FoundPlan(plan, NAMED, asked)
+
+
+def _climbed(context: Context, graph: Graph, model_sha256: str) -> FoundPlan:
+    """The best rung's."""
     policy = context.policy
-    if asked is not None and asked != "best":
-        plan = named_plan(graph, asked)
-        plan = replace(plan, winograd=min(plan.winograd, _tiles_known_right(context, graph)))
-        if policy.exact and not is_exact(plan):
-            raise PlanError(f"--exact: plan {asked} folds or rewrites so that results round differently")
-        return FoundPlan(plan, NAMED, asked)
     for found in _measured(context, graph):
         if policy.require_complete and not found.complete:
             raise StrictMissError(
@@ -82,8 +91,13 @@ def _advised(context: Context, graph: Graph) -> FoundPlan:
 
 
 def _tiles_known_right(context: Context, graph: Graph) -> int:
-    """Largest tiles of Winograd's algorithm with which the plan that is known here is right as a whole."""
-    return min((found.plan.winograd for found in _measured(context, graph)), default=LARGEST_TILE)
+    """Largest tiles of Winograd's algorithm with which the plan that is known here is right as a whole.
+
+    Also where that plan itself is not taken, because it rounds differently (`--exact`).
+    """
+    stored = context.database.best_plan(context.around.setting, graph_key(graph))
+    plan = _legal(graph, stored.plan) if stored is not None else None
+    return plan.winograd if plan is not None else LARGEST_TILE
 
 
 def _measured(context: Context, graph: Graph) -> Iterator[FoundPlan]:
@@ -114,9 +128,15 @@ def _transferred(context: Context, graph: Graph, model_sha256: str) -> Iterator[
 
 def _usable(context: Context, graph: Graph, text: str) -> FusionPlan | None:
     """A stored plan, when it is legal here and rounds as the policy wants."""
+    plan = _legal(graph, text)
+    return plan if plan is not None and (is_exact(plan) or not context.policy.exact) else None
+
+
+def _legal(graph: Graph, text: str) -> FusionPlan | None:
+    """A stored plan, when it is legal here."""
     try:
         plan = FusionPlan.from_json(text)
         check_plan(graph, plan)
     except AutofuseError:
         return None
-    return None if context.policy.exact and not is_exact(plan) else plan
+    return plan

@@ -20,6 +20,7 @@ from autofuse.compiler import CompileReport, Context, Policy
 from autofuse.errors import InputError, PlanError, StrictMissError
 from autofuse.fusion.baselines import default_plan, none_plan
 from autofuse.fusion.plan import FusionPlan
+from autofuse.fusion.space import FusionSpace
 from autofuse.graph.key import graph_key
 from autofuse.graph.load import load
 from autofuse.kernels.lower import lower
@@ -306,6 +307,20 @@ def test_what_was_never_measured_is_rewritten_unless_every_rounding_is_kept(norm
     x = np.random.default_rng(0).standard_normal((4, 32)).astype("float32")
     expected = onnxruntime.InferenceSession(str(norm), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
     np.testing.assert_allclose(Session(library).run(None, {"x": x})[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_any_plan_keeps_to_the_tiles_that_are_known_to_be_right(norm: Path, tmp_path: Path) -> None:
+    """Also the rule's under `--exact`, which does not take the plan that they are known from."""
+    known, graph = Known(norm, tmp_path / "profile.db"), load(norm, {})
+    known.chosen(known.setting(), plan=lambda _: replace(default_plan(graph), winograd=2))
+    for asked, plan in (
+        ({"exact": True}, default_plan(graph, FusionSpace(exact=True))),
+        ({"plan": "none"}, none_plan(graph)),
+        ({}, default_plan(graph)),
+    ):
+        report = autofuse.compile(norm, None, database=str(known.path), threads=1, **asked)  # type: ignore[arg-type]
+        assert report.plan_key == replace(plan, winograd=2).key
+    known.base.close()
 
 
 def test_exact_takes_no_plan_that_rounds_differently(norm: Path, tmp_path: Path) -> None:
