@@ -150,6 +150,36 @@ class TransposedConvolution(Convolution):
 
 
 @dataclass(frozen=True)
+class PixelLanes(Convolution):
+    """A 1x1 Conv with its sides exchanged: "columns" are pixels, "pixels" are output channels, `w` is the map.
+
+    Maps that lie in rows of pixels are then read and written as they lie.
+    """
+
+    def x_index(self, batch: Index, position: Index, depth: Expr) -> Index:
+        """See Contraction: an element of the convolution's weights."""
+        return (self._channel(batch, position[:-1], position[-1]), depth, *(0 for _ in self.x_shape[2:]))
+
+    def w_index(self, batch: Index, tap: Expr, depth: Expr, column: Expr) -> Index:
+        """See Contraction: an element of the map."""
+        return (batch[0], batch[1] * self.depth + depth, *delinear(column, self.w_shape[2:]))
+
+    def out_index(self, batch: Index, row: Index, pixel: Expr, column: Expr) -> Index:
+        """See Contraction."""
+        channel = self._channel(batch, row[: len(self.windows) - 1], pixel)
+        return (batch[0], channel, *delinear(column, self.out_shape[2:]))
+
+    def _channel(self, batch: Index, row: Index, pixel: Expr) -> Expr:
+        """The output channel, of all groups."""
+        within = row[0] * self.windows[-1].outputs + pixel if row else pixel
+        return batch[1] * (self.out_shape[1] // self.batch[1]) + within
+
+    def weights(self, array: np.ndarray) -> np.ndarray:
+        """See Contraction: the map is no constant."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
 class Product(Contraction):
     """MatMul and Gemm: x [..., M, K], w [..., K, N]; `flat`: all leading dimensions of x are rows.
 
@@ -304,6 +334,27 @@ def _convolution(workload: Workload, operator: WorkloadOperator, split: int, by_
     )  # fmt: skip
 
 
+def pixel_lanes(workload: Workload, operator: WorkloadOperator, split: int = 1) -> PixelLanes:
+    """The form of a 1x1 convolution whose lanes run over pixels; `split`: rows that its output channels make."""
+    form = _convolution(workload, operator, 1, by_rows=False)
+    windows = _split(form.columns, split)
+    return PixelLanes(
+        operator, form.w, form.x, form.bias, form.batch, form.batch, windows, prod(form.out_shape[2:]), form.depth,
+        form.w_shape, form.x_shape, form.bias_shape, form.out_shape, flat=True,
+    )  # fmt: skip
+
+
+def pixel_lanes_refusal(workload: Workload, form: Contraction, in_rows: Callable[[int], bool]) -> str | None:
+    """Why the lanes of a convolution cannot, or need not, run over its pixels (None: they may)."""
+    if type(form) is not Convolution or not form.flat:
+        return "it is no convolution of one tap and stride 1"
+    if workload.values[form.w].kind != "constant":
+        return "the weights are not constant"
+    if any(value.block for value in workload.values) or not in_rows(form.x):
+        return "the pixels of a channel are not neighbours in memory"
+    return None
+
+
 def _product(workload: Workload, operator: WorkloadOperator, split: int) -> Product:
     a, b = (workload.values[v].shape for v in operator.inputs[:2])
     out = workload.values[operator.outputs[0]].shape
@@ -338,7 +389,8 @@ def _weight_batch(batch: tuple[int, ...], lead: tuple[int, ...]) -> tuple[int, .
 
 def reads_rows(form: Contraction, in_rows: Callable[[int], bool]) -> bool:
     """Whether the right-hand side of a product can be read as it lies: computed, its columns side by side."""
-    return isinstance(form, Product) and not form.transposed[1] and in_rows(form.w)
+    turned = isinstance(form, Product) and form.transposed[1]
+    return isinstance(form, (Product, PixelLanes)) and not turned and in_rows(form.w)
 
 
 def copies_rows(form: Contraction) -> bool:

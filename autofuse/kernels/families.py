@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from autofuse.kernels import index, scalar
 from autofuse.kernels.column import ColumnEmitter
 from autofuse.kernels.contraction import ContractionEmitter
-from autofuse.kernels.contraction_form import CONVOLUTIONS, Convolution, contraction_form, convolution_windows
+from autofuse.kernels.contraction_form import (
+    CONVOLUTIONS,
+    Contraction,
+    Convolution,
+    contraction_form,
+    convolution_windows,
+    pixel_lanes,
+    pixel_lanes_refusal,
+)
 from autofuse.kernels.dot import DotEmitter, dot_refusal
 from autofuse.kernels.elementwise import ElementwiseEmitter
 from autofuse.kernels.evaluate import Scope
@@ -25,6 +33,8 @@ Knobs = Mapping[str, int | str]
 
 
 WINOGRAD = {"winograd2": 2, "winograd4": 4}
+WHOLE_SUMS = ("dot", "pixel_lanes")
+"""Algorithms of a contraction that take each sum in one go."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +46,10 @@ class Family:
 
 def _contraction(scope: Scope, nest: Nest, knobs: Knobs) -> None:
     assert nest.anchor is not None
-    if knobs["algorithm"] == "dot":
-        knobs = {**knobs, "parts": 1}
+    if knobs["algorithm"] in WHOLE_SUMS:
+        knobs = {**knobs, "parts": 1, "passes": 1}
     split = int(knobs["split"]) if int(knobs["parts"]) == 1 else 1
-    form = contraction_form(scope.workload, nest.anchor, split)
+    form: Contraction = contraction_form(scope.workload, nest.anchor, split)
     m = WINOGRAD.get(str(knobs["algorithm"]), 0)
     if m and isinstance(form, Convolution):
         reason = winograd_refusal(scope.workload, nest.anchor, form, scope.emitter.lanes)
@@ -49,6 +59,11 @@ def _contraction(scope: Scope, nest: Nest, knobs: Knobs) -> None:
     if knobs["algorithm"] == "dot" and dot_refusal(scope.workload, form, scope.emitter.lanes, scope.in_rows) is None:
         DotEmitter(scope, nest, form, knobs).emit()
         return
+    if (
+        knobs["algorithm"] == "pixel_lanes"
+        and pixel_lanes_refusal(scope.workload, contraction_form(scope.workload, nest.anchor), scope.in_rows) is None
+    ):
+        form = pixel_lanes(scope.workload, nest.anchor, split)
     plain = ContractionEmitter(scope, nest, form, knobs)
     kind = PartedEmitter if plain.parts > 1 else PassesEmitter if plain.passes > 1 else ContractionEmitter
     kind(scope, nest, form, knobs).emit()

@@ -9,7 +9,7 @@ from math import prod
 
 from autofuse.device.target import Target
 from autofuse.kernels.contraction import NARROW
-from autofuse.kernels.contraction_form import CONVOLUTIONS, Contraction, contraction_form, copies_rows
+from autofuse.kernels.contraction_form import CONVOLUTIONS, Contraction, contraction_form, copies_rows, pixel_lanes
 from autofuse.kernels.families import WINOGRAD, family_of
 from autofuse.kernels.knobs import (
     FEW_ROWS,
@@ -64,6 +64,10 @@ def first_schedules(workload: Workload, knobs: Mapping[str, Values], target: Tar
         if _crowded(workload):
             copied: Guess = {"contraction.order": "copied", "contraction.panels_per_job": 0, "contraction.passes": 1}
             guesses = [guess | copied for guess in guesses[:2]] + guesses
+    if form is not None and "pixel_lanes" in knobs.get("contraction.algorithm", ()):
+        turned: Guess = {"contraction.algorithm": "pixel_lanes", "contraction.operand": "direct"}
+        tiles = _busiest_tiles(pixel_lanes(workload, form.operator), knobs, target)
+        guesses = [default | tile | turned for tile in tiles[:2]] + guesses
     if "dot" in knobs.get("contraction.algorithm", ()):
         guesses.insert(0, default | {"contraction.algorithm": "dot"})
     bands = [rows for rows in knobs.get("band.rows", ()) if rows]

@@ -18,11 +18,12 @@ from autofuse.kernels.contraction_form import (
     contraction_form,
     convolution_windows,
     copies_rows,
+    pixel_lanes_refusal,
     reads_rows,
 )
 from autofuse.kernels.dot import dot_refusal
 from autofuse.kernels.evaluate import in_rows
-from autofuse.kernels.families import KNOB_FAMILY, WINOGRAD, family_of, is_own
+from autofuse.kernels.families import KNOB_FAMILY, WHOLE_SUMS, WINOGRAD, family_of, is_own
 from autofuse.kernels.families import anchor_types as _anchor_types
 from autofuse.kernels.nest import Nest, cut
 from autofuse.kernels.row import row_count
@@ -51,8 +52,9 @@ Values = tuple[int | str, ...]
 DECLARED: Mapping[str, Mapping[str, tuple[Values, str]]] = {
     "contraction": {
         "algorithm": (
-            ("direct", "winograd4", "winograd2", "dot"),
-            "directly, by Winograd's transforms (3x3 of stride 1), or with the lanes over channels (few columns)",
+            ("direct", "winograd4", "winograd2", "dot", "pixel_lanes"),
+            "directly, by Winograd's transforms (3x3 of stride 1), with the lanes over channels (few columns), or over "
+            "pixels (1x1, between maps in rows)",
         ),
         "vectors": ((2, 4, 1, 3, 8), "vectors of output channels held in registers"),
         "pixels": ((4, 6, 5, 3, 8), "neighbouring results held in registers"),
@@ -173,23 +175,24 @@ def _useful_contraction(
     def lies(value: int) -> bool:
         return in_rows(workload, value, stored.__contains__)
 
+    over_pixels = pixel_lanes_refusal(workload, form, lies) is None
     if knob in ("order", "rows_per_job") and prod(form.rows) == 1 and not (flat and width >= 2 * LEAST_ROW):
         yield values[0]  # there is one row of results
     elif knob == "order":
         copied = copies_rows(form) and any(value.block for value in workload.values)
         yield from (value for value in values if copied or value != "copied")
     elif knob == "algorithm":
-        dot = dot_refusal(workload, form, lanes, lies) is None
-        able = {"direct", *(WINOGRAD if winograd else ()), *(("dot",) if dot else ())}
+        dot = ("dot",) if dot_refusal(workload, form, lanes, lies) is None else ()
+        able = {"direct", *(WINOGRAD if winograd else ()), *dot, *(("pixel_lanes",) if over_pixels else ())}
         yield from (value for value in values if value in able)
     elif knob in ("tiles", "stage"):
         yield from values if winograd else ()
     elif knob == "operand":
-        yield from (value for value in values if reads_rows(form, lies) or value == "packed")
+        yield from (value for value in values if over_pixels or reads_rows(form, lies) or value == "packed")
     elif knob == "vectors":
-        yield from _up_to(values, -(-form.columns // target.lanes))
+        yield from _up_to(values, -(-max(form.columns, width if over_pixels else 1) // target.lanes))
     elif knob == "pixels":
-        yield from _up_to(values, width)
+        yield from _up_to(values, max(width, form.columns if over_pixels else 1))
     elif knob in ("parts", "passes"):
         worth = _worth_parting if knob == "parts" else partial(_worth_passing, workload, target.lanes)
         yield from (v for v in values if isinstance(v, int) and (v == 1 or worth(form, v)))
@@ -239,9 +242,11 @@ def canonical(schedule: Schedule, knobs: Mapping[str, Values]) -> dict[str, int 
             kept["contraction.order"] = "pixels"
         return {name: value for name, value in kept.items() if name not in IDLE_IN_BANDS}
     winograd = kept.get("contraction.algorithm") in WINOGRAD
-    if kept.get("contraction.algorithm") == "dot":
+    if kept.get("contraction.algorithm") in WHOLE_SUMS:
         kept.pop("contraction.parts", None)
         kept.pop("contraction.passes", None)
+    elif "pixel_lanes" in knobs.get("contraction.algorithm", ()):  # it alone reads the map as the right-hand side
+        kept.pop("contraction.operand", None)
     idle: tuple[str, ...] = ("rows_per_job", "order", "split", "parts", "passes") if winograd else ("tiles", "stage")
     if kept.get("contraction.parts", 1) != 1:
         idle = (*idle, "rows_per_job", "order", "split", "passes")

@@ -62,13 +62,14 @@ OWN_HOST = Host()
 class Contender:
     """`kind`: "autofuse" (`path` is a library), "onnxruntime" or "tvm" (TVM's default pipeline; an ONNX file).
 
-    Another `host` has kinds of its own.
+    Another `host` has kinds of its own. `threads`: those that it runs with (None: as many as the race).
     """
 
     name: str
     kind: str
     path: Path
     host: Host = OWN_HOST
+    threads: int | None = None
 
 
 @dataclass(frozen=True)
@@ -167,14 +168,15 @@ class _Racer:
     """
 
     def __init__(self, contender: Contender | None, threads: int, target: Target, memory_bytes: int) -> None:
-        self.contender, self.threads, self.target = contender, threads, target
+        self.contender, self.target = contender, target
+        self.threads = contender.threads or threads if contender else threads
         self.name = contender.name if contender else "the clock probe"
         self.error, self.wrong = "", ""
         self.max_rel_error: float | None = None
         self.load_s: float | None = None
         self._slowest_s = 1.0
         host = contender.host if contender else OWN_HOST
-        environment = {"TVM_NUM_THREADS": str(threads), **host.environment}
+        environment = {"TVM_NUM_THREADS": str(self.threads), **host.environment}
         self._child = Child(host.module, memory_bytes, environment, (), host.python)
 
     def __enter__(self) -> _Racer:

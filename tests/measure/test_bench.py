@@ -1,6 +1,9 @@
 """Rivals in real processes: ONNX Runtime and TVM's default pipeline on a small network."""
 
+from contextlib import suppress
+
 import numpy as np
+import psutil
 import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
@@ -88,3 +91,17 @@ def test_wrong_results_are_told_but_still_timed(model, target, tmp_path):
 def test_contenders_that_make_no_sense_are_refused(rivals, says, target):
     with pytest.raises(InputError, match=says):
         bench_contenders(rivals, {}, 1, 1.0, target=target)
+
+
+def test_a_contender_may_run_with_a_number_of_threads_of_its_own(model, target, tmp_path):
+    names = {threads: f"with {threads}" for threads in (None, 1)}
+    rivals = [Contender(name, "onnxruntime", model[0], threads=threads) for threads, name in names.items()]
+    seen = {}
+
+    def look():
+        for child in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                seen[child.pid] = child.environ().get("TVM_NUM_THREADS")
+
+    bench_contenders(rivals, model[1], 2, 0.2, target=target, lock=tmp_path / "lock", between=look)
+    assert sorted(filter(None, seen.values())) == ["1", "2", "2"], "the clock probe has those of the race"

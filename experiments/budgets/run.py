@@ -1,0 +1,125 @@
+"""How long a tuning needs: libraries tuned from an empty database for a short and for a long time, raced.
+
+.venv/bin/python -m experiments.budgets.run resnet50 mobilenet_v2 bert_base --budgets 5m,3m,1m,30s
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import autofuse
+from autofuse.backend.host_cpu import local_device
+from autofuse.errors import AutofuseError, InputError
+from autofuse.graph.inputs import generate_inputs
+from autofuse.graph.load import load
+from autofuse.measure.bench import Contender, ContenderResult, bench_contenders
+from autofuse.measure.reference import run_reference
+from experiments import tables
+from experiments.peers.models import resolve
+
+MODELS = Path("out/models")
+"""Where networks that are given by name are written."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A network tuned for `budget`, in `elapsed_s` seconds, which measured so many candidates.
+
+    `ratio`: the time of the library of the first (longest) budget over this one's, with its interval [`lo`, `hi`].
+    """
+
+    network: str
+    threads: int
+    budget: str
+    elapsed_s: float = 0.0
+    measured: int = 0
+    ratio: float | None = None
+    lo: float | None = None
+    hi: float | None = None
+    trusted: bool = False
+    problem: str = ""
+
+
+def measure(model: Path, threads: int, budgets: Sequence[str], bench_s: float) -> list[Row]:
+    """The rows of one network, the longest budget first; each budget has a database of its own."""
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as folder:
+        contenders = []
+        for budget in budgets:
+            database, library = Path(folder) / f"{budget}.db", Path(folder) / f"{budget}.so"
+            try:
+                result = autofuse.tune(model, database=str(database), budget=budget, threads=threads)
+                autofuse.compile(model, library, database=str(database), threads=threads)
+            except AutofuseError as error:
+                rows.append(Row(model.stem, threads, budget, problem=str(error)))
+                continue
+            rows.append(Row(model.stem, threads, budget, result.elapsed_s, result.measured))
+            contenders.append(Contender(budget, "autofuse", library))
+        if not contenders:
+            return rows
+        graph = load(model, {})
+        inputs = generate_inputs(graph, 0)
+        reference = run_reference(graph, inputs)
+        results = bench_contenders(
+            contenders, inputs, threads, bench_s, target=local_device().target(),
+            expected=[reference[name] for name in graph.outputs],
+        )  # fmt: skip
+    return [judged(row, results.get(row.budget)) for row in rows]
+
+
+def judged(row: Row, result: ContenderResult | None) -> Row:
+    """The row with what the race said of its library."""
+    if result is None:
+        return row
+    problem = result.error or result.wrong
+    if problem or not result.ratio or not result.ci_lo or not result.ci_hi:
+        return Row(row.network, row.threads, row.budget, row.elapsed_s, row.measured, problem=problem or "no time")
+    return Row(
+        row.network, row.threads, row.budget, row.elapsed_s, row.measured,
+        1 / result.ratio, 1 / result.ci_hi, 1 / result.ci_lo, result.trusted,
+    )  # fmt: skip
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The rows as a table; a question mark stands where noise spoiled a ratio."""
+    lines = tables.head(("network", "threads", "budget", "needed, s", "candidates", "longest's time / this one's"))
+    for row in rows:
+        if row.ratio is None:
+            lines.append(tables.line([row.network, row.threads, row.budget, "", "", row.problem]))
+            continue
+        ratio = f"{row.ratio:.3f} ({row.lo:.3f}-{row.hi:.3f}){'' if row.trusted else ' ?'}"
+        lines.append(tables.line([row.network, row.threads, row.budget, f"{row.elapsed_s:.0f}", row.measured, ratio]))
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Rows of other networks in the folder stay; 1 when one of this call has a problem."""
+    parser = argparse.ArgumentParser(description="Short tunings against long ones.")
+    parser.add_argument("models", nargs="+", metavar="MODEL", help="ONNX files, folders of them, or names as in peers")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--budgets", default="5m,3m,1m", help="the longest first (default: 5m,3m,1m)")
+    parser.add_argument("--bench", type=float, default=30.0, metavar="SECONDS", help="of timing (default: 30)")
+    parser.add_argument("--out", type=Path, default=Path("out/budgets"))
+    options = parser.parse_args(arguments)
+    try:
+        files = resolve(options.models, MODELS)
+    except InputError as error:
+        parser.error(str(error))
+    failed = False
+    for file in files:
+        found = measure(file, options.threads, options.budgets.split(","), options.bench)
+        failed |= any(row.problem for row in found)
+        old = tables.read_rows(options.out, Row)
+        rows = [row for row in old if (row.network, row.threads) != (file.stem, options.threads)] + found
+        tables.write_rows(options.out, rows, markdown(rows))
+        print(markdown(found), flush=True)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""How many times faster two threads are than one, each with the plan and the schedules tuned for its number.
+
+.venv/bin/python -m experiments.scaling.run resnet50 bert_base --databases out/peers --budget 1m
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import autofuse
+from autofuse.backend.host_cpu import local_device
+from autofuse.errors import AutofuseError, InputError
+from autofuse.graph.inputs import generate_inputs
+from autofuse.graph.load import load
+from autofuse.measure.bench import Contender, ContenderResult, bench_contenders
+from autofuse.measure.reference import run_reference
+from experiments import tables
+from experiments.peers.models import resolve
+
+MODELS = Path("out/models")
+"""Where networks that are given by name are written."""
+THREADS = (2, 1)
+"""The first is what the times of the other are held against."""
+KINDS = {"autofuse": "autofuse", "ONNX Runtime": "onnxruntime"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A network and who runs it; `ratio`: the time of one thread over that of two, with its interval [`lo`, `hi`]."""
+
+    network: str
+    rival: str
+    ratio: float | None = None
+    lo: float | None = None
+    hi: float | None = None
+    trusted: bool = False
+    problem: str = ""
+
+
+def measure(model: Path, database: Path, budget: str | None, bench_s: float) -> list[Row]:
+    """The rows of one network: autofuse's libraries in one race, ONNX Runtime's sessions in another."""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            libraries = {threads: Path(folder) / f"{threads}.so" for threads in THREADS}
+            for threads, library in libraries.items():
+                if budget:
+                    autofuse.tune(model, database=str(database), budget=budget, threads=threads)
+                autofuse.compile(model, library, database=str(database), threads=threads)
+            paths = {"autofuse": libraries, "ONNX Runtime": dict.fromkeys(THREADS, model)}
+            return [_raced(model, rival, paths[rival], bench_s) for rival in KINDS]
+    except AutofuseError as error:
+        return [Row(model.stem, "autofuse", problem=str(error))]
+
+
+def _raced(model: Path, rival: str, paths: dict[int, Path], bench_s: float) -> Row:
+    """One race of a rival against itself with another number of threads."""
+    graph = load(model, {})
+    inputs = generate_inputs(graph, 0)
+    reference = run_reference(graph, inputs)
+    contenders = [Contender(str(threads), KINDS[rival], paths[threads], threads=threads) for threads in THREADS]
+    results = bench_contenders(
+        contenders, inputs, max(THREADS), bench_s, target=local_device().target(),
+        expected=[reference[name] for name in graph.outputs],
+    )  # fmt: skip
+    return row_of(model.stem, rival, results)
+
+
+def row_of(network: str, rival: str, results: dict[str, ContenderResult]) -> Row:
+    """The row of a race."""
+    one = results[str(min(THREADS))]
+    problem = next((text for result in results.values() if (text := result.error or result.wrong)), "")
+    if problem or one.ratio is None:
+        return Row(network, rival, problem=problem or "no time")
+    return Row(network, rival, one.ratio, one.ci_lo, one.ci_hi, one.trusted)
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The rows as a table; a question mark stands where noise spoiled a ratio."""
+    lines = tables.head(("network", "rival", "one thread's time / two threads'"))
+    for row in rows:
+        if row.ratio is None:
+            lines.append(tables.line([row.network, row.rival, row.problem]))
+            continue
+        interval = f" ({row.lo:.2f}-{row.hi:.2f})" if row.lo and row.hi else ""
+        lines.append(tables.line([row.network, row.rival, f"{row.ratio:.2f}{interval}{'' if row.trusted else ' ?'}"]))
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Rows of other networks in the folder stay; 1 when a network could not be measured."""
+    parser = argparse.ArgumentParser(description="One thread against two.")
+    parser.add_argument("models", nargs="+", metavar="MODEL", help="ONNX files, folders of them, or names as in peers")
+    parser.add_argument("--databases", type=Path, default=Path("out/scaling"), help="folder of NAME.db")
+    parser.add_argument("--budget", help="tune each number of threads so long first, such as 1m")
+    parser.add_argument("--bench", type=float, default=20.0, metavar="SECONDS", help="of each race (default: 20)")
+    parser.add_argument("--out", type=Path, default=Path("out/scaling"))
+    options = parser.parse_args(arguments)
+    options.databases.mkdir(parents=True, exist_ok=True)
+    try:
+        files = resolve(options.models, MODELS)
+    except InputError as error:
+        parser.error(str(error))
+    rows: list[Row] = []
+    for file in files:
+        found = measure(file, options.databases / f"{file.stem}.db", options.budget, options.bench)
+        rows = [row for row in tables.read_rows(options.out, Row) if row.network != file.stem] + found
+        tables.write_rows(options.out, rows, markdown(rows))
+        print(markdown(found), flush=True)
+    return int(any(row.problem for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
