@@ -173,7 +173,9 @@ def _schedules(lowered: Lowered, base: ProfilingDatabase, around: Circumstances)
             found[bound.workload.key] = json.loads(best.schedule)
             continue
         knobs = open_knobs(bound.workload, around.target, space)
-        found[bound.workload.key] = dict(first_schedules(bound.workload, knobs, around.target)[0])
+        found[bound.workload.key] = dict(
+            first_schedules(bound.workload, knobs, around.target, around.setting.threads)[0]
+        )
     return found
 
 

@@ -100,7 +100,7 @@ def _smaller(workload: Workload, held: int, ladder: Ladder, measured_only: bool)
         if size < held and (known is None or known.us is None or row.median_us < known.us):
             best[size] = found
     if model_bytes(workload) not in best and not measured_only:
-        for guess in first_schedules(workload, ladder.knobs(workload), ladder.target):
+        for guess in first_schedules(workload, ladder.knobs(workload), ladder.target, ladder.around.setting.threads):
             found = Found(dict(guess), RULE)
             best.setdefault(_held(workload, found, ladder), found)
     yield from (_Sized(found, size) for size, found in best.items() if size < held)

@@ -59,7 +59,9 @@ class Ladder:
 
     def rule(self, workload: Workload) -> Found:
         """The fixed schedule of a workload: the first guess of its search."""
-        return Found(dict(first_schedules(workload, self.knobs(workload), self.target)[0]), RULE)
+        return Found(
+            dict(first_schedules(workload, self.knobs(workload), self.target, self.around.setting.threads)[0]), RULE
+        )
 
     @property
     def target(self) -> Target:

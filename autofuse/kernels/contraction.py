@@ -19,6 +19,7 @@ from tvm import tirx
 from autofuse.kernels.contraction_form import Contraction, copies_rows, reads_rows
 from autofuse.kernels.emit import Array, Emitter, Expr, Index, const, delinear, linear
 from autofuse.kernels.evaluate import Scope
+from autofuse.kernels.jobs import JobGrid
 from autofuse.kernels.nest import Nest
 from autofuse.kernels.panels import Share, ask_ahead, pack_weights
 from autofuse.kernels.tiles import Run, Window, divisor_near, kernel_tap, positions, runs, tap_loops
@@ -102,13 +103,10 @@ class ContractionEmitter:
     def jobs(self) -> Iterator[Job]:
         """The parallel loop: each job has some panels, and some rows of results of one batch."""
         emitter, form = self.emitter, self.form
-        rows, panels = (
-            divisor_near(count, int(self.knobs[knob]))
-            for count, knob in ((prod(form.rows), "rows_per_job"), (self.panels, "panels_per_job"))
-        )
-        grid = (prod(form.batch), self.panels // panels, prod(form.rows) // rows)
-        with emitter.parallel(prod(grid)) as number:
-            batch, panel_job, row_job = delinear(number, grid)
+        jobs = JobGrid.cut(prod(form.batch), self.panels, prod(form.rows), self.knobs)
+        rows, panels = jobs.rows, jobs.panels
+        with emitter.parallel(prod(jobs.grid)) as number:
+            batch, panel_job, row_job = delinear(number, jobs.grid)
 
             def row_at(step: Expr) -> Index:
                 flat = emitter.simplify(row_job * rows + step)

@@ -62,6 +62,7 @@ class WorkloadSearch:
     target: Target
     knobs: dict[str, Values]
     seed: int
+    threads: int = 1
     tried: dict[str, float | None] = field(default_factory=dict)
     pending: list[dict[str, int | str]] = field(default_factory=list)
     suggested: list[dict[str, int | str]] = field(default_factory=list)
@@ -81,13 +82,18 @@ class WorkloadSearch:
 
     @classmethod
     def create(
-        cls, bound: BoundWorkload, graph: Graph, target: Target, space: Mapping[str, Mapping[str, Values]], seed: int
-    ) -> WorkloadSearch:
-        """A search that has tried nothing; its first candidates are the rules' guesses."""
+        cls, bound: BoundWorkload, graph: Graph, target: Target, space: Mapping[str, Mapping[str, Values]], seed: int,
+        threads: int = 1,
+    ) -> WorkloadSearch:  # fmt: skip
+        """A search that has tried nothing; its first candidates are the rules' guesses for so many threads."""
         knobs = open_knobs(bound.workload, target, space)
-        search = cls(bound, graph, target, knobs, seed)
-        search.pending = first_schedules(bound.workload, knobs, target)
+        search = cls(bound, graph, target, knobs, seed, threads)
+        search.pending = search.guesses()
         return search
+
+    def guesses(self) -> list[dict[str, int | str]]:
+        """What the rules would try first."""
+        return first_schedules(self.bound.workload, self.knobs, self.target, self.threads)
 
     @property
     def key(self) -> str:
@@ -140,7 +146,7 @@ class WorkloadSearch:
         self.knobs = knobs_within(self.knobs, winograd)
         self.tried = {text: us for text, us in self.tried.items() if winograd_tile(json.loads(text)) <= winograd}
         self.suggested = [schedule for schedule in self.suggested if winograd_tile(schedule) <= winograd]
-        self.pending = first_schedules(self.bound.workload, self.knobs, self.target)
+        self.pending = self.guesses()
         self._study = None
         self._count()
         self._choose()

@@ -95,7 +95,9 @@ class Workbench:
         return lowered
 
     def _known(self, bound: BoundWorkload, graph: Graph) -> WorkloadSearch:
-        search = WorkloadSearch.create(bound, graph, self.around.target, self.space.schedule, self.seed)
+        search = WorkloadSearch.create(
+            bound, graph, self.around.target, self.space.schedule, self.seed, self.around.setting.threads
+        )
         for stored in self.database.measured_schedules(self.around.setting, bound.workload.key):
             lasting = stored.state in FAILURES and stored.state not in BY_CHANCE
             if stored.tier == EXACT and (stored.median_us is not None or lasting):
