@@ -277,7 +277,6 @@ class ContractionEmitter:
 
     def over_taps(self, job: TileJob, run: Run, start: Expr, block: Expr, channels: int) -> None:
         """Taps of the outer dimensions in loops that skip the padding; those of the row static at the padding."""
-        self.ask_ahead(job, run, start, block)
         with tap_loops(self.emitter, self.form.windows[:-1], job.row) as taps:
             if run.clean:
                 with self.emitter.serial(job.window.taps) as tap:
@@ -288,16 +287,14 @@ class ContractionEmitter:
                     if valid:
                         self.step(job, run, start, block, channels, (*taps, tap), valid)
 
-    def ask_ahead(self, job: TileJob, run: Run, start: Expr, block: Expr) -> None:
-        """A tile's share of the weights that the next sweep over all rows reads where this one reads `block`."""
+    def share(self, job: TileJob, run: Run, start: Expr) -> Share | None:
+        """A tile's share of a tap's weights that the next sweep over all rows reads; None: it asks for nothing."""
         swept = self.swept_blocks()
         if not swept or self.weights is None or self.scope.workload.values[self.form.w].kind != "constant":
-            return
+            return None
         tiles = -(-job.window.outputs // run.width)
         tile = linear(job.row, self.form.rows) * tiles + start // run.width
-        steps = self.taps * self.block
-        share = Share(tile, prod(self.form.rows) * tiles, steps * self.panel_lanes, steps)
-        ask_ahead(self.emitter, self.weights.buffer, self.weight_offset(job, block + swept, 0), share)
+        return Share(tile, prod(self.form.rows) * tiles, self.block * self.panel_lanes, self.block)
 
     def swept_blocks(self) -> int:
         """Blocks of channels that one sweep over all rows reads of a panel; 0 where no sweep is of all rows."""
@@ -331,10 +328,16 @@ class ContractionEmitter:
                         emitter.put(sums, lane, sums[lane] + x * weight(channel, c, lane))
 
         together = self.channels_together(channels)
-        with emitter.serial(channels // together) as step:
-            for number in range(together):
-                with self.scope.point():
-                    take(emitter.simplify(step * together + number))
+        share = self.share(job, run, start)
+        pieces = share.pieces(channels // together) if share is not None else 1
+        with emitter.serial(pieces) as piece:
+            if share is not None and self.weights is not None:
+                ahead = self.weight_offset(job, block + self.swept_blocks(), flat_tap)
+                ask_ahead(emitter, self.weights.buffer, ahead, share.part(piece, pieces))
+            with emitter.serial(channels // together // pieces) as step:
+                for number in range(together):
+                    with self.scope.point():
+                        take(emitter.simplify(piece * (channels // pieces) + step * together + number))
 
     def channels_together(self, channels: int) -> int:
         """Channels that are unrolled here, in a loop that LLVM then leaves alone.

@@ -39,9 +39,9 @@ LEAST_TILES = 4
 ENOUGH = 16
 """Accumulators beyond which more of them hide nothing: of the tiles that have them, the one with the fewest loads for
 each multiplication is the fastest (measured on Zen 5, 32 registers: 4x6 before 2x14 nearly everywhere)."""
-FARTHER = 2
+FARTHER = 2.2
 """Loads that one counts for where a wide panel of weights leaves the first cache (Zen 5: 3x8 before 4x6 in products of
-768 channels, not in those of 256; 4x6 before 2x14 in images of 7x7 pixels)."""
+768 channels, not in those of 256; 3x7 before 4x6 before 2x14 in images of 7x7 pixels)."""
 LEAST_CHUNK = 10
 """Tiles that must share a reading of Winograd's weights, where these are large (Zen 5, 49 tiles of 512 channels: 7 at a
 time take 1.7 times as long as all together)."""
@@ -102,6 +102,7 @@ def _busiest_tiles(form: Contraction, knobs: Mapping[str, Values], target: Targe
     loads.
     """
     few = results_a_column(form) <= FEW_ROWS
+    sweep = _whole_sweeps(form, knobs, target)
     column_bytes = 4 * target.lanes * form.depth * prod(window.taps for window in form.windows)
     columns = -(-form.columns // target.lanes)
     found = []
@@ -110,7 +111,7 @@ def _busiest_tiles(form: Contraction, knobs: Mapping[str, Values], target: Targe
         v = min(int(vectors), columns)
         if not fits_registers(tile, target) or (few and v > STREAMED):
             continue
-        tile |= _passes(form, v * target.lanes, knobs, target)
+        tile |= sweep | _passes(form, v * target.lanes, knobs, target)
         near = 2 * STREAMED * column_bytes <= target.l1_bytes or "contraction.passes" in tile
         wide, ways = columns / -(-columns // v), []
         for number, cut in enumerate(_cuts(form, knobs, 1 if few or "contraction.passes" in tile else threads)):
@@ -151,6 +152,13 @@ def _evenness(form: Contraction, guess: Guess, knobs: Mapping[str, Values], colu
     rows = divisor_near(longest_row(form.windows), int(guess.get(SPLIT, 1))) * prod(form.rows)
     jobs = JobGrid.cut(prod(form.batch), -(-columns // vectors), rows, complete(default | guess, "contraction"))
     return floor(STEPS * jobs.evenness(columns, vectors, threads)) / STEPS
+
+
+def _whole_sweeps(form: Contraction, knobs: Mapping[str, Values], target: Target) -> Guess:
+    """All rows in a job, where the weights come from memory: a sweep over all asks for the next panel ahead."""
+    weights_bytes = 4 * form.columns * form.depth * prod(window.taps for window in form.windows)
+    whole = weights_bytes > target.l2_bytes and not getattr(form, "flat", False) and 0 in knobs.get(ROWS, ())
+    return {ROWS: 0} if whole else {}
 
 
 def _passes(form: Contraction, panel_lanes: int, knobs: Mapping[str, Values], target: Target) -> Guess:

@@ -219,13 +219,14 @@ class WinogradEmitter:
             u_tap = (panel * self.points + point) * self.depth.kernel + self.depth.kernel_tap(layer, tap)
             u_at = emitter.simplify(u_tap * depth * self.panel_lanes)
             tiles = -(-self.chunk // width)
-            with emitter.serial(depth // lanes) as block:
+            share = Share(layer * tiles + first // width, self.layers * tiles, lanes * self.panel_lanes, lanes)
+            pieces = share.pieces(lanes) if self.streams else 1
+            with emitter.serial(depth // lanes) as block, emitter.serial(pieces) as piece:
                 if self.streams:
                     behind = u_at + (depth + block * lanes) * self.panel_lanes
-                    share = Share(layer * tiles + first // width, self.layers * tiles, lanes * self.panel_lanes, lanes)
-                    ask_ahead(emitter, self.weights.buffer, behind, share)
-                with emitter.serial(lanes) as inner:
-                    k = emitter.simplify(block * lanes + inner)
+                    ask_ahead(emitter, self.weights.buffer, behind, share.part(piece, pieces))
+                with emitter.serial(lanes // pieces) as inner:
+                    k = emitter.simplify(block * lanes + piece * (lanes // pieces) + inner)
                     for r in range(width):
                         x = v[emitter.simplify(v_at + r * depth + k)]
                         for c in range(self.vectors):

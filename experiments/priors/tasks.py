@@ -74,7 +74,7 @@ class Task:
     @property
     def rules(self) -> list[dict[str, int | str]]:
         """What the rules would try now."""
-        return first_schedules(self.workload, self.knobs, self.target)
+        return first_schedules(self.workload, self.knobs, self.target, self.threads)
 
     @property
     def best_us(self) -> float:

@@ -7,6 +7,7 @@ import pytest
 from autofuse.backend.compile_kernel import assembly
 from autofuse.device.target import Target
 from autofuse.kernels.build import build_kernel
+from autofuse.kernels.panels import LINE, Share
 from tests.kernels.conftest import Bench, Small, parsed, real
 
 AVX512 = Target("znver4", 16, 32, 2, 32768, 1048576)
@@ -63,3 +64,23 @@ def test_sums_are_on_no_heap(bench: Bench) -> None:
     kernel = build_kernel(bench.bind(product(64)).workload, TILE, AVX512)
     text = assembly(kernel.function, AVX512)
     assert "AllocWorkspace" not in text and "memset" not in text
+
+
+@pytest.mark.parametrize(
+    ("tiles", "pieces", "lines"),
+    [(32, 1, 2), (9, 4, 2), (4, 1, 16)],
+    ids=["few lines at once", "more lines in pieces", "too many, never asked for"],
+)
+def test_a_tile_asks_for_few_lines_at_once(tiles: int, pieces: int, lines: int) -> None:
+    """Of a panel of 64 lines in 16 steps; the first cache bears few misses at a time."""
+    share = Share(0, tiles, 64 * LINE, 16)
+    assert share.pieces(16) == pieces
+    assert share.part(0, pieces).lines == lines
+    assert share.worth_it == (tiles > 4)
+    assert share.pieces(15) == 1, "steps that do not divide"
+
+
+@pytest.mark.parametrize("width", [3, 7])
+def test_what_asks_in_pieces_agrees(bench: Bench, width: int) -> None:
+    small = Small(parsed("y = Conv (x, w)"), {"x": real(1, 32, 7, 7)}, ["y"], {"w": real(128, 32, 1, 1)})
+    bench.check(small, MAPS, {"contraction.vectors": 4, "contraction.pixels": width}, lanes=16)
