@@ -17,6 +17,7 @@ from autofuse.kernels.contraction_form import (
     pixel_lanes,
     pixel_lanes_refusal,
 )
+from autofuse.kernels.depthwise_rows import DepthwiseRowsEmitter, rows_refusal
 from autofuse.kernels.dot import DotEmitter, dot_refusal
 from autofuse.kernels.elementwise import ElementwiseEmitter
 from autofuse.kernels.evaluate import Scope
@@ -69,9 +70,15 @@ def _contraction(scope: Scope, nest: Nest, knobs: Knobs) -> None:
     kind(scope, nest, form, knobs).emit()
 
 
+def _depthwise(scope: Scope, nest: Nest, knobs: Knobs) -> None:
+    assert nest.anchor is not None
+    in_rows = rows_refusal(scope.workload, nest.anchor, scope.emitter.target.lanes) is None
+    (DepthwiseRowsEmitter if in_rows else DepthwiseEmitter)(scope, nest, knobs).emit()
+
+
 FAMILIES: Mapping[str, Family] = {
     "contraction": Family(_contraction),
-    "depthwise": Family(lambda scope, nest, knobs: DepthwiseEmitter(scope, nest, knobs).emit()),
+    "depthwise": Family(_depthwise),
     "max_pool": Family(lambda scope, nest, knobs: MaxPoolEmitter(scope, nest, knobs).emit()),
     "average_pool": Family(lambda scope, nest, knobs: AveragePoolEmitter(scope, nest, knobs).emit()),
     "reduction": Family(lambda scope, nest, knobs: ReductionEmitter(scope, nest, knobs).emit()),

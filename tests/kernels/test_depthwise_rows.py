@@ -1,0 +1,74 @@
+"""Depthwise convolutions between maps in rows of pixels agree with ONNX Runtime, with the lanes over pixels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autofuse.kernels.depthwise_rows import rows_refusal
+from tests.kernels.conftest import Bench, Small, parsed, real
+
+SAME = "pads=[1, 1, 1, 1]"
+
+
+def depthwise(
+    x: tuple[int, ...], taps: tuple[int, ...], attributes: str = "", multiplier: int = 1, then: str = ""
+) -> Small:
+    """A convolution of each channel by itself, and what follows it."""
+    channels = x[1] * multiplier
+    listed = f"group={x[1]}{', ' + attributes if attributes else ''}"
+    nodes = parsed(f"c = Conv <{listed}> (x, w, b); {then or 'y = Relu (c)'}")
+    others: dict[str, Any] = {"r": real(*x, seed=5)} if "r)" in then else {}
+    constants = {"w": real(channels, 1, *taps, seed=1), "b": real(channels, seed=2)}
+    return Small(nodes, {"x": real(*x)} | others, ["y"], constants)
+
+
+MODELS = {
+    "3x3": depthwise((1, 5, 6, 7), (3, 3), SAME),
+    "wider than a vector": depthwise((2, 3, 5, 21), (3, 3), SAME),
+    "5x5": depthwise((1, 4, 9, 8), (5, 5), "pads=[2, 2, 2, 2]"),
+    "more taps than are unrolled": depthwise((1, 3, 10, 9), (7, 5), "pads=[3, 2, 3, 2]"),
+    "dilated": depthwise((1, 3, 9, 9), (3, 3), "dilations=[2, 3], pads=[2, 3, 2, 3]"),
+    "asymmetric padding": depthwise((1, 3, 5, 5), (3, 2), "pads=[0, 1, 2, 0]"),
+    "padding that windows lie in": depthwise((1, 3, 4, 4), (1, 1), "pads=[1, 2, 0, 3]"),
+    "same upper": depthwise((1, 3, 7, 6), (2, 4), 'auto_pad="SAME_UPPER"'),
+    "without padding": depthwise((1, 3, 6, 8), (3, 3)),
+    "one pixel": depthwise((1, 4, 3, 3), (3, 3)),
+    "two results a channel": depthwise((1, 4, 4, 5), (3, 3), SAME, multiplier=2),
+    "with a residual": depthwise((1, 4, 6, 5), (3, 3), SAME, then="y = Add (c, r)"),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("lanes", [16, 8, 4])
+@pytest.mark.parametrize("rows", [0, 2])
+def test_lanes_over_pixels_agree(bench: Bench, name: str, lanes: int, rows: int) -> None:
+    bench.check(MODELS[name], {}, {"windowed.pixels": 3, "windowed.rows_per_job": rows}, lanes)
+
+
+def test_an_activation_above_is_computed_once_an_element(bench: Bench) -> None:
+    nodes = parsed(f"a = Sigmoid (x); y = Conv <group=4, {SAME}> (a, w)")
+    bench.check(Small(nodes, {"x": real(1, 4, 6, 7)}, ["y"], {"w": real(4, 1, 3, 3)}), {}, {"windowed.pixels": 2})
+
+
+@pytest.mark.parametrize(
+    ("small", "layouts", "reason"),
+    [
+        (MODELS["wider than a vector"], {}, None),
+        (depthwise((1, 3, 8, 8), (3, 3), SAME), {}, None),
+        (MODELS["3x3"], {}, "splinters"),
+        (depthwise((1, 8, 6, 7), (3, 3), SAME), {"x": "c8"}, "blocks of channels"),
+        (depthwise((1, 8, 6, 7), (3, 3), SAME), {"y": "c8"}, "blocks of channels"),
+        (depthwise((1, 3, 6, 7), (3, 3), "strides=[1, 2]"), {}, "neighbours"),
+        (depthwise((1, 3, 9), (3,), "pads=[1, 1]"), {}, "images"),
+    ],
+)
+def test_other_maps_keep_the_lanes_over_channels(
+    bench: Bench, small: Small, layouts: dict[str, str], reason: str | None
+) -> None:
+    workload = bench.bind(small, layouts).workload
+    operator = next(operator for operator in workload.operators if operator.op_type == "Conv")
+    found = rows_refusal(workload, operator, 16)
+    assert found is None if reason is None else reason in str(found)
+    bench.check(small, layouts, {"windowed.pixels": 2})
