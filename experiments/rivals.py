@@ -14,14 +14,12 @@ import onnx
 from autofuse.backend.realise import build_library
 from autofuse.errors import AutofuseError
 from autofuse.fusion.plan import FusionPlan
-from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.load import load
 from autofuse.graph.model import Graph
 from autofuse.kernels.guesses import first_schedules
 from autofuse.kernels.knobs import open_knobs
 from autofuse.kernels.lower import Lowered, Lowering
-from autofuse.measure.bench import Contender, ContenderResult, bench_contenders
-from autofuse.measure.reference import run_reference
+from autofuse.measure.bench import Contender, ContenderResult
 from autofuse.named_plans import named_plan
 from autofuse.named_setting import Circumstances, circumstances
 from autofuse.profiling.database import ProfilingDatabase, open_database
@@ -29,6 +27,7 @@ from autofuse.search.progress import Progress, TuneResult
 from autofuse.search.shares import finals_seconds
 from autofuse.search.tune import open_session
 from autofuse.search_space import load_space
+from experiments.races import race
 from experiments.tables import head, line, read_rows, write_rows
 
 FIXED = ("none", "always", "tvm", "default")
@@ -139,9 +138,6 @@ def _raced(
 ) -> list[PlanRow]:  # fmt: skip
     """Every plan with the best schedules that the database has, built and timed in turn; ratios are to no fusion."""
     lowering = Lowering(graph, around.target)
-    inputs = generate_inputs(graph, 0)
-    reference = run_reference(graph, inputs)
-    expected = [reference[name] for name in graph.outputs]
     threads = around.setting.threads
     with tempfile.TemporaryDirectory() as folder:
         contenders, problems = [], {}
@@ -153,7 +149,7 @@ def _raced(
                 contenders.append(Contender(name, "autofuse", path))
             except AutofuseError as error:
                 problems[name] = str(error)
-        results = bench_contenders(contenders, inputs, threads, seconds, target=around.target, expected=expected)
+        results = race(graph, contenders, threads, seconds, around.target)
     rows = [
         _row(graph.name, name, plan.key == found.key, len(lowering.lower(plan).kernels), results.get(name),
              problems.get(name, ""))

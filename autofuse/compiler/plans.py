@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from autofuse.compiler.context import Context
 from autofuse.compiler.ladder import same_family
-from autofuse.compiler.report import FAMILY, HIT, MODEL, NAMED, NEAREST, NONE, RULE, STALE
+from autofuse.compiler.report import FAMILY, HIT, MEASURED_HERE, MODEL, NAMED, NEAREST, NONE, RULE, STALE
 from autofuse.errors import AutofuseError, PlanError, StrictMissError
 from autofuse.fusion.baselines import default_plan, none_plan
 from autofuse.fusion.legality import check_plan
@@ -41,6 +41,8 @@ def find_plan(context: Context, graph: Graph, model_sha256: str, asked: str | No
     StrictMissError when only what was measured here will do, and nothing was.
     """
     found = _named(context, graph, asked) if asked and asked != "best" else _climbed(context, graph, model_sha256)
+    if found.tier in MEASURED_HERE:  # it is the plan that the tiles are known from
+        return found
     limit = min(found.plan.winograd, _tiles_known_right(context, graph))
     return replace(found, plan=replace(found.plan, winograd=limit))
 

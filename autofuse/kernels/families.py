@@ -60,10 +60,7 @@ def _contraction(scope: Scope, nest: Nest, knobs: Knobs) -> None:
     if knobs["algorithm"] == "dot" and dot_refusal(scope.workload, form, scope.emitter.lanes, scope.in_rows) is None:
         DotEmitter(scope, nest, form, knobs).emit()
         return
-    if (
-        knobs["algorithm"] == "pixel_lanes"
-        and pixel_lanes_refusal(scope.workload, contraction_form(scope.workload, nest.anchor), scope.in_rows) is None
-    ):
+    if knobs["algorithm"] == "pixel_lanes" and pixel_lanes_refusal(scope.workload, form, scope.in_rows) is None:
         form = pixel_lanes(scope.workload, nest.anchor, split)
     plain = ContractionEmitter(scope, nest, form, knobs)
     kind = PartedEmitter if plain.parts > 1 else PassesEmitter if plain.passes > 1 else ContractionEmitter

@@ -14,16 +14,12 @@ from pathlib import Path
 
 import autofuse
 from autofuse.backend.host_cpu import local_device
-from autofuse.errors import AutofuseError, InputError
-from autofuse.graph.inputs import generate_inputs
+from autofuse.errors import AutofuseError
 from autofuse.graph.load import load
-from autofuse.measure.bench import Contender, ContenderResult, bench_contenders
-from autofuse.measure.reference import run_reference
+from autofuse.measure.bench import Contender, ContenderResult
 from experiments import tables
-from experiments.peers.models import resolve
-
-MODELS = Path("out/models")
-"""Where networks that are given by name are written."""
+from experiments.peers.models import asked_for
+from experiments.races import race
 
 
 @dataclass(frozen=True)
@@ -62,13 +58,7 @@ def measure(model: Path, threads: int, budgets: Sequence[str], bench_s: float) -
             contenders.append(Contender(budget, "autofuse", library))
         if not contenders:
             return rows
-        graph = load(model, {})
-        inputs = generate_inputs(graph, 0)
-        reference = run_reference(graph, inputs)
-        results = bench_contenders(
-            contenders, inputs, threads, bench_s, target=local_device().target(),
-            expected=[reference[name] for name in graph.outputs],
-        )  # fmt: skip
+        results = race(load(model, {}), contenders, threads, bench_s, local_device().target())
     return [judged(row, results.get(row.budget)) for row in rows]
 
 
@@ -106,10 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--bench", type=float, default=30.0, metavar="SECONDS", help="of timing (default: 30)")
     parser.add_argument("--out", type=Path, default=Path("out/budgets"))
     options = parser.parse_args(arguments)
-    try:
-        files = resolve(options.models, MODELS)
-    except InputError as error:
-        parser.error(str(error))
+    files = asked_for(parser, options.models)
     failed = False
     for file in files:
         found = measure(file, options.threads, options.budgets.split(","), options.bench)

@@ -14,7 +14,7 @@ from statistics import geometric_mean
 
 import autofuse
 from autofuse.backend.host_cpu import local_device
-from autofuse.errors import AutofuseError, InputError
+from autofuse.errors import AutofuseError
 from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.fusion.inspect import bytes_moved
 from autofuse.fusion.plan import FusionPlan
@@ -25,10 +25,7 @@ from autofuse.named_plans import named_plan
 from autofuse.profiling.database import open_database
 from autofuse.search.progress import TuneResult
 from experiments import tables
-from experiments.peers.models import resolve
-
-MODELS = Path("out/models")
-"""Where networks that are given by name are written."""
+from experiments.peers.models import asked_for
 
 
 @dataclass(frozen=True)
@@ -122,10 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("out/fusion_alone"))
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
-    try:
-        files = resolve(options.models, MODELS)
-    except InputError as error:
-        parser.error(str(error))
+    files = asked_for(parser, options.models)
     failed = False
     for file in files:
         for threads in map(int, options.threads.split(",")):

@@ -21,11 +21,10 @@ from typing import Any
 import autofuse
 from autofuse.arguments import parse_duration
 from autofuse.backend.host_cpu import local_device
-from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.load import load
-from autofuse.measure.bench import Contender, ContenderResult, bench_contenders
-from autofuse.measure.reference import run_reference
+from autofuse.measure.bench import Contender, ContenderResult
 from experiments.architectures import catalogue
+from experiments.races import race
 
 ROOT = Path(__file__).resolve().parents[2]
 NETWORKS = ("weenet", "squeezenet1_1")
@@ -96,13 +95,7 @@ def compared(folder: Path, model: Path, threads: int, seconds: float) -> tuple[C
         made = autofuse.compile(model, library, database=str(folder / f"{name}.db"), threads=threads)
         choices.append((made.plan_key, [(group.group, group.schedule) for group in made.groups]))
         contenders.append(Contender(name, "autofuse", library))
-    graph = load(model, {})
-    inputs = generate_inputs(graph, 7)
-    expected = run_reference(graph, inputs)
-    results = bench_contenders(
-        contenders, inputs, threads, seconds, target=local_device().target(),
-        expected=[expected[name] for name in graph.outputs],
-    )  # fmt: skip
+    results = race(load(model, {}), contenders, threads, seconds, local_device().target(), seed=7)
     return results[NOISY], choices[0] == choices[1]
 
 

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
 from autofuse.errors import InputError
 from experiments.models.catalogue import NETWORKS
 from experiments.models.run import generate
+
+GENERATED = Path("out/models")
+"""Where networks that are given by name are written."""
+
+
+def asked_for(parser: argparse.ArgumentParser, given: Sequence[str]) -> list[Path]:
+    """As `resolve`, in the usual folder; what is no model ends the program with the parser's message."""
+    try:
+        return resolve(given, GENERATED)
+    except InputError as error:
+        parser.error(str(error))
 
 
 def resolve(given: Sequence[str], folder: Path) -> list[Path]:

@@ -14,16 +14,14 @@ from pathlib import Path
 
 import autofuse
 from autofuse.backend.host_cpu import local_device
-from autofuse.errors import AutofuseError, InputError
-from autofuse.graph.inputs import generate_inputs
+from autofuse.errors import AutofuseError
 from autofuse.graph.load import load
-from autofuse.measure.bench import Contender, ContenderResult, bench_contenders
-from autofuse.measure.reference import run_reference
+from autofuse.graph.model import Graph
+from autofuse.measure.bench import Contender, ContenderResult
 from experiments import tables
-from experiments.peers.models import resolve
+from experiments.peers.models import asked_for
+from experiments.races import race
 
-MODELS = Path("out/models")
-"""Where networks that are given by name are written."""
 THREADS = (2, 1)
 """The first is what the times of the other are held against."""
 KINDS = {"autofuse": "autofuse", "ONNX Runtime": "onnxruntime"}
@@ -52,22 +50,16 @@ def measure(model: Path, database: Path, budget: str | None, bench_s: float) -> 
                     autofuse.tune(model, database=str(database), budget=budget, threads=threads)
                 autofuse.compile(model, library, database=str(database), threads=threads)
             paths = {"autofuse": libraries, "ONNX Runtime": dict.fromkeys(THREADS, model)}
-            return [_raced(model, rival, paths[rival], bench_s) for rival in KINDS]
+            graph = load(model, {})
+            return [_raced(graph, rival, paths[rival], bench_s) for rival in KINDS]
     except AutofuseError as error:
         return [Row(model.stem, "autofuse", problem=str(error))]
 
 
-def _raced(model: Path, rival: str, paths: dict[int, Path], bench_s: float) -> Row:
+def _raced(graph: Graph, rival: str, paths: dict[int, Path], bench_s: float) -> Row:
     """One race of a rival against itself with another number of threads."""
-    graph = load(model, {})
-    inputs = generate_inputs(graph, 0)
-    reference = run_reference(graph, inputs)
     contenders = [Contender(str(threads), KINDS[rival], paths[threads], threads=threads) for threads in THREADS]
-    results = bench_contenders(
-        contenders, inputs, max(THREADS), bench_s, target=local_device().target(),
-        expected=[reference[name] for name in graph.outputs],
-    )  # fmt: skip
-    return row_of(model.stem, rival, results)
+    return row_of(graph.name, rival, race(graph, contenders, max(THREADS), bench_s, local_device().target()))
 
 
 def row_of(network: str, rival: str, results: dict[str, ContenderResult]) -> Row:
@@ -101,10 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("out/scaling"))
     options = parser.parse_args(arguments)
     options.databases.mkdir(parents=True, exist_ok=True)
-    try:
-        files = resolve(options.models, MODELS)
-    except InputError as error:
-        parser.error(str(error))
+    files = asked_for(parser, options.models)
     rows: list[Row] = []
     for file in files:
         found = measure(file, options.databases / f"{file.stem}.db", options.budget, options.bench)

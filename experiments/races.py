@@ -1,0 +1,21 @@
+"""Whole libraries of one model raced, each held against ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autofuse.device.target import Target
+from autofuse.graph.inputs import generate_inputs
+from autofuse.graph.model import Graph
+from autofuse.measure.bench import Contender, ContenderResult, bench_contenders
+from autofuse.measure.reference import run_reference
+
+
+def race(
+    graph: Graph, contenders: Sequence[Contender], threads: int, seconds: float, target: Target, seed: int = 0
+) -> dict[str, ContenderResult]:
+    """Every contender, checked and timed in turn on the same made-up inputs; ratios are to the first."""
+    inputs = generate_inputs(graph, seed)
+    reference = run_reference(graph, inputs)
+    expected = [reference[name] for name in graph.outputs]
+    return bench_contenders(contenders, inputs, threads, seconds, target=target, expected=expected)
