@@ -13,7 +13,7 @@ from autofuse.profiling.devices import last_measured
 from autofuse.profiling.records import Setting
 
 CODE_VERSIONS = ("tvm", "tvm_ffi", "llvm")
-KERNELS_VERSION = "6"
+KERNELS_VERSION = "7"
 """Changes with the code that kernels are generated as: older times are then stale."""
 
 

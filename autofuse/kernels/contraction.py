@@ -211,10 +211,7 @@ class ContractionEmitter:
 
     def tile(self, job: TileJob, run: Run, start: Expr) -> None:
         """Accumulators of `run.width` pixels x `job.vectors` vectors: clear, reduce, finish."""
-        held = self.held(job, run)
-        for _, _, sums in held:
-            with self.emitter.vector(self.lanes) as lane:
-                self.emitter.put(sums, lane, const(0.0, "float32"))
+        held = self.cleared(job, run)
         if run.reads(job.window):
             self.reduce(job, run, start)
         for c, r, sums in held:
@@ -223,6 +220,14 @@ class ContractionEmitter:
     def held(self, job: TileJob, run: Run) -> list[tuple[int, int, Any]]:
         """(vector, pixel, its accumulator) of a tile."""
         return [(c, r, job.accumulators[c * run.width + r]) for c in range(job.vectors) for r in range(run.width)]
+
+    def cleared(self, job: TileJob, run: Run) -> list[tuple[int, int, Any]]:
+        """`held`, all zero."""
+        held = self.held(job, run)
+        for _, _, sums in held:
+            with self.emitter.vector(self.lanes) as lane:
+                self.emitter.put(sums, lane, const(0.0, "float32"))
+        return held
 
     def deliver(self, job: TileJob, vector: int, pixel: Expr, sums: Any, place: Expr) -> None:
         """Finishes one vector of results, whose sums stand in a buffer from `place` on."""

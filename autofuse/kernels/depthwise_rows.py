@@ -16,23 +16,18 @@ from autofuse.kernels.nest import Nest
 from autofuse.kernels.tiles import divisor_near
 from autofuse.kernels.workload import Workload, WorkloadOperator
 
-SHORTEST = 2
-"""The part of a vector that a row of results fills at least (Zen 5, 16 lanes: 7 pixels take a quarter longer so)."""
 UNROLLED = 25
 """Taps that are unrolled; of more, those of a row."""
 
 
-def rows_refusal(workload: Workload, operator: WorkloadOperator, lanes: int) -> str | None:
-    """Why the lanes of a depthwise convolution cannot, or need not, run over pixels (None: they may)."""
+def rows_refusal(workload: Workload, operator: WorkloadOperator) -> str | None:
+    """Why the lanes of a depthwise convolution cannot run over pixels (None: they may)."""
     if operator.op_type != "Conv" or len(workload.values[operator.inputs[0]].shape) != 4:
         return "it is no convolution of images"
     if any(value.block for value in workload.values):
         return "maps lie in blocks of channels"
-    windows = convolution_windows(workload, operator)
-    if any(window.stride != 1 for window in windows):
+    if any(window.stride != 1 for window in convolution_windows(workload, operator)):
         return "neighbouring results do not read neighbours"
-    if windows[-1].outputs * SHORTEST < lanes:
-        return f"rows of {windows[-1].outputs} pixels are copied in splinters of a vector of {lanes}"
     return None
 
 

@@ -69,7 +69,7 @@ def _contraction(scope: Scope, nest: Nest, knobs: Knobs) -> None:
 
 def _depthwise(scope: Scope, nest: Nest, knobs: Knobs) -> None:
     assert nest.anchor is not None
-    in_rows = rows_refusal(scope.workload, nest.anchor, scope.emitter.target.lanes) is None
+    in_rows = knobs["algorithm"] == "pixel_lanes" and rows_refusal(scope.workload, nest.anchor) is None
     (DepthwiseRowsEmitter if in_rows else DepthwiseEmitter)(scope, nest, knobs).emit()
 
 

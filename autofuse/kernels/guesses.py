@@ -28,6 +28,7 @@ Guess = dict[str, int | str]
 
 VECTORS, PIXELS = "contraction.vectors", "contraction.pixels"
 SPLIT, ROWS, PANELS = "contraction.split", "contraction.rows_per_job", "contraction.panels_per_job"
+WINDOWED = "windowed.algorithm"
 TILES, STAGE = "contraction.tiles", "contraction.stage"
 
 STREAMED = 4
@@ -45,6 +46,8 @@ FARTHER = 2.2
 LEAST_CHUNK = 10
 """Tiles that must share a reading of Winograd's weights, where these are large (Zen 5, 49 tiles of 512 channels: 7 at a
 time take 1.7 times as long as all together)."""
+SPLINTER = 2
+"""Part of a vector that a row of pixels fills at least (Zen 5, 16 lanes: rows of 7 take a third longer turned)."""
 BIG_PANEL = 4
 """A panel of a window's weights that is larger than a quarter of the second cache is taken in parts of the first
 cache's size (measured on Zen 3: a fifth faster; products gained nothing)."""
@@ -76,6 +79,8 @@ def first_schedules(workload: Workload, knobs: Mapping[str, Values], target: Tar
         turned: Guess = {"contraction.algorithm": "pixel_lanes", "contraction.operand": "direct"}
         tiles = _busiest_tiles(pixel_lanes(workload, form.operator), knobs, target, threads)
         guesses = [default | tile | turned for tile in tiles[:2]] + guesses
+    if "pixel_lanes" in knobs.get(WINDOWED, ()):
+        guesses.insert(0 if _fills_vectors(workload, target) else 1, default | {WINDOWED: "pixel_lanes"})
     if "dot" in knobs.get("contraction.algorithm", ()):
         guesses.insert(0, default | {"contraction.algorithm": "dot"})
     bands = [rows for rows in knobs.get("band.rows", ()) if rows]
@@ -170,6 +175,12 @@ def _passes(form: Contraction, panel_lanes: int, knobs: Mapping[str, Values], ta
         return {}
     nearest = min(choices, key=lambda value: abs(value - panel_bytes / target.l1_bytes))
     return {"contraction.passes": nearest, "contraction.rows_per_job": 0}
+
+
+def _fills_vectors(workload: Workload, target: Target) -> bool:
+    """Whether the rows of a depthwise convolution's results are not splinters of a vector."""
+    nests = [nest for nest in nests_of(workload) if family_of(workload, nest.anchor) == "depthwise"]
+    return all(nest.space[-1] * SPLINTER >= target.lanes for nest in nests)
 
 
 def _crowded(workload: Workload) -> bool:

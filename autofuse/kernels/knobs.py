@@ -21,6 +21,7 @@ from autofuse.kernels.contraction_form import (
     pixel_lanes_refusal,
     reads_rows,
 )
+from autofuse.kernels.depthwise_rows import rows_refusal
 from autofuse.kernels.dot import dot_refusal
 from autofuse.kernels.evaluate import in_rows
 from autofuse.kernels.families import KNOB_FAMILY, WHOLE_SUMS, WINOGRAD, family_of, is_own
@@ -42,7 +43,7 @@ FEW_ROWS, PART_CHANNELS = 16, 64
 IDLE_IN_BANDS = frozenset(
     f"contraction.{knob}"
     for knob in ("algorithm", "parts", "passes", "panels_per_job", "rows_per_job", "split", "stage", "tiles")
-) | {"windowed.rows_per_job"}
+) | {"windowed.algorithm", "windowed.rows_per_job"}
 """Knobs without a meaning where windows are computed by bands of rows: convolutions are direct, and a band is a job."""
 
 Schedule = Mapping[str, int | str]
@@ -75,6 +76,10 @@ DECLARED: Mapping[str, Mapping[str, tuple[Values, str]]] = {
         "stage": (("chunk", "root"), "where Winograd transforms its input: where it is used, or all ahead"),
     },
     "windowed": {
+        "algorithm": (
+            ("direct", "pixel_lanes"),
+            "with the lanes over channels, or over pixels (depthwise convolutions of stride 1, between maps in rows)",
+        ),
         "pixels": ((4, 8, 7, 2), "neighbouring results held in registers"),
         "rows_per_job": ((0, 7, 14, 4), "rows of results a parallel job computes (0: all)"),
     },
@@ -145,6 +150,10 @@ def _useful(
     elif family == "windowed":
         assert nest.anchor is not None
         windows = convolution_windows(workload, nest.anchor)
+        if knob == "algorithm":
+            turned = family_of(workload, nest.anchor) == "depthwise" and rows_refusal(workload, nest.anchor) is None
+            yield from (value for value in values if turned or value == "direct")
+            return
         limit = longest_row(windows) if knob == "pixels" else prod(w.outputs for w in windows[:-1])
         yield from _up_to(values, limit)
     elif family == "row":

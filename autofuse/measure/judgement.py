@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from autofuse.graph.model import Graph
 from autofuse.measure.bench import ContenderResult
-from autofuse.measure.reference import run_reference
+from autofuse.measure.reference import run_references
 from autofuse.measure.tolerance import compare
 
 WHOLE_LIMIT = 1e-4
@@ -33,10 +33,10 @@ Array = NDArray[np.generic]
 
 def whole_limit(graph: Graph, inputs: Mapping[str, Array]) -> float:
     """Largest error allowed on these inputs, as a part of the range of each output; runs ONNX Runtime some times."""
-    plain = run_reference(graph, inputs)
-    answers = [run_reference(graph, inputs, optimise=True)]
-    if any(array.dtype.kind == "f" for array in inputs.values()):
-        answers += [run_reference(graph, nudged(inputs, seed)) for seed in range(NUDGES)]
+    moves = any(array.dtype.kind == "f" for array in inputs.values())
+    moved = [nudged(inputs, seed) for seed in range(NUDGES if moves else 0)]
+    plain, *answers = run_references(graph, [inputs, *moved])
+    answers += run_references(graph, [inputs], optimise=True)
     spreads = [max((compare(one[name], plain[name]).max_rel_error for name in plain), default=0.0) for one in answers]
     spread = max(filter(np.isfinite, spreads), default=0.0)  # another class or order of boxes has no distance
     return max(WHOLE_LIMIT, min(SPREADS * spread, CHAOTIC))
@@ -71,7 +71,7 @@ def judged(
 
 def difference(graph: Graph, inputs: Mapping[str, Array], results: Sequence[Array]) -> str:
     """How a network's outputs, in the model's order, differ from ONNX Runtime's beyond the limit; "" if not."""
-    wanted = run_reference(graph, inputs)
+    (wanted,) = run_references(graph, [inputs])
     pairs = zip(graph.outputs, results, strict=True)
     worst = max((compare(got, wanted[name], WHOLE_LIMIT).max_rel_error for name, got in pairs), default=0.0)
     if worst <= WHOLE_LIMIT or (worst <= CHAOTIC and worst <= whole_limit(graph, inputs)):

@@ -123,12 +123,22 @@ def run_reference(graph: Graph, inputs: Mapping[str, Array], optimise: bool = Fa
     `optimise`: as it is shipped. Its optimiser may be wrong itself: it joins a Pad of zeros with the MaxPool behind,
     whose own padding is minus infinity.
     """
-    feeds = _checked(graph, inputs)
-    results = _run(graph, _session(graph, optimise), graph.outputs, feeds)
-    found = dict(zip(graph.outputs, results, strict=True))
-    suspects = [name for name, array in found.items() if array.dtype.kind == "f" and np.isnan(array).any()]
-    _refuse_nan(graph, suspects, found)
+    (found,) = run_references(graph, [inputs], optimise)
     return found
+
+
+def run_references(
+    graph: Graph, cases: Iterable[Mapping[str, Array]], optimise: bool = False
+) -> Iterator[dict[str, Array]]:
+    """`run_reference` of each case; the model is loaded once."""
+    session = None
+    for inputs in cases:
+        feeds = _checked(graph, inputs)
+        session = session or _session(graph, optimise)
+        found = dict(zip(graph.outputs, _run(graph, session, graph.outputs, feeds), strict=True))
+        suspects = [name for name, array in found.items() if array.dtype.kind == "f" and np.isnan(array).any()]
+        _refuse_nan(graph, suspects, found)
+        yield found
 
 
 def _checked(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:

@@ -11,6 +11,8 @@ from experiments.architectures.decomposed import gelu
 from experiments.architectures.draft import Draft
 
 Build = Callable[[], onnx.ModelProto]
+LAYERS = 8
+"""Of a chain; even."""
 
 
 def dense(rows: int, depth: int, columns: int) -> onnx.ModelProto:
@@ -38,6 +40,16 @@ def conv(size: int, image: int, into: int, out_of: int, stride: int = 1, depthwi
     shape = out_of, 1 if depthwise else into, size, size
     draft.convolution("conv", "x", shape, stride, into if depthwise else 1, bias=0.0)
     return draft.model({"x": (1, into, image, image)}, "y", (1, out_of, result, result))
+
+
+def chain(size: int, image: int, a: int, b: int, depthwise: bool = False) -> onnx.ModelProto:
+    """Convolutions from `a` channels to `b` and back, one behind the other: the ends of the network hardly count."""
+    draft, x = Draft("operator", 0), "x"
+    for number in range(LAYERS):
+        into, out_of = (b, a) if number % 2 else (a, b)
+        shape = out_of, 1 if depthwise else into, size, size
+        x = draft.convolution(f"conv{number}", x, shape, 1, into if depthwise else 1, bias=0.0)
+    return draft.model({"x": (1, a, image, image)}, "y", (1, a, image, image))
 
 
 def softmax(*shape: int) -> onnx.ModelProto:
@@ -103,6 +115,24 @@ DENSE: Mapping[str, Build] = {
     "dense 128x3072x768": partial(dense, 128, 3072, 768),
     "dense 128x768x3072+GELU": partial(dense_gelu, 128, 768, 3072),
 }
+CHAINS: Mapping[str, Build] = {
+    **{
+        f"{LAYERS} x conv 3x3 {c}->{c}@{image}": partial(chain, 3, image, c, c)
+        for c, image in ((64, 56), (128, 28), (256, 14), (512, 7))
+    },
+    **{
+        f"{LAYERS} x conv 1x1 {a}<->{b}@{image}": partial(chain, 1, image, a, b)
+        for a, b, image in (
+            (64, 256, 56), (128, 512, 28), (256, 1024, 14), (512, 2048, 7), (32, 16, 112), (96, 24, 56), (320, 1280, 7),
+        )
+    },
+    **{
+        f"{LAYERS} x depthwise 3x3 {c}@{image}": partial(chain, 3, image, c, c, depthwise=True)
+        for c, image in ((32, 112), (144, 56), (192, 28), (384, 14), (576, 14), (960, 7))
+    },
+}  # fmt: skip
+"""As inside a network, where maps stand in whatever layout suits; the single ones begin and end in ONNX's."""
 FAMILIES: Mapping[str, Mapping[str, Build]] = {
     "windows": WINDOWS, "pointwise": POINTWISE, "depthwise": DEPTHWISE, "dense": DENSE, "skinny": SKINNY, "rows": ROWS,
+    "chains": CHAINS,
 }  # fmt: skip

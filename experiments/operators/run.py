@@ -74,7 +74,7 @@ def _row(name: str, path: Path, database: str, options: argparse.Namespace) -> R
     report = api.compile(path, None, database=database, threads=options.threads)
     demand = demand_of(load(path, {}))
     limit, rival = limit_of(demand, _rates(options.threads)), found.rivals["onnxruntime"]
-    schedules = [json.loads(group.schedule) for group in report.groups]
+    schedules = [json.loads(text) for text in dict.fromkeys(group.schedule for group in report.groups)]
     return Row(
         name, options.threads, found.autofuse_us, rival.median_us or 0.0, rival.ratio or 0.0, rival.ci_lo or 0.0,
         rival.ci_hi or 0.0, rival.trusted, demand.bytes / found.autofuse_us / 1e3, limit.us / found.autofuse_us,

@@ -6,10 +6,17 @@ from typing import Any
 
 import pytest
 
+from autofuse.device.target import Target
 from autofuse.kernels.depthwise_rows import rows_refusal
+from autofuse.kernels.guesses import first_schedules
+from autofuse.kernels.knobs import open_knobs
+from autofuse.search_space import load_space
 from tests.kernels.conftest import Bench, Small, parsed, real
 
 SAME = "pads=[1, 1, 1, 1]"
+AVX512 = Target("znver4", 16, 32, 2, 32768, 1048576)
+SPACE = load_space("default", "avx512").schedule
+TURNED: dict[str, int | str] = {"windowed.algorithm": "pixel_lanes"}
 
 
 def depthwise(
@@ -44,20 +51,21 @@ MODELS = {
 @pytest.mark.parametrize("lanes", [16, 8, 4])
 @pytest.mark.parametrize("rows", [0, 2])
 def test_lanes_over_pixels_agree(bench: Bench, name: str, lanes: int, rows: int) -> None:
-    bench.check(MODELS[name], {}, {"windowed.pixels": 3, "windowed.rows_per_job": rows}, lanes)
+    bench.check(MODELS[name], {}, TURNED | {"windowed.pixels": 3, "windowed.rows_per_job": rows}, lanes)
 
 
 def test_an_activation_above_is_computed_once_an_element(bench: Bench) -> None:
     nodes = parsed(f"a = Sigmoid (x); y = Conv <group=4, {SAME}> (a, w)")
-    bench.check(Small(nodes, {"x": real(1, 4, 6, 7)}, ["y"], {"w": real(4, 1, 3, 3)}), {}, {"windowed.pixels": 2})
+    bench.check(
+        Small(nodes, {"x": real(1, 4, 6, 7)}, ["y"], {"w": real(4, 1, 3, 3)}), {}, TURNED | {"windowed.pixels": 2}
+    )
 
 
 @pytest.mark.parametrize(
     ("small", "layouts", "reason"),
     [
         (MODELS["wider than a vector"], {}, None),
-        (depthwise((1, 3, 8, 8), (3, 3), SAME), {}, None),
-        (MODELS["3x3"], {}, "splinters"),
+        (MODELS["3x3"], {}, None),
         (depthwise((1, 8, 6, 7), (3, 3), SAME), {"x": "c8"}, "blocks of channels"),
         (depthwise((1, 8, 6, 7), (3, 3), SAME), {"y": "c8"}, "blocks of channels"),
         (depthwise((1, 3, 6, 7), (3, 3), "strides=[1, 2]"), {}, "neighbours"),
@@ -69,6 +77,14 @@ def test_other_maps_keep_the_lanes_over_channels(
 ) -> None:
     workload = bench.bind(small, layouts).workload
     operator = next(operator for operator in workload.operators if operator.op_type == "Conv")
-    found = rows_refusal(workload, operator, 16)
+    found = rows_refusal(workload, operator)
     assert found is None if reason is None else reason in str(found)
-    bench.check(small, layouts, {"windowed.pixels": 2})
+    assert ("windowed.algorithm" in open_knobs(workload, AVX512, SPACE)) == (reason is None)
+    bench.check(small, layouts, TURNED | {"windowed.pixels": 2})
+
+
+@pytest.mark.parametrize(("width", "first"), [(7, "direct"), (8, "pixel_lanes"), (56, "pixel_lanes")])
+def test_the_first_guess_turns_rows_that_fill_vectors(bench: Bench, width: int, first: str) -> None:
+    workload = bench.bind(depthwise((1, 32, 6, width), (3, 3), SAME)).workload
+    guesses = first_schedules(workload, open_knobs(workload, AVX512, SPACE), AVX512)
+    assert [guess["windowed.algorithm"] for guess in guesses[:2]] == sorted(["direct", "pixel_lanes"], key=first.__ne__)

@@ -169,7 +169,7 @@ def test_what_makes_no_difference_is_not_open(bench: Bench) -> None:
     assert not {"contraction.algorithm", "contraction.tiles", "contraction.stage"} & names(STRIDED)
     assert "contraction.split" in names(POINT)
     assert "contraction.split" not in names(STRIDED)
-    assert names(DEPTHWISE) <= {"windowed.pixels", "windowed.rows_per_job"}
+    assert names(DEPTHWISE) <= {"windowed.algorithm", "windowed.pixels", "windowed.rows_per_job"}
     assert names(ADD) == {"elementwise.jobs"}
     assert names(Small(parsed("y = Add (x, x)"), {"x": real(2, 3)}, ["y"])) == set()
     assert names(Small(parsed("y = CumSum (x, a)"), {"x": real(2, 3)}, ["y"], {"a": np.array(1)})) == set()
@@ -216,7 +216,8 @@ def test_vectors_are_as_wide_as_the_smallest_block(bench: Bench) -> None:
 
 def test_a_missing_knob_takes_its_first_declared_value() -> None:
     found = complete({"windowed.pixels": 7}, "windowed")
-    assert found == {"pixels": 7, "rows_per_job": DECLARED["windowed"]["rows_per_job"][0][0]}
+    rows = DECLARED["windowed"]["rows_per_job"][0][0]
+    assert found == {"algorithm": "direct", "pixels": 7, "rows_per_job": rows}
     assert declared_names()["windowed"] == frozenset(found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,11 @@ GRAPH: Any = SimpleNamespace(outputs=("y",))
 RIGHT = np.array([0.0, 0.5, 1.0], np.float32)
 
 
+def of_each(run: Callable[..., dict[str, Any]]) -> Callable[..., Iterator[dict[str, Any]]]:
+    """Answers to several inputs."""
+    return lambda graph, cases, optimise=False: (run(graph, inputs, optimise) for inputs in cases)
+
+
 @pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How far ONNX Runtime's two answers lie apart; tests set it."""
@@ -24,7 +30,7 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     def run(graph: Any, inputs: Any, optimise: bool = False) -> dict[str, Any]:
         return {"y": RIGHT + np.float32(distance[0] if optimise else 0.0)}
 
-    monkeypatch.setattr(judgement, "run_reference", run)
+    monkeypatch.setattr(judgement, "run_references", of_each(run))
     return distance
 
 
@@ -51,7 +57,7 @@ def test_the_limit_grows_with_what_the_last_bit_of_the_inputs_does(monkeypatch: 
         assert moved <= np.spacing(np.float32(3)) and (given["ids"] == inputs["ids"]).all()
         return {"y": RIGHT + np.float32(1e-3 if moved else 0.0) * RIGHT}
 
-    monkeypatch.setattr(judgement, "run_reference", magnifying)
+    monkeypatch.setattr(judgement, "run_references", of_each(magnifying))
     assert whole_limit(GRAPH, inputs) == pytest.approx(5e-3, rel=1e-3)
 
 
@@ -74,7 +80,7 @@ def test_the_reference_does_not_run_again_for_results_that_nothing_excuses(monke
     def never(*_: Any, **_more: Any) -> None:
         raise AssertionError("not needed")
 
-    monkeypatch.setattr(judgement, "run_reference", never)
+    monkeypatch.setattr(judgement, "run_references", never)
     results = {"right": result(1e-6, ""), "hopeless": result(0.5), "infinite": result(float("inf"))}
     assert judged(results, GRAPH, {}) == results
 

@@ -10,6 +10,8 @@ import json
 import time
 import warnings
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,13 +23,12 @@ from experiments.peers.runtimes.job import Array, Job, Ready, UnsupportedError
 LIBRARY, SPENT, WEIGHTS = "model.so", "spent.json", "weights"
 TRIALS_A_ROUND = 16
 """Small, so that within minutes every kernel of a network has its turn."""
+POPULATION = 128
+"""TVM's 512 take up to 20 s a round, of which a network of 47 kernels has 50 in ten minutes."""
 ENDLESS = 1_000_000
+TIME_IS_UP = "the budget of MetaSchedule is spent"
 FIRST_RUN_S = 120.0
 """Limit of one measurement; the first one waits for its process to import TVM."""
-
-
-class TimeIsUpError(Exception):
-    """The budget is spent."""
 
 
 def prepare(job: Job) -> Ready:
@@ -73,49 +74,55 @@ def prepare(job: Job) -> Ready:
 
 
 def _imported(model: Path) -> tuple[Any, list[Any]]:
-    """(module whose weights are parameters, the weights)."""
+    """(module whose larger weights are parameters, those weights).
+
+    BatchNorms are folded first: weights that are parameters keep TVM's own pass from it, and each pixel would pay for
+    a square root. Scalars are constants: of a Clip's limits, TVM would make operators that no schedule of it can place.
+    """
     from tvm import relax
     from tvm.relax.frontend.onnx import from_onnx
 
-    from autofuse.graph.files import read_model
+    from autofuse.graph.fold import fold, fold_sites
+    from autofuse.graph.load import load
+    from autofuse.graph.submodel import to_model
 
+    graph = load(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        module = from_onnx(read_model(model), keep_params_in_input=True)
-    module, weights = relax.frontend.detach_params(module)
-    return module, weights["main"]
+        module = from_onnx(to_model(fold(graph, fold_sites(graph))), keep_params_in_input=True)
+    module, detached = relax.frontend.detach_params(module)
+    main = module["main"]
+    parameters = main.params[int(main.attrs["num_input"]) :]
+    given = dict(zip([var.name for var in parameters], detached["main"], strict=True))
+    small = {name: array for name, array in given.items() if array.numpy().size == 1}
+    module = relax.transform.BindParams("main", small)(module)
+    return module, [array for name, array in given.items() if name not in small]
 
 
 def _tune(module: Any, target: Any, job: Job, budget_s: float) -> None:
-    from tvm.ir.utils import derived_object
-    from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback, PyMeasureCallback
     from tvm.s_tir.meta_schedule.relax_integration import tune_relax
     from tvm.s_tir.meta_schedule.runner import LocalRunner
+    from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch
+    from tvm.s_tir.meta_schedule.task_scheduler import TaskScheduler
 
-    deadline = time.monotonic() + budget_s
-
-    @derived_object
-    class Deadline(PyMeasureCallback):
-        """Stops the search between two rounds."""
-
-        def apply(self, *_: Any) -> None:
-            """See PyMeasureCallback."""
-            if time.monotonic() > deadline:
-                raise TimeIsUpError(f"{budget_s:.0f} s are over")
-
-    callbacks = [*MeasureCallback.create("default"), Deadline()]
+    scheduler = TaskScheduler.create("gradient")
     try:
         tune_relax(
-            module, {}, target, str(job.folder), ENDLESS, num_trials_per_iter=TRIALS_A_ROUND, builder=_builder(),
-            runner=LocalRunner(timeout_sec=FIRST_RUN_S), measure_callbacks=callbacks, seed=0,
+            module, {}, target, str(job.folder), ENDLESS, num_trials_per_iter=TRIALS_A_ROUND,
+            builder=_builder(time.monotonic() + budget_s), runner=LocalRunner(timeout_sec=FIRST_RUN_S),
+            strategy=EvolutionarySearch(population_size=POPULATION), task_scheduler=scheduler, seed=0,
         )  # fmt: skip
-    except Exception as error:  # TVM may wrap what a callback raises
-        if not isinstance(error, TimeIsUpError) and TimeIsUpError.__name__ not in str(error):
+    except Exception as error:  # TVM hands on what a builder raises as an error of its own
+        if TIME_IS_UP not in str(error):
             raise
+    for number in range(len(scheduler.tasks_)):
+        # What was measured is recorded only when its kernel has its next turn; it refuses where nothing waits.
+        with suppress(Exception):
+            scheduler.join_running_task(number)
 
 
-def _builder() -> Any:
-    """TVM's local builder without its processes.
+def _builder(deadline: float) -> Any:
+    """TVM's local builder without its processes; it ends the search at the deadline.
 
     It starts fresh ones for each round, each of which imports for 18 s: more than 16 candidates take to build, and on
     a busy machine more than the 30 s that it allows, so that nothing is ever built.
@@ -124,20 +131,23 @@ def _builder() -> Any:
     from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
     from tvm.s_tir.meta_schedule.builder.local_builder import default_build, default_export
 
+    def built(given: Any) -> Any:
+        try:
+            path = default_export(default_build(given.mod, given.target, given.params))
+        except Exception as error:  # noqa: BLE001 a candidate that does not build is an answer
+            return BuilderResult(None, str(error))
+        return BuilderResult(path, None)
+
     @derived_object
     class InProcessBuilder(PyBuilder):
-        """Builds one candidate after the other here."""
+        """Builds the candidates here, on all cores."""
 
         def build(self, build_inputs: list[Any]) -> list[Any]:
             """See PyBuilder."""
-            results = []
-            for given in build_inputs:
-                try:
-                    path = default_export(default_build(given.mod, given.target, given.params))
-                    results.append(BuilderResult(path, None))
-                except Exception as error:  # noqa: BLE001 a candidate that does not build is an answer
-                    results.append(BuilderResult(None, str(error)))
-            return results
+            if time.monotonic() > deadline:
+                raise TimeoutError(TIME_IS_UP)
+            with ThreadPoolExecutor() as pool:
+                return list(pool.map(built, build_inputs))
 
     return InProcessBuilder()
 
