@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,24 +40,25 @@ class Row:
     problem: str = ""
 
 
-def measure(model: Path, threads: int, budgets: Sequence[str], bench_s: float) -> list[Row]:
-    """The rows of one network, the longest budget first; each budget has a database of its own."""
+def measure(model: Path, threads: int, budgets: Sequence[str], bench_s: float, folder: Path) -> list[Row]:
+    """The rows of one network, the longest budget first; each budget has a new database of its own in `folder`."""
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory() as folder:
-        contenders = []
-        for budget in budgets:
-            database, library = Path(folder) / f"{budget}.db", Path(folder) / f"{budget}.so"
-            try:
-                result = autofuse.tune(model, database=str(database), budget=budget, threads=threads)
-                autofuse.compile(model, library, database=str(database), threads=threads)
-            except AutofuseError as error:
-                rows.append(Row(model.stem, threads, budget, problem=str(error)))
-                continue
-            rows.append(Row(model.stem, threads, budget, result.elapsed_s, result.measured))
-            contenders.append(Contender(budget, "autofuse", library))
-        if not contenders:
-            return rows
-        results = race(load(model, {}), contenders, threads, bench_s, local_device().target())
+    contenders = []
+    for budget in budgets:
+        database, library = (folder / f"{model.stem}-{threads}t-{budget}.{kind}" for kind in ("db", "so"))
+        for old in folder.glob(f"{database.name}*"):
+            old.unlink()
+        try:
+            result = autofuse.tune(model, database=str(database), budget=budget, threads=threads)
+            autofuse.compile(model, library, database=str(database), threads=threads)
+        except AutofuseError as error:
+            rows.append(Row(model.stem, threads, budget, problem=str(error)))
+            continue
+        rows.append(Row(model.stem, threads, budget, result.elapsed_s, result.measured))
+        contenders.append(Contender(budget, "autofuse", library))
+    if not contenders:
+        return rows
+    results = race(load(model, {}), contenders, threads, bench_s, local_device().target())
     return [judged(row, results.get(row.budget)) for row in rows]
 
 
@@ -98,8 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     files = asked_for(parser, options.models)
     failed = False
+    options.out.mkdir(parents=True, exist_ok=True)
     for file in files:
-        found = measure(file, options.threads, options.budgets.split(","), options.bench)
+        found = measure(file, options.threads, options.budgets.split(","), options.bench, options.out)
         failed |= any(row.problem for row in found)
         old = tables.read_rows(options.out, Row)
         rows = [row for row in old if (row.network, row.threads) != (file.stem, options.threads)] + found

@@ -56,6 +56,6 @@ def test_each_library_runs_with_its_own_number_of_threads(tmp_path: Path) -> Non
 
 def test_a_short_tuning_ends_with_a_library_that_was_raced(tmp_path: Path) -> None:
     onnx.save(conv_bn_relu("c", 8, 8, 12, 3), tmp_path / "c.onnx")
-    rows = budgets.measure(tmp_path / "c.onnx", 1, ["12s", "8s"], 0.5)
+    rows = budgets.measure(tmp_path / "c.onnx", 1, ["12s", "8s"], 0.5, tmp_path)
     assert [row.budget for row in rows] == ["12s", "8s"]
     assert all(row.ratio and row.measured and not row.problem for row in rows)
