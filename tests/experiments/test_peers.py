@@ -30,7 +30,9 @@ from experiments.peers.prepare import Prepared, Subject, prepare
 from experiments.peers.rivals import RIVALS, host_of
 from experiments.peers.row import Entry, Row
 from experiments.peers.runtimes.litert_runtime import _in_order
+from experiments.peers.runtimes.metaschedule_runtime import imported
 from experiments.peers.runtimes.ncnn_runtime import foreign_layers
+from experiments.seeds.models import SmallModel, conv, norm
 
 FAKE = Host("tests.experiments.fake_rival", environment={"OMP_NUM_THREADS": "1"})
 
@@ -309,3 +311,14 @@ def test_layers_that_ncnn_does_not_have_are_named() -> None:
 def test_tensors_of_a_signature_go_by_their_number() -> None:
     assert _in_order({"args_10": 5, "args_2": 7, "args_0": 9}) == [9, 7, 5]
     assert _in_order({"output": 3}) == [3]
+
+
+def test_metaschedule_reads_folded_weights_as_parameters_and_scalars_as_constants(tmp_path: Path) -> None:
+    model = SmallModel("clipped")
+    x = norm(model, conv(model, model.input("x", 1, 3, 8, 8), 3, 8, 3, 1), 8)
+    limits = [model.constant(np.array(value, np.float32)) for value in (0.0, 6.0)]
+    onnx.save(model.build(model.node("Clip", x, *limits), 1, 8, 8, 8), tmp_path / "clipped.onnx")
+    module, weights = imported(tmp_path / "clipped.onnx")
+    assert [tuple(weight.shape) for weight in weights] == [(8, 3, 3, 3), (8,)]
+    assert len(module["main"].params) == 1 + len(weights)
+    assert "batch_norm" not in module.script() and "sqrt" not in module.script()

@@ -44,7 +44,7 @@ def prepare(job: Job) -> Ready:
     if job.budget_s <= 0 and not spent:
         raise UnsupportedError("not tuned: give --metaschedule-budget")
     target = tvm_target(replace(job.target, cores=job.threads))
-    module, weights = _imported(job.model)
+    module, weights = imported(job.model)
     with target, tvm.transform.PassContext(opt_level=3):
         module = tvm.transform.Sequential(
             [
@@ -73,7 +73,7 @@ def prepare(job: Job) -> Ready:
     return Ready(job.folder, f"tuned for {spent / 60:.1f} min")
 
 
-def _imported(model: Path) -> tuple[Any, list[Any]]:
+def imported(model: Path) -> tuple[Any, list[Any]]:
     """(module whose larger weights are parameters, those weights).
 
     BatchNorms are folded first: weights that are parameters keep TVM's own pass from it, and each pixel would pay for
