@@ -43,7 +43,7 @@ def conv(size: int, image: int, into: int, out_of: int, stride: int = 1, depthwi
 
 
 def chain(size: int, image: int, a: int, b: int, depthwise: bool = False) -> onnx.ModelProto:
-    """Convolutions from `a` channels to `b` and back, one behind the other: the ends of the network hardly count."""
+    """Convolutions from `a` channels to `b` and back, one behind the other."""
     draft, x = Draft("operator", 0), "x"
     for number in range(LAYERS):
         into, out_of = (b, a) if number % 2 else (a, b)
