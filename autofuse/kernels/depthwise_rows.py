@@ -36,7 +36,7 @@ class DepthwiseRowsEmitter:
 
     def __init__(self, scope: Scope, nest: Nest, knobs: Mapping[str, int | str]) -> None:
         assert nest.anchor is not None
-        self.scope, self.nest, self.operator = scope, nest, nest.anchor
+        self.scope, self.nest = scope, nest
         self.emitter: Emitter = scope.emitter
         self.lanes = self.emitter.target.lanes
         self.high, self.wide = convolution_windows(scope.workload, nest.anchor)
@@ -86,8 +86,7 @@ class DepthwiseRowsEmitter:
                 emitter.put(padded, at + start + lane, zero)
 
         begin, end = self.wide.pad_begin, self.wide.pad_begin + self.wide.size
-        inside = [y >= 0, y < self.high.size]
-        with emitter.when(inside[0]), emitter.when(inside[1]):
+        with emitter.when(y >= 0), emitter.when(y < self.high.size):
             for column in (*range(begin), *range(end, self.width)):
                 emitter.put(padded, at + column, zero)
             self.over(self.wide.size, pixels)

@@ -47,7 +47,7 @@ class PartedEmitter(ContractionEmitter):
             accumulators = self.registers()
             with emitter.serial(panels_per_job) as panel_step, emitter.serial(prod(form.rows)) as row_flat:
                 panel = emitter.simplify(panel_job * panels_per_job + panel_step)
-                row = tuple(emitter.simplify(part) for part in delinear(row_flat, form.rows))
+                row = tuple(emitter.simplify(at) for at in delinear(row_flat, form.rows))
                 self.panel(batch, panel, row, accumulators, tile=partial(self.part_of_tile, parts, part))
         self.add_parts(parts)
 

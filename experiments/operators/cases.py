@@ -91,11 +91,12 @@ ROWS: Mapping[str, Build] = {
     "layer_norm 128x312": partial(layer_norm, 128, 312),
     "layer_norm 384x1000": partial(layer_norm, 384, 1000),
 }
+THREES = (64, 56), (128, 28), (256, 14), (512, 7)
+"""Channels and pixels of ResNet's 3x3 convolutions."""
+DEPTHWISE_MAPS = (32, 112), (144, 56), (192, 28), (384, 14), (576, 14), (960, 7)
+"""The same of MobileNetV2's depthwise ones."""
 WINDOWS: Mapping[str, Build] = {
-    **{
-        f"conv 3x3 {c}->{c}@{image}": partial(conv, 3, image, c, c)
-        for c, image in ((64, 56), (128, 28), (256, 14), (512, 7))
-    },
+    **{f"conv 3x3 {c}->{c}@{image}": partial(conv, 3, image, c, c) for c, image in THREES},
     "conv 7x7 s2 3->64@224": partial(conv, 7, 224, 3, 64, 2),
     "conv 3x3 s2 3->32@224": partial(conv, 3, 224, 3, 32, 2),
 }
@@ -107,8 +108,7 @@ POINTWISE: Mapping[str, Build] = {
     )
 }  # fmt: skip
 DEPTHWISE: Mapping[str, Build] = {
-    f"depthwise 3x3 {c}@{image}": partial(conv, 3, image, c, c, depthwise=True)
-    for c, image in ((32, 112), (144, 56), (192, 28), (384, 14), (576, 14), (960, 7))
+    f"depthwise 3x3 {c}@{image}": partial(conv, 3, image, c, c, depthwise=True) for c, image in DEPTHWISE_MAPS
 }
 DENSE: Mapping[str, Build] = {
     "dense 128x768x768": partial(dense, 128, 768, 768),
@@ -118,7 +118,7 @@ DENSE: Mapping[str, Build] = {
 CHAINS: Mapping[str, Build] = {
     **{
         f"{LAYERS} x conv 3x3 {c}->{c}@{image}": partial(chain, 3, image, c, c)
-        for c, image in ((64, 56), (128, 28), (256, 14), (512, 7))
+        for c, image in THREES
     },
     **{
         f"{LAYERS} x conv 1x1 {a}<->{b}@{image}": partial(chain, 1, image, a, b)
@@ -128,7 +128,7 @@ CHAINS: Mapping[str, Build] = {
     },
     **{
         f"{LAYERS} x depthwise 3x3 {c}@{image}": partial(chain, 3, image, c, c, depthwise=True)
-        for c, image in ((32, 112), (144, 56), (192, 28), (384, 14), (576, 14), (960, 7))
+        for c, image in DEPTHWISE_MAPS
     },
 }  # fmt: skip
 """As inside a network, where maps stand in whatever layout suits; the single ones begin and end in ONNX's."""
