@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from autofuse import telemetry
+
+telemetry.switch_off()
+
 __version__ = "0.1.0"
 __all__ = [
     "inspect",

@@ -9,6 +9,8 @@ import numpy as np
 import onnx
 import pytest
 
+import autofuse  # noqa: F401  before any test imports ONNX Runtime: it switches telemetry off
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files instead of comparing")

@@ -92,10 +92,9 @@ def _git_commit(checkout: Path) -> str | None:
 
 
 def _git(checkout: Path, *arguments: str) -> str | None:
+    command = ["git", "--no-optional-locks", "-C", str(checkout), *arguments]  # `status` would write to the checkout
     try:
-        done = subprocess.run(
-            ["git", "-C", str(checkout), *arguments], capture_output=True, text=True, timeout=_GIT_SECONDS, check=False
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_GIT_SECONDS, check=False)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

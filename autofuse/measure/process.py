@@ -18,6 +18,7 @@ from autofuse.errors import DeviceError
 from autofuse.measure.child import MEMORY_VARIABLE, PARENT_VARIABLE
 from autofuse.measure.measurement import Failure
 from autofuse.measure.messages import Message, ProtocolError, decode, encode
+from autofuse.telemetry import SWITCHED_OFF
 
 LOG_BYTES = 16 << 10
 READS = 16
@@ -284,6 +285,7 @@ def _environment(memory_bytes: int, extra: Mapping[str, str], paths: Iterable[Pa
     return {
         **os.environ,
         **extra,
+        **SWITCHED_OFF,
         "PYTHONPATH": os.pathsep.join(search),
         "PYTHONUNBUFFERED": "1",
         PARENT_VARIABLE: str(os.getpid()),

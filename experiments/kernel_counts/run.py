@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
-import onnxruntime
 
 from autofuse.backend.host_cpu import device_named
 from autofuse.errors import AutofuseError
@@ -40,10 +39,8 @@ from experiments.peers.environments import MissingEnvironmentError, interpreter
 WRITTEN_OUT = frozenset({"layer_normalization_apart", "gelu_apart", "swish_apart", "mish_apart"})
 """Fissions that make of an operator what exporters wrote for it when opsets ended at 14."""
 
-LEVELS = {
-    "ort_extended": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
-    "ort_all": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL,
-}
+LEVELS = {"ort_extended": "ORT_ENABLE_EXTENDED", "ort_all": "ORT_ENABLE_ALL"}
+"""Names of `onnxruntime.GraphOptimizationLevel`."""
 NO_KERNEL = frozenset({"Input", "Output", "Const", "Constant", "Parameter", "Result", "Reshape", "Reorder", "Memory"})
 """Layer types of OpenVINO that are not counted: data, views, and changes of layout (which would be launches, too)."""
 OWN = ("dnnfusion", "default", "always")
@@ -120,10 +117,12 @@ def written_out(graph: Graph) -> Graph:
     return rewrite(graph, lambda site: site.rule.name in WRITTEN_OUT).graph
 
 
-def _optimised(path: Path, level: onnxruntime.GraphOptimizationLevel) -> int:
+def _optimised(path: Path, level: str) -> int:
     """Nodes of ONNX Runtime's optimised graph that launch something."""
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = level
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
     options.log_severity_level = 3
     written = path.with_name("optimised.onnx")
     options.optimized_model_filepath = str(written)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import torch
 from onnx import ModelProto
 from torch import Tensor, nn
@@ -74,6 +73,8 @@ def _dynamo(module: nn.Module, inputs: tuple[Tensor, ...], names: list[str]) -> 
 
 def refusal(path: Path, inputs: tuple[Tensor, ...], others: tuple[Tensor, ...]) -> str:
     """Why the network is no good for measuring (its outputs are not finite, or hear nothing); "" when it is."""
+    import onnxruntime
+
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     names = [wanted.name for wanted in session.get_inputs()]
     first, second = (

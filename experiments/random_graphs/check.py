@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 
 from autofuse.backend.host_cpu import device_named
 from autofuse.backend.library import load as load_library
@@ -71,6 +70,8 @@ def check(seed: int, folder: Path, most_operators: int = MOST_OPERATORS) -> Outc
 
 
 def _checked(seed: int, path: Path) -> Outcome:
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     # Its optimiser joins a Pad of zeros with a MaxPool, whose own padding is minus infinity (seed 1555).
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
