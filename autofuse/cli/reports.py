@@ -16,7 +16,6 @@ from autofuse.cli.render import plain, records, show
 from autofuse.errors import InputError
 
 if TYPE_CHECKING:
-    from autofuse.profiling.records import RunInfo
     from autofuse.report.analysis import Analysis, RunReference
 
 FRAMES_IN_JSON = ("plan_measurements", "groups", "failures", "edges")
@@ -66,50 +65,65 @@ def report(
 
 
 def compare(
-    first: Annotated[str, typer.Argument(metavar="RUN_A", help="Number or name of a run.")],
-    second: Annotated[str, typer.Argument(metavar="RUN_B", help="Number or name of another run.")],
+    first: Annotated[str, typer.Argument(metavar="RUN_A", help="Number or name of a run, or name of a job.")],
+    second: Annotated[str, typer.Argument(metavar="RUN_B", help="Another one.")],
     database: Database = None,
     form: OutputFormat = "text",
 ) -> None:
     """Compare run B with run A: the whole model, and each workload that both chose, with a verdict each.
 
-    Runs of two databases are compared once one is merged into the other (`autofuse db merge`).
+    Each run counts with what it measured itself. Two jobs (by their names) are compared model by model. Runs of two
+    databases are compared once one is merged into the other (`autofuse db merge`).
     """
     from autofuse import api
 
     with api.open(database) as analysis:
-        runs = [analysis.run(_reference(name)) for name in (first, second)]
-        table = analysis.compare(runs[0].id, runs[1].id)
+        references = [_reference(name) for name in (first, second)]
+        sides = [_side(analysis, reference) for reference in references]
+        table = analysis.compare(*references)
     rows = json.loads(table.to_json(orient="records"))
     counts = {str(verdict): int(count) for verdict, count in table["verdict"].value_counts().items()}
-    body = {
-        "a": {"run": runs[0].id, "name": runs[0].name, "model": runs[0].model_name},
-        "b": {"run": runs[1].id, "name": runs[1].name, "model": runs[1].model_name},
-        "verdicts": counts,
-        "comparison": rows,
-    }
-    show(body, form, _comparison(rows, runs, counts))
+    body = {"a": sides[0], "b": sides[1], "verdicts": counts, "comparison": rows}
+    show(body, form, _comparison(rows, sides, counts))
 
 
-def _comparison(rows: list[dict[str, object]], runs: list[RunInfo], counts: dict[str, int]) -> RenderableType:
-    head = f"B = run {runs[1].id} ({runs[1].name}) against A = run {runs[0].id} ({runs[0].name})"
+def _side(analysis: Analysis, reference: RunReference) -> dict[str, object]:
+    """What stands on one side of a comparison: a run, or a job with its runs."""
+    job, runs = analysis.job(reference), analysis.runs_of(reference)
+    if job is not None:
+        return {"job": job.name, "runs": [run.id for run in runs], "models": [run.model_name for run in runs]}
+    return {"run": runs[0].id, "name": runs[0].name, "model": runs[0].model_name}
+
+
+def _named(side: dict[str, object]) -> str:
+    return f"job {side['job']}" if "job" in side else f"run {side['run']} ({side['name']})"
+
+
+def _comparison(
+    rows: list[dict[str, object]], sides: list[dict[str, object]], counts: dict[str, int]
+) -> RenderableType:
+    head = f"B = {_named(sides[1])} against A = {_named(sides[0])}"
     if not rows:
-        return Text(f"{head}: nothing in common; no group was chosen and measured by both")
+        return Text(f"{head}: nothing in common; no model and no group was chosen by both")
+    models = {row["model"] for row in rows}
     lines = [
         {
+            **({"model": row["model"]} if len(models) > 1 else {}),
             "what": row["label"] if row["kind"] == "workload" else f"whole model {row['label']}",
             "A_us": row["a_us"],
             "B_us": row["b_us"],
             "A / B": row["ratio"],
             "95 % interval": _interval(row["ci_lo"], row["ci_hi"]),
-            "trusted": row["trusted"],
+            "trusted": None if row["ratio"] is None else row["trusted"],
             "B is": row["verdict"],
         }
         for row in rows
     ]
     summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    note = "A / B above 1: B is faster. A verdict needs trusted times whose interval leaves out 1."
-    return Group(Text(head), records(plain(lines)), Text(f"{summary}. {note}"))
+    notes = ["A / B above 1: B is faster. A verdict needs trusted times whose interval leaves out 1."]
+    if any("not measured" in verdict for verdict in counts):
+        notes.append("Not measured: that run took the schedule over from an earlier one, so it has no time of its own.")
+    return Group(Text(head), records(plain(lines)), Text(f"{summary}.\n" + "\n".join(notes)))
 
 
 def _interval(lo: object, hi: object) -> str:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Table
+from sqlalchemy import ColumnElement, Table, case, exists, false
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import ReturningInsert
 
 from autofuse.profiling.owner import Owner
 from autofuse.profiling.records import Block, Timing
-from autofuse.profiling.schema import Base
+from autofuse.profiling.schema import Base, DoubtRow, MeasurementRow
 
 TIMING_COLUMNS = ("state", "failure", "median_us", "ci_lo_us", "ci_hi_us", "trusted", "max_rel_error")
 
@@ -36,6 +36,12 @@ def timing_columns(outcome: Timing) -> dict[str, Any]:
     error = outcome.max_rel_error
     values["max_rel_error"] = None if error is None or math.isnan(error) else error
     return values
+
+
+def still_trusted() -> ColumnElement[bool | None]:
+    """Whether a measurement's time counts: it was trusted, and nothing doubted it afterwards (NULL for a failure)."""
+    doubted = exists().where(DoubtRow.measurement_id == MeasurementRow.id)
+    return case((doubted, false()), else_=MeasurementRow.trusted)
 
 
 def lease_columns(owner: Owner) -> dict[str, Any]:

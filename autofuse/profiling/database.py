@@ -192,10 +192,10 @@ class ProfilingDatabase:
             return lookups.measured(sql, setting, workload_key)
 
     @persistent
-    def samples(self, candidate_id: int) -> tuple[Block, ...]:
-        """All blocks of a candidate, oldest first."""
+    def samples(self, candidate_id: int, run_id: int | None = None) -> tuple[Block, ...]:
+        """All blocks of a candidate, oldest first; `run_id`: see `lookups.samples`."""
         with self._reading() as sql:
-            return lookups.samples(sql, candidate_id)
+            return lookups.samples(sql, candidate_id, run_id)
 
     # Runs --------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import InstrumentedAttribute, aliased
 
+from autofuse.profiling.columns import still_trusted
 from autofuse.profiling.records import DOUBT, EXACT, FAILURES, OK, STALE, BestSchedule, Block, MeasuredSchedule, Setting
 from autofuse.profiling.schema import (
     AnySelect,
@@ -78,15 +79,19 @@ def measured(connection: Connection, setting: Setting, workload_key: str) -> tup
     )
 
 
-def samples(connection: Connection, candidate_id: int) -> tuple[Block, ...]:
-    """All blocks of a candidate, oldest first."""
+def samples(connection: Connection, candidate_id: int, run_id: int | None = None) -> tuple[Block, ...]:
+    """All blocks of a candidate, oldest first; of one run: those of its trusted measurements, while there are any."""
     query = (
-        select(SampleRow.us, SampleRow.clock_ratio, SampleRow.flagged)
+        select(SampleRow.us, SampleRow.clock_ratio, SampleRow.flagged, still_trusted().label("trusted"))
         .join(MeasurementRow, MeasurementRow.id == SampleRow.measurement_id)
         .where(MeasurementRow.candidate_id == candidate_id)
         .order_by(SampleRow.measurement_id, SampleRow.block)
     )
-    return tuple(Block(tuple(us), ratio, flagged) for us, ratio, flagged in connection.execute(query))
+    if run_id is not None:
+        query = query.where(MeasurementRow.run_id == run_id)
+    rows = connection.execute(query).all()
+    counted = rows if run_id is None else [row for row in rows if row.trusted] or rows
+    return tuple(Block(tuple(row.us), row.clock_ratio, row.flagged) for row in counted)
 
 
 def counted_us() -> ColumnElement[float | None]:

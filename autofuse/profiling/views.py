@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, and_, case, exists, func, or_, select
 
 from autofuse.errors import InputError
+from autofuse.profiling.columns import still_trusted
 from autofuse.profiling.records import FAILURES, OK, Table
 from autofuse.profiling.schema import (
     AnySelect,
@@ -170,7 +171,7 @@ def _noise(run_id: int | None) -> AnySelect:
             row.median_us,
             row.ci_lo_us,
             row.ci_hi_us,
-            row.trusted,
+            still_trusted().label("trusted"),
             steadiness.c.block_count,
             steadiness.c.flagged_blocks,
             steadiness.c.clock_ratio,
@@ -327,7 +328,7 @@ def _timing(row: type[CandidateRow] | type[MeasurementRow] | type[PlanMeasuremen
         row.median_us,
         row.ci_lo_us,
         row.ci_hi_us,
-        row.trusted,
+        still_trusted().label("trusted") if row is MeasurementRow else row.trusted,
         row.max_rel_error,
     )
 

@@ -10,16 +10,17 @@ import pandas as pd
 
 from autofuse.errors import InputError
 from autofuse.report.columns import COLUMNS
-from autofuse.report.compare import compare_runs
+from autofuse.report.comparison import compare_runs
 from autofuse.report.frames import best_of, read_frame, tasks_of
 from autofuse.report.lookups import lookups_of
 
 if TYPE_CHECKING:
     from autofuse.profiling.database import ProfilingDatabase
+    from autofuse.profiling.job_records import JobInfo
     from autofuse.profiling.records import RunInfo
 
 RunReference = int | str
-"""A run by its number, or the newest one by its name."""
+"""A run by its number, or the newest one by its name; where jobs are allowed, a job by its name."""
 
 
 def open_analysis(path_or_url: str | os.PathLike[str] | None = None) -> Analysis:
@@ -87,6 +88,18 @@ class Analysis:
             asked = "no run" if reference is None else f"no run {reference!r}"
             raise InputError(f"profiling database {self.database.location.text}: {asked}; {known}")
         return found
+
+    def job(self, reference: RunReference | None) -> JobInfo | None:
+        """The job of this name, if there is one."""
+        return self.database.jobs.job(reference) if isinstance(reference, str) else None
+
+    def runs_of(self, reference: RunReference | None) -> tuple[RunInfo, ...]:
+        """The runs of the job of this name (one a model and device that was begun), else the run that `run` finds."""
+        job = self.job(reference)
+        if job is None:
+            return (self.run(reference),)
+        numbers = [task.run_id for task in job.tasks if task.run_id is not None]
+        return tuple(run for run in map(self.database.run, numbers) if run is not None)
 
     @property
     def runs(self) -> pd.DataFrame:
@@ -171,6 +184,7 @@ class Analysis:
     def compare(self, a: RunReference, b: RunReference) -> pd.DataFrame:
         """Run b against run a: the whole model (of the same graph), and each workload that both chose.
 
-        A verdict other than "no difference" needs trusted times whose ratio's interval leaves out 1.
+        Each counts with what it measured itself; jobs are compared model by model. A verdict "faster" or "slower"
+        needs trusted times whose ratio's interval leaves out 1.
         """
-        return compare_runs(self.database, self.run(a), self.run(b))
+        return compare_runs(self.database, self.runs_of(a), self.runs_of(b))

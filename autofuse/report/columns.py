@@ -200,15 +200,18 @@ _FRAMES: dict[str, dict[str, str]] = {
         "trusted": _TIMING["trusted"],
     },
     "comparison": {
+        "model": "name of the model",
+        "run_a": "number of the run that is compared with",
+        "run_b": "number of the run that is compared",
         "kind": "model (whole) or workload (of the chosen plans)",
         **_WORKLOAD,
-        "a_us": "median in run a, microseconds",
-        "b_us": "median in run b, microseconds",
+        "a_us": "median that run a measured itself, microseconds; missing where it took a known schedule over",
+        "b_us": "median that run b measured itself, microseconds; missing where it took a known schedule over",
         "ratio": "a_us / b_us: above 1, b is faster",
         "ci_lo": "lower end of the ratio's 95 % interval",
         "ci_hi": "upper end of the ratio's 95 % interval",
         "trusted": "whether both times are trusted",
-        "verdict": "b against a: faster, slower or no difference",
+        "verdict": "b against a: faster, slower, no difference, or which of the two did not measure it",
     },
 }
 _FRAMES["best"] = _FRAMES["candidates"]

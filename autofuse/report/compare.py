@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from autofuse.profiling.records import Block
-from autofuse.report.columns import COLUMNS
-from autofuse.report.frames import read_frame
 from autofuse.statistics import differ, ratio_interval
-
-if TYPE_CHECKING:
-    from autofuse.profiling.database import ProfilingDatabase
-    from autofuse.profiling.records import RunInfo
 
 FASTER, SLOWER, SAME = "faster", "slower", "no difference"
 
@@ -61,12 +54,6 @@ def timed_plan(row: pd.Series) -> Timed:
     return Timed(float(row["median_us"]), bool(row["trusted"]), blocks, str(row["series"]))
 
 
-def compare_runs(database: ProfilingDatabase, a: RunInfo, b: RunInfo) -> pd.DataFrame:
-    """See `Analysis.compare`."""
-    rows = [*_whole_models(database, a, b), *_workloads(database, a, b)]
-    return pd.DataFrame(rows, columns=list(COLUMNS["comparison"]))
-
-
 def chosen_measurement(measurements: pd.DataFrame, choices: pd.DataFrame) -> pd.Series | None:
     """The newest whole-model time of the plan that a run chose last; both frames of that run alone."""
     if choices.empty:
@@ -91,55 +78,3 @@ def _counted(blocks: Sequence[Block]) -> list[float]:
 
 def _median(block: Block) -> float:
     return float(np.median(block.us))
-
-
-def _whole_models(database: ProfilingDatabase, a: RunInfo, b: RunInfo) -> Iterator[dict[str, object]]:
-    if a.graph_key != b.graph_key:
-        return
-    whole = [
-        chosen_measurement(read_frame(database, "plan_measurements", run.id), read_frame(database, "choices", run.id))
-        for run in (a, b)
-    ]
-    if whole[0] is not None and whole[1] is not None:
-        old, new = timed_plan(whole[0]), timed_plan(whole[1])
-        yield _row("model", "", b.model_name, old, new, compare_times(old, new))
-
-
-def _workloads(database: ProfilingDatabase, a: RunInfo, b: RunInfo) -> Iterator[dict[str, object]]:
-    before, after = _chosen_candidates(database, a), _chosen_candidates(database, b)
-    for key, row in before.items():
-        other = after.get(key)
-        if other is None:
-            continue
-        old, new = _timed_candidate(database, row), _timed_candidate(database, other)
-        same = row["candidate_id"] == other["candidate_id"]
-        ratio = Ratio(1.0, 1.0, 1.0, old.trusted, SAME) if same else compare_times(old, new)
-        yield _row("workload", key, str(row["label"]), old, new, ratio)
-
-
-def _chosen_candidates(database: ProfilingDatabase, run: RunInfo) -> dict[str, pd.Series]:
-    """Groups of the run's last choice that were measured, one a workload."""
-    groups = read_frame(database, "groups", run.id)
-    last = groups[groups["choice_id"] == groups["choice_id"].max()]
-    measured = last[last["candidate_id"].notna() & last["median_us"].notna()].drop_duplicates("workload_key")
-    return {str(row["workload_key"]): row for _, row in measured.iterrows()}
-
-
-def _timed_candidate(database: ProfilingDatabase, row: pd.Series) -> Timed:
-    blocks = database.samples(int(row["candidate_id"]))
-    return Timed(float(row["median_us"]), bool(row["trusted"]), blocks)
-
-
-def _row(kind: str, key: str, label: str, old: Timed, new: Timed, ratio: Ratio) -> dict[str, object]:
-    return {
-        "kind": kind,
-        "workload_key": key,
-        "label": label,
-        "a_us": old.median_us,
-        "b_us": new.median_us,
-        "ratio": ratio.value,
-        "ci_lo": ratio.lo,
-        "ci_hi": ratio.hi,
-        "trusted": ratio.trusted,
-        "verdict": ratio.verdict,
-    }

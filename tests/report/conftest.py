@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from autofuse.device.target import Target
 from autofuse.profiling.database import ProfilingDatabase, open_database
+from autofuse.profiling.job_records import TaskProgress, TaskStart
 from autofuse.profiling.records import (
     Block,
     Candidate,
@@ -72,6 +74,45 @@ class Recorder:
         plan = name if name in ("none", "search") else None
         outcome = PlanOutcome(name=name, series=series, plan_key=plan, **times(us, seed, trusted))  # type: ignore[arg-type]
         self.database.record_plan_measurement(run, outcome)
+
+    def doubt(self, candidate: int) -> None:
+        """The newest measurement of a candidate is not trusted after all."""
+        with sqlite3.connect(str(self.database.location.path)) as sql:
+            query = "SELECT uid FROM af_measurement WHERE candidate_id = ? ORDER BY id DESC LIMIT 1"
+            (uid,) = sql.execute(query, (candidate,)).fetchone()
+        self.database.doubt([uid], "the sentinel was slower")
+
+    def job(
+        self,
+        name: str,
+        runs: Sequence[int | None],
+        end: str | None = "finished",
+        results: Mapping[int, Mapping[str, object]] | None = None,
+    ) -> None:
+        """A job of models net0, net1, ... with these runs (None: not begun); `end` None: it was cut off.
+
+        `results`: of the tasks that are done, by position (None: all of them, with nothing to say).
+        """
+        queue = self.database.jobs
+        starts = [TaskStart(f"/models/net{at}.onnx", content_key(f"net{at}"), "board") for at in range(len(runs))]
+        job = queue.open_job(name, starts, {"budget_s": 3600.0, "threads": 1})
+        board = queue.join(job.id, "local", "board")
+        queue.beat(job.id, 1800.0)
+        for at, run in enumerate(runs):
+            if run is None:
+                continue
+            task = queue.claim(job.id, "board", "search")
+            assert task is not None
+            progress = TaskProgress(
+                spent_s=60.0, measured=20, failed=1, gain=0.03, best_us=100.0, baseline_us=150.0, run_id=run
+            )
+            if results is None or at in results:
+                queue.finish(task.id, (results or {}).get(at, {}), progress)
+            else:
+                queue.give_back(task.id, progress)
+        queue.leave(board)
+        if end is not None:
+            queue.end_job(job.id, end, {})
 
 
 def times(us: float, seed: int, trusted: bool) -> dict[str, object]:
