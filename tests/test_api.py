@@ -20,7 +20,7 @@ from autofuse.errors import InputError
 RENAMED = {"shape": "shapes"}
 ALSO_CALLED = {"devices": "device"}
 """One option that may repeat, and a list in Python."""
-ONLY_ON_THE_COMMAND_LINE = {"form", "operators", "dry_run", "log", "on_finish", "pareto"}
+ONLY_ON_THE_COMMAND_LINE = {"form", "operators", "rpc_key_file", "dry_run", "log", "on_finish", "pareto"}
 """`--pareto` is of one model, and so of `autofuse.tune`."""
 ONLY_IN_PYTHON = {"progress", "space", "context", "ear"}
 THE_READERS_OWN = {"image", "models"}

@@ -8,7 +8,6 @@ runs a kernel, and forks a session for each connection: one at a time, each in i
 from __future__ import annotations
 
 import ctypes
-import hmac
 import os
 import resource
 import secrets
@@ -25,20 +24,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from autofuse.backend.door import Door
 from autofuse.errors import DeviceError
 
 REQUEST = "autofuse.request"
 """Global function of a session: JSON text in, JSON text out."""
 
-HANDSHAKE_S = 5.0
-"""A client that connects and does not say its key within so many seconds is dropped."""
+TRACKER_S = 5.0
+"""A tracker that does not answer within so many seconds is away."""
 GRACE_S = 2.0
 """From the end of a connection until its session is killed."""
 PING_S = 2.0
 UNUSED_S = 6.0
 """A device that the tracker gave away, and that nobody came to, is offered again after so many seconds."""
 TICK_MS = 50
-MAX_KEY = 1024
 PR_SET_PDEATHSIG = 1
 RETRY_S = 2.0
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
@@ -86,9 +85,9 @@ class DeviceServer:
         assert _ffi_api.ServerLoop is not None
         tvm.rpc.server.logger.handlers.clear()
         self.options, self._open, self._folder, self._log = options, open_session, folder, log
-        self._socket = _listen(options.host, options.port)
-        self.port: int = self._socket.getsockname()[1]
         self._offer: _Offer | None = None
+        self._door = Door(options.host, options.port, self._wanted, log)
+        self.port = self._door.port
         self._next_offer = 0.0
         self._session: int | None = None
         self.sessions = 0
@@ -103,7 +102,7 @@ class DeviceServer:
                     self._run_session(connection)
         finally:
             self._kill_session()
-            self._socket.close()
+            self._door.close()
 
     # -- clients
 
@@ -111,41 +110,18 @@ class DeviceServer:
         while True:
             if self.options.tracker is not None:
                 self._keep_offer()
-            ready, _, _ = select.select([self._socket], [], [], PING_S)
-            if not ready:
+            found = self._door.next_client(self.options.key)
+            if found is None:
+                self._door.tend(PING_S)
                 continue
-            try:
-                connection, address = self._socket.accept()
-            except OSError:
-                continue
-            try:
-                self._greet(connection)
-            except (OSError, ValueError, struct.error) as error:
-                self._log(f"refused {address[0]}: {error}")
-                connection.close()
-                continue
-            self._log(f"session {self.sessions + 1} of {address[0]}")
+            connection, host = found
+            _keep_alive(connection)
+            self._log(f"session {self.sessions + 1} of {host}")
             return connection
 
-    def _greet(self, connection: socket.socket) -> None:
-        """TVM's handshake: magic, "client:KEY"; ValueError when either is wrong."""
-        from tvm.rpc import base
-
-        connection.settimeout(HANDSHAKE_S)
-        if struct.unpack("<i", base.recvall(connection, 4))[0] != base.RPC_MAGIC:
-            raise ValueError("not an RPC client")
-        length = struct.unpack("<i", base.recvall(connection, 4))[0]
-        if not 0 < length <= MAX_KEY:
-            raise ValueError(f"a key of {length} bytes")
-        said = base.recvall(connection, length).split()
-        wanted = self._offer.key if self._offer else self.options.key
-        if not said or not hmac.compare_digest(bytes(said[0]), f"client:{wanted}".encode()):
-            connection.sendall(struct.pack("<i", base.RPC_CODE_MISMATCH))
-            raise ValueError("wrong key")
-        own = f"server:{self.options.key}".encode()
-        connection.sendall(struct.pack("<ii", base.RPC_CODE_SUCCESS, len(own)) + own)
-        connection.settimeout(None)
-        _keep_alive(connection)
+    def _wanted(self) -> str:
+        """The key that clients have to say: behind a tracker the one that it hands out."""
+        return self._offer.key if self._offer else self.options.key
 
     # -- sessions
 
@@ -177,7 +153,7 @@ class DeviceServer:
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, *CRASHES):
                 signal.signal(number, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            self._socket.close()
+            self._door.close()
             os.chdir(folder)
             _register(folder, self._open(folder, self._ending))
             from tvm.rpc import _ffi_api
@@ -204,6 +180,7 @@ class DeviceServer:
                 self._session = None
                 _kill_group(pid)
                 return _told(status)
+            self._door.tend(0)
             if gone is None and poll.poll(TICK_MS):
                 gone = now
             if gone is not None:
@@ -241,7 +218,7 @@ class DeviceServer:
         from tvm.rpc import base
 
         assert self.options.tracker is not None
-        connection = socket.create_connection(self.options.tracker, timeout=HANDSHAKE_S)
+        connection = socket.create_connection(self.options.tracker, timeout=TRACKER_S)
         connection.sendall(struct.pack("<i", base.RPC_TRACKER_MAGIC))
         if struct.unpack("<i", base.recvall(connection, 4))[0] != base.RPC_TRACKER_MAGIC:
             raise DeviceError(f"{self.options.tracker[0]}:{self.options.tracker[1]} is no RPC tracker")
@@ -275,21 +252,6 @@ class DeviceServer:
         body = [base.TrackerCode.PUT, self.options.key, (self.port, offer.key), self.options.announce]
         base.sendjson(offer.connection, body)
         base.recvjson(offer.connection)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise DeviceError(
-            f"cannot listen at {host}:{port}: {error.strerror}; choose another --port or --host"
-        ) from error
-    listener.listen(16)
-    return listener
 
 
 def _keep_alive(connection: socket.socket) -> None:

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from autofuse.cli.failures import EXIT_FAILED_CHECK
-from autofuse.cli.options import Database, Device, OutputFormat, Rpc, RpcKey, RpcTracker
+from autofuse.cli.options import Database, Device, OutputFormat, Rpc, RpcKey, RpcKeyFile, RpcTracker
 from autofuse.cli.render import console, describe, records, show
 
 device_verbs = typer.Typer(help="Device profiles: this machine and the others that are known.", no_args_is_help=True)
@@ -23,6 +23,7 @@ def doctor(
     rpc: Rpc = None,
     rpc_tracker: RpcTracker = None,
     rpc_key: RpcKey = None,
+    rpc_key_file: RpcKeyFile = None,
     form: OutputFormat = "text",
 ) -> None:
     """Check that this machine is ready, and each hop to a device elsewhere.
@@ -30,11 +31,11 @@ def doctor(
     Packages, linker, CPU, a kernel from source to result, database, disk; exit code 1 when a check fails.
     """
     from autofuse.cli.doctor import checks
-    from autofuse.device.address import choose_address
+    from autofuse.device.address import choose_address, told_key
 
     screen = console()
     found = []
-    for check in checks(database, device, choose_address(rpc, rpc_tracker, rpc_key)):
+    for check in checks(database, device, choose_address(rpc, rpc_tracker, told_key(rpc_key, rpc_key_file))):
         found.append(check)
         if form == "text":
             advice = f" -> {check.advice}" if check.advice else ""

@@ -24,6 +24,7 @@ from autofuse.cli.options import (
     Plan,
     Rpc,
     RpcKey,
+    RpcKeyFile,
     RpcTracker,
     SeveralShapes,
     Shapes,
@@ -32,6 +33,7 @@ from autofuse.cli.options import (
     WeightGrowth,
 )
 from autofuse.cli.render import describe, micros, plain, records, show, size
+from autofuse.device.address import told_key
 from autofuse.errors import InputError
 
 if TYPE_CHECKING:
@@ -130,6 +132,7 @@ def compile_(
     rpc: Rpc = None,
     rpc_tracker: RpcTracker = None,
     rpc_key: RpcKey = None,
+    rpc_key_file: RpcKeyFile = None,
     on_miss: OnMiss = DEFAULT_ON_MISS,
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop unless every schedule was measured on this device.")
@@ -165,7 +168,7 @@ def compile_(
         device=device,
         rpc=rpc,
         rpc_tracker=rpc_tracker,
-        rpc_key=rpc_key,
+        rpc_key=told_key(rpc_key, rpc_key_file),
         on_miss=on_miss,
         strict=strict,
         require_complete=require_complete,
@@ -248,6 +251,7 @@ def bench(
     rpc: Rpc = None,
     rpc_tracker: RpcTracker = None,
     rpc_key: RpcKey = None,
+    rpc_key_file: RpcKeyFile = None,
     on_miss: OnMiss = DEFAULT_ON_MISS,
     shape: Shapes = None,
     form: OutputFormat = "text",
@@ -266,7 +270,7 @@ def bench(
         device=device,
         rpc=rpc,
         rpc_tracker=rpc_tracker,
-        rpc_key=rpc_key,
+        rpc_key=told_key(rpc_key, rpc_key_file),
         on_miss=on_miss,
         against=against,
         budget=budget,

@@ -37,8 +37,15 @@ RpcTracker = Annotated[
     str | None, typer.Option("--rpc-tracker", metavar="HOST:PORT", help="A TVM tracker that hands out such devices.")
 ]
 RpcKey = Annotated[
-    str | None, typer.Option("--rpc-key", metavar="KEY", help="Of the server; behind a tracker, the kind of device.")
+    str | None,
+    typer.Option(
+        "--rpc-key",
+        metavar="KEY",
+        help="Of the server; behind a tracker, the kind of device. The list of processes shows it, unlike "
+        "--rpc-key-file and AUTOFUSE_RPC_KEY in the environment.",
+    ),
 ]
+RpcKeyFile = Annotated[Path | None, typer.Option("--rpc-key-file", metavar="FILE", help="A file of one line, the key.")]
 Shapes = Annotated[
     list[str] | None,
     typer.Option("--shape", metavar="NAME=SIZES", help="Shape of a dynamic input: image=1,3,224,224. May repeat."),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import secrets
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from autofuse.arguments import parse_duration
 from autofuse.cli.failures import say
-from autofuse.device.address import DEFAULT_PORT, parse_address
+from autofuse.device.address import DEFAULT_PORT, KEY_VARIABLE, environment_key, parse_address, told_key
 
 
 def serve(
@@ -19,7 +20,16 @@ def serve(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any that is free.")] = DEFAULT_PORT,
     key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", help="What clients must say. [default: a new one, printed]")
+        str | None,
+        typer.Option(
+            "--key",
+            metavar="KEY",
+            help="What clients must say; the list of processes shows it, unlike --key-file and AUTOFUSE_RPC_KEY in the "
+            "environment. [default: a new one, printed]",
+        ),
+    ] = None,
+    key_file: Annotated[
+        Path | None, typer.Option("--key-file", "--rpc-key-file", metavar="FILE", help="A file of one line, the key.")
     ] = None,
     tracker: Annotated[
         str | None, typer.Option("--tracker", metavar="HOST:PORT", help="Offer the device there, under --key.")
@@ -38,13 +48,19 @@ def serve(
     from autofuse.measure.device_server import serve as run
 
     where = None if tracker is None else parse_address(tracker, "--tracker")
-    word = key or secrets.token_urlsafe(12).replace("-", ".")
-    options = ServerOptions(host, port, word, where, announce, parse_duration(session, "--session"))
+    kept = told_key(key, key_file, "--key") or environment_key()
+    options = ServerOptions(host, port, kept or _new_key(), where, announce, parse_duration(session, "--session"))
+    shown = options.key if key or not kept else "..."
+    source = f" of {key_file or KEY_VARIABLE}" if shown == "..." else f" {shown}"
 
     def ready(server: DeviceServer) -> None:
-        typer.echo(f"serving at {host}:{server.port}, key {options.key}")
-        typer.echo(f"from the other machine: autofuse doctor --rpc HOST:{server.port} --rpc-key {options.key}")
+        typer.echo(f"serving at {host}:{server.port}, key{source}")
+        typer.echo(f"from the other machine: autofuse doctor --rpc HOST:{server.port} --rpc-key {shown}")
         if where:
             typer.echo(f"offered at tracker {tracker} as {options.key}")
 
     run(options, say, ready)
+
+
+def _new_key() -> str:
+    return secrets.token_urlsafe(12).replace("-", ".")

@@ -16,6 +16,7 @@ from autofuse.cli import options
 from autofuse.cli.failures import graceful_stop, say
 from autofuse.cli.live import TuneView
 from autofuse.cli.render import Format, plain, show
+from autofuse.device.address import told_key
 from autofuse.errors import AutofuseError, InputError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def tune(
     rpc: options.Boards = None,
     rpc_tracker: options.RpcTracker = None,
     rpc_key: options.RpcKey = None,
+    rpc_key_file: options.RpcKeyFile = None,
     boards: options.BoardCount = None,
     seed: options.Seed = 0,
     space: options.Space = None,
@@ -61,7 +63,7 @@ def tune(
     devices, addresses = device or ["local"], rpc or []
     common: dict[str, Any] = {
         "database": database, "budget": budget, "trials": trials, "threads": threads, "rpc_tracker": rpc_tracker,
-        "rpc_key": rpc_key, "seed": seed, "space": space, "exact": exact, "trained": trained,
+        "rpc_key": told_key(rpc_key, rpc_key_file), "seed": seed, "space": space, "exact": exact, "trained": trained,
         "shapes": parse_shapes(shape or []),
     }  # fmt: skip
     asked_for = (run, until, early_stopping, memory_limit, disk_limit, executor, on_finish, log, boards)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from autofuse.errors import InputError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 DEFAULT_PORT = 9091
 """Of `autofuse serve`, as of TVM's own server."""
+KEY_VARIABLE = "AUTOFUSE_RPC_KEY"
+"""The environment variable that may hold the key: options can be read in the list of processes."""
+_MAX_KEY = 1000
+"""Characters of a key; the server hears no longer one."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,29 @@ def parse_address(text: str, option: str) -> tuple[str, int]:
     return match["six"] or match["name"], int(match["port"])
 
 
+def told_key(key: str | None, file: Path | None, option: str = "--rpc-key") -> str | None:
+    """The key that `option` or a file of one line gives; None without either. InputError when it is none.
+
+    A key of the environment counts where an address needs one and neither is given.
+    """
+    if key is not None and file is not None:
+        raise InputError(f"{option} and {option}-file exclude each other: give the key, or the file that holds it")
+    if file is None:
+        return None if key is None else _checked(key, option)
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(2 * _MAX_KEY).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{option}-file: cannot read {file}: {getattr(error, 'strerror', None) or error}") from None
+    return _checked(text.strip(), f"{option}-file {file}", secret=True)
+
+
+def environment_key() -> str | None:
+    """The key in `KEY_VARIABLE`, if it is set."""
+    text = os.environ.get(KEY_VARIABLE, "").strip()
+    return _checked(text, KEY_VARIABLE, secret=True) if text else None
+
+
 def choose_address(rpc: str | None, tracker: str | None, key: str | None) -> Address | None:
     """The device that `--rpc`, `--rpc-tracker` and `--rpc-key` mean; None without any. InputError when they clash."""
     if rpc and tracker:
@@ -49,10 +78,17 @@ def choose_address(rpc: str | None, tracker: str | None, key: str | None) -> Add
         if key:
             raise InputError("--rpc-key needs --rpc HOST:PORT or --rpc-tracker HOST:PORT")
         return None
+    key = key or environment_key()
     if not key:
         what = "the key that `autofuse serve` printed" if rpc else "the key that the devices are registered under"
-        raise InputError(f"--rpc-key is missing: {what}")
-    if not re.fullmatch(r"[A-Za-z0-9._:+-]+", key):
-        raise InputError(f"--rpc-key: got {key!r}, allowed: letters, digits and . _ : + -")
+        raise InputError(f"--rpc-key (or --rpc-key-file, or {KEY_VARIABLE}) is missing: {what}")
+    _checked(key, "--rpc-key")
     host, port = parse_address(rpc or tracker or "", "--rpc" if rpc else "--rpc-tracker")
     return Address(host, port, key, tracker=bool(tracker))
+
+
+def _checked(key: str, option: str, secret: bool = False) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._:+-]+", key) or len(key) > _MAX_KEY:
+        got = "something else" if secret else repr(key)
+        raise InputError(f"{option}: got {got}, allowed: at most {_MAX_KEY} letters, digits and . _ : + -")
+    return key

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, field_validator, model_validator
 
-from autofuse.device.address import Address, choose_address
+from autofuse.device.address import Address, choose_address, environment_key
 from autofuse.device.target import Target
 from autofuse.errors import DeviceError, InputError
 from autofuse.resources import named_files
@@ -82,9 +82,9 @@ class Connection(_Frozen):
         return self
 
     def address_or_none(self, key: str | None) -> Address | None:
-        """Where the device is; `key` replaces the profile's. None for this machine."""
+        """Where the device is; `key`, or the environment's, replaces the profile's. None for this machine."""
         rpc, tracker = (self.address if self.kind == kind else None for kind in ("rpc", "tracker"))
-        return choose_address(rpc, tracker, key or self.key) if self.address else None
+        return choose_address(rpc, tracker, key or environment_key() or self.key) if self.address else None
 
 
 def _pinning(value: object) -> str | tuple[int, ...]:

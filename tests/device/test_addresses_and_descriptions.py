@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from autofuse.backend.host_cpu import device_named, local_device
-from autofuse.device.address import choose_address, parse_address
+from autofuse.cli.main import app
+from autofuse.device.address import KEY_VARIABLE, Address, choose_address, parse_address, told_key
 from autofuse.device.arm_cores import core_name
 from autofuse.device.description import DeviceDescription
 from autofuse.device.profile import (
+    Connection,
     DeviceProfile,
     load_profile,
     require_features,
@@ -124,7 +128,7 @@ def test_a_profile_says_how_its_device_is_reached(tmp_path) -> None:
     profile = load_profile(path)
     assert profile.connection.address_or_none("secret") == choose_address("phone.lan:9100", None, "secret")
     assert load_profile(_written(tmp_path, profile)) == profile
-    with pytest.raises(InputError, match="--rpc-key is missing"):
+    with pytest.raises(InputError, match="--rpc-key .*is missing"):
         profile.connection.address_or_none(None)
     assert shipped("zen3").connection.address_or_none(None) is None
 
@@ -154,14 +158,57 @@ def test_anything_else_is_refused_by_the_name_of_the_option(text: str) -> None:
     [
         (("h:1", "t:1", "k"), "exclude each other"),
         ((None, None, "k"), "--rpc-key needs --rpc"),
-        (("h:1", None, None), "--rpc-key is missing: the key that `autofuse serve` printed"),
-        ((None, "t:1", None), "--rpc-key is missing: the key that the devices are registered under"),
+        (("h:1", None, None), "AUTOFUSE_RPC_KEY.* is missing: the key that `autofuse serve` printed"),
+        ((None, "t:1", None), "--rpc-key-file.* is missing: the key that the devices are registered under"),
         (("h:1", None, "a b"), "--rpc-key: got 'a b'"),
     ],
 )
 def test_options_that_clash_say_so(given: tuple[str | None, str | None, str | None], message: str) -> None:
     with pytest.raises(InputError, match=message):
         choose_address(*given)
+
+
+def test_the_key_may_stand_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("kept.secret\n")
+    assert told_key(None, file) == "kept.secret"
+    assert told_key("given", None) == "given"
+    assert told_key(None, None) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"two words", b"one\ntwo\n", b"\xff\xfe", b"x" * 5000])
+def test_a_file_that_holds_no_key_is_refused_without_showing_it(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "key"
+    file.write_bytes(content)
+    with pytest.raises(InputError, match="--rpc-key-file") as caught:
+        told_key(None, file)
+    assert "two" not in str(caught.value)
+
+
+def test_a_key_and_a_file_or_no_file_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--key and --key-file exclude each other"):
+        told_key("a", tmp_path / "b", "--key")
+    with pytest.raises(InputError, match="--rpc-key-file: cannot read .*No such file"):
+        told_key(None, tmp_path / "b")
+
+
+def test_the_key_of_the_environment_counts_where_an_address_needs_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, "from.environment")
+    assert choose_address("h:1", None, None) == choose_address("h:1", None, "from.environment")
+    assert choose_address("h:1", None, "given") == Address("h", 1, "given")
+    assert choose_address(None, None, None) is None
+    profile = Connection(kind="rpc", address="h:1", key="of.profile")
+    assert profile.address_or_none(None) == Address("h", 1, "from.environment")
+    monkeypatch.setenv(KEY_VARIABLE, "no key")
+    with pytest.raises(InputError, match="AUTOFUSE_RPC_KEY: got something else"):
+        choose_address("h:1", None, None)
+
+
+@pytest.mark.parametrize("verb", ["doctor", "tune", "compile", "bench"])
+def test_every_verb_with_a_key_takes_a_file_too(verb: str) -> None:
+    shown = CliRunner().invoke(app, [verb, "--help"], terminal_width=200).output
+    assert "--rpc-key KEY" in shown
+    assert "--rpc-key-file FILE" in shown
 
 
 def test_a_servers_key_stays_out_of_what_is_shown() -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -106,6 +106,13 @@ def test_strangers_and_silence_do_not_stop_the_server(served: Served, said: byte
         stranger.sendall(said)
         if said:
             assert describe_device(served.address, LINK).instance
+
+
+def test_fifty_silent_connections_do_not_keep_a_client_waiting(served: Served) -> None:
+    with ExitStack() as stack:
+        for _ in range(50):
+            stack.enter_context(socket.create_connection(("127.0.0.1", served.port)))
+        assert describe_device(served.address, LINK).instance  # one after another they took 250 s
 
 
 def test_nothing_listens_there_is_told(target: Any, rogues: Any, ask: Any) -> None:
@@ -209,6 +216,27 @@ def test_a_tracker_hands_the_device_out_and_takes_it_back(tmp_path: Path, target
     finally:
         served.kill()
         tracker.communicate("")
+
+
+@pytest.mark.parametrize("by", ["file", "environment"])
+def test_a_key_that_was_not_given_on_the_command_line_is_not_printed(tmp_path: Path, by: str) -> None:
+    (tmp_path / "key").write_text("hidden-word\n")
+    command = [sys.executable, "-m", "autofuse", "serve", "--port", "0"]
+    environment = dict(os.environ)
+    if by == "file":
+        command += ["--key-file", str(tmp_path / "key")]
+    else:
+        environment["AUTOFUSE_RPC_KEY"] = "hidden-word"
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    )
+    assert process.stdout is not None
+    first = process.stdout.readline()
+    port = int(first.split(",")[0].rpartition(":")[2])
+    assert describe_device(Address("127.0.0.1", port, "hidden-word"), LINK).instance
+    process.terminate()
+    said = "".join(process.communicate(timeout=60))
+    assert "hidden-word" not in first + said
 
 
 def test_serving_beyond_this_machine_is_warned_of(tmp_path: Path) -> None:
