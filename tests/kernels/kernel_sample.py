@@ -1,0 +1,151 @@
+"""Kernels of every family and choice, for three kinds of vectors: what the golden digests name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from autofuse.device.target import Target
+from autofuse.kernels.build import build_kernel
+from autofuse.kernels.digest import code_key
+from tests.kernels.conftest import Bench, Small, parsed, real
+
+TARGETS = {
+    "avx2": Target("znver3", 8, 16, 2, 32768, 524288),
+    "avx512": Target("znver4", 16, 32, 2, 32768, 1 << 20),
+    "neon": Target("cortex-a76", 4, 32, 4, 65536, 524288, mtriple="aarch64-linux-gnu", mattr=("+neon",)),
+}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A group, the schedule that it is emitted under, and its tensors that lie in blocks of channels."""
+
+    small: Small
+    schedule: Mapping[str, int | str] = field(default_factory=dict)
+    blocked: tuple[str, ...] = ()
+
+
+def made(text: str, x: Any, opset: int = 17, **constants: Any) -> Small:
+    inputs = x if isinstance(x, dict) else {"x": x}
+    return Small(parsed(text), inputs, ["y"], {name: np.asarray(array) for name, array in constants.items()}, opset)
+
+
+IMAGE, WEIGHTS = real(1, 16, 14, 14), real(32, 16, 3, 3)
+SQUARE = made("c = Conv <pads=[1, 1, 1, 1]> (x, w, b); y = Relu (c)", IMAGE, w=WEIGHTS, b=real(32))
+DEEP = made("y = Conv <pads=[1, 1, 1, 1]> (x, w)", real(1, 64, 7, 7), w=real(32, 64, 3, 3))
+POINT = made("c = Conv (x, w, b); y = Clip (c, low, six)", IMAGE, w=real(48, 16, 1, 1), b=real(48), low=np.float32(0),
+             six=np.float32(6))  # fmt: skip
+STRIDED = made("y = Conv <pads=[1, 1, 1, 1], strides=[2, 2]> (x, w)", real(1, 16, 15, 17), w=WEIGHTS)
+GROUPED = made("y = Conv <pads=[1, 1, 1, 1], group=2> (x, w)", IMAGE, w=real(32, 8, 3, 3))
+TRANSPOSED = made(
+    "y = ConvTranspose <strides=[2, 2], pads=[1, 1, 1, 1]> (x, w)", real(1, 16, 7, 9), w=real(16, 32, 4, 4)
+)
+VOLUME = made("y = Conv <pads=[1, 1, 1, 1, 1, 1]> (x, w)", real(1, 16, 3, 5, 6), w=real(16, 16, 3, 3, 3))
+PRODUCT = made("c = MatMul (x, w); d = Add (c, b); y = Tanh (d)", real(1, 40, 64), w=real(64, 96), b=real(96))
+LONG = made("y = MatMul (x, w)", real(1, 40, 512), w=real(512, 96))
+FEW = made("y = MatMul (x, w)", real(4, 256), w=real(256, 96))
+TURNED = made("y = Gemm <transB=1> (x, w, b)", real(24, 64), w=real(80, 64), b=real(80))
+NARROW = made("y = Gemm <transB=1> (x, w)", real(24, 64), w=real(2, 64))
+BATCHED = made("y = MatMul (x, v)", {"x": real(3, 24, 16), "v": real(3, 16, 20)})
+DEPTHWISE = made("d = Conv <pads=[1, 1, 1, 1], group=16> (x, w); y = Relu (d)", IMAGE, w=real(16, 1, 3, 3))
+MAXIMUM = made("y = MaxPool <kernel_shape=[3, 3], strides=[2, 2]> (x)", IMAGE)
+AVERAGE = made("y = AveragePool <kernel_shape=[2, 2], strides=[2, 2]> (x)", IMAGE)
+GLOBAL = made("y = GlobalAveragePool (x)", IMAGE)
+MEAN = made("y = ReduceMean <axes=[-1]> (x)", real(6, 10, 64))
+SUM = made("y = ReduceMax <axes=[1]> (x)", real(6, 10, 64))
+SOFTMAX = made("y = Softmax <axis=-1> (x)", real(12, 40))
+OVER_COLUMNS = made("y = Softmax <axis=1> (x)", real(3, 12, 40))
+NORM = made("a = Add (x, x); y = LayerNormalization <axis=-1> (a, g, h)", real(10, 48), g=real(48), h=real(48))
+MISH = made("s = Softplus (x); t = Tanh (s); y = Mul (x, t)", real(1, 32, 64, 70))
+ERF = made("d = Div (x, r); e = Erf (d); o = Add (e, one); y = Mul (x, o)", real(64, 512), r=np.float32(1.5),
+           one=np.float32(1))  # fmt: skip
+TURN = made("t = Transpose <perm=[0, 2, 1, 3]> (x); y = Reshape (t, z)", real(2, 6, 8, 16), z=np.array([2, 8, 96]))
+JOIN = made("r = Relu (x); y = Concat <axis=1> (r, v)", {"x": real(1, 16, 9, 9), "v": real(1, 8, 9, 9)})
+PART = made("s = Slice (x, from, to, axes); y = Sigmoid (s)", real(1, 16, 20, 20), **{"from": np.array([2, 3])},
+            to=np.array([18, 19]), axes=np.array([2, 3]))  # fmt: skip
+LARGER = made('y = Resize <mode="linear", coordinate_transformation_mode="half_pixel"> (x, , s)', real(1, 16, 8, 8),
+              s=np.array([1, 1, 2, 2], "float32"))  # fmt: skip
+LOOKED_UP = made("g = Gather <axis=0> (t, x); y = Add (g, g)", np.array([[3, 1, 2]]), t=real(10, 64))
+ATTENTION = made("s = MatMul (q, k); p = Softmax <axis=-1> (s); y = MatMul (p, v)",
+                 {"q": real(2, 24, 16), "k": real(2, 16, 40), "v": real(2, 40, 16)})  # fmt: skip
+RESIDUAL = made(
+    "e = Conv (x, u); r = Relu (e); d = Conv <group=48, pads=[1, 1, 1, 1]> (r, w); s = Relu (d); p = Conv (s, v); "
+    "y = Add (p, x)", IMAGE, u=real(48, 16, 1, 1), w=real(48, 1, 3, 3), v=real(16, 48, 1, 1),
+)  # fmt: skip
+IMPORTED = made("y = CumSum (x, a)", real(6, 40), a=np.array(1, "int32"))
+
+TILE = {"contraction.vectors": 2, "contraction.pixels": 4}
+DIRECT = TILE | {"contraction.algorithm": "direct"}
+MAPS = ("x", "y")
+
+SAMPLES: Mapping[str, Sample] = {
+    "convolution, plain": Sample(SQUARE, DIRECT),
+    "convolution, blocks": Sample(SQUARE, DIRECT, MAPS),
+    "convolution, by rows of pixels": Sample(
+        SQUARE,
+        DIRECT | {"contraction.order": "pixels", "contraction.panels_per_job": 0, "contraction.vectors": 1},
+        MAPS,
+    ),
+    "convolution, copied rows": Sample(SQUARE, DIRECT | {"contraction.order": "copied"}, MAPS),
+    "convolution, passes": Sample(DEEP, DIRECT | {"contraction.passes": 2}, MAPS),
+    "convolution, all rows and panels": Sample(
+        SQUARE, DIRECT | {"contraction.rows_per_job": 0, "contraction.panels_per_job": 0}, MAPS
+    ),
+    "winograd 4x4, chunk": Sample(SQUARE, TILE | {"contraction.algorithm": "winograd4", "contraction.tiles": 4}, MAPS),
+    "winograd 4x4, root": Sample(SQUARE, TILE | {"contraction.algorithm": "winograd4", "contraction.stage": "root"}),
+    "winograd 2x2, chunk": Sample(SQUARE, TILE | {"contraction.algorithm": "winograd2", "contraction.tiles": 7}, MAPS),
+    "pointwise, blocks": Sample(POINT, DIRECT, MAPS),
+    "pointwise, split rows": Sample(POINT, DIRECT | {"contraction.split": 4}, MAPS),
+    "pointwise, lanes over pixels": Sample(POINT, TILE | {"contraction.algorithm": "pixel_lanes"}),
+    "pointwise, lanes over pixels, direct": Sample(
+        POINT, TILE | {"contraction.algorithm": "pixel_lanes", "contraction.operand": "direct"}
+    ),
+    "strided convolution": Sample(STRIDED, DIRECT, MAPS),
+    "grouped convolution": Sample(GROUPED, DIRECT),
+    "transposed convolution": Sample(TRANSPOSED, DIRECT, MAPS),
+    "convolution of volumes": Sample(VOLUME, DIRECT, MAPS),
+    "product": Sample(PRODUCT, DIRECT),
+    "product, passes": Sample(LONG, DIRECT | {"contraction.passes": 4}),
+    "product, parts": Sample(FEW, DIRECT | {"contraction.parts": 4}),
+    "product of turned weights": Sample(TURNED, DIRECT),
+    "product of two columns, dot": Sample(NARROW, TILE | {"contraction.algorithm": "dot"}),
+    "batched product": Sample(BATCHED, DIRECT),
+    "batched product, direct operand": Sample(BATCHED, DIRECT | {"contraction.operand": "direct"}),
+    "depthwise, blocks": Sample(DEPTHWISE, {"windowed.pixels": 7}, MAPS),
+    "depthwise, lanes over pixels": Sample(
+        DEPTHWISE, {"windowed.algorithm": "pixel_lanes", "windowed.rows_per_job": 7}
+    ),
+    "maximum pool": Sample(MAXIMUM, {}, MAPS),
+    "average pool": Sample(AVERAGE, {"windowed.pixels": 2}),
+    "global average pool": Sample(GLOBAL),
+    "mean of rows": Sample(MEAN),
+    "maximum of columns": Sample(SUM),
+    "softmax of rows": Sample(SOFTMAX, {"row.rows": 2}),
+    "softmax of columns": Sample(OVER_COLUMNS),
+    "layer normalization": Sample(NORM, {"row.rows": 4}),
+    "elementwise, mish": Sample(MISH, {"elementwise.jobs": 8}, MAPS),
+    "elementwise, gelu": Sample(ERF, {"elementwise.jobs": 2}),
+    "transpose, reshape": Sample(TURN),
+    "concatenation": Sample(JOIN),
+    "slice, sigmoid": Sample(PART),
+    "resize": Sample(LARGER),
+    "gather": Sample(LOOKED_UP),
+    "attention, in turn": Sample(ATTENTION, DIRECT | {"block.rows": 0}),
+    "attention, by blocks": Sample(ATTENTION, DIRECT | {"block.rows": 16}),
+    "inverted residual, in turn": Sample(RESIDUAL, DIRECT | {"band.rows": 0}, MAPS),
+    "inverted residual, by bands": Sample(RESIDUAL, DIRECT | {"band.rows": 4}, MAPS),
+    "TVM's importer": Sample(IMPORTED),
+}
+
+
+def digests(isa: str) -> Iterator[tuple[str, str]]:
+    """(name, SHA-256 of the code) of every sample for one kind of vectors. Nothing is built."""
+    target, bench = TARGETS[isa], Bench()
+    for name, sample in SAMPLES.items():
+        layouts = dict.fromkeys(sample.blocked, f"c{target.lanes}")
+        workload = bench.bind(sample.small, layouts).workload
+        yield name, code_key(build_kernel(workload, sample.schedule, target).function)
