@@ -305,12 +305,16 @@ def export_plan(
 
     `weights=False` leaves the weights out of an .onnx file: it is small, and good for viewing only.
     """
+    from autofuse.graph.files import weight_files
     from autofuse.graph.load import load as load_graph
-    from autofuse.plan_views import Place, chosen_plan, export
+    from autofuse.plan_views import Place, check_export, chosen_plan, export
 
-    graph = load_graph(Path(model), shapes)
     place = Place(database, device, thread_count(threads, device))
-    return export(graph, chosen_plan(graph, plan, place), place, Path(output), weights)
+    read = {"the model": Path(model), "the plan": Path(plan)}
+    read |= {f"a file of the model's weights ({path.name})": path for path in weight_files(Path(model))}
+    inputs = check_export(Path(output), place, read)
+    graph = load_graph(Path(model), shapes)
+    return export(graph, chosen_plan(graph, plan, place), place, Path(output), weights, inputs)
 
 
 def plan_front(

@@ -13,7 +13,7 @@ from autofuse.fusion.legality import check_plan
 from autofuse.fusion.picture import picture
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.skeleton import folded_into, realise, settled
-from autofuse.graph.annotated import write_annotated
+from autofuse.graph.annotated import annotated_model
 from autofuse.graph.copies import copy_name
 from autofuse.graph.key import graph_key
 from autofuse.graph.model import Graph
@@ -21,6 +21,8 @@ from autofuse.group_times import groups_of, known_pieces, lowered_plans, stored_
 from autofuse.kernels.lower import Lowering
 from autofuse.named_plans import named_plan
 from autofuse.named_setting import circumstances
+from autofuse.outputs import Inputs, Kind, check_output, database_files, has_mark, write_output
+from autofuse.profiling.connection import locate
 from autofuse.profiling.database import open_database, open_for_lookup
 
 BEST = "best"
@@ -98,18 +100,37 @@ def evidence(graph: Graph, plan: FusionPlan, place: Place) -> Evidence:
         return Evidence(variant, known_pieces(graph, lowered, base, around.setting))
 
 
-def export(graph: Graph, plan: FusionPlan, place: Place, output: Path, weights: bool) -> PlanExport:
-    """Write a plan to `output`: an .onnx file whose nodes name their kernel, or an .svg picture of the partition."""
-    kind = output.suffix.lstrip(".").lower()
-    if kind not in ("onnx", "svg"):
+def check_export(output: Path, place: Place, read: Inputs) -> Inputs:
+    """What an export to `output` must not replace: `read` and the database; InputError when it would."""
+    if kind_of(output) not in EXPORTS:
         raise InputError(f"--output: got {output.name!r}, allowed: a file that ends in .onnx or .svg")
+    inputs = {**read, **database_files(locate(place.database).path)}
+    check_output(output, EXPORTS[kind_of(output)], inputs)
+    return inputs
+
+
+def kind_of(output: Path) -> str:
+    """What an exported file is, by the end of its name: "onnx" or "svg"."""
+    return output.suffix.lstrip(".").lower()
+
+
+def export(
+    graph: Graph, plan: FusionPlan, place: Place, output: Path, weights: bool, inputs: Inputs | None = None
+) -> PlanExport:
+    """Write a plan to `output`: an .onnx file whose nodes name their kernel, or an .svg picture of the partition.
+
+    `inputs`: what it must not replace, see `check_export`.
+    """
+    kind = kind_of(output)
     known = evidence(graph, plan, place)
     times = {piece.operators: span for piece in groups_of(graph, plan) if (span := known.of(piece.covers))}
     if kind == "svg":
-        _write(output, picture(graph, plan, {operators: f"{span.us:.1f} us" for operators, span in times.items()}))
+        drawn = picture(graph, plan, {operators: f"{span.us:.1f} us" for operators, span in times.items()})
+        write_output(output, drawn + DRAWN + "\n", EXPORTS[kind], inputs)
     else:
         about = {PREFIX + "plan": plan.key, PREFIX + "kernels": str(len(plan.groups))}
-        write_annotated(output, settled(graph, plan)[0], notes(graph, plan, times), about, weights)
+        model = annotated_model(settled(graph, plan)[0], notes(graph, plan, times), about, weights)
+        write_output(output, model.SerializeToString(), EXPORTS[kind], inputs)
     return PlanExport(str(output), kind, plan.key, len(graph.operators), len(plan.groups), len(times))
 
 
@@ -137,8 +158,8 @@ def notes(graph: Graph, plan: FusionPlan, times: Mapping[tuple[str, ...], Span])
     return found
 
 
-def _write(output: Path, text: str) -> None:
-    try:
-        output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"--output: {str(output)!r} cannot be written: {error.strerror}") from error
+DRAWN = "<!-- drawn by autofuse -->"
+EXPORTS = {
+    "onnx": Kind("a plan that autofuse exported", lambda path: has_mark(path, f"{PREFIX}plan".encode())),
+    "svg": Kind("a picture that autofuse drew", lambda path: has_mark(path, DRAWN.encode())),
+}

@@ -14,7 +14,7 @@ PACKAGE = ROOT / "autofuse"
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
 
-FREE = {"errors", "resources", "scratch", "statistics", "arguments", "reasons", "telemetry"}
+FREE = {"arguments", "errors", "locks", "outputs", "reasons", "resources", "scratch", "statistics", "telemetry"}
 """Modules of plain values that every part may use; they use only each other."""
 
 LAYERS: dict[str, set[str]] = {

@@ -12,9 +12,7 @@ import hashlib
 import mmap
 import os
 import struct
-import uuid
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -24,7 +22,8 @@ from numpy.typing import NDArray
 
 from autofuse.backend.metadata import Metadata, TensorSpec
 from autofuse.backend.table import table_text
-from autofuse.errors import DeviceError, InputError
+from autofuse.errors import InputError
+from autofuse.outputs import Kind, output_file
 
 MAGIC = b"AUTOFUS2"
 OLD_MAGIC = b"AUTOFUSE"
@@ -69,23 +68,25 @@ class Sections:
 def write_container(path: Path, image: Path, weights: Sequence[NDArray[np.generic]], metadata: Metadata) -> None:
     """Write the file at once: it stands complete at `path`, or what stood there before is untouched.
 
-    DeviceError when it cannot be written (no space, no permission).
+    InputError when it cannot be written (no space, no permission), or when something else than a library is there.
     """
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("xb") as file:
-            _write(file, image, weights, metadata)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise DeviceError(
-            f"{path}: cannot write the library: {error.strerror or error}; free some space, or write it elsewhere"
-        ) from error
-    finally:
-        with suppress(OSError):  # the folder itself may be what is wrong
-            temporary.unlink(missing_ok=True)
+    with output_file(path, LIBRARY, parents=True) as part, part.open("wb") as file:
+        _write(file, image, weights, metadata)
+
+
+def is_library(path: Path) -> bool:
+    """Whether a file ends as the libraries of this or an older autofuse do."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        for magic, length in ((MAGIC, _TRAILER.size), (OLD_MAGIC, _OLD_TRAILER_BYTES)):
+            if size >= length:
+                file.seek(size - length)
+                if file.read(len(magic)) == magic:
+                    return True
+    return False
+
+
+LIBRARY = Kind("a library of autofuse", is_library)
 
 
 def read_sections(file: BinaryIO, path: Path) -> tuple[Sections, Metadata]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from rich.text import Text
 from autofuse.arguments import format_duration
 from autofuse.cli.live import LINE_EVERY_S, View
 from autofuse.cli.render import describe, records
+from autofuse.outputs import Inputs, Kind, check_output
 
 if TYPE_CHECKING:
     from autofuse.job.outcome import JobOutcome
@@ -171,6 +173,20 @@ class JobView(View):
             self._print(line)
         if self._log is not None:
             self._log.emit(logging.LogRecord("autofuse", logging.INFO, "", 0, line, None, None))
+
+
+def _is_log(path: Path) -> bool:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ", file.readline(LOG_BYTES)) is not None
+
+
+LOG = Kind("a log of autofuse", _is_log)
+
+
+def check_log(path: Path, inputs: Inputs) -> None:
+    """InputError unless a log may be written to `path`, and its older parts beside it may be replaced."""
+    for number in range(LOG_FILES):
+        check_output(path.with_name(f"{path.name}.{number}") if number else path, LOG, inputs, option="--log")
 
 
 def _rotating(path: Path) -> RotatingFileHandler:

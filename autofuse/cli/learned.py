@@ -11,7 +11,7 @@ from rich.console import Group
 
 from autofuse.cli.options import OutputFormat, Seed
 from autofuse.cli.render import describe, plain, records, show
-from autofuse.errors import InputError
+from autofuse.outputs import check_output, database_files
 
 if TYPE_CHECKING:
     from autofuse.learning.judge import Judgement
@@ -40,10 +40,11 @@ def train(
     """Learn times and gains of fusing from what databases hold; measures nothing."""
     from autofuse.learning.dataset import read_dataset
     from autofuse.learning.model import train as learn
-    from autofuse.learning.stored import save
+    from autofuse.learning.stored import TRAINED_MODEL, save
+    from autofuse.profiling.connection import locate
 
-    if output.is_dir():
-        raise InputError(f"--output: {str(output)!r} is a folder; name a file in it, such as {output / 'own.model'}")
+    for place in databases if databases else (None,):
+        check_output(output, TRAINED_MODEL, database_files(locate(place).path))
     started = time.monotonic()
     dataset = read_dataset(databases or [None])
     read_s = time.monotonic() - started

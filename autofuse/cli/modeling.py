@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +10,7 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
+from autofuse import outputs
 from autofuse.api import DEFAULT_BENCH_BUDGET, DEFAULT_ON_MISS
 from autofuse.arguments import parse_buckets, parse_shape_sets, parse_shapes
 from autofuse.cli.compile_view import compile_text
@@ -35,6 +37,7 @@ from autofuse.cli.options import (
 from autofuse.cli.render import describe, micros, plain, records, show, size
 from autofuse.device.address import told_key
 from autofuse.errors import InputError
+from autofuse.outputs import Inputs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,6 +48,9 @@ if TYPE_CHECKING:
     from autofuse.fusion.inspect import GraphSummary
 
 MAX_DECISIONS_SHOWN = 20
+MAX_STEM = 100
+"""Letters of an output's name that its file is named by."""
+ARRAY = outputs.Kind("an array of NumPy", lambda path: outputs.has_head(path, b"\x93NUMPY"))
 
 
 def inspect(
@@ -199,13 +205,16 @@ def run(
     loaded = api.load(library)
     feeds = _feeds(loaded, inputs or [])
     names = [spec.name for spec in loaded.metadata.outputs]
+    given = {f"the input {text}": Path(text.rpartition("=")[2]) for text in inputs or []}
+    files = {} if output_folder is None else _array_files(output_folder, names, {"the library": library, **given})
     rows = []
     for name, array in zip(names, loaded(feeds), strict=True):
         row: dict[str, object] = {"output": name, "shape": list(array.shape), "dtype": str(array.dtype)}
         if array.size and array.dtype.kind in "fiu":
             row |= {"min": float(array.min()), "mean": float(array.mean()), "max": float(array.max())}
-        if output_folder is not None:
-            row["file"] = str(_save(output_folder, name, array))
+        if name in files:
+            _save(files[name], array)
+            row["file"] = str(files[name])
         rows.append(row)
     show({"library": str(library), "outputs": rows}, form, records(plain(rows)))
 
@@ -226,14 +235,27 @@ def _feeds(library: Library, texts: list[str]) -> dict[str, NDArray[np.generic]]
     return feeds
 
 
-def _save(folder: Path, name: str, array: NDArray[np.generic]) -> Path:
+def _array_files(folder: Path, names: Sequence[str], inputs: Inputs) -> dict[str, Path]:
+    """A file in `folder` for each output, by its name; no two are the same, and none is an input."""
+    found: dict[str, Path] = {}
+    outputs.output_folder(folder)
+    for name in names:
+        safe = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
+        stem = safe.lstrip(".")[:MAX_STEM] or "output"
+        number, path = 1, folder / f"{stem}.npy"
+        while path in found.values():
+            number += 1
+            path = folder / f"{stem}-{number}.npy"
+        outputs.check_output(path, ARRAY, inputs)
+        found[name] = path
+    return found
+
+
+def _save(path: Path, array: NDArray[np.generic]) -> None:
     import numpy as np
 
-    folder.mkdir(parents=True, exist_ok=True)
-    safe = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
-    path = folder / f"{safe.lstrip('.') or 'output'}.npy"
-    np.save(path, array, allow_pickle=False)
-    return path
+    with outputs.output_file(path, ARRAY) as part, part.open("wb") as file:
+        np.save(file, array, allow_pickle=False)
 
 
 def bench(

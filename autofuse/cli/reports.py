@@ -141,13 +141,10 @@ def _markdown(analysis: Analysis, run: RunReference | None) -> str:
 
 
 def _write(analysis: Analysis, run: RunReference | None, folder: Path) -> list[Path]:
-    from autofuse.report.render import write_csv
+    from autofuse.report.render import write_csv, write_markdown
 
-    text = _markdown(analysis, run)
-    tables = write_csv(analysis, run, folder)
-    page = folder / "report.md"
-    page.write_text(text, encoding="utf-8")
-    return [page, *tables]
+    page = write_markdown(analysis, run, folder)
+    return [page, *write_csv(analysis, run, folder)]
 
 
 def _write_page(analysis: Analysis, run: RunReference | None, path: Path) -> list[Path]:

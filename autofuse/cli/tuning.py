@@ -18,6 +18,7 @@ from autofuse.cli.live import TuneView
 from autofuse.cli.render import Format, plain, show
 from autofuse.device.address import told_key
 from autofuse.errors import AutofuseError, InputError
+from autofuse.outputs import database_files
 
 if TYPE_CHECKING:
     from autofuse.job.outcome import JobOutcome
@@ -79,7 +80,21 @@ def tune(
         "early_stopping": early_stopping, "memory_limit": memory_limit, "disk_limit": disk_limit,
         "executor": executor or "local",
     }  # fmt: skip
+    _refuse_log(log, models, database)
     _tune_job(models, {**common, **job}, log, on_finish, form)
+
+
+def _refuse_log(log: Path | None, models: Sequence[Path], database: str | None) -> None:
+    """InputError when the log would be written into what is not one, or a file that the job reads."""
+    if log is None:
+        return
+    from autofuse.cli.job_view import check_log
+    from autofuse.graph.files import weight_files
+    from autofuse.profiling.connection import locate
+
+    read = {f"the model ({path.name})": path for path in models}
+    read |= {f"a file of a model's weights ({path.name})": path for model in models for path in weight_files(model)}
+    check_log(log, {**read, **database_files(locate(database).path)})
 
 
 def _tune_job(

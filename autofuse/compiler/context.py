@@ -13,6 +13,7 @@ from autofuse.arguments import Shapes, check_miss_policy
 from autofuse.errors import InputError
 from autofuse.named_device import NamedDevice, thread_count
 from autofuse.named_setting import Circumstances, circumstances
+from autofuse.profiling.connection import locate
 from autofuse.profiling.database import ProfilingDatabase, open_for_lookup
 
 if TYPE_CHECKING:
@@ -71,6 +72,11 @@ class Context:
     def database(self) -> ProfilingDatabase:
         """The profiling database, read-only."""
         return open_for_lookup(self._place)
+
+    @property
+    def database_path(self) -> Path | None:
+        """The database's file, whether or not it exists; None for a server, or one in memory."""
+        return locate(self._place).path
 
     @cached_property
     def around(self) -> Circumstances:

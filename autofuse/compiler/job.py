@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autofuse.arguments import Shapes
+from autofuse.backend.container import LIBRARY
 from autofuse.backend.linking import require_linker
 from autofuse.backend.realise import Part, build_programs
 from autofuse.compiler.context import Context
@@ -17,12 +18,14 @@ from autofuse.compiler.growth import weight_size, within_growth
 from autofuse.compiler.ladder import Found, Ladder
 from autofuse.compiler.plans import FoundPlan, find_plan
 from autofuse.compiler.report import HIT, MEASURED_HERE, RULE, CompileReport, GroupReport, PlanReport
-from autofuse.errors import InputError, StrictMissError
+from autofuse.errors import StrictMissError
+from autofuse.graph.files import weight_files
 from autofuse.graph.load import load
 from autofuse.graph.model import Graph
 from autofuse.kernels.coverage import require_kernels
 from autofuse.kernels.lower import Lowered, lower
 from autofuse.kernels.workload import BoundWorkload
+from autofuse.outputs import Inputs, check_output, database_files
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,14 +48,25 @@ def compile_in(
     when the database cannot be read.
     """
     started = time.monotonic()
-    if output is not None and (output.is_dir() or not output.name):
-        raise InputError(f"--output: {str(output)!r} is a folder; name a file in it, such as {output / 'model.so'}")
     if output is not None:
+        check_output(output, LIBRARY, _inputs(context, model, output, plan))
         require_linker(context.around.target)
     forms = [_found(context, model, shape, plan) for shape in shapes]
     if output is not None:
         forms = _built(context, forms, output)
     return _report(context, model, output, forms, time.monotonic() - started)
+
+
+def _inputs(context: Context, model: Path, output: Path, plan: str | None) -> Inputs:
+    """What a compile reads, and so must not replace."""
+    named = {"the plan": plan, "the trained model": context.policy.model}
+    weights = weight_files(model) if output.exists() else ()  # a file that is not there is no weight of the model
+    return {
+        "the model": model,
+        **{f"a file of the model's weights ({path.name})": path for path in weights},
+        **database_files(context.database_path),
+        **{name: Path(text) for name, text in named.items() if text},
+    }
 
 
 def _found(context: Context, model: Path, shapes: Shapes, plan: str | None) -> _Form:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import onnx
 
-from autofuse.errors import InputError
 from autofuse.graph.model import Graph
 from autofuse.graph.submodel import OnnxModel, to_model
 
@@ -30,17 +28,6 @@ def annotated_model(
         _add(node.metadata_props, notes.get(node.name, {}))
     _add(model.metadata_props, about)
     return model
-
-
-def write_annotated(
-    path: Path, graph: Graph, notes: Mapping[str, Mapping[str, str]], about: Mapping[str, str], weights: bool = True
-) -> None:
-    """Write `annotated_model` to a file; InputError when that is impossible."""
-    model = annotated_model(graph, notes, about, weights)
-    try:
-        path.write_bytes(model.SerializeToString())
-    except OSError as error:
-        raise InputError(f"--output: {str(path)!r} cannot be written: {error.strerror}") from error
 
 
 def _without_weights(graph: Graph) -> Graph:

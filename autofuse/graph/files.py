@@ -47,6 +47,23 @@ def read_model(path: Path) -> ModelProto:
     return model
 
 
+def weight_files(path: Path) -> tuple[Path, ...]:
+    """The files beside a model that hold weights of it; none where the model cannot be read."""
+    model = ModelProto()
+    try:
+        model.ParseFromString(path.read_bytes())
+        places = {
+            entry.value
+            for tensor in _tensors(model)
+            if tensor.data_location == TensorProto.EXTERNAL
+            for entry in tensor.external_data
+            if entry.key == "location"
+        }
+        return tuple(_confined(path.parent.resolve(), place, str(path)) for place in sorted(places))
+    except (OSError, DecodeError, InputError):
+        return ()
+
+
 def refuse_external_data(model: ModelProto, source: str) -> None:
     """InputError when a model in memory refers to weights that are still in files."""
     for tensor in _tensors(model):

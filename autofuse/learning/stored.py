@@ -21,6 +21,7 @@ from autofuse.errors import InputError
 from autofuse.learning.calibrated import Calibrated
 from autofuse.learning.features import FEATURES_VERSION, Place, at_place, cut_features, facts_of
 from autofuse.learning.model import ProfitabilityModel
+from autofuse.outputs import Kind, output_file
 from autofuse.resources import named_files
 
 SUFFIX = ".model"
@@ -37,7 +38,7 @@ _DAMAGE = (
 
 
 def save(model: ProfitabilityModel, path: Path) -> str:
-    """Write `model` to `path` (replaced whole); its SHA-256. InputError where that is no place for a file."""
+    """Write `model` to `path` (replaced whole, if it is a model); its SHA-256. InputError where it cannot be."""
     arrays = {**model.time.arrays("time"), **model.gain.arrays("gain")}
     body: dict[str, Any] = {
         "format": FORMAT,
@@ -49,18 +50,25 @@ def save(model: ProfitabilityModel, path: Path) -> str:
         "about": dict(model.about),
     }
     key = _key(arrays, body)
-    part = path.with_name(path.name + ".part")
-    try:
-        with zipfile.ZipFile(part, "w") as archive:
-            parts = {_METADATA: json.dumps({**body, "sha256": key}, indent=1).encode()}
-            parts |= {f"{name}.npy": _bytes(array) for name, array in arrays.items()}
-            for name, data in parts.items():
-                archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise InputError(f"model {str(path)!r}: cannot be written: {error.strerror}") from error
+    with output_file(path, TRAINED_MODEL) as part, zipfile.ZipFile(part, "w") as archive:
+        parts = {_METADATA: json.dumps({**body, "sha256": key}, indent=1).encode()}
+        parts |= {f"{name}.npy": _bytes(array) for name, array in arrays.items()}
+        for name, data in parts.items():
+            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
     return key
+
+
+def _is_model(path: Path) -> bool:
+    """Whether a file says that it is a trained model, of whatever version."""
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(_METADATA) as file:
+            body = json.loads(file.read(MOST_BYTES))
+    except _DAMAGE:
+        return False
+    return isinstance(body, dict) and body.get("format") == FORMAT
+
+
+TRAINED_MODEL = Kind("a trained model of autofuse", _is_model)
 
 
 def load(path: str | os.PathLike[str]) -> ProfitabilityModel:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import os
-import shutil
 import sqlite3
 import tempfile
 import zlib
@@ -25,8 +23,10 @@ from sqlalchemy import MetaData, StaticPool, create_engine
 
 from autofuse import __version__
 from autofuse.errors import DatabaseError, InputError
+from autofuse.outputs import output_folder
 from autofuse.profiling import migration
 from autofuse.profiling.content import NUMBER, Form, forms
+from autofuse.profiling.export_folder import files_to_replace, replace_files
 from autofuse.profiling.records import canonical_json
 from autofuse.profiling.schema import HEAD_REVISION, Base
 from autofuse.profiling.values import Raw, parse_document
@@ -72,6 +72,10 @@ class Manifest:
         """Where a file of it lies in `folder`."""
         return folder / f"{file.table}.jsonl{'.gz' if self.compression else ''}"
 
+    def names(self) -> list[str]:
+        """Names of its files, beside the manifest's own."""
+        return [self.path(Path(), file).name for file in self.files]
+
     def opened(self, path: Path) -> BinaryIO:
         """The content of a file, decompressed."""
         return cast(BinaryIO, gzip.open(path)) if self.compression else path.open("rb")
@@ -83,33 +87,19 @@ class Manifest:
 def export(connection: sqlite3.Connection, folder: Path, *, samples: bool = True, compression: str = "") -> Manifest:
     """Write all rows into `folder`, in place of an export that was there; without `samples`, no single times.
 
-    InputError when the folder holds something else, or cannot be written; DatabaseError for a damaged row.
+    Only files that the manifest of that export names are replaced or removed, one by one, once the new ones are whole;
+    others beside them stay. InputError when the folder holds something else, or cannot be written; DatabaseError for a
+    damaged row.
     """
-    place = folder.absolute()
-    old = place.exists()
-    if old and (not place.is_dir() or (any(place.iterdir()) and not (place / MANIFEST).is_file())):
-        raise InputError(f"export folder {folder}: it exists and holds something else; name a new one")
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
-        try:
-            manifest = _write(connection, fresh, samples, compression)
-            fresh.chmod(0o777 & ~_umask())
-            if old:
-                shutil.rmtree(place)
-            fresh.rename(place)
-        except BaseException:
-            shutil.rmtree(fresh, ignore_errors=True)
-            raise
+        old = files_to_replace(folder, lambda: [MANIFEST, *_manifest(folder).names()])
+        output_folder(folder, option="export folder")
+        with tempfile.TemporaryDirectory(prefix=".autofuse-export-", dir=folder) as fresh:
+            manifest = _write(connection, Path(fresh), samples, compression)
+            replace_files(folder, Path(fresh), old, [MANIFEST, *manifest.names()])
     except OSError as error:
         raise InputError(f"export folder {folder}: {error.strerror or error}; name another folder") from error
     return manifest
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _write(connection: sqlite3.Connection, folder: Path, samples: bool, compression: str) -> Manifest:
@@ -256,6 +246,9 @@ def _manifest(folder: Path) -> Manifest:
     found = tuple(_file(entry, place) for entry in files)
     if len({file.table for file in found}) != len(found):
         raise InputError(f"{place}: files: a table is named twice")
+    for file in found:
+        if not file.table.isidentifier() or not file.table.isascii():
+            raise InputError(f"{place}: files: {file.table!r:.60} is no name of a table")
     return Manifest(schema, version, found, compression)
 
 
@@ -274,8 +267,6 @@ def _refuse_altered(folder: Path, manifest: Manifest) -> None:
     for file in manifest.files:
         if file.table not in allowed and manifest.schema == HEAD_REVISION:
             raise InputError(f"export {folder}: table {file.table!r:.60}: allowed are {', '.join(sorted(allowed))}")
-        if not file.table.isidentifier() or not file.table.isascii():
-            raise InputError(f"export {folder}: {file.table!r:.60} is no name of a table")
         path = manifest.path(folder, file)
         if path.is_symlink() or not path.is_file():
             raise InputError(f"export {path}: no such file, although the manifest names it")

@@ -14,6 +14,7 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 from autofuse.errors import DatabaseError, InputError
+from autofuse.outputs import Kind, output_file
 from autofuse.profiling import connection, exchange, pruning
 from autofuse.profiling.content import forms
 from autofuse.profiling.database import ProfilingDatabase, open_database
@@ -198,12 +199,13 @@ def _same(one: Path, other: Path) -> bool:
 
 
 def _copied(path: Path, copy: Path) -> Path:
-    if copy.exists():
+    if copy.exists() or copy.is_symlink():
         raise DatabaseError(f"profiling database {path}: its backup {copy} exists already; move that away first")
     with (
+        output_file(copy, Kind("a backup"), option="backup") as part,
         clear_errors(str(path)),
         closing(sqlite3.connect(path)) as source,
-        closing(sqlite3.connect(copy)) as target,
+        closing(sqlite3.connect(part)) as target,
     ):
         source.backup(target)
     return copy

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from autofuse import __version__
-from autofuse.errors import InputError
+from autofuse.outputs import Kind, database_files, has_head, has_mark, write_output
 from autofuse.reasons import REASON_CODES
 from autofuse.report import markdown, series
 from autofuse.report.compare import Ratio, chosen_measurement, compare_times, timed_plan
@@ -34,11 +34,16 @@ def write_html(analysis: Analysis, run: RunReference | None, path: str | Path) -
     """Write the page of a run (None: the newest) to `path`; InputError when it cannot be written."""
     place = Path(path)
     text = render_html(analysis, run)
-    try:
-        place.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"--html {place}: {error.strerror or error}; name another file") from error
+    write_output(place, text, PAGE, database_files(analysis.database.location.path), option="--html")
     return place
+
+
+def _is_page(path: Path) -> bool:
+    """By the footer of `page.html`, which follows the style and stands before the data."""
+    return has_head(path, b"<!doctype html>") and has_mark(path, b"Written by autofuse ")
+
+
+PAGE = Kind("a page that autofuse wrote", _is_page)
 
 
 def render_html(analysis: Analysis, run: RunReference | None = None) -> str:

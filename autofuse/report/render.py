@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections import Counter
 from pathlib import Path
@@ -9,8 +10,18 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from autofuse.errors import InputError
+from autofuse.outputs import (
+    MARKED_BYTES,
+    Kind,
+    check_output,
+    database_files,
+    has_mark,
+    output_file,
+    output_folder,
+    write_output,
+)
 from autofuse.report import markdown
+from autofuse.report.columns import COLUMNS
 from autofuse.report.compare import chosen_measurement, compare_times, timed_plan
 from autofuse.report.rivals import rivals_of
 
@@ -66,21 +77,44 @@ def write_csv(analysis: Analysis, run: RunReference | None, folder: str | Path) 
 
     Lists and dicts stand as JSON. InputError when the folder cannot be written.
     """
-    place, info = Path(folder), analysis.run(run)
-    written = []
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        for name in CSV_FRAMES:
-            frame = analysis.frame(name, info.id)
-            for column in frame.columns:
-                if pd.api.types.is_object_dtype(frame[column]):
-                    frame[column] = frame[column].map(_json_text)
-            path = place / f"{name}.csv"
-            frame.to_csv(path, index=False)
-            written.append(path)
-    except OSError as error:
-        raise InputError(f"report folder {place}: {error.strerror or error}; name another folder") from error
-    return written
+    info = analysis.run(run)
+    place = output_folder(Path(folder))
+    paths = {name: place / f"{name}.csv" for name in CSV_FRAMES}
+    inputs = database_files(analysis.database.location.path)
+    for name, path in paths.items():  # before the first is written: all of them, or none
+        check_output(path, table_of(name), inputs)
+    for name, path in paths.items():
+        frame = analysis.frame(name, info.id)
+        for column in frame.columns:
+            if pd.api.types.is_object_dtype(frame[column]):
+                frame[column] = frame[column].map(_json_text)
+        with output_file(path, table_of(name), inputs) as part:
+            frame.to_csv(part, index=False)
+    return list(paths.values())
+
+
+def write_markdown(analysis: Analysis, run: RunReference | None, folder: str | Path) -> Path:
+    """Write the report of a run into `folder` (made where missing) as `report.md`; its path."""
+    path = output_folder(Path(folder)) / "report.md"
+    text = render_markdown(analysis, run) + f"\n{REPORT_MARK}\n"
+    write_output(path, text, REPORT, database_files(analysis.database.location.path))
+    return path
+
+
+def table_of(name: str) -> Kind:
+    """A frame as a CSV file: one is recognised by its columns, most of which must be the frame's."""
+
+    def is_ours(path: Path) -> bool:
+        with path.open(encoding="utf-8", errors="replace", newline="") as file:
+            head = next(csv.reader([file.readline(MARKED_BYTES)]), [])
+        known = list(COLUMNS[name])
+        return head[:1] == known[:1] and 2 * len(set(head) & set(known)) > len(head)
+
+    return Kind(f"the table {name} of an autofuse report", is_ours)
+
+
+REPORT_MARK = "<!-- written by autofuse report -->"
+REPORT = Kind("a report of autofuse", lambda path: has_mark(path, REPORT_MARK.encode()))
 
 
 def _json_text(value: object) -> object:

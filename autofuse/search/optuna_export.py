@@ -13,9 +13,11 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from autofuse.errors import InputError
+from autofuse.outputs import Kind, output_file
 from autofuse.profiling.database import ProfilingDatabase
 from autofuse.profiling.records import Trial
 
+JOURNAL = Kind("a journal of Optuna")
 _STATES = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "fail": TrialState.FAIL}
 Scalar = str | int | float | bool | None
 
@@ -24,29 +26,29 @@ def write_optuna_journal(database: ProfilingDatabase, path: Path) -> tuple[str, 
     """Write each run that tried plans as a study into the new journal file `path`; names of the studies.
 
     The value is the plan's composed time in microseconds, to be minimised; the parameters are the trial's answers.
-    InputError when the file exists or cannot be written.
+    InputError when the file exists or cannot be written, or no run tried a plan; then there is no file.
     """
-    if path.exists():
-        raise InputError(f"--optuna {path}: it exists already; name a new file")
+    with output_file(path, JOURNAL, option="--optuna") as part:
+        names = _write_studies(database, part)
+        if not names:
+            raise InputError(f"--optuna {path}: {database.location.text} holds no trial of a plan search")
+    return names
+
+
+def _write_studies(database: ProfilingDatabase, path: Path) -> tuple[str, ...]:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     runs = database.table("runs").records()
     names = []
-    try:
-        storage = JournalStorage(JournalFileBackend(str(path)))
-        for run in runs:
-            trials = database.trials(int(str(run["run_id"])))
-            if not trials:
-                continue
-            study = optuna.create_study(storage=storage, study_name=f"{run['run_id']}-{run['name']}")
-            for name in ("model_name", "device", "threads", "state"):
-                study.set_user_attr(name, run[name])
-            study.add_trials(frozen_trials(trials))
-            names.append(study.study_name)
-    except OSError as error:
-        raise InputError(f"--optuna {path}: {error.strerror or error}; name another file") from error
-    if not names:
-        path.unlink(missing_ok=True)
-        raise InputError(f"--optuna {path}: {database.location.text} holds no trial of a plan search")
+    storage = JournalStorage(JournalFileBackend(str(path)))
+    for run in runs:
+        trials = database.trials(int(str(run["run_id"])))
+        if not trials:
+            continue
+        study = optuna.create_study(storage=storage, study_name=f"{run['run_id']}-{run['name']}")
+        for name in ("model_name", "device", "threads", "state"):
+            study.set_user_attr(name, run[name])
+        study.add_trials(frozen_trials(trials))
+        names.append(study.study_name)
     return tuple(names)
 
 

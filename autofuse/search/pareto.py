@@ -16,6 +16,7 @@ from autofuse.group_times import known_pieces, lowered_plans, stored_plans
 from autofuse.kernels.lower import Lowered, Lowering
 from autofuse.kernels.memory import peak_bytes
 from autofuse.named_setting import Circumstances, circumstances
+from autofuse.outputs import Kind, check_output, output_folder, write_output
 from autofuse.profiling.database import ProfilingDatabase, open_for_lookup
 from autofuse.profiling.records import Setting
 from autofuse.search.composition import compose
@@ -120,13 +121,21 @@ def _timed(plans: Iterable[tuple[FusionPlan, Lowered]], base: ProfilingDatabase,
 
 
 def _written(points: Sequence[Point], folder: Path) -> list[Point]:
+    output_folder(folder, option="--save")
+    files = [folder / f"plan-{number}.json" for number in range(len(points))]
+    for file in files:  # before the first is written: all of them, or none
+        check_output(file, PLAN, option="--save")
+    for point, file in zip(points, files, strict=True):
+        write_output(file, point.plan.to_json(), PLAN, option="--save")
+    return [replace(point, file=str(file)) for point, file in zip(points, files, strict=True)]
+
+
+def _is_plan(path: Path) -> bool:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        result = []
-        for number, point in enumerate(points):
-            file = folder / f"plan-{number}.json"
-            file.write_text(point.plan.to_json(), encoding="utf-8")
-            result.append(Point(point.plan, point.us, point.peak_bytes, point.kernels, str(file)))
-    except OSError as error:
-        raise InputError(f"--save: {folder}: cannot write the plans: {error.strerror}") from error
-    return result
+        FusionPlan.from_json(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError):  # PlanError, and what is no text
+        return False
+    return True
+
+
+PLAN = Kind("a plan of autofuse", _is_plan)

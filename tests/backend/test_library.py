@@ -389,7 +389,7 @@ def test_a_failed_write_leaves_the_old_library(
             raise OSError(28, "No space left on device")
 
     metadata = describe(graph, assembly, [], TARGET, 1)
-    with pytest.raises(DeviceError, match="No space left"):
+    with pytest.raises(InputError, match="No space left"):
         export(executable, [Unwritable()], metadata, path)  # type: ignore[list-item]
     assert path.read_bytes() == built.read_bytes()
     assert list(tmp_path.iterdir()) == [path]

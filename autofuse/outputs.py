@@ -1,0 +1,210 @@
+"""Files that a user named: written whole or not at all, and never over what autofuse did not write itself."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from autofuse.errors import InputError
+
+DATABASE_SUFFIXES = ("", "-wal", "-shm", "-journal")
+"""A database file, and the files that SQLite keeps beside it."""
+
+MARKED_BYTES = 64 << 10
+"""How far from either end of a file its mark is looked for."""
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_SPECIAL: tuple[tuple[Callable[[int], bool], str], ...] = (
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+Inputs = Mapping[str, Path | None]
+"""The files that a verb reads, by what messages call them ("the model")."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a verb writes.
+
+    `name`: with its article, such as "a library of autofuse". `is_ours`: whether a file is of this kind, by its
+    content; only such a file (or an empty one) is replaced. None: nothing is ever replaced.
+    """
+
+    name: str
+    is_ours: Callable[[Path], bool] | None = None
+
+
+def check_output(path: Path, kind: Kind, inputs: Inputs | None = None, *, option: str = "--output") -> Path:
+    """The file that writing to `path` makes or replaces: `path` with its symbolic links followed.
+
+    InputError when it is no regular file, is one of `inputs` (also by another name, or through a link), or exists and
+    is not of `kind`. `option`: what messages call the path.
+    """
+    where = f"{option}: {str(path)!r}"
+    try:
+        real = _followed(path, where)
+        for name, given in (inputs or {}).items():
+            if given is not None and _same(real, given):
+                raise InputError(f"{where} is {name}, which is read; name another file")
+        if real.exists():
+            _refuse_existing(real, kind, where)
+        if real.parent.is_dir() and not os.access(real.parent, os.W_OK):  # said before the work, not after it
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise _unwritable(where, error) from error
+    return real
+
+
+def database_files(path: Path | None) -> dict[str, Path]:
+    """A database as inputs of a verb, with what SQLite keeps beside it; none for a server or one in memory."""
+    if path is None:
+        return {}
+    return {f"the database ({path.name}{end})": path.with_name(path.name + end) for end in DATABASE_SUFFIXES}
+
+
+@contextmanager
+def output_file(
+    path: Path, kind: Kind, inputs: Inputs | None = None, *, option: str = "--output", parents: bool = False
+) -> Iterator[Path]:
+    """An empty file to write to, which stands at `path` once the block ends; after an error, what was there stays.
+
+    See `check_output` for what is refused. It lies beside `path`, is forced to the disk, and has the permissions of
+    the file that it replaces. `parents`: missing folders are made. InputError when it cannot be written.
+    """
+    real = check_output(path, kind, inputs, option=option)
+    part = real.with_name(f".autofuse-{secrets.token_hex(8)}.part")
+    where = f"{option}: {str(path)!r}"
+    try:
+        if parents:
+            real.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        yield part
+        force(part)
+        check_output(path, kind, inputs, option=option)  # what stands there may have changed meanwhile
+        _move(part, real, kind, where)
+    except OSError as error:
+        raise _unwritable(where, error) from error
+    finally:
+        with suppress(OSError):  # the folder itself may be what is wrong
+            part.unlink(missing_ok=True)
+
+
+def write_output(
+    path: Path, content: str | bytes, kind: Kind, inputs: Inputs | None = None, *, option: str = "--output"
+) -> None:
+    """Write a text (UTF-8) or bytes to `path`; see `output_file`."""
+    with output_file(path, kind, inputs, option=option) as part:
+        part.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def output_folder(folder: Path, *, option: str = "--output") -> Path:
+    """`folder`, made where it is missing; InputError when it is a file, or cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise InputError(f"{option}: {str(folder)!r} is no folder; name a folder") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{option}: {str(folder)!r} cannot be made: {reason}; name another folder") from error
+    return folder
+
+
+def force(path: Path) -> None:
+    """Have a file, or the names in a folder, on the disk: a full one is noticed before anything is replaced."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        if not path.is_dir():  # not every file system can do that for a folder
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def has_head(path: Path, *heads: bytes) -> bool:
+    """Whether a file begins with one of `heads`."""
+    with path.open("rb") as file:
+        return file.read(max(map(len, heads))).startswith(heads)
+
+
+def has_mark(path: Path, mark: bytes, size: int = MARKED_BYTES) -> bool:
+    """Whether `mark` stands in the first or the last `size` bytes of a file."""
+    with path.open("rb") as file:
+        if mark in file.read(size):
+            return True
+        file.seek(max(0, path.stat().st_size - size))
+        return mark in file.read(size)
+
+
+def _followed(path: Path, where: str) -> Path:
+    """Where symbolic links lead; refused when they lead nowhere, since nobody can see what would be made there."""
+    if not path.name or "\0" in str(path):
+        raise InputError(f"{where} names no file")
+    try:
+        real = path.resolve()
+    except RuntimeError as error:  # a loop
+        raise InputError(f"{where} is a symbolic link that leads to itself; name another file") from error
+    if path.is_symlink() and not real.exists():
+        raise InputError(f"{where} is a symbolic link that leads nowhere ({real}); remove it, or name another file")
+    return real
+
+
+def _same(real: Path, given: Path) -> bool:
+    """Whether both are one file: by number of device and file, or, while it does not exist, by name."""
+    try:
+        one, other = real.stat(), given.stat()
+    except FileNotFoundError:
+        return real == given.resolve()
+    except (OSError, ValueError):
+        return False
+    return (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+
+
+def _refuse_existing(real: Path, kind: Kind, where: str) -> None:
+    status = real.stat()
+    if stat.S_ISDIR(status.st_mode):
+        raise InputError(f"{where} is a folder; name a file in it")
+    for is_special, name in _SPECIAL:
+        if is_special(status.st_mode):
+            raise InputError(f"{where} is {name}, no regular file; name a regular file")
+    if kind.is_ours is None:
+        raise InputError(f"{where}: it exists already; name a new file")
+    if not os.access(real, os.W_OK):
+        raise InputError(f"{where} is read-only; make it writable, or name another file")
+    if status.st_size and not kind.is_ours(real):
+        raise InputError(f"{where} exists and is not {kind.name}; name another file, or move that one away")
+
+
+def _move(part: Path, real: Path, kind: Kind, where: str) -> None:
+    if kind.is_ours is None:
+        try:
+            os.link(part, real)  # unlike a renaming, it never replaces
+        except FileExistsError as error:
+            raise InputError(f"{where}: it exists already; name a new file") from error
+        except OSError:  # a file system without links
+            part.rename(real)
+    else:
+        with suppress(FileNotFoundError):
+            old = real.stat()
+            part.chmod(stat.S_IMODE(old.st_mode))
+            with suppress(PermissionError):
+                os.chown(part, old.st_uid, old.st_gid)
+        part.replace(real)
+    force(real.parent)
+
+
+def _unwritable(where: str, error: Exception) -> InputError:
+    reason = getattr(error, "strerror", None) or error
+    short = isinstance(error, OSError) and error.errno is None and "requested and" in str(error)  # NumPy's short write
+    full = short or getattr(error, "errno", None) in _FULL
+    advice = "free some space, or name another file" if full else "name another file"
+    return InputError(f"{where} cannot be written: {reason}; {advice}")
