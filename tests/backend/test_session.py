@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
+import shutil
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -225,6 +228,31 @@ def test_the_example_in_c_gives_the_same(built: Path, tmp_path: Path) -> None:
         command = [str(program), str(tmp_path / "damaged.so")]
         failed = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert failed.returncode == 1 and any(text in failed.stderr for text in ("mapped", "cut off", "lacks sse9.9"))
+
+
+def by_its_comment(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Compiles and runs example.c in `folder`, which holds model.so, by the command that its comment gives."""
+    shutil.copy(FOLDER / "example.c", folder)
+    found = re.search(r"`(gcc .* model\.so)`", (FOLDER / "example.c").read_text())
+    assert found is not None
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        found[1], shell=True, cwd=folder, capture_output=True, text=True, timeout=120, env={**os.environ, "PATH": path}
+    )
+
+
+def test_the_example_in_c_runs_as_its_comment_says(built: Path, tmp_path: Path) -> None:
+    shutil.copy(built, tmp_path / "model.so")
+    done = by_its_comment(tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split(":")[0] for line in done.stdout.splitlines()] == ["y", "z"]
+
+
+def test_the_example_in_c_refuses_inputs_that_are_no_float32(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 18]> net (int64[2] x) => (int64[2] y) { y = Add (x, x) }"""
+    write([from_model(onnx.parser.parse_model(text), "net")], tmp_path / "model.so")
+    done = by_its_comment(tmp_path)
+    assert (done.returncode, done.stderr) == (1, "float32 inputs only\n")
 
 
 def test_a_tampered_table_is_noticed(built: Path, tmp_path: Path) -> None:

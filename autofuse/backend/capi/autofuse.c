@@ -345,10 +345,23 @@ static int start_threads(int threads) {
   return code;
 }
 
+/* The dynamic linker looks for a bare name on its search path only, and not in the working folder. */
+static int load_module(af_model *model, const char *path) {
+  char *local = NULL;
+  if (strchr(path, '/') == NULL) {
+    if ((local = malloc(strlen(path) + 3)) == NULL) return fail("out of memory");
+    strcat(strcpy(local, "./"), path);
+  }
+  TVMFFIAny name = of_text(local ? local : path), result;
+  int code = call_global("ffi.ModuleLoadFromFile", &name, 1, &result);
+  free(local);
+  if (code == 0) model->module = result.v_obj;
+  return code;
+}
+
 static int start_machine(af_model *model, const char *path) {
-  TVMFFIAny name = of_text(path), nothing, result;
-  if (call_global("ffi.ModuleLoadFromFile", &name, 1, &result)) return -1;
-  model->module = result.v_obj;
+  TVMFFIAny nothing, result;
+  if (load_module(model, path)) return -1;
   TVMFFIObjectHandle load = function_of(model->module, "vm_load_executable");
   if (load == NULL) return -1;
   int code = call(load, NULL, 0, &result);

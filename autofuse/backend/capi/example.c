@@ -10,10 +10,11 @@ int main(int argc, char **argv) {
   DLTensor inputs[16];
   int count = 0;
   for (const DLTensor *want; count < 16 && (want = af_input(model, count)) != NULL; count++) {
+    if (want->dtype.code != kDLFloat || want->dtype.bits != 32) return fprintf(stderr, "float32 inputs only\n"), 1;
     size_t elements = 1;
     for (int axis = 0; axis < want->ndim; axis++) elements *= want->shape[axis];
     float *data = aligned_alloc(64, (elements * sizeof(float) + 63) / 64 * 64);
-    for (size_t i = 0; i < elements; i++) data[i] = 1.0f; /* a model of float32 inputs */
+    for (size_t i = 0; i < elements; i++) data[i] = 1.0f;
     inputs[count] = *want;
     inputs[count].data = data;
   }
