@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -16,78 +17,65 @@ from rich.text import Text
 
 from autofuse.arguments import format_duration
 from autofuse.cli.render import console, micros
+from autofuse.search.progress import PHASES, Progress
 
 LINE_EVERY_S = 60.0
+WATCH_S = 1.0
+"""Seconds between two looks at whether the line of the minute is due."""
+LAST_FALLS = 4
+"""Steps by which the best time fell that the live view names, beside the first."""
+READING = "loading the compiler, reading the model and the database;"
 
 
-class Progress(Protocol):
-    """What a search tells after each candidate; times in seconds and microseconds.
-
-    `phase`: what it is doing ("schedules", "plans", "confirming"); `note`: the thing at hand. `done` of `total`
-    (None: unknown) candidates, of which `ok` and `failed` were measured now and `hits` were known already.
-    `best_us` against `baseline_us` (the plan without fusion), `speedup` with its interval.
-    """
-
-    @property
-    def phase(self) -> str: ...
-    @property
-    def note(self) -> str: ...
-    @property
-    def elapsed_s(self) -> float: ...
-    @property
-    def budget_s(self) -> float | None: ...
-    @property
-    def done(self) -> int: ...
-    @property
-    def total(self) -> int | None: ...
-    @property
-    def ok(self) -> int: ...
-    @property
-    def failed(self) -> int: ...
-    @property
-    def hits(self) -> int: ...
-    @property
-    def best_us(self) -> float | None: ...
-    @property
-    def baseline_us(self) -> float | None: ...
-    @property
-    def speedup_interval(self) -> tuple[float, float] | None: ...
+def left_s(progress: Progress, waited_s: float) -> float | None:
+    """Seconds until the end, `waited_s` after the search said so; None when there is no end to foresee."""
+    return None if progress.left_s is None else max(0.0, progress.left_s - waited_s)
 
 
-def eta_s(progress: Progress, elapsed_s: float) -> float | None:
-    """Seconds left: by the work that is known, and never beyond the budget; None when neither is known."""
-    guesses = []
-    if progress.budget_s is not None:
-        guesses.append(max(0.0, progress.budget_s - elapsed_s))
-    if progress.total and progress.done:
-        guesses.append(max(0.0, elapsed_s / progress.done * (progress.total - progress.done)))
-    return min(guesses, default=None)
+def phase_text(progress: Progress) -> str:
+    """Where the search is: "phase 2 of 7, baselines: 12 of 51"."""
+    text = progress.phase
+    if progress.phase in PHASES:
+        text = f"phase {PHASES.index(progress.phase) + 1} of {len(PHASES)}, {text}"
+    return text if progress.part is None else f"{text}: {progress.part[0]} of {progress.part[1]}"
 
 
-def speedup_text(progress: Progress) -> str:
-    """Best time, and what it gains over no fusion: "6.712 ms, 1.84x of no fusion (1.80-1.88)"."""
+def best_text(progress: Progress, falls: Sequence[float] = ()) -> str:
+    """The best time, and how it stands to others: "6.712 ms, 1.84x of no fusion, fell from 9.120 ms in 5 steps"."""
     if progress.best_us is None:
         return "nothing measured yet"
-    text = micros(progress.best_us)
-    if progress.baseline_us is not None and progress.best_us > 0:  # 0: a model that needs no kernel at all
-        text += f", {progress.baseline_us / progress.best_us:.2f}x of no fusion"
-        if progress.speedup_interval is not None:
-            text += " ({:.2f}-{:.2f})".format(*progress.speedup_interval)
-    return text
+    parts = [micros(progress.best_us)]
+    if progress.best_us > 0:  # 0: a model that needs no kernel at all
+        if progress.baseline_us is not None:
+            parts.append(f"{progress.baseline_us / progress.best_us:.2f}x of no fusion")
+        if progress.rival_us is not None:
+            parts.append(f"{progress.rival_us / progress.best_us:.2f}x of ONNX Runtime")
+    if len(falls) > 1:
+        steps = len(falls) - 1
+        parts.append(f"fell from {micros(falls[0])} in {steps} step{'s' if steps > 1 else ''}")
+    return ", ".join(parts)
 
 
-def line(progress: Progress, elapsed_s: float) -> str:
+def line(progress: Progress, waited_s: float = 0.0, falls: Sequence[float] = ()) -> str:
     """The whole state in one line of a log."""
-    total = "" if progress.total is None else f"/{progress.total}"
-    left = eta_s(progress, elapsed_s)
+    elapsed_s, left = progress.elapsed_s + waited_s, left_s(progress, waited_s)
     parts = [
-        f"{progress.phase} {progress.done}{total}",
-        f"{progress.ok} ok, {progress.failed} failed, {progress.hits} known",
-        f"best {speedup_text(progress)}",
+        phase_text(progress),
+        _candidates(progress),
+        f"best {best_text(progress, falls)}",
         f"{_an_hour(progress, elapsed_s)} an hour",
-        f"{format_duration(elapsed_s)} gone" + ("" if left is None else f", {format_duration(left)} left"),
+        f"{format_duration(elapsed_s)} gone, {_left_text(left)}",
     ]
     return "; ".join(parts) + (f": {progress.note}" if progress.note else "")
+
+
+def _candidates(progress: Progress) -> str:
+    total = "" if progress.total is None else f" (of {progress.total})"
+    return f"candidates{total}: {progress.ok} ok, {progress.failed} failed, {progress.hits} known already"
+
+
+def _left_text(left: float | None) -> str:
+    return "no end set" if left is None else f"{format_duration(left)} left"
 
 
 def _an_hour(progress: Progress, elapsed_s: float) -> int:
@@ -122,54 +110,84 @@ class View:
 
 
 class TuneView(View):
-    """Shows progress while it is open; call it with each new state."""
+    """Shows progress while it is open; call it with each new state.
+
+    Elsewhere than on a terminal a line is written when a phase begins, and every minute, also while nothing comes.
+    """
 
     def __init__(self, screen: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._state: Progress | None = None
-        self._at = clock()
+        self._at = self._began = clock()
+        self._falls: list[float] = []
         super().__init__(screen, clock, self._render)  # which renders at once
-        self._last_line: float | None = None
+        self._last_line = self._began
         self._last_phase = ""
+        self._closed = threading.Event()
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        if not self._screen.is_terminal:
+            threading.Thread(target=self._watch, name="autofuse-progress", daemon=True).start()
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._closed.set()
         super().__exit__(kind, error, trace)
         if self._state is not None:
-            self._print_line(self._state)
+            self._print_line()
 
     def __call__(self, progress: Progress) -> None:
         """Take the newest state."""
         self._state, self._at = progress, self._clock()
-        if self._screen.is_terminal:
+        if progress.best_us is not None and (not self._falls or progress.best_us < self._falls[-1]):
+            self._falls.append(progress.best_us)
+        if not self._screen.is_terminal and progress.phase != self._last_phase:
+            self._print_line()
+        self.tick()
+
+    def tick(self) -> None:
+        """Writes the line of the minute when it is due."""
+        if not self._screen.is_terminal and self._clock() - self._last_line >= LINE_EVERY_S:
+            self._print_line()
+
+    def _watch(self) -> None:
+        while not self._closed.wait(WATCH_S):
+            self.tick()
+
+    def _print_line(self) -> None:
+        self._last_line = self._clock()
+        if self._state is None:
+            self._print(f"{READING} {format_duration(self._last_line - self._began)} gone")
             return
-        due = self._last_line is None or self._at - self._last_line >= LINE_EVERY_S
-        if due or progress.phase != self._last_phase:
-            self._print_line(progress)
+        self._last_phase = self._state.phase
+        self._print(line(self._state, self._waited_s(), self._falls))
 
-    def _print_line(self, progress: Progress) -> None:
-        self._last_line, self._last_phase = self._clock(), progress.phase
-        self._print(line(progress, self._elapsed(progress)))
-
-    def _elapsed(self, progress: Progress) -> float:
-        return progress.elapsed_s + max(0.0, self._clock() - self._at)
+    def _waited_s(self) -> float:
+        return max(0.0, self._clock() - self._at)
 
     def _render(self) -> RenderableType:
-        progress = self._state
+        progress, waited_s = self._state, self._waited_s()
         if progress is None:
-            return Text("reading the model and the database ...")
-        elapsed = self._elapsed(progress)
-        left = eta_s(progress, elapsed)
+            return Text(f"{READING} {format_duration(self._clock() - self._began)} gone")
+        elapsed, left = progress.elapsed_s + waited_s, left_s(progress, waited_s)
         share = 0.0 if left is None else elapsed / max(elapsed + left, 1e-9)
         grid = Table.grid(padding=(0, 2))
-        total = "" if progress.total is None else f" of {progress.total}"
-        grid.add_row(
-            progress.phase, Text(f"{progress.done}{total}  {progress.note}", overflow="ellipsis", no_wrap=True)
-        )
-        grid.add_row("candidates", f"{progress.ok} ok, {progress.failed} failed, {progress.hits} known already")
-        grid.add_row("best", Text(speedup_text(progress), style="bold"))
-        remaining = "unknown" if left is None else format_duration(left)
-        grid.add_row(
-            "time", f"{format_duration(elapsed)} gone, {remaining} left, {_an_hour(progress, elapsed)} an hour"
-        )
+        grid.add_column(style="dim")
+        grid.add_column(overflow="ellipsis", no_wrap=True)
+        grid.add_row("doing", Text(phase_text(progress) + (f"  {progress.note}" if progress.note else "")))
+        grid.add_row("best", Text(best_text(progress), style="bold"))
+        if len(self._falls) > 1:
+            grid.add_row("", Text(_falling(self._falls)))
+        grid.add_row("measured", Text(f"{_candidates(progress)}; {_an_hour(progress, elapsed)} an hour"))
+        grid.add_row("time", Text(f"{format_duration(elapsed)} gone, {_left_text(left)}"))
         return Group(ProgressBar(total=1.0, completed=min(share, 1.0), width=60), grid)
+
+
+def _falling(falls: Sequence[float]) -> str:
+    """How the best time fell, the last steps one by one: "9.120 ms → ... → 7.010 ms → 6.712 ms"."""
+    shown = [micros(us) for us in falls]
+    if len(shown) > LAST_FALLS + 1:
+        shown = [shown[0], "…", *shown[-LAST_FALLS:]]
+    return " → ".join(shown)

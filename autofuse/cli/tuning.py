@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Group
 
 from autofuse.arguments import parse_shapes
 from autofuse.cli import options
 from autofuse.cli.failures import graceful_stop, say
 from autofuse.cli.live import TuneView
-from autofuse.cli.render import Format, plain, show
+from autofuse.cli.next_steps import after_job, after_tuning
+from autofuse.cli.render import Format, describe, plain, show
 from autofuse.device.address import told_key
 from autofuse.errors import AutofuseError, InputError
 from autofuse.outputs import database_files
@@ -71,7 +73,8 @@ def tune(
     several = max(len(models), len(devices), len(addresses)) > 1
     if not several and all(option is None for option in asked_for):
         own = {"device": devices[0], "rpc": addresses[0] if addresses else None, "pareto": pareto}
-        show(_tune_one(models[0], {**common, **own}), form)
+        result = _tune_one(models[0], {**common, **own})
+        show(result, form, Group(describe(result), "", after_tuning(models[0], {**common, **own})))
         return
     if pareto:
         raise InputError("--pareto: not for a job; run it, then `autofuse plan pareto MODEL` for each model")
@@ -115,7 +118,8 @@ def _tune_job(
             {"run": named["run"], "state": "failed", "exit_code": error.exit_code, "failure": str(error)},
         )
         raise
-    show(outcome, form, outcome_text(outcome))
+    done = [(Path(task.model), task.device) for task in outcome.tasks if task.chosen is not None]
+    show(outcome, form, Group(outcome_text(outcome), "", after_job(done, outcome.run, named)))
     _call(on_finish, outcome)
     if outcome.exit_code:
         raise typer.Exit(outcome.exit_code)

@@ -5,23 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+PHASES = ("opening", "baselines", "schedules", "plans", "little fusion", "refinement", "confirming")
+"""What a search does, in this order; "little fusion": the groups of the plans that fuse little or nothing."""
+
 
 @dataclass(frozen=True)
 class Progress:
-    """State after a candidate; times in seconds and microseconds. See `autofuse.cli.live.Progress`."""
+    """What a search tells after each candidate, and after each step between them; seconds and microseconds.
+
+    `phase`: one of `PHASES`; `part`: (done, in all) of what it has to do, where that is known; `note`: the thing at
+    hand. `done` of `total` (None: no limit) candidates, of which `ok` and `failed` were measured now and `hits` were
+    known already. `best_us`, `baseline_us`: sums of the groups of the best plan and of the plan without fusion.
+    `rival_us`: ONNX Runtime's time of the whole model here, if it was ever measured. `left_s`: until the end, building
+    and measuring the finalists included (None: there is no end to foresee).
+    """
 
     phase: str
     note: str
     elapsed_s: float
     budget_s: float | None
-    done: int
-    total: int | None
-    ok: int
-    failed: int
-    hits: int
-    best_us: float | None
-    baseline_us: float | None
-    speedup_interval: tuple[float, float] | None = None
+    done: int = 0
+    total: int | None = None
+    ok: int = 0
+    failed: int = 0
+    hits: int = 0
+    best_us: float | None = None
+    baseline_us: float | None = None
+    rival_us: float | None = None
+    part: tuple[int, int] | None = None
+    left_s: float | None = None
 
 
 @dataclass(frozen=True)

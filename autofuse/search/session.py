@@ -47,6 +47,7 @@ from autofuse.search.shares import (
     loosely_held,
     uncompared,
 )
+from autofuse.search.telling import state_of
 from autofuse.search.workbench import Workbench, failures_of
 
 
@@ -58,7 +59,8 @@ class ModelSession:
     """What is known and planned for one model while its search lasts; made by `autofuse.search.tune.open_session`.
 
     `trials`: candidates after which the search ends (None: no limit). `state`: what the run ends as when the session
-    is closed. `exhausted`: nothing worth measuring is left.
+    is closed. `exhausted`: nothing worth measuring is left. `firsts`: workloads that are getting their first time.
+    `ends_at`: when the finalists will have been measured (monotonic), once that has begun. `rival_us`: see `Progress`.
     """
 
     bench: Workbench
@@ -83,6 +85,9 @@ class ModelSession:
         self.plan_trials, self.state = 0, "interrupted"
         self.exhausted = self._prepared = False
         self._slice_end: float | None = None
+        self.firsts: list[WorkloadSearch] = []
+        self.ends_at: float | None = None
+        self.rival_us: float | None = None
         self._plan_search: PlanSearch | None = None
 
     # what is left
@@ -134,24 +139,12 @@ class ModelSession:
 
     def tell(self, note: str) -> None:
         """Reports the state to whoever watches."""
-        counts = self.bench.counts
-        best_us, known = self.best_us(), list(self.bench.searches.values())
-        done = counts.measured if self.trials is not None else sum(len(s.tried) for s in known)
-        self.progress(
-            Progress(
-                self.phase,
-                note,
-                self.elapsed_s(),
-                self.budget_s,
-                done,
-                self.trials,
-                counts.ok,
-                counts.failed,
-                counts.hits,
-                best_us,
-                self.baseline_us() if best_us is not None else None,
-            )
-        )
+        self.progress(state_of(self, note))
+
+    def _enter(self, phase: str) -> None:
+        """Begins a phase, and says so: its first candidate may take long to be built."""
+        self.phase, self.firsts = phase, []
+        self.tell("")
 
     def rest(self, seconds: float) -> None:
         """Lets a device that became slow cool down, in a short slice but shortly; a stop is noticed meanwhile."""
@@ -171,7 +164,7 @@ class ModelSession:
             self.explore(self.left_s() * PLANS_SHARE / (1 - FIRST_SHARE))
             self.measure_little_fusion(self.left_s() * LITTLE_SHARE)
             self.compose(measure=True)
-            self.refine(self.left_s())
+            self.refine(self.left_s(), "refinement")
         except _BudgetSpent:
             pass
 
@@ -188,7 +181,7 @@ class ModelSession:
 
     def measure_baselines(self) -> None:
         """A first time for every workload of the default plan, and of the plan that an earlier job chose."""
-        self.phase = "baselines"
+        self._enter("baselines")
         previous = self.recall()
         default = RewritingPlanner(self.graph, FusionSpace(exact=self.bench.space.fusion.exact)).plan({})
         self.add_baseline("default", default)
@@ -236,13 +229,15 @@ class ModelSession:
         for start in range(0, len(missing), BATCH):
             if time.monotonic() > until:
                 return
+            self.firsts = missing
             self.bench.measure_first(missing[start : start + BATCH])
+        self.firsts = []
         if plan is not None:
             self.consider(plan)
 
     def measure_little_fusion(self, seconds: float) -> None:
         """The groups of the plans that fuse little: what the report compares with, and what a fission may win."""
-        self.phase = "baselines"
+        self._enter("little fusion")
         end = time.monotonic() + seconds
         for name in LITTLE_FUSION:
             self.measure_baseline(name, end)
@@ -267,9 +262,9 @@ class ModelSession:
             return True
         return False
 
-    def refine(self, seconds: float) -> None:
+    def refine(self, seconds: float, phase: str = "schedules") -> None:
         """Searches schedules, each candidate where it promises most for the best plan."""
-        self.phase = "schedules"
+        self._enter(phase)
         end = time.monotonic() + seconds
         while self.best is not None and time.monotonic() < end:
             weights = self.bench.weights(self.best)
@@ -284,7 +279,7 @@ class ModelSession:
 
     def explore(self, seconds: float) -> None:
         """Searches plans; groups that no plan had before are measured."""
-        self.phase = "plans"
+        self._enter("plans")
         end = time.monotonic() + seconds
         if self._plan_search is None:
             planner = RewritingPlanner(self.graph, self.bench.space.fusion)
@@ -344,6 +339,7 @@ class ModelSession:
         """Builds the finalists, measures them whole in about `seconds`, and records the choice."""
         self.state = "failed"
         try:
+            self.ends_at = time.monotonic() + self.builds_s() + seconds
             self.compose(measure=False)
             finalists, model, started = self.finalists(), Model(self.model, self.shapes), time.monotonic()
             self.bench.assure(list(finalists.values()), int(seconds / SECONDS_AGAIN))
@@ -365,7 +361,7 @@ class ModelSession:
                 f"no plan has a time for all its groups; {len(failed)} of {len(self.bench.searches)} could not be "
                 f"built and checked: {failures_of(failed)}"
             )
-        self.phase = "confirming"
+        self._enter("confirming")
         found = {name: plan for name, plan in self.baselines.items() if name in timed or self._untried(name, plan)}
         if self.best is not None and self.best.key not in {plan.key for plan in found.values()}:
             found = {"search": self.best, **found}

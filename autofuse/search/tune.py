@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import optuna
@@ -22,7 +23,7 @@ from autofuse.measure.sampling import SamplingPolicy
 from autofuse.named_device import NamedDevice, RunnerOptions, open_runner
 from autofuse.named_setting import Circumstances, circumstances
 from autofuse.profiling.database import ProfilingDatabase, open_database
-from autofuse.profiling.records import RunStart
+from autofuse.profiling.records import OK, RunStart, Setting
 from autofuse.scratch import scratch_folder
 from autofuse.search.guard import Guard
 from autofuse.search.guide import guide_for
@@ -97,6 +98,8 @@ def open_session(
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     started = time.monotonic()
+    opening = partial(_tell_opening, progress, started, budget_s, trials)
+    opening(f"reading {model.name}")
     graph = load(model, shapes)
     require_kernels(graph)
     with ExitStack() as stack:
@@ -105,13 +108,16 @@ def open_session(
         if exact:
             chosen_space = replace(chosen_space, fusion=replace(chosen_space.fusion, exact=True))
         scratch = stack.enter_context(scratch_folder())
+        opening("running ONNX Runtime for the results to check against")
         wanted = [t for op in graph.operators for t in op.outputs if t and t not in graph.constants]
         reference = capture(graph, generate_inputs(graph, seed), scratch / "reference", wanted)
         base.release_dead()
         run_id, name = _run(base, around, model, graph, seed, budget_s, trials)
+        opening(f"starting to measure on {around.profile.name}")
         options = RunnerOptions(SamplingPolicy(cold_constants=True), scheduler=scheduler)
         runner = stack.enter_context(open_runner(around.device, threads, options))
         session = ModelSession(graph, name, (model, shapes, scratch), budget_s, trials, progress, started)
+        session.rival_us = _onnxruntime_us(base, around.setting, graph_key(graph))
         session.bench = Workbench(
             graph, chosen_space, around, base, runner, reference, run_id, seed, session.on_candidate,
             guard=Guard(runner, around.profile.cool_down_s, session.rest),
@@ -127,6 +133,24 @@ def open_session(
             raise
         finally:
             base.finish_run(run_id, session.state, session.summary())
+
+
+def _tell_opening(
+    progress: Callable[[Progress], None], started: float, budget_s: float | None, trials: int | None, what: str
+) -> None:
+    """Tells what is done before there is a session."""
+    elapsed_s = time.monotonic() - started
+    left_s = None if budget_s is None else max(0.0, budget_s - elapsed_s)
+    progress(Progress("opening", what, elapsed_s, budget_s, total=trials, left_s=left_s))
+
+
+def _onnxruntime_us(base: ProfilingDatabase, setting: Setting, graph: str) -> float | None:
+    """The newest time that ONNX Runtime took for this graph here, if it was ever measured."""
+    wanted = ("onnxruntime", OK, graph, setting.device, setting.target, setting.threads)
+    columns = ("name", "state", "graph_key", "device_fingerprint", "target_key", "threads")
+    rows = base.table("plan_measurements").records()
+    found = [row["median_us"] for row in rows if tuple(row[column] for column in columns) == wanted]
+    return float(str(found[-1])) if found else None
 
 
 def _run(

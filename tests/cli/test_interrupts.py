@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +13,7 @@ from typer.testing import CliRunner
 from autofuse import api
 from autofuse.cli.failures import graceful_stop
 from autofuse.cli.main import app
-
-
-@dataclass(frozen=True)
-class State:
-    """A search that has measured `done` candidates."""
-
-    done: int
-    phase: str = "schedules"
-    note: str = ""
-    elapsed_s: float = 1.0
-    budget_s: float | None = None
-    total: int | None = None
-    ok: int = 0
-    failed: int = 0
-    hits: int = 0
-    best_us: float | None = None
-    baseline_us: float | None = None
-    speedup_interval: tuple[float, float] | None = None
+from autofuse.search.progress import Progress
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -67,7 +49,7 @@ def test_an_interrupted_tune_records_its_candidate_and_exits_with_130(monkeypatc
             if candidate == 2:
                 os.kill(os.getpid(), signal.SIGINT)
             recorded.append(candidate)
-            progress(State(done=candidate))
+            progress(Progress("schedules", "", 1.0, None, candidate))
 
     monkeypatch.setattr(api, "tune", search)
     result = CliRunner().invoke(app, ["tune", "m.onnx"])

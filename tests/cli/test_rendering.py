@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -16,25 +17,16 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from autofuse import api
-from autofuse.cli.live import TuneView, eta_s, line
+from autofuse.cli.live import TuneView, best_text, line
 from autofuse.cli.main import app
+from autofuse.cli.next_steps import after_job, after_tuning
 from autofuse.cli.render import cell, describe, heading, micros, plain, records, size
+from autofuse.search.progress import Progress
 
 
-@dataclass(frozen=True)
-class State:
-    phase: str = "schedules"
-    note: str = "Conv+Relu 1x64x56x56"
-    elapsed_s: float = 120.0
-    budget_s: float | None = 600.0
-    done: int = 30
-    total: int | None = 60
-    ok: int = 28
-    failed: int = 2
-    hits: int = 5
-    best_us: float | None = 6712.0
-    baseline_us: float | None = 13424.0
-    speedup_interval: tuple[float, float] | None = (1.9, 2.1)
+def state(**changes: Any) -> Progress:
+    known = Progress("schedules", "Conv+Relu 1x64x56x56", 120.0, 600.0, 30, 60, 28, 2, 5, 6712.0, 13424.0, left_s=120.0)
+    return replace(known, **changes)
 
 
 class Colour(Enum):
@@ -252,7 +244,7 @@ def test_tune_passes_its_flags_and_prints_the_result(monkeypatch: pytest.MonkeyP
     asked: dict[str, object] = {}
 
     def tune(model: Path, *, progress: Any, **named: object) -> dict[str, object]:
-        progress(State())
+        progress(state())
         asked.update(named, model=model)
         return {
             "run": "net-2t",
@@ -267,6 +259,7 @@ def test_tune_passes_its_flags_and_prints_the_result(monkeypatch: pytest.MonkeyP
     )
     assert "28 ok, 2 failed" in result.stderr
     assert "search   6.712 ms" in result.stdout
+    assert "autofuse compile net.onnx -o net.so --device zen3 --threads 2 --shape x=1 --db p.db" in result.stdout
     assert asked == {
         "model": Path("net.onnx"),
         "database": "p.db",
@@ -290,20 +283,26 @@ def replace_namespace(value: SimpleNamespace, **changes: object) -> SimpleNamesp
     return SimpleNamespace(**(vars(value) | changes))
 
 
-def test_the_time_left_is_that_of_the_work_but_never_beyond_the_budget() -> None:
-    assert eta_s(State(), 120.0) == 120.0
-    assert eta_s(State(budget_s=180.0), 120.0) == 60.0
-    assert eta_s(State(total=None), 120.0) == 480.0
-    assert eta_s(State(total=None, budget_s=None), 120.0) is None
-    assert eta_s(State(done=0, budget_s=None), 120.0) is None
-
-
 def test_one_line_tells_the_whole_state() -> None:
-    assert line(State(), 120.0) == (
-        "schedules 30/60; 28 ok, 2 failed, 5 known; best 6.712 ms, 2.00x of no fusion (1.90-2.10); 900 an hour; "
-        "2 min 00 s gone, 2 min 00 s left: Conv+Relu 1x64x56x56"
+    assert line(state()) == (
+        "phase 3 of 7, schedules; candidates (of 60): 28 ok, 2 failed, 5 known already; "
+        "best 6.712 ms, 2.00x of no fusion; 900 an hour; 2 min 00 s gone, 2 min 00 s left: Conv+Relu 1x64x56x56"
     )
-    assert "best nothing measured yet" in line(State(best_us=None), 120.0)
+    assert "best nothing measured yet" in line(state(best_us=None))
+    assert "phase 2 of 7, baselines: 12 of 51; " in line(state(phase="baselines", part=(12, 51)))
+    assert "2 min 05 s gone, 1 min 55 s left" in line(state(), waited_s=5.0)
+    assert "2 min 00 s gone, no end set" in line(state(left_s=None))
+
+
+def test_the_best_is_compared_with_onnxruntime_where_its_time_is_known() -> None:
+    assert best_text(state(rival_us=8054.4)) == "6.712 ms, 2.00x of no fusion, 1.20x of ONNX Runtime"
+    assert best_text(state(), [9120.0, 7010.0, 6712.0]).endswith(", fell from 9.120 ms in 2 steps")
+
+
+def lines_of(screen: Console) -> list[str]:
+    text = screen.file.getvalue()  # type: ignore[attr-defined]
+    assert isinstance(text, str)
+    return [part.partition(" ")[2] for part in text.splitlines()]
 
 
 def test_without_a_terminal_there_is_one_line_a_minute_and_one_at_the_end() -> None:
@@ -312,21 +311,68 @@ def test_without_a_terminal_there_is_one_line_a_minute_and_one_at_the_end() -> N
     with TuneView(screen, clock=lambda: now) as view:
         for second in range(0, 130, 10):
             now = float(second)
-            view(replace(State(), done=second, elapsed_s=now))
-        view(replace(State(), phase="plans", done=130, elapsed_s=now))
-    text = screen.file.getvalue()  # type: ignore[attr-defined]
-    assert [part.split()[2].rstrip(";") for part in text.splitlines()] == [
-        "0/60",
-        "60/60",
-        "120/60",
-        "130/60",
-        "130/60",
+            view(state(part=(second, 200), elapsed_s=now))
+        view(state(phase="plans", elapsed_s=now))
+    assert [part.partition(";")[0] for part in lines_of(screen)] == [
+        "phase 3 of 7, schedules: 0 of 200",
+        "phase 3 of 7, schedules: 60 of 200",
+        "phase 3 of 7, schedules: 120 of 200",
+        "phase 4 of 7, plans",
+        "phase 4 of 7, plans",
     ]
+
+
+def test_no_minute_is_silent_while_nothing_is_told() -> None:
+    now = 0.0
+    screen = Console(file=io.StringIO(), force_terminal=False, width=1000)
+    with TuneView(screen, clock=lambda: now) as view:
+        for minute in (1, 2):
+            now = 60.0 * minute
+            view.tick()
+        view(state(phase="opening", elapsed_s=130.0, left_s=470.0, note="reading net.onnx"))
+        now += 60.0
+        view.tick()
+    lines = lines_of(screen)
+    assert [part.split("; ")[-1] for part in lines[:2]] == ["1 min 00 s gone", "2 min 00 s gone"]
+    assert lines[2].startswith("phase 1 of 7, opening; ") and "2 min 10 s gone" in lines[2]
+    assert lines[3].endswith("3 min 10 s gone, 6 min 50 s left: reading net.onnx")
+
+
+def test_the_line_of_the_minute_comes_without_anybody_asking(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autofuse.cli.live.WATCH_S", 0.01)
+    screen, told = Console(file=io.StringIO(), force_terminal=False, width=1000), threading.Event()
+    times = iter(range(0, 10**6, 61))
+    monkeypatch.setattr(TuneView, "_print", lambda *_: told.set())
+    with TuneView(screen, clock=lambda: float(next(times))):
+        assert told.wait(10.0)
 
 
 def test_on_a_terminal_the_view_shows_the_state_and_leaves_one_line() -> None:
     screen = Console(file=io.StringIO(), force_terminal=True, width=120)
     with TuneView(screen) as view:
-        view(State())
-        assert "28 ok, 2 failed, 5 known already" in printed(view._render())
+        assert "reading the model" in printed(view._render())
+        for best_us in (9120.0, 8000.0, 9000.0, 7010.0, 6712.0):
+            view(state(best_us=best_us, part=(3, 8)))
+        shown = printed(view._render())
+        for text in (
+            "phase 3 of 7, schedules: 3 of 8",
+            "28 ok, 2 failed, 5 known already",
+            "6.712 ms, 2.00x of no fusion",
+            "9.120 ms → 8.000 ms → 7.010 ms → 6.712 ms",
+            "2 min 00 s left",
+        ):
+            assert text in shown
     assert "best 6.712 ms" in screen.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_run_ends_with_the_commands_that_come_next() -> None:
+    named = {"database": "my db", "threads": 2, "device": "zen3", "shapes": {"x": (1, 3)}}
+    lines = [text.split() for text in printed(after_tuning(Path("net.onnx"), named)).splitlines()]
+    assert lines[0][:2] == ["next", "autofuse"]
+    place = "--device zen3 --threads 2 --shape x=1,3 --db 'my db'"
+    assert " ".join(lines[0][2:]) == f"compile net.onnx -o net.so {place}"
+    assert " ".join(lines[1]) == "autofuse report --db 'my db' --html net.html"
+    assert " ".join(lines[2]) == f"autofuse bench net.onnx --against onnxruntime,none {place}"
+    job = printed(after_job([(Path(f"{name}.onnx"), "local") for name in "abcde"], "night", {}))
+    assert "autofuse report --run night --html night.html" in job and "autofuse compile a.onnx -o a.so" in job
+    assert "compile e.onnx" not in job and "and so on for 2 more" in job
