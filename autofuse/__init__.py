@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autofuse import telemetry
+from autofuse.values import telemetry
 
 telemetry.switch_off()
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         tune,
         tune_all,
     )
-    from autofuse.backend.session import Session
+    from autofuse.backend.library.session import Session
     from autofuse.compiler.context import Context, Policy
 
 

@@ -15,7 +15,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autofuse.arguments import (
+from autofuse.environment.space import load_space
+from autofuse.errors import InputError
+from autofuse.values.arguments import (
     DEFAULT_BUDGET,
     RIVALS,
     Duration,
@@ -29,22 +31,20 @@ from autofuse.arguments import (
     parse_size,
     parse_until,
 )
-from autofuse.errors import InputError
-from autofuse.search_space import load_space
 
 if TYPE_CHECKING:
-    from autofuse.backend.library import Library
-    from autofuse.backend.session import Session
+    from autofuse.backend.library.library import Library
+    from autofuse.backend.library.session import Session
     from autofuse.benchmark import BenchReport
     from autofuse.compiler import CompileReport, Context, Policy
-    from autofuse.fusion.inspect import GraphSummary
+    from autofuse.environment.device import NamedDevice
     from autofuse.job.coordinator import Ear
     from autofuse.job.outcome import JobOutcome
-    from autofuse.named_device import NamedDevice
-    from autofuse.plan_views import Explanation, PlanExport
-    from autofuse.report.analysis import Analysis
     from autofuse.search.pareto import Point
     from autofuse.search.tune import Progress, TuneResult
+    from autofuse.views.frames.analysis import Analysis
+    from autofuse.views.inspect import GraphSummary
+    from autofuse.views.plans import Explanation, PlanExport
 
 StrPath = str | os.PathLike[str]
 
@@ -54,9 +54,9 @@ DEFAULT_ON_MISS: MissPolicy = "rule"
 
 def inspect(model: StrPath, *, shapes: Shapes | None = None, space: str | None = None) -> GraphSummary:
     """What the model offers to a search: operators, costs, open decisions, and what cannot be tuned and why."""
-    from autofuse.fusion.inspect import inspect as inspect_graph
-    from autofuse.graph.load import load as load_graph
-    from autofuse.kernels.coverage import without_kernel
+    from autofuse.graph.loading.load import load as load_graph
+    from autofuse.kernels.lowering.coverage import without_kernel
+    from autofuse.views.inspect import inspect as inspect_graph
 
     fusion = load_space(space, "generic").fusion
     graph = load_graph(Path(model), shapes)
@@ -95,7 +95,7 @@ def tune(
         budget = DEFAULT_BUDGET
     budget_s = None if budget is None else parse_duration(budget, "--budget")
     load_space(space, "generic")
-    from autofuse.named_device import find_device
+    from autofuse.environment.device import find_device
     from autofuse.search.tune import tune as run_search
 
     named = find_device(device, rpc, rpc_tracker, rpc_key)
@@ -207,12 +207,12 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     "dnnfusion", or the path of a plan file. `context`: what a build system makes once for many models; it takes the
     place of the arguments from `database` to `trained`, which is the model of `on_miss` "model".
     """
-    from autofuse.compiler import Context, Policy
-    from autofuse.named_device import find_device
+    from autofuse.compiler import Context, Policy, compile_in
+    from autofuse.environment.device import find_device
 
     forms = [shapes] if isinstance(shapes, Mapping) else list(shapes or [{}])
     if buckets:
-        from autofuse.graph.buckets import bucket_shapes
+        from autofuse.graph.loading.buckets import bucket_shapes
 
         forms = [form for fixed in forms for form in bucket_shapes(Path(model), buckets, fixed)]
     target = None if output is None else Path(output)
@@ -221,15 +221,15 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
         own = (database, threads, device, rpc, rpc_tracker, rpc_key)
         if own != (None, None, "local", None, None, None) or policy != Policy():
             raise InputError("context: it has its own database, device, threads and policy; give them to Context(...)")
-        return context.compile(Path(model), target, shapes=forms, plan=plan)
+        return compile_in(context, Path(model), target, forms, plan)
     named = find_device(device, rpc, rpc_tracker, rpc_key, measuring=False)
     with Context(database=database, device=named, threads=threads, policy=policy) as made:
-        return made.compile(Path(model), target, shapes=forms, plan=plan)
+        return compile_in(made, Path(model), target, forms, plan)
 
 
 def load(library: StrPath) -> Library:
     """A compiled library, ready to be called: `load("model.so")({"input": array})`."""
-    from autofuse.backend.library import load as load_library
+    from autofuse.backend.library.library import load as load_library
 
     return load_library(Path(library))
 
@@ -255,7 +255,7 @@ def bench(
     """
     policy, rivals, budget_s = check_miss_policy(on_miss), parse_rivals(against), parse_duration(budget, "--budget")
     from autofuse.benchmark import bench as run_bench
-    from autofuse.named_device import find_device
+    from autofuse.environment.device import find_device
 
     named = find_device(device, rpc, rpc_tracker, rpc_key)
     return run_bench(
@@ -284,8 +284,8 @@ def explain(
 
     `plan`: "best", "default", "none", "tvm", "dnnfusion", or the path of a plan file.
     """
-    from autofuse.graph.load import load as load_graph
-    from autofuse.plan_views import Place, explained
+    from autofuse.graph.loading.load import load as load_graph
+    from autofuse.views.plans import Place, explained
 
     return explained(load_graph(Path(model), shapes), plan, Place(database, device, thread_count(threads, device)))
 
@@ -305,9 +305,9 @@ def export_plan(
 
     `weights=False` leaves the weights out of an .onnx file: it is small, and good for viewing only.
     """
-    from autofuse.graph.files import weight_files
-    from autofuse.graph.load import load as load_graph
-    from autofuse.plan_views import Place, check_export, chosen_plan, export
+    from autofuse.graph.loading.files import weight_files
+    from autofuse.graph.loading.load import load as load_graph
+    from autofuse.views.plans import Place, check_export, chosen_plan, export
 
     place = Place(database, device, thread_count(threads, device))
     read = {"the model": Path(model), "the plan": Path(plan)}
@@ -330,7 +330,7 @@ def plan_front(
 
     From what the database knows of the model; nothing is measured. `save`: a folder for the plans' files.
     """
-    from autofuse.graph.load import load as load_graph
+    from autofuse.graph.loading.load import load as load_graph
     from autofuse.search.pareto import plan_front as find
 
     graph = load_graph(Path(model), shapes)
@@ -339,14 +339,14 @@ def plan_front(
 
 def open(database: str | None = None) -> Analysis:  # noqa: A001 the verb's name, in a namespace of its own
     """The profiling database as DataFrames, read-only."""
-    from autofuse.report.analysis import open_analysis
+    from autofuse.views.frames.analysis import open_analysis
 
     return open_analysis(database)
 
 
 def thread_count(threads: int | None, device: str | NamedDevice) -> int:
     """`threads`, or the device's own number; InputError when it has fewer cores."""
-    from autofuse.named_device import thread_count as count
+    from autofuse.environment.device import thread_count as count
 
     return count(threads, device)
 
@@ -358,7 +358,7 @@ def _silent(_progress: Progress) -> None:
 def __getattr__(name: str) -> type[Session] | type[Context] | type[Policy]:
     """`Session` (as ONNX Runtime has it), `Context`, its `Policy`; loaded when asked for, so that verbs start fast."""
     if name == "Session":
-        from autofuse.backend.session import Session
+        from autofuse.backend.library.session import Session
 
         return Session
     if name in ("Context", "Policy"):

@@ -7,19 +7,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from autofuse.backend.library import count_kernels, read_metadata
-from autofuse.backend.library import load as load_library
-from autofuse.compiler import Context, Policy
+from autofuse.backend.library.library import count_kernels, read_metadata
+from autofuse.backend.library.library import load as load_library
+from autofuse.compiler import Context, Policy, compile_in
+from autofuse.environment.device import NamedDevice, RunnerOptions, as_named, open_runner
 from autofuse.errors import DeviceError, WrongResultError
 from autofuse.graph.inputs import generate_inputs
-from autofuse.graph.load import load
+from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.graph.submodel import to_model
-from autofuse.measure.bench import Contender, ContenderResult
-from autofuse.measure.judgement import judged
-from autofuse.measure.reference import run_reference
-from autofuse.named_device import NamedDevice, RunnerOptions, as_named, open_runner
-from autofuse.scratch import scratch_folder
+from autofuse.measure.checking.reference import run_reference
+from autofuse.measure.networks.bench import Contender, ContenderResult
+from autofuse.measure.networks.judgement import judged
+from autofuse.values.scratch import scratch_folder
 
 OWN = "autofuse"
 SEED = 0
@@ -80,7 +80,7 @@ def bench(
 
         def compiled(plan: str | None, name: str) -> Path:
             path = folder / f"{name}.so"
-            context.compile(model, path, shapes=shapes, plan=plan)
+            compile_in(context, model, path, [shapes or {}], plan)
             return path
 
         own = library or compiled(None, OWN)

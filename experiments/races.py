@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from autofuse.device.target import Target
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.model import Graph
-from autofuse.measure.bench import Contender, ContenderResult, bench_contenders
-from autofuse.measure.reference import run_reference
+from autofuse.measure.checking.reference import run_reference
+from autofuse.measure.networks.bench import Contender, ContenderResult, bench_contenders
 
 
 def race(

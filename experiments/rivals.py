@@ -11,22 +11,22 @@ from pathlib import Path
 
 import onnx
 
-from autofuse.backend.realise import build_library
+from autofuse.backend.compile.realise import build_library
+from autofuse.database.database import ProfilingDatabase, open_database
+from autofuse.environment.circumstances import Circumstances, circumstances
+from autofuse.environment.plans import named_plan
+from autofuse.environment.space import load_space
 from autofuse.errors import AutofuseError
 from autofuse.fusion.plan import FusionPlan
-from autofuse.graph.load import load
+from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
-from autofuse.kernels.guesses import first_schedules
-from autofuse.kernels.knobs import open_knobs
-from autofuse.kernels.lower import Lowered, Lowering
-from autofuse.measure.bench import Contender, ContenderResult
-from autofuse.named_plans import named_plan
-from autofuse.named_setting import Circumstances, circumstances
-from autofuse.profiling.database import ProfilingDatabase, open_database
+from autofuse.kernels.lowering.lower import Lowered, Lowering
+from autofuse.kernels.schedule.guesses import first_schedules
+from autofuse.kernels.schedule.knobs import open_knobs
+from autofuse.measure.networks.bench import Contender, ContenderResult
 from autofuse.search.progress import Progress, TuneResult
 from autofuse.search.shares import finals_seconds
 from autofuse.search.tune import open_session
-from autofuse.search_space import load_space
 from experiments.races import race
 from experiments.tables import head, line, read_rows, write_rows
 

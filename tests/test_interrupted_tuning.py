@@ -26,11 +26,11 @@ from typing import Any
 import psutil
 import pytest
 
-from autofuse.profiling.database import open_database
+from autofuse.database.database import open_database
 
 KILLS = 10
 PATIENCE_S = 60.0
-WORKER = "autofuse.measure.worker"
+WORKER = "autofuse.measure.children.worker"
 
 
 class TuneProcess:

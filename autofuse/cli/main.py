@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from autofuse import __version__
-from autofuse.cli import databases, jobs, learned, machine, modeling, plans, reports, serving, tuning, upkeep
 from autofuse.cli.failures import Verbs
+from autofuse.cli.verbs import databases, jobs, learned, machine, modeling, plans, reports, serving, tuning, upkeep
 
 app = typer.Typer(
     cls=Verbs,

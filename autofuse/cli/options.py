@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from autofuse.arguments import DEFAULT_BUDGET, RIVALS, MissPolicy
-from autofuse.cli.render import Format
+from autofuse.cli.screens.render import Format
+from autofuse.values.arguments import DEFAULT_BUDGET, RIVALS, MissPolicy
 
 Model = Annotated[
     Path, typer.Argument(metavar="MODEL", help="An ONNX file.", exists=False, dir_okay=True, show_default=False)

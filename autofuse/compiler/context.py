@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from autofuse.arguments import Shapes, check_miss_policy
+from autofuse.database.connection import locate
+from autofuse.database.database import ProfilingDatabase, open_for_lookup
+from autofuse.environment.circumstances import Circumstances, circumstances
+from autofuse.environment.device import NamedDevice, thread_count
 from autofuse.errors import InputError
-from autofuse.named_device import NamedDevice, thread_count
-from autofuse.named_setting import Circumstances, circumstances
-from autofuse.profiling.connection import locate
-from autofuse.profiling.database import ProfilingDatabase, open_for_lookup
+from autofuse.values.arguments import check_miss_policy
 
 if TYPE_CHECKING:
-    from autofuse.compiler.report import CompileReport
     from autofuse.learning.advice import Adviser
 
 
 @dataclass(frozen=True)
 class Policy:
-    """`on_miss`: see `autofuse.arguments.check_miss_policy`.
+    """`on_miss`: see `autofuse.values.arguments.check_miss_policy`.
 
     `strict`: stop unless every schedule was measured on this device. `require_complete`: stop unless, besides, a
     tuning job of this model ended, and everything was measured with the versions installed now. `exact`: take no plan
-    that changes rounding before its kernels run (see `autofuse.fusion.rewriting.is_exact`). `weight_growth`: how many
-    times the model's weights the kernels' may be (Winograd's are larger; None: any). `model`: the trained model that
-    predicts plans under `on_miss` "model" (None: the shipped one), see `autofuse.learning.stored.find_model`.
+    that changes rounding before its kernels run (see `autofuse.fusion.planner.rewriting.is_exact`). `weight_growth`:
+    how many times the model's weights the kernels' may be (Winograd's are larger; None: any). `model`: the trained
+    model that predicts plans under `on_miss` "model" (None: the shipped one), see `learning.stored.find_model`.
     """
 
     on_miss: str = "rule"
@@ -101,20 +99,6 @@ class Context:
                 "--on-miss model: there is no model; name one with --model FILE (`autofuse model train` makes it)"
             )
         return Adviser(load(path), self.around.target, self.around.device.fingerprint.facts, self.threads)
-
-    def compile(
-        self,
-        model: Path | str,
-        output: Path | str | None,
-        *,
-        shapes: Shapes | Sequence[Shapes] | None = None,
-        plan: str | None = None,
-    ) -> CompileReport:
-        """Write the library of `model` to `output` (None: a dry run); see `autofuse.api.compile`."""
-        from autofuse.compiler.job import compile_in
-
-        forms = [shapes] if isinstance(shapes, Mapping) else list(shapes or [{}])
-        return compile_in(self, Path(model), None if output is None else Path(output), forms, plan)
 
     def close(self) -> None:
         """Let go of the database."""

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 from autofuse.compiler.ladder import Found, Ladder, legal
 from autofuse.compiler.report import HIT, RULE, STALE
+from autofuse.database.records import EXACT, OK
 from autofuse.errors import StrictMissError
-from autofuse.kernels.guesses import first_schedules
-from autofuse.kernels.tile_limit import winograd_tile
-from autofuse.kernels.weight_size import held_bytes, model_bytes
-from autofuse.kernels.workload import BoundWorkload, Workload
-from autofuse.profiling.records import EXACT, OK
+from autofuse.kernels.schedule.guesses import first_schedules
+from autofuse.kernels.schedule.limits import winograd_tile
+from autofuse.kernels.schedule.weight_size import held_bytes, model_bytes
+from autofuse.kernels.workload.workload import BoundWorkload, Workload
 
 
 @dataclass(frozen=True)

@@ -9,23 +9,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autofuse.arguments import Shapes
-from autofuse.backend.container import LIBRARY
-from autofuse.backend.linking import require_linker
-from autofuse.backend.realise import Part, build_programs
+from autofuse.backend.compile.realise import Part, build_programs
+from autofuse.backend.container.container import LIBRARY
+from autofuse.backend.link.linking import require_linker
 from autofuse.compiler.context import Context
 from autofuse.compiler.growth import weight_size, within_growth
 from autofuse.compiler.ladder import Found, Ladder
 from autofuse.compiler.plans import FoundPlan, find_plan
 from autofuse.compiler.report import HIT, MEASURED_HERE, RULE, CompileReport, GroupReport, PlanReport
 from autofuse.errors import StrictMissError
-from autofuse.graph.files import weight_files
-from autofuse.graph.load import load
+from autofuse.graph.loading.files import weight_files
+from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
-from autofuse.kernels.coverage import require_kernels
-from autofuse.kernels.lower import Lowered, lower
-from autofuse.kernels.workload import BoundWorkload
-from autofuse.outputs import Inputs, check_output, database_files
+from autofuse.kernels.lowering.coverage import require_kernels
+from autofuse.kernels.lowering.lower import Lowered, lower
+from autofuse.kernels.workload.workload import BoundWorkload
+from autofuse.values.arguments import Shapes
+from autofuse.values.outputs import Inputs, check_output, database_files
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autofuse.compiler.report import FAMILY, HIT, NEAREST, RULE, STALE
+from autofuse.database.database import ProfilingDatabase
+from autofuse.database.records import EXACT, RelatedSchedule
 from autofuse.device.target import Target
+from autofuse.environment.circumstances import Circumstances
+from autofuse.environment.space import load_space
 from autofuse.errors import InputError
 from autofuse.fusion.plan import LARGEST_TILE
-from autofuse.kernels.guesses import first_schedules
-from autofuse.kernels.knobs import Values, open_knobs
-from autofuse.kernels.tile_limit import knobs_within, larger
-from autofuse.kernels.transfer import adapted, distance, schedule_fault, structure
-from autofuse.kernels.workload import BoundWorkload, Workload
-from autofuse.named_setting import Circumstances
-from autofuse.profiling.database import ProfilingDatabase
-from autofuse.profiling.records import EXACT, RelatedSchedule
-from autofuse.search_space import load_space
+from autofuse.kernels.schedule.guesses import first_schedules
+from autofuse.kernels.schedule.knobs import Values, open_knobs
+from autofuse.kernels.schedule.limits import knobs_within, larger
+from autofuse.kernels.schedule.transfer import adapted, distance, schedule_fault, structure
+from autofuse.kernels.workload.workload import BoundWorkload, Workload
 
 FARTHEST = 8.0
 """Powers of two, over all sizes of all values, beyond which another shape says nothing."""

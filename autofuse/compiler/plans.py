@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from autofuse.compiler.context import Context
 from autofuse.compiler.ladder import same_family
 from autofuse.compiler.report import FAMILY, HIT, MEASURED_HERE, MODEL, NAMED, NEAREST, NONE, RULE, STALE
+from autofuse.database.records import EXACT
+from autofuse.environment.plans import named_plan
 from autofuse.errors import AutofuseError, PlanError, StrictMissError
-from autofuse.fusion.baselines import default_plan, none_plan
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import LARGEST_TILE, FusionPlan
-from autofuse.fusion.rewriting import RewritingPlanner, is_exact
+from autofuse.fusion.planner.baselines import default_plan, none_plan
+from autofuse.fusion.planner.rewriting import RewritingPlanner, is_exact
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.key import graph_key
 from autofuse.graph.model import Graph
-from autofuse.kernels.lower import Lowering
-from autofuse.named_plans import named_plan
-from autofuse.profiling.records import EXACT
+from autofuse.kernels.lowering.lower import Lowering
 
 ADVICE_S = 20.0
 """Seconds for asking a model about plans."""

@@ -12,9 +12,9 @@ from autofuse.fusion.legality import Legality, Refusal
 from autofuse.fusion.plan import LARGEST_TILE, FusionPlan
 from autofuse.fusion.relation import Relation, combined, relation
 from autofuse.fusion.skeleton import folded_into, realise, settled
-from autofuse.graph.copies import copy_name
 from autofuse.graph.mapping import MappingType
 from autofuse.graph.model import Graph
+from autofuse.graph.transform.copies import copy_name
 from autofuse.rewrite.driver import replay
 
 _REMARKS = {

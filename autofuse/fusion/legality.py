@@ -11,10 +11,10 @@ from autofuse.errors import PlanError
 from autofuse.fusion.plan import FusionPlan, Group
 from autofuse.fusion.reach import Reach, bits
 from autofuse.fusion.skeleton import realise, settled
-from autofuse.graph.copies import copy_name
-from autofuse.graph.fold import fold_refusal
 from autofuse.graph.mapping import MappingType, mapping_type
 from autofuse.graph.model import Graph, Operator
+from autofuse.graph.transform.copies import copy_name
+from autofuse.graph.transform.fold import fold_refusal
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 

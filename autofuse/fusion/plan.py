@@ -30,9 +30,9 @@ class FusionPlan:
     `rewrites`: steps `rule@operator`, in the order in which they are made (see `autofuse.rewrite`). `folds`: names of
     BatchNormalization operators folded into the convolution beside them (sorted); such an operator is in no group.
     `copies`: (operator, reader) pairs, in the order in which they are made: the reader's group holds a copy of the
-    operator, called `operator@reader` (see `autofuse.graph.copies`). `groups`: in an order in which they can run.
-    `winograd`: largest tiles of its kernels, one of `WINOGRAD_TILES`; smaller where kernels with larger ones, right by
-    themselves, made the whole network's results wrong.
+    operator, called `operator@reader` (see `autofuse.graph.transform.copies`). `groups`: in an order in which they
+    can run. `winograd`: largest tiles of its kernels, one of `WINOGRAD_TILES`; smaller where kernels with larger ones,
+    right by themselves, made the whole network's results wrong.
     Two plans are equal when they do the same, whatever their `origin` ("none", "tvm", "dnnfusion", "search").
     """
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from autofuse.errors import PlanError
 from autofuse.fusion.plan import FusionPlan
-from autofuse.graph.copies import with_copies
-from autofuse.graph.fold import folds_forward
 from autofuse.graph.model import Graph, Operator
+from autofuse.graph.transform.copies import with_copies
+from autofuse.graph.transform.fold import folds_forward
 from autofuse.rewrite.driver import apply
 
 
@@ -30,7 +30,7 @@ def settled(graph: Graph, plan: FusionPlan) -> tuple[Graph, FusionPlan]:
 def folded_into(graph: Graph, folds: Collection[str]) -> Mapping[str, str]:
     """Folded operator -> operator that computes its result; PlanError when a fold is impossible.
 
-    What may be folded is `autofuse.graph.fold.fold_sites`' to say; here only the wiring is checked.
+    What may be folded is `autofuse.graph.transform.fold.fold_sites`' to say; here only the wiring is checked.
     """
     owners: dict[str, str] = {}
     for name in sorted(folds, key=lambda name: graph.position.get(name, -1)):
@@ -51,7 +51,7 @@ def skeleton(graph: Graph, folds: Collection[str]) -> Graph:
     """The graph in which `Conv -> BatchNormalization   becomes   Conv` at each fold (or the other way round).
 
     Only the wiring changes: the convolution takes over the output tensor (folded forward, the input) and keeps its
-    old constants, so the result is right for planning and wrong for computing (`autofuse.graph.fold.fold` computes).
+    old constants, so the result is right for planning and wrong for computing (`graph.transform.fold.fold` computes).
     """
     if not folds:
         return graph

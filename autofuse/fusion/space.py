@@ -10,8 +10,8 @@ KINDS = (
     "fold", "depend", "break", "recompute", "prologue", "join", "seed", "copy", "eliminate", "horizontal", "batch",
     "rewrite",
 )  # fmt: skip
-"""Every kind of decision; `autofuse.fusion.planner.Decision` says what each one asks ("rewrite":
-`autofuse.fusion.rewriting`)."""
+"""Every kind of decision; `autofuse.fusion.planner.planner.Decision` says what each one asks ("rewrite":
+`autofuse.fusion.planner.rewriting`)."""
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from autofuse.database.job_records import TaskInfo
 from autofuse.job.settings import BoardSpec, JobSettings
 from autofuse.job.timetable import Turn
+from autofuse.measure.children.messages import Message
+from autofuse.measure.children.process import Child, Reply, default_memory
 from autofuse.measure.measurement import Failure
-from autofuse.measure.messages import Message
-from autofuse.measure.process import Child, Reply, default_memory
-from autofuse.profiling.job_records import TaskInfo
 
 SEARCHER = "autofuse.job.searcher"
 OPENER = "autofuse.search.tune:open_session"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from autofuse.environment.device import find_device
 from autofuse.errors import DeviceError, InputError
 from autofuse.job.settings import BoardSpec
-from autofuse.named_device import find_device
 
 
 def named_boards(

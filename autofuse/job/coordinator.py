@@ -9,15 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from autofuse.errors import DatabaseError, DeviceError
-from autofuse.job.board import OPENER, Board, Setup
-from autofuse.job.outcome import JobOutcome, outcome_of
-from autofuse.job.settings import BoardSpec, JobSettings
-from autofuse.job.timetable import next_turn
-from autofuse.measure.measurement import Failure
-from autofuse.measure.messages import Message
-from autofuse.profiling.database import ProfilingDatabase
-from autofuse.profiling.job_records import (
+from autofuse.database.database import ProfilingDatabase
+from autofuse.database.job_records import (
     FINISHED,
     INTERRUPTED,
     LEFT,
@@ -27,7 +20,14 @@ from autofuse.profiling.job_records import (
     TaskInfo,
     TaskProgress,
 )
-from autofuse.scratch import scratch_folder
+from autofuse.errors import DatabaseError, DeviceError
+from autofuse.job.board import OPENER, Board, Setup
+from autofuse.job.outcome import JobOutcome, outcome_of
+from autofuse.job.settings import BoardSpec, JobSettings
+from autofuse.job.timetable import next_turn
+from autofuse.measure.children.messages import Message
+from autofuse.measure.measurement import Failure
+from autofuse.values.scratch import scratch_folder
 
 POLL_S = 0.1
 BEAT_S = 5.0

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from autofuse.profiling.job_records import DONE, FAILED, LOST, JobInfo, TaskInfo
+from autofuse.database.job_records import DONE, FAILED, LOST, JobInfo, TaskInfo
 
 EXIT_SLOWER, EXIT_LOST, EXIT_INTERRUPTED, EXIT_CRASHED = 5, 75, 130, 75
 SLOWER = 1.02

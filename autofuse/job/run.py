@@ -7,14 +7,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from autofuse.database.database import open_database
+from autofuse.database.job_records import TaskStart
+from autofuse.environment.space import load_space
 from autofuse.errors import DatabaseError, InputError
 from autofuse.job.board import OPENER
 from autofuse.job.coordinator import Coordinator, Ear
 from autofuse.job.outcome import JobOutcome
 from autofuse.job.settings import BoardSpec, JobSettings
-from autofuse.profiling.database import open_database
-from autofuse.profiling.job_records import TaskStart
-from autofuse.search_space import load_space
 
 NAME_LENGTH = 100
 

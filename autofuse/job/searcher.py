@@ -15,14 +15,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autofuse.database.database import ProfilingDatabase, open_database
+from autofuse.environment.device import find_device, thread_count
 from autofuse.errors import AutofuseError, PlanError
 from autofuse.job.settings import BoardSpec, JobSettings
 from autofuse.job.timetable import HOUR_S, OPEN_SESSIONS
-from autofuse.measure.child import Handler, serve
-from autofuse.measure.messages import Message
-from autofuse.measure.process import own_memory
-from autofuse.named_device import find_device, thread_count
-from autofuse.profiling.database import ProfilingDatabase, open_database
+from autofuse.measure.children.child import Handler, serve
+from autofuse.measure.children.messages import Message
+from autofuse.measure.children.process import own_memory
 from autofuse.search.progress import Progress
 from autofuse.search.prospects import Prospect, expected_saving
 

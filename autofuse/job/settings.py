@@ -14,7 +14,7 @@ class BoardSpec:
     """A board that measures: `name` for people; boards of one `device` share its tasks.
 
     `profile`, `rpc`, `rpc_tracker`, `rpc_key`: what it is and how it is reached, see
-    `autofuse.named_device.find_device`.
+    `autofuse.environment.device.find_device`.
     """
 
     name: str

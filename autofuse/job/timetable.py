@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autofuse.database.job_records import CONFIRM, DONE, FAILED, RUNNING, SEARCH, TaskInfo
 from autofuse.job.settings import JobSettings
-from autofuse.profiling.job_records import CONFIRM, DONE, FAILED, RUNNING, SEARCH, TaskInfo
 
 CONFIRM_SHARE = 0.08
 """Part of the budget that is kept for measuring the finalists whole, beyond the least that they need."""

@@ -15,16 +15,16 @@ from tvm.script.ir_builder import IRBuilder
 
 from autofuse.device.target import Target
 from autofuse.errors import InputError
-from autofuse.kernels.band import Band, BandEmitter, banded
-from autofuse.kernels.block import BlockEmitter, Chain, chained
-from autofuse.kernels.emit import Array, Emitter
-from autofuse.kernels.evaluate import Pack, Scope
-from autofuse.kernels.fallback import fallback_function
-from autofuse.kernels.families import FAMILIES, KNOB_FAMILY, anchor_types, family_of, is_own
-from autofuse.kernels.knobs import complete, vector_lanes
-from autofuse.kernels.nest import Nest, cut
-from autofuse.kernels.scalar import SCALAR
-from autofuse.kernels.workload import Value, Workload
+from autofuse.kernels.families.registry import FAMILIES, KNOB_FAMILY, anchor_types, family_of, is_own
+from autofuse.kernels.fused.band import Band, BandEmitter, banded
+from autofuse.kernels.fused.block import BlockEmitter, Chain, chained
+from autofuse.kernels.importer.fallback import fallback_function
+from autofuse.kernels.nest.evaluate import Pack, Scope
+from autofuse.kernels.nest.nest import Nest, cut
+from autofuse.kernels.nest.scalar import SCALAR
+from autofuse.kernels.schedule.knobs import complete, vector_lanes
+from autofuse.kernels.tir.emit import Array, Emitter
+from autofuse.kernels.workload.workload import Value, Workload
 
 Schedule = Mapping[str, int | str]
 

@@ -17,12 +17,12 @@ from autofuse.errors import AutofuseError
 from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import FusionPlan
-from autofuse.fusion.planner import Decision
-from autofuse.fusion.rewriting import RewritingPlanner
+from autofuse.fusion.planner.planner import Decision
+from autofuse.fusion.planner.rewriting import RewritingPlanner
 from autofuse.graph.model import Graph
-from autofuse.kernels.lower import Lowering
-from autofuse.kernels.view import is_view
-from autofuse.kernels.workload import Workload
+from autofuse.kernels.lowering.lower import Lowering
+from autofuse.kernels.workload.free_reshape import is_view
+from autofuse.kernels.workload.workload import Workload
 from autofuse.learning.features import Place, cut_features, facts_of
 from autofuse.learning.model import DEVIATIONS, Estimate, ProfitabilityModel
 from autofuse.learning.parts import Parts

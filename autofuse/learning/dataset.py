@@ -7,7 +7,7 @@ Columns of `Dataset.rows` (one row a workload, device, target and number of thre
     family        class of the target ("avx2", ...)   threads     that ran it
     network       the model in whose run it was measured first ("" when no run is known)
     networks      all models that measured or chose it, joined by ","
-    median_us     best median, ci_lo_us and ci_hi_us its interval, trusted: see `autofuse.profiling`
+    median_us     best median, ci_lo_us and ci_hi_us its interval, trusted: see `autofuse.database`
     candidates    schedules that worked, of which this is the fastest
     roofline_us   the rough time that the features say
     f_*           features (`autofuse.learning.features.features`)
@@ -39,16 +39,16 @@ from dataclasses import dataclass
 from math import log2
 from typing import TYPE_CHECKING
 
+from autofuse.database.ask.training import TimedWorkload, networks_of_workloads, timed_workloads
+from autofuse.database.database import open_database
 from autofuse.device.target import Target
 from autofuse.errors import InputError
 from autofuse.fusion.evidence import LAUNCH_US, Span, total
 from autofuse.fusion.relation import relation
-from autofuse.kernels.view import is_view
-from autofuse.kernels.workload import Workload
+from autofuse.kernels.workload.free_reshape import is_view
+from autofuse.kernels.workload.workload import Workload
 from autofuse.learning.features import Place, at_place, cut_features, facts_of, roofline_us
 from autofuse.learning.parts import MOST_PARTITIONS, Edge, Parts, without_layouts
-from autofuse.profiling.database import open_database
-from autofuse.profiling.training import TimedWorkload, networks_of_workloads, timed_workloads
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,9 +20,9 @@ from autofuse.fusion.relation import COLUMNS, relation
 from autofuse.graph.cost import flops, group_cost, operator_cost
 from autofuse.graph.mapping import MappingType, names
 from autofuse.graph.model import Graph, Operator
-from autofuse.kernels.families import FAMILIES, family_of, is_own
-from autofuse.kernels.knobs import nests_of
-from autofuse.kernels.workload import Workload
+from autofuse.kernels.families.registry import FAMILIES, family_of, is_own
+from autofuse.kernels.schedule.knobs import nests_of
+from autofuse.kernels.workload.workload import Workload
 from autofuse.learning.parts import as_graph
 
 FEATURES_VERSION = 1

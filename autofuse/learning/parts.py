@@ -10,8 +10,8 @@ import numpy as np
 
 from autofuse.fusion.edges import Edges
 from autofuse.graph.model import Graph, Operator, Tensor
-from autofuse.kernels.nest import FORWARD
-from autofuse.kernels.workload import PLAIN, Workload, bind_workload
+from autofuse.kernels.nest.nest import FORWARD
+from autofuse.kernels.workload.workload import PLAIN, Workload, bind_workload
 
 MOST_PARTITIONS = 60
 """Subsets of one group that are looked at for further cuts; a larger group has been cut often enough by then."""

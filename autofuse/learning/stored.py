@@ -21,8 +21,8 @@ from autofuse.errors import InputError
 from autofuse.learning.calibrated import Calibrated
 from autofuse.learning.features import FEATURES_VERSION, Place, at_place, cut_features, facts_of
 from autofuse.learning.model import ProfitabilityModel
-from autofuse.outputs import Kind, output_file
-from autofuse.resources import named_files
+from autofuse.values.outputs import Kind, output_file
+from autofuse.values.resources import named_files
 
 SUFFIX = ".model"
 FOLDER = "profiles/models"
@@ -182,7 +182,7 @@ def _key(arrays: Mapping[str, NDArray[Any]], body: Mapping[str, Any]) -> str:
 @cache
 def _sample() -> tuple[dict[str, float], Place]:
     """Facts of the smallest workload there is, at some place: what features are called does not depend on either."""
-    from autofuse.kernels.workload import Value, Workload, WorkloadOperator
+    from autofuse.kernels.workload.workload import Value, Workload, WorkloadOperator
 
     values = (Value("input", (8,), "float32"), Value("output", (8,), "float32"))
     workload = Workload(values, (WorkloadOperator("Relu", (0,), (1,)),), 18)

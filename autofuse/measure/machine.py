@@ -7,12 +7,12 @@ from typing import Any
 
 from autofuse.device.target import Target
 from autofuse.errors import DeviceError
-from autofuse.measure.child import serve
-from autofuse.measure.clock import PROBE_STEPS, pin_main_thread
-from autofuse.measure.codec import target_from_json, target_to_json
+from autofuse.measure.children.child import serve
+from autofuse.measure.children.codec import target_from_json, target_to_json
+from autofuse.measure.children.messages import Message
+from autofuse.measure.children.process import Child, default_memory, wait
 from autofuse.measure.measurement import Failure
-from autofuse.measure.messages import Message
-from autofuse.measure.process import Child, default_memory, wait
+from autofuse.measure.timing.clock import PROBE_STEPS, pin_main_thread
 
 MODULE = "autofuse.measure.machine"
 LIMIT_S = 60.0
@@ -64,7 +64,7 @@ def _rates(request: Message) -> Message:
 
 def _of_threads(target: Target, count: int) -> tuple[float, float, float]:
     """(GFLOP/s, L2 GB/s, DRAM GB/s) of `count` threads: the best of a few runs each."""
-    from autofuse.backend.probes import FmaProbe, ReadProbe
+    from autofuse.backend.compile.probes import FmaProbe, ReadProbe
 
     compute = FmaProbe(target, count, PROBE_STEPS)
     near = ReadProbe(target, count, target.l2_bytes // 2, sweeps=64)

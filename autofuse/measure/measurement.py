@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autofuse.kernels.workload import Workload
-from autofuse.statistics import Interval
+from autofuse.kernels.workload.workload import Workload
+from autofuse.values.statistics import Interval
 
 FAILURE_KINDS = ("build_error", "run_error", "timeout", "wrong", "out_of_memory", "device_lost")
 

@@ -17,17 +17,17 @@ from autofuse.device.description import DeviceDescription
 from autofuse.device.profile import LOCAL
 from autofuse.device.provenance import collect
 from autofuse.device.target import Target
-from autofuse.measure.bench import Contender, ContenderResult, bench_contenders, outputs_of
-from autofuse.measure.codec import case_to_json, policy_to_json, target_to_json, timing_from_json
-from autofuse.measure.lock import measuring_lock
+from autofuse.measure.children.codec import case_to_json, policy_to_json, target_to_json, timing_from_json
+from autofuse.measure.children.messages import Message
+from autofuse.measure.children.process import Child, Reply, available_cores, default_memory, wait, wait_any
 from autofuse.measure.measurement import Failure, Limits, Measurement, MeasureRequest
-from autofuse.measure.messages import Message
-from autofuse.measure.process import Child, Reply, available_cores, default_memory, wait, wait_any
-from autofuse.measure.sampling import SamplingPolicy
-from autofuse.measure.timing import InterleavingPolicy
+from autofuse.measure.networks.bench import Contender, ContenderResult, bench_contenders, outputs_of
+from autofuse.measure.timing.lock import measuring_lock
+from autofuse.measure.timing.race import InterleavingPolicy
+from autofuse.measure.timing.sampling import SamplingPolicy
 
 BUILDER = "autofuse.kernels.build:build_kernel"
-WORKER = "autofuse.measure.worker"
+WORKER = "autofuse.measure.children.worker"
 HELD_PER_WORKER = 8
 ATTEMPTS = 3
 START_ATTEMPTS = 2
@@ -122,7 +122,7 @@ class LocalRunner:
 
     def describe(self) -> DeviceDescription:
         """See `autofuse.measure.runner.Runner`."""
-        from autofuse.backend.host_cpu import llvm_version, local_device
+        from autofuse.backend.compile.host_cpu import llvm_version, local_device
 
         circumstances = collect(llvm_version())
         return DeviceDescription(local_device(), circumstances, circumstances.boot_id or "")

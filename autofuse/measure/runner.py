@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.device.description import DeviceDescription
-from autofuse.measure.bench import Contender, ContenderResult
 from autofuse.measure.measurement import Measurement, MeasureRequest
+from autofuse.measure.networks.bench import Contender, ContenderResult
 
 Array = NDArray[np.generic]
 
@@ -50,7 +50,7 @@ class Runner(Protocol):
         expected: Sequence[Array] | None = None,
         between: Callable[[], None] = ...,
     ) -> dict[str, ContenderResult]:
-        """Whole networks interleaved, checked against `expected`; see `autofuse.measure.bench.bench_contenders`.
+        """Whole networks interleaved, checked against `expected`; see `networks.bench.bench_contenders`.
 
         `between` is called between their blocks; it may raise to end the race.
         """

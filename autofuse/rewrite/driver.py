@@ -12,9 +12,9 @@ from heapq import heappop, heappush
 from autofuse.errors import PlanError
 from autofuse.graph.cost import operator_cost
 from autofuse.graph.model import Graph, Operator
-from autofuse.rewrite.catalogue import BY_NAME, RULES
 from autofuse.rewrite.maker import Maker, Refused
 from autofuse.rewrite.rule import PHASE, Kind, Rule, Site
+from autofuse.rewrite.rules.catalogue import BY_NAME, RULES
 from autofuse.rewrite.work import Array, Change, Work
 
 Choice = Callable[[Site], bool]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from autofuse.environment.group_times import groups_of
 from autofuse.errors import PlanError
 from autofuse.fusion.evidence import LAUNCH_US, Identity, Piece, Span
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.skeleton import settled
-from autofuse.group_times import groups_of
-from autofuse.kernels.view import is_view
-from autofuse.kernels.workload import BoundWorkload
+from autofuse.kernels.workload.free_reshape import is_view
+from autofuse.kernels.workload.workload import BoundWorkload
 from autofuse.search.composition import Composition, compose, gap_of
 from autofuse.search.progress import CompositionReport
 from autofuse.search.workbench import Workbench

@@ -24,8 +24,8 @@ from autofuse.fusion.evidence import Identity, Piece
 from autofuse.fusion.legality import ordered_groups
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.skeleton import realise
-from autofuse.graph.copies import copy_name
 from autofuse.graph.model import Graph
+from autofuse.graph.transform.copies import copy_name
 from autofuse.search.knots import cycles
 
 SOLVER_SECONDS = 60.0

@@ -7,19 +7,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from autofuse.database.records import Block, ChosenGroup, EdgeDecision, PlanOutcome
+from autofuse.environment.group_times import known_pieces
 from autofuse.errors import DeviceError, PlanError, WrongResultError
 from autofuse.fusion.evidence import Evidence
 from autofuse.fusion.explain import explain
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.skeleton import settled
 from autofuse.graph.inputs import generate_inputs
-from autofuse.group_times import known_pieces
-from autofuse.kernels.tile_limit import larger
-from autofuse.measure.bench import Contender, ContenderResult
-from autofuse.measure.judgement import difference, judged
-from autofuse.measure.libraries import Model, Order, build_libraries
-from autofuse.measure.timing import ratio_of
-from autofuse.profiling.records import Block, ChosenGroup, EdgeDecision, PlanOutcome
+from autofuse.kernels.schedule.limits import larger
+from autofuse.measure.networks.bench import Contender, ContenderResult
+from autofuse.measure.networks.judgement import difference, judged
+from autofuse.measure.networks.libraries import Model, Order, build_libraries
+from autofuse.measure.timing.race import ratio_of
 from autofuse.search.progress import PlanTime
 from autofuse.search.shares import LITTLE_FUSION
 from autofuse.search.workbench import Workbench

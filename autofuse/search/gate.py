@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from autofuse.errors import WrongResultError
 from autofuse.fusion.plan import LARGEST_TILE, WINOGRAD_TILES, FusionPlan
-from autofuse.kernels.tile_limit import winograd_tile
+from autofuse.kernels.schedule.limits import winograd_tile
 from autofuse.search.finals import Concluded
 from autofuse.search.workbench import Workbench
 

@@ -12,16 +12,16 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
+from autofuse.database.records import Json
+from autofuse.environment.circumstances import Circumstances
 from autofuse.fusion.plan import FusionPlan
-from autofuse.fusion.planner import Planner
-from autofuse.fusion.rewriting import RewritingPlanner
+from autofuse.fusion.planner.planner import Planner
+from autofuse.fusion.planner.rewriting import RewritingPlanner
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.model import Graph
-from autofuse.kernels.lower import Lowering
+from autofuse.kernels.lowering.lower import Lowering
 from autofuse.learning.advice import Adviser, Change, PlanAdviser, advise
 from autofuse.learning.stored import find_model, load
-from autofuse.named_setting import Circumstances
-from autofuse.profiling.records import Json
 
 if TYPE_CHECKING:
     from autofuse.search.session import ModelSession

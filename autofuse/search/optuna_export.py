@@ -12,10 +12,10 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
+from autofuse.database.database import ProfilingDatabase
+from autofuse.database.records import Trial
 from autofuse.errors import InputError
-from autofuse.outputs import Kind, output_file
-from autofuse.profiling.database import ProfilingDatabase
-from autofuse.profiling.records import Trial
+from autofuse.values.outputs import Kind, output_file
 
 JOURNAL = Kind("a journal of Optuna")
 _STATES = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "fail": TrialState.FAIL}

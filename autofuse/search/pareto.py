@@ -6,20 +6,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from autofuse.database.database import ProfilingDatabase, open_for_lookup
+from autofuse.database.records import Setting
+from autofuse.environment.circumstances import Circumstances, circumstances
+from autofuse.environment.group_times import known_pieces, lowered_plans, stored_plans
 from autofuse.errors import InputError, PlanError
 from autofuse.fusion.evidence import LAUNCH_US, Piece
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.skeleton import settled
 from autofuse.graph.model import Graph
-from autofuse.group_times import known_pieces, lowered_plans, stored_plans
-from autofuse.kernels.lower import Lowered, Lowering
-from autofuse.kernels.memory import peak_bytes
-from autofuse.named_setting import Circumstances, circumstances
-from autofuse.outputs import Kind, check_output, output_folder, write_output
-from autofuse.profiling.database import ProfilingDatabase, open_for_lookup
-from autofuse.profiling.records import Setting
+from autofuse.kernels.lowering.lower import Lowered, Lowering
+from autofuse.kernels.lowering.memory import peak_bytes
 from autofuse.search.composition import compose
+from autofuse.values.outputs import Kind, check_output, output_folder, write_output
 
 PRICES_US_PER_MB = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 1e4, 1e5)
 """What a megabyte written between kernels costs in the compositions that are tried, besides time."""
@@ -30,7 +30,7 @@ class Point:
     """A plan that no other known plan beats in both time and memory.
 
     `us`: sum of its groups' measured times; `peak_bytes`: of the tensors between its kernels (see
-    `autofuse.kernels.memory`); `file`: where its plan was written, if it was.
+    `autofuse.kernels.lowering.memory`); `file`: where its plan was written, if it was.
     """
 
     plan: FusionPlan

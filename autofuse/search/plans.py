@@ -11,8 +11,8 @@ from typing import Any
 import optuna
 
 from autofuse.fusion.plan import FusionPlan
-from autofuse.fusion.planner import Decision, Planner
-from autofuse.fusion.rewriting import RewritingPlanner
+from autofuse.fusion.planner.planner import Decision, Planner
+from autofuse.fusion.planner.rewriting import RewritingPlanner
 from autofuse.search.guide import Guide
 from autofuse.search.workbench import Workbench
 

@@ -11,21 +11,21 @@ from pathlib import Path
 
 import numpy as np
 
+from autofuse.database.database import ProfilingDatabase
+from autofuse.database.records import STALE, BestSchedule, Setting
+from autofuse.environment.circumstances import circumstances
+from autofuse.environment.device import RunnerOptions, find_device, open_runner
 from autofuse.errors import AutofuseError, InputError
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.model import Graph, Operator, Tensor
-from autofuse.kernels.workload import BoundWorkload, Workload
+from autofuse.kernels.workload.workload import BoundWorkload, Workload
+from autofuse.measure.checking.reference import capture
 from autofuse.measure.measurement import Measurement, MeasureRequest
-from autofuse.measure.reference import capture
 from autofuse.measure.runner import Runner
-from autofuse.measure.sampling import SamplingPolicy
-from autofuse.named_device import RunnerOptions, find_device, open_runner
-from autofuse.named_setting import circumstances
-from autofuse.profiling.database import ProfilingDatabase
-from autofuse.profiling.records import STALE, BestSchedule, Setting
-from autofuse.scratch import scratch_folder
+from autofuse.measure.timing.sampling import SamplingPolicy
 from autofuse.search.workbench import outcome_of
-from autofuse.statistics import differ, median_interval, ratio_interval
+from autofuse.values.scratch import scratch_folder
+from autofuse.values.statistics import differ, median_interval, ratio_interval
 
 MARGIN = 0.05
 """Two measurements of one kernel on different days differ by up to so much for reasons of their own (layout of
@@ -182,7 +182,7 @@ def rebuilt(text: str) -> tuple[BoundWorkload, Graph]:
 
 
 def _sound(graph: Graph) -> bool:
-    from autofuse.measure.reference import run_reference
+    from autofuse.measure.checking.reference import run_reference
 
     try:
         run_reference(graph, generate_inputs(graph, 0))

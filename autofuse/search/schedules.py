@@ -11,13 +11,13 @@ from typing import Any
 
 import optuna
 
+from autofuse.database.records import canonical_json
 from autofuse.device.target import Target
 from autofuse.graph.model import Graph
-from autofuse.kernels.guesses import first_schedules
-from autofuse.kernels.knobs import Values, canonical, fits_registers, open_knobs
-from autofuse.kernels.tile_limit import knobs_within, winograd_tile
-from autofuse.kernels.workload import BoundWorkload, Workload
-from autofuse.profiling.records import canonical_json
+from autofuse.kernels.schedule.guesses import first_schedules
+from autofuse.kernels.schedule.knobs import Values, canonical, fits_registers, open_knobs
+from autofuse.kernels.schedule.limits import knobs_within, winograd_tile
+from autofuse.kernels.workload.workload import BoundWorkload, Workload
 
 MAX_CANDIDATES = 48
 STARTUP_TRIALS = 8

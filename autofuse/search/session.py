@@ -8,18 +8,18 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
+from autofuse.database.records import Json, Trial
+from autofuse.environment.plans import named_plan
 from autofuse.errors import AutofuseError, PlanError
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import LARGEST_TILE, FusionPlan
-from autofuse.fusion.rewriting import RewritingPlanner, is_exact
+from autofuse.fusion.planner.rewriting import RewritingPlanner, is_exact
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.key import graph_key
 from autofuse.graph.model import Graph
-from autofuse.measure.judgement import WHOLE_LIMIT
-from autofuse.measure.libraries import Model
-from autofuse.measure.process import available_cores
-from autofuse.named_plans import named_plan
-from autofuse.profiling.records import Json, Trial
+from autofuse.measure.children.process import available_cores
+from autofuse.measure.networks.judgement import WHOLE_LIMIT
+from autofuse.measure.networks.libraries import Model
 from autofuse.search.composer import Composed, compose_measured
 from autofuse.search.finals import FINALISTS, conclude
 from autofuse.search.gate import right_as_a_whole

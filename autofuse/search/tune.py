@@ -12,19 +12,19 @@ from pathlib import Path
 
 import optuna
 
+from autofuse.database.database import ProfilingDatabase, open_database
+from autofuse.database.records import OK, RunStart, Setting
+from autofuse.environment.circumstances import Circumstances, circumstances
+from autofuse.environment.device import NamedDevice, RunnerOptions, open_runner
+from autofuse.environment.space import load_space
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.key import graph_key
-from autofuse.graph.load import load
+from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
-from autofuse.kernels.coverage import require_kernels
-from autofuse.kernels.knobs import declared_names
-from autofuse.measure.reference import capture
-from autofuse.measure.sampling import SamplingPolicy
-from autofuse.named_device import NamedDevice, RunnerOptions, open_runner
-from autofuse.named_setting import Circumstances, circumstances
-from autofuse.profiling.database import ProfilingDatabase, open_database
-from autofuse.profiling.records import OK, RunStart, Setting
-from autofuse.scratch import scratch_folder
+from autofuse.kernels.lowering.coverage import require_kernels
+from autofuse.kernels.schedule.knobs import declared_names
+from autofuse.measure.checking.reference import capture
+from autofuse.measure.timing.sampling import SamplingPolicy
 from autofuse.search.guard import Guard
 from autofuse.search.guide import guide_for
 from autofuse.search.pareto import known_front
@@ -32,7 +32,7 @@ from autofuse.search.progress import FrontPoint, PlanTime, Progress, TuneResult
 from autofuse.search.session import ModelSession
 from autofuse.search.shares import finals_seconds
 from autofuse.search.workbench import Workbench
-from autofuse.search_space import load_space
+from autofuse.values.scratch import scratch_folder
 
 __all__ = ["PlanTime", "Progress", "TuneResult", "open_session", "tune"]
 

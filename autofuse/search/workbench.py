@@ -8,25 +8,25 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from autofuse.database.ask.lookups import BY_CHANCE
+from autofuse.database.database import ProfilingDatabase
+from autofuse.database.records import EXACT, FAILURES, Block, Candidate, CandidateOutcome, Json
+from autofuse.environment.circumstances import Circumstances
+from autofuse.environment.space import SearchSpace
 from autofuse.errors import DeviceError
 from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.fusion.plan import LARGEST_TILE, FusionPlan
 from autofuse.graph.key import graph_key
 from autofuse.graph.model import Graph
-from autofuse.kernels.lower import Lowered, Lowering
-from autofuse.kernels.memory import peak_bytes
-from autofuse.kernels.workload import BoundWorkload
+from autofuse.kernels.lowering.lower import Lowered, Lowering
+from autofuse.kernels.lowering.memory import peak_bytes
+from autofuse.kernels.workload.workload import BoundWorkload
+from autofuse.measure.checking.reference import ReferenceStore
 from autofuse.measure.measurement import Measurement, MeasureRequest
-from autofuse.measure.reference import ReferenceStore
 from autofuse.measure.runner import Runner
-from autofuse.named_setting import Circumstances
-from autofuse.profiling.database import ProfilingDatabase
-from autofuse.profiling.lookups import BY_CHANCE
-from autofuse.profiling.records import EXACT, FAILURES, Block, Candidate, CandidateOutcome, Json
 from autofuse.search.guard import Guard, Noted, worth_again
 from autofuse.search.guide import Guide
 from autofuse.search.schedules import Schedule, WorkloadSearch, anchor_key, schedule_text
-from autofuse.search_space import SearchSpace
 
 MOST_LOSSES = 5
 """Batches in a row, each with a candidate that the device was lost under, after which the device is given up."""

@@ -15,17 +15,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from autofuse.backend.compile_kernel import assembly
-from autofuse.backend.host_cpu import device_named
+from autofuse.backend.compile.function import assembly
+from autofuse.backend.compile.host_cpu import device_named
 from autofuse.device.target import Target
-from autofuse.fusion.baselines import default_plan
-from autofuse.graph.load import load
+from autofuse.environment.space import load_space
+from autofuse.fusion.planner.baselines import default_plan
+from autofuse.graph.loading.load import load
 from autofuse.kernels.build import build_kernel
-from autofuse.kernels.guesses import first_schedules
-from autofuse.kernels.knobs import open_knobs
-from autofuse.kernels.lower import lower
-from autofuse.kernels.workload import Workload
-from autofuse.search_space import load_space
+from autofuse.kernels.lowering.lower import lower
+from autofuse.kernels.schedule.guesses import first_schedules
+from autofuse.kernels.schedule.knobs import open_knobs
+from autofuse.kernels.workload.workload import Workload
 from experiments.architectures import catalogue
 from experiments.arm_proxy.loops import Loop, hot_loop
 from experiments.tables import head, line, write_csv

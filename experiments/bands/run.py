@@ -15,24 +15,24 @@ from pathlib import Path
 
 import onnx
 
-from autofuse.backend.probes import ReadProbe
-from autofuse.backend.realise import build_library
-from autofuse.fusion.baselines import always_plan
-from autofuse.fusion.planner import plan_from
+from autofuse.backend.compile.probes import ReadProbe
+from autofuse.backend.compile.realise import build_library
+from autofuse.database.database import ProfilingDatabase, open_database
+from autofuse.environment.circumstances import Circumstances, circumstances
+from autofuse.environment.space import load_space
+from autofuse.fusion.planner.baselines import always_plan
+from autofuse.fusion.planner.planner import plan_from
 from autofuse.graph.inputs import generate_inputs
-from autofuse.graph.load import load
+from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
-from autofuse.kernels.band import Band, banded
-from autofuse.kernels.contraction_form import contraction_form, convolution_windows
-from autofuse.kernels.guesses import first_schedules
-from autofuse.kernels.knobs import canonical, nests_of, open_knobs
-from autofuse.kernels.lower import Lowered, Lowering
-from autofuse.kernels.workload import Workload
-from autofuse.measure.bench import Contender, bench_contenders
-from autofuse.measure.reference import run_reference
-from autofuse.named_setting import Circumstances, circumstances
-from autofuse.profiling.database import ProfilingDatabase, open_database
-from autofuse.search_space import load_space
+from autofuse.kernels.contraction.form import contraction_form, convolution_windows
+from autofuse.kernels.fused.band import Band, banded
+from autofuse.kernels.lowering.lower import Lowered, Lowering
+from autofuse.kernels.schedule.guesses import first_schedules
+from autofuse.kernels.schedule.knobs import canonical, nests_of, open_knobs
+from autofuse.kernels.workload.workload import Workload
+from autofuse.measure.checking.reference import run_reference
+from autofuse.measure.networks.bench import Contender, bench_contenders
 from experiments import tables
 from experiments.bands.cases import CASES
 from experiments.rivals import case_options, tuned

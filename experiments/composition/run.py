@@ -17,15 +17,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from autofuse.database.database import open_database
+from autofuse.environment.circumstances import circumstances
+from autofuse.environment.group_times import PlansLowered, groups_of, known_pieces, lowered_plans, stored_plans
 from autofuse.fusion.evidence import Identity, Piece
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.skeleton import settled
-from autofuse.graph.load import load
+from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
-from autofuse.group_times import PlansLowered, groups_of, known_pieces, lowered_plans, stored_plans
-from autofuse.kernels.lower import Lowering
-from autofuse.named_setting import circumstances
-from autofuse.profiling.database import open_database
+from autofuse.kernels.lowering.lower import Lowering
 from autofuse.search.composition import Composition, Region, compose, gap_of
 from experiments import tables
 

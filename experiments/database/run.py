@@ -19,10 +19,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from autofuse.profiling.database import open_database
-from autofuse.profiling.upkeep import export_database, import_database, merge_database, prune_database
-from autofuse.report.analysis import open_analysis
-from autofuse.report.page import write_html
+from autofuse.database.database import open_database
+from autofuse.database.files.upkeep import export_database, import_database, merge_database, prune_database
+from autofuse.views.frames.analysis import open_analysis
+from autofuse.views.report.page import write_html
 from experiments.browser import WIDE, browsers, missing, opened_in_s, worked_s
 from experiments.database.synthetic import write_database
 

@@ -9,9 +9,8 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from autofuse.device.target import Target
-from autofuse.profiling.database import open_database
-from autofuse.profiling.records import (
+from autofuse.database.database import open_database
+from autofuse.database.records import (
     Block,
     Candidate,
     CandidateOutcome,
@@ -22,6 +21,7 @@ from autofuse.profiling.records import (
     Trial,
     content_key,
 )
+from autofuse.device.target import Target
 
 TARGET = Target("znver3", 8, 16, 2, 32768, 524288)
 FAILURES = ("build_error", "timeout", "wrong")

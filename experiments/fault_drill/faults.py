@@ -59,13 +59,14 @@ def kill_search(scene: Scene, chance: random.Random) -> bool:
 
 def kill_worker(scene: Scene, chance: random.Random) -> bool:
     """kill -9 of a process that builds kernels or whole libraries."""
-    builders = scene.children("autofuse.measure.builder") + scene.children("autofuse.measure.library_builder")
+    modules = ("autofuse.measure.children.builder", "autofuse.measure.networks.library_builder")
+    builders = [child for module in modules for child in scene.children(module)]
     return _kill(builders, chance)
 
 
 def kill_link(scene: Scene, chance: random.Random) -> bool:
     """kill -9 of a process that holds a session on a board."""
-    return _kill(scene.children("autofuse.measure.remote"), chance)
+    return _kill(scene.children("autofuse.measure.remote.session_child"), chance)
 
 
 def kill_server(scene: Scene, chance: random.Random) -> bool:

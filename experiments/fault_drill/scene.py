@@ -21,8 +21,8 @@ import psutil
 from onnx import TensorProto, helper, numpy_helper
 from sqlalchemy import text
 
+from autofuse.database.database import open_database
 from autofuse.errors import DatabaseError
-from autofuse.profiling.database import open_database
 from experiments.fault_drill.postgres import Postgres
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from autofuse.backend.host_cpu import local_device
+from autofuse.backend.compile.host_cpu import local_device
 from autofuse.graph.inputs import generate_inputs
-from autofuse.graph.load import load
-from autofuse.measure.bench import Contender, bench_contenders
-from autofuse.measure.reference import run_reference
+from autofuse.graph.loading.load import load
+from autofuse.measure.checking.reference import run_reference
+from autofuse.measure.networks.bench import Contender, bench_contenders
 from experiments.fault_drill.scene import Results
 
 SECONDS, TOLERANCE = 4.0, 1.10

@@ -13,17 +13,17 @@ from pathlib import Path
 from statistics import geometric_mean
 
 import autofuse
-from autofuse.backend.host_cpu import local_device
+from autofuse.backend.compile.host_cpu import local_device
+from autofuse.database.database import open_database
+from autofuse.environment.plans import named_plan
 from autofuse.errors import AutofuseError
 from autofuse.fusion.evidence import LAUNCH_US
-from autofuse.fusion.inspect import bytes_moved
 from autofuse.fusion.plan import FusionPlan
-from autofuse.graph.load import load
+from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.measure.machine import probe_machine
-from autofuse.named_plans import named_plan
-from autofuse.profiling.database import open_database
 from autofuse.search.progress import TuneResult
+from autofuse.views.inspect import bytes_moved
 from experiments import tables
 from experiments.peers.models import asked_for
 

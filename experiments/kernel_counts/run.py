@@ -21,18 +21,18 @@ from pathlib import Path
 
 import onnx
 
-from autofuse.backend.host_cpu import device_named
+from autofuse.backend.compile.host_cpu import device_named
+from autofuse.environment.plans import NAMES, named_plan
+from autofuse.environment.space import load_space
 from autofuse.errors import AutofuseError
-from autofuse.fusion.baselines import always_plan
-from autofuse.fusion.inspect import bytes_moved
-from autofuse.graph.load import load
+from autofuse.fusion.planner.baselines import always_plan
+from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.graph.submodel import to_model
-from autofuse.kernels.lower import Lowering
-from autofuse.kernels.view import RENAMING
-from autofuse.named_plans import NAMES, named_plan
+from autofuse.kernels.lowering.lower import Lowering
+from autofuse.kernels.workload.free_reshape import RENAMING
 from autofuse.rewrite.driver import rewrite
-from autofuse.search_space import load_space
+from autofuse.views.inspect import bytes_moved
 from experiments import tables
 from experiments.peers.environments import MissingEnvironmentError, interpreter
 

@@ -15,18 +15,18 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from autofuse.backend.host_cpu import device_named
+from autofuse.backend.compile.host_cpu import device_named
 from autofuse.device.target import Target
-from autofuse.graph.load import load
+from autofuse.environment.plans import named_plan
+from autofuse.environment.space import load_space
+from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.kernels.build import build_kernel
 from autofuse.kernels.digest import code_text
-from autofuse.kernels.guesses import first_schedules
-from autofuse.kernels.knobs import open_knobs
-from autofuse.kernels.lower import Lowering
-from autofuse.kernels.workload import Workload
-from autofuse.named_plans import named_plan
-from autofuse.search_space import load_space
+from autofuse.kernels.lowering.lower import Lowering
+from autofuse.kernels.schedule.guesses import first_schedules
+from autofuse.kernels.schedule.knobs import open_knobs
+from autofuse.kernels.workload.workload import Workload
 
 PLANS = ("default", "none")
 DEVICES = "zen3,zen4,raspberry-pi-5"

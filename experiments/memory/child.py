@@ -28,7 +28,7 @@ def forget_peak() -> None:
 def opener(kind: str, path: str, threads: int) -> Any:
     """A function that loads the model and gives a function of its inputs by name; the runtime is imported here."""
     if kind == "onnxruntime":
-        from autofuse import telemetry
+        from autofuse.values import telemetry
 
         telemetry.switch_off()
         import onnxruntime
@@ -41,7 +41,7 @@ def opener(kind: str, path: str, threads: int) -> Any:
             return lambda feeds: made.run(None, feeds)
 
         return session
-    from autofuse.backend.library import load
+    from autofuse.backend.library.library import load
 
     return lambda: load(Path(path), threads)
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from autofuse import api
 from autofuse.graph.inputs import generate_inputs
-from autofuse.graph.load import load
+from autofuse.graph.loading.load import load
 from experiments import tables
 
 BAR = 1.3

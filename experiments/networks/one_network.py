@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import autofuse
-from autofuse.backend.host_cpu import llvm_version, local_device
-from autofuse.cli.live import TuneView
+from autofuse.backend.compile.host_cpu import llvm_version, local_device
+from autofuse.cli.screens.live import TuneView
 from autofuse.device.provenance import collect
 from autofuse.errors import AutofuseError, InputError
 from autofuse.search.progress import Progress

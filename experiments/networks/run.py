@@ -20,8 +20,8 @@ from pathlib import Path
 
 import psutil
 
-from autofuse.arguments import parse_duration
 from autofuse.device.host import HostCpu, probe_host
+from autofuse.values.arguments import parse_duration
 from experiments.architectures import catalogue
 from experiments.networks import table
 from experiments.networks.row import Job, Row, sha256, title

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import autofuse
-from autofuse.arguments import parse_duration
-from autofuse.backend.host_cpu import local_device
-from autofuse.graph.load import load
-from autofuse.measure.bench import Contender, ContenderResult
+from autofuse.backend.compile.host_cpu import local_device
+from autofuse.graph.loading.load import load
+from autofuse.measure.networks.bench import Contender, ContenderResult
+from autofuse.values.arguments import parse_duration
 from experiments.architectures import catalogue
 from experiments.races import race
 

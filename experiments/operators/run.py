@@ -19,9 +19,9 @@ from pathlib import Path
 import onnx
 
 from autofuse import api
-from autofuse.backend.host_cpu import local_device
+from autofuse.backend.compile.host_cpu import local_device
 from autofuse.errors import AutofuseError
-from autofuse.graph.load import load
+from autofuse.graph.loading.load import load
 from autofuse.measure.machine import probe_machine
 from experiments import tables
 from experiments.operators.cases import FAMILIES

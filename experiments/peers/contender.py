@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from autofuse.device.target import Target
-from autofuse.measure.child import RefusedError, serve
-from autofuse.measure.codec import target_from_json
-from autofuse.measure.contender import ContenderSession
-from autofuse.measure.messages import Message
-from autofuse.measure.networks import Array, Network
+from autofuse.measure.children.child import RefusedError, serve
+from autofuse.measure.children.codec import target_from_json
+from autofuse.measure.children.messages import Message
+from autofuse.measure.networks.contender import ContenderSession
+from autofuse.measure.networks.network import Array, Network
 from experiments.peers.runtimes.job import Job, UnsupportedError
 
 MODULES = {
@@ -36,7 +36,7 @@ def runtime(kind: str) -> Any:
 
 
 def open_network(kind: str, path: Path, target: Target, threads: int, inputs: Mapping[str, Array]) -> Network:
-    """See `autofuse.measure.networks.open_network`."""
+    """See `autofuse.measure.networks.network.open_network`."""
     del target
     network: Network = runtime(kind).open_network(kind, path, threads, inputs)
     return network

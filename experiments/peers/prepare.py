@@ -15,10 +15,10 @@ import numpy as np
 
 from autofuse.device.target import Target
 from autofuse.errors import DeviceError
-from autofuse.measure.codec import target_to_json
+from autofuse.measure.children.codec import target_to_json
+from autofuse.measure.children.process import Child, default_memory, wait
 from autofuse.measure.measurement import Failure
-from autofuse.measure.networks import Array
-from autofuse.measure.process import Child, default_memory, wait
+from autofuse.measure.networks.network import Array
 from experiments.peers.environments import ENVIRONMENTS, ROOT, MissingEnvironmentError, interpreter
 from experiments.peers.rivals import OWN, Rival, host_of
 

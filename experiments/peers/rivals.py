@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from autofuse.measure.bench import Host
+from autofuse.measure.networks.bench import Host
 from experiments.peers.environments import interpreter
 
 MODULE = "experiments.peers.contender"

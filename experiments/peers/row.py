@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from autofuse.measure.bench import ContenderResult
 from autofuse.measure.measurement import Slice
-from autofuse.measure.timing import Samples, ratio_of
-from autofuse.statistics import Interval
+from autofuse.measure.networks.bench import ContenderResult
+from autofuse.measure.timing.race import Samples, ratio_of
+from autofuse.values.statistics import Interval
 from experiments.networks.row import write_json
 from experiments.peers.limits import Demand, Limit, Rates, limit_of
 

@@ -17,18 +17,18 @@ from pathlib import Path
 import psutil
 
 from autofuse.api import thread_count
-from autofuse.arguments import parse_duration
-from autofuse.backend.host_cpu import local_device
+from autofuse.backend.compile.host_cpu import local_device
 from autofuse.device.target import Target
 from autofuse.errors import AutofuseError, InputError
 from autofuse.graph.inputs import generate_inputs
-from autofuse.graph.load import load
+from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
-from autofuse.measure.bench import Contender, ContenderResult, Host, bench_contenders
-from autofuse.measure.judgement import judged
+from autofuse.measure.checking.reference import run_reference
+from autofuse.measure.children.process import default_memory
 from autofuse.measure.machine import probe_machine
-from autofuse.measure.process import default_memory
-from autofuse.measure.reference import run_reference
+from autofuse.measure.networks.bench import Contender, ContenderResult, Host, bench_contenders
+from autofuse.measure.networks.judgement import judged
+from autofuse.values.arguments import parse_duration
 from experiments.networks.one_network import facts
 from experiments.networks.row import sha256, title
 from experiments.peers import table

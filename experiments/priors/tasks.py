@@ -12,15 +12,15 @@ from math import prod
 from pathlib import Path
 
 from autofuse.device.target import Target
-from autofuse.kernels.block import Chain, chained
-from autofuse.kernels.contraction_form import Convolution, contraction_form
-from autofuse.kernels.families import KNOB_FAMILY, family_of
-from autofuse.kernels.guesses import first_schedules
-from autofuse.kernels.knobs import FEW_ROWS, Schedule, Values, canonical, nests_of, open_knobs
-from autofuse.kernels.winograd import winograd_refusal
-from autofuse.kernels.workload import Workload
+from autofuse.environment.space import load_space
+from autofuse.kernels.contraction.form import Convolution, contraction_form
+from autofuse.kernels.contraction.winograd import winograd_refusal
+from autofuse.kernels.families.registry import KNOB_FAMILY, family_of
+from autofuse.kernels.fused.block import Chain, chained
+from autofuse.kernels.schedule.guesses import first_schedules
+from autofuse.kernels.schedule.knobs import FEW_ROWS, Schedule, Values, canonical, nests_of, open_knobs
+from autofuse.kernels.workload.workload import Workload
 from autofuse.search.schedules import schedule_text
-from autofuse.search_space import load_space
 
 QUERY = """
     SELECT w.key, w.text, t.text, c.device_id, c.threads, c.versions_id, s.text, c.median_us, c.trusted

@@ -10,15 +10,15 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from autofuse.environment.plans import named_plan
 from autofuse.errors import AutofuseError
 from autofuse.fusion.legality import Legality, ordered_groups
 from autofuse.fusion.plan import FusionPlan
-from autofuse.fusion.planner import Planner
+from autofuse.fusion.planner.planner import Planner
 from autofuse.fusion.skeleton import skeleton
 from autofuse.fusion.space import FusionSpace
-from autofuse.graph.fold import fold_sites
 from autofuse.graph.model import Graph
-from autofuse.named_plans import named_plan
+from autofuse.graph.transform.fold import fold_sites
 
 APART, PAIRS = "apart", "pairs"
 BASIS = (APART, PAIRS)

@@ -14,22 +14,22 @@ from pathlib import Path
 import numpy as np
 from sqlalchemy import select
 
+from autofuse.database.database import ProfilingDatabase
+from autofuse.database.records import Setting
+from autofuse.database.tables.schema import DeviceRow, TargetRow
 from autofuse.device.target import Target
+from autofuse.environment.group_times import lowered_plans
+from autofuse.environment.plans import NAMES, named_plan
 from autofuse.errors import AutofuseError
 from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.key import graph_key
-from autofuse.graph.load import load
+from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
-from autofuse.group_times import lowered_plans
-from autofuse.kernels.lower import Lowered, Lowering
-from autofuse.kernels.view import is_view
-from autofuse.kernels.workload import Workload
+from autofuse.kernels.lowering.lower import Lowered, Lowering
+from autofuse.kernels.workload.free_reshape import is_view
+from autofuse.kernels.workload.workload import Workload
 from autofuse.learning.dataset import target_from
-from autofuse.named_plans import NAMES, named_plan
-from autofuse.profiling.database import ProfilingDatabase
-from autofuse.profiling.records import Setting
-from autofuse.profiling.schema import DeviceRow, TargetRow
 from experiments.profitability import networks
 from experiments.profitability.candidates import APART, Folded
 from experiments.profitability.metrics import Floats

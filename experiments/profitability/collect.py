@@ -22,24 +22,24 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from autofuse.arguments import parse_duration
+from autofuse.database.database import ProfilingDatabase, open_database
+from autofuse.database.records import RunStart
+from autofuse.environment.circumstances import Circumstances, circumstances
+from autofuse.environment.space import load_space
 from autofuse.errors import AutofuseError
 from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.key import graph_key
-from autofuse.graph.load import load
-from autofuse.kernels.coverage import require_kernels
+from autofuse.graph.loading.load import load
+from autofuse.kernels.lowering.coverage import require_kernels
+from autofuse.measure.checking.reference import capture
 from autofuse.measure.measurement import Limits
 from autofuse.measure.pool import LocalRunner
-from autofuse.measure.reference import capture
-from autofuse.measure.sampling import SamplingPolicy
-from autofuse.named_setting import Circumstances, circumstances
-from autofuse.profiling.database import ProfilingDatabase, open_database
-from autofuse.profiling.records import RunStart
-from autofuse.scratch import scratch_folder
+from autofuse.measure.timing.sampling import SamplingPolicy
 from autofuse.search.schedules import WorkloadSearch
 from autofuse.search.workbench import Workbench
-from autofuse.search_space import load_space
+from autofuse.values.arguments import parse_duration
+from autofuse.values.scratch import scratch_folder
 from experiments.profitability import candidates, networks
 
 SEED = 0

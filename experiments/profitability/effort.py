@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autofuse import api
-from autofuse.arguments import parse_duration
+from autofuse.database.database import ProfilingDatabase, open_database
+from autofuse.environment.circumstances import circumstances
+from autofuse.environment.group_times import lowered_plans, stored_plans
 from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.graph.key import graph_key
-from autofuse.graph.load import load
-from autofuse.group_times import lowered_plans, stored_plans
-from autofuse.kernels.lower import Lowering
-from autofuse.named_setting import circumstances
-from autofuse.profiling.database import ProfilingDatabase, open_database
+from autofuse.graph.loading.load import load
+from autofuse.kernels.lowering.lower import Lowering
 from autofuse.search.guide import ADVICE_S, ASKING_S
+from autofuse.values.arguments import parse_duration
 from experiments import tables
 from experiments.profitability.held_out import models_without
 

@@ -13,7 +13,7 @@ import pandas as pd
 from scipy.special import ndtr
 
 from autofuse.graph.cost import group_cost
-from autofuse.kernels.workload import Workload
+from autofuse.kernels.workload.workload import Workload
 from autofuse.learning.advice import PROMISE, Adviser, Guess
 from autofuse.learning.dataset import Dataset
 from autofuse.learning.features import Place, at_place

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.learning.dataset import Dataset, read_dataset
-from autofuse.profiling.database import ProfilingDatabase, open_database
 from experiments.profitability import metrics, tables
 from experiments.profitability.cases import Case, read_cases
 from experiments.profitability.evaluate import Decided, Summary, Taken, auc_by_relation, contest, evaluate, summary

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from autofuse.backend.tvm_partition import tvm_plan
+from autofuse.backend.tvm.partition import tvm_plan
 from autofuse.errors import AutofuseError
 from autofuse.graph.model import Graph, Operator
-from autofuse.kernels.workload import Workload
+from autofuse.kernels.workload.workload import Workload
 from autofuse.learning.parts import as_graph
 
 OPERATORS_AT_ONCE = 600

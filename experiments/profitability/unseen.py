@@ -20,11 +20,11 @@ from pathlib import Path
 from statistics import geometric_mean
 
 from autofuse import api
-from autofuse.backend.host_cpu import local_device
+from autofuse.backend.compile.host_cpu import local_device
 from autofuse.graph.inputs import generate_inputs
-from autofuse.graph.load import load
-from autofuse.measure.bench import Contender, ContenderResult, bench_contenders
-from autofuse.measure.reference import run_reference
+from autofuse.graph.loading.load import load
+from autofuse.measure.checking.reference import run_reference
+from autofuse.measure.networks.bench import Contender, ContenderResult, bench_contenders
 from experiments import tables
 from experiments.profitability.held_out import models_without
 

@@ -12,21 +12,21 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from autofuse.backend.host_cpu import device_named
-from autofuse.backend.library import load as load_library
-from autofuse.backend.realise import build_library
+from autofuse.backend.compile.host_cpu import device_named
+from autofuse.backend.compile.realise import build_library
+from autofuse.backend.library.library import load as load_library
 from autofuse.device.target import Target
 from autofuse.fusion.legality import Legality, check_plan
 from autofuse.fusion.plan import FusionPlan
-from autofuse.fusion.rewriting import RewritingPlanner
+from autofuse.fusion.planner.rewriting import RewritingPlanner
 from autofuse.fusion.skeleton import realise
-from autofuse.graph.load import load
+from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
-from autofuse.kernels.guesses import first_schedules
-from autofuse.kernels.knobs import fits_registers, open_knobs
-from autofuse.kernels.lower import Lowered, Lowering
-from autofuse.measure.reference import Array, capture
-from autofuse.measure.tolerance import ROUNDINGS, compare
+from autofuse.kernels.lowering.lower import Lowered, Lowering
+from autofuse.kernels.schedule.guesses import first_schedules
+from autofuse.kernels.schedule.knobs import fits_registers, open_knobs
+from autofuse.measure.checking.reference import Array, capture
+from autofuse.measure.checking.tolerance import ROUNDINGS, compare
 from experiments.random_graphs.generate import MOST_OPERATORS, model
 
 LIMIT = 2e-4

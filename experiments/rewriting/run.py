@@ -12,10 +12,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from autofuse.fusion.inspect import bytes_moved
-from autofuse.fusion.rewriting import ALL, RewritingPlanner
+from autofuse.fusion.planner.rewriting import ALL, RewritingPlanner
 from autofuse.fusion.space import FusionSpace
-from autofuse.graph.load import from_model
+from autofuse.graph.loading.load import from_model
+from autofuse.views.inspect import bytes_moved
 from experiments.architectures import decomposed
 
 NETWORKS = {"gpt2": decomposed.gpt2, "mobilebert": decomposed.mobilebert, "tinybert": decomposed.tinybert}

@@ -21,17 +21,17 @@ from typing import Any
 
 from distributed import Client
 
-from autofuse.backend.host_cpu import local_device
-from autofuse.fusion.baselines import default_plan
+from autofuse.backend.compile.host_cpu import local_device
+from autofuse.fusion.planner.baselines import default_plan
 from autofuse.graph.inputs import generate_inputs
-from autofuse.graph.load import load
-from autofuse.kernels.guesses import first_schedules
-from autofuse.kernels.knobs import open_knobs
-from autofuse.kernels.lower import lower
-from autofuse.measure.farm import BuildFarm, Built
+from autofuse.graph.loading.load import load
+from autofuse.kernels.lowering.lower import lower
+from autofuse.kernels.schedule.guesses import first_schedules
+from autofuse.kernels.schedule.knobs import open_knobs
+from autofuse.measure.checking.reference import capture
+from autofuse.measure.children.process import wait_any
+from autofuse.measure.cluster.farm import BuildFarm, Built
 from autofuse.measure.measurement import MeasureRequest
-from autofuse.measure.process import wait_any
-from autofuse.measure.reference import capture
 from experiments.fault_drill.scene import free_port, listens, wait_until
 
 START_S = 120.0

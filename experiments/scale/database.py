@@ -17,9 +17,9 @@ from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
+from autofuse.database.database import ProfilingDatabase, open_database
+from autofuse.database.records import Block, Candidate, CandidateOutcome, RunStart, Setting, content_key
 from autofuse.device.target import Target
-from autofuse.profiling.database import ProfilingDatabase, open_database
-from autofuse.profiling.records import Block, Candidate, CandidateOutcome, RunStart, Setting, content_key
 from experiments.scale.recorded import Replayed, endless
 
 TARGET = Target("znver4", 16, 32, 2, 32768, 1 << 20)

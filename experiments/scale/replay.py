@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from autofuse.database.database import ProfilingDatabase
+from autofuse.database.records import Block, Candidate, CandidateOutcome, RunStart, Setting, content_key
 from autofuse.device.target import Target
-from autofuse.named_device import NamedDevice
-from autofuse.profiling.database import ProfilingDatabase
-from autofuse.profiling.records import Block, Candidate, CandidateOutcome, RunStart, Setting, content_key
+from autofuse.environment.device import NamedDevice
 from autofuse.search.progress import PlanTime, Progress, TuneResult
 from autofuse.search.prospects import Prospect
 from autofuse.search.workbench import Counts

@@ -16,9 +16,9 @@ import onnx
 from onnx import ModelProto
 
 from autofuse.device.profile import load_profile, shipped_profiles
-from autofuse.fusion.baselines import default_plan
-from autofuse.graph.load import load
-from autofuse.kernels.lower import lower
+from autofuse.fusion.planner.baselines import default_plan
+from autofuse.graph.loading.load import load
+from autofuse.kernels.lowering.lower import lower
 from experiments.architectures import bert, mobilenet_v2, squeezenet1_1, weenet
 
 

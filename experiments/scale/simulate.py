@@ -15,13 +15,13 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from autofuse.database.database import open_database
+from autofuse.database.job_records import CONFIRM, SEARCH, TaskProgress, TaskStart
+from autofuse.database.record.jobs import JobQueue
+from autofuse.database.records import content_key
 from autofuse.job.searcher import gain_in_an_hour
 from autofuse.job.settings import JobSettings
 from autofuse.job.timetable import next_turn
-from autofuse.profiling.database import open_database
-from autofuse.profiling.job_records import CONFIRM, SEARCH, TaskProgress, TaskStart
-from autofuse.profiling.jobs import JobQueue
-from autofuse.profiling.records import content_key
 from autofuse.search.prospects import Prospect, expected_saving
 from experiments.scale.recorded import endless
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import autofuse
-from autofuse.backend.host_cpu import local_device
+from autofuse.backend.compile.host_cpu import local_device
 from autofuse.errors import AutofuseError
-from autofuse.graph.load import load
+from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
-from autofuse.measure.bench import Contender, ContenderResult
+from autofuse.measure.networks.bench import Contender, ContenderResult
 from experiments import tables
 from experiments.peers.models import asked_for
 from experiments.races import race

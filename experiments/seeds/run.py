@@ -13,8 +13,8 @@ from pathlib import Path
 from autofuse.errors import PlanError
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import FusionPlan, Group
-from autofuse.graph.fold import fold_sites
 from autofuse.graph.model import Graph
+from autofuse.graph.transform.fold import fold_sites
 from experiments.rivals import run_cases
 from experiments.seeds.models import MODELS
 

@@ -26,7 +26,7 @@ import tvm_ffi
 
 import autofuse
 from autofuse.backend.c_interface import compiler_arguments
-from autofuse.statistics import Interval, median_interval
+from autofuse.values.statistics import Interval, median_interval
 from experiments.session.networks import NETWORKS
 
 LIMIT_US = 20.0

@@ -13,24 +13,24 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autofuse.device.profile import load_profile, require_measurable, shipped_profiles
 from autofuse.device.target import Target
+from autofuse.environment.space import load_space
 from autofuse.errors import DeviceError
-from autofuse.fusion.baselines import default_plan, none_plan
 from autofuse.fusion.plan import FusionPlan
+from autofuse.fusion.planner.baselines import default_plan, none_plan
 from autofuse.graph.inputs import generate_inputs
-from autofuse.graph.load import from_model
+from autofuse.graph.loading.load import from_model
 from autofuse.graph.model import Graph
-from autofuse.kernels.families import FAMILIES, family_of
-from autofuse.kernels.guesses import first_schedules
-from autofuse.kernels.knobs import nests_of, open_knobs
-from autofuse.kernels.lower import lower
-from autofuse.kernels.workload import BoundWorkload
-from autofuse.measure.farm import BuildFarm
-from autofuse.measure.link import Link, LinkLimits, describe_device
+from autofuse.kernels.families.registry import FAMILIES, family_of
+from autofuse.kernels.lowering.lower import lower
+from autofuse.kernels.schedule.guesses import first_schedules
+from autofuse.kernels.schedule.knobs import nests_of, open_knobs
+from autofuse.kernels.workload.workload import BoundWorkload
+from autofuse.measure.checking.reference import capture
+from autofuse.measure.cluster.farm import BuildFarm
 from autofuse.measure.measurement import Limits, MeasureRequest
-from autofuse.measure.reference import capture
-from autofuse.measure.remote_runner import RemoteRunner
-from autofuse.measure.sampling import SamplingPolicy
-from autofuse.search_space import load_space
+from autofuse.measure.remote.link import Link, LinkLimits, describe_device
+from autofuse.measure.remote.remote_runner import RemoteRunner
+from autofuse.measure.timing.sampling import SamplingPolicy
 from experiments.arm_emulator.device import EmulatedDevice
 
 QUICK = SamplingPolicy(cap_s=0.02, settle_probes=1, good_slices=1)

@@ -15,18 +15,18 @@ import pytest
 from typer.testing import CliRunner
 
 import autofuse
-from autofuse.backend.library import read_metadata
+from autofuse.backend.library.library import read_metadata
 from autofuse.cli.main import app
+from autofuse.environment.device import RunnerOptions, ask_device, open_runner
 from autofuse.errors import DeviceError
 from autofuse.graph.inputs import generate_inputs
-from autofuse.graph.load import load
-from autofuse.measure.link import LinkLimits
+from autofuse.graph.loading.load import load
+from autofuse.measure.checking.reference import run_reference
+from autofuse.measure.checking.tolerance import compare
 from autofuse.measure.measurement import Limits
-from autofuse.measure.reference import run_reference
-from autofuse.measure.sampling import SamplingPolicy
-from autofuse.measure.timing import InterleavingPolicy
-from autofuse.measure.tolerance import compare
-from autofuse.named_device import RunnerOptions, ask_device, open_runner
+from autofuse.measure.remote.link import LinkLimits
+from autofuse.measure.timing.race import InterleavingPolicy
+from autofuse.measure.timing.sampling import SamplingPolicy
 from experiments.architectures import bert, efficientnet_b0, mobilenet_v2, resnet50, squeezenet1_1, weenet
 from experiments.arm_emulator.device import EmulatedDevice
 from experiments.arm_emulator.recipe import Emulator
@@ -70,11 +70,11 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     options = RunnerOptions(policy, rounds, LINK)
     monkeypatch.setattr("autofuse.search.tune.RunnerOptions", lambda *_, **_named: options)
     monkeypatch.setattr("autofuse.benchmark.RunnerOptions", lambda: options)
-    monkeypatch.setattr("autofuse.named_device.RemoteRunner", _patient)
+    monkeypatch.setattr("autofuse.environment.device.RemoteRunner", _patient)
 
 
 def _patient(*arguments: Any, **named: Any) -> Any:
-    from autofuse.measure.remote_runner import RemoteRunner
+    from autofuse.measure.remote.remote_runner import RemoteRunner
 
     return RemoteRunner(*arguments, **named, limits=Limits(run_s=60))
 

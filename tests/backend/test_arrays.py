@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from autofuse.backend.arrays import Array, aligned_zeros, as_array, refuse_values, tensor_over
-from autofuse.backend.metadata import InputSpec
+from autofuse.backend.container.metadata import InputSpec
+from autofuse.backend.library.arrays import Array, aligned_zeros, as_array, refuse_values, tensor_over
 from autofuse.errors import InputError
 
 

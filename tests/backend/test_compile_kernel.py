@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from autofuse.backend import compile_kernel
-from autofuse.backend.compile_kernel import BROKEN, CAREFUL
-from autofuse.backend.host_cpu import local_device
+from autofuse.backend.compile import function as compile_kernel
+from autofuse.backend.compile.function import BROKEN, CAREFUL
+from autofuse.backend.compile.host_cpu import local_device
 
 
 def levels_asked(failures: list[str]) -> list[Any]:

@@ -17,20 +17,20 @@ import pytest
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from autofuse.backend import library as library_module
-from autofuse.backend.assemble import Assembly, BoundKernel, assemble
-from autofuse.backend.compile_kernel import compile_function, compile_program, tvm_target
-from autofuse.backend.library import Library, count_kernels, export, load, read_metadata
-from autofuse.backend.metadata import KernelRow, Metadata
-from autofuse.backend.realise import describe
+from autofuse.backend.compile.assemble import Assembly, BoundKernel, assemble
+from autofuse.backend.compile.function import compile_function, compile_program, tvm_target
+from autofuse.backend.compile.realise import describe
+from autofuse.backend.container.metadata import KernelRow, Metadata
+from autofuse.backend.library import library as library_module
+from autofuse.backend.library.library import Library, count_kernels, export, load, read_metadata
 from autofuse.device.target import Target
 from autofuse.errors import DeviceError, InputError, PlanError
-from autofuse.graph.load import from_model
+from autofuse.graph.loading.load import from_model
 from autofuse.graph.model import Graph, Operator, Tensor
 from autofuse.kernels.build import Kernel, build_kernel
-from autofuse.kernels.fallback import fallback_function
-from autofuse.kernels.view import is_view
-from autofuse.kernels.workload import bind_workload
+from autofuse.kernels.importer.fallback import fallback_function
+from autofuse.kernels.workload.free_reshape import is_view
+from autofuse.kernels.workload.workload import bind_workload
 
 Array = NDArray[Any]
 TARGET = Target("x86-64-v2", lanes=4, registers=16, cores=2, l1_bytes=32768, l2_bytes=262144)
@@ -178,7 +178,7 @@ def test_a_fresh_process_loads_and_runs_it(built: Path, loaded: Library, tmp_pat
     inputs = loaded.example_inputs()
     np.savez(tmp_path / "inputs.npz", **inputs)
     code = (
-        "import sys, numpy as np\nfrom pathlib import Path\nfrom autofuse.backend.library import load\n"
+        "import sys, numpy as np\nfrom pathlib import Path\nfrom autofuse.backend.library.library import load\n"
         "outputs = load(Path(sys.argv[1]))(dict(np.load(sys.argv[2])))\nnp.savez(sys.argv[3], *outputs)\n"
     )
     arguments = [str(built), str(tmp_path / "inputs.npz"), str(tmp_path / "outputs.npz")]
@@ -310,7 +310,7 @@ def test_an_index_outside_its_table_is_refused_instead_of_read(tmp_path: Path) -
 
 def test_the_description_is_readable_without_loading_code(built: Path) -> None:
     code = (
-        "import sys\nfrom pathlib import Path\nfrom autofuse.backend.library import read_metadata\n"
+        "import sys\nfrom pathlib import Path\nfrom autofuse.backend.library.library import read_metadata\n"
         "print(read_metadata(Path(sys.argv[1])).to_json())\nassert 'tvm' not in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(built)], check=True, capture_output=True, text=True)

@@ -23,16 +23,16 @@ from onnx import numpy_helper
 from typer.testing import CliRunner
 
 from autofuse.backend.c_interface import FOLDER
-from autofuse.backend.library import count_kernels, load
-from autofuse.backend.realise import Part, build_programs
-from autofuse.backend.session import Session
+from autofuse.backend.compile.realise import Part, build_programs
+from autofuse.backend.library.library import count_kernels, load
+from autofuse.backend.library.session import Session
 from autofuse.cli.main import app
 from autofuse.device.target import Target
 from autofuse.errors import DeviceError, InputError
-from autofuse.fusion.baselines import default_plan
-from autofuse.graph.load import from_model
+from autofuse.fusion.planner.baselines import default_plan
+from autofuse.graph.loading.load import from_model
 from autofuse.graph.model import Graph
-from autofuse.kernels.lower import lower
+from autofuse.kernels.lowering.lower import lower
 
 Array = NDArray[Any]
 TARGET = Target("x86-64-v2", lanes=4, registers=16, cores=2, l1_bytes=32768, l2_bytes=262144)

@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from autofuse.backend.threads import held_on
+from autofuse.backend.library.threads import held_on
 
 HEAD = """
 import os, tvm
-from autofuse.backend.threads import configure_threads, held_on, usable_threads
+from autofuse.backend.library.threads import configure_threads, held_on, usable_threads
 from autofuse.errors import DeviceError, InputError
 count = tvm.get_global_func("runtime.NumThreads")
 allowed = os.sched_getaffinity(0)

@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from autofuse.backend.library import load
-from autofuse.backend.realise import build_library
+from autofuse.backend.compile.realise import build_library
+from autofuse.backend.library.library import load
 from autofuse.device.target import Target
-from autofuse.fusion.baselines import none_plan
-from autofuse.fusion.inspect import bytes_moved
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import FusionPlan, Group
-from autofuse.fusion.planner import Planner
-from autofuse.graph.load import from_model
+from autofuse.fusion.planner.baselines import none_plan
+from autofuse.fusion.planner.planner import Planner
+from autofuse.graph.loading.load import from_model
 from autofuse.graph.model import Graph
-from autofuse.kernels.lower import lower
+from autofuse.kernels.lowering.lower import lower
+from autofuse.views.inspect import bytes_moved
 
 TARGET = Target("x86-64-v3", lanes=8, registers=16, cores=2, l1_bytes=32768, l2_bytes=262144)
 NETWORK = """net (float[2,8,12,10] x, float[16] m, float[16] v) => (float[2,8,12,10] y, float[16] rm, float[16] rv) {

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from autofuse.backend import tvm_partition
-from autofuse.backend.tvm_partition import operator_classes, tvm_plan
+from autofuse.backend.tvm import partition as tvm_partition
+from autofuse.backend.tvm.partition import operator_classes, tvm_plan
 from autofuse.fusion.legality import Refusal, check_plan
-from autofuse.graph.load import from_model
+from autofuse.graph.loading.load import from_model
 from autofuse.graph.model import Graph
 
 pytest.importorskip("tvm")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from autofuse.report.analysis import open_analysis
-from autofuse.report.page import write_html
+from autofuse.views.frames.analysis import open_analysis
+from autofuse.views.report.page import write_html
 from experiments.browser import PHONE, WIDE, Open, browsers, missing, opened_in_s
 from experiments.database.synthetic import write_database
 
@@ -128,9 +128,9 @@ def test_plots_answer_to_pointer_legend_and_columns(opened: Open, page: Path) ->
 
 
 def test_a_run_that_was_cut_off_has_a_page_too(opened: Open, tmp_path: Path) -> None:
-    from autofuse.profiling.database import open_database
-    from autofuse.profiling.records import RunStart
-    from tests.profiling.recorded import setting_of
+    from autofuse.database.database import open_database
+    from autofuse.database.records import RunStart
+    from tests.database.recorded import setting_of
 
     with open_database(tmp_path / "p.db") as database:
         start = RunStart(
@@ -154,7 +154,7 @@ def test_optuna_dashboard_shows_an_export(opened: Open, tmp_path: Path) -> None:
     import urllib.request
 
     pytest.importorskip("optuna_dashboard", reason="pip install 'autofuse[dashboard]'")
-    from autofuse.profiling.database import open_database
+    from autofuse.database.database import open_database
     from autofuse.search.optuna_export import write_optuna_journal
 
     path = write_database(tmp_path / "night.db", 100, seed=1)

@@ -20,9 +20,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
-from autofuse.backend import library
+from autofuse.backend.library import library
 from autofuse.cli.main import app
-from autofuse.profiling.database import open_database
+from autofuse.database.database import open_database
 
 VERBS = ("tune", "compile", "bench")
 FLOAT = TensorProto.FLOAT

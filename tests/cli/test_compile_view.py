@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from autofuse.cli.compile_view import compile_text
+from autofuse.cli.screens.compile_view import compile_text
 from autofuse.compiler import CompileReport, GroupReport, PlanReport
 
 

@@ -15,13 +15,14 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from autofuse import api
-from autofuse.cli import job_view, jobs
-from autofuse.cli.job_view import JobView, job_line, left_s, outcome_text
 from autofuse.cli.main import app
+from autofuse.cli.screens import job_view
+from autofuse.cli.screens.job_view import JobView, job_line, left_s, outcome_text
+from autofuse.cli.verbs import jobs
+from autofuse.database.database import open_database
+from autofuse.database.job_records import BoardInfo, JobInfo, TaskInfo, TaskStart
 from autofuse.errors import DatabaseError
 from autofuse.job.outcome import JobOutcome, TaskOutcome
-from autofuse.profiling.database import open_database
-from autofuse.profiling.job_records import BoardInfo, JobInfo, TaskInfo, TaskStart
 
 TASK = TaskInfo(
     id=1, job_id=1, position=0, model="/m/net.onnx", model_sha256="0" * 64, device="local", phase="search",

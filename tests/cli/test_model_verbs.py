@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from autofuse.cli.main import app
-from autofuse.kernels.workload import Value, Workload, WorkloadOperator
-from autofuse.named_setting import circumstances
-from autofuse.profiling.database import open_database
-from autofuse.profiling.records import Candidate, CandidateOutcome, RunStart
+from autofuse.database.database import open_database
+from autofuse.database.records import Candidate, CandidateOutcome, RunStart
+from autofuse.environment.circumstances import circumstances
+from autofuse.kernels.workload.workload import Value, Workload, WorkloadOperator
 
 KINDS = ("Exp", "Sigmoid", "Relu", "Softmax")
 

@@ -18,10 +18,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from autofuse.cli.main import app
-from autofuse.profiling.database import open_database
-from autofuse.report import page
-from autofuse.report.render import CSV_FRAMES
-from autofuse.resources import named_files
+from autofuse.database.database import open_database
+from autofuse.values.resources import named_files
+from autofuse.views.report import page
+from autofuse.views.report.render import CSV_FRAMES
 
 
 def call(*arguments: object) -> Result:
@@ -105,8 +105,8 @@ def test_no_verb_replaces_a_device_or_a_folder(verb: str, model: Path, database:
 
 def recorded(database: Path) -> Path:
     """The database, with one run in it."""
+    from autofuse.database.records import RunStart, content_key
     from autofuse.device.target import Target
-    from autofuse.profiling.records import RunStart, content_key
 
     with open_database(database) as opened:
         setting = opened.setting(

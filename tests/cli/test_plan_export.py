@@ -14,13 +14,13 @@ from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner, Result
 
 from autofuse.cli.main import app
+from autofuse.database.database import open_database
+from autofuse.database.records import Candidate, CandidateOutcome, ChosenGroup, RunStart
+from autofuse.environment.circumstances import circumstances
 from autofuse.fusion.plan import FusionPlan, Group
 from autofuse.graph.key import graph_key
-from autofuse.graph.load import load
-from autofuse.kernels.lower import Lowering
-from autofuse.named_setting import circumstances
-from autofuse.profiling.database import open_database
-from autofuse.profiling.records import Candidate, CandidateOutcome, ChosenGroup, RunStart
+from autofuse.graph.loading.load import load
+from autofuse.kernels.lowering.lower import Lowering
 
 TIMES = {("conv", "relu"): 9.0, ("conv",): 8.0, ("relu",): 4.0, ("exp",): 5.0, ("conv", "relu", "exp"): 16.0}
 FUSED = FusionPlan((Group(("conv", "relu")), Group(("exp",))), ("bn",))

@@ -17,10 +17,10 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from autofuse import api
-from autofuse.cli.live import TuneView, best_text, line
 from autofuse.cli.main import app
 from autofuse.cli.next_steps import after_job, after_tuning
-from autofuse.cli.render import cell, describe, heading, micros, plain, records, size
+from autofuse.cli.screens.live import TuneView, best_text, line
+from autofuse.cli.screens.render import cell, describe, heading, micros, plain, records, size
 from autofuse.search.progress import Progress
 
 
@@ -339,7 +339,7 @@ def test_no_minute_is_silent_while_nothing_is_told() -> None:
 
 
 def test_the_line_of_the_minute_comes_without_anybody_asking(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autofuse.cli.live.WATCH_S", 0.01)
+    monkeypatch.setattr("autofuse.cli.screens.live.WATCH_S", 0.01)
     screen, told = Console(file=io.StringIO(), force_terminal=False, width=1000), threading.Event()
     times = iter(range(0, 10**6, 61))
     monkeypatch.setattr(TuneView, "_print", lambda *_: told.set())

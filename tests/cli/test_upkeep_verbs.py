@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from autofuse.arguments import parse_size
 from autofuse.cli.main import app
 from autofuse.errors import InputError
-from tests.profiling.recorded import fill
+from autofuse.values.arguments import parse_size
+from tests.database.recorded import fill
 
 
 def call(*arguments: object) -> Result:

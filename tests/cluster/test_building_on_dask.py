@@ -11,17 +11,17 @@ import psutil
 import pytest
 from servers import Cluster, free_port
 
-from autofuse.backend.host_cpu import local_device
-from autofuse.fusion.baselines import none_plan
+from autofuse.backend.compile.host_cpu import local_device
+from autofuse.fusion.planner.baselines import none_plan
 from autofuse.graph.inputs import generate_inputs
-from autofuse.graph.load import load
-from autofuse.kernels.guesses import first_schedules
-from autofuse.kernels.knobs import open_knobs
-from autofuse.kernels.lower import lower
-from autofuse.measure.farm import BuildFarm, Built
+from autofuse.graph.loading.load import load
+from autofuse.kernels.lowering.lower import lower
+from autofuse.kernels.schedule.guesses import first_schedules
+from autofuse.kernels.schedule.knobs import open_knobs
+from autofuse.measure.checking.reference import capture
+from autofuse.measure.children.process import wait_any
+from autofuse.measure.cluster.farm import BuildFarm, Built
 from autofuse.measure.measurement import Failure, Limits, MeasureRequest
-from autofuse.measure.process import wait_any
-from autofuse.measure.reference import capture
 
 pytestmark = pytest.mark.cluster
 TARGET = local_device().target()
@@ -142,7 +142,7 @@ def test_a_build_that_never_ends_is_ended_on_the_worker(
     assert {one.kind for one in found.values() if isinstance(one, Failure)} == {"timeout"}
     workers = [psutil.Process(worker.process.pid) for worker in cluster.workers]
     left = [one.cmdline() for worker in workers for one in worker.children(recursive=True)]
-    assert not [command for command in left if "autofuse.measure.builder" in command]
+    assert not [command for command in left if "autofuse.measure.children.builder" in command]
     healthy = build_all(
         BuildFarm(TARGET, scheduler=f"tcp://{cluster.address}"), requests_of_a_model[:2], tmp_path / "again"
     )

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from servers import Postgres
 
-from autofuse.profiling import retries
-from autofuse.profiling.database import ProfilingDatabase, open_database
-from autofuse.profiling.job_records import SEARCH, TaskProgress, TaskStart
-from autofuse.profiling.jobs import JobQueue
-from autofuse.profiling.owner import this_process
-from autofuse.profiling.records import (
+from autofuse.database import retries
+from autofuse.database.database import ProfilingDatabase, open_database
+from autofuse.database.job_records import SEARCH, TaskProgress, TaskStart
+from autofuse.database.owner import this_process
+from autofuse.database.record.jobs import JobQueue
+from autofuse.database.records import (
     Block,
     Candidate,
     CandidateOutcome,
@@ -27,7 +27,7 @@ from autofuse.profiling.records import (
     Trial,
     content_key,
 )
-from tests.profiling.recorded import setting_of
+from tests.database.recorded import setting_of
 
 pytestmark = pytest.mark.cluster
 

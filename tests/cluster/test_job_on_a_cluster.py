@@ -17,7 +17,7 @@ import pytest
 from servers import Cluster, Postgres, Server, free_port, listens, wait_until
 from sqlalchemy import bindparam, text
 
-from autofuse.profiling.database import open_database
+from autofuse.database.database import open_database
 
 pytestmark = pytest.mark.cluster
 KEY = "rack"

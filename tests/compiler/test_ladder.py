@@ -15,18 +15,18 @@ import pytest
 from onnx import numpy_helper
 
 import autofuse
-from autofuse.backend.session import Session
+from autofuse.backend.library.session import Session
 from autofuse.compiler import CompileReport, Context, Policy
+from autofuse.database.database import ProfilingDatabase, open_database
+from autofuse.database.records import Candidate, CandidateOutcome, RunStart, Setting
+from autofuse.environment.circumstances import Circumstances, circumstances
 from autofuse.errors import InputError, PlanError, StrictMissError
-from autofuse.fusion.baselines import default_plan, none_plan
 from autofuse.fusion.plan import FusionPlan
+from autofuse.fusion.planner.baselines import default_plan, none_plan
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.key import graph_key
-from autofuse.graph.load import load
-from autofuse.kernels.lower import lower
-from autofuse.named_setting import Circumstances, circumstances
-from autofuse.profiling.database import ProfilingDatabase, open_database
-from autofuse.profiling.records import Candidate, CandidateOutcome, RunStart, Setting
+from autofuse.graph.loading.load import load
+from autofuse.kernels.lowering.lower import lower
 
 NETWORK = """net (float[batch,32] x) => (float[batch,16] y)
     { m = MatMul (x, w) b = Add (m, bias) y = Relu (b) }"""
@@ -241,7 +241,7 @@ def test_complete_means_that_a_job_ended(known: Known) -> None:
 def test_a_context_serves_many_models_and_owns_its_circumstances(known: Known, tmp_path: Path) -> None:
     known.measured(known.setting())
     with Context(database=str(known.path), threads=1, policy=Policy("rule")) as context:
-        first = context.compile(known.model, None, shapes={"x": (4, 32)})
+        first = autofuse.compile(known.model, None, context=context, shapes={"x": (4, 32)})
         again = autofuse.compile(known.model, None, context=context, shapes={"x": (2, 32)})
         assert (tiers(first), tiers(again)) == ({"hit"}, {"nearest shape"})
         with pytest.raises(InputError, match="context"):

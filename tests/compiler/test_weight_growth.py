@@ -13,13 +13,13 @@ from onnx import numpy_helper
 
 import autofuse
 from autofuse.compiler import CompileReport, Policy
+from autofuse.database.database import open_database
+from autofuse.database.records import Candidate, CandidateOutcome
+from autofuse.environment.circumstances import circumstances
 from autofuse.errors import InputError, StrictMissError
-from autofuse.fusion.baselines import default_plan
-from autofuse.graph.load import load
-from autofuse.kernels.lower import lower
-from autofuse.named_setting import circumstances
-from autofuse.profiling.database import open_database
-from autofuse.profiling.records import Candidate, CandidateOutcome
+from autofuse.fusion.planner.baselines import default_plan
+from autofuse.graph.loading.load import load
+from autofuse.kernels.lowering.lower import lower
 
 NETWORK = """net (float[1,16,24,24] x) => (float[1,16,24,24] y)
     { a = Conv <pads=[1,1,1,1]> (x, u) r = Relu (a) b = Conv <pads=[1,1,1,1]> (r, v) y = Sigmoid (b) }"""

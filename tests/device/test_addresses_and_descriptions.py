@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from autofuse.backend.host_cpu import device_named, local_device
+from autofuse.backend.compile.host_cpu import device_named, local_device
 from autofuse.cli.main import app
 from autofuse.device.address import KEY_VARIABLE, Address, choose_address, parse_address, told_key
 from autofuse.device.arm_cores import core_name

@@ -112,7 +112,7 @@ def test_a_machine_that_shows_nothing_still_gives_a_profile(tmp_path: Path) -> N
 
 @pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="needs a Linux machine")
 def test_this_machine_can_measure_for_itself() -> None:
-    from autofuse.backend.host_cpu import accepts, local_device
+    from autofuse.backend.compile.host_cpu import accepts, local_device
 
     profile = local_device()
     require_measurable(profile, profile)

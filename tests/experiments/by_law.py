@@ -5,13 +5,13 @@ from __future__ import annotations
 from itertools import islice
 from pathlib import Path
 
+from autofuse.database.database import open_database
+from autofuse.database.records import Candidate, CandidateOutcome, RunStart
+from autofuse.environment.circumstances import circumstances
 from autofuse.graph.key import graph_key
-from autofuse.graph.load import load
-from autofuse.kernels.lower import Lowering
-from autofuse.kernels.workload import Workload
-from autofuse.named_setting import circumstances
-from autofuse.profiling.database import open_database
-from autofuse.profiling.records import Candidate, CandidateOutcome, RunStart
+from autofuse.graph.loading.load import load
+from autofuse.kernels.lowering.lower import Lowering
+from autofuse.kernels.workload.workload import Workload
 from experiments.profitability import candidates, networks
 
 PLANS = 9

@@ -5,8 +5,8 @@ import time
 
 import numpy as np
 
-from autofuse.measure.child import RefusedError, serve
-from autofuse.measure.contender import ContenderSession
+from autofuse.measure.children.child import RefusedError, serve
+from autofuse.measure.networks.contender import ContenderSession
 
 FACTORS = {"right": 2.0, "wrong": 2.5}
 

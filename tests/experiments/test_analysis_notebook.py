@@ -9,7 +9,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from tests.profiling.recorded import fill
+from tests.database.recorded import fill
 
 NOTEBOOK = Path(__file__).resolve().parents[2] / "experiments" / "analysis" / "database.ipynb"
 

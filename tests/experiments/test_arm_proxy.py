@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from onnx import TensorProto, ValueInfoProto, helper, numpy_helper
 
-from autofuse.backend.host_cpu import device_named
-from autofuse.fusion.baselines import default_plan
-from autofuse.graph.load import from_model
-from autofuse.kernels.lower import lower
-from autofuse.kernels.workload import Workload
+from autofuse.backend.compile.host_cpu import device_named
+from autofuse.fusion.planner.baselines import default_plan
+from autofuse.graph.loading.load import from_model
+from autofuse.kernels.lowering.lower import lower
+from autofuse.kernels.workload.workload import Workload
 from experiments.arm_proxy.loops import hot_loop, innermost_loops
 from experiments.arm_proxy.run import BOUND, judged
 

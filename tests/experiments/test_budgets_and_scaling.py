@@ -8,7 +8,7 @@ from types import ModuleType
 import onnx
 import pytest
 
-from autofuse.measure.bench import ContenderResult
+from autofuse.measure.networks.bench import ContenderResult
 from experiments.budgets import run as budgets
 from experiments.scaling import run as scaling
 from experiments.seeds.models import conv_bn_relu

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from autofuse.fusion.inspect import bytes_moved
-from autofuse.graph.load import from_model
-from autofuse.named_plans import named_plan
+from autofuse.environment.plans import named_plan
+from autofuse.graph.loading.load import from_model
 from autofuse.search.progress import PlanTime, TuneResult
+from autofuse.views.inspect import bytes_moved
 from experiments.fusion_alone.run import Row, main, markdown, row_of
 from experiments.seeds.models import conv_bn_relu
 from experiments.tables import read_rows, write_rows

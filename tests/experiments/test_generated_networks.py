@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from autofuse.graph.load import load
-from autofuse.kernels.coverage import require_kernels
+from autofuse.graph.loading.load import load
+from autofuse.kernels.lowering.coverage import require_kernels
 from experiments.profitability import generated
 
 

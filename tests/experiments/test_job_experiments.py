@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from autofuse.measure.bench import ContenderResult
+from autofuse.measure.networks.bench import ContenderResult
 from experiments.fault_drill import drill
 from experiments.fault_drill.faults import FAULTS, Fault
 from experiments.noisy_neighbour.run import neighbour, row

@@ -16,7 +16,7 @@ from onnx import ModelProto
 
 import autofuse
 from autofuse.graph.inputs import generate_inputs
-from autofuse.graph.load import load
+from autofuse.graph.loading.load import load
 from experiments.architectures import bert, catalogue, efficientnet_b0, resnet50, squeezenet1_1, weenet
 from experiments.networks import run, table
 from experiments.networks.row import Ratio, Row

@@ -8,8 +8,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from autofuse.fusion.baselines import default_plan
-from autofuse.graph.load import load
+from autofuse.fusion.planner.baselines import default_plan
+from autofuse.graph.loading.load import load
 from experiments.operators.cases import FAMILIES, LAYERS
 
 SMALL = {name: build for family in FAMILIES if family != "skinny" for name, build in FAMILIES[family].items()}

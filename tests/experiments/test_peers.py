@@ -13,13 +13,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from autofuse.backend.host_cpu import local_device
+from autofuse.backend.compile.host_cpu import local_device
 from autofuse.errors import InputError
-from autofuse.graph.load import load
-from autofuse.measure.bench import Contender, Host, bench_contenders
+from autofuse.graph.loading.load import load
 from autofuse.measure.measurement import Slice
-from autofuse.measure.timing import Samples
-from autofuse.statistics import median_interval
+from autofuse.measure.networks.bench import Contender, Host, bench_contenders
+from autofuse.measure.timing.race import Samples
+from autofuse.values.statistics import median_interval
 from experiments.architectures import weenet
 from experiments.models.catalogue import NETWORKS
 from experiments.peers import environments, models, plot, run, table

@@ -9,12 +9,12 @@ import numpy as np
 import onnx
 import pytest
 
-from autofuse.fusion.baselines import always_plan, none_plan
 from autofuse.fusion.legality import check_plan
-from autofuse.graph.load import from_model
-from autofuse.kernels.band import Band, banded
-from autofuse.kernels.knobs import nests_of
-from autofuse.kernels.workload import bind_workload
+from autofuse.fusion.planner.baselines import always_plan, none_plan
+from autofuse.graph.loading.load import from_model
+from autofuse.kernels.fused.band import Band, banded
+from autofuse.kernels.schedule.knobs import nests_of
+from autofuse.kernels.workload.workload import bind_workload
 from experiments.bands.cases import CASES as BANDS
 from experiments.bands.run import inner_maps, recomputed
 from experiments.kernel_counts.run import count, markdown, written_out

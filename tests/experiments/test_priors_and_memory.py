@@ -10,14 +10,14 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from autofuse.graph.load import load
-from autofuse.kernels.guesses import first_schedules
-from autofuse.kernels.knobs import open_knobs
-from autofuse.kernels.workload import Workload, bind_workload
-from autofuse.named_setting import circumstances
-from autofuse.profiling.database import open_database
-from autofuse.profiling.records import Candidate, CandidateOutcome
-from autofuse.search_space import load_space
+from autofuse.database.database import open_database
+from autofuse.database.records import Candidate, CandidateOutcome
+from autofuse.environment.circumstances import circumstances
+from autofuse.environment.space import load_space
+from autofuse.graph.loading.load import load
+from autofuse.kernels.schedule.guesses import first_schedules
+from autofuse.kernels.schedule.knobs import open_knobs
+from autofuse.kernels.workload.workload import Workload, bind_workload
 from experiments.memory.run import markdown as memory_markdown
 from experiments.memory.run import row_of as memory_row
 from experiments.priors.run import knob_lines, markdown, table

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from autofuse.database.database import open_database
+from autofuse.environment.circumstances import circumstances
 from autofuse.errors import InputError
 from autofuse.fusion.evidence import LAUNCH_US
-from autofuse.graph.load import load
-from autofuse.kernels.lower import Lowering
+from autofuse.graph.loading.load import load
+from autofuse.kernels.lowering.lower import Lowering
 from autofuse.learning.stored import load as load_model
-from autofuse.named_setting import circumstances
-from autofuse.profiling.database import open_database
 from experiments.profitability import candidates, effort, networks, unseen
 from experiments.profitability.held_out import models_without
 from tests.experiments.by_law import law, record

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from autofuse.database.records import Setting
 from autofuse.device.target import Target
-from autofuse.kernels.workload import Value, Workload, WorkloadOperator
+from autofuse.kernels.workload.workload import Value, Workload, WorkloadOperator
 from autofuse.learning.dataset import Dataset
-from autofuse.profiling.records import Setting
 from experiments.profitability import tables
 from experiments.profitability.cases import Case, Where
 from experiments.profitability.evaluate import Taken, auc_by_relation, contest, evaluate, summary

@@ -9,12 +9,12 @@ from random import Random
 
 import pytest
 
+from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.device.profile import load_profile
 from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.fusion.legality import check_plan
-from autofuse.graph.load import load
-from autofuse.kernels.lower import Lowering
-from autofuse.profiling.database import ProfilingDatabase, open_database
+from autofuse.graph.loading.load import load
+from autofuse.kernels.lowering.lower import Lowering
 from experiments.profitability import candidates, collect, networks, run
 from experiments.profitability.cases import read_cases
 from experiments.profitability.judges import Constant

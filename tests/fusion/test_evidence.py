@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from autofuse.fusion.baselines import none_plan
 from autofuse.fusion.evidence import Evidence, Piece, Span, can_run, cheapest_cover, total
 from autofuse.fusion.explain import EdgeReason, explain
 from autofuse.fusion.legality import Legality
 from autofuse.fusion.plan import FusionPlan, Group
+from autofuse.fusion.planner.baselines import none_plan
 from autofuse.graph.model import Graph
 
 

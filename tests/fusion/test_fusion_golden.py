@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from autofuse.fusion.baselines import dnnfusion_plan, none_plan
 from autofuse.fusion.explain import describe, explain
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import FusionPlan
-from autofuse.fusion.planner import decisions, plan_from
+from autofuse.fusion.planner.baselines import dnnfusion_plan, none_plan
+from autofuse.fusion.planner.planner import decisions, plan_from
 from autofuse.graph.model import Graph
 
 Golden = Callable[[str, str], None]

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from autofuse.fusion.baselines import none_plan
 from autofuse.fusion.explain import describe, plan_diff
-from autofuse.fusion.inspect import inspect
-from autofuse.fusion.planner import plan_from
+from autofuse.fusion.planner.baselines import none_plan
+from autofuse.fusion.planner.planner import plan_from
 from autofuse.graph.mapping import MappingType
 from autofuse.graph.model import Graph
+from autofuse.views.inspect import inspect
 
 Zoo = Mapping[str, Callable[[], Graph]]
 

@@ -7,16 +7,16 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autofuse.fusion.baselines import always_plan, dnnfusion_plan, none_plan
 from autofuse.fusion.explain import explain
 from autofuse.fusion.legality import check_plan, refusal
 from autofuse.fusion.plan import FusionPlan
-from autofuse.fusion.planner import Planner
+from autofuse.fusion.planner.baselines import always_plan, dnnfusion_plan, none_plan
+from autofuse.fusion.planner.planner import Planner
 from autofuse.fusion.skeleton import realise
 from autofuse.fusion.space import FusionSpace
-from autofuse.graph.copies import with_copies
-from autofuse.graph.fold import fold, fold_sites
 from autofuse.graph.model import Graph
+from autofuse.graph.transform.copies import with_copies
+from autofuse.graph.transform.fold import fold, fold_sites
 
 FULL, SMALL = (1, 8, 4, 4), (1, 8, 1, 1)
 KINDS = (

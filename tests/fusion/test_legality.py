@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from autofuse.errors import PlanError
-from autofuse.fusion.baselines import none_plan
 from autofuse.fusion.legality import Legality, check_plan, ordered_groups, refusal
 from autofuse.fusion.plan import FusionPlan, Group
+from autofuse.fusion.planner.baselines import none_plan
 from autofuse.graph.model import Graph, Tensor
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from autofuse.fusion.baselines import none_plan
-from autofuse.fusion.picture import picture
-from autofuse.fusion.planner import plan_from
+from autofuse.fusion.planner.baselines import none_plan
+from autofuse.fusion.planner.planner import plan_from
 from autofuse.graph.model import Graph
+from autofuse.views.picture import picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -8,15 +8,15 @@ import pytest
 
 from autofuse.errors import PlanError
 from autofuse.fusion.explain import describe, explain
-from autofuse.fusion.horizontal import sibling_sites
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import FusionPlan, Group
-from autofuse.fusion.planner import Planner
-from autofuse.fusion.regions import regions
+from autofuse.fusion.planner.horizontal import sibling_sites
+from autofuse.fusion.planner.planner import Planner
+from autofuse.fusion.planner.regions import regions
 from autofuse.fusion.skeleton import folded_into, realise
 from autofuse.fusion.space import FusionSpace
-from autofuse.graph.fold import fold_sites, folds_forward
 from autofuse.graph.model import Graph
+from autofuse.graph.transform.fold import fold_sites, folds_forward
 
 
 def answers(planner: Planner, kind: str, **others: str) -> dict[str, str]:

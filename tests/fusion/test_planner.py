@@ -12,7 +12,7 @@ import pytest
 from autofuse.errors import InputError
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import FusionPlan
-from autofuse.fusion.planner import Decision, Planner, decisions, plan_from
+from autofuse.fusion.planner.planner import Decision, Planner, decisions, plan_from
 from autofuse.fusion.space import KINDS, FusionSpace
 from autofuse.graph.model import Graph
 

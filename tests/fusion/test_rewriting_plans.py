@@ -10,14 +10,14 @@ import pytest
 
 from autofuse.errors import PlanError
 from autofuse.fusion.explain import describe, explain, plan_diff
-from autofuse.fusion.inspect import inspect
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import FusionPlan
-from autofuse.fusion.planner import Planner
-from autofuse.fusion.rewriting import ALL, RewritingPlanner, is_exact
+from autofuse.fusion.planner.planner import Planner
+from autofuse.fusion.planner.rewriting import ALL, RewritingPlanner, is_exact
 from autofuse.fusion.skeleton import settled
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.model import Graph
+from autofuse.views.inspect import inspect
 
 Zoo = Mapping[str, Callable[[], Graph]]
 

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import ModelProto, numpy_helper
 
-from autofuse.graph.load import from_model
+from autofuse.graph.loading.load import from_model
 from autofuse.graph.model import Graph
 
 Arrays = Mapping[str, NDArray[np.generic]]

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from autofuse.errors import PlanError
-from autofuse.graph.fold import fold, fold_refusal, fold_sites
-from autofuse.graph.load import from_model
+from autofuse.graph.loading.load import from_model
 from autofuse.graph.submodel import to_model
+from autofuse.graph.transform.fold import fold, fold_refusal, fold_sites
 from tests.graph.norms import NORM, statistics, weight
 
 CONV = f"f (float[1,4,6,6] x) => (float[1,6,4,4] y) {{ c = Conv(x, w) n = {NORM.format('c')} y = Relu(n) }}"

@@ -7,9 +7,9 @@ import re
 import numpy as np
 import pytest
 
-from autofuse.graph.fold import fold, fold_refusal, fold_sites, folds_forward
-from autofuse.graph.fold_forward import forward_refusal
 from autofuse.graph.submodel import to_model
+from autofuse.graph.transform.fold import fold, fold_refusal, fold_sites, folds_forward
+from autofuse.graph.transform.fold_forward import forward_refusal
 from tests.graph.norms import NORM, statistics, weight
 
 UNSHIFTED = {"beta": np.zeros(4), "mean": np.zeros(4)}

@@ -11,7 +11,7 @@ from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from autofuse.graph.inputs import Range, generate_inputs, index_ranges
-from autofuse.graph.load import from_model
+from autofuse.graph.loading.load import from_model
 from autofuse.graph.submodel import to_model
 
 TABLE = {"table": np.arange(24, dtype=np.float32).reshape(12, 2)}

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto, helper
 
 from autofuse.errors import InputError
-from autofuse.graph.load import from_model, load
+from autofuse.graph.loading.load import from_model, load
 
 RELU = "f (float[2] x) => (float[2] y) { y = Relu(x) }"
 

@@ -9,7 +9,7 @@ from onnx import helper
 
 from autofuse.errors import InputError
 from autofuse.graph.access import axes_of, constant_ints
-from autofuse.graph.load import from_model, load, nonfinite_constants
+from autofuse.graph.loading.load import from_model, load, nonfinite_constants
 from autofuse.graph.submodel import to_model
 
 

@@ -8,7 +8,7 @@ from onnx import helper
 
 from autofuse.errors import InputError
 from autofuse.graph.access import axes_of, constant_ints
-from autofuse.graph.load import from_model
+from autofuse.graph.loading.load import from_model
 from autofuse.graph.submodel import to_model
 
 RNG = np.random.default_rng(7)

@@ -14,7 +14,7 @@ from onnx.backend.test.loader import load_model_tests
 from autofuse.errors import InputError
 from autofuse.graph.cost import operator_cost
 from autofuse.graph.inputs import generate_inputs
-from autofuse.graph.load import from_model
+from autofuse.graph.loading.load import from_model
 from autofuse.graph.mapping import mapping_type
 from autofuse.graph.submodel import to_model
 

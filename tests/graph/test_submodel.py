@@ -7,10 +7,10 @@ import onnx
 import pytest
 
 from autofuse.errors import InputError
-from autofuse.graph.load import from_model
+from autofuse.graph.loading.load import from_model
 from autofuse.graph.submodel import submodel, to_model
-from autofuse.kernels.onnx_model import workload_model
-from autofuse.kernels.workload import Workload, bind_workload
+from autofuse.kernels.workload.onnx_model import workload_model
+from autofuse.kernels.workload.workload import Workload, bind_workload
 
 TEXT = """f (float[1,3,8,8] x, float[1,4,8,8] z, float[7] unused) => (float[1,4,8,8] y, float[1,4] p) {
     c = Conv<pads=[1,1,1,1]>(x, w, b) a = Add(c, z) y = Relu(a) low = Constant<value_float=0.1>()

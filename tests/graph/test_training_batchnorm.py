@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from onnx import ModelProto
 from onnx.reference import ReferenceEvaluator
 
-from autofuse.fusion.baselines import default_plan, none_plan
-from autofuse.fusion.inspect import bytes_moved
-from autofuse.graph.load import from_model
+from autofuse.fusion.planner.baselines import default_plan, none_plan
+from autofuse.graph.loading.load import from_model
 from autofuse.graph.submodel import to_model
+from autofuse.views.inspect import bytes_moved
 
 TEXT = """g (float[3,4,6,5] x, float[8] m, float[8] v) => (float[3,8,6,5] z, float[8] rm, float[8] rv) {
     c = Conv <pads: ints = [1, 1, 1, 1]> (x, w)

@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from autofuse.database.database import open_database
+from autofuse.database.job_records import TaskStart
 from autofuse.errors import DatabaseError, InputError
 from autofuse.job import board as board_module
 from autofuse.job import coordinator as coordinator_module
@@ -24,8 +26,6 @@ from autofuse.job.coordinator import Ear
 from autofuse.job.outcome import JobOutcome
 from autofuse.job.run import run_job
 from autofuse.job.settings import BoardSpec, JobSettings
-from autofuse.profiling.database import open_database
-from autofuse.profiling.job_records import TaskStart
 
 HERE = Path(__file__).parent
 LOCAL = BoardSpec("local", "local", "generic-avx2")

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from autofuse.database.job_records import CONFIRM, SEARCH, TaskInfo
 from autofuse.job.searcher import gain_in_an_hour
 from autofuse.job.settings import JobSettings
 from autofuse.job.timetable import confirm_seconds, next_turn
-from autofuse.profiling.job_records import CONFIRM, SEARCH, TaskInfo
 from autofuse.search.prospects import Prospect, expected_saving
 
 HOURS = 3600.0

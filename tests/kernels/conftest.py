@@ -15,15 +15,15 @@ import pytest
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from autofuse.backend.host_cpu import llvm_host_cpu
-from autofuse.backend.jit import JitKernel
+from autofuse.backend.compile.host_cpu import llvm_host_cpu
+from autofuse.backend.compile.jit import JitKernel
 from autofuse.device.target import Target
-from autofuse.graph.load import from_model
+from autofuse.graph.loading.load import from_model
 from autofuse.kernels.build import Kernel, build_kernel
-from autofuse.kernels.families import is_own
-from autofuse.kernels.packing import to_logical, to_physical
-from autofuse.kernels.workload import BoundWorkload, Value, bind_workload
-from autofuse.measure.tolerance import compare, poisoned
+from autofuse.kernels.families.registry import is_own
+from autofuse.kernels.workload.packing import to_logical, to_physical
+from autofuse.kernels.workload.workload import BoundWorkload, Value, bind_workload
+from autofuse.measure.checking.tolerance import compare, poisoned
 
 Array = NDArray[Any]
 GUARD_BYTES = 512

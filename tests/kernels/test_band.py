@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from autofuse.device.target import Target
-from autofuse.kernels.band import Band, banded
+from autofuse.environment.space import load_space
 from autofuse.kernels.build import build_kernel
-from autofuse.kernels.guesses import first_schedules
-from autofuse.kernels.knobs import canonical, nests_of, open_knobs
-from autofuse.search_space import load_space
+from autofuse.kernels.fused.band import Band, banded
+from autofuse.kernels.schedule.guesses import first_schedules
+from autofuse.kernels.schedule.knobs import canonical, nests_of, open_knobs
 from tests.kernels.conftest import Array, Bench, Small, parsed, real
 
 SHORT = {"contraction.vectors": 2, "contraction.pixels": 3, "windowed.pixels": 2}

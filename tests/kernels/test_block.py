@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from autofuse.device.target import Target
-from autofuse.kernels.block import Chain, chained
+from autofuse.environment.space import load_space
 from autofuse.kernels.build import build_kernel
-from autofuse.kernels.knobs import nests_of, open_knobs
-from autofuse.search_space import load_space
+from autofuse.kernels.fused.block import Chain, chained
+from autofuse.kernels.schedule.knobs import nests_of, open_knobs
 from tests.kernels.conftest import Array, Bench, Small, parsed, real
 
 SHORT = {"contraction.vectors": 1, "contraction.pixels": 3}

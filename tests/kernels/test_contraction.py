@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from autofuse.kernels.families import is_own
+from autofuse.kernels.families.registry import is_own
 from tests.kernels.conftest import Array, Bench, Small, real
 
 node = helper.make_node

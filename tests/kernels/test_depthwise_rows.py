@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from autofuse.device.target import Target
-from autofuse.kernels.depthwise_rows import rows_refusal
-from autofuse.kernels.guesses import first_schedules
-from autofuse.kernels.knobs import open_knobs
-from autofuse.search_space import load_space
+from autofuse.environment.space import load_space
+from autofuse.kernels.families.depthwise_rows import rows_refusal
+from autofuse.kernels.schedule.guesses import first_schedules
+from autofuse.kernels.schedule.knobs import open_knobs
 from tests.kernels.conftest import Bench, Small, parsed, real
 
 SAME = "pads=[1, 1, 1, 1]"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autofuse.kernels.families import is_own
+from autofuse.kernels.families.registry import is_own
 from tests.kernels.conftest import Array, Bench, Small, parsed, real
 
 Shape = tuple[int, ...]

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from autofuse.device.target import Target
-from autofuse.graph.load import from_model
+from autofuse.graph.loading.load import from_model
 from autofuse.graph.model import Graph
-from autofuse.kernels.fallback import fallback_function
-from autofuse.kernels.relax_import import UnsupportedOperatorError
-from autofuse.kernels.workload import (
+from autofuse.kernels.importer.fallback import fallback_function
+from autofuse.kernels.importer.relax_import import UnsupportedOperatorError
+from autofuse.kernels.workload.workload import (
     CODE_INPUTS,
     MAX_LITERAL_ELEMENTS,
     Value,

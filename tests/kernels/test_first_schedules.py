@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from autofuse.device.target import Target
-from autofuse.kernels.guesses import first_schedules
-from autofuse.kernels.knobs import open_knobs
-from autofuse.search_space import load_space
+from autofuse.environment.space import load_space
+from autofuse.kernels.schedule.guesses import first_schedules
+from autofuse.kernels.schedule.knobs import open_knobs
 from tests.kernels.conftest import Bench, Small, parsed, real
 
 AVX2 = Target("znver3", 8, 16, 2, 32768, 524288)

@@ -20,10 +20,10 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as builder
 
 from autofuse.device.target import Target
-from autofuse.kernels.emit import Emitter
-from autofuse.kernels.index import FORWARD, READ, supported
-from autofuse.kernels.rearrange import regroup
-from autofuse.kernels.workload import Value, Workload, WorkloadOperator
+from autofuse.kernels.nest.index import FORWARD, READ, supported
+from autofuse.kernels.nest.rearrange import regroup
+from autofuse.kernels.tir.emit import Emitter
+from autofuse.kernels.workload.workload import Value, Workload, WorkloadOperator
 
 Array = NDArray[Any]
 POISON = -777.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from autofuse.device.target import Target
-from autofuse.kernels.guesses import first_schedules
-from autofuse.kernels.jobs import JobGrid, evenness
-from autofuse.kernels.knobs import open_knobs
-from autofuse.search_space import load_space
+from autofuse.environment.space import load_space
+from autofuse.kernels.contraction.parallel_grid import JobGrid, evenness
+from autofuse.kernels.schedule.guesses import first_schedules
+from autofuse.kernels.schedule.knobs import open_knobs
 from tests.kernels.conftest import Bench, Small, parsed, real
 
 AVX512 = Target("znver5", 16, 32, 2, 49152, 1048576)

@@ -14,12 +14,12 @@ from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 
 from autofuse.errors import InputError
-from autofuse.graph.load import from_model
+from autofuse.graph.loading.load import from_model
 from autofuse.graph.model import Graph
 from autofuse.kernels.build import build_kernel
-from autofuse.kernels.families import is_own, refusal
-from autofuse.kernels.workload import bind_workload
-from autofuse.measure.tolerance import compare
+from autofuse.kernels.families.registry import is_own, refusal
+from autofuse.kernels.workload.workload import bind_workload
+from autofuse.measure.checking.tolerance import compare
 from tests.kernels.conftest import Array, Bench, Small
 
 EACH = 31

@@ -11,12 +11,13 @@ import tvm_ffi
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autofuse.backend.compile_kernel import tvm_target
+from autofuse.backend.compile.function import tvm_target
 from autofuse.device.target import Target
+from autofuse.environment.space import load_space
 from autofuse.errors import InputError
 from autofuse.kernels.build import build_kernel
-from autofuse.kernels.guesses import first_schedules
-from autofuse.kernels.knobs import (
+from autofuse.kernels.schedule.guesses import first_schedules
+from autofuse.kernels.schedule.knobs import (
     DECLARED,
     canonical,
     complete,
@@ -26,7 +27,6 @@ from autofuse.kernels.knobs import (
     open_knobs,
     vector_lanes,
 )
-from autofuse.search_space import load_space
 from tests.kernels.conftest import Bench, Small, parsed, real
 
 AVX2 = Target("znver3", 8, 16, 2, 32768, 524288)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from autofuse.device.target import Target
-from autofuse.graph.load import from_model
+from autofuse.graph.loading.load import from_model
 from autofuse.graph.model import Graph
-from autofuse.kernels.families import is_own
-from autofuse.kernels.layout import assign_layouts, channel_block
-from autofuse.kernels.workload import bind_workload
+from autofuse.kernels.families.registry import is_own
+from autofuse.kernels.lowering.layout import assign_layouts, channel_block
+from autofuse.kernels.workload.workload import bind_workload
 from tests.kernels.conftest import Array, Bench, Small, parsed, real
 
 AVX2 = Target("znver3", 8, 16, 2, 32768, 524288)

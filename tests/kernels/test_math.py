@@ -15,7 +15,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as builder
 
-from autofuse.kernels import math as kernel_math
+from autofuse.kernels.tir import math as kernel_math
 
 LANES = 8
 Float64 = NDArray[np.float64]

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autofuse.errors import InputError
-from autofuse.kernels.packing import to_logical, to_physical
-from autofuse.kernels.workload import Value
+from autofuse.kernels.workload.packing import to_logical, to_physical
+from autofuse.kernels.workload.workload import Value
 
 
 @given(st.integers(1, 3), st.integers(1, 4), st.lists(st.integers(1, 4), max_size=3), st.sampled_from([4, 8, 16]))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from autofuse.backend.compile_kernel import assembly
+from autofuse.backend.compile.function import assembly
 from autofuse.device.target import Target
 from autofuse.kernels.build import build_kernel
-from autofuse.kernels.panels import LINE, Share
+from autofuse.kernels.contraction.panels import LINE, Share
 from tests.kernels.conftest import Bench, Small, parsed, real
 
 AVX512 = Target("znver4", 16, 32, 2, 32768, 1048576)

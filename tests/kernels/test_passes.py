@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from autofuse.device.target import Target
+from autofuse.environment.space import load_space
 from autofuse.kernels.build import build_kernel
-from autofuse.kernels.guesses import first_schedules
-from autofuse.kernels.knobs import canonical, open_knobs
-from autofuse.search_space import load_space
+from autofuse.kernels.schedule.guesses import first_schedules
+from autofuse.kernels.schedule.knobs import canonical, open_knobs
 from tests.kernels.conftest import Bench, Small, parsed, real
 
 AVX2 = Target("znver3", 8, 16, 2, 32768, 524288)

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from onnx import NodeProto, helper
 
-from autofuse.kernels.families import is_own
-from autofuse.kernels.knobs import DECLARED
+from autofuse.kernels.families.registry import is_own
+from autofuse.kernels.schedule.knobs import DECLARED
 from tests.kernels.conftest import Array, Bench, Small, real
 
 MAX_ELEMENTS = 3000

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from autofuse.kernels.families import is_own
-from autofuse.kernels.knobs import nests_of
-from autofuse.kernels.reduction import REDUCE
+from autofuse.kernels.families.reduction import REDUCE
+from autofuse.kernels.families.registry import is_own
+from autofuse.kernels.schedule.knobs import nests_of
 from tests.kernels.conftest import Array, Bench, Small, parsed, real
 
 node = helper.make_node

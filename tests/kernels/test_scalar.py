@@ -17,8 +17,8 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as builder
 
-from autofuse.kernels.scalar import SCALAR, supported
-from autofuse.kernels.workload import Value, Workload, WorkloadOperator
+from autofuse.kernels.nest.scalar import SCALAR, supported
+from autofuse.kernels.workload.workload import Value, Workload, WorkloadOperator
 
 COUNT, LANES = 256, 8
 Array = NDArray[Any]

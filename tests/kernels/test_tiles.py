@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from autofuse.kernels.tiles import Window, divisor_near, runs
+from autofuse.kernels.nest.tiles import Window, divisor_near, runs
 
 
 @st.composite

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autofuse.kernels.packing import to_physical
-from autofuse.kernels.view import is_view
-from autofuse.kernels.workload import PLAIN, Value, Workload, WorkloadOperator
+from autofuse.kernels.workload.free_reshape import is_view
+from autofuse.kernels.workload.packing import to_physical
+from autofuse.kernels.workload.workload import PLAIN, Value, Workload, WorkloadOperator
 
 Shape = tuple[int, ...]
 

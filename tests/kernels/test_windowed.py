@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from onnx import helper
 
-from autofuse.kernels.families import is_own
+from autofuse.kernels.families.registry import is_own
 from tests.kernels.conftest import Bench, Small, real
 
 node = helper.make_node

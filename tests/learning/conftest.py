@@ -11,21 +11,21 @@ from typing import Any
 
 import pytest
 
-from autofuse.fusion.baselines import always_plan, default_plan, none_plan
+from autofuse.database.ask.training import TimedWorkload
+from autofuse.database.database import ProfilingDatabase, open_database
+from autofuse.database.records import Candidate, CandidateOutcome, RunStart
+from autofuse.environment.circumstances import Circumstances, circumstances
 from autofuse.fusion.plan import FusionPlan
-from autofuse.fusion.planner import Planner
+from autofuse.fusion.planner.baselines import always_plan, default_plan, none_plan
+from autofuse.fusion.planner.planner import Planner
 from autofuse.graph.key import graph_key
-from autofuse.graph.load import load
+from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
-from autofuse.kernels.lower import Lowering
-from autofuse.kernels.workload import Workload
+from autofuse.kernels.lowering.lower import Lowering
+from autofuse.kernels.workload.workload import Workload
 from autofuse.learning.dataset import Dataset, make_dataset
 from autofuse.learning.features import Place, facts_of, roofline_us
 from autofuse.learning.model import ProfitabilityModel, train
-from autofuse.named_setting import Circumstances, circumstances
-from autofuse.profiling.database import ProfilingDatabase, open_database
-from autofuse.profiling.records import Candidate, CandidateOutcome, RunStart
-from autofuse.profiling.training import TimedWorkload
 
 Law = Callable[[Workload, Place], float]
 BONUS, CLASH = 0.5, 3.0

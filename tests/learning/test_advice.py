@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from autofuse.fusion.baselines import default_plan, none_plan
+from autofuse.database.database import open_database
+from autofuse.environment.circumstances import Circumstances
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import FusionPlan
-from autofuse.fusion.rewriting import RewritingPlanner
-from autofuse.graph.load import load
+from autofuse.fusion.planner.baselines import default_plan, none_plan
+from autofuse.fusion.planner.rewriting import RewritingPlanner
+from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
-from autofuse.kernels.lower import Lowering
+from autofuse.kernels.lowering.lower import Lowering
 from autofuse.learning.advice import Adviser, PlanAdviser, advise
 from autofuse.learning.features import Place
 from autofuse.learning.model import ProfitabilityModel
-from autofuse.named_setting import Circumstances
-from autofuse.profiling.database import open_database
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 
 import autofuse
-from autofuse.backend.session import Session
+from autofuse.backend.library.session import Session
 from autofuse.compiler import Context, Policy
 from autofuse.errors import InputError
 from autofuse.learning.model import ProfitabilityModel
@@ -49,7 +49,7 @@ def test_what_was_measured_comes_before_the_model(networks: Mapping[str, Path], 
 def test_a_model_that_abstains_leaves_the_rule(networks: Mapping[str, Path], file: str, tmp_path: Path) -> None:
     policy = Policy(on_miss="model", model=file)
     with Context(database=str(tmp_path / "none.db"), device="raspberry-pi-4", threads=1, policy=policy) as context:
-        report = context.compile(networks["dense64"], None)
+        report = autofuse.compile(networks["dense64"], None, context=context)
     assert report.plan_tier == "rule" and "the model abstains, it was trained on" in report.plan
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autofuse.database.ask.training import TimedWorkload, networks_of_workloads, timed_workloads
+from autofuse.database.database import open_database
+from autofuse.database.records import Candidate, CandidateOutcome
 from autofuse.device.target import Target
-from autofuse.kernels.workload import Value, Workload, WorkloadOperator
+from autofuse.kernels.workload.workload import Value, Workload, WorkloadOperator
 from autofuse.learning.dataset import Dataset, feature_columns, make_dataset, read_dataset
-from autofuse.profiling.database import open_database
-from autofuse.profiling.records import Candidate, CandidateOutcome
-from autofuse.profiling.training import TimedWorkload, networks_of_workloads, timed_workloads
 
 
 def workload(kinds: tuple[str, ...], size: int = 1000) -> Workload:

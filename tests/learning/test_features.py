@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from autofuse.backend.host_cpu import device_named
-from autofuse.fusion.baselines import always_plan, default_plan, none_plan
-from autofuse.graph.load import load
-from autofuse.kernels.lower import Lowering
-from autofuse.kernels.workload import Value, Workload, WorkloadOperator, bind_workload
+from autofuse.backend.compile.host_cpu import device_named
+from autofuse.database.ask.training import timed_workloads
+from autofuse.database.database import open_database
+from autofuse.database.records import Candidate, CandidateOutcome
+from autofuse.environment.circumstances import circumstances
+from autofuse.fusion.planner.baselines import always_plan, default_plan, none_plan
+from autofuse.graph.loading.load import load
+from autofuse.kernels.lowering.lower import Lowering
+from autofuse.kernels.workload.workload import Value, Workload, WorkloadOperator, bind_workload
 from autofuse.learning.dataset import target_from
 from autofuse.learning.features import Place, cut_features, facts_of, features, roofline_us
 from autofuse.learning.parts import Parts, as_graph, without_layouts
-from autofuse.named_setting import circumstances
-from autofuse.profiling.database import open_database
-from autofuse.profiling.records import Candidate, CandidateOutcome
-from autofuse.profiling.training import timed_workloads
 
 PLACE = Place("avx2", 8, 16, 4, 32 << 10, 512 << 10, 8 << 20, 1)
 

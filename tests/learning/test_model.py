@@ -97,7 +97,7 @@ def test_training_again_gives_the_same_model(model: ProfitabilityModel, dataset:
 
 
 def place_of(dataset: Dataset, recorder: Any) -> Place:
-    from autofuse.profiling.database import open_database
+    from autofuse.database.database import open_database
 
     with open_database(recorder.path) as base:
         around = recorder.around(base, 1)
@@ -105,7 +105,7 @@ def place_of(dataset: Dataset, recorder: Any) -> Place:
 
 
 def test_it_abstains_where_it_knows_nothing(model: ProfitabilityModel, dataset: Dataset, recorder: Any) -> None:
-    from autofuse.kernels.workload import Value, Workload, WorkloadOperator
+    from autofuse.kernels.workload.workload import Value, Workload, WorkloadOperator
     from autofuse.learning.features import facts_of
 
     here = place_of(dataset, recorder)

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autofuse.backend.host_cpu import local_device
+from autofuse.backend.compile.host_cpu import local_device
 from autofuse.device.target import Target
-from autofuse.kernels.workload import Value, Workload, WorkloadOperator
-from autofuse.measure.clock import Clock
+from autofuse.kernels.workload.workload import Value, Workload, WorkloadOperator
 from autofuse.measure.measurement import Case, MeasureRequest
+from autofuse.measure.timing.clock import Clock
 
 pytest.register_assert_rewrite("tests.measure.runner_contract")
 

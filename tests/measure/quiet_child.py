@@ -5,8 +5,8 @@ import os
 import sys
 import time
 
-from autofuse.measure.child import serve
-from autofuse.measure.messages import encode
+from autofuse.measure.children.child import serve
+from autofuse.measure.children.messages import encode
 
 kept = []
 

@@ -7,12 +7,12 @@ import psutil
 import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
-from autofuse.backend.realise import build_library
+from autofuse.backend.compile.realise import build_library
 from autofuse.errors import InputError
 from autofuse.fusion.plan import FusionPlan, Group
-from autofuse.graph.load import load
-from autofuse.kernels.lower import lower
-from autofuse.measure.bench import Contender, bench_contenders
+from autofuse.graph.loading.load import load
+from autofuse.kernels.lowering.lower import lower
+from autofuse.measure.networks.bench import Contender, bench_contenders
 
 
 @pytest.fixture(scope="module")

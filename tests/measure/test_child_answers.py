@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from autofuse.measure.child import RefusedError, answer
+from autofuse.measure.children.child import RefusedError, answer
 
 
 def kind_of(error: Exception) -> str:

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from autofuse.measure.clock import Clock, waited_ns
+from autofuse.measure.timing.clock import Clock, waited_ns
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="threads are pinned on Linux only")
 
@@ -53,7 +53,7 @@ def test_probes_inherited_twice_count_once():
 
 PINNED_BESIDE_A_NEIGHBOUR = """
 import os, threading
-from autofuse.measure.clock import pin_main_thread
+from autofuse.measure.timing.clock import pin_main_thread
 allowed = os.sched_getaffinity(0)
 ready, done = threading.Event(), threading.Event()
 def neighbour():

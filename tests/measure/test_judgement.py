@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autofuse.measure import judgement
-from autofuse.measure.bench import ContenderResult
-from autofuse.measure.judgement import CHAOTIC, WHOLE_LIMIT, difference, judged, nudged, whole_limit
+from autofuse.measure.networks import judgement
+from autofuse.measure.networks.bench import ContenderResult
+from autofuse.measure.networks.judgement import CHAOTIC, WHOLE_LIMIT, difference, judged, nudged, whole_limit
 
 GRAPH: Any = SimpleNamespace(outputs=("y",))
 RIGHT = np.array([0.0, 0.5, 1.0], np.float32)

@@ -12,17 +12,17 @@ import numpy as np
 import psutil
 import pytest
 
-from autofuse.backend.host_cpu import local_device
+from autofuse.backend.compile.host_cpu import local_device
 from autofuse.errors import DeviceError
-from autofuse.fusion.baselines import default_plan, none_plan
+from autofuse.fusion.planner.baselines import default_plan, none_plan
 from autofuse.graph.inputs import generate_inputs
-from autofuse.graph.load import load
-from autofuse.kernels.guesses import first_schedules
-from autofuse.kernels.knobs import open_knobs
-from autofuse.kernels.lower import lower
-from autofuse.measure.bench import outputs_of
-from autofuse.measure.libraries import Model, Order, build_libraries
-from autofuse.measure.reference import run_reference
+from autofuse.graph.loading.load import load
+from autofuse.kernels.lowering.lower import lower
+from autofuse.kernels.schedule.guesses import first_schedules
+from autofuse.kernels.schedule.knobs import open_knobs
+from autofuse.measure.checking.reference import run_reference
+from autofuse.measure.networks.bench import outputs_of
+from autofuse.measure.networks.libraries import Model, Order, build_libraries
 
 TARGET = local_device().target()
 

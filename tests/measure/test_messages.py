@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autofuse.measure.messages import HEADER, MAGIC, MAX_BYTES, ProtocolError, decode, encode
+from autofuse.measure.children.messages import HEADER, MAGIC, MAX_BYTES, ProtocolError, decode, encode
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(),

@@ -9,7 +9,7 @@ import pytest
 from autofuse.errors import DeviceError
 from autofuse.measure.measurement import Failure, Limits, Measurement
 from autofuse.measure.pool import LocalRunner
-from autofuse.measure.sampling import SamplingPolicy
+from autofuse.measure.timing.sampling import SamplingPolicy
 from tests.measure.runner_contract import RunnerContract, outcome
 
 QUICK = SamplingPolicy(cap_s=0.3)

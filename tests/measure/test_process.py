@@ -8,15 +8,15 @@ from pathlib import Path
 import psutil
 import pytest
 
+from autofuse.measure.children.process import Child, wait
 from autofuse.measure.measurement import Failure
-from autofuse.measure.process import Child, wait
 
 HERE = Path(__file__).parent
 
 PARENT = """
 import sys
 from pathlib import Path
-from autofuse.measure.process import Child, wait
+from autofuse.measure.children.process import Child, wait
 
 child = Child("quiet_child", 1 << 30, {{}}, [Path({here!r})])
 child.request({{"do": "echo"}}, 10)

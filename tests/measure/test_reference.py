@@ -6,11 +6,11 @@ import onnx.parser
 import pytest
 
 from autofuse.errors import InputError
-from autofuse.graph.load import load
+from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph, Operator, Tensor
-from autofuse.kernels.workload import bind_workload
-from autofuse.measure import reference
-from autofuse.measure.reference import capture, run_reference
+from autofuse.kernels.workload.workload import bind_workload
+from autofuse.measure.checking import reference
+from autofuse.measure.checking.reference import capture, run_reference
 
 WEIGHT = np.arange(12, dtype="float32").reshape(4, 3)
 BIAS = np.array([1, -100, 2], "float32")

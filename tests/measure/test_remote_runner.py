@@ -20,11 +20,11 @@ import pytest
 
 from autofuse.device.address import Address
 from autofuse.errors import DeviceError
-from autofuse.measure.farm import BuildFarm
-from autofuse.measure.link import Link, LinkLimits, describe_device
+from autofuse.measure.cluster.farm import BuildFarm
 from autofuse.measure.measurement import Limits
-from autofuse.measure.remote_runner import RemoteRunner
-from autofuse.measure.sampling import SamplingPolicy
+from autofuse.measure.remote.link import Link, LinkLimits, describe_device
+from autofuse.measure.remote.remote_runner import RemoteRunner
+from autofuse.measure.timing.sampling import SamplingPolicy
 from tests.measure.runner_contract import RunnerContract, outcome
 
 KEY = "kept-secret"

@@ -1,6 +1,6 @@
 import pytest
 
-from autofuse.measure.sampling import SamplingPolicy, sample
+from autofuse.measure.timing.sampling import SamplingPolicy, sample
 
 POLICY = SamplingPolicy()
 

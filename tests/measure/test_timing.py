@@ -1,6 +1,6 @@
 import pytest
 
-from autofuse.measure.timing import Block, ContenderLostError, InterleavingPolicy, interleaved, ratio_of
+from autofuse.measure.timing.race import Block, ContenderLostError, InterleavingPolicy, interleaved, ratio_of
 
 POLICY = InterleavingPolicy(budget_s=10.0)
 

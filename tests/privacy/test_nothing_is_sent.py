@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from autofuse.measure.process import Child, wait
-from autofuse.telemetry import SWITCHED_OFF
+from autofuse.measure.children.process import Child, wait
+from autofuse.values.telemetry import SWITCHED_OFF
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEM = ("/dev/", "/proc/", "/sys/")
@@ -123,7 +123,7 @@ def test_importing_autofuse_switches_telemetry_off_whatever_stood_there() -> Non
 
 def test_every_child_has_telemetry_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "telling.py").write_text(
-        "import os\nfrom autofuse.measure.child import serve\n"
+        "import os\nfrom autofuse.measure.children.child import serve\n"
         "serve({'tell': lambda request: {'said': os.environ.get('ORT_DISABLE_TELEMETRY', '')}})\n"
     )
     monkeypatch.delenv("ORT_DISABLE_TELEMETRY")

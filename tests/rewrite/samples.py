@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.graph.canonical import canonicalise
-from autofuse.graph.draft import Draft
+from autofuse.graph.loading.canonical import canonicalise
+from autofuse.graph.loading.draft import Draft
 from autofuse.graph.model import AttributeValue, Graph, Operator, Tensor
 from autofuse.rewrite.pattern import Call, Name, Number, Term, parse
 from autofuse.rewrite.rule import Rule

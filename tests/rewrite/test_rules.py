@@ -12,9 +12,9 @@ from onnx.reference import ReferenceEvaluator
 
 from autofuse.graph.model import Graph
 from autofuse.graph.submodel import to_model
-from autofuse.rewrite.catalogue import BY_NAME, RULES
 from autofuse.rewrite.driver import apply, sites
 from autofuse.rewrite.rule import Rule
+from autofuse.rewrite.rules.catalogue import BY_NAME, RULES
 from tests.rewrite.finders import graph_for
 from tests.rewrite.samples import values
 

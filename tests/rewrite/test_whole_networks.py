@@ -10,7 +10,7 @@ import pytest
 from onnx import ModelProto
 
 from autofuse.graph.inputs import generate_inputs
-from autofuse.graph.load import from_model
+from autofuse.graph.loading.load import from_model
 from autofuse.graph.submodel import to_model
 from autofuse.rewrite.driver import apply, greedy
 from experiments.architectures.decomposed import MobileBert, Size, gpt2, mobilebert, tinybert

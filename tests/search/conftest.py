@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 
 from autofuse.device.target import Target
-from autofuse.graph.load import load
+from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
-from autofuse.kernels.lower import lower
-from autofuse.kernels.workload import Workload
-from autofuse.measure.bench import Contender, ContenderResult
-from autofuse.measure.libraries import Model, Order
+from autofuse.kernels.lowering.lower import lower
+from autofuse.kernels.workload.workload import Workload
+from autofuse.measure.checking.reference import run_reference
 from autofuse.measure.measurement import Failure, Measurement, MeasureRequest, Slice, Timing
-from autofuse.measure.reference import run_reference
-from autofuse.measure.timing import Samples
+from autofuse.measure.networks.bench import Contender, ContenderResult
+from autofuse.measure.networks.libraries import Model, Order
+from autofuse.measure.timing.race import Samples
 from autofuse.search.progress import Progress, TuneResult
 from autofuse.search.schedules import schedule_text
-from autofuse.statistics import median_interval
+from autofuse.values.statistics import median_interval
 
 Schedule = Mapping[str, int | str]
 Cost = Callable[[Workload, Schedule], float | Failure]

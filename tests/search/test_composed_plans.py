@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from autofuse.database.database import open_database
 from autofuse.fusion.plan import FusionPlan
-from autofuse.kernels.workload import Workload
+from autofuse.kernels.workload.workload import Workload
 from autofuse.measure.measurement import Failure
-from autofuse.profiling.database import open_database
 from autofuse.search.progress import TuneResult
 
 Tune = Callable[..., TuneResult]

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 import autofuse
 from autofuse.cli.main import app
 from autofuse.measure.pool import LocalRunner
-from autofuse.measure.sampling import SamplingPolicy
-from autofuse.measure.timing import InterleavingPolicy
+from autofuse.measure.timing.race import InterleavingPolicy
+from autofuse.measure.timing.sampling import SamplingPolicy
 
 
 @pytest.fixture

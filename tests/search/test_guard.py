@@ -13,7 +13,7 @@ import pytest
 from autofuse.measure.measurement import Failure, Measurement, MeasureRequest, Slice, Timing
 from autofuse.search import guard as guard_module
 from autofuse.search.guard import EVERY, LEAST_S, Guard, Noted, worth_again
-from autofuse.statistics import median_interval
+from autofuse.values.statistics import median_interval
 
 WORKLOAD: Any = SimpleNamespace(label="sentinel")
 

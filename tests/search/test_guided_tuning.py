@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from autofuse.database.database import open_database
 from autofuse.fusion.plan import FusionPlan
-from autofuse.kernels.lower import Lowering
-from autofuse.kernels.workload import Workload
+from autofuse.kernels.lowering.lower import Lowering
+from autofuse.kernels.workload.workload import Workload
 from autofuse.learning.advice import Change
-from autofuse.profiling.database import open_database
 from autofuse.search.guide import Guide
 from autofuse.search.progress import TuneResult
 

@@ -10,10 +10,10 @@ import pytest
 
 import autofuse
 from autofuse.compiler import CompileReport
+from autofuse.database.database import open_database
 from autofuse.errors import WrongResultError
 from autofuse.fusion.plan import FusionPlan
-from autofuse.kernels.tile_limit import winograd_tile
-from autofuse.profiling.database import open_database
+from autofuse.kernels.schedule.limits import winograd_tile
 from autofuse.search.progress import TuneResult
 
 SPACE = """
@@ -128,9 +128,9 @@ def test_a_network_that_is_wrong_with_no_tiles_at_all_is_refused(network: Sensit
 
 def test_a_plan_says_what_it_allows_and_refuses_what_there_is_not(network: Sensitive) -> None:
     from autofuse.errors import PlanError
-    from autofuse.fusion.baselines import none_plan
     from autofuse.fusion.explain import describe, plan_diff
-    from autofuse.graph.load import load
+    from autofuse.fusion.planner.baselines import none_plan
+    from autofuse.graph.loading.load import load
 
     graph = load(network.model, {})
     plain = none_plan(graph)

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autofuse.backend.host_cpu import device_named
+from autofuse.backend.compile.host_cpu import device_named
 from autofuse.errors import InputError
-from autofuse.fusion.baselines import none_plan
 from autofuse.fusion.plan import FusionPlan, Group
-from autofuse.fusion.planner import Planner
-from autofuse.graph.load import load
+from autofuse.fusion.planner.baselines import none_plan
+from autofuse.fusion.planner.planner import Planner
+from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph, Operator, Tensor
-from autofuse.kernels.lower import Lowering
-from autofuse.kernels.memory import peak_bytes
+from autofuse.kernels.lowering.lower import Lowering
+from autofuse.kernels.lowering.memory import peak_bytes
 from autofuse.search.pareto import Point, front, plan_front
 from autofuse.search.plans import PlanSearch
 

@@ -16,12 +16,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import autofuse
-from autofuse.backend.library import Library
+from autofuse.backend.library.library import Library
 from autofuse.cli.main import app
 from autofuse.compiler import CompileReport
-from autofuse.measure.sampling import SamplingPolicy
-from autofuse.measure.timing import InterleavingPolicy
-from autofuse.named_device import RunnerOptions
+from autofuse.environment.device import RunnerOptions
+from autofuse.measure.timing.race import InterleavingPolicy
+from autofuse.measure.timing.sampling import SamplingPolicy
 from autofuse.search.progress import TuneResult
 
 LIMIT = 1e-4

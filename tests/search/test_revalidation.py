@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from autofuse.database.database import open_database
+from autofuse.database.records import Block, Candidate, CandidateOutcome, ChosenGroup, RunStart
+from autofuse.environment.circumstances import circumstances
 from autofuse.errors import InputError
-from autofuse.graph.load import load
-from autofuse.kernels.workload import bind_workload
-from autofuse.measure.reference import run_reference
-from autofuse.named_setting import circumstances
-from autofuse.profiling.database import open_database
-from autofuse.profiling.records import Block, Candidate, CandidateOutcome, ChosenGroup, RunStart
+from autofuse.graph.loading.load import load
+from autofuse.kernels.workload.workload import bind_workload
+from autofuse.measure.checking.reference import run_reference
 from autofuse.search.revalidation import rebuilt, revalidate, summary
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from autofuse.device.target import Target
-from autofuse.fusion.baselines import none_plan
-from autofuse.graph.load import load
-from autofuse.kernels.knobs import canonical, fits_registers
-from autofuse.kernels.lower import lower
+from autofuse.fusion.planner.baselines import none_plan
+from autofuse.graph.loading.load import load
+from autofuse.kernels.lowering.lower import lower
+from autofuse.kernels.schedule.knobs import canonical, fits_registers
 from autofuse.search.schedules import MAX_CANDIDATES, WorkloadSearch, next_workloads, schedule_text
 
 Schedule = Mapping[str, int | str]

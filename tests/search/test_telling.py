@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from autofuse.profiling.database import open_database
-from autofuse.profiling.records import PlanOutcome
+from autofuse.database.database import open_database
+from autofuse.database.records import PlanOutcome
 from autofuse.search.progress import PHASES, Progress
 from autofuse.search.telling import until_the_end
 

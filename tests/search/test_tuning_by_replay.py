@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from autofuse.backend.host_cpu import device_named
-from autofuse.cli.live import line
+from autofuse.backend.compile.host_cpu import device_named
+from autofuse.cli.screens.live import line
+from autofuse.database.database import open_database
+from autofuse.environment.space import load_space
 from autofuse.errors import DatabaseError, DeviceError, PlanError, WrongResultError
 from autofuse.fusion.plan import FusionPlan
-from autofuse.fusion.planner import Planner
-from autofuse.graph.load import load
-from autofuse.kernels.lower import lower
-from autofuse.kernels.workload import Workload
+from autofuse.fusion.planner.planner import Planner
+from autofuse.graph.loading.load import load
+from autofuse.kernels.lowering.lower import lower
+from autofuse.kernels.workload.workload import Workload
 from autofuse.measure.measurement import Failure
-from autofuse.profiling.database import open_database
 from autofuse.search.progress import Progress, TuneResult
 from autofuse.search.schedules import WorkloadSearch
-from autofuse.search_space import load_space
 
 Tune = Callable[..., TuneResult]
 BROKEN = Failure("build_error", "LLVM said no")
@@ -376,7 +376,7 @@ def test_when_every_library_is_wrong_the_job_fails_with_its_code(
 def test_a_database_that_fails_ends_the_job_and_the_next_one_goes_on(
     run: Tune, device: Any, two_layers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from autofuse.profiling.database import ProfilingDatabase
+    from autofuse.database.database import ProfilingDatabase
 
     real, count = ProfilingDatabase.record_candidate, [0]
 

@@ -1,5 +1,5 @@
 /* See autofuse.h. Drives TVM's virtual machine through tvm-ffi's C interface; the container is described in
-   autofuse/backend/container.py, its table in autofuse/backend/table.py. */
+   autofuse/backend/container/container.py, its table in autofuse/backend/container/table.py. */
 #define _GNU_SOURCE
 #include "autofuse.h"
 

@@ -44,11 +44,11 @@ class LiteRtNetwork:
         self._results = _in_order(signature["outputs"])
 
     def run(self) -> None:
-        """See `autofuse.measure.networks.Network`."""
+        """See `autofuse.measure.networks.network.Network`."""
         self._interpreter.invoke()
 
     def outputs(self) -> list[Array]:
-        """See `autofuse.measure.networks.Network`."""
+        """See `autofuse.measure.networks.network.Network`."""
         return [self._interpreter.get_tensor(place) for place in self._results]
 
 

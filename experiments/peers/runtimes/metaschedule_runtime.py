@@ -37,7 +37,7 @@ def prepare(job: Job) -> Ready:
     from tvm import relax
     from tvm.relax import transform
 
-    from autofuse.backend.compile_kernel import tvm_target
+    from autofuse.backend.compile.function import tvm_target
 
     spent_file = job.folder / SPENT
     spent = float(json.loads(spent_file.read_text(encoding="utf-8"))) if spent_file.exists() else 0.0
@@ -82,9 +82,9 @@ def imported(model: Path) -> tuple[Any, list[Any]]:
     from tvm import relax
     from tvm.relax.frontend.onnx import from_onnx
 
-    from autofuse.graph.fold import fold, fold_sites
-    from autofuse.graph.load import load
+    from autofuse.graph.loading.load import load
     from autofuse.graph.submodel import to_model
+    from autofuse.graph.transform.fold import fold, fold_sites
 
     graph = load(model)
     with warnings.catch_warnings():
@@ -169,18 +169,18 @@ class MetaScheduleNetwork:
         import tvm
         from tvm import relax
 
-        from autofuse.backend.jit import tensor
+        from autofuse.backend.compile.jit import tensor
 
         self._machine = relax.VirtualMachine(tvm.runtime.load_module(str(path / LIBRARY)), tvm.cpu())
         weights = [tensor(np.load(file)) for file in sorted((path / WEIGHTS).glob("*.npy"))]
         self._machine.set_input("main", *(tensor(array) for array in inputs.values()), *weights)
 
     def run(self) -> None:
-        """See `autofuse.measure.networks.Network`."""
+        """See `autofuse.measure.networks.network.Network`."""
         self._machine.invoke_stateful("main")
 
     def outputs(self) -> list[Array]:
-        """See `autofuse.measure.networks.Network`."""
+        """See `autofuse.measure.networks.network.Network`."""
         result = self._machine.get_outputs("main")
         return [result.numpy()] if hasattr(result, "numpy") else [part.numpy() for part in result]
 

@@ -69,7 +69,7 @@ class NcnnNetwork:
         self._results: list[Any] = []
 
     def run(self) -> None:
-        """See `autofuse.measure.networks.Network`."""
+        """See `autofuse.measure.networks.network.Network`."""
         extractor = self._net.create_extractor()
         for index, held in enumerate(self._inputs):
             extractor.input(f"in{index}", held)
@@ -81,7 +81,7 @@ class NcnnNetwork:
             self._results.append(result)
 
     def outputs(self) -> list[Array]:
-        """See `autofuse.measure.networks.Network`."""
+        """See `autofuse.measure.networks.network.Network`."""
         return [
             np.array(result).reshape(shape).astype(dtype)
             for result, (shape, dtype) in zip(self._results, self._shapes, strict=True)

@@ -39,11 +39,11 @@ class OpenVinoNetwork:
         self._outputs = len(compiled.outputs)
 
     def run(self) -> None:
-        """See `autofuse.measure.networks.Network`."""
+        """See `autofuse.measure.networks.network.Network`."""
         self._request.infer()
 
     def outputs(self) -> list[Array]:
-        """See `autofuse.measure.networks.Network`."""
+        """See `autofuse.measure.networks.network.Network`."""
         return [np.array(self._request.get_output_tensor(index).data) for index in range(self._outputs)]
 
 

@@ -38,12 +38,12 @@ class TorchNetwork:
         self._module = module
 
     def run(self) -> None:
-        """See `autofuse.measure.networks.Network`."""
+        """See `autofuse.measure.networks.network.Network`."""
         with torch.no_grad():
             self._result = self._module(*self._inputs)
 
     def outputs(self) -> list[Array]:
-        """See `autofuse.measure.networks.Network`."""
+        """See `autofuse.measure.networks.network.Network`."""
         return arrays(self._result)
 
 

@@ -1,0 +1,291 @@
+"""Kernels to programs: Relax functions that call exactly one TIR function a group, in an order that can run."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.errors import PlanError
+from autofuse.graph.model import Graph
+from autofuse.kernels.workload.free_reshape import is_view
+from autofuse.kernels.workload.workload import PLAIN, BoundWorkload, Value
+
+Array = NDArray[np.generic]
+
+MAX_SYMBOL = 48
+
+
+class Kernel(Protocol):
+    """What the kernels part builds: see `autofuse.kernels.build.Kernel`."""
+
+    @property
+    def function(self) -> Any:
+        """TIR function of inputs (as stored), packed constants, outputs (as stored)."""
+
+    @property
+    def pack(self) -> Callable[[Sequence[Array]], list[Array]]:
+        """The workload's constants, in its order -> the packed constant arguments."""
+
+
+BoundKernel = tuple[BoundWorkload, Kernel | None]
+"""A group and its kernel; None for a group that is a view."""
+
+
+@dataclass(frozen=True, eq=False)
+class AssembledProgram:
+    """One Relax function `entry` over a graph's inputs, then its weights; it returns a tuple of the graph's outputs.
+
+    `weights`: positions in `Assembly.weights`. `symbols`: name of the TIR function behind each group that is
+    no view, in the order of the calls, with its position among the given groups. `copied`: outputs (by
+    position) that share their memory with an input, a weight or an earlier output.
+    """
+
+    entry: str
+    weights: tuple[int, ...]
+    symbols: tuple[tuple[int, str], ...]
+    copied: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Assembly:
+    """`module`: one Relax function a program. `symbols`, `copied`: the first program's."""
+
+    module: Any
+    weights: tuple[Array, ...]
+    programs: tuple[AssembledProgram, ...]
+
+    @property
+    def symbols(self) -> tuple[tuple[int, str], ...]:
+        """See `AssembledProgram`."""
+        return self.programs[0].symbols
+
+    @property
+    def copied(self) -> tuple[int, ...]:
+        """See `AssembledProgram`."""
+        return self.programs[0].copied
+
+
+def assemble(graph: Graph, groups: Sequence[BoundKernel]) -> Assembly:
+    """The program of `graph` (already folded) from one kernel a group.
+
+    PlanError when a tensor is read that no group makes, or in another layout than it is made in.
+    """
+    return assemble_all([(graph, groups)])
+
+
+def assemble_all(parts: Sequence[tuple[Graph, Sequence[BoundKernel]]]) -> Assembly:
+    """One program a part, "main" and then "main1", "main2", ...; equal kernels and equal weights are shared."""
+    from tvm import relax
+
+    builder = relax.BlockBuilder()
+    functions, weights = _Functions(builder), _Weights(len(parts) > 1)
+    programs = []
+    for number, (graph, groups) in enumerate(parts):
+        entry = f"main{number or ''}"
+        programs.append(_Program(graph, builder, functions, weights).add(groups).finish(entry))
+    return Assembly(builder.get(), tuple(weights.arrays), tuple(programs))
+
+
+class _Weights:
+    """Weights of all programs. `compared`: an equal one is found again by its content."""
+
+    def __init__(self, compared: bool) -> None:
+        self.arrays: list[Array] = []
+        self._compared = compared
+        self._known: dict[object, int] = {}
+
+    def add(self, array: Array) -> int:
+        """Position of the weight."""
+        array = np.asarray(array, order="C")
+        if not self._compared:
+            self.arrays.append(array)
+            return len(self.arrays) - 1
+        digest = hashlib.blake2b(array.reshape(-1).view(np.uint8).data).digest()
+        position = self._known.setdefault((array.shape, str(array.dtype), digest), len(self.arrays))
+        if position == len(self.arrays):
+            self.arrays.append(array)
+        return position
+
+
+class _Program:
+    def __init__(self, graph: Graph, builder: Any, functions: _Functions, weights: _Weights) -> None:
+        from tvm import relax
+
+        self._relax = relax
+        self._builder = builder
+        self._graph = graph
+        self._held: dict[str, Any] = {}
+        self._stored: dict[str, Value] = {}
+        self._storage: dict[str, str] = {}
+        self._functions = functions
+        self._weights = weights
+        self._positions: list[int] = []
+        self._weight_variables: list[Any] = []
+        self._packed: dict[tuple[str, str, tuple[str, ...]], list[Any]] = {}
+        self._inputs = [self._variable(f"input{i}", _plain(graph, name)) for i, name in enumerate(graph.inputs)]
+        self._calls: list[Callable[[], None]] = []
+        self._symbols: list[tuple[int, str]] = []
+        for name, variable in zip(graph.inputs, self._inputs, strict=True):
+            self._define(name, variable, _plain(graph, name), name)
+
+    def add(self, groups: Sequence[BoundKernel]) -> _Program:
+        """Plan the calls of all groups; functions and weights are made now, the calls emitted by `finish`."""
+        for position in _runnable_order(self._graph, [bound for bound, _ in groups]):
+            bound, kernel = groups[position]
+            if is_view(bound.workload):
+                self._calls.append(lambda bound=bound: self._emit_view(bound))  # type: ignore[misc]
+                continue
+            if kernel is None:
+                raise PlanError(f"group {bound.workload.label} is no view and has no kernel")
+            function, symbol = self._functions.add(kernel.function, bound.workload.label)
+            weights = self._pack(bound, kernel, symbol)
+            self._symbols.append((position, symbol))
+            self._calls.append(
+                lambda bound=bound, function=function, weights=weights: self._emit_call(bound, function, weights)  # type: ignore[misc]
+            )
+        for name in self._graph.outputs:
+            if name in self._graph.constants and name not in self._held:
+                self._define(
+                    name, self._weight(np.asarray(self._graph.constants[name])), _plain(self._graph, name), name
+                )
+        return self
+
+    def finish(self, entry: str) -> AssembledProgram:
+        """Emit the function."""
+        relax = self._relax
+        with self._builder.function(entry, [*self._inputs, *self._weight_variables]):
+            for call in self._calls:
+                call()
+            outputs = [self._read(name, _plain(self._graph, name)) for name in self._graph.outputs]
+            self._builder.emit_func_output(relax.Tuple(outputs))
+        return AssembledProgram(entry, tuple(self._positions), tuple(self._symbols), self._copied())
+
+    def _emit_call(self, bound: BoundWorkload, function: Any, weights: list[Any]) -> None:
+        relax, workload = self._relax, bound.workload
+        inputs = [workload.values[i] for i in workload.of_kind("input")]
+        outputs = [workload.values[i] for i in workload.of_kind("output")]
+        arguments = [self._read(name, value) for name, value in zip(bound.inputs, inputs, strict=True)]
+        types = [_type(relax, value.physical_shape, value.dtype) for value in outputs]
+        call = relax.call_tir(function, relax.Tuple([*arguments, *weights]), types if len(types) > 1 else types[0])
+        made = self._builder.emit(call)
+        fields = [made] if len(types) == 1 else [self._builder.emit(made[i]) for i in range(len(types))]
+        for name, field, value in zip(bound.outputs, fields, outputs, strict=True):
+            self._define(name, field, value, name)
+
+    def _emit_view(self, bound: BoundWorkload) -> None:
+        workload = bound.workload
+        source = self._read(bound.inputs[0], workload.values[workload.of_kind("input")[0]])
+        for name, index in zip(bound.outputs, workload.of_kind("output"), strict=True):
+            value = workload.values[index]
+            view = self._builder.emit(self._relax.op.reshape(source, value.physical_shape))
+            self._define(name, view, value, self._storage[bound.inputs[0]])
+
+    def _define(self, name: str, variable: Any, value: Value, storage: str) -> None:
+        self._held[name], self._stored[name], self._storage[name] = variable, value, storage
+
+    def _read(self, name: str, value: Value) -> Any:
+        """The variable that holds tensor `name`, which must be stored as `value` says."""
+        if name not in self._held:
+            raise PlanError(f"{self._graph.name}: no group makes tensor {name!r}")
+        stored = self._stored[name]
+        if (stored.shape, stored.dtype, stored.layout) != (value.shape, value.dtype, value.layout):
+            made, read = (f"{v.dtype}{list(v.shape)} {v.layout}" for v in (stored, value))
+            raise PlanError(f"{self._graph.name}: tensor {name!r} is made as {made} but read as {read}")
+        return self._held[name]
+
+    def _pack(self, bound: BoundWorkload, kernel: Kernel, symbol: str) -> list[Any]:
+        """Weight variables of a call; a kernel called again on the same constants shares them.
+
+        Workloads that differ in their literals may share one function, and need arguments of their own.
+        """
+        key = (symbol, bound.workload.key, bound.constants)
+        if key not in self._packed:
+            constants = [np.asarray(self._graph.constants[name]) for name in bound.constants]
+            self._packed[key] = [self._weight(array) for array in kernel.pack(constants)]
+        return self._packed[key]
+
+    def _weight(self, array: Array) -> Any:
+        value = Value("constant", tuple(array.shape), str(array.dtype))
+        variable = self._variable(f"weight{len(self._positions)}", value)
+        self._positions.append(self._weights.add(array))
+        self._weight_variables.append(variable)
+        return variable
+
+    def _variable(self, name: str, value: Value) -> Any:
+        return self._relax.Var(name, _type(self._relax, value.physical_shape, value.dtype))
+
+    def _copied(self) -> tuple[int, ...]:
+        """Outputs whose memory belongs to an input, a constant or an earlier output."""
+        taken = {*self._graph.inputs, *self._graph.constants}
+        found = []
+        for position, name in enumerate(self._graph.outputs):
+            if self._storage[name] in taken:
+                found.append(position)
+            taken.add(self._storage[name])
+        return tuple(found)
+
+
+class _Functions:
+    """TIR functions of the module; structurally equal ones become one."""
+
+    def __init__(self, builder: Any) -> None:
+        self._builder = builder
+        self._known: dict[int, list[tuple[Any, Any, str]]] = {}
+        self._count = 0
+
+    def add(self, function: Any, label: str) -> tuple[Any, str]:
+        """(global variable, symbol) of `function`."""
+        from tvm_ffi import structural_equal, structural_hash
+
+        bare = function.without_attr("global_symbol")
+        known = self._known.setdefault(int(structural_hash(bare)), [])
+        for other, variable, symbol in known:
+            if structural_equal(other, bare):
+                return variable, symbol
+        name = f"kernel{self._count}_{re.sub(r'[^0-9A-Za-z]+', '_', label)}"[:MAX_SYMBOL].rstrip("_")
+        self._count += 1
+        variable = self._builder.add_func(bare.with_attr("global_symbol", name), name)
+        symbol = str(variable.name_hint)
+        known.append((bare, variable, symbol))
+        return variable, symbol
+
+
+def _runnable_order(graph: Graph, groups: Sequence[BoundWorkload]) -> list[int]:
+    """Positions of the groups so that each runs after those that it reads; the given order where it can."""
+    maker = {name: position for position, bound in enumerate(groups) for name in bound.outputs}
+    order: list[int] = []
+    state: dict[int, bool] = {}
+    for start in range(len(groups)):
+        stack = [start]
+        while stack:
+            position = stack[-1]
+            if state.get(position):
+                stack.pop()
+                continue
+            state.setdefault(position, False)
+            wanted = [maker[name] for name in groups[position].inputs if name in maker]
+            open_ones = [other for other in wanted if not state.get(other)]
+            if any(other in state for other in open_ones):
+                raise PlanError(f"{graph.name}: the groups depend on each other in a circle")
+            if open_ones:
+                stack.extend(reversed(open_ones))
+                continue
+            state[position] = True
+            order.append(position)
+            stack.pop()
+    return order
+
+
+def _plain(graph: Graph, name: str) -> Value:
+    tensor = graph.tensors[name]
+    return Value("input", tensor.shape, tensor.dtype, PLAIN)
+
+
+def _type(relax: Any, shape: Sequence[int], dtype: str) -> Any:
+    return relax.TensorType(tuple(shape), dtype)

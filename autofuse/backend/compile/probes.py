@@ -1,0 +1,117 @@
+"""Small kernels that show what a core can do: fused multiply-adds in registers, and streaming reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from autofuse.backend.compile.jit import JitKernel, Kernel, tensor
+from autofuse.device.target import Target
+
+READ_STREAMS = 8
+
+
+class FmaProbe:
+    """A loop of multiply-adds bound by throughput, in registers only, one copy on each of `threads` threads.
+
+    Enough independent accumulators hide the latency (4 cycles, up to 4 pipes); nothing leaves the core, so
+    only the clock, and whoever else uses the core, can change its time.
+    """
+
+    def __init__(self, target: Target, threads: int, steps: int, kernel: Kernel | None = None) -> None:
+        """`kernel`: the loop that `fma_function` makes of the same arguments, compiled elsewhere (None: now)."""
+        accumulators = _accumulators(target)
+        self.flops = 2.0 * accumulators * target.lanes * steps * threads
+        self._kernel = kernel or JitKernel(fma_function(target, threads, steps), target)
+        factors = np.stack([np.full(target.lanes, 0.75), np.full(target.lanes, 0.25)]).astype("float32")
+        out = np.zeros(threads * accumulators * target.lanes, "float32")
+        self._arguments = (tensor(factors.ravel()), tensor(out))
+
+    def run(self) -> None:
+        """Run the loop once."""
+        self._kernel(*self._arguments)
+
+    def seconds(self, calls: int = 1) -> float:
+        """Wall seconds of one run, the mean of `calls`."""
+        return self._kernel.block_seconds(self._arguments, calls, 1.0)
+
+
+class ReadProbe:
+    """Sums `size_bytes` of float32 a thread, `sweeps` times, with vector loads: reads, and nothing else."""
+
+    def __init__(self, target: Target, threads: int, size_bytes: int, sweeps: int) -> None:
+        width = target.lanes * READ_STREAMS
+        rows = max(1, size_bytes // (4 * width))
+        self.bytes = 4.0 * rows * width * sweeps * threads
+        self._kernel = JitKernel(_read_function(target.lanes, rows, sweeps, threads), target)
+        self._arguments = (
+            tensor(np.ones(threads * rows * width, "float32")),
+            tensor(np.zeros(threads * width, "float32")),
+        )
+
+    def seconds(self, calls: int = 1) -> float:
+        """Wall seconds of one run, the mean of `calls`."""
+        return self._kernel.block_seconds(self._arguments, calls, 1.0)
+
+
+def _accumulators(target: Target) -> int:
+    return 20 if target.registers >= 32 else 12
+
+
+def fma_function(target: Target, threads: int, steps: int) -> Any:
+    """TIR of out = (... (a * x + y) * x + y ...), `steps` times, in as many vectors a thread as registers allow."""
+    from tvm.script.ir_builder import IRBuilder
+    from tvm.script.ir_builder import tirx as build
+
+    lanes, accumulators = target.lanes, _accumulators(target)
+    size = accumulators * lanes
+    with IRBuilder() as builder, build.prim_func(s_tir=True):
+        build.func_name("main")
+        build.func_attr({"tirx.noalias": True})
+        factors = build.arg("factors", build.buffer((2 * lanes,), "float32"))
+        out = build.arg("out", build.buffer((threads * size,), "float32"))
+        with build.parallel(0, threads) as thread:
+            held = build.sblock_alloc_buffer((size,), "float32", scope="local")
+            with build.unroll(0, accumulators) as index, build.vectorized(0, lanes) as lane:
+                build.buffer_store(held, factors[lane], [index * lanes + lane])
+            with (
+                build.serial(0, steps),
+                build.unroll(0, accumulators) as index,
+                build.vectorized(0, lanes) as lane,
+            ):
+                value = held[index * lanes + lane] * factors[lane] + factors[lanes + lane]
+                build.buffer_store(held, value, [index * lanes + lane])
+            with build.unroll(0, accumulators) as index, build.vectorized(0, lanes) as lane:
+                value = held[index * lanes + lane]
+                build.buffer_store(out, value, [thread * size + index * lanes + lane])
+    return builder.get()
+
+
+def _read_function(lanes: int, rows: int, sweeps: int, threads: int) -> Any:
+    """out[t] = sum over sweeps and rows of data[t, row], one vector a stream."""
+    from tvm.script.ir_builder import IRBuilder
+    from tvm.script.ir_builder import tirx as build
+
+    width = lanes * READ_STREAMS
+    with IRBuilder() as builder, build.prim_func(s_tir=True):
+        build.func_name("main")
+        build.func_attr({"tirx.noalias": True})
+        data = build.arg("data", build.buffer((threads * rows * width,), "float32"))
+        out = build.arg("out", build.buffer((threads * width,), "float32"))
+        with build.parallel(0, threads) as thread:
+            held = build.sblock_alloc_buffer((width,), "float32", scope="local")
+            with build.unroll(0, READ_STREAMS) as index, build.vectorized(0, lanes) as lane:
+                build.buffer_store(held, 0.0, [index * lanes + lane])
+            with (
+                build.serial(0, sweeps),
+                build.serial(0, rows) as row,
+                build.unroll(0, READ_STREAMS) as index,
+                build.vectorized(0, lanes) as lane,
+            ):
+                at = index * lanes + lane
+                build.buffer_store(held, held[at] + data[(thread * rows + row) * width + at], [at])
+            with build.unroll(0, READ_STREAMS) as index, build.vectorized(0, lanes) as lane:
+                at = index * lanes + lane
+                build.buffer_store(out, held[at], [thread * width + at])
+    return builder.get()

@@ -1,0 +1,204 @@
+"""Lowered plans and a schedule a workload to the library file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from autofuse.backend.compile.assemble import AssembledProgram, Assembly, BoundKernel, Kernel, assemble_all
+from autofuse.backend.compile.function import compile_program, tvm_target
+from autofuse.backend.container.metadata import InputSpec, KernelRow, Metadata, Program, TensorSpec
+from autofuse.backend.library.library import export, installed_versions
+from autofuse.backend.link.architecture import architecture_of
+from autofuse.device.target import Target
+from autofuse.errors import InputError
+from autofuse.graph.inputs import index_ranges
+from autofuse.graph.model import Graph
+from autofuse.kernels.workload.free_reshape import is_view
+
+if TYPE_CHECKING:
+    from autofuse.kernels.lowering.lower import Lowered
+    from autofuse.kernels.workload.workload import BoundWorkload
+
+Schedule = Mapping[str, int | str]
+
+_INDEXING = ("Gather", "GatherElements")
+_X86_FEATURES = ("avx", "sse4.", "fma", "f16c", "bmi")
+_ARM_FEATURES = ("neon", "fullfp16", "dotprod", "sve", "i8mm", "bf16")
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One program to build: `schedules` and `tiers` by workload key; the tiers say where schedules came from.
+
+    `sources`: what a tier leaves open, such as the workload of the nearest shape. `spare`: schedules to take instead
+    of those that cannot be built.
+    """
+
+    lowered: Lowered
+    schedules: Mapping[str, Schedule]
+    plan_key: str = ""
+    tiers: Mapping[str, str] = field(default_factory=dict)
+    plan_tier: str = ""
+    spare: Mapping[str, Schedule] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+
+def build_library(
+    lowered: Lowered,
+    schedules: Mapping[str, Schedule],
+    target: Target,
+    threads: int,
+    output: Path,
+    *,
+    plan_key: str = "",
+    tiers: Mapping[str, str] | None = None,
+) -> None:
+    """Write the library of one program; see `build_programs`."""
+    build_programs([Part(lowered, schedules, plan_key, tiers or {})], target, threads, output)
+
+
+def build_programs(parts: Sequence[Part], target: Target, threads: int, output: Path) -> frozenset[str]:
+    """Build the kernels of each part, one a group, and write the library of all parts to `output`.
+
+    Keys of the workloads whose spare schedule was taken. InputError when a workload has no schedule or no kernel,
+    DeviceError when the file cannot be linked or written.
+    """
+    kernels = _Kernels(target)
+    made = [(part.lowered.graph, [kernels.bound(bound, part) for bound in part.lowered.groups]) for part in parts]
+    assembly = assemble_all(made)
+    programs = [
+        describe_program(
+            graph,
+            assembled,
+            [kernels.row(symbol, groups[position][0], part) for position, symbol in assembled.symbols],
+            part.plan_key,
+            part.plan_tier,
+        )
+        for part, (graph, groups), assembled in zip(parts, made, assembly.programs, strict=True)
+    ]
+    metadata = describe_library(programs, assembly, target, threads)
+    export(compile_program(assembly.module, target), assembly.weights, metadata, output)
+    return frozenset(kernels.replaced)
+
+
+class _Kernels:
+    """The kernels of a library; one that an earlier group or program built with the same schedule is taken again."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.built: dict[str, Kernel] = {}
+        self.replaced: set[str] = set()
+
+    def bound(self, bound: BoundWorkload, part: Part) -> BoundKernel:
+        workload = bound.workload
+        if is_view(workload):
+            return bound, None
+        if workload.key not in part.schedules:
+            raise InputError(f"no schedule is given for {workload.label} ({workload.key[:12]})")
+        if workload.key not in self.replaced:
+            try:
+                return bound, self._kernel(bound, part.schedules[workload.key])
+            except InputError:
+                if workload.key not in part.spare:
+                    raise
+                self.replaced.add(workload.key)
+        return bound, self._kernel(bound, part.spare[workload.key])
+
+    def _kernel(self, bound: BoundWorkload, schedule: Schedule) -> Kernel:
+        name = f"{bound.workload.key} {sorted(schedule.items())}"
+        if name not in self.built:
+            self.built[name] = _kernel(bound, schedule, self.target)
+        return self.built[name]
+
+    def row(self, symbol: str, bound: BoundWorkload, part: Part) -> KernelRow:
+        workload = bound.workload
+        spare = workload.key in self.replaced
+        schedule = part.spare[workload.key] if spare else part.schedules[workload.key]
+        tier, source = ("rule", "") if spare else (part.tiers.get(workload.key, ""), part.sources.get(workload.key, ""))
+        return KernelRow(symbol, workload.label, workload.key, dict(schedule), tier, source)
+
+
+def _kernel(bound: BoundWorkload, schedule: Schedule, target: Target) -> Kernel:
+    from autofuse.kernels.build import build_kernel
+
+    try:
+        return build_kernel(bound.workload, schedule, target)
+    except Exception as error:  # a schedule or TVM may raise anything; the group must be named
+        text = str(error).strip().splitlines() or [""]
+        raise InputError(
+            f"no kernel of {bound.workload.label} could be built with {dict(schedule)}: "
+            f"{type(error).__name__}: {text[-1][:300]}; `autofuse tune` measures others"
+        ) from error
+
+
+def describe(
+    graph: Graph, assembly: Assembly, rows: list[KernelRow], target: Target, threads: int, plan_key: str = ""
+) -> Metadata:
+    """The description of an assembled graph as a library for `target` and `threads` threads."""
+    program = describe_program(graph, assembly.programs[0], rows, plan_key)
+    return describe_library([program], assembly, target, threads)
+
+
+def describe_program(
+    graph: Graph, assembled: AssembledProgram, rows: Sequence[KernelRow], plan_key: str, plan_tier: str = ""
+) -> Program:
+    """The description of one assembled graph."""
+    ranges, tables = index_ranges(graph), _tables(graph)
+    inputs = []
+    for name in graph.inputs:
+        tensor, known = graph.tensors[name], ranges.get(name)
+        example = None if known is None or np.dtype(tensor.dtype).kind not in "iu" else (max(known.low, 0), known.high)
+        inputs.append(InputSpec(name, tensor.shape, tensor.dtype, tables.get(name), example))
+    outputs = tuple(TensorSpec(name, graph.tensors[name].shape, graph.tensors[name].dtype) for name in graph.outputs)
+    return Program(
+        entry=assembled.entry,
+        plan_key=plan_key,
+        inputs=tuple(inputs),
+        outputs=outputs,
+        weights=assembled.weights,
+        copied=assembled.copied,
+        kernel_rows=tuple(rows),
+        plan_tier=plan_tier,
+    )
+
+
+def describe_library(programs: Sequence[Program], assembly: Assembly, target: Target, threads: int) -> Metadata:
+    """The description of a library of `programs`."""
+    return Metadata(
+        versions=installed_versions(),
+        architecture=architecture_of(target),
+        target=asdict(target),
+        cpu_features=required_features(target),
+        threads=threads,
+        weights=tuple(
+            TensorSpec(f"weight{number}", tuple(array.shape), str(array.dtype))
+            for number, array in enumerate(assembly.weights)
+        ),
+        programs=tuple(programs),
+    )
+
+
+def required_features(target: Target) -> tuple[str, ...]:
+    """Features, in LLVM's spelling, that code for `target` may use and that a machine may lack."""
+    from tvm.target import codegen
+
+    wanted = _ARM_FEATURES if architecture_of(target) == "aarch64" else _X86_FEATURES
+    features = map(str, codegen.llvm_get_cpu_features(tvm_target(target)))
+    return tuple(sorted(name for name in features if name.startswith(wanted)))
+
+
+def _tables(graph: Graph) -> dict[str, int]:
+    """Rows of the smallest table that each graph input indexes directly."""
+    found: dict[str, int] = {}
+    for operator in graph.operators:
+        if operator.op_type in _INDEXING and operator.inputs[1] in graph.inputs:
+            axis = operator.attributes.get("axis", 0)
+            assert isinstance(axis, int)
+            rows = graph.tensors[operator.inputs[0]].shape[axis]
+            found[operator.inputs[1]] = min(rows, found.get(operator.inputs[1], rows))
+    return found

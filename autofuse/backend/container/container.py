@@ -1,0 +1,181 @@
+"""The file of a library: an ELF image, the weights, a description, and a trailer that vouches for all of it.
+
+    ELF image | padding | weights, each at a multiple of 64 bytes | JSON | table for C | trailer
+
+A dynamic loader sees a plain shared object, since nothing refers to what follows the image. Weights that
+were linked in as constants would cost seconds to compile and twice their size to load.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.backend.container.metadata import Metadata, TensorSpec
+from autofuse.backend.container.table import table_text
+from autofuse.errors import InputError
+from autofuse.values.outputs import Kind, output_file
+
+MAGIC = b"AUTOFUS2"
+OLD_MAGIC = b"AUTOFUSE"
+ALIGNMENT = 64
+PAGE = 4096
+_TRAILER = struct.Struct("<8sQQQQ32s32s32s32s")
+"""Magic; bytes of image, weights (from the next page on), JSON and table; SHA-256 of each."""
+
+_OLD_TRAILER_BYTES = struct.calcsize("<8sQQQ32s32s32s")
+_CHUNK = 16 << 20
+
+
+@dataclass(frozen=True)
+class Sections:
+    """Sizes (bytes) and SHA-256 digests of the four parts of a library file."""
+
+    image_bytes: int
+    weights_bytes: int
+    json_bytes: int
+    table_bytes: int
+    image_digest: bytes
+    weights_digest: bytes
+    json_digest: bytes
+    table_digest: bytes
+
+    @property
+    def weights_offset(self) -> int:
+        """Where the weights start: the first page after the image."""
+        return _aligned(self.image_bytes, PAGE)
+
+    @property
+    def json_offset(self) -> int:
+        """Where the description starts."""
+        return self.weights_offset + self.weights_bytes
+
+    @property
+    def file_bytes(self) -> int:
+        """Size of the whole file."""
+        return self.json_offset + self.json_bytes + self.table_bytes + _TRAILER.size
+
+
+def write_container(path: Path, image: Path, weights: Sequence[NDArray[np.generic]], metadata: Metadata) -> None:
+    """Write the file at once: it stands complete at `path`, or what stood there before is untouched.
+
+    InputError when it cannot be written (no space, no permission), or when something else than a library is there.
+    """
+    with output_file(path, LIBRARY, parents=True) as part, part.open("wb") as file:
+        _write(file, image, weights, metadata)
+
+
+def is_library(path: Path) -> bool:
+    """Whether a file ends as the libraries of this or an older autofuse do."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        for magic, length in ((MAGIC, _TRAILER.size), (OLD_MAGIC, _OLD_TRAILER_BYTES)):
+            if size >= length:
+                file.seek(size - length)
+                if file.read(len(magic)) == magic:
+                    return True
+    return False
+
+
+LIBRARY = Kind("a library of autofuse", is_library)
+
+
+def read_sections(file: BinaryIO, path: Path) -> tuple[Sections, Metadata]:
+    """Where the parts lie, and the checked description. InputError when this is no whole library of ours."""
+    size = file.seek(0, os.SEEK_END)
+    if size >= _TRAILER.size:
+        file.seek(size - _TRAILER.size)
+        magic, *parts = _TRAILER.unpack(file.read(_TRAILER.size))
+        sections = Sections(*parts)
+        if magic == MAGIC and sections.file_bytes == size:
+            file.seek(sections.json_offset)
+            body, table = file.read(sections.json_bytes), file.read(sections.table_bytes)
+            digests = hashlib.sha256(body).digest(), hashlib.sha256(table).digest()
+            if digests != (sections.json_digest, sections.table_digest):
+                raise InputError(f"{path}: the library is damaged (its description does not match its checksum)")
+            return sections, Metadata.from_json(body, str(path))
+        file.seek(size - _OLD_TRAILER_BYTES)
+        if file.read(len(OLD_MAGIC)) == OLD_MAGIC:
+            raise InputError(f"{path}: an older autofuse wrote this library; make it again with `autofuse compile`")
+    raise InputError(f"{path}: not a library that autofuse wrote, or cut off; make it with `autofuse compile`")
+
+
+def read_image(file: BinaryIO, path: Path, sections: Sections) -> bytes:
+    """The ELF image, checked."""
+    file.seek(0)
+    image = file.read(sections.image_bytes)
+    if hashlib.sha256(image).digest() != sections.image_digest:
+        raise InputError(f"{path}: the library is damaged (its code does not match its checksum)")
+    return image
+
+
+def read_weights(
+    file: BinaryIO, path: Path, sections: Sections, specs: Sequence[TensorSpec]
+) -> list[NDArray[np.generic]]:
+    """The weights as arrays over one checked block of memory, in huge pages where the system has them."""
+    wanted = 0
+    for spec in specs:
+        wanted = _aligned(wanted, ALIGNMENT) + _size(spec)
+    if wanted != sections.weights_bytes:
+        raise InputError(f"{path}: the library is damaged (weights of {sections.weights_bytes} bytes, not {wanted})")
+    block = mmap.mmap(-1, max(wanted, 1))
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        block.madvise(mmap.MADV_HUGEPAGE)
+    file.seek(sections.weights_offset)
+    digest, place, view = hashlib.sha256(), 0, memoryview(block)
+    while place < wanted:
+        part = view[place : min(place + _CHUNK, wanted)]
+        count = file.readinto(part)  # type: ignore[attr-defined]
+        if not count:
+            raise InputError(f"{path}: the library is cut off")
+        digest.update(part[:count])
+        place += count
+    if digest.digest() != sections.weights_digest:
+        raise InputError(f"{path}: the library is damaged (its weights do not match their checksum)")
+    arrays, offset = [], 0
+    for spec in specs:
+        offset = _aligned(offset, ALIGNMENT)
+        flat = np.frombuffer(block, np.uint8, _size(spec), offset)
+        arrays.append(flat.view(spec.dtype).reshape(spec.shape))
+        offset += _size(spec)
+    return arrays
+
+
+def _write(file: BinaryIO, image: Path, weights: Sequence[NDArray[np.generic]], metadata: Metadata) -> None:
+    code = image.read_bytes()
+    file.write(code)
+    start = _aligned(len(code), PAGE)
+    file.write(bytes(start - len(code)))
+    digest, written = hashlib.sha256(), 0
+    offsets = []
+    for array in weights:
+        gap = bytes(_aligned(written, ALIGNMENT) - written)
+        offsets.append(written + len(gap))
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        for part in (gap, data):
+            file.write(part)
+            digest.update(part)
+        written += len(gap) + len(data)
+    text = metadata.to_json().encode()
+    table = table_text(metadata, [start + offset for offset in offsets]).encode()
+    file.write(text + table)
+    digests = [hashlib.sha256(part).digest() for part in (code, text, table)]
+    digests.insert(1, digest.digest())
+    file.write(_TRAILER.pack(MAGIC, len(code), written, len(text), len(table), *digests))
+
+
+def _size(spec: TensorSpec) -> int:
+    return int(np.prod(spec.shape, dtype=np.int64)) * np.dtype(spec.dtype).itemsize
+
+
+def _aligned(value: int, step: int) -> int:
+    return -(-value // step) * step

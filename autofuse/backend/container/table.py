@@ -1,0 +1,50 @@
+"""The description of a library once more, as lines that a C program reads with `sscanf`; see `capi/autofuse.c`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from autofuse.backend.container.metadata import Metadata, TensorSpec
+from autofuse.errors import InputError
+
+TABLE_FORMAT = 1
+_DLPACK_CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
+"""numpy's kind letters -> `DLDataTypeCode`."""
+
+
+def table_text(metadata: Metadata, offsets: Sequence[int]) -> str:
+    """One record a line; `offsets`: where each weight starts in the file (bytes).
+
+    `weight CODE BITS RANK SIZE... OFFSET`, `input CODE BITS RANK SIZE... NAME` (`output` too), and for each
+    program `program ENTRY INPUTS OUTPUTS WEIGHTS` before its inputs, outputs and `uses POSITION` a weight.
+    """
+    lines = [
+        f"autofuse {TABLE_FORMAT}",
+        f"architecture {metadata.architecture}",
+        f"threads {metadata.threads}",
+        *(f"feature {name}" for name in metadata.cpu_features),
+        f"weights {len(metadata.weights)}",
+        *(f"weight {_type(spec)} {offset}" for spec, offset in zip(metadata.weights, offsets, strict=True)),
+        f"programs {len(metadata.programs)}",
+    ]
+    for program in metadata.programs:
+        counts = f"{len(program.inputs)} {len(program.outputs)} {len(program.weights)}"
+        lines.append(f"program {program.entry} {counts}")
+        lines += [f"input {_type(spec)} {_name(spec)}" for spec in program.inputs]
+        lines += [f"output {_type(spec)} {_name(spec)}" for spec in program.outputs]
+        lines += [f"uses {position}" for position in program.weights]
+    return "\n".join(lines) + "\n"
+
+
+def _type(spec: TensorSpec) -> str:
+    dtype = np.dtype(spec.dtype)
+    if dtype.kind not in _DLPACK_CODES:
+        raise InputError(f"{spec.name!r}: dtype {spec.dtype} has no DLPack code; allowed kinds: integers, floats, bool")
+    sizes = " ".join(map(str, (len(spec.shape), *spec.shape)))
+    return f"{_DLPACK_CODES[dtype.kind]} {dtype.itemsize * 8} {sizes}"
+
+
+def _name(spec: TensorSpec) -> str:
+    return " ".join(spec.name.split()) or "-"

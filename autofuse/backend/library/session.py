@@ -1,0 +1,102 @@
+"""A compiled model behind the interface that users of ONNX Runtime know."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.backend.container.metadata import Metadata, TensorSpec
+from autofuse.backend.library.library import load
+from autofuse.errors import InputError
+
+_ONNX_TYPES = {"float32": "float", "float64": "double"}
+"""numpy's names of element types -> ONNX Runtime's, where they differ."""
+
+
+@dataclass(frozen=True)
+class NodeArg:
+    """An input or output as ONNX Runtime describes it: `type` such as "tensor(float)".
+
+    `shape`: a size that differs between the library's programs is None.
+    """
+
+    name: str
+    shape: tuple[int | None, ...]
+    type: str
+
+
+class Session:
+    """`Session("model.so").run(None, {"input": array})`, as with ONNX Runtime; safe to call from several threads.
+
+    `threads`: those that run the model for each caller (None: those it was tuned for). `pad`: fill up inputs to
+    the next larger shape of the library, see `autofuse.backend.library.library.Library`. Errors: see `load` there.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, threads: int | None = None, pad: bool = False) -> None:
+        self._library = load(Path(path), threads, pad=pad)
+        self._names = [spec.name for spec in self._library.metadata.outputs]
+
+    @property
+    def metadata(self) -> Metadata:
+        """What the library says about itself."""
+        return self._library.metadata
+
+    @property
+    def threads(self) -> int:
+        """Threads that run the model for each caller."""
+        return self._library.threads
+
+    def get_inputs(self) -> list[NodeArg]:
+        """The model's inputs, in its order."""
+        return _described([program.inputs for program in self.metadata.programs])
+
+    def get_outputs(self) -> list[NodeArg]:
+        """The model's outputs, in its order."""
+        return _described([program.outputs for program in self.metadata.programs])
+
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: None = None
+    ) -> list[NDArray[np.generic]]:
+        """The outputs called `output_names` (None: all) for inputs by name; `run_options` must be None.
+
+        Inputs and outputs are read and returned without a copy where `Library` says so.
+        """
+        if run_options is not None:
+            raise InputError(f"run_options: got {run_options!r}, allowed: None")
+        results = self._library(input_feed)
+        if output_names is None:
+            return results
+        return [results[self._place(name)] for name in output_names]
+
+    def run_dlpack(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
+        """Like `run`, with outputs as objects that have `__dlpack__`: `torch.from_dlpack(output)` copies nothing."""
+        results = self._library.tensors(input_feed)
+        if output_names is None:
+            return results
+        return [results[self._place(name)] for name in output_names]
+
+    def empty_inputs(self, program: int = 0) -> dict[str, NDArray[np.generic]]:
+        """Zeros for every input, to be written into: aligned so that `run` reads them without a copy."""
+        return self._library.empty_inputs(program)
+
+    def _place(self, name: str) -> int:
+        if name not in self._names:
+            raise InputError(f"output {name!r} is unknown; the model's outputs: {', '.join(self._names)}")
+        return self._names.index(name)
+
+
+def _described(programs: Sequence[Sequence[TensorSpec]]) -> list[NodeArg]:
+    found = []
+    for specs in zip(*programs, strict=True):
+        shape = tuple(
+            sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*(s.shape for s in specs), strict=True)
+        )
+        dtype = specs[0].dtype
+        found.append(NodeArg(specs[0].name, shape, f"tensor({_ONNX_TYPES.get(dtype, dtype)})"))
+    return found

@@ -1,0 +1,115 @@
+"""Linking objects into a shared library: by the C compiler here, by a bare linker for another architecture."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autofuse.backend.link.architecture import architecture_of, host_architecture
+from autofuse.device.target import Target
+from autofuse.errors import DeviceError
+
+LINK_S = 120
+
+_CROSS: Mapping[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
+    "aarch64": (
+        ("aarch64-linux-gnu-ld", ()),
+        ("aarch64-linux-gnu-gcc", ("-nostdlib",)),
+        ("ld.lld", ("-m", "aarch64linux")),
+    ),
+    "x86_64": (
+        ("x86_64-linux-gnu-ld", ()),
+        ("x86_64-linux-gnu-gcc", ("-nostdlib",)),
+        ("ld.lld", ("-m", "elf_x86_64")),
+    ),
+}
+"""Linkers of each architecture for use on another: program, and what it needs to hear. Objects from LLVM refer to
+nothing but TVM's runtime, which the device has, so that no sysroot and no C library are needed."""
+
+_EMULATION = {"aarch64": "aarch64linux", "x86_64": "elf_x86_64"}
+_PACKAGE = {"aarch64": "binutils-aarch64-linux-gnu", "x86_64": "binutils-x86-64-linux-gnu"}
+
+
+@dataclass(frozen=True)
+class CrossLinker:
+    """`command` makes a shared library of the objects that follow it, after `-o FILE`."""
+
+    architecture: str
+    command: tuple[str, ...]
+
+    def link(self, output: Path, objects: Sequence[Path]) -> None:
+        """Write the shared library; DeviceError with the linker's own words when it cannot."""
+        command = [*self.command, "-shared", "-o", str(output), *map(str, objects)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LINK_S, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise DeviceError(
+                f"{output}: cannot link for {self.architecture} with {self.command[0]}: {error}"
+            ) from error
+        if done.returncode:
+            said = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
+            raise DeviceError(f"{output}: cannot link for {self.architecture} with {self.command[0]}: {said[-1]}")
+
+    def for_tvm(self) -> Callable[..., None]:
+        """The function that TVM's `export_library` calls with an output and its objects."""
+
+        def compile_shared(output: str, objects: Any, *_: Any, **_options: Any) -> None:
+            files = [objects] if isinstance(objects, str) else list(objects)
+            self.link(Path(output), [Path(file) for file in files])
+
+        compile_shared.object_format = "o"  # type: ignore[attr-defined]
+        return compile_shared
+
+
+def exported(executable: Any, output: Path, architecture: str, folder: Path) -> None:
+    """Write what `tvm.compile` made to the shared library `output`; objects go to `folder`.
+
+    DeviceError says which linker is missing, or what it said.
+    """
+    if architecture != host_architecture():
+        executable.export_library(str(output), fcompile=cross_linker(architecture).for_tvm(), workspace_dir=str(folder))
+        return
+    try:
+        executable.export_library(str(output), workspace_dir=str(folder))
+    except (RuntimeError, OSError, TypeError) as error:
+        last = (str(error).strip().splitlines() or ["no C compiler or linker was found"])[-1]
+        raise DeviceError(f"cannot link the library, install a C compiler (gcc or clang): {last}") from error
+
+
+def require_linker(target: Target) -> None:
+    """DeviceError when code for `target` could be made here but not linked, so that nobody waits for it in vain."""
+    if architecture_of(target) != host_architecture():
+        cross_linker(architecture_of(target))
+
+
+def cross_linker(architecture: str) -> CrossLinker:
+    """A linker for `architecture` on this machine, which is another; DeviceError says what to install."""
+    for program, options in _CROSS.get(architecture, ()):
+        found = shutil.which(program)
+        if found:
+            return CrossLinker(architecture, (found, *options))
+    zig = _zig()
+    if zig is not None and architecture in _EMULATION:
+        return CrossLinker(architecture, (str(zig), "ld.lld", "-m", _EMULATION[architecture]))
+    wanted = _PACKAGE.get(architecture)
+    advice = (
+        f"install one: `pip install ziglang`, or the package {wanted} (Debian, Ubuntu: apt-get install {wanted})"
+        if wanted
+        else f"allowed architectures: {', '.join(_CROSS)}"
+    )
+    raise DeviceError(f"no linker for {architecture} on this machine: {advice}")
+
+
+def _zig() -> Path | None:
+    """The program inside PyPI's `ziglang`; it is found, not imported."""
+    found = importlib.util.find_spec("ziglang")
+    for folder in (found.submodule_search_locations or []) if found else []:
+        program = Path(folder) / "zig"
+        if program.is_file():
+            return program
+    return None

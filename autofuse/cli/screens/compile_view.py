@@ -1,0 +1,61 @@
+"""What `compile` says: how each kernel is known, equal ones in one line, and the sum of it last, where one looks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.text import Text
+
+from autofuse.cli.screens.render import describe, records
+
+if TYPE_CHECKING:
+    from autofuse.compiler import CompileReport
+
+_NOT_SHOWN = ("groups", "plans", "plan_key", "hits")
+
+
+def compile_text(report: CompileReport) -> Group:
+    """A table of the groups, one of the plans where there are several, then the facts."""
+    several = len(report.plans) > 1
+    same = Counter((group.program, group.group, group.tier, group.us, group.source) for group in report.groups)
+    repeated = max(same.values(), default=1) > 1
+    rows = [
+        {
+            **({"program": program} if several else {}),
+            "group": label,
+            **({"kernels": kernels} if repeated else {}),
+            "tier": tier,
+            "time_us": us,
+            "from": source,
+        }
+        for (program, label, tier, us, source), kernels in same.items()
+    ]
+    parts: list[Any] = [records(rows), ""]
+    if several:
+        parts += [records(_plans(report)), ""]
+    parts.append(describe(_facts(report)))
+    if report.groups and not report.hits:
+        parts += ["", Text("Nothing of this was measured here; `autofuse tune` with the same --threads does that.")]
+    return Group(*parts)
+
+
+def _plans(report: CompileReport) -> list[dict[str, object]]:
+    return [
+        {
+            "program": number,
+            "inputs": "; ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in plan.shapes.items()),
+            "plan": plan.plan,
+            "tier": plan.tier,
+            "kernels": plan.kernels,
+        }
+        for number, plan in enumerate(report.plans)
+    ]
+
+
+def _facts(report: CompileReport) -> dict[str, object]:
+    facts = {key: value for key, value in vars(report).items() if key not in _NOT_SHOWN}
+    facts["library"] = facts["library"] or "none: a dry run"
+    tiers = Counter(group.tier for group in report.groups)
+    return {**facts, "schedules": ", ".join(f"{count} {tier}" for tier, count in tiers.most_common())}

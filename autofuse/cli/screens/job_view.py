@@ -1,0 +1,205 @@
+"""How a job stands: tables and a live view on a terminal, one line a minute elsewhere and in a log file."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from autofuse.cli.screens.live import LINE_EVERY_S, View
+from autofuse.cli.screens.render import describe, records
+from autofuse.values.arguments import format_duration
+from autofuse.values.outputs import Inputs, Kind, check_output
+
+if TYPE_CHECKING:
+    from autofuse.database.job_records import JobInfo, TaskInfo
+    from autofuse.job.outcome import JobOutcome
+
+HOUR_S = 3600.0
+LOG_BYTES, LOG_FILES = 1 << 20, 4
+"""Size at which a log is put aside, and how many are kept."""
+NAMED = 3
+"""Kernels that a note names."""
+
+
+def job_body(job: JobInfo) -> dict[str, object]:
+    """A job as one JSON object."""
+    return {
+        "run": job.name,
+        "state": job.state,
+        "created_at": job.created_at.isoformat(timespec="seconds"),
+        "active_s": job.active_s,
+        "budget_s": job.settings.get("budget_s"),
+        "left_s": left_s(job, time.time()),
+        "measured": _measured(job),
+        "measured an hour": round(_measured(job) / job.active_s * HOUR_S) if job.active_s > 0 else None,
+        "tasks": [_task_row(task) for task in job.tasks],
+        "boards": [
+            {"board": board.name, "device": board.device, "state": board.state if board.alive else _gone(board.state),
+             "measured": board.measured, "doing": board.note}
+            for board in job.boards
+        ],
+    }  # fmt: skip
+
+
+def left_s(job: JobInfo, now: float) -> float | None:
+    """Seconds that a running job may still take; None for one that has no end, or has ended. `now`: since 1970."""
+    budget_s, ends_at = job.settings.get("budget_s"), job.settings.get("ends_at")
+    if job.state != "running":
+        return None
+    if isinstance(ends_at, int | float):
+        return max(0.0, ends_at - now)
+    return max(0.0, budget_s - job.active_s) if isinstance(budget_s, int | float) else None
+
+
+def job_text(job: JobInfo) -> RenderableType:
+    """A job for people: boards that are gone are left out, unless they were lost."""
+    body = job_body(job)
+    boards = [row for row, board in zip(_rows(body["boards"]), job.boards, strict=True) if board.alive or _lost(row)]
+    head = {name: value for name, value in body.items() if name not in ("tasks", "boards")}
+    parts: list[RenderableType] = [describe(head), "", records(body["tasks"], "models")]
+    return Group(*parts, "", records(boards, "boards")) if boards else Group(*parts)
+
+
+def outcome_text(outcome: JobOutcome) -> RenderableType:
+    """A job's end for people."""
+    head = {"run": outcome.run, "state": outcome.state, "elapsed_s": outcome.elapsed_s, "measured": outcome.measured}
+    rows = [
+        {"model": Path(task.model).stem, "device": task.device, "state": task.state, "plan": task.chosen,
+         "median_us": task.median_us, "of no fusion": _interval(task.speedup, task.ci_lo, task.ci_hi),
+         "trusted": task.trusted, "measured": task.measured}
+        for task in outcome.tasks
+    ]  # fmt: skip
+    notes = [f"{Path(task.model).stem}: {text}" for task in outcome.tasks if (text := task.failure or task.warning)]
+    notes += [f"{Path(task.model).stem}: {_distrust(task.untrusted)}" for task in outcome.tasks if task.untrusted]
+    notes += [f"lost: {board}" for board in outcome.lost_boards]
+    parts: list[RenderableType] = [describe(head), "", records(rows)]
+    return Group(*parts, "", Text("\n".join(notes))) if notes else Group(*parts)
+
+
+def job_line(job: JobInfo) -> str:
+    """The whole state in one line of a log."""
+    done = sum(task.state in ("done", "failed") for task in job.tasks)
+    left = left_s(job, time.time())
+    rest = "" if left is None else f", {format_duration(left)} left"
+    doing = "; ".join(f"{board.name}: {board.note}" for board in job.boards if board.alive and board.note)
+    failed = sum(task.failed for task in job.tasks)
+    parts = [
+        f"{job.name} {job.state}: {done} of {len(job.tasks)} models done",
+        f"{_measured(job)} candidates, {failed} failed",
+        f"{format_duration(job.active_s)} gone{rest}",
+    ]
+    return ", ".join(parts) + (f" ({doing})" if doing else "")
+
+
+def _measured(job: JobInfo) -> int:
+    """Candidates so far, those of the slices under way included."""
+    return sum(task.measured for task in job.tasks) + sum(board.measured for board in job.boards if board.alive)
+
+
+def _task_row(task: TaskInfo) -> dict[str, object]:
+    speedup = task.baseline_us / task.best_us if task.best_us and task.baseline_us else None
+    return {
+        "model": Path(task.model).stem, "device": task.device, "state": task.state, "phase": task.phase,
+        "spent_s": task.spent_s, "measured": task.measured, "failed": task.failed, "best_us": task.best_us,
+        "of no fusion": None if speedup is None else round(speedup, 3), "gain an hour": task.gain,
+        "failure": task.failure,
+    }  # fmt: skip
+
+
+def _distrust(labels: Sequence[str]) -> str:
+    """The kernels of a winner that the machine was too disturbed for."""
+    more = f" and {len(labels) - NAMED} more" if len(labels) > NAMED else ""
+    return f"not trusted are the times of {', '.join(labels[:NAMED])}{more}"
+
+
+def _interval(speedup: float | None, low: float | None, high: float | None) -> str | None:
+    if speedup is None:
+        return None
+    return f"{speedup:.2f}" if low is None or high is None else f"{speedup:.2f} ({low:.2f}–{high:.2f})"
+
+
+def _rows(value: object) -> list[dict[str, object]]:
+    assert isinstance(value, list)
+    return value
+
+
+def _lost(row: dict[str, object]) -> bool:
+    return row["state"] == "lost"
+
+
+def _gone(state: str) -> str:
+    """A board that says it works while its lease is void."""
+    return "dead" if state == "working" else state
+
+
+class JobView(View):
+    """Shows a job while it is open; call it with each new state. `log`: a file that gets the lines too, rotated."""
+
+    def __init__(
+        self, screen: Console | None = None, log: Path | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__(screen, clock)
+        self._last: float | None = None
+        self._log = None if log is None else _rotating(log)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        if self._log is not None:
+            self._log.close()
+
+    def __call__(self, job: JobInfo) -> None:
+        """Take the newest state."""
+        if self._screen.is_terminal:
+            self._live.update(job_text(job))
+        now = self._clock()
+        if self._last is not None and now - self._last < LINE_EVERY_S:
+            return
+        self._last = now
+        line = job_line(job)
+        if not self._screen.is_terminal:
+            self._print(line)
+        if self._log is not None:
+            self._log.emit(logging.LogRecord("autofuse", logging.INFO, "", 0, line, None, None))
+
+
+def _is_log(path: Path) -> bool:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ", file.readline(LOG_BYTES)) is not None
+
+
+LOG = Kind("a log of autofuse", _is_log)
+
+
+def check_log(path: Path, inputs: Inputs) -> None:
+    """InputError unless a log may be written to `path`, and its older parts beside it may be replaced."""
+    for number in range(LOG_FILES):
+        check_output(path.with_name(f"{path.name}.{number}") if number else path, LOG, inputs, option="--log")
+
+
+def _rotating(path: Path) -> RotatingFileHandler:
+    handler = RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES - 1, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    return handler
+
+
+@contextmanager
+def refreshed(screen: Console) -> Iterator[Callable[[RenderableType], None]]:
+    """A place on the screen that each call writes anew; elsewhere than on a terminal, one text after the other."""
+    if not screen.is_terminal:
+        yield screen.print
+        return
+    with Live(console=screen, refresh_per_second=2) as live:
+        yield live.update

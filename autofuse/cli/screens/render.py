@@ -1,0 +1,162 @@
+"""What verbs print: one JSON object, or tables that a person reads."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autofuse.values.arguments import format_duration
+
+Format = Literal["text", "json"]
+
+_PIPE_WIDTH = 1000
+_MAX_CELL = 90
+
+
+def console(stderr: bool = False) -> Console:
+    """A console for the output (or for progress, on stderr); piped text is wide, so that lines stay whole."""
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(file=stream, width=None if stream.isatty() else _PIPE_WIDTH, highlight=False, soft_wrap=False)
+
+
+def show(value: object, form: Format, text: RenderableType | None = None) -> None:
+    """Print `value`: as one JSON object, or as `text` (None: laid out from its own fields)."""
+    if form == "json":
+        sys.stdout.write(json.dumps(plain(value), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+        sys.stdout.flush()
+        return
+    screen = console()
+    with screen.capture() as capture:
+        screen.print(describe(value) if text is None else text)
+    sys.stdout.write("".join(line.rstrip() + "\n" for line in capture.get().splitlines()))
+    sys.stdout.flush()
+
+
+def plain(value: object) -> object:
+    """`value` out of JSON's own types: dataclasses by field, sets sorted, dates in ISO, NaN and infinity as null."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Enum):
+        return plain(value.value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted((plain(item) for item in value), key=str)
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="seconds")
+    if isinstance(value, Iterable) and not isinstance(value, Path):
+        return [plain(item) for item in value]
+    if hasattr(value, "item") and callable(value.item):
+        return plain(value.item())
+    return str(value)
+
+
+def describe(value: object, title: str | None = None) -> RenderableType:
+    """A value laid out by its fields: single values in two columns, lists of records as tables."""
+    body = plain(value)
+    if isinstance(body, list):
+        return records(body, title)
+    if not isinstance(body, dict):
+        return Text(cell("", body))
+    apart = {key for key, item in body.items() if isinstance(item, dict) or _is_records(item) or item == []}
+    single = {key: item for key, item in body.items() if key not in apart}
+    grid = Table.grid(padding=(0, 2))
+    for key, item in single.items():
+        grid.add_row(heading(key), Text(cell(key, item)))
+    parts: list[RenderableType] = [Text(title, style="bold")] if title else []
+    parts.append(grid)
+    for key, item in body.items():
+        if isinstance(item, dict) and item and all(isinstance(entry, dict) for entry in item.values()):
+            parts += ["", records([{heading(key): name, **entry} for name, entry in item.items()])]
+        elif isinstance(item, dict) and item:
+            parts += ["", describe(item, heading(key))]
+        elif _is_records(item):
+            parts += ["", records(item, heading(key))]
+    return Group(*parts)
+
+
+def records(rows: object, title: str | None = None) -> Table:
+    """A table of dictionaries; numbers to the right, units taken from the names of the columns."""
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False)
+    entries = [row if isinstance(row, dict) else {"": row} for row in rows] if isinstance(rows, Sequence) else []
+    columns = list(dict.fromkeys(key for row in entries for key in row))
+    for column in columns:
+        numeric = all(isinstance(row.get(column), int | float | None) for row in entries)
+        table.add_column(heading(column), justify="right" if numeric else "left", overflow="fold")
+    for row in entries:
+        table.add_row(*(Text(cell(column, row.get(column))) for column in columns))
+    return table
+
+
+def heading(key: str) -> str:
+    """Name of a field for readers, without its unit: `median_us` -> "median"."""
+    for suffix in ("_us", "_bytes", "_s", "_mib"):
+        key = key.removesuffix(suffix)
+    return key.replace("_", " ")
+
+
+def cell(key: str, value: object) -> str:
+    """A single value as text, in the unit that its name carries."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return _number(key, value)
+    if isinstance(value, list | dict):
+        text = ", ".join(cell("", item) for item in value) if isinstance(value, list) else json.dumps(value)
+        return text if len(text) <= _MAX_CELL else text[: _MAX_CELL - 1] + "…"
+    return str(value)
+
+
+def micros(value_us: float | None) -> str:
+    """A time with three to four digits: "812 µs", "6.712 ms", "1.250 s"."""
+    if value_us is None or not math.isfinite(value_us):
+        return "-"
+    for limit, scale, unit in ((1e3, 1.0, "µs"), (1e6, 1e3, "ms")):
+        if abs(value_us) < limit:
+            scaled = value_us / scale
+            return f"{scaled:.1f} {unit}" if unit == "µs" else f"{scaled:.3f} {unit}"
+    return f"{value_us / 1e6:.3f} s"
+
+
+def size(count: float) -> str:
+    """Bytes in binary units: "512 B", "3.4 MiB"."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024 or unit == "GiB":
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError("unreachable")
+
+
+def _number(key: str, value: float) -> str:
+    if key.endswith("_us"):
+        return micros(value)
+    if key.endswith("_bytes"):
+        return size(value)
+    if key.endswith("_s"):
+        return format_duration(value) if value >= 60 else f"{value:.2f} s"
+    if isinstance(value, int):
+        return f"{value:,}" if abs(value) >= 10_000 and not key.endswith(("id", "seed")) else str(value)
+    return f"{value:.3g}" if abs(value) < 0.01 else f"{value:.3f}"
+
+
+def _is_records(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)

@@ -1,0 +1,85 @@
+"""How a single run stands, for people: what they look for first comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autofuse.cli.screens.render import describe, heading, micros, records
+from autofuse.values.arguments import format_duration
+
+HOUR_S = 3600.0
+OK = "ok"
+
+
+def run_text(body: Mapping[str, Any]) -> RenderableType:
+    """`run_body` laid out: state, time, candidates, the fastest plan; then the plans, then what the run said itself."""
+    threads = body["threads"]
+    title = f"{body['model']}, {threads} thread{'s' if threads > 1 else ''}, run {body['run']}: {body['state']}"
+    grid = Table.grid(padding=(0, 2))
+    for name, text in (
+        ("time", _time(body)),
+        ("candidates", _candidates(body)),
+        ("fastest", _fastest(body["whole_model"])),
+        ("started", body["started_at"]),
+    ):
+        grid.add_row(name, Text(text))
+    parts: list[RenderableType] = [Text(title, style="bold"), grid]
+    if body["whole_model"]:
+        parts += ["", records(_plans(body["whole_model"]), "whole model")]
+    if body["summary"]:
+        parts += ["", describe(body["summary"], "what it said at its end")]
+    return Group(*parts)
+
+
+def _time(body: Mapping[str, Any]) -> str:
+    elapsed, budget = body["elapsed_s"], body["budget"].get("seconds")
+    if not isinstance(budget, int | float):
+        return format_duration(elapsed)
+    if body["state"] == "running":
+        return f"{format_duration(elapsed)} gone, {format_duration(max(0.0, budget - elapsed))} left"
+    return f"{format_duration(elapsed)} (budget {format_duration(budget)})"
+
+
+def _candidates(body: Mapping[str, Any]) -> str:
+    outcomes: Mapping[str, int] = body["outcomes"]
+    failed = {state: count for state, count in outcomes.items() if state != OK}
+    kinds = f" ({', '.join(f'{count} {heading(state)}' for state, count in failed.items())})" if failed else ""
+    hours = body["elapsed_s"] / HOUR_S
+    rate = f", {body['measured'] / hours:,.0f} an hour" if hours > 0 else ""
+    return f"{outcomes.get(OK, 0)} ok, {sum(failed.values())} failed{kinds}{rate}"
+
+
+def _fastest(rows: Sequence[Mapping[str, Any]]) -> str:
+    timed = [row for row in rows if row["state"] == OK]
+    if not timed:
+        return "no plan was measured whole yet"
+    best = min(timed, key=lambda row: row["median_us"])
+    none = _no_fusion(rows)
+    gain = f", {none / best['median_us']:.2f}x of no fusion" if none else ""
+    return f"{best['name']} {micros(best['median_us'])}{gain}{'' if best['trusted'] else ' (not trusted: noise)'}"
+
+
+def _plans(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, object]]:
+    """Fastest first, failures last."""
+    none = _no_fusion(rows)
+    return [
+        {
+            "plan": row["name"],
+            "median_us": row["median_us"],
+            "95 % interval": f"{micros(row['ci_lo_us'])} – {micros(row['ci_hi_us'])}" if row["state"] == OK else "-",
+            "of no fusion": f"{none / row['median_us']:.2f}x" if none and row["state"] == OK else "-",
+            "trusted": row["trusted"],
+            "state": row["state"],
+        }
+        for row in sorted(rows, key=lambda row: row["median_us"] or float("inf"))
+    ]
+
+
+def _no_fusion(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """The newest time of the plan without fusion, microseconds."""
+    return next((row["median_us"] for row in reversed(rows) if row["name"] == "none" and row["state"] == OK), None)

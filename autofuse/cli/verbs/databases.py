@@ -1,0 +1,119 @@
+"""Verbs that read the profiling database: `status`, `db info|check`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from autofuse.cli.failures import EXIT_FAILED_CHECK, say
+from autofuse.cli.options import Database, Device, OutputFormat, Threads
+from autofuse.cli.screens.render import describe, plain, records, show
+
+if TYPE_CHECKING:
+    from autofuse.database.database import ProfilingDatabase
+    from autofuse.database.records import RunInfo
+    from autofuse.search.revalidation import Revalidated
+
+database_verbs = typer.Typer(help="The profiling database: its content, and whether it is sound.", no_args_is_help=True)
+
+
+def run_body(opened: ProfilingDatabase, info: RunInfo) -> dict[str, object]:
+    """How a run stands, as one JSON object."""
+    end = info.finished_at or datetime.now(UTC)
+    counts = opened.outcome_counts(info.id)
+    whole = [
+        {key: row[key] for key in ("name", "state", "median_us", "ci_lo_us", "ci_hi_us", "trusted")}
+        for row in opened.table("plan_measurements", info.id).records()
+    ]
+    return {
+        "run": info.id,
+        "state": info.state,
+        "model": info.model_name,
+        "threads": info.setting.threads,
+        "started_at": info.started_at.isoformat(timespec="seconds"),
+        "elapsed_s": (end - info.started_at).total_seconds(),
+        "budget": dict(info.budget),
+        "measured": sum(counts.values()),
+        "outcomes": counts,
+        "summary": dict(info.summary or {}),
+        "whole_model": whole,
+    }
+
+
+@database_verbs.command("info")
+def info(database: Database = None, form: OutputFormat = "text") -> None:
+    """Show where the database is and what it holds."""
+    from autofuse.database.database import open_database
+    from autofuse.database.files.upkeep import row_counts
+
+    with open_database(database, read_only=True) as opened:
+        path = opened.location.path
+        runs = [
+            {key: row[key] for key in ("run_id", "model_name", "state", "device", "threads", "started_at")}
+            for row in opened.table("runs").records()
+        ]
+        devices = [
+            {key: row[key] for key in ("device_id", "name", "fingerprint")} for row in opened.table("devices").records()
+        ]
+        body = {
+            "location": opened.location.text,
+            "file_bytes": path.stat().st_size if path else None,
+            "rows": {table.removeprefix("af_"): count for table, count in row_counts(opened).items()},
+            "devices": devices,
+            "runs": runs,
+        }
+    show(body, form, describe(body))
+
+
+@database_verbs.command("check")
+def check(
+    database: Database = None,
+    revalidate: Annotated[
+        int | None,
+        typer.Option("--revalidate", metavar="N", min=1, help="Measure N winners again (after TVM changed)."),
+    ] = None,
+    device: Device = "local",
+    threads: Threads = None,
+    form: OutputFormat = "text",
+) -> None:
+    """Check the database for damage: pages, indices, references; and, when asked, whether its winners still hold."""
+    from autofuse.database.database import open_database
+
+    with open_database(database, read_only=revalidate is None) as opened:
+        problems = opened.problems()
+        place = opened.location.text
+        done = () if revalidate is None or problems else _revalidated(opened, revalidate, device, threads)
+    lines = [f"{place}: {problem}" for problem in problems] or [f"{place}: sound"]
+    body = {"location": place, "ok": not problems, "problems": problems, "revalidated": done}
+    text: RenderableType = Text("\n".join(lines))
+    show(body, form, Group(text, records(plain([_winner_row(one) for one in done]))) if done else text)
+    if problems or any(one.verdict in ("slower", "failed") for one in done):
+        raise typer.Exit(EXIT_FAILED_CHECK)
+
+
+def _revalidated(opened: ProfilingDatabase, count: int, device: str, threads: int | None) -> tuple[Revalidated, ...]:
+    from autofuse.environment.device import thread_count
+    from autofuse.search.revalidation import revalidate
+
+    def tell(done: Revalidated) -> None:
+        say(f"{done.label}: {done.verdict}{f' ({done.note})' if done.note else ''}")
+
+    return revalidate(opened, count, device=device, threads=thread_count(threads, device), progress=tell)
+
+
+def _winner_row(one: Revalidated) -> dict[str, object]:
+    known = one.lo is not None and one.hi is not None
+    return {
+        "group": one.label,
+        "kernels": one.uses,
+        "stale": one.stale,
+        "old_us": one.old_us,
+        "new_us": one.new_us,
+        "old / new": f"{one.ratio:.3f} [{one.lo:.3f}, {one.hi:.3f}]" if known else "-",
+        "verdict": one.verdict,
+        "note": one.note,
+    }

@@ -1,0 +1,349 @@
+"""Verbs over one model or its library: `inspect`, `compile`, `run`, `bench`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.text import Text
+
+from autofuse.api import DEFAULT_BENCH_BUDGET, DEFAULT_ON_MISS
+from autofuse.cli.options import (
+    DEFAULT_RIVALS,
+    Buckets,
+    Database,
+    Device,
+    Exact,
+    Model,
+    OnMiss,
+    OutputFormat,
+    Plan,
+    Rpc,
+    RpcKey,
+    RpcKeyFile,
+    RpcTracker,
+    SeveralShapes,
+    Shapes,
+    Threads,
+    TrainedModel,
+    WeightGrowth,
+)
+from autofuse.cli.screens.compile_view import compile_text
+from autofuse.cli.screens.render import describe, micros, plain, records, show, size
+from autofuse.device.address import told_key
+from autofuse.errors import InputError
+from autofuse.values import outputs
+from autofuse.values.arguments import parse_buckets, parse_shape_sets, parse_shapes
+from autofuse.values.outputs import Inputs
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from autofuse.backend.library.library import Library
+    from autofuse.benchmark import BenchReport
+    from autofuse.views.inspect import GraphSummary
+
+MAX_DECISIONS_SHOWN = 20
+MAX_STEM = 100
+"""Letters of an output's name that its file is named by."""
+ARRAY = outputs.Kind("an array of NumPy", lambda path: outputs.has_head(path, b"\x93NUMPY"))
+
+
+def inspect(
+    model: Model,
+    shape: Shapes = None,
+    operators: Annotated[bool, typer.Option("--operators", help="List every operator, too.")] = False,
+    form: OutputFormat = "text",
+) -> None:
+    """Show what a model offers to a search.
+
+    Operators, costs, open decisions, what cannot be tuned and why, and the size of the search.
+    """
+    from autofuse import api
+
+    summary = api.inspect(model, shapes=parse_shapes(shape or []))
+    show(summary, form, _summary_text(summary, operators))
+
+
+def _summary_text(summary: GraphSummary, every_operator: bool) -> Group:
+    facts = {
+        "model": summary.name,
+        "operators": len(summary.operators),
+        "GFLOPs": summary.flops / 1e9,
+        "intermediate results": size(summary.intermediate_bytes),
+        "left by the default plan": size(summary.intermediate_bytes_default),
+        "kernels of the default plan": summary.kernels_default,
+        "distinct workloads to start with": summary.workloads,
+        "regions": f"{summary.regions}, of which {summary.distinct_regions} differ",
+        "open decisions": f"{len(summary.decisions)}, for {summary.sites} places ({summary.shared:.1f} share one)",
+        "plans": f"at most 10^{summary.log10_plans:.1f}",
+    }
+    parts: list[Any] = [describe(facts)]
+    types: dict[tuple[str, str], list[int]] = {}
+    for row in summary.operators:
+        types.setdefault((row.op_type, str(plain(row.mapping))), []).append(row.flops)
+    kinds = [
+        {"operator": kind, "mapping type": mapping, "count": len(flops), "MFLOPs": sum(flops) / 1e6}
+        for (kind, mapping), flops in types.items()
+    ]
+    parts += ["", records(kinds)]
+    if every_operator:
+        parts += ["", records([plain(row) for row in summary.operators], "operators")]
+    if summary.decisions:
+        rows = [
+            {
+                "decision": d.kind,
+                "choices": d.choices,
+                "sites": len(d.sites),
+                "first site": d.sites[0] if d.sites else "",
+            }
+            for d in summary.decisions[:MAX_DECISIONS_SHOWN]
+        ]
+        more = len(summary.decisions) - len(rows)
+        parts += [
+            "",
+            records(plain(rows), "open decisions" + (f" (and {more} more, see --format json)" if more else "")),
+        ]
+    if summary.rewrites:
+        rules = [
+            {
+                "rewrite": row.rule,
+                "sites": row.sites,
+                "by default": row.default,
+                "exact": row.exact,
+                "MFLOPs saved": row.flops_saved / 1e6,
+                "MB saved": row.bytes_saved / 1e6,
+                "before -> after": row.text,
+            }
+            for row in summary.rewrites
+        ]
+        parts += ["", records(plain(rules), "rewrites")]
+    alone = [{"operator": row.name, "type": row.op_type, "why": row.untunable} for row in summary.untunable]
+    parts += ["", records(alone, "always in a kernel of their own") if alone else "every operator can be fused"]
+    return Group(*parts)
+
+
+def compile_(
+    model: Model,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The library to write, such as model.so.")
+    ] = None,
+    database: Database = None,
+    threads: Threads = None,
+    device: Device = "local",
+    rpc: Rpc = None,
+    rpc_tracker: RpcTracker = None,
+    rpc_key: RpcKey = None,
+    rpc_key_file: RpcKeyFile = None,
+    on_miss: OnMiss = DEFAULT_ON_MISS,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop unless every schedule was measured on this device.")
+    ] = False,
+    require_complete: Annotated[
+        bool,
+        typer.Option("--require-complete", help="Stop unless a tuning job ended, with the versions installed now."),
+    ] = False,
+    exact: Exact = False,
+    weight_growth: WeightGrowth = None,
+    trained: TrainedModel = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be built from where; build nothing.")
+    ] = False,
+    plan: Plan = None,
+    shape: SeveralShapes = None,
+    buckets: Buckets = None,
+    form: OutputFormat = "text",
+) -> None:
+    """Build a library from what the database knows.
+
+    Measures nothing, and says for each plan and each group how it is known.
+    """
+    from autofuse import api
+
+    if output is None and not dry_run:
+        raise InputError("--output: the library to write is missing, such as --output model.so (or give --dry-run)")
+    report = api.compile(
+        model,
+        None if dry_run else output,
+        database=database,
+        threads=threads,
+        device=device,
+        rpc=rpc,
+        rpc_tracker=rpc_tracker,
+        rpc_key=told_key(rpc_key, rpc_key_file),
+        on_miss=on_miss,
+        strict=strict,
+        require_complete=require_complete,
+        exact=exact,
+        weight_growth=weight_growth,
+        trained=trained,
+        shapes=parse_shape_sets(shape or []),
+        buckets=parse_buckets(buckets or []),
+        plan=plan,
+    )
+    show(report, form, compile_text(report))
+
+
+def run(
+    library: Annotated[Path, typer.Argument(metavar="LIBRARY", help="What `autofuse compile` wrote.")],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="NAME=FILE.npy", help="An input; generated where left out. May repeat."),
+    ] = None,
+    output_folder: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Write each output as NAME.npy.")
+    ] = None,
+    form: OutputFormat = "text",
+) -> None:
+    """Run a library once and show its outputs."""
+    from autofuse import api
+
+    loaded = api.load(library)
+    feeds = _feeds(loaded, inputs or [])
+    names = [spec.name for spec in loaded.metadata.outputs]
+    given = {f"the input {text}": Path(text.rpartition("=")[2]) for text in inputs or []}
+    files = {} if output_folder is None else _array_files(output_folder, names, {"the library": library, **given})
+    rows = []
+    for name, array in zip(names, loaded(feeds), strict=True):
+        row: dict[str, object] = {"output": name, "shape": list(array.shape), "dtype": str(array.dtype)}
+        if array.size and array.dtype.kind in "fiu":
+            row |= {"min": float(array.min()), "mean": float(array.mean()), "max": float(array.max())}
+        if name in files:
+            _save(files[name], array)
+            row["file"] = str(files[name])
+        rows.append(row)
+    show({"library": str(library), "outputs": rows}, form, records(plain(rows)))
+
+
+def _feeds(library: Library, texts: list[str]) -> dict[str, NDArray[np.generic]]:
+    """Arrays from `NAME=FILE.npy`, and valid generated ones for the inputs that are not given."""
+    import numpy as np
+
+    feeds = library.example_inputs()
+    for text in texts:
+        name, equals, file = text.rpartition("=")
+        if not equals or name not in feeds:
+            raise InputError(f"--input: got {text!r}, allowed: NAME=FILE.npy with NAME one of {', '.join(feeds)}")
+        try:
+            feeds[name] = np.load(file, allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise InputError(f"--input: {file}: not a readable .npy file: {error}") from error
+    return feeds
+
+
+def _array_files(folder: Path, names: Sequence[str], inputs: Inputs) -> dict[str, Path]:
+    """A file in `folder` for each output, by its name; no two are the same, and none is an input."""
+    found: dict[str, Path] = {}
+    outputs.output_folder(folder)
+    for name in names:
+        safe = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
+        stem = safe.lstrip(".")[:MAX_STEM] or "output"
+        number, path = 1, folder / f"{stem}.npy"
+        while path in found.values():
+            number += 1
+            path = folder / f"{stem}-{number}.npy"
+        outputs.check_output(path, ARRAY, inputs)
+        found[name] = path
+    return found
+
+
+def _save(path: Path, array: NDArray[np.generic]) -> None:
+    import numpy as np
+
+    with outputs.output_file(path, ARRAY) as part, part.open("wb") as file:
+        np.save(file, array, allow_pickle=False)
+
+
+def bench(
+    model: Model,
+    library: Annotated[
+        Path | None, typer.Option("--library", metavar="FILE", help="A compiled library; compiled now when left out.")
+    ] = None,
+    against: Annotated[str, typer.Option("--against", metavar="LIST", help="Rivals, by comma.")] = DEFAULT_RIVALS,
+    budget: Annotated[
+        str, typer.Option("--budget", metavar="DURATION", help="Time for measuring, such as 30s or 2m.")
+    ] = DEFAULT_BENCH_BUDGET,
+    database: Database = None,
+    threads: Threads = None,
+    device: Device = "local",
+    rpc: Rpc = None,
+    rpc_tracker: RpcTracker = None,
+    rpc_key: RpcKey = None,
+    rpc_key_file: RpcKeyFile = None,
+    on_miss: OnMiss = DEFAULT_ON_MISS,
+    shape: Shapes = None,
+    form: OutputFormat = "text",
+) -> None:
+    """Compare the compiled model with its rivals.
+
+    Its outputs are checked against ONNX Runtime; times are interleaved, with their interval.
+    """
+    from autofuse import api
+
+    report = api.bench(
+        model,
+        library=library,
+        database=database,
+        threads=threads,
+        device=device,
+        rpc=rpc,
+        rpc_tracker=rpc_tracker,
+        rpc_key=told_key(rpc_key, rpc_key_file),
+        on_miss=on_miss,
+        against=against,
+        budget=budget,
+        shapes=parse_shapes(shape or []),
+    )
+    show(bench_body(report), form, bench_text(report))
+
+
+def bench_body(report: BenchReport) -> dict[str, object]:
+    """The object that `bench --format json` prints; ratio = rival / autofuse, so above 1 is a win."""
+    rivals = {
+        name: {
+            "median_us": rival.median_us,
+            "ratio": rival.ratio,
+            "ci_lo": rival.ci_lo,
+            "ci_hi": rival.ci_hi,
+            "trusted": rival.trusted,
+        }
+        for name, rival in report.rivals.items()
+    }
+    return {
+        "model": report.model,
+        "threads": report.threads,
+        "device": report.device,
+        "autofuse_us": report.autofuse_us,
+        "max_rel_error": report.max_rel_error,
+        "kernels": report.kernels,
+        "rivals": rivals,
+    }
+
+
+def bench_text(report: BenchReport) -> Group:
+    """A table of the rivals below one line of facts."""
+    head = (
+        f"{report.model}: {report.kernels} kernels, {report.threads} thread{'s' if report.threads > 1 else ''}, "
+        f"device {report.device}, largest error {report.max_rel_error:.1e} of the output's range"
+    )
+    rows: list[dict[str, object]] = [{"": "autofuse", "median": micros(report.autofuse_us)}]
+    for name, rival in report.rivals.items():
+        row: dict[str, object] = {"": name, "median": micros(rival.median_us)}
+        if rival.ratio is None or rival.ci_lo is None or rival.ci_hi is None:
+            row["verdict"] = f"not measured: {rival.error or 'unknown'}"
+        else:
+            row["rival / autofuse"] = f"{rival.ratio:.3f}"
+            row["interval"] = f"{rival.ci_lo:.3f} - {rival.ci_hi:.3f}"
+            row["verdict"] = _verdict(rival.ci_lo, rival.ci_hi, rival.trusted)
+        rows.append(row)
+    return Group(Text(head), "", records(rows))
+
+
+def _verdict(low: float, high: float, trusted: bool) -> str:
+    if not trusted:
+        return "not trusted (noise)"
+    return "autofuse is faster" if low > 1 else "autofuse is slower" if high < 1 else "no difference"

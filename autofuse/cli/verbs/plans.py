@@ -1,0 +1,222 @@
+"""Verbs about fusion plans: `plan show|diff|export|pareto`, `explain`."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Group
+from rich.text import Text
+
+from autofuse.cli.options import Database, Device, Model, OutputFormat, Shapes, Threads
+from autofuse.cli.screens.render import describe, micros, plain, records, show, size
+from autofuse.errors import InputError
+from autofuse.values.arguments import parse_shapes
+
+if TYPE_CHECKING:
+    from autofuse.fusion.evidence import Span
+    from autofuse.fusion.explain import EdgeReason
+    from autofuse.fusion.plan import FusionPlan
+    from autofuse.graph.model import Graph
+
+plan_verbs = typer.Typer(help="Fusion plans: show one, or what differs between two.", no_args_is_help=True)
+
+PlanName = Annotated[
+    str, typer.Option("--plan", metavar="PLAN", help="best, default, none, always, tvm, dnnfusion, or a plan file.")
+]
+OtherPlan = Annotated[
+    str, typer.Argument(metavar="PLAN", help="best, default, none, always, tvm, dnnfusion, or a plan file.")
+]
+
+
+@plan_verbs.command("show")
+def plan_show(
+    model: Model,
+    plan: PlanName = "default",
+    database: Database = None,
+    device: Device = "local",
+    threads: Threads = None,
+    shape: Shapes = None,
+    form: OutputFormat = "text",
+) -> None:
+    """Show the kernels of a plan. Its JSON (--format json) is a plan file that --plan reads."""
+    from autofuse.fusion.explain import describe as lines
+
+    graph = _graph(model, shape)
+    chosen = _plan(graph, plan, database, device, threads)
+    show(json.loads(chosen.to_json()), form, Text(f"plan {plan} ({chosen.key[:12]}): {lines(graph, chosen)}".rstrip()))
+
+
+@plan_verbs.command("diff")
+def plan_diff(
+    model: Model,
+    first: OtherPlan,
+    second: OtherPlan,
+    database: Database = None,
+    device: Device = "local",
+    threads: Threads = None,
+    shape: Shapes = None,
+    form: OutputFormat = "text",
+) -> None:
+    """Show what differs between two plans of one model."""
+    from autofuse.fusion.explain import plan_diff as difference
+
+    graph = _graph(model, shape)
+    found = difference(_plan(graph, first, database, device, threads), _plan(graph, second, database, device, threads))
+    rows = [
+        {"only in": name, "what": what, "operators": " + ".join(operators)}
+        for name, what, groups in (
+            (first, "rewrite", [(step,) for step in found.rewrites_only_a]),
+            (second, "rewrite", [(step,) for step in found.rewrites_only_b]),
+            (first, "fold", [(fold,) for fold in found.folds_only_a]),
+            (second, "fold", [(fold,) for fold in found.folds_only_b]),
+            (first, "kernel", found.groups_only_a),
+            (second, "kernel", found.groups_only_b),
+            (first, "algorithms", [(text,) for text in found.algorithms_only_a]),
+            (second, "algorithms", [(text,) for text in found.algorithms_only_b]),
+        )
+        for operators in groups
+    ]
+    text = Text("the plans are the same") if found.same else records(rows)
+    show({"same": found.same, **_body(found)}, form, text)
+
+
+@plan_verbs.command("export")
+def plan_export(
+    model: Model,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="FILE", help="model.onnx (kernels as metadata of nodes) or plan.svg."),
+    ],
+    plan: PlanName = "default",
+    weights: Annotated[
+        bool, typer.Option("--weights/--no-weights", help="Keep the weights in an .onnx file, or leave them out.")
+    ] = True,
+    database: Database = None,
+    device: Device = "local",
+    threads: Threads = None,
+    shape: Shapes = None,
+    form: OutputFormat = "text",
+) -> None:
+    """Write the partition for a viewer.
+
+    An ONNX file whose nodes name their kernel in their metadata (Netron shows it), or an SVG picture.
+    """
+    from autofuse import api
+
+    found = api.export_plan(
+        model,
+        output,
+        plan=plan,
+        weights=weights,
+        database=database,
+        device=device,
+        threads=threads,
+        shapes=parse_shapes(shape or []),
+    )
+    show(found, form, describe(_body(found)))
+
+
+@plan_verbs.command("pareto")
+def plan_pareto(
+    model: Model,
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="FOLDER", help="Write each plan as a file that --plan reads.")
+    ] = None,
+    database: Database = None,
+    device: Device = "local",
+    threads: Threads = None,
+    shape: Shapes = None,
+    form: OutputFormat = "text",
+) -> None:
+    """Show the fastest plans for each peak of memory.
+
+    From what the database knows: the plans that were searched, and the best that their groups make.
+    """
+    from autofuse import api
+
+    points = api.plan_front(
+        model, save=save, database=database, device=device, threads=threads, shapes=parse_shapes(shape or [])
+    )
+    rows = [
+        {
+            "sum of kernels": micros(point.us),
+            "peak memory": size(point.peak_bytes),
+            "kernels": point.kernels,
+            "plan": point.file or point.plan.key[:12],
+        }
+        for point in points
+    ]
+    body = [
+        {"us": p.us, "peak_bytes": p.peak_bytes, "kernels": p.kernels, "plan_key": p.plan.key, "file": p.file}
+        for p in points
+    ]
+    show({"points": body}, form, records(plain(rows)))
+
+
+def explain(
+    model: Model,
+    plan: PlanName = "default",
+    edge: Annotated[
+        str | None, typer.Option("--edge", metavar="OPERATOR[,OPERATOR]", help="Only edges of these operators.")
+    ] = None,
+    database: Database = None,
+    device: Device = "local",
+    threads: Threads = None,
+    shape: Shapes = None,
+    form: OutputFormat = "text",
+) -> None:
+    """Say which edges of the model a plan fuses, and why.
+
+    With the times of both forms, fused and apart, where the database has them.
+    """
+    from autofuse import api
+
+    found = api.explain(
+        model, plan=plan, database=database, device=device, threads=threads, shapes=parse_shapes(shape or [])
+    )
+    wanted = set(edge.split(",")) if edge else set()
+    for name in sorted(wanted - found.operators):
+        raise InputError(f"--edge: the model has no operator {name!r} (`autofuse inspect --operators` lists them)")
+    rows = [row for row in found.edges if wanted <= {row.producer, row.consumer}]
+    counts = Counter(("fused" if row.fused else "apart", row.code) for row in rows)
+    summary = [{"edges": kind, "code": code, "count": count} for (kind, code), count in sorted(counts.items())]
+    timed = any(row.fused_us or row.apart_us for row in rows)
+    table = [_edge_row(row, timed) for row in rows]
+    show({"plan": found.plan_key, "edges": rows}, form, Group(records(plain(table)), "", records(plain(summary))))
+
+
+def _edge_row(row: EdgeReason, timed: bool) -> dict[str, object]:
+    times = {"if fused": _span(row.fused_us), "if apart": _span(row.apart_us)} if timed else {}
+    decision = "fused" if row.fused else "apart"
+    return {
+        "producer": row.producer, "consumer": row.consumer, "decision": decision, "code": row.code, **times,
+        "why": row.text,
+    }  # fmt: skip
+
+
+def _span(span: Span | None) -> str:
+    return "" if span is None else f"{micros(span.us)} ({micros(span.lo)} - {micros(span.hi)})"
+
+
+def _graph(model: Model, shape: Shapes) -> Graph:
+    from autofuse.graph.loading.load import load
+
+    return load(model, parse_shapes(shape or []))
+
+
+def _plan(graph: Graph, name: str, database: str | None, device: str, threads: int | None) -> FusionPlan:
+    from autofuse.api import thread_count
+    from autofuse.views.plans import BEST, Place, chosen_plan
+
+    count = thread_count(threads, device) if name == BEST else 1  # only "best" depends on it
+    return chosen_plan(graph, name, Place(database, device, count))
+
+
+def _body(value: object) -> dict[str, object]:
+    body = plain(value)
+    assert isinstance(body, dict)
+    return body

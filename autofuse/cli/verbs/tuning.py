@@ -1,0 +1,163 @@
+"""`tune`: the search, with a live view and a stop that loses nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Group
+
+from autofuse.cli import options
+from autofuse.cli.failures import graceful_stop, say
+from autofuse.cli.next_steps import after_job, after_tuning
+from autofuse.cli.screens.live import TuneView
+from autofuse.cli.screens.render import Format, describe, plain, show
+from autofuse.device.address import told_key
+from autofuse.errors import AutofuseError, InputError
+from autofuse.values.arguments import parse_shapes
+from autofuse.values.outputs import database_files
+
+if TYPE_CHECKING:
+    from autofuse.job.outcome import JobOutcome
+    from autofuse.search.tune import Progress, TuneResult
+
+Models = Annotated[list[Path], typer.Argument(metavar="MODEL...", help="ONNX files.", show_default=False)]
+
+
+def tune(
+    models: Models,
+    budget: options.Budget = None,
+    trials: options.Trials = None,
+    database: options.Database = None,
+    threads: options.Threads = None,
+    device: options.Devices = None,
+    rpc: options.Boards = None,
+    rpc_tracker: options.RpcTracker = None,
+    rpc_key: options.RpcKey = None,
+    rpc_key_file: options.RpcKeyFile = None,
+    boards: options.BoardCount = None,
+    seed: options.Seed = 0,
+    space: options.Space = None,
+    exact: options.Exact = False,
+    trained: options.Guide = None,
+    pareto: options.Pareto = False,
+    shape: options.Shapes = None,
+    run: options.JobName = None,
+    until: options.Until = None,
+    early_stopping: options.EarlyStopping = None,
+    memory_limit: options.MemoryLimit = None,
+    disk_limit: options.DiskLimit = None,
+    executor: options.Executor = None,
+    on_finish: options.OnFinish = None,
+    log: options.Log = None,
+    form: options.OutputFormat = "text",
+) -> None:
+    """Search fusion plans and schedules by measuring.
+
+    Everything measured is recorded at once: Ctrl-C, and the same command goes on where it was. Several models or
+    devices, or one of --run, --until, --early-stopping, --memory-limit, --disk-limit, --executor, --on-finish, --log,
+    make it a job: its time is shared by expected gain, and `autofuse status` and `autofuse stop` find it by its name.
+    """
+    devices, addresses = device or ["local"], rpc or []
+    common: dict[str, Any] = {
+        "database": database, "budget": budget, "trials": trials, "threads": threads, "rpc_tracker": rpc_tracker,
+        "rpc_key": told_key(rpc_key, rpc_key_file), "seed": seed, "space": space, "exact": exact, "trained": trained,
+        "shapes": parse_shapes(shape or []),
+    }  # fmt: skip
+    asked_for = (run, until, early_stopping, memory_limit, disk_limit, executor, on_finish, log, boards)
+    several = max(len(models), len(devices), len(addresses)) > 1
+    if not several and all(option is None for option in asked_for):
+        own = {"device": devices[0], "rpc": addresses[0] if addresses else None, "pareto": pareto}
+        result = _tune_one(models[0], {**common, **own})
+        show(result, form, Group(describe(result), "", after_tuning(models[0], {**common, **own})))
+        return
+    if pareto:
+        raise InputError("--pareto: not for a job; run it, then `autofuse plan pareto MODEL` for each model")
+    job = {
+        "devices": devices, "rpc": addresses, "boards": boards, "run": run, "until": until,
+        "early_stopping": early_stopping, "memory_limit": memory_limit, "disk_limit": disk_limit,
+        "executor": executor or "local",
+    }  # fmt: skip
+    _refuse_log(log, models, database)
+    _tune_job(models, {**common, **job}, log, on_finish, form)
+
+
+def _refuse_log(log: Path | None, models: Sequence[Path], database: str | None) -> None:
+    """InputError when the log would be written into what is not one, or a file that the job reads."""
+    if log is None:
+        return
+    from autofuse.cli.screens.job_view import check_log
+    from autofuse.database.connection import locate
+    from autofuse.graph.loading.files import weight_files
+
+    read = {f"the model ({path.name})": path for path in models}
+    read |= {f"a file of a model's weights ({path.name})": path for model in models for path in weight_files(model)}
+    check_log(log, {**read, **database_files(locate(database).path)})
+
+
+def _tune_job(
+    models: Sequence[Path], named: Mapping[str, Any], log: Path | None, on_finish: str | None, form: Format
+) -> None:
+    """The job, its view, its outcome; `on_finish` is called however it ends."""
+    from autofuse import api
+    from autofuse.cli.screens.job_view import JobView, outcome_text
+    from autofuse.job.coordinator import Ear
+
+    try:
+        with graceful_stop() as stop_if_asked, JobView(log=log) as view:
+            ear = Ear(asked(stop_if_asked), view, lambda text: say(f"autofuse: {text}"))
+            outcome = api.tune_all(models, ear=ear, **named)
+    except AutofuseError as error:
+        _call(
+            on_finish,
+            {"run": named["run"], "state": "failed", "exit_code": error.exit_code, "failure": str(error)},
+        )
+        raise
+    done = [(Path(task.model), task.device) for task in outcome.tasks if task.chosen is not None]
+    show(outcome, form, Group(outcome_text(outcome), "", after_job(done, outcome.run, named)))
+    _call(on_finish, outcome)
+    if outcome.exit_code:
+        raise typer.Exit(outcome.exit_code)
+
+
+def asked(check: Callable[[], None]) -> Callable[[], bool]:
+    """Whether a stop was asked for, from a check that raises then."""
+
+    def whether() -> bool:
+        try:
+            check()
+        except KeyboardInterrupt:
+            return True
+        return False
+
+    return whether
+
+
+def _tune_one(model: Path, named: Mapping[str, Any]) -> TuneResult:
+    from autofuse import api
+
+    with graceful_stop() as stop_if_asked, TuneView() as view:
+
+        def progress(state: Progress) -> None:
+            view(state)
+            stop_if_asked()
+
+        return api.tune(model, progress=progress, **named)
+
+
+def _call(command: str | None, outcome: JobOutcome | Mapping[str, object]) -> None:
+    """Runs the user's command, if there is one, with what came out; its failure is told, and changes nothing."""
+    if command is None:
+        return
+    body: Any = plain(outcome)
+    environment = {f"AUTOFUSE_{name.upper()}": str(body[name] or "") for name in ("run", "state")}
+    environment["AUTOFUSE_EXIT_CODE"] = str(body["exit_code"])
+    text = json.dumps(body, indent=1, allow_nan=False)
+    done = subprocess.run(command, shell=True, input=text, text=True, env={**os.environ, **environment}, check=False)
+    if done.returncode:
+        say(f"autofuse: --on-finish: {command!r} ended with {done.returncode}")

@@ -1,0 +1,157 @@
+"""Verbs that look after the profiling database: `db merge|export|import|prune|migrate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from autofuse.cli.options import Database, OutputFormat
+from autofuse.cli.screens.render import plain, records, show, size
+from autofuse.errors import InputError
+from autofuse.values.arguments import parse_duration, parse_size
+
+if TYPE_CHECKING:
+    from autofuse.database.files.merge import MergeReport
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")]
+
+
+def add_to(group: typer.Typer) -> None:
+    """Register the verbs of this module under `db`."""
+    for name, verb in (
+        ("merge", merge),
+        ("export", export),
+        ("import", import_),
+        ("prune", prune),
+        ("migrate", migrate),
+    ):
+        group.command(name)(verb)
+
+
+def merge(
+    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE...", help="Profiling databases to take rows from.")],
+    database: Database = None,
+    dry_run: DryRun = False,
+    form: OutputFormat = "text",
+) -> None:
+    """Append the rows of other databases to --db: nothing is erased, equal rows are one, the order does not matter."""
+    from autofuse.database.database import open_database
+    from autofuse.database.files.upkeep import merge_database
+
+    with open_database(database) as opened:
+        reports = [merge_database(opened, source, dry_run=dry_run) for source in sources]
+        place = opened.location.text
+    show({"location": place, "merged": reports}, form, Group(*(_merged(report, place) for report in reports)))
+
+
+def export(
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="[FOLDER]", help="Where the JSON lines and their manifest are written.")
+    ] = None,
+    database: Database = None,
+    samples: Annotated[bool, typer.Option("--samples/--no-samples", help="With every single time, or without.")] = True,
+    compress: Annotated[bool, typer.Option("--compress", help="Pack each file with gzip.")] = False,
+    optuna: Annotated[
+        Path | None,
+        typer.Option("--optuna", metavar="FILE", help="Write the plan searches as an Optuna journal."),
+    ] = None,
+    form: OutputFormat = "text",
+) -> None:
+    """Write the database as JSON lines to review and send; equal contents make equal files."""
+    from autofuse.database.database import open_database
+    from autofuse.database.files.upkeep import export_database
+
+    if folder is None and optuna is None:
+        raise InputError("db export: name a folder for JSON lines, or a file with --optuna")
+    body: dict[str, object] = {}
+    lines = []
+    with open_database(database, read_only=True) as opened:
+        if folder is not None:
+            manifest = export_database(opened, folder, samples=samples, compressed=compress)
+            total = sum(file.bytes for file in manifest.files)
+            body |= {"folder": str(folder), "bytes": total, "files": manifest.files}
+            lines.append(f"{folder}: {sum(file.rows for file in manifest.files):,} rows, {size(total)}")
+        if optuna is not None:
+            from autofuse.search.optuna_export import write_optuna_journal
+
+            studies = write_optuna_journal(opened, optuna)
+            body |= {"optuna": str(optuna), "studies": studies}
+            lines.append(f"{optuna}: {len(studies)} studies; show them with `optuna-dashboard {optuna}`")
+    show(body, form, Text("\n".join(lines)))
+
+
+def import_(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What `autofuse db export` wrote.")],
+    database: Database = None,
+    dry_run: DryRun = False,
+    form: OutputFormat = "text",
+) -> None:
+    """Append the rows of an export, after checking sizes, hashes and every value; nothing of it is ever run."""
+    from autofuse.database.database import open_database
+    from autofuse.database.files.upkeep import import_database
+
+    with open_database(database) as opened:
+        report = import_database(opened, folder, dry_run=dry_run)
+        place = opened.location.text
+    show({"location": place, "merged": [report]}, form, _merged(report, place))
+
+
+def prune(
+    database: Database = None,
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", metavar="AGE", help="Only what did not change for so long: 90d.")
+    ] = None,
+    max_size: Annotated[
+        str | None, typer.Option("--max-size", metavar="SIZE", help="Oldest first, until the file is that small: 500M.")
+    ] = None,
+    keep: Annotated[int, typer.Option("--keep", metavar="N", help="Best candidates of each task that stay.")] = 3,
+    dry_run: DryRun = False,
+    form: OutputFormat = "text",
+) -> None:
+    """Delete candidates that lost, with their samples; whatever `compile` or `tune` may choose stays."""
+    from autofuse.database.database import open_database
+    from autofuse.database.files.upkeep import prune_database
+
+    age = None if older_than is None else parse_duration(older_than, "--older-than")
+    limit = None if max_size is None else parse_size(max_size, "--max-size")
+    with open_database(database) as opened:
+        report = prune_database(opened, older_than_s=age, max_bytes=limit, keep=keep, dry_run=dry_run)
+    verb = "would remove" if dry_run else "removed"
+    gone = ", ".join(f"{count:,} {table.removeprefix('af_')}" for table, count in report.removed.items()) or "nothing"
+    text = f"{verb} {gone}: {size(report.bytes_before)} -> {size(report.bytes_after)}"
+    if not report.fits:
+        text += f"\nmore than {max_size} is left: the {report.kept_candidates:,} candidates kept may still be chosen"
+    show(report, form, Text(text))
+
+
+def migrate(
+    database: Database = None,
+    backup: Annotated[bool, typer.Option("--backup/--no-backup", help="Keep the older file beside it.")] = True,
+    form: OutputFormat = "text",
+) -> None:
+    """Bring the database to this version's schema (other verbs that write do so too, without a backup)."""
+    from autofuse.database.files.upkeep import migrate_database
+
+    report = migrate_database(database, backup=backup)
+    if report.before == report.after:
+        text = f"{report.location}: schema {report.after} already"
+    else:
+        kept = f"; the older file is {report.backup}" if report.backup else ""
+        text = f"{report.location}: schema {report.before} -> {report.after}{kept}"
+    show(report, form, Text(text))
+
+
+def _merged(report: MergeReport, place: str) -> RenderableType:
+    verb = "would be" if report.dry_run else "were"
+    new = sum(table.new for table in report.tables)
+    head = f"{report.source}: {new:,} rows {verb} appended to {place}, {report.verdicts:,} candidates judged anew"
+    rows = [
+        {"table": table.table.removeprefix("af_"), "rows": table.rows, "new": table.new, "updated": table.updated}
+        for table in report.tables
+        if table.new or table.updated
+    ]
+    return Group(Text(head), records(plain(rows))) if rows else Text(f"{report.source}: nothing new")

@@ -1,0 +1,96 @@
+"""What the profiling database knows of the groups of one graph: the evidence behind a plan's choices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from autofuse.database.database import ProfilingDatabase
+from autofuse.database.records import FAILURES, BestSchedule, Setting
+from autofuse.errors import AutofuseError
+from autofuse.fusion.evidence import LAUNCH_US, Piece, Span
+from autofuse.fusion.plan import LARGEST_TILE, FusionPlan
+from autofuse.fusion.skeleton import folded_into, settled
+from autofuse.graph.key import graph_key
+from autofuse.graph.model import Graph
+from autofuse.graph.transform.copies import copy_name
+from autofuse.kernels.lowering.lower import Lowered, Lowering
+from autofuse.kernels.schedule.limits import larger
+from autofuse.kernels.workload.free_reshape import is_view
+
+VIEW = Span(0.0, 0.0, 0.0)
+"""A view of memory costs no kernel."""
+
+PlansLowered = Iterable[tuple[FusionPlan, Lowered]]
+
+
+def stored_plans(graph: Graph, base: ProfilingDatabase) -> list[FusionPlan]:
+    """Every plan of the graph that the database holds, the oldest first."""
+    table = base.table("plans")
+    place = {column: index for index, column in enumerate(table.columns)}
+    key = graph_key(graph)
+    texts = [row[place["plan"]] for row in table.rows if row[place["graph_key"]] == key]
+    return [FusionPlan.from_json(str(text)) for text in texts]
+
+
+def lowered_plans(lowering: Lowering, plans: Iterable[FusionPlan]) -> list[tuple[FusionPlan, Lowered]]:
+    """The plans with their workloads; one that does not fit the graph is left out."""
+    found = []
+    for plan in plans:
+        try:
+            found.append((plan, lowering.lower(plan)))
+        except (AutofuseError, KeyError):
+            continue  # a stored plan that is not legal here is no evidence
+    return found
+
+
+def groups_of(graph: Graph, plan: FusionPlan) -> tuple[Piece, ...]:
+    """The groups of a plan, in its order, without times: what each covers, folds and copies."""
+    graph, plan = settled(graph, plan)
+    readers = {copy_name(copy): copy for copy in plan.copies}
+    folded: dict[str, list[str]] = {}
+    for name, owner in folded_into(graph, plan.folds).items():
+        folded.setdefault(owner, []).append(name)
+    found = []
+    for group in plan.groups:
+        folds = tuple(sorted(name for owner in group.operators for name in folded.get(owner, ())))
+        copies = tuple(copy for copy in plan.copies if copy_name(copy) in group.operators)
+        covers = frozenset(name for name in group.operators if name not in readers) | frozenset(folds)
+        found.append(Piece(group.operators, covers, folds, copies=copies))
+    return tuple(found)
+
+
+def known_pieces(graph: Graph, lowered: PlansLowered, base: ProfilingDatabase, setting: Setting) -> tuple[Piece, ...]:
+    """Every group of the plans, once, with its best time in any layout that it was measured in.
+
+    Where one of the plans limits Winograd's tiles (see `FusionPlan`), so does the network that all of them belong to.
+    """
+    keys: dict[Piece, dict[str, None]] = {}
+    most = LARGEST_TILE
+    for plan, kernels in lowered:
+        most = min(most, plan.winograd)
+        for piece, bound in zip(groups_of(graph, plan), kernels.groups, strict=True):
+            keys.setdefault(piece, {})["" if is_view(bound.workload) else bound.workload.key] = None
+    known = base.lookup(setting, {key for found in keys.values() for key in found if key}, larger(most))
+    pieces = []
+    for piece, found in keys.items():
+        span, failure = _time(found, known, base, setting)
+        pieces.append(replace(piece, span=span, failure=failure))
+    return tuple(pieces)
+
+
+def _time(
+    keys: Iterable[str], known: Mapping[str, BestSchedule], base: ProfilingDatabase, setting: Setting
+) -> tuple[Span | None, str]:
+    """Best time of a group over its workloads, or how it failed."""
+    spans, failure = [], ""
+    for key in keys:
+        if not key:
+            spans.append(VIEW)
+        elif key in known:
+            best = known[key]
+            spans.append(Span(best.median_us + LAUNCH_US, best.ci_lo_us + LAUNCH_US, best.ci_hi_us + LAUNCH_US))
+        else:
+            states = [row.state for row in base.measured_schedules(setting, key) if row.state in FAILURES]
+            failure = failure or (states[0] if states else "")
+    return (min(spans, key=lambda span: span.us), "") if spans else (None, failure)

@@ -1,0 +1,53 @@
+"""The plans that have a name, and those in files: what `--plan` means without a database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autofuse.errors import InputError
+from autofuse.fusion.plan import FusionPlan
+from autofuse.graph.model import Graph
+
+NAMES = ("none", "tvm", "dnnfusion", "default", "always")
+"""No fusion; TVM's own partition; the paper's algorithm; the answers where nothing is measured; all legal fusion."""
+
+
+def named_plan(graph: Graph, plan: str) -> FusionPlan:
+    """The plan of `graph` called `plan` (one of `NAMES`), or the one in the JSON file at that path.
+
+    InputError for a name that is neither; PlanError when the file holds no legal plan of this graph.
+    """
+    from autofuse.fusion.planner import baselines
+
+    if plan == "tvm":
+        from autofuse.backend.tvm.partition import tvm_plan
+
+        return tvm_plan(graph)
+    makers = {
+        "none": baselines.none_plan,
+        "dnnfusion": baselines.dnnfusion_plan,
+        "default": baselines.default_plan,
+        "always": baselines.always_plan,
+    }
+    if plan in makers:
+        return makers[plan](graph)
+    return read_plan(graph, Path(plan))
+
+
+def read_plan(graph: Graph, path: Path) -> FusionPlan:
+    """The plan in a file, checked against `graph`."""
+    from autofuse.errors import PlanError
+    from autofuse.fusion.legality import check_plan
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        allowed = ", ".join((*NAMES, "best"))
+        raise InputError(f"--plan: {str(path)!r}: {reason}; allowed: {allowed}, or the path of a plan file") from error
+    try:
+        plan = FusionPlan.from_json(text)
+        check_plan(graph, plan)
+    except PlanError as error:
+        raise PlanError(f"{path}: {error}") from error
+    return plan

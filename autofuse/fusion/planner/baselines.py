@@ -1,0 +1,104 @@
+"""Fixed plans to compare with: no fusion, all fusion, the paper's algorithm, this project's defaults.
+
+TVM's own partition is `autofuse.backend.tvm.partition.tvm_plan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from autofuse.fusion.edges import Edge, Edges
+from autofuse.fusion.legality import Legality, ordered_groups
+from autofuse.fusion.plan import FusionPlan, Group
+from autofuse.fusion.planner.growth import Draft, partition
+from autofuse.fusion.planner.rewriting import RewritingPlanner
+from autofuse.fusion.relation import Relation, combined, relation
+from autofuse.fusion.skeleton import skeleton
+from autofuse.fusion.space import FusionSpace
+from autofuse.graph.mapping import MappingType, mapping_type
+from autofuse.graph.model import Graph
+from autofuse.graph.transform.fold import fold_sites
+
+
+def none_plan(graph: Graph) -> FusionPlan:
+    """No fusion and no folding: every operator is a kernel."""
+    return FusionPlan(tuple(Group((operator.name,)) for operator in graph.operators))
+
+
+def always_plan(graph: Graph, space: FusionSpace | None = None) -> FusionPlan:
+    """Fuse whatever may be fused: every BatchNorm folded, edges merged in topological order wherever that is legal.
+
+    The other end of `none_plan`: what a compiler would do that believed in fusion without measuring.
+    """
+    folds = tuple(sorted(fold_sites(graph)))
+    realised = skeleton(graph, folds)
+    legality = Legality(realised, (space or FusionSpace()).max_group_operators)
+    reach = legality.reach
+    owner = {operator.name: operator.name for operator in realised.operators}
+    members = {operator.name: [operator.name] for operator in realised.operators}
+    for consumer in realised.operators:
+        for producer in realised.predecessors(consumer):
+            above, below = owner[producer.name], owner[consumer.name]
+            if above != below and legality.may_merge(reach.mask(members[above]), reach.mask(members[below])):
+                members[above] += members.pop(below)
+                owner.update(dict.fromkeys(members[above], above))
+                legality.settle(reach.mask(members[above]))
+    return FusionPlan(ordered_groups(realised, members.values()), folds)
+
+
+def default_plan(graph: Graph, space: FusionSpace | None = None) -> FusionPlan:
+    """What is done when nothing has been measured: rewritten as the paper does, then the planner's default answers."""
+    return RewritingPlanner(graph, space).plan({})
+
+
+def dnnfusion_plan(graph: Graph, space: FusionSpace | None = None) -> FusionPlan:
+    """The paper's Listing 1 as printed, every yellow cell accepted, every BatchNorm folded.
+
+    Seeds are one-to-one operators, the smallest result first; a group grows along successors, then
+    predecessors, by Table 3 on the paper's mapping types; what no seed reaches stays alone. The paper
+    folds BatchNormalization by its rewriting stage, before planning. Its listing has no convexity
+    check: pairs that close a cycle are refused here, since no kernels could run them.
+    """
+    folds = tuple(sorted(fold_sites(graph)))
+    realised = skeleton(graph, folds)
+    legality = Legality(realised, (space or FusionSpace()).max_group_operators)
+    policy = _PaperPolicy(realised)
+    groups = partition(Edges(realised), legality, policy, policy.seeds())
+    covered = {name for group in groups for name in group}
+    groups += [(operator.name,) for operator in realised.operators if operator.name not in covered]
+    return FusionPlan(ordered_groups(realised, groups), folds)
+
+
+class _PaperPolicy:
+    """Table 3 on whole operators: see `autofuse.fusion.planner.growth.Policy`."""
+
+    repeats = False
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.types = {operator.name: mapping_type(graph, operator) for operator in graph.operators}
+
+    def seeds(self) -> list[str]:
+        """One-to-one operators by the size of their result."""
+
+        def size(name: str) -> tuple[int, int]:
+            outputs = (out for out in self.graph.by_name[name].outputs if out)
+            return sum(self.graph.tensors[out].size_bytes for out in outputs), self.graph.position[name]
+
+        return sorted((name for name, kind in self.types.items() if kind == MappingType.ONE_TO_ONE), key=size)
+
+    def own(self, name: str) -> MappingType:
+        return self.types[name]
+
+    def below(self, draft: Draft, edge: Edge) -> MappingType | None:
+        return self._fused(draft.kind, self.types[edge.consumer])
+
+    def above(self, draft: Draft, edge: Edge) -> MappingType | None:
+        return self._fused(self.types[edge.producer], draft.kind)
+
+    def climbing(self, edges: Sequence[Edge]) -> Iterable[Edge]:
+        return edges
+
+    @staticmethod
+    def _fused(producer: MappingType, consumer: MappingType) -> MappingType | None:
+        return None if relation(producer, consumer) == Relation.BREAK else combined(producer, consumer)

@@ -1,0 +1,158 @@
+"""Plans that rewrite first: which sites of the rules in `autofuse.rewrite` are rewritten is decided like all else."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.errors import InputError
+from autofuse.fusion.plan import FusionPlan
+from autofuse.fusion.planner.planner import Decision, Planner
+from autofuse.fusion.planner.questions import FUSE, KEEP
+from autofuse.fusion.space import FusionSpace
+from autofuse.graph.model import Graph
+from autofuse.rewrite.driver import Rewritten, rewrite
+from autofuse.rewrite.rule import Default, Kind, Site
+from autofuse.rewrite.rules.catalogue import BY_NAME
+
+REWRITE, APPLY = "rewrite", "apply"
+"""The kind of these decisions, and the answer that rewrites (the other is "keep")."""
+ALL = f"{REWRITE} all"
+"""The decision whether anything is rewritten where no answer of its own says so."""
+REMEMBERED = 6
+"""Rewritten graphs kept at a time."""
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """One rewritten graph with its planner; `fused`: decisions on edges that a merge only pays with."""
+
+    rewritten: Rewritten
+    planner: Planner
+    fused: Mapping[str, str]
+
+
+class RewritingPlanner:
+    """Plans of one graph within one space, rewritten before they are planned.
+
+    Answers to decisions of the kind "rewrite" say which sites are rewritten: all sites that look the same share one.
+    The defaults are the greedy choice; simplifications go with it. Sites that only other answers bring about, and the
+    questions of a graph that other answers make, take their defaults.
+    """
+
+    def __init__(self, graph: Graph, space: FusionSpace | None = None) -> None:
+        self.model = graph
+        self.space = space or FusionSpace()
+        self._constants: dict[str, NDArray[np.generic]] = {}
+        self._variants: dict[tuple[tuple[str, str], ...], _Variant] = {}
+        self._refused: list[Collection[str]] = []
+
+    @property
+    def graph(self) -> Graph:
+        """The graph as the defaults rewrite it: decisions name operators of this one."""
+        return self._variant({}).rewritten.graph
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """Every site met while the graph is rewritten as the defaults say, those that they leave alone too."""
+        return self._variant({}).rewritten.asked
+
+    @cached_property
+    def decisions(self) -> tuple[Decision, ...]:
+        """Rewrites first, then the decisions of `Planner` on the graph as the defaults rewrite it."""
+        variant = self._variant({})
+        inner = (_preferring(decision, variant.fused) for decision in variant.planner.decisions)
+        return (*self._rewrites, *inner)
+
+    @cached_property
+    def _rewrites(self) -> tuple[Decision, ...]:
+        if REWRITE not in self.space.decide:
+            return ()
+        found: dict[str, tuple[Site, list[str]]] = {}
+        for site in self.sites:
+            if site.rule.kind != Kind.SIMPLIFICATION and (site.pays or site.rule.default == Default.NEVER):
+                found.setdefault(decision_name(site), (site, []))[1].append(site.root)
+        made = [
+            Decision(name, REWRITE, (APPLY, KEEP) if site.pays else (KEEP, APPLY), tuple(roots))
+            for name, (site, roots) in found.items()
+        ]
+        whole = [Decision(ALL, REWRITE, (APPLY, KEEP))] if self._variant({}).rewritten.applied else []
+        return (*whole, *made)
+
+    def plan(self, answers: Mapping[str, str]) -> FusionPlan:
+        """The plan that the answers make; see `autofuse.fusion.planner.planner.plan_from`."""
+        for decision in self._rewrites:
+            answer = answers.get(decision.name, decision.default)
+            if answer not in decision.choices:
+                allowed = ", ".join(decision.choices)
+                raise InputError(f"decision {decision.name!r}: {answer!r} is no choice; allowed: {allowed}")
+        variant = self._variant(answers)
+        plan = variant.planner.plan({**variant.fused, **answers})
+        return replace(plan, rewrites=variant.rewritten.steps)
+
+    def refuse(self, operators: Collection[str]) -> None:
+        """Never make this group again: see `Planner.refuse`."""
+        self._refused.append(operators)
+        for variant in self._variants.values():
+            variant.planner.refuse(operators)
+
+    def _variant(self, answers: Mapping[str, str]) -> _Variant:
+        """The graph rewritten as the answers say."""
+        given = {name: answer for name, answer in answers.items() if name.startswith(f"{REWRITE} ")}
+        asked = {decision.name: decision.default for decision in self._rewrites} if given else {}
+        key = tuple(sorted((n, a) for n, a in given.items() if a != asked.get(n, a) or n not in asked))
+        if key not in self._variants:
+            if len(self._variants) >= REMEMBERED:
+                del self._variants[next(name for name in self._variants if name)]
+            self._variants[key] = self._made(dict(key))
+        return self._variants[key]
+
+    def _made(self, answers: Mapping[str, str]) -> _Variant:
+        greedy = answers.get(ALL, APPLY) == APPLY
+
+        def choose(site: Site) -> bool:
+            answer = answers.get(decision_name(site))
+            return site.pays and greedy if answer is None else answer == APPLY
+
+        rewritten = rewrite(self.model, choose, self.space.exact, self._constants)
+        planner = Planner(rewritten.graph, self.space)
+        for operators in self._refused:
+            planner.refuse(operators)
+        return _Variant(rewritten, planner, _fused(rewritten, planner))
+
+
+def decision_name(site: Site) -> str:
+    """Name of the decision that governs a site: derived from content, so that equal sites share it."""
+    return f"{REWRITE} {site.rule.name} {site.group}"
+
+
+def is_exact(plan: FusionPlan) -> bool:
+    """Whether nothing that a plan does before its kernels run changes rounding."""
+    rules = (BY_NAME.get(step.partition("@")[0]) for step in plan.rewrites)
+    return not plan.folds and all(rule is not None and rule.exact for rule in rules)
+
+
+def _fused(rewritten: Rewritten, planner: Planner) -> dict[str, str]:
+    """Answers that put the Split behind merged siblings into their kernel, where that is a question."""
+    merges = (site.change.added for site in rewritten.applied if site.rule.kind == Kind.MERGE)
+    splits = {operator.name for added in merges for operator in added if operator.op_type == "Split"}
+    return {
+        decision.name: FUSE
+        for decision in planner.decisions
+        if decision.default == KEEP
+        and FUSE in decision.choices
+        and any(site.rpartition(" -> ")[2] in splits for site in decision.sites)
+    }
+
+
+def _preferring(decision: Decision, answers: Mapping[str, str]) -> Decision:
+    """A decision whose default is what `answers` say."""
+    first = answers.get(decision.name)
+    if first is None:
+        return decision
+    others = tuple(choice for choice in decision.choices if choice != first)
+    return replace(decision, choices=(first, *others))

@@ -1,0 +1,105 @@
+"""Copies that need not be made: gathers of everything in order, and broadcasts written out too early.
+
+Attention masks are exported as GatherND -> And -> Where over the full square of positions; what is left
+of them here is a row that broadcasts where it is added.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from autofuse.graph.loading.draft import Draft
+from autofuse.graph.mapping import POINTWISE
+from autofuse.graph.model import Operator, Tensor
+
+_SINKABLE = POINTWISE - {"BiasGelu", "CastLike", "SwiGLU"}
+
+
+def simplify_copies(draft: Draft) -> bool:
+    """One step of each rewrite below, wherever it applies; True when the draft changed."""
+    result: list[Operator] = []
+    for operator in draft.operators:
+        known = all(name in draft.tensors for name in (*operator.inputs, *operator.outputs) if name)
+        result.append(_neutral_to_expand(draft, _gather_to_reshape(draft, operator)) if known else operator)
+    changed = any(new is not old for new, old in zip(result, draft.operators, strict=True))
+    draft.operators = result
+    return _sink_expands(draft) or changed
+
+
+def _gather_to_reshape(draft: Draft, operator: Operator) -> Operator:
+    """Gather(x, 0 1 2 ... n-1) and GatherND(x, every index in order)   become   Reshape(x)."""
+    if operator.op_type not in ("Gather", "GatherND"):
+        return operator
+    indices = draft.constants.get(operator.inputs[1])
+    data, result = draft.tensors[operator.inputs[0]], draft.tensors[operator.outputs[0]]
+    if indices is None or data.elements != result.elements:
+        return operator
+    if operator.op_type == "Gather":
+        axis = operator.attributes.get("axis", 0)
+        assert isinstance(axis, int)
+        ordered = np.array_equal(indices.reshape(-1), np.arange(data.shape[axis]))
+    else:
+        rows = indices.reshape(-1, indices.shape[-1])
+        table = data.shape[: indices.shape[-1]]
+        everything = np.stack(np.unravel_index(np.arange(np.prod(table)), table), axis=-1) if table else rows[:, :0]
+        ordered = not operator.attributes.get("batch_dims", 0) and np.array_equal(rows, everything)
+    if not ordered:
+        return operator
+    plain = replace(operator, op_type="Reshape", inputs=(operator.inputs[0],), attributes={})
+    return draft.with_input(plain, 1, "shape", result.shape)
+
+
+def _neutral_to_expand(draft: Draft, operator: Operator) -> Operator:
+    """And(x, all true), Or(x, all false) that only enlarge x   become   Expand(x)."""
+    if operator.op_type not in ("And", "Or"):
+        return operator
+    other = draft.constants.get(operator.inputs[1])
+    if other is None or not np.all(other == (operator.op_type == "And")):
+        return operator
+    plain = replace(operator, op_type="Expand", inputs=(operator.inputs[0],), attributes={})
+    return draft.with_input(plain, 1, "shape", draft.tensors[operator.outputs[0]].shape)
+
+
+def _sink_expands(draft: Draft) -> bool:
+    """Add(Expand(x), y)   becomes   Add(x, y), and Exp(Expand(x))   becomes   Expand(Exp(x)).
+
+    The first where y alone gives the result its shape; the second where the Expand has no other reader.
+    """
+    expands = {op.outputs[0]: op for op in draft.operators if op.op_type == "Expand"}
+    readers: dict[str, int] = {}
+    for operator in draft.operators:
+        for name in set(operator.inputs):
+            readers[name] = readers.get(name, 0) + 1
+    result: list[Operator] = []
+    sunk: set[str] = set()
+    changed = False
+    for operator in draft.operators:
+        source = next((name for name in operator.inputs if name in expands and name not in sunk), None)
+        if source is None or operator.op_type not in _SINKABLE or not _known(draft, operator):
+            result.append(operator)
+            continue
+        expand = expands[source]
+        names = tuple(expand.inputs[0] if name == source else name for name in operator.inputs)
+        shape = np.broadcast_shapes(*(draft.tensors[name].shape for name in names if name))
+        out = draft.tensors[operator.outputs[0]]
+        if shape == out.shape:
+            result.append(replace(operator, inputs=names))
+            changed = True
+        elif readers[source] == 1 and source not in draft.outputs:
+            narrow = draft.fresh(f"{out.name}/narrow")
+            draft.tensors[narrow] = Tensor(narrow, shape, out.dtype)
+            result.append(replace(operator, inputs=names, outputs=(narrow,)))
+            wide = replace(expand, inputs=(narrow,), outputs=(out.name,))
+            result.append(draft.with_input(wide, 1, "shape", out.shape))
+            sunk.add(source)
+            changed = True
+        else:
+            result.append(operator)
+    draft.operators = [op for op in result if not (op.outputs[0] in sunk and op.op_type == "Expand")]
+    return changed
+
+
+def _known(draft: Draft, operator: Operator) -> bool:
+    return len(operator.outputs) == 1 and all(n in draft.tensors for n in (*operator.inputs, *operator.outputs) if n)

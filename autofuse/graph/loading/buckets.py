@@ -1,0 +1,45 @@
+"""Input shapes from named sizes: `batch` 1, 4 and 8 of a model whose inputs are `[batch, 3, 224, 224]`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+
+from autofuse.errors import InputError
+from autofuse.graph.loading.files import read_model
+
+Sizes = Mapping[str, Sequence[int]]
+
+
+def bucket_shapes(
+    path: Path, buckets: Sizes, shapes: Mapping[str, tuple[int, ...]]
+) -> list[dict[str, tuple[int, ...]]]:
+    """Shapes of the inputs of the model at `path` for every combination of sizes, smallest first.
+
+    `shapes`: of inputs that the buckets leave open, the same for all. InputError when the model has no open size of
+    such a name.
+    """
+    graph = read_model(path).graph
+    constants = {tensor.name for tensor in graph.initializer}
+    dims = {
+        value.name: [dim.dim_value or dim.dim_param for dim in value.type.tensor_type.shape.dim]
+        for value in graph.input
+        if value.name not in constants and value.type.WhichOneof("value") == "tensor_type"
+    }
+    known = sorted({dim for sizes in dims.values() for dim in sizes if isinstance(dim, str) and dim})
+    for name in buckets:
+        if name not in known:
+            raise InputError(
+                f"--buckets: {path} has no open size {name!r}; its open sizes: {', '.join(known) or 'none'}"
+            )
+    made = []
+    for sizes in product(*(sorted(set(values)) for values in buckets.values())):
+        chosen = dict(zip(buckets, sizes, strict=True))
+        form = dict(shapes)
+        for name, own in dims.items():
+            bound = [chosen.get(dim, dim) if isinstance(dim, str) else dim for dim in own]
+            if any(dim in chosen for dim in own) and name not in form and all(isinstance(d, int) for d in bound):
+                form[name] = tuple(int(dim) for dim in bound)
+        made.append(form)
+    return made

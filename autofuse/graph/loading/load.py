@@ -1,0 +1,379 @@
+"""From an ONNX model to a Graph: checked, of static shapes, constants folded, one form an operator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import GraphProto, ModelProto, NodeProto, inliner, numpy_helper
+
+from autofuse.errors import InputError
+from autofuse.graph.loading.broadcasts import simplify_copies
+from autofuse.graph.loading.canonical import canonicalise
+from autofuse.graph.loading.clean import (
+    constant_value,
+    inline_decided_branches,
+    remove_dead,
+    remove_noops,
+    split_sums,
+)
+from autofuse.graph.loading.constants import fold_constants
+from autofuse.graph.loading.draft import Draft, as_constants
+from autofuse.graph.loading.files import read_model, refuse_external_data
+from autofuse.graph.loading.shapes import bind_shapes
+from autofuse.graph.loading.training import split_training
+from autofuse.graph.loading.upgrade import FORM, upgrade
+from autofuse.graph.model import Graph, Operator, Tensor
+from autofuse.graph.nodes import (
+    MAX_MODEL_BYTES,
+    SUPPORTED_DTYPES,
+    captured_names,
+    make_model,
+    operator_of,
+    schema_of,
+    subgraphs_of,
+)
+
+_ROUNDS = 100
+_LIGHT_ELEMENTS = 4096
+_WIDE = (onnx.TensorProto.DOUBLE, onnx.TensorProto.INT64, onnx.TensorProto.UINT64)
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def load(path: Path, shapes: Shapes | None = None) -> Graph:
+    """The graph of an ONNX file.
+
+    `shapes`: static shape of each input that the file leaves open. External weights must lie in the
+    file's folder. InputError names the file and what to change. See `from_model`.
+    """
+    try:
+        return _graph_of(read_model(Path(path)), Path(path).stem, str(path), shapes)
+    except UnicodeDecodeError as error:
+        raise _damaged(str(path)) from error
+
+
+def from_model(model: ModelProto, name: str, shapes: Shapes | None = None) -> Graph:
+    """The graph of a model in memory, which stays as it was; `name` stands for it in messages.
+
+    Functions are inlined, old opsets rewritten to opset 18, shapes inferred and constants folded until
+    nothing changes; see `canonical` for the form of each operator. Graph inputs and outputs keep their
+    names, operators theirs; nameless or doubly used names become `Conv_12` (12: place in the model).
+    """
+    if not model.HasField("graph"):
+        raise InputError(f"{name}: not an ONNX model: it holds no graph")
+    try:
+        refuse_external_data(model, name)
+        return _graph_of(model, name, name, shapes)
+    except UnicodeDecodeError as error:
+        raise _damaged(name) from error
+
+
+def _damaged(source: str) -> InputError:
+    return InputError(f"{source}: the model is damaged: a name in it is no UTF-8 text; export or download it again")
+
+
+def nonfinite_constants(graph: Graph) -> tuple[str, ...]:
+    """Floating-point constants that hold NaN or infinity, sorted; such a model may compute NaN."""
+    floats = {name: array for name, array in graph.constants.items() if array.dtype.kind == "f"}
+    return tuple(sorted(name for name, array in floats.items() if not np.isfinite(array).all()))
+
+
+def _graph_of(model: ModelProto, name: str, source: str, shapes: Shapes | None) -> Graph:
+    _check_texts(model.graph, source)
+    constants = _weights(model.graph, source)
+    light = _inlined(_without_weights(model, constants), source)
+    opset = _opset(light, source)
+    nodes = light.graph.node
+    _check_operators(light.graph, opset, source)
+    _give_names(nodes)
+    _sort(light.graph, constants, source)
+    inputs = bind_shapes([value for value in model.graph.input if value.name not in constants], shapes, source)
+    outputs = tuple(value.name for value in model.graph.output)
+    _check_outputs(outputs, inputs, source)
+    draft = Draft(source, inputs, outputs, _operators(nodes, source), constants, opset)
+    _check_model(draft)
+    if opset < FORM:
+        draft.infer()
+        draft.opset = upgrade(light.graph, opset, draft.tensors, constants, source)
+        added = {item.name: numpy_helper.to_array(item) for item in light.graph.initializer}
+        constants.update(as_constants({k: v for k, v in added.items() if k not in constants}, source))
+        draft = Draft(source, inputs, outputs, _operators(nodes, source), constants, draft.opset)
+    _simplify(draft)
+    return _finished(draft, name)
+
+
+def _operators(nodes: Iterable[NodeProto], source: str) -> list[Operator]:
+    made: list[Operator] = []
+    for node in nodes:
+        try:
+            made.append(operator_of(node))
+        except Exception as error:  # a tensor attribute that onnx cannot decode: TypeError, ValueError, ...
+            raise InputError(f"{source}: an attribute of operator {node.name!r} is damaged: {error}") from error
+    return made
+
+
+def _check_texts(graph: GraphProto, source: str) -> None:
+    """Protobuf hands out names that are no UTF-8 as bytes."""
+    texts = [graph.name, *(value.name for value in (*graph.input, *graph.output, *graph.initializer))]
+    for node in graph.node:
+        texts += [node.name, node.op_type, node.domain, *node.input, *node.output]
+        texts += [attribute.name for attribute in node.attribute]
+    if not all(isinstance(text, str) for text in texts):
+        raise _damaged(source)
+    for node in graph.node:
+        for body in subgraphs_of(node):
+            _check_texts(body, source)
+
+
+def _weights(graph: GraphProto, source: str) -> dict[str, NDArray[np.generic]]:
+    if graph.sparse_initializer:
+        raise InputError(f"{source}: sparse weights are not supported; export the model with dense weights")
+    total = sum(math.prod(tensor.dims) * (8 if tensor.data_type in _WIDE else 4) for tensor in graph.initializer)
+    if total > MAX_MODEL_BYTES:
+        raise InputError(f"{source}: {total / 1e9:.1f} GB of weights; autofuse takes models up to 2 GB")
+    arrays: dict[str, NDArray[np.generic]] = {}
+    for tensor in graph.initializer:
+        try:
+            arrays[tensor.name] = numpy_helper.to_array(tensor)
+        except Exception as error:  # onnx raises ValueError, TypeError, KeyError, struct.error
+            raise InputError(f"{source}: weight {tensor.name!r} is damaged: {error}") from error
+    return as_constants(arrays, source)
+
+
+def _without_weights(model: ModelProto, constants: Mapping[str, NDArray[np.generic]]) -> ModelProto:
+    """A copy without large weights, whose nodes may be changed."""
+    light = ModelProto(ir_version=model.ir_version)
+    light.opset_import.extend(model.opset_import)
+    light.functions.extend(model.functions)
+    light.graph.name = model.graph.name or "graph"
+    light.graph.node.extend(model.graph.node)
+    light.graph.output.extend(model.graph.output)
+    light.graph.input.extend(value for value in model.graph.input if value.name not in constants)
+    for tensor in model.graph.initializer:
+        if constants[tensor.name].size <= _LIGHT_ELEMENTS:
+            light.graph.initializer.append(tensor)
+        else:
+            shape = constants[tensor.name].shape
+            light.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, shape))
+    return light
+
+
+def _inlined(light: ModelProto, source: str) -> ModelProto:
+    if not light.functions:
+        return light
+    try:
+        return inliner.inline_local_functions(light)
+    except Exception as error:
+        raise InputError(f"{source}: the model's functions cannot be inlined: {error}") from error
+
+
+def _opset(model: ModelProto, source: str) -> int:
+    versions = [item.version for item in model.opset_import if item.domain in ("", "ai.onnx")]
+    if not versions:
+        raise InputError(f"{source}: the model names no ONNX opset; export it again")
+    newest = onnx.defs.onnx_opset_version()
+    if not 1 <= versions[0] <= newest:
+        raise InputError(
+            f"{source}: opset {versions[0]} is unknown to the installed onnx package (at most {newest}); "
+            "export the model with an older opset, or update onnx"
+        )
+    return int(versions[0])
+
+
+def _check_operators(graph: GraphProto, opset: int, source: str) -> None:
+    for node in graph.node:
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        schema = schema_of(node.op_type, opset, domain) if not domain else None
+        if schema is None or schema.deprecated:
+            where = f" of domain {domain!r}" if domain else f" in opset {opset}"
+            raise InputError(
+                f"{source}: unknown operator {node.op_type!r}{where} (node {node.name or node.output[:1]!r}); "
+                "export the model with standard ONNX operators only"
+            )
+        for body in subgraphs_of(node):
+            _check_operators(body, opset, source)
+
+
+def _give_names(nodes: Iterable[NodeProto]) -> None:
+    """Unique names: nameless or repeated ones become `Conv_12`."""
+    seen: set[str] = set()
+    listed = list(nodes)
+    given = {node.name for node in listed}
+    for index, node in enumerate(listed):
+        if not node.name or node.name in seen:
+            base = name = f"{node.op_type}_{index}"
+            count = 0
+            while name in seen or name in given:
+                count += 1
+                name = f"{base}_{count}"
+            node.name = name
+        seen.add(node.name)
+
+
+def _sort(graph: GraphProto, constants: Mapping[str, NDArray[np.generic]], source: str) -> None:
+    """Topological order, in place; InputError for a cycle, a missing or a twice written tensor."""
+    nodes = list(graph.node)
+    known = {value.name for value in graph.input} | set(constants)
+    reads = [{name for name in (*node.input, *captured_names(node)) if name} for node in nodes]
+    writer: dict[str, str] = {}
+    for node in nodes:
+        for name in (name for name in node.output if name):
+            if name in writer or name in known:
+                raise InputError(
+                    f"{source}: tensor {name!r} is written twice (operator {node.name!r}); export the model again"
+                )
+            writer[name] = node.name
+    for node, names in zip(nodes, reads, strict=True):
+        missing = sorted(names - known - set(writer))
+        if missing:
+            raise InputError(
+                f"{source}: operator {node.name!r} reads {missing[0]!r}, which nothing writes; export the model again"
+            )
+    for value in graph.output:
+        if value.name not in known and value.name not in writer:
+            raise InputError(f"{source}: nothing writes the output {value.name!r}; export the model again")
+    ordered = _ordered(nodes, reads, known, source)
+    if any(a is not b for a, b in zip(ordered, nodes, strict=True)):
+        copies = [NodeProto.FromString(node.SerializeToString()) for node in ordered]
+        del graph.node[:]
+        graph.node.extend(copies)
+
+
+def _ordered(nodes: list[NodeProto], reads: list[set[str]], known: set[str], source: str) -> list[NodeProto]:
+    ready = set(known)
+    ordered: list[NodeProto] = []
+    waiting = list(range(len(nodes)))
+    while waiting:
+        later = []
+        for index in waiting:
+            if reads[index] <= ready:
+                ordered.append(nodes[index])
+                ready.update(nodes[index].output)
+            else:
+                later.append(index)
+        if len(later) == len(waiting):
+            names = ", ".join(repr(nodes[index].name) for index in _cycle(nodes, reads, later))
+            raise InputError(f"{source}: the graph has a cycle through {names}; export the model again")
+        waiting = later
+    return ordered
+
+
+def _cycle(nodes: list[NodeProto], reads: list[set[str]], stuck: list[int]) -> list[int]:
+    """Operators of one cycle among those that never became ready: walk back until one repeats."""
+    writer = {name: index for index in stuck for name in nodes[index].output if name}
+    path = [stuck[0]]
+    while True:
+        before = next(writer[name] for name in sorted(reads[path[-1]]) if name in writer)
+        if before in path:
+            return path[path.index(before) :][::-1]
+        path.append(before)
+
+
+def _check_outputs(outputs: tuple[str, ...], inputs: Mapping[str, object], source: str) -> None:
+    if not outputs:
+        raise InputError(f"{source}: the model has no outputs; export it again")
+    for name in outputs:
+        if name in inputs:
+            raise InputError(
+                f"{source}: output {name!r} is an input; remove it from the outputs, or pass it through Identity"
+            )
+        if outputs.count(name) > 1:
+            raise InputError(f"{source}: output {name!r} is listed twice; export the model again")
+
+
+def _check_model(draft: Draft) -> None:
+    """Attributes and numbers of inputs, by ONNX's checker on a model without large weights."""
+    large = [array for array in draft.constants.items() if array[1].size > _LIGHT_ELEMENTS]
+    small = {name: array for name, array in draft.constants.items() if array.size <= _LIGHT_ELEMENTS}
+    stand_ins = [Tensor(name, array.shape, array.dtype.name) for name, array in large]
+    try:
+        model = make_model("check", draft.operators, [*draft.inputs.values(), *stand_ins], (), small, draft.opset)
+        onnx.checker.check_model(model)
+    except Exception as error:  # ValidationError, and errors of building the nodes
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise InputError(f"{draft.source}: not a valid ONNX model: {' '.join(lines[:3])[:400]}") from error
+
+
+def _simplify(draft: Draft) -> None:
+    """Clean until nothing changes; each round starts from freshly inferred shapes."""
+    _lift_constants(draft)
+    split_sums(draft)
+    remove_dead(draft)
+    for _ in range(_ROUNDS):
+        draft.infer()
+        changed = inline_decided_branches(draft)
+        changed |= split_training(draft)
+        changed |= fold_constants(draft)
+        changed |= canonicalise(draft)
+        changed |= simplify_copies(draft)
+        changed |= remove_noops(draft)
+        changed |= remove_dead(draft)
+        if not changed:
+            return
+
+
+def _lift_constants(draft: Draft) -> None:
+    """Constant operators become constants; an output of the graph stays behind an Identity."""
+    kept: list[Operator] = []
+    for operator in draft.operators:
+        if operator.op_type != "Constant":
+            kept.append(operator)
+            continue
+        try:
+            value = as_constants(constant_value(operator), draft.source)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{draft.source}: Constant {operator.name!r} holds no usable tensor: {error}") from error
+        for name, array in value.items():
+            target = draft.fresh(f"{name}/value") if name in draft.outputs else name
+            draft.set_constant(target, array)
+            if target != name:
+                kept.append(replace(operator, op_type="Identity", inputs=(target,), attributes={}))
+    for name in draft.outputs:
+        if name in draft.constants:
+            value_name = draft.fresh(f"{name}/value")
+            draft.set_constant(value_name, draft.constants.pop(name))
+            kept = [replace(op, inputs=tuple(value_name if n == name else n for n in op.inputs)) for op in kept]
+            kept.append(Operator(f"Identity_{name}", "Identity", (value_name,), (name,)))
+    draft.operators = kept
+
+
+def _finished(draft: Draft, name: str) -> Graph:
+    for operator in draft.operators:
+        for result in (result for result in operator.outputs if result):
+            _check_result(draft, operator, result)
+    used = list(draft.inputs)
+    used += [n for operator in draft.operators for n in (*operator.inputs, *operator.outputs) if n]
+    tensors = {key: draft.tensors[key] for key in dict.fromkeys(used)}
+    constants = {key: draft.constants[key] for key in tensors if key in draft.constants}
+    return Graph(name, tuple(draft.inputs), draft.outputs, tuple(draft.operators), tensors, constants, draft.opset)
+
+
+def _check_result(draft: Draft, operator: Operator, result: str) -> None:
+    tensor = draft.tensors.get(result)
+    where = f"{draft.source}: result {result!r} of operator {operator.name!r} ({operator.op_type})"
+    if tensor is None:
+        reason = ""
+        try:
+            draft.infer(strict=True)
+        except InputError as error:
+            reason = f" ({str(error).removeprefix(draft.source).lstrip(': ')})"
+        raise InputError(
+            f"{where} has no static shape: it depends on data, or the shapes do not fit{reason}; "
+            "export a static variant, or give other --shape values"
+        )
+    if tensor.dtype not in SUPPORTED_DTYPES:
+        raise InputError(
+            f"{where} has element type {tensor.dtype}, which is not supported "
+            f"(supported: {', '.join(sorted(SUPPORTED_DTYPES))}); convert the model, e.g. to float32"
+        )
+    if not tensor.elements:
+        shape = ",".join(map(str, tensor.shape))
+        raise InputError(
+            f"{where} is empty (shape {shape}): nothing to compute; use larger inputs, or remove the operator"
+        )

@@ -1,0 +1,399 @@
+"""Contraction family: convolution of any rank (1x1, strided, dilated, grouped), matmul, gemm, batched matmul.
+
+One micro-kernel: `vectors` x `pixels` accumulators in registers; the vector lanes run over output
+channels (columns), whose weights are packed so that each tile reads them in one stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from autofuse.kernels.contraction.form import Contraction, copies_rows, reads_rows
+from autofuse.kernels.contraction.panels import Share, ask_ahead, pack_weights
+from autofuse.kernels.contraction.parallel_grid import JobGrid
+from autofuse.kernels.nest.evaluate import Scope
+from autofuse.kernels.nest.nest import Nest
+from autofuse.kernels.nest.tiles import Run, Window, divisor_near, kernel_tap, positions, runs, tap_loops
+from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, const, delinear, linear
+
+Knobs = Mapping[str, int | str]
+
+NARROW, NARROW_BLOCK = 4, 16
+"""Lanes of a narrow vector (NEON's), and channels that its micro-kernel takes in one go where no layout says."""
+
+
+@dataclass(frozen=True)
+class TileJob:
+    """What one job of the parallel loop knows while its body is emitted."""
+
+    batch: Index
+    panel: Expr
+    row: Index
+    accumulators: list[Any]
+    vectors: int
+    last: bool
+    window: Window
+
+
+@dataclass(frozen=True)
+class Job:
+    """The share of a job of the parallel loop: `panels` and `rows` in it, and where the n-th of each stands."""
+
+    batch: Index
+    panels: int
+    rows: int
+    panel_at: Callable[[Expr], Expr]
+    row_at: Callable[[Expr], Index]
+
+
+EmitTile = Callable[[TileJob, Run, Expr], None]
+"""Emits a tile of a row: the run that it belongs to, and its first pixel."""
+
+
+class ContractionEmitter:
+    """Emits one contraction nest; `knobs` as declared in the search space."""
+
+    def __init__(self, scope: Scope, nest: Nest, form: Contraction, knobs: Knobs) -> None:
+        self.scope, self.nest, self.form, self.knobs = scope, nest, form, knobs
+        self.emitter: Emitter = scope.emitter
+        self.lanes = self.emitter.target.lanes
+        self.together = scope.lanes_together(nest, self.lanes)
+        self.vectors_total = -(-form.columns // self.lanes)
+        self.vectors = min(int(knobs["vectors"]), self.vectors_total)
+        self.full_panels = (form.columns // self.lanes) // self.vectors
+        self.rest_vectors = self.vectors_total - self.full_panels * self.vectors
+        self.panels = self.full_panels + (self.rest_vectors > 0)
+        block = scope.arrays[form.x].block if form.x in scope.ready else 0
+        self.block = min(block or (NARROW_BLOCK if self.lanes <= NARROW else 8), form.depth)
+        self.blocks = -(-form.depth // self.block)
+        self.parts, self.passes = (
+            divisor_near(form.depth // self.block, int(knobs[name])) for name in ("parts", "passes")
+        )
+        self.taps = prod(window.kernel for window in form.windows)
+        self.panel_lanes = self.vectors * self.lanes
+        self.all_rows = divisor_near(prod(form.rows), int(knobs["rows_per_job"])) == prod(form.rows)
+        self.copy: Any = None
+
+    def emit(self) -> None:
+        """Emits the whole nest."""
+        emitter = self.emitter
+        self.prepare()
+        with self.jobs() as job:
+            accumulators = self.registers()
+            self.copy = self.row_buffer() if self.knobs["order"] == "copied" and copies_rows(self.form) else None
+            if self.knobs["order"] == "weights":
+                with emitter.serial(job.panels) as panel, emitter.serial(job.rows) as row:
+                    self.panel(job.batch, job.panel_at(panel), job.row_at(row), accumulators)
+                return
+            with emitter.serial(job.rows) as row:
+                if self.copy is not None:
+                    self.copy_row(job.batch, job.row_at(row))
+                with emitter.serial(job.panels) as panel:
+                    self.panel(job.batch, job.panel_at(panel), job.row_at(row), accumulators)
+
+    @contextmanager
+    def jobs(self) -> Iterator[Job]:
+        """The parallel loop: each job has some panels, and some rows of results of one batch."""
+        emitter, form = self.emitter, self.form
+        jobs = JobGrid.cut(prod(form.batch), self.panels, prod(form.rows), self.knobs)
+        rows, panels = jobs.rows, jobs.panels
+        with emitter.parallel(prod(jobs.grid)) as number:
+            batch, panel_job, row_job = delinear(number, jobs.grid)
+
+            def row_at(step: Expr) -> Index:
+                flat = emitter.simplify(row_job * rows + step)
+                return tuple(emitter.simplify(part) for part in delinear(flat, form.rows))
+
+            def panel_at(step: Expr) -> Expr:
+                return emitter.simplify(panel_job * panels + step)
+
+            yield Job(delinear(batch, form.batch), panels, rows, panel_at, row_at)
+
+    def prepare(self) -> None:
+        """What has to stand before the loops: the packed right-hand side, where it is not read as it lies."""
+        self.direct = self.knobs["operand"] == "direct" and reads_rows(self.form, self.scope.in_rows)
+        self.weights = None if self.direct else self.packed_weights()
+
+    def registers(self) -> list[Any]:
+        """The accumulators of one tile."""
+        return self.emitter.registers(self.vectors * int(self.knobs["pixels"]), self.lanes)
+
+    def row_buffer(self) -> Any:
+        """Room for all that one row of results reads: [block, outer tap, position, channel]."""
+        *outer, last = self.form.windows
+        return self.emitter.scratch(self.blocks * prod(w.taps for w in outer) * last.size * self.block)
+
+    def copy_row(self, batch: Index, row: Index) -> None:
+        """Copies what a row of results reads side by side, a prologue computed once.
+
+        Maps whose size is a multiple of a page hold all channels of a position in the same few sets of the cache.
+        """
+        emitter, form = self.emitter, self.form
+        outer, size = form.windows[:-1], form.windows[-1].size
+
+        def fill(block: Expr, channels: int) -> None:
+            with (
+                tap_loops(emitter, outer, row) as taps,
+                emitter.serial(size) as position,
+                emitter.vector(channels) as lane,
+                self.scope.point(),
+            ):
+                place = (*positions(outer, row[: len(outer)], taps), position)
+                value = self.scope.read(form.x, self.x_index(batch, place, block * self.block + lane))
+                emitter.put(self.copy, self.copied_at(block, taps, position) + lane, value)
+
+        self.over_blocks(fill)
+
+    def x_index(self, batch: Index, position: Index, depth: Expr) -> Index:
+        """Logical index of the left operand, simplified."""
+        return tuple(self.emitter.simplify(part) for part in self.form.x_index(batch, position, depth))
+
+    def left(self, job: TileJob, position: Index, taps: Index, block: Expr, channel: Expr) -> Expr:
+        """An element of the left operand: from the copied row, where there is one."""
+        if self.copy is not None:
+            return self.copy[self.emitter.simplify(self.copied_at(block, taps[:-1], position[-1]) + channel)]
+        return self.scope.read(self.form.x, self.x_index(job.batch, position, block * self.block + channel))
+
+    def copied_at(self, block: Expr, taps: Index, position: Expr) -> Expr:
+        """Offset in the copied row of the first channel of a block."""
+        *outer, last = self.form.windows
+        extents = (self.blocks, *(window.taps for window in outer), last.size, self.block)
+        return linear((block, *taps, position, 0), extents)
+
+    def rows(self, batch: Index, start: Expr, count: int) -> None:
+        """All columns of `count` rows from `start` on, of a product that is `prepared`."""
+        accumulators, tiled = self.registers(), Window(count, 1, outputs=count)
+        with self.emitter.serial(self.panels) as panel:
+            self.panel(batch, panel, (0,) * len(self.form.rows), accumulators, (tiled, start))
+
+    def panel(
+        self,
+        batch: Index,
+        panel: Expr,
+        row: Index,
+        accumulators: list[Any],
+        part: tuple[Window, Expr] | None = None,
+        tile: EmitTile | None = None,
+    ) -> None:
+        """One row of outputs (or the `part` of it from a position on) for one panel; the last one may be narrower.
+
+        `tile` emits each tile of the row (by default all of it: `self.tile`).
+        """
+        window, origin = part or (self.form.windows[-1], 0)
+        job, emit = partial(TileJob, batch, panel, row, accumulators), tile or self.tile
+        if not self.rest_vectors:
+            self.row(job(self.vectors, False, window), origin, emit)
+            return
+        if not self.full_panels:
+            self.row(job(self.rest_vectors, True, window), origin, emit)
+            return
+        with self.emitter.when(panel < self.full_panels):
+            self.row(job(self.vectors, False, window), origin, emit)
+        with self.emitter.when(panel >= self.full_panels):
+            self.row(job(self.rest_vectors, True, window), origin, emit)
+
+    def row(self, job: TileJob, origin: Expr, emit: EmitTile) -> None:
+        """The tiles of one row: those at the padding unrolled by themselves, the clean ones in a loop."""
+        for count, phase in job.window.phases:
+            with self.emitter.serial(count) as number:
+                here = replace(job, window=phase.at(number))
+                for run in runs(phase, int(self.knobs["pixels"])):
+                    with self.emitter.serial(run.count) as tile:
+                        emit(here, run, origin + (tile * run.width + run.start))
+
+    def tile(self, job: TileJob, run: Run, start: Expr) -> None:
+        """Accumulators of `run.width` pixels x `job.vectors` vectors: clear, reduce, finish."""
+        held = self.cleared(job, run)
+        if run.reads(job.window):
+            self.reduce(job, run, start)
+        for c, r, sums in held:
+            self.deliver(job, c, job.window.result(start + r), sums, 0)
+
+    def held(self, job: TileJob, run: Run) -> list[tuple[int, int, Any]]:
+        """(vector, pixel, its accumulator) of a tile."""
+        return [(c, r, job.accumulators[c * run.width + r]) for c in range(job.vectors) for r in range(run.width)]
+
+    def cleared(self, job: TileJob, run: Run) -> list[tuple[int, int, Any]]:
+        """`held`, all zero."""
+        held = self.held(job, run)
+        for _, _, sums in held:
+            with self.emitter.vector(self.lanes) as lane:
+                self.emitter.put(sums, lane, const(0.0, "float32"))
+        return held
+
+    def deliver(self, job: TileJob, vector: int, pixel: Expr, sums: Any, place: Expr) -> None:
+        """Finishes one vector of results, whose sums stand in a buffer from `place` on."""
+        emitter = self.emitter
+        column = emitter.simplify((job.panel * self.vectors + vector) * self.lanes)
+        for first, width in self.pieces(self.valid(job, vector)):
+            with emitter.vector(width) as lane:
+                index = self.form.out_index(job.batch, job.row, pixel, column + first + lane)
+                index = tuple(emitter.simplify(part) for part in index)
+                self.finish(index, sums[emitter.simplify(place + first + lane)])
+
+    def pieces(self, columns: int) -> Iterator[tuple[int, int]]:
+        """(first, how many) of the columns of a vector, cut where the tensors behind it are not in one piece."""
+        for first in range(0, columns, self.together):
+            yield first, min(self.together, columns - first)
+
+    def valid(self, job: TileJob, vector: int) -> int:
+        """Lanes of a vector of the panel that hold columns."""
+        return (self.form.columns - 1) % self.lanes + 1 if job.last and vector == job.vectors - 1 else self.lanes
+
+    def finish(self, index: Index, value: Expr) -> None:
+        """Scale, bias and epilogue of one vector of results."""
+        form = self.form
+        if form.alpha != 1.0:
+            value = value * const(form.alpha, "float32")
+        if form.bias >= 0:
+            bias = self.scope.read(form.bias, form.bias_index(index))
+            value = value + (bias if form.beta == 1.0 else bias * const(form.beta, "float32"))
+        self.scope.finish(self.nest, index, value)
+
+    def reduce(self, job: TileJob, run: Run, start: Expr) -> None:
+        """Sums over channel blocks, taps, and the channels of a block."""
+        self.over_blocks(partial(self.over_taps, job, run, start))
+
+    def reduce_piece(self, job: TileJob, run: Run, start: Expr, piece: Expr, pieces: int) -> None:
+        """Sums over one of `pieces` equal numbers of channel blocks; what fills no block belongs to the last piece."""
+        each = self.form.depth // self.block // pieces
+        with self.emitter.serial(each) as step:
+            self.over_taps(job, run, start, self.emitter.simplify(piece * each + step), self.block)
+        if self.form.depth % self.block:
+            with self.emitter.when(piece == pieces - 1):
+                self.over_taps(job, run, start, pieces * each, self.form.depth % self.block)
+
+    def over_blocks(self, visit: Callable[[Expr, int], None]) -> None:
+        """Calls `visit` with every block of channels and how many it holds: the full ones in a loop."""
+        full = self.form.depth // self.block
+        if full:
+            with self.emitter.serial(full) as block:
+                visit(block, self.block)
+        if self.form.depth % self.block:
+            visit(full, self.form.depth % self.block)
+
+    def over_taps(self, job: TileJob, run: Run, start: Expr, block: Expr, channels: int) -> None:
+        """Taps of the outer dimensions in loops that skip the padding; those of the row static at the padding."""
+        with tap_loops(self.emitter, self.form.windows[:-1], job.row) as taps:
+            if run.clean:
+                with self.emitter.serial(job.window.taps) as tap:
+                    self.step(job, run, start, block, channels, (*taps, tap), list(range(run.width)))
+            else:
+                for tap in range(job.window.taps):
+                    valid = [r for r in range(run.width) if job.window.inside(run.start + r, tap)]
+                    if valid:
+                        self.step(job, run, start, block, channels, (*taps, tap), valid)
+
+    def share(self, job: TileJob, run: Run, start: Expr) -> Share | None:
+        """A tile's share of a tap's weights that the next sweep over all rows reads; None: it asks for nothing."""
+        swept = self.swept_blocks()
+        if not swept or self.weights is None or self.scope.workload.values[self.form.w].kind != "constant":
+            return None
+        tiles = -(-job.window.outputs // run.width)
+        tile = linear(job.row, self.form.rows) * tiles + start // run.width
+        return Share(tile, prod(self.form.rows) * tiles, self.block * self.panel_lanes, self.block)
+
+    def swept_blocks(self) -> int:
+        """Blocks of channels that one sweep over all rows reads of a panel; 0 where no sweep is of all rows."""
+        return self.blocks if prod(self.form.rows) == 1 or (self.all_rows and self.knobs["order"] == "weights") else 0
+
+    def step(
+        self, job: TileJob, run: Run, start: Expr, block: Expr, channels: int, taps: Index, pixels: list[int]
+    ) -> None:
+        """One tap: every channel of the block times every valid pixel and vector."""
+        emitter, form, lanes = self.emitter, self.form, self.lanes
+        windows = (*form.windows[:-1], job.window)
+        outer = job.row[: len(windows) - 1]
+        flat_tap = kernel_tap(windows, (*outer, start), taps)
+        packed_at = 0 if self.direct else self.weight_offset(job, block, flat_tap)
+
+        def weight(channel: Expr, c: int, lane: Expr) -> Expr:
+            if self.weights is not None:
+                offset = packed_at + channel * self.panel_lanes + c * lanes + lane
+                return self.weights.buffer[emitter.simplify(offset)]
+            column = (job.panel * self.vectors + c) * lanes + lane
+            index = form.w_index(job.batch, 0, block * self.block + channel, column)
+            return self.scope.read(form.w, tuple(emitter.simplify(part) for part in index))
+
+        def take(channel: Expr) -> None:
+            for r in pixels:
+                position = positions(windows, (*outer, start + r), taps)
+                x = self.left(job, position, taps, block, channel)
+                for c in range(job.vectors):
+                    sums = job.accumulators[c * run.width + r]
+                    with emitter.vector(self.valid(job, c) if self.direct else lanes) as lane:
+                        emitter.put(sums, lane, sums[lane] + x * weight(channel, c, lane))
+
+        together = self.channels_together(channels)
+        share = self.share(job, run, start)
+        pieces = share.pieces(channels // together) if share is not None else 1
+        with emitter.serial(pieces) as piece:
+            if share is not None and self.weights is not None:
+                ahead = self.weight_offset(job, block + self.swept_blocks(), flat_tap)
+                ask_ahead(emitter, self.weights.buffer, ahead, share.part(piece, pieces))
+            with emitter.serial(channels // together // pieces) as step:
+                for number in range(together):
+                    with self.scope.point():
+                        take(emitter.simplify(piece * (channels // pieces) + step * together + number))
+
+    def channels_together(self, channels: int) -> int:
+        """Channels that are unrolled here, in a loop that LLVM then leaves alone.
+
+        Narrow vectors need many steps: LLVM would unroll all of a short loop, and its scheduler then loads so far
+        ahead that accumulators are spilled (LLVM 22, AArch64).
+        """
+        narrow = self.lanes <= NARROW and channels > NARROW and channels % NARROW == 0
+        return NARROW if narrow else 1
+
+    def weight_offset(self, job: TileJob, block: Expr, tap: Expr) -> Expr:
+        """Offset of the packed weights [batch, panel, block, tap, channel, lane] of one tap."""
+        flat: Expr = 0
+        for position, extent in zip(job.batch, self.form.weight_batch, strict=True):
+            flat = flat * extent + (position if extent > 1 else 0)
+        flat = (flat * self.panels + job.panel) * self.blocks + block
+        return self.emitter.simplify((flat * self.taps + tap) * self.block * self.panel_lanes)
+
+    def packed_weights(self) -> Array:
+        """The weights as [batch, panel, block, tap, channel, lane]: packed ahead, or at run time when computed."""
+        form = self.form
+        shape = (prod(form.weight_batch), self.panels, self.blocks, self.taps, self.block, self.panel_lanes)
+        if self.scope.workload.values[form.w].kind == "constant":
+            place = self.scope.workload.of_kind("constant").index(form.w)
+            pack: Callable[..., np.ndarray] = partial(pack_weights, form=form, shape=shape)
+            name = "_".join(map(str, (f"weights{form.w}", *shape))) + form.packing
+            return self.scope.declare_constant(name, lambda c: pack(c[place]), shape, "float32")
+        return self.pack_at_run_time(shape)
+
+    def pack_at_run_time(self, shape: tuple[int, ...]) -> Array:
+        """Copies a computed right-hand side into panels, zero beyond its edges."""
+        emitter, form = self.emitter, self.form
+        array = Array(emitter.scratch(prod(shape)), shape, "float32")
+        batches, panels, blocks, taps, block, width = shape
+        with emitter.parallel(batches * panels) as job:
+            batch = delinear(job // panels, form.weight_batch)
+            panel = job % panels
+            with emitter.serial(blocks * taps * block) as k:
+                depth = emitter.simplify(k // (taps * block) * block + k % block)
+                tap = emitter.simplify(k // block % taps)
+                with emitter.vector(width) as lane:
+                    column = panel * width + lane
+                    index = form.w_index(batch, tap, depth, column)
+                    value = self.scope.read_alone(form.w, tuple(emitter.simplify(part) for part in index))
+                    inside = []
+                    if panels * width > form.columns:
+                        inside.append(column < form.columns)
+                    if blocks * block > form.depth:
+                        inside.append(depth < form.depth)
+                    if inside:
+                        condition = inside[0] if len(inside) == 1 else tirx.all(*inside)
+                        value = tirx.if_then_else(condition, value, const(0.0, "float32"))
+                    emitter.put(array.buffer, (job * blocks * taps * block + k) * width + lane, value)
+        return array

@@ -1,0 +1,87 @@
+"""Panels of packed weights: how they are cut, and how a kernel asks for the next one while it works on this one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+from tvm.script.ir_builder import tirx as builder
+
+from autofuse.kernels.contraction.form import Contraction
+from autofuse.kernels.tir.emit import Emitter, Expr
+
+LINE = 16
+"""Numbers in a line of a cache (64 bytes)."""
+FEWEST_STEPS = 2
+"""Steps of a tile for each line that it asks for, at least: with fewer tiles a panel is a stream, which the hardware
+fetches by itself, and asking is in its way (Zen 5: 1.4 lines a step make Winograd a third slower)."""
+AT_ONCE, PIECES = 4, 4
+"""Lines up to which a tile asks at once; more are asked for in so many pieces, between its other misses, of which the
+first cache bears few at a time (Zen 5: eight at once before a tile of 14 pixels cost a third)."""
+UNROLLED = 8
+"""Lines that are asked for one by one; more in a loop."""
+READ, SECOND_CACHE, DATA = 0, 2, 1
+"""Arguments of LLVM's prefetch: for reading, into the second cache, of data."""
+
+
+def pack_weights(weights: np.ndarray, form: Contraction, shape: tuple[int, ...]) -> np.ndarray:
+    """Weights as the form's [batch, column, depth, tap] array, into `shape`, zero beyond the edges."""
+    canonical = form.weights(weights)
+    batches, panels, blocks, taps, block, width = shape
+    padded = np.zeros((batches, panels * width, blocks * block, taps), "float32")
+    padded[:, : form.columns, : form.depth, :] = canonical.reshape(batches, form.columns, form.depth, taps)
+    parts = padded.reshape(batches, panels, width, blocks, block, taps)
+    return np.ascontiguousarray(parts.transpose(0, 1, 3, 5, 4, 2))
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a tile has to ask for: the part of number `tile`, one of `tiles`, of `size` numbers, in `steps` steps."""
+
+    tile: Expr
+    tiles: int
+    size: int
+    steps: int
+
+    @property
+    def lines(self) -> int:
+        """Lines of a cache that a tile asks for."""
+        return -(-self.size // (LINE * self.tiles))
+
+    @property
+    def worth_it(self) -> bool:
+        """Whether the tiles are many enough to ask for a panel between them."""
+        return self.lines * FEWEST_STEPS <= self.steps
+
+    def pieces(self, steps: int) -> int:
+        """Pieces of a tile's steps that each ask for a part of its share; 1 where that is small."""
+        return PIECES if self.worth_it and self.lines > AT_ONCE and steps % PIECES == 0 else 1
+
+    def part(self, piece: Expr, pieces: int) -> Share:
+        """What one of so many pieces of the tile asks for."""
+        return Share(self.tile * pieces + piece, self.tiles * pieces, self.size, self.steps // pieces)
+
+
+def ask_ahead(emitter: Emitter, weights: Any, start: Expr, share: Share) -> None:
+    """Asks for a tile's share of the weights from `start` on.
+
+    Weights that do not fit the second cache come from memory while nothing is computed: in a product of 128 rows that
+    is a twentieth of its time (Zen 5). Spread over the tiles that use the panel before, the wait is hidden.
+    """
+    if not share.worth_it:
+        return
+    lines, last = share.lines, int(weights.shape[0]) - 1
+
+    def ask(line: Expr) -> None:
+        at = tirx.Min(emitter.simplify(start + (share.tile * lines + line) * LINE), tirx.IntImm("int32", last))
+        address = tirx.address_of(weights[at])
+        builder.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, READ, SECOND_CACHE, DATA))
+
+    if lines > UNROLLED:
+        with emitter.serial(lines) as line:
+            ask(line)
+        return
+    for number in range(lines):
+        ask(number)

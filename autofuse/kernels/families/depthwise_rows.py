@@ -1,0 +1,146 @@
+"""Depthwise convolution between maps in rows of pixels: the lanes run over pixels.
+
+A channel's rows are copied side by side with their padding; then a tap is one shift of all of them, whatever their
+width, and what falls on the padding is computed for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import product
+
+from autofuse.kernels.contraction.form import convolution_windows
+from autofuse.kernels.nest.evaluate import Scope
+from autofuse.kernels.nest.nest import Nest
+from autofuse.kernels.nest.tiles import divisor_near
+from autofuse.kernels.tir.emit import Emitter, Expr, Index, const, delinear
+from autofuse.kernels.workload.workload import Workload, WorkloadOperator
+
+UNROLLED = 25
+"""Taps that are unrolled; of more, those of a row."""
+
+
+def rows_refusal(workload: Workload, operator: WorkloadOperator) -> str | None:
+    """Why the lanes of a depthwise convolution cannot run over pixels (None: they may)."""
+    if operator.op_type != "Conv" or len(workload.values[operator.inputs[0]].shape) != 4:
+        return "it is no convolution of images"
+    if any(value.block for value in workload.values):
+        return "maps lie in blocks of channels"
+    if any(window.stride != 1 for window in convolution_windows(workload, operator)):
+        return "neighbouring results do not read neighbours"
+    return None
+
+
+class DepthwiseRowsEmitter:
+    """Emits one nest; `pixels`: vectors of neighbouring results in registers."""
+
+    def __init__(self, scope: Scope, nest: Nest, knobs: Mapping[str, int | str]) -> None:
+        assert nest.anchor is not None
+        self.scope, self.nest = scope, nest
+        self.emitter: Emitter = scope.emitter
+        self.lanes = self.emitter.target.lanes
+        self.high, self.wide = convolution_windows(scope.workload, nest.anchor)
+        self.x, self.w = nest.anchor.inputs[:2]
+        self.bias = nest.anchor.inputs[2] if len(nest.anchor.inputs) > 2 else -1
+        self.images, self.channels = nest.space[:2]
+        self.multiplier = self.channels // scope.shape(self.x)[1]
+        self.rows = divisor_near(self.high.outputs, int(knobs["rows_per_job"]))
+        self.held = self.rows + (self.high.taps - 1) * self.high.dilation
+        self.width = self.wide.outputs + (self.wide.taps - 1) * self.wide.dilation
+        vectors = -(-self.rows * self.width // self.lanes)
+        self.together = min(int(knobs["pixels"]), vectors)
+        self.tiles = -(-vectors // self.together)
+        self.vectors = self.tiles * self.together
+
+    def emit(self) -> None:
+        """Emits the whole nest: a job has some rows of one channel."""
+        emitter = self.emitter
+        grid = (self.images, self.channels, self.high.outputs // self.rows)
+        reach = (self.held - self.rows) * self.width + self.width - self.wide.outputs
+        with emitter.parallel(grid[0] * grid[1] * grid[2]) as job:
+            image, channel, number = delinear(job, grid)
+            place = (image, emitter.simplify(channel), emitter.simplify(number * self.rows))
+            padded = emitter.scratch(self.vectors * self.lanes + reach)
+            sums = emitter.scratch(self.vectors * self.lanes)
+            with emitter.serial(self.held) as row:
+                self.copy_row(place, row, padded)
+            with emitter.serial(self.tiles) as tile:
+                self.tile(place[1], emitter.simplify(tile * self.together * self.lanes), padded, sums)
+            with emitter.serial(self.rows) as row:
+                self.finish_row(place, row, sums)
+
+    def copy_row(self, place: Index, row: Expr, padded: Expr) -> None:
+        """A row of the input between its padding; one that is padding itself is zero."""
+        emitter, zero = self.emitter, const(0.0, "float32")
+        image, channel, first = place
+        at, y = emitter.simplify(row * self.width), emitter.simplify(first + row - self.high.pad_begin)
+
+        def pixels(start: Expr, width: int) -> None:
+            with emitter.vector(width) as lane, self.scope.point():
+                x = emitter.simplify(start + lane)
+                index = (image, emitter.simplify(channel // self.multiplier), y, x)
+                emitter.put(padded, at + self.wide.pad_begin + x, self.scope.read(self.x, index))
+
+        def nothing(start: Expr, width: int) -> None:
+            with emitter.vector(width) as lane:
+                emitter.put(padded, at + start + lane, zero)
+
+        begin, end = self.wide.pad_begin, self.wide.pad_begin + self.wide.size
+        with emitter.when(y >= 0), emitter.when(y < self.high.size):
+            for column in (*range(begin), *range(end, self.width)):
+                emitter.put(padded, at + column, zero)
+            self.over(self.wide.size, pixels)
+        for outside in (y < 0, y >= self.high.size):
+            with emitter.when(outside):
+                self.over(self.width, nothing)
+
+    def over(self, width: int, visit: Callable[[Expr, int], None]) -> None:
+        """Calls `visit` with each vector of a row: where it starts, and how many pixels it has."""
+        whole, rest = divmod(width, self.lanes)
+        if whole:
+            with self.emitter.serial(whole) as number:
+                visit(self.emitter.simplify(number * self.lanes), self.lanes)
+        if rest:
+            visit(whole * self.lanes, rest)
+
+    def tile(self, channel: Expr, first: Expr, padded: Expr, sums: Expr) -> None:
+        """Some vectors of results, of all rows side by side: every tap, shifted."""
+        emitter, lanes = self.emitter, self.lanes
+        totals = emitter.registers(self.together, lanes)
+        for total in totals:
+            with emitter.vector(lanes) as lane:
+                emitter.put(total, lane, const(0.0, "float32"))
+
+        def take(i: Expr, j: int) -> None:
+            shift = emitter.simplify(i * self.high.dilation * self.width + j * self.wide.dilation)
+            for number, total in enumerate(totals):
+                with emitter.vector(lanes) as lane, self.scope.point():
+                    weight = self.scope.read(self.w, (channel, 0, i, j))
+                    x = padded[emitter.simplify(first + number * lanes + shift + lane)]
+                    emitter.put(total, lane, total[lane] + x * weight)
+
+        if self.high.taps * self.wide.taps <= UNROLLED:
+            for i, j in product(range(self.high.taps), range(self.wide.taps)):
+                take(i, j)
+        else:
+            with emitter.serial(self.high.taps) as i:
+                for j in range(self.wide.taps):
+                    take(i, j)
+        for number, total in enumerate(totals):
+            with emitter.vector(lanes) as lane:
+                emitter.put(sums, first + number * lanes + lane, total[lane])
+
+    def finish_row(self, place: Index, row: Expr, sums: Expr) -> None:
+        """Bias and epilogue of a row of results."""
+        emitter = self.emitter
+        image, channel, first = place
+
+        def pixels(start: Expr, width: int) -> None:
+            with emitter.vector(width) as lane:
+                value = sums[emitter.simplify(row * self.width + start + lane)]
+                if self.bias >= 0:
+                    value = value + self.scope.read(self.bias, (channel,))
+                index = (image, channel, emitter.simplify(first + row), emitter.simplify(start + lane))
+                self.scope.finish(self.nest, index, value)
+
+        self.over(self.wide.outputs, pixels)

@@ -1,0 +1,186 @@
+"""Reductions in one pass: Reduce*, global pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+from tvm import tirx
+
+from autofuse.kernels.nest.evaluate import Scope
+from autofuse.kernels.nest.nest import Nest
+from autofuse.kernels.tir.emit import Emitter, Expr, Index, const, delinear
+from autofuse.kernels.workload.workload import Workload, WorkloadOperator
+
+Knobs = Mapping[str, int | str]
+Fold = Callable[[Expr, Expr], Expr]
+
+
+def _add(total: Expr, x: Expr) -> Expr:
+    return total + x
+
+
+# operator -> (first value, what an element contributes, how two partial results combine)
+REDUCE: Mapping[str, tuple[float, Callable[[Expr], Expr], Fold]] = {
+    "ReduceSum": (0.0, lambda x: x, _add),
+    "ReduceMean": (0.0, lambda x: x, _add),
+    "GlobalAveragePool": (0.0, lambda x: x, _add),
+    "ReduceL1": (0.0, tirx.abs, _add),
+    "ReduceL2": (0.0, lambda x: x * x, _add),
+    "ReduceSumSquare": (0.0, lambda x: x * x, _add),
+    "ReduceProd": (1.0, lambda x: x, lambda total, x: total * x),
+    "ReduceMax": (float("-inf"), lambda x: x, tirx.Max),
+    "GlobalMaxPool": (float("-inf"), lambda x: x, tirx.Max),
+    "ReduceMin": (float("inf"), lambda x: x, tirx.Min),
+}
+
+
+def reduced_axes(workload: Workload, operator: WorkloadOperator) -> tuple[int, ...]:
+    """Non-negative axes that a reduction removes, ascending."""
+    rank = len(workload.values[operator.inputs[0]].shape)
+    if operator.op_type.startswith("Global"):
+        return tuple(range(2, rank))
+    axes = operator.attribute("axes")
+    if axes is None and len(operator.inputs) > 1 and operator.inputs[1] >= 0:
+        axes = tuple(int(a) for a in workload.values[operator.inputs[1]].literal_array().reshape(-1))
+    if not axes:
+        return () if operator.attribute("noop_with_empty_axes", 0) else tuple(range(rank))
+    assert isinstance(axes, tuple)
+    return tuple(sorted(int(a) % rank for a in axes))
+
+
+class ReductionEmitter:
+    """Any single-pass reduction; lanes run over a kept dimension where there is one, else over the reduced ones."""
+
+    def __init__(self, scope: Scope, nest: Nest, knobs: Knobs) -> None:
+        assert nest.anchor is not None
+        self.scope, self.nest, self.operator = scope, nest, nest.anchor
+        self.emitter: Emitter = scope.emitter
+        self.x = nest.anchor.inputs[0]
+        self.shape = scope.shape(self.x)
+        self.axes = reduced_axes(scope.workload, nest.anchor)
+        self.kept = tuple(axis for axis in range(len(self.shape)) if axis not in self.axes)
+        self.first, self.contribute, self.fold = REDUCE[nest.anchor.op_type]
+
+    def emit(self) -> None:
+        """Emits the whole nest."""
+        lane_axis = self._lane_axis()
+        if lane_axis is None:
+            self.over_reduced()
+        else:
+            self.over_kept(lane_axis)
+
+    def _lane_axis(self) -> int | None:
+        array = self.scope.arrays.get(self.x)
+        blocked = array.block if array else 0
+        blocked = blocked or max((v.block for v in self.scope.workload.values if v.shape == self.shape), default=0)
+        if blocked and 1 in self.kept:
+            return 1
+        last = len(self.shape) - 1
+        return last if last in self.kept and self.shape[last] >= self.emitter.lanes else None
+
+    def over_kept(self, lane_axis: int) -> None:
+        """Lanes over a dimension that stays."""
+        emitter, lanes = self.emitter, self.emitter.lanes
+        outer = tuple(self.shape[axis] for axis in self.kept if axis != lane_axis)
+        full, rest = divmod(self.shape[lane_axis], lanes)
+        for blocks, width, begin in ((full, lanes, 0), (1 if rest else 0, rest, full * lanes)):
+            if not blocks:
+                continue
+            with emitter.parallel(prod(outer) * blocks) as job:
+                others = [axis for axis in self.kept if axis != lane_axis]
+                position = dict(zip(others, delinear(job // blocks, outer), strict=True))
+                first = begin + job % blocks * lanes
+                total = emitter.scratch(width)
+
+                def at(lane: Expr, reduced: Index, position: Any = position, first: Expr = first) -> Index:
+                    position = position | {lane_axis: first + lane}
+                    position |= dict(zip(self.axes, reduced, strict=True))
+                    return tuple(emitter.simplify(position[axis]) for axis in range(len(self.shape)))
+
+                with emitter.vector(width) as lane:
+                    emitter.put(total, lane, const(self.first, "float32"))
+                extents = tuple(self.shape[axis] for axis in self.axes)
+                with emitter.serial(prod(extents)) as step:
+                    reduced = delinear(step, extents)
+                    with emitter.vector(width) as lane, self.scope.point():
+                        x = self.scope.read(self.x, at(lane, reduced))
+                        emitter.put(total, lane, self.fold(total[lane], self.contribute(x)))
+                with emitter.vector(width) as lane:
+                    self.finish(at(lane, (0,) * len(self.axes)), total[lane])
+
+    def over_reduced(self) -> None:
+        """Lanes over what is reduced: partial results, then one horizontal fold."""
+        emitter = self.emitter
+        outer = tuple(self.shape[axis] for axis in self.kept)
+        extents = tuple(self.shape[axis] for axis in self.axes)
+        with emitter.parallel(max(1, prod(outer))) as job:
+            position = dict(zip(self.kept, delinear(job, outer), strict=True)) if outer else {}
+
+            def element(k: Expr) -> Expr:
+                index = position | dict(zip(self.axes, delinear(k, extents), strict=True))
+                index_tuple = tuple(emitter.simplify(index[axis]) for axis in range(len(self.shape)))
+                return self.contribute(self.scope.read(self.x, index_tuple))
+
+            total = fold_row(self.scope, prod(extents), self.first, element, self.fold)
+            index = position | dict.fromkeys(self.axes, 0)
+            self.finish(tuple(index[axis] for axis in range(len(self.shape))), total)
+
+    def finish(self, index: Index, total: Expr) -> None:
+        """The operator's last step, at the index of its result."""
+        kind = self.operator.op_type
+        count = prod(self.shape[axis] for axis in self.axes)
+        if kind in ("ReduceMean", "GlobalAveragePool"):
+            total = total * const(1.0 / count, "float32")
+        elif kind == "ReduceL2":
+            total = tirx.sqrt(total)
+        if len(self.nest.space) != len(self.shape):
+            index = tuple(index[axis] for axis in self.kept)
+        self.scope.finish(self.nest, index, total)
+
+
+CHAINS = 4
+"""Independent partial results of a row, so that the latency of the fold is hidden."""
+
+
+def fold_row(scope: Scope, count: int, first: float, element: Callable[[Expr], Expr], fold: Fold) -> Expr:
+    """The fold of element(0) ... element(count - 1): in vector lanes, then across them."""
+    emitter, lanes = scope.emitter, scope.emitter.lanes
+    total = emitter.scratch(1)
+    emitter.put(total, 0, const(first, "float32"))
+    full, rest = divmod(count, lanes)
+    if full:
+        chains = min(CHAINS, full)
+        partial = emitter.scratch(chains * lanes)
+        for chain in range(chains):
+            with emitter.vector(lanes) as lane:
+                emitter.put(partial, chain * lanes + lane, const(first, "float32"))
+
+        def take(chain: int, vector: Expr) -> None:
+            with emitter.vector(lanes) as lane, scope.point():
+                place = chain * lanes + lane
+                emitter.put(partial, place, fold(partial[place], element(emitter.simplify(vector * lanes + lane))))
+
+        with emitter.serial(full // chains) as step:
+            for chain in range(chains):
+                take(chain, emitter.simplify(step * chains + chain))
+        for chain in range(full % chains):
+            take(chain, full // chains * chains + chain)
+        _across(emitter, partial, chains, lanes, fold)
+        emitter.put(total, 0, fold(total[0], partial[0]))
+    for k in range(full * lanes, full * lanes + rest):
+        with scope.point():
+            emitter.put(total, 0, fold(total[0], element(k)))
+    return emitter.bind(total[0])
+
+
+def _across(emitter: Emitter, partial: Any, chains: int, lanes: int, fold: Fold) -> None:
+    """Folds chains, then halves of the lanes, into element 0: a tree, since a scalar chain would wait on itself."""
+    for chain in range(1, chains):
+        with emitter.vector(lanes) as lane:
+            emitter.put(partial, lane, fold(partial[lane], partial[chain * lanes + lane]))
+    while lanes > 1:
+        lanes //= 2
+        with emitter.vector(lanes) as lane:
+            emitter.put(partial, lane, fold(partial[lane], partial[lanes + lane]))

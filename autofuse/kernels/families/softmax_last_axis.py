@@ -1,0 +1,246 @@
+"""Softmax, LogSoftmax, LayerNormalization, RMSNormalization: several rows at once, so that their latencies overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+from tvm import tirx
+
+from autofuse.kernels.nest.evaluate import Scope, broadcast
+from autofuse.kernels.nest.nest import Nest
+from autofuse.kernels.nest.tiles import divisor_near
+from autofuse.kernels.tir.emit import Emitter, Expr, Index, const, delinear
+from autofuse.kernels.tir.math import exp_below, log
+from autofuse.kernels.workload.workload import WorkloadOperator
+
+Knobs = Mapping[str, int | str]
+Element = Callable[[int, Expr], Expr]
+Fold = Callable[[Expr, Expr], Expr]
+
+MIN_JOB_ELEMENTS = 4096
+CHAINS = 4
+"""Independent partial results that hide the latency of a fold, over all rows of a block."""
+
+
+def _add(total: Expr, x: Expr) -> Expr:
+    return total + x
+
+
+def row_axis(operator: WorkloadOperator, rank: int) -> int:
+    """First dimension of a row."""
+    return int(operator.attribute("axis", -1) or 0) % rank  # type: ignore[arg-type]
+
+
+def row_count(operator: WorkloadOperator, shape: Sequence[int]) -> int:
+    """Rows of a tensor of `shape`."""
+    return max(1, prod(shape[: row_axis(operator, len(shape))]))
+
+
+class RowEmitter:
+    """Rows are what lies in the dimensions from `axis` on; a block of `rows` of them is held in cache."""
+
+    def __init__(self, scope: Scope, nest: Nest, knobs: Knobs) -> None:
+        assert nest.anchor is not None
+        self.scope, self.nest, self.operator = scope, nest, nest.anchor
+        self.emitter: Emitter = scope.emitter
+        self.shape = nest.space
+        axis = row_axis(nest.anchor, len(self.shape))
+        self.outer, self.inner = self.shape[:axis], self.shape[axis:]
+        self.count = prod(self.inner)
+        self.rows = int(knobs["rows"])
+        # What lies in memory as it is needs no copy.
+        self.copied = nest.anchor.inputs[0] not in scope.ready
+
+    def emit(self) -> None:
+        """Emits the whole nest: blocks of rows in parallel, then the rows that fill no block."""
+        total = max(1, prod(self.outer))
+        rows = min(self.rows, total)
+        full, rest = divmod(total, rows)
+        for first, blocks, width in ((0, full, rows), (full * rows, 1, rest)):
+            if width:
+                self.blocks(first, blocks, width)
+
+    def blocks(self, first: int, blocks: int, width: int) -> None:
+        """`blocks` blocks of `width` rows each, from row `first` on."""
+        emitter = self.emitter
+        least = MIN_JOB_ELEMENTS // (self.count * width)
+        per_job = divisor_near(blocks, max(1, min(least, blocks // (2 * emitter.target.cores))))
+        with emitter.parallel(blocks // per_job) as job:
+            held = Rows(self, width)
+            with emitter.serial(per_job) as step:
+                start = first + (job * per_job + step) * width
+                held.run([self.outer_index(emitter.simplify(start + row)) for row in range(width)])
+
+    def outer_index(self, row: Expr) -> Index:
+        """Logical index of row number `row`, without the dimensions inside it."""
+        return tuple(self.emitter.simplify(part) for part in delinear(row, self.outer)) if self.outer else ()
+
+
+class Rows:
+    """The working memory of a block of `width` rows, and what is done with them."""
+
+    def __init__(self, family: RowEmitter, width: int) -> None:
+        self.scope, self.nest, self.operator = family.scope, family.nest, family.operator
+        self.emitter, self.inner, self.count, self.copied = family.emitter, family.inner, family.count, family.copied
+        self.width, self.lanes = width, family.emitter.lanes
+        self.chains = max(1, min(CHAINS // width, self.count // self.lanes))
+        # Values are kept in the result where it is written as it is: its lines are fetched while exp is computed.
+        self.result = self.scope.arrays[self.nest.start] if self.nest.stores == [self.nest.start] else None
+        keeps = self.copied or self.operator.op_type == "Softmax"
+        self.row: Any = self.emitter.scratch(width * self.count) if keeps and self.result is None else None
+        self.partial = self.emitter.scratch(width * self.chains * self.lanes)
+        self.outer: Sequence[Index] = ()
+
+    def run(self, outer: Sequence[Index]) -> None:
+        """Reads the rows at `outer`, normalises them, finishes them."""
+        self.outer = outer
+        {"LayerNormalization": self.layer, "RMSNormalization": self.root_mean_square}.get(
+            self.operator.op_type, self.softmax
+        )()
+
+    def index(self, row: int, k: Expr) -> Index:
+        """Logical index of element `k` of a row."""
+        return (*self.outer[row], *(self.emitter.simplify(part) for part in delinear(k, self.inner)))
+
+    def first(self, row: int, k: Expr) -> Expr:
+        """Element `k` of a row, read for the first time: kept when reading it again would compute it again."""
+        value = self.scope.read(self.operator.inputs[0], self.index(row, k))
+        if not self.copied:
+            return value
+        value = self.scope.name(value)
+        self.keep(row, k, value)
+        return value
+
+    def again(self, row: int, k: Expr) -> Expr:
+        """Element `k` of a row that was read before."""
+        return self.kept(row, k) if self.copied else self.first(row, k)
+
+    def keep(self, row: int, k: Expr, value: Expr) -> None:
+        """Holds a value at element `k` of a row."""
+        if self.result is None:
+            self.emitter.put(self.row, row * self.count + k, value)
+        else:
+            self.emitter.store(self.result, self.index(row, k), value)
+
+    def kept(self, row: int, k: Expr) -> Expr:
+        """What `keep` held last."""
+        if self.result is None:
+            return self.row[self.emitter.simplify(row * self.count + k)]
+        return self.emitter.load(self.result, self.index(row, k))
+
+    def softmax(self) -> None:
+        """exp(x - max) / sum, or x - max - log(sum)."""
+        emitter = self.emitter
+        largest = self.fold(float("-inf"), self.first, tirx.Max)
+        if self.operator.op_type == "LogSoftmax":
+            total = self.fold(0.0, lambda r, k: exp_below(self.again(r, k) - largest[r], emitter.bind), _add)
+            offset = [emitter.bind(largest[r] + log(total[r], emitter.bind)) for r in range(self.width)]
+            self.finish(lambda r, k: self.again(r, k) - offset[r])
+            return
+
+        def shifted(row: int, k: Expr) -> Expr:
+            value = emitter.bind(exp_below(self.again(row, k) - largest[row], emitter.bind))
+            self.keep(row, k, value)
+            return value
+
+        total = self.fold(0.0, shifted, _add)
+        scale = [emitter.bind(const(1.0, "float32") / total[r]) for r in range(self.width)]
+        self.finish(lambda r, k: self.kept(r, k) * scale[r])
+
+    def layer(self) -> None:
+        """(x - mean) / sqrt(variance + epsilon) * scale + bias; two passes, as the definition."""
+        emitter = self.emitter
+        share = const(1.0 / self.count, "float32")
+        mean = [emitter.bind(total * share) for total in self.fold(0.0, self.first, _add)]
+
+        def deviation(row: int, k: Expr) -> Expr:
+            distance = emitter.bind(self.again(row, k) - mean[row])
+            return distance * distance
+
+        scale = [self.inverse_root(total * share) for total in self.fold(0.0, deviation, _add)]
+        self.finish(lambda r, k: self.scaled(r, k, (self.again(r, k) - mean[r]) * scale[r]))
+
+    def root_mean_square(self) -> None:
+        """x / sqrt(mean of squares + epsilon) * scale."""
+        share = const(1.0 / self.count, "float32")
+
+        def square(row: int, k: Expr) -> Expr:
+            x = self.emitter.bind(self.first(row, k))
+            return x * x
+
+        scale = [self.inverse_root(total * share) for total in self.fold(0.0, square, _add)]
+        self.finish(lambda r, k: self.scaled(r, k, self.again(r, k) * scale[r]))
+
+    def inverse_root(self, variance: Expr) -> Expr:
+        epsilon = float(self.operator.attribute("epsilon", 1e-5) or 0.0)  # type: ignore[arg-type]
+        return self.emitter.bind(const(1.0, "float32") / tirx.sqrt(variance + const(epsilon, "float32")))
+
+    def scaled(self, row: int, k: Expr, value: Expr) -> Expr:
+        """`value` times the operator's scale, plus its bias."""
+        index, inputs = self.index(row, k), self.operator.inputs
+        value = value * self.scope.read(inputs[1], broadcast(index, self.scope.shape(inputs[1])))
+        if len(inputs) > 2 and inputs[2] >= 0:
+            value = value + self.scope.read(inputs[2], broadcast(index, self.scope.shape(inputs[2])))
+        return value
+
+    def finish(self, element: Element) -> None:
+        """The epilogue on element(row, k) of every row."""
+        for k, width in self.vectors():
+            for row in range(self.width):
+                with self.emitter.vector(width) as lane, self.scope.point():
+                    position = self.emitter.simplify(k + lane)
+                    self.scope.finish(self.nest, self.index(row, position), element(row, position))
+
+    def vectors(self) -> Iterator[tuple[Expr, int]]:
+        """(first element, lanes) of the vectors of a row: whole ones in a loop, the rest by itself."""
+        full, rest = divmod(self.count, self.lanes)
+        if full:
+            with self.emitter.serial(full) as step:
+                yield step * self.lanes, self.lanes
+        if rest:
+            yield full * self.lanes, rest
+
+    def fold(self, first: float, element: Element, fold: Fold) -> list[Expr]:
+        """For each row the fold of element(row, 0) ... element(row, count - 1): in lanes, then across them."""
+        emitter, lanes, chains = self.emitter, self.lanes, self.chains
+        for slot in range(self.width * chains):
+            with emitter.vector(lanes) as lane:
+                emitter.put(self.partial, slot * lanes + lane, const(first, "float32"))
+        full, rest = divmod(self.count, lanes)
+
+        def take(chain: int, k: Expr, width: int) -> None:
+            for row in range(self.width):
+                with emitter.vector(width) as lane, self.scope.point():
+                    place = (row * chains + chain) * lanes + lane
+                    emitter.put(
+                        self.partial, place, fold(self.partial[place], element(row, emitter.simplify(k + lane)))
+                    )
+
+        if full // chains:
+            with emitter.serial(full // chains) as step:
+                for chain in range(chains):
+                    take(chain, (step * chains + chain) * lanes, lanes)
+        for chain in range(full % chains):
+            take(chain, (full // chains * chains + chain) * lanes, lanes)
+        if rest:
+            take(0, full * lanes, rest)
+        return self.across(fold)
+
+    def across(self, fold: Fold) -> list[Expr]:
+        """Folds the chains of each row, then halves of the lanes; rows in turn, so that none waits on itself."""
+        emitter, lanes = self.emitter, self.lanes
+        starts = [row * self.chains * lanes for row in range(self.width)]
+        for chain in range(1, self.chains):
+            for start in starts:
+                with emitter.vector(lanes) as lane:
+                    value = fold(self.partial[start + lane], self.partial[start + chain * lanes + lane])
+                    emitter.put(self.partial, start + lane, value)
+        while lanes > 1:
+            lanes //= 2
+            for start in starts:
+                with emitter.vector(lanes) as lane:
+                    value = fold(self.partial[start + lane], self.partial[start + lanes + lane])
+                    emitter.put(self.partial, start + lane, value)
+        return [emitter.bind(self.partial[start]) for start in starts]

@@ -1,0 +1,191 @@
+"""Windows that slide over one another's feature maps, computed a band of rows at a time.
+
+Depthwise -> pointwise, pointwise -> depthwise -> pointwise, convolution -> convolution, convolution -> pooling: of what
+stands between them only the rows of a band ever exist. Rows that two bands need (the halo: two of them below a 3x3
+window of stride 1) are computed in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+
+from autofuse.kernels.contraction.direct import ContractionEmitter
+from autofuse.kernels.contraction.form import contraction_form, convolution_windows
+from autofuse.kernels.families.registry import KNOB_FAMILY, family_of
+from autofuse.kernels.families.windowed import AveragePoolEmitter, DepthwiseEmitter, MaxPoolEmitter, WindowedEmitter
+from autofuse.kernels.fused.block import Chain, hands_on
+from autofuse.kernels.nest.evaluate import Scope
+from autofuse.kernels.nest.nest import Nest
+from autofuse.kernels.nest.tiles import Window
+from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, delinear, larger, linear, smaller
+from autofuse.kernels.workload.workload import Workload
+
+Knobs = Mapping[str, int | str]
+
+WINDOWED: Mapping[str, type[WindowedEmitter]] = {
+    "depthwise": DepthwiseEmitter,
+    "max_pool": MaxPoolEmitter,
+    "average_pool": AveragePoolEmitter,
+}
+SLIDING = frozenset({"Conv", "MaxPool", "AveragePool"})
+SPATIAL = 2
+"""Dimensions of space from which on a map has rows: the first is cut into bands, the last is a row."""
+
+
+@dataclass(frozen=True)
+class Band:
+    """Nests each of which slides its windows over what the one before it makes."""
+
+    nests: tuple[Nest, ...]
+
+
+@dataclass(frozen=True)
+class Span:
+    """Rows `begin` to `begin + count` of a feature map; those outside the map are not computed."""
+
+    begin: Expr
+    count: int
+
+
+@dataclass(frozen=True)
+class MapRows(Array):
+    """`count` rows (of axis 2) from `base` on, of one image of a feature map that never exists as a whole."""
+
+    base: Expr = 0
+    count: int = 0
+
+    def offset(self, index: Index) -> Expr:
+        """See Array."""
+        _, channel, row, *rest = index
+        _, channels, _, *inner = self.shape
+        place, extents = (row - self.base, *rest), (self.count, *inner)
+        if not self.block:
+            return linear((channel, *place), (channels, *extents))
+        outer, lane = channel // self.block, channel % self.block
+        return linear((outer, *place, lane), (channels // self.block, *extents, self.block))
+
+
+def banded(workload: Workload, units: Sequence[Nest | Chain]) -> list[Nest | Chain | Band]:
+    """`units` with every longest run of nests that slide over one another as one band."""
+    found: list[Nest | Chain | Band] = []
+    run: list[Nest] = []
+    for unit in (*units, None):
+        if isinstance(unit, Nest) and (not run or _linked(workload, run[-1], unit)):
+            run.append(unit)
+            continue
+        found += [Band(tuple(run))] if len(run) > 1 else run
+        run = [unit] if isinstance(unit, Nest) else []
+        if isinstance(unit, Chain):
+            found.append(unit)
+    return found
+
+
+def band_rows(workload: Workload, band: Band) -> int:
+    """Rows of a band's result."""
+    return _row_windows(workload, band)[-1].outputs
+
+
+def _linked(workload: Workload, first: Nest, second: Nest) -> bool:
+    return _slides(first) and _slides(second) and hands_on(workload, first, second)
+
+
+def _slides(nest: Nest) -> bool:
+    return nest.anchor is not None and nest.anchor.op_type in SLIDING and len(nest.space) >= 2 + SPATIAL
+
+
+def _row_windows(workload: Workload, band: Band) -> list[Window]:
+    return [convolution_windows(workload, nest.anchor)[0] for nest in band.nests if nest.anchor is not None]
+
+
+class BandEmitter:
+    """Emits a band; `knobs` gives the knobs of each family."""
+
+    def __init__(self, scope: Scope, band: Band, knobs: Callable[[str], Knobs]) -> None:
+        self.scope, self.band, self.knobs = scope, band, knobs
+        self.emitter: Emitter = scope.emitter
+        self.windows = _row_windows(scope.workload, band)
+
+    def emit(self) -> None:
+        """Emits bands in parallel, then the rows that fill none."""
+        total = self.windows[-1].outputs
+        rows = min(int(self.knobs("band")["rows"]), total)
+        full, rest = divmod(total, rows)
+        for first, bands, count in ((0, full, rows), (full * rows, 1, rest)):
+            if count:
+                self.bands(first, bands, count)
+
+    def bands(self, first: int, bands: int, rows: int) -> None:
+        """`bands` bands of `rows` result rows, from row `first` on, of every image."""
+        emitter, nests = self.emitter, self.band.nests
+        with emitter.parallel(nests[-1].space[0] * bands) as job:
+            image = emitter.simplify(job // bands)
+            outer = self.scope.ready
+            self.scope.ready = set(outer)
+            spans = self.spans(Span(emitter.simplify(first + job % bands * rows), rows))
+            for nest, span in zip(nests[:-1], spans, strict=False):
+                self.hold(nest.stores[0], span)
+                self.rows(nest, image, span)
+                self.scope.ready.add(nest.stores[0])
+            self.rows(nests[-1], image, spans[-1])
+            self.scope.ready = outer
+
+    def spans(self, last: Span) -> list[Span]:
+        """The rows that each nest has to make for the `last` one's."""
+        found = [last]
+        for window in reversed(self.windows[1:]):
+            begin, count = window.seen(found[0].begin, found[0].count)
+            found.insert(0, Span(self.emitter.simplify(begin), count))
+        return found
+
+    def hold(self, value: int, span: Span) -> None:
+        """Memory for the rows of one map, blocked by vectors of channels where these divide."""
+        shape, lanes = self.scope.shape(value), self.emitter.lanes
+        buffer = self.emitter.scratch(shape[1] * span.count * prod(shape[3:]))
+        block = lanes if shape[1] % lanes == 0 else 0
+        self.scope.arrays[value] = MapRows(buffer, shape, "float32", block, span.begin, span.count)
+
+    def rows(self, nest: Nest, image: Expr, span: Span) -> None:
+        """The rows of a span that are in the map, of one image of one nest."""
+        assert nest.anchor is not None
+        emitter, size = self.emitter, nest.space[2]
+        low = emitter.simplify(larger(span.begin, 0))
+        count = emitter.simplify(larger(smaller(span.begin + span.count, size) - low, 0))
+        family = family_of(self.scope.workload, nest.anchor)
+        knobs = self.knobs(KNOB_FAMILY[family])
+        if family in WINDOWED:
+            self.windowed(WINDOWED[family](self.scope, nest, knobs), image, low, count)
+        else:
+            form = contraction_form(self.scope.workload, nest.anchor, by_rows=True)
+            some_rows = {**knobs, "rows_per_job": 1}
+            self.contraction(ContractionEmitter(self.scope, nest, form, some_rows), image, low, count)
+
+    @contextmanager
+    def row(self, low: Expr, count: Expr, inner: Sequence[int]) -> Iterator[Index]:
+        """A loop over rows from `low` on, and over the dimensions of space between them and a row's own."""
+        with self.emitter.serial(count) as step, self.emitter.serial(prod(inner)) as between:
+            places = delinear(between, inner) if inner else ()
+            yield tuple(self.emitter.simplify(part) for part in (low + step, *places))
+
+    def windowed(self, part: WindowedEmitter, image: Expr, low: Expr, count: Expr) -> None:
+        """Rows of a depthwise convolution or a pooling, one block of channels after the other."""
+        part.prepare()
+        accumulators = part.registers()
+        inner = part.nest.space[3:-1]
+        with self.emitter.serial(part.blocks) as block, self.row(low, count, inner) as row:
+            part.channel_block(image, block, row, accumulators)
+
+    def contraction(self, part: ContractionEmitter, image: Expr, low: Expr, count: Expr) -> None:
+        """Rows of a convolution: all rows for a panel of its weights, or all panels for a row."""
+        part.prepare()
+        accumulators = part.registers()
+        inner = part.nest.space[3:-1]
+        with self.emitter.serial(part.form.batch[1]) as group:
+            if part.knobs["order"] == "weights":
+                with self.emitter.serial(part.panels) as panel, self.row(low, count, inner) as row:
+                    part.panel((image, group), panel, row, accumulators)
+            else:
+                with self.row(low, count, inner) as row, self.emitter.serial(part.panels) as panel:
+                    part.panel((image, group), panel, row, accumulators)

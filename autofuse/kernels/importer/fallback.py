@@ -1,0 +1,51 @@
+"""A kernel for any group that no family of ours covers: TVM's importer, one function, a generic schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.device.target import Target
+from autofuse.kernels.importer.generic_schedule import schedule_function
+from autofuse.kernels.importer.refusals import importer_refusal
+from autofuse.kernels.importer.relax_import import UnsupportedOperatorError, import_workload
+from autofuse.kernels.workload.onnx_model import workload_model
+from autofuse.kernels.workload.workload import PLAIN, Workload
+
+Packing = Callable[[Sequence[NDArray[np.generic]]], list[NDArray[np.generic]]]
+
+
+def fallback_function(workload: Workload, target: Target) -> tuple[Any, Packing]:
+    """(TIR function, packing) of a workload whose inputs and outputs are all plain.
+
+    The function's arguments are the inputs, then what the packing makes of the constants, then the
+    outputs. UnsupportedOperatorError when TVM has no converter, is known to compute the operator
+    wrongly, or cannot make a single kernel of it.
+    """
+    reason = importer_refusal(workload)
+    if reason is None and any(value.layout != PLAIN for value in workload.values):
+        reason = "only plain layouts can be lowered by TVM's importer"
+    if reason is not None:
+        raise UnsupportedOperatorError(workload, reason)
+    imported = import_workload(workload, workload_model(workload))
+    extra = list(imported.extra)
+
+    def pack(constants: Sequence[NDArray[np.generic]]) -> list[NDArray[np.generic]]:
+        return [*(np.asarray(constant, order="C") for constant in constants), *extra]
+
+    return schedule_function(imported.function, target), pack
+
+
+def check_importable(workload: Workload) -> str:
+    """Why no function can be made of `workload` by TVM's importer; empty when one can (nothing is scheduled)."""
+    reason = importer_refusal(workload)
+    if reason is not None:
+        return reason
+    try:
+        import_workload(workload, workload_model(workload))
+    except UnsupportedOperatorError as error:
+        return error.reason
+    return ""

@@ -1,0 +1,42 @@
+"""Which operators of a graph have no kernel, and why: said before anything is tuned or built."""
+
+from __future__ import annotations
+
+from autofuse.errors import InputError
+from autofuse.graph.model import Graph
+from autofuse.kernels.families.registry import is_own
+from autofuse.kernels.importer.fallback import check_importable
+from autofuse.kernels.workload.free_reshape import is_view
+from autofuse.kernels.workload.workload import bind_workload
+
+MOST_NAMED = 3
+
+
+def without_kernel(graph: Graph) -> dict[str, str]:
+    """Operator name -> why neither a kernel family nor TVM's importer covers it; empty when all is covered.
+
+    Operators of our own families cost nothing to check; each other distinct one is imported by TVM once.
+    """
+    found: dict[str, str] = {}
+    known: dict[str, str] = {}
+    for operator in graph.operators:
+        workload = bind_workload(graph, [operator.name], {}).workload
+        if is_own(workload) or is_view(workload):
+            continue
+        if workload.key not in known:
+            known[workload.key] = check_importable(workload)
+        if known[workload.key]:
+            found[operator.name] = known[workload.key]
+    return found
+
+
+def require_kernels(graph: Graph) -> None:
+    """InputError that names the operators which have no kernel."""
+    missing = without_kernel(graph)
+    if missing:
+        named = [f"{graph.by_name[name].op_type} {name!r} ({reason})" for name, reason in missing.items()]
+        more = f", and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+        raise InputError(
+            f"{graph.name}: no kernel can be made for {'; '.join(named[:MOST_NAMED])}{more}: "
+            "replace these operators in the model, or cut the model before them"
+        )

@@ -1,0 +1,85 @@
+"""Which layout each tensor between groups has: blocked by channels along chains of feature maps, plain elsewhere.
+
+No kernel converts a layout by itself: a group reads and writes whatever layout its tensors have, so a
+conversion happens inside the first kernel behind the place where two layouts meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from autofuse.device.target import Target
+from autofuse.graph.model import Graph, Operator
+from autofuse.kernels.nest.nest import FORWARD
+
+SMALLEST_BLOCK = 4
+FEATURE_MAP = frozenset(
+    {"Conv", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "ConvTranspose", "Resize", "Upsample"}
+)
+MOVEMENT = FORWARD | {"Expand", "Slice", "Split", "Gather", "GatherElements", "Pad", "Tile", "MatMul", "Gemm"}
+
+
+def channel_block(shape: Sequence[int], target: Target) -> int:
+    """Largest block, at most a vector, that divides the channels of a feature map; 0 when none does."""
+    block = target.lanes
+    while block >= SMALLEST_BLOCK:
+        if len(shape) > 2 and shape[1] % block == 0:
+            return block
+        block //= 2
+    return 0
+
+
+def assign_layouts(
+    graph: Graph, groups: Sequence[Sequence[str]], own: Mapping[int, bool], target: Target
+) -> dict[str, str]:
+    """Layout of every tensor that is not plain.
+
+    `groups`: operator names, in an order in which they can run; `own`: whether each group's kernel is
+    generated from our definitions (others read and write plain tensors only).
+    """
+    foreign: set[str] = set(graph.inputs) | set(graph.outputs)
+    for number, operators in enumerate(groups):
+        if not own[number]:
+            reads, writes = graph.boundary(operators)
+            foreign.update(reads, writes)
+    layouts: dict[str, str] = {}
+    for operators in groups:
+        _, writes = graph.boundary(operators)
+        inside = set(operators)
+        for name in writes:
+            if name in foreign or graph.tensors[name].dtype != "float32" or _reshaped_next(graph, name):
+                continue
+            block = channel_block(graph.tensors[name].shape, target)
+            if block and _is_feature_map(graph, name, inside, layouts):
+                layouts[name] = f"c{block}"
+    return layouts
+
+
+def _is_feature_map(graph: Graph, name: str, inside: set[str], layouts: Mapping[str, str]) -> bool:
+    """Whether a tensor descends, through elementwise operators of its group, from a window or a blocked tensor."""
+    if name in layouts:
+        return True
+    shape = graph.tensors[name].shape
+    operator = graph.producers.get(name)
+    if operator is None or operator.name not in inside or operator.op_type in MOVEMENT:
+        return False
+    if operator.op_type in FEATURE_MAP:
+        return True
+    if operator.op_type.startswith("Reduce") and len(graph.tensors[operator.outputs[0]].shape) != len(shape):
+        return False
+    sources = [source for source in graph.activations(operator) if len(graph.tensors[source].shape) == len(shape)]
+    return any(_is_feature_map(graph, source, inside, layouts) for source in sources)
+
+
+def _reshaped_next(graph: Graph, name: str) -> bool:
+    """Whether every reader reshapes a tensor whose order in memory the block would change."""
+    users: tuple[Operator, ...] = graph.consumers[name]
+    if not graph.tensors[name].shape:
+        return False
+    spatial = graph.tensors[name].elements // max(1, graph.tensors[name].shape[0] * _channels(graph, name))
+    return spatial > 1 and bool(users) and all(user.op_type in FORWARD for user in users)
+
+
+def _channels(graph: Graph, name: str) -> int:
+    shape = graph.tensors[name].shape
+    return shape[1] if len(shape) > 1 else 1

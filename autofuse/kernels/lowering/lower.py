@@ -1,0 +1,91 @@
+"""From a plan to workloads: rewrites, folds, copies, layouts, one bound workload a group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.device.target import Target
+from autofuse.fusion.plan import FusionPlan, Group
+from autofuse.graph.model import Graph
+from autofuse.graph.transform.copies import Copy, with_copies
+from autofuse.graph.transform.fold import fold
+from autofuse.kernels.families.registry import is_own
+from autofuse.kernels.lowering.layout import assign_layouts
+from autofuse.kernels.workload.free_reshape import is_view
+from autofuse.kernels.workload.workload import PLAIN, BoundWorkload, bind_workload
+from autofuse.rewrite.driver import apply
+
+Realisation = tuple[tuple[str, ...], tuple[str, ...], tuple[Copy, ...]]
+"""Rewrites, folds and copies: what makes the operators of a plan's groups."""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """`graph`: what the plan's rewrites, folds and copies leave; `groups`: its workloads, in the plan's order."""
+
+    graph: Graph
+    groups: tuple[BoundWorkload, ...]
+
+    @property
+    def kernels(self) -> tuple[BoundWorkload, ...]:
+        """The groups that cost a kernel (a pure view of memory costs none)."""
+        return tuple(group for group in self.groups if not is_view(group.workload))
+
+
+class Lowering:
+    """Lowers many plans of one graph: what two plans share is bound once."""
+
+    def __init__(self, graph: Graph, target: Target) -> None:
+        self.graph, self.target = graph, target
+        self._constants: dict[str, NDArray[np.generic]] = {}
+        self._folded: dict[Realisation, Graph] = {}
+        self._own: dict[tuple[Realisation, tuple[str, ...]], bool] = {}
+        self._bound: dict[tuple[object, ...], BoundWorkload] = {}
+
+    def lower(self, plan: FusionPlan) -> Lowered:
+        """The workloads of `plan`, whose groups stand in an order in which they can run."""
+        folds = plan.rewrites, plan.folds, plan.copies
+        if folds not in self._folded:
+            self._folded[folds] = with_copies(self._weights(plan.rewrites, plan.folds), plan.copies)
+        folded = self._folded[folds]
+        order = [group.operators for group in plan.groups]
+        own = {number: self._is_own(folded, folds, group) for number, group in enumerate(order)}
+        layouts = assign_layouts(folded, order, own, self.target)
+        return Lowered(folded, tuple(self._bind(folded, folds, group, layouts) for group in order))
+
+    def _weights(self, rewrites: tuple[str, ...], folds: tuple[str, ...]) -> Graph:
+        """The graph with rewritten and folded weights; plans that change them alike share them, whatever they copy."""
+        if (rewrites, folds, ()) not in self._folded:
+            if folds:
+                found = fold(self._weights(rewrites, ()), folds)
+            else:
+                found = apply(self.graph, rewrites, self._constants) if rewrites else self.graph
+            self._folded[rewrites, folds, ()] = found
+        return self._folded[rewrites, folds, ()]
+
+    def _is_own(self, folded: Graph, folds: Realisation, group: tuple[str, ...]) -> bool:
+        if (folds, group) not in self._own:
+            self._own[folds, group] = is_own(bind_workload(folded, group, {}).workload)
+        return self._own[folds, group]
+
+    def _bind(
+        self, folded: Graph, folds: Realisation, group: tuple[str, ...], layouts: dict[str, str]
+    ) -> BoundWorkload:
+        reads, writes = folded.boundary(group)
+        key = folds, group, *(layouts.get(name, PLAIN) for name in (*reads, *writes))
+        if key not in self._bound:
+            self._bound[key] = bind_workload(folded, group, layouts)
+        return self._bound[key]
+
+
+def lower(graph: Graph, plan: FusionPlan, target: Target, order: Sequence[Sequence[str]]) -> Lowered:
+    """The workloads of `plan` on `target`.
+
+    `order`: the plan's groups in an order in which they can run (fusion.legality.ordered_groups).
+    """
+    ordered = replace(plan, groups=tuple(Group(tuple(operators)) for operators in order))
+    return Lowering(graph, target).lower(ordered)

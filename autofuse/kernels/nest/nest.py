@@ -1,0 +1,174 @@
+"""Cuts a workload into nests: each an anchor (or none) with the operators that live in its loops.
+
+A nest's epilogue holds the operators computed where the anchor's result is still in registers; everything
+that depends on no unfinished nest is *free*: an index function, evaluated wherever it is read (prologue).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+from autofuse.kernels.workload.workload import Workload, WorkloadOperator
+
+VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
+FORWARD = VIEWS | {"Transpose"}
+
+
+@dataclass
+class Nest:
+    """`anchor` is None for a purely elementwise nest over `space` (a logical shape).
+
+    `start`: the value that its loops compute first (-1: each stored value is read by itself).
+
+    `epilogue`: (operator, position of the input that comes from this nest) in evaluation order.
+    `stores`: value indices that this nest writes; a Concat among them is written in part.
+    """
+
+    anchor: WorkloadOperator | None
+    space: tuple[int, ...]
+    start: int
+    epilogue: list[tuple[WorkloadOperator, int]] = field(default_factory=list)
+    stores: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Site:
+    """Where a value is: in nest `nest` (-1: free), reached by the forward maps `path`; `depth`: last nest it needs."""
+
+    nest: int
+    depth: int
+    path: tuple[int, ...] = ()
+
+
+class _Cutter:
+    def __init__(self, workload: Workload, anchors: frozenset[str], scalars: frozenset[str]) -> None:
+        self.workload = workload
+        self.anchors = anchors
+        self.scalars = scalars
+        self.nests: list[Nest] = []
+        self.site: dict[int, _Site] = {}
+        for index, value in enumerate(workload.values):
+            if value.kind in ("input", "constant", "literal"):
+                self.site[index] = _Site(-1, -1)
+
+    def shape(self, value: int) -> tuple[int, ...]:
+        return self.workload.values[value].shape
+
+    def run(self) -> list[Nest]:
+        for number, operator in enumerate(self.workload.operators):
+            if operator.op_type in self.anchors:
+                self.anchor(operator)
+            elif operator.op_type in self.scalars:
+                self.scalar(operator)
+            elif operator.op_type in FORWARD:
+                self.forward(operator, number)
+            else:
+                self.movement(operator)
+        for output in self.workload.of_kind("output"):
+            if self.site[output].nest >= 0:
+                self.save(output)
+        self.elementwise()
+        return [nest for nest in self.nests if nest.stores]
+
+    def save(self, value: int) -> None:
+        """Makes the nest that holds `value` write it, so that later nests can read it."""
+        site = self.site[value]
+        if site.nest >= 0:
+            stores = self.nests[site.nest].stores
+            if value not in stores:
+                stores.append(value)
+            self.site[value] = _Site(-1, site.nest)
+
+    def anchor(self, operator: WorkloadOperator) -> None:
+        for value in operator.inputs:
+            if value >= 0:
+                self.save(value)
+        self.nests.append(Nest(operator, self.shape(operator.outputs[0]), operator.outputs[0]))
+        for value in operator.outputs:
+            if value >= 0:
+                self.site[value] = _Site(len(self.nests) - 1, len(self.nests) - 1)
+
+    def scalar(self, operator: WorkloadOperator) -> None:
+        present = [value for value in operator.inputs if value >= 0]
+        held = [value for value in present if self.site[value].nest >= 0]
+        output = operator.outputs[0]
+        if held:
+            home = max(self.site[value].nest for value in held)
+            inside = [value for value in held if self.site[value].nest == home]
+            for value in held:
+                if value not in inside:
+                    self.save(value)
+            if self.joins(home, inside, [v for v in present if v not in inside], output):
+                position = operator.inputs.index(inside[0])
+                self.nests[home].epilogue.append((operator, position))
+                self.site[output] = _Site(home, home, self.site[inside[0]].path)
+                return
+            for value in inside:
+                self.save(value)
+        self.free(operator)
+
+    def joins(self, home: int, inside: list[int], outside: list[int], output: int) -> bool:
+        """Whether an elementwise operator can be computed in the loops of nest `home`."""
+        paths = {self.site[value].path for value in inside}
+        same = all(prod(self.shape(value)) == prod(self.shape(output)) for value in inside)
+        return len(paths) == 1 and same and all(self.site[value].depth < home for value in outside)
+
+    def forward(self, operator: WorkloadOperator, number: int) -> None:
+        site = self.site[operator.inputs[0]]
+        if site.nest < 0:
+            self.free(operator)
+            return
+        self.nests[site.nest].epilogue.append((operator, 0))
+        self.site[operator.outputs[0]] = _Site(site.nest, site.nest, (*site.path, number))
+
+    def movement(self, operator: WorkloadOperator) -> None:
+        if operator.op_type == "Concat" and self.concat(operator):
+            return
+        for value in operator.inputs:
+            if value >= 0:
+                self.save(value)
+        self.free(operator)
+
+    def concat(self, operator: WorkloadOperator) -> bool:
+        """Lets every input's nest write its slice of a Concat; False when an input stands there twice."""
+        if len(set(operator.inputs)) < len(operator.inputs):
+            return False
+        output = operator.outputs[0]
+        depth = -1
+        for position, value in enumerate(operator.inputs):
+            site = self.site[value]
+            home = site.nest
+            if home < 0:
+                self.nests.append(Nest(None, self.shape(value), value))
+                home = len(self.nests) - 1
+            self.nests[home].epilogue.append((operator, position))
+            self.nests[home].stores.append(output)
+            depth = max(depth, home)
+        self.site[output] = _Site(-1, depth)
+        return True
+
+    def free(self, operator: WorkloadOperator) -> None:
+        depth = max((self.site[value].depth for value in operator.inputs if value >= 0), default=-1)
+        for value in operator.outputs:
+            if value >= 0:
+                self.site[value] = _Site(-1, depth)
+
+    def elementwise(self) -> None:
+        """Nests for the outputs that no nest holds: one for each shape and readiness."""
+        written = {value for nest in self.nests for value in nest.stores}
+        groups: dict[tuple[tuple[int, ...], str, int], Nest] = {}
+        for output in self.workload.of_kind("output"):
+            if output in written:
+                continue
+            value = self.workload.values[output]
+            key = (value.shape, value.layout, self.site[output].depth)
+            if key not in groups:
+                groups[key] = Nest(None, value.shape, -1)
+                self.nests.append(groups[key])
+            groups[key].stores.append(output)
+
+
+def cut(workload: Workload, anchors: frozenset[str], scalars: frozenset[str]) -> list[Nest]:
+    """The nests of `workload`, in an order in which they can run."""
+    return _Cutter(workload, anchors, scalars).run()

@@ -1,0 +1,197 @@
+"""Thin layer over TVM's TIR builder: loops with known bounds, flat arrays, simplified offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+import tvm.script.ir_builder.tirx as builder
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.sym.analyzer import Analyzer
+from tvm.tirx.analysis import undefined_vars
+
+from autofuse.device.target import Target
+from autofuse.kernels.tir.lanes import must_stay_scalar, selects_floats
+
+Expr = Any  # a TIR expression or a Python integer; TVM's own classes are untyped
+Index = tuple[Expr, ...]
+
+DEEPEST_NAME = 6
+"""Names upon names that TVM's simplifier is given to see through.
+
+Each multiplies its work by two at least, one that is compared by eight.
+A sigmoid needs five, Mish seven.
+"""
+
+
+@dataclass(frozen=True)
+class Array:
+    """A flat buffer seen as a tensor of logical `shape`; `block` > 0: axis 1 split, block innermost."""
+
+    buffer: Any
+    shape: tuple[int, ...]
+    dtype: str
+    block: int = 0
+
+    def offset(self, index: Index) -> Expr:
+        """Linear element offset of a logical index."""
+        if not self.block:
+            return linear(index, self.shape)
+        head, channel, *rest = index
+        outer = (head, channel // self.block, *rest, channel % self.block)
+        n, c, *spatial = self.shape
+        return linear(outer, (n, c // self.block, *spatial, self.block))
+
+
+def linear(index: Sequence[Expr], shape: Sequence[int]) -> Expr:
+    """Row-major offset of `index` in `shape`."""
+    offset: Expr = 0
+    for position, extent in zip(index, shape, strict=True):
+        offset = offset * extent + position
+    return offset
+
+
+def delinear(offset: Expr, shape: Sequence[int]) -> Index:
+    """Index in `shape` of a row-major offset; the inverse of `linear`."""
+    index: list[Expr] = []
+    for extent in reversed(shape[1:]):
+        index.append(offset % extent if not isinstance(offset, int) or extent else 0)
+        offset = offset // extent
+    return (offset, *reversed(index)) if shape else ()
+
+
+@dataclass
+class VectorLoop:
+    """The vector loop around: its variable, its extent, and buffers of one element a lane that stand outside it."""
+
+    lane: Expr = 0
+    extent: int = 1
+    buffers: list[Any] = field(default_factory=list)
+
+
+class Emitter:
+    """Emits loops and stores into the function that is being built.
+
+    `lanes`: of a vector whose elements are neighbours in memory in every feature map (default: a whole register).
+    """
+
+    def __init__(self, target: Target, lanes: int | None = None) -> None:
+        self.target = target
+        self.lanes = lanes or target.lanes
+        self.analyzer = Analyzer()
+        self._depths: dict[Any, int] = {}
+        self._vector = VectorLoop()
+
+    def simplify(self, expression: Expr) -> Expr:
+        """`expression` simplified under the bounds of all loops around it."""
+        return expression if isinstance(expression, int) else self.analyzer.simplify(expression)
+
+    @contextmanager
+    def serial(self, extent: Expr) -> Iterator[Expr]:
+        """A sequential loop over [0, extent)."""
+        with self._loop(builder.serial, extent) as var:
+            yield var
+
+    @contextmanager
+    def parallel(self, extent: int) -> Iterator[Expr]:
+        """A loop whose iterations are spread over the threads."""
+        with self._loop(builder.parallel, extent) as var:
+            yield var
+
+    @contextmanager
+    def vector(self, extent: int) -> Iterator[Expr]:
+        """A loop that becomes one vector operation (a plain scalar when `extent` is 1, or when it has to)."""
+        if extent == 1:
+            yield 0
+            return
+        outer = self._vector
+        with IRBuilder() as inner, self._loop(builder.vectorized, extent) as var:
+            self._vector = VectorLoop(var, extent)
+            yield var
+        for buffer in self._vector.buffers:
+            builder.add_to_parent(tirx.AllocBuffer(buffer))
+        self._vector = outer
+        loop = inner.get()
+        if must_stay_scalar(loop):
+            loop = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
+        builder.add_to_parent(loop)
+
+    @contextmanager
+    def _loop(self, kind: Any, extent: Expr) -> Iterator[Expr]:
+        if isinstance(extent, int) and extent == 1:
+            yield 0
+            return
+        with kind(0, extent) as var:
+            self.analyzer.bind(var, tvm.ir.Range(0, extent))
+            yield var
+
+    def bind(self, value: Expr) -> Expr:
+        """Names `value` so that it is computed once, however often it is used."""
+        if isinstance(value, (int, float, tirx.IntImm, tirx.FloatImm, tvm.ir.Var)):
+            return value
+        depth = 1 + max((self._depths.get(used, 0) for used in undefined_vars(value, [])), default=0)
+        if depth > DEEPEST_NAME or selects_floats(value):
+            # TVM does not see through memory; LLVM does, and keeps it in a register.
+            held = self._register(str(value.ty.dtype))
+            builder.buffer_store(held, value, [self._vector.lane])
+            return builder.bind(held[self._vector.lane])
+        name = builder.bind(value)
+        self._depths[name] = depth
+        return name
+
+    def _register(self, dtype: str) -> Any:
+        """A buffer of one element a lane. Inside the vector loop TVM would give all lanes one element."""
+        loop = self._vector
+        if loop.extent == 1:
+            return self.scratch(1, dtype)
+        loop.buffers.append(tirx.decl_buffer((loop.extent,), dtype, data_alignment=64))
+        return loop.buffers[-1]
+
+    def scratch(self, elements: int, dtype: str = "float32") -> Any:
+        """A flat working buffer.
+
+        TVM puts one of the scope "global" and less than a KiB on the stack, where LLVM can keep it in registers, and
+        takes every other one from the heap.
+        """
+        return builder.alloc_buffer((elements,), dtype, align=64)
+
+    def registers(self, vectors: int, lanes: int) -> list[Any]:
+        """Vectors that can stay in registers: a buffer each, since all of them may be too large for the stack."""
+        return [self.scratch(lanes) for _ in range(vectors)]
+
+    def load(self, array: Array, index: Index) -> Expr:
+        """Element of `array` at a logical index."""
+        return array.buffer[self.simplify(array.offset(index))]
+
+    def store(self, array: Array, index: Index, value: Expr) -> None:
+        """Writes `value` to `array` at a logical index."""
+        builder.buffer_store(array.buffer, value, [self.simplify(array.offset(index))])
+
+    def put(self, buffer: Any, offset: Expr, value: Expr) -> None:
+        """Writes `value` to a flat buffer."""
+        builder.buffer_store(buffer, value, [self.simplify(offset)])
+
+    @contextmanager
+    def when(self, condition: Expr) -> Iterator[None]:
+        """Statements that run only under `condition`."""
+        with builder.If(condition), builder.Then():
+            yield
+
+
+def smaller(one: Expr, other: Expr) -> Expr:
+    """The smaller of two positions."""
+    return min(one, other) if isinstance(one, int) and isinstance(other, int) else tirx.Min(one, other)
+
+
+def larger(one: Expr, other: Expr) -> Expr:
+    """The larger of two positions."""
+    return max(one, other) if isinstance(one, int) and isinstance(other, int) else tirx.Max(one, other)
+
+
+def const(value: float | int | bool, dtype: str) -> Expr:
+    """A constant of `dtype`."""
+    return tirx.const(value, dtype)

@@ -1,0 +1,135 @@
+"""The child's side of the pipes: one request at a time, every error an answer, never an orphan."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import queue
+import resource
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from autofuse.measure.children.messages import Message, ProtocolError, decode, encode
+
+PARENT_VARIABLE = "AUTOFUSE_PARENT"
+MEMORY_VARIABLE = "AUTOFUSE_MEMORY_BYTES"
+PR_SET_PDEATHSIG = 1
+LOST_PARENT = 77
+FULL_DISK = ("No space left on device", "Disk quota exceeded", "File size limit exceeded")
+"""What the system and a linker say when a file cannot grow."""
+
+Handler = Callable[[Message], Message]
+
+
+class RefusedError(Exception):
+    """A handler's own failure: `kind` is a failure kind, the text its message."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def serve(handlers: Mapping[str, Handler]) -> None:
+    """Answer requests from standard input until it ends.
+
+    The protocol moves to a private copy of standard output, and whatever kernels or libraries print goes
+    to standard error. A thread does the reading, so that the end of the parent is noticed at once.
+    """
+    replies = os.dup(1)
+    os.dup2(2, 1)
+    _follow_parent()
+    _limit()
+    requests: queue.SimpleQueue[Message] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(requests,), daemon=True).start()
+    while True:
+        _write(replies, answer(handlers, requests.get()))
+
+
+def note(text: str) -> None:
+    """Leave a line in the log that the parent keeps the end of."""
+    sys.stderr.write(text + "\n")
+
+
+def answer(handlers: Mapping[str, Handler], request: Message) -> Message:
+    """What a handler says to one request, or why it refused; never raises for what a handler raises."""
+    name = str(request.get("do"))
+    try:
+        if name not in handlers:
+            raise RefusedError("run_error", f"unknown request {name!r}: expected one of {', '.join(sorted(handlers))}")
+        return {"ok": True, **handlers[name](request)}
+    except RefusedError as refusal:
+        return {"ok": False, "kind": refusal.kind, "message": str(refusal)}
+    except MemoryError as error:
+        return {"ok": False, "kind": "out_of_memory", "message": f"memory limit reached: {error}"}
+    except Exception as error:  # noqa: BLE001 a builder or a kernel may raise anything; the parent records it
+        if _is_full_disk(error):
+            return {"ok": False, "kind": "device_lost", "message": f"the disk is full: {_short(error)}"}
+        kind = "out_of_memory" if _is_allocation(str(error)) else ""
+        return {"ok": False, "kind": kind, "message": _short(error)}
+
+
+def _is_allocation(text: str) -> bool:
+    return any(sign in text for sign in ("bad_alloc", "Cannot allocate memory", "Unable to allocate"))
+
+
+def _is_full_disk(error: Exception) -> bool:
+    """Whether a file could not grow, of this process or of a linker that it called: no candidate's fault."""
+    if isinstance(error, OSError):
+        short = error.errno is None and "requested and" in str(error)  # NumPy, when a write ends early
+        return short or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return any(sign in str(error) for sign in FULL_DISK)
+
+
+def _short(error: Exception) -> str:
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    text = str(error).strip()
+    if len(text) > 2000:
+        text = f"{text[:800]} ... {text[-1200:]}"
+    return f"{type(error).__name__}: {text} ({Path(place.filename).name}:{place.lineno})"
+
+
+def _read(requests: queue.SimpleQueue[Message]) -> None:
+    buffer = bytearray()
+    while True:
+        try:
+            data = os.read(0, 1 << 16)
+            buffer += data
+            while data and (message := decode(buffer)) is not None:
+                requests.put(message)
+        except (OSError, ProtocolError) as error:
+            note(f"child: {error}")
+            data = b""
+        if not data:
+            os._exit(LOST_PARENT)
+
+
+def _write(descriptor: int, message: Message) -> None:
+    frame = memoryview(encode(message))
+    while frame:
+        frame = frame[os.write(descriptor, frame) :]
+
+
+def _follow_parent() -> None:
+    """Die with the parent even while native code holds the interpreter's lock (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        expected = os.environ.get(PARENT_VARIABLE)
+        if expected is not None and os.getppid() != int(expected):
+            os._exit(LOST_PARENT)
+
+
+def _limit() -> None:
+    """No core dumps; a ceiling on private memory.
+
+    RLIMIT_DATA counts private writable pages only: RLIMIT_AS would count mapped libraries and files too,
+    several times what TVM really uses.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit = os.environ.get(MEMORY_VARIABLE)
+    if limit is not None:
+        resource.setrlimit(resource.RLIMIT_DATA, (int(limit), int(limit)))

@@ -1,0 +1,294 @@
+"""Whole networks against each other: each rival in its own process, blocks in turn, results checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from filelock import FileLock
+from numpy.typing import NDArray
+
+from autofuse.device.target import Target
+from autofuse.errors import DeviceError, InputError
+from autofuse.measure.children.codec import target_to_json
+from autofuse.measure.children.messages import Message
+from autofuse.measure.children.process import Child, Reply, default_memory, wait
+from autofuse.measure.measurement import Failure
+from autofuse.measure.timing.clock import Clock
+from autofuse.measure.timing.lock import measuring_lock
+from autofuse.measure.timing.race import (
+    Block,
+    BlockOf,
+    ContenderLostError,
+    InterleavingPolicy,
+    Samples,
+    interleaved,
+    ratio_of,
+)
+from autofuse.values.scratch import scratch_folder
+
+MODULE = "autofuse.measure.networks.contender"
+KINDS = ("autofuse", "onnxruntime", "tvm")
+LOAD_S = 300.0
+CALL_S = 60.0
+TICK_S = 0.5
+DEFAULT_POLICY = InterleavingPolicy()
+
+Array = NDArray[np.generic]
+
+
+@dataclass(frozen=True)
+class Host:
+    """The program that a contender runs in: `python -m module`.
+
+    It must serve a `contender.ContenderSession`, whose opener then says which kinds there are.
+    `python`: an interpreter with NumPy, of any virtual environment (None: this one). `load_s`: limit of loading.
+    """
+
+    module: str = MODULE
+    python: Path | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    load_s: float = LOAD_S
+
+
+OWN_HOST = Host()
+
+
+@dataclass(frozen=True)
+class Contender:
+    """`kind`: "autofuse" (`path` is a library), "onnxruntime" or "tvm" (TVM's default pipeline; an ONNX file).
+
+    Another `host` has kinds of its own. `threads`: those that it runs with (None: as many as the race).
+    """
+
+    name: str
+    kind: str
+    path: Path
+    host: Host = OWN_HOST
+    threads: int | None = None
+
+
+@dataclass(frozen=True)
+class ContenderResult:
+    """`ratio`: its time over that of the first contender, with the interval [`ci_lo`, `ci_hi`].
+
+    `trusted`: both it and the first are. `reason`: why not. `error`: set when it failed; then there may be no times.
+    `max_rel_error`: against the expected outputs, None when not compared; `wrong`: how they differ beyond tolerance.
+    """
+
+    median_us: float | None
+    ratio: float | None
+    ci_lo: float | None
+    ci_hi: float | None
+    trusted: bool
+    reason: str = ""
+    error: str = ""
+    max_rel_error: float | None = None
+    wrong: str = ""
+    load_s: float | None = None
+    samples: Samples | None = None
+
+
+def bench_contenders(
+    contenders: Sequence[Contender],
+    inputs: Mapping[str, Array],
+    threads: int,
+    budget_s: float,
+    *,
+    target: Target,
+    expected: Sequence[Array] | None = None,
+    policy: InterleavingPolicy = DEFAULT_POLICY,
+    lock: Path | None = None,
+    memory_bytes: int | None = None,
+    between: Callable[[], None] = lambda: None,
+) -> dict[str, ContenderResult]:
+    """Load every contender in a process of its own, check its outputs, and time them in turn.
+
+    `inputs`: by name of the model's inputs. `expected`: outputs in the model's order, to compare with.
+    `budget_s`: seconds of timing, without loading. Ratios are to the first contender. While one runs, the
+    processes of the others are stopped, so that no thread pool's spinning disturbs it, each with the settings that
+    it ships with; every contender's main thread is pinned once its pool runs. `memory_bytes`: what each may take
+    (None: an equal share of most of the machine's). `between` is called before each network is loaded and before each
+    block; it may raise to end the race. Failures are values in the results;
+    InputError for contenders that cannot be told apart, DeviceError when not even the clock probe starts.
+    """
+    _check(contenders)
+    with ExitStack() as stack:
+        folder = stack.enter_context(scratch_folder())
+        files = written(folder, inputs, expected)
+        memory = memory_bytes or default_memory(len(contenders))
+        racers = [stack.enter_context(_Racer(contender, threads, target, memory)) for contender in contenders]
+        probe = stack.enter_context(_Racer(None, threads, target, memory))
+        probe.start_probe()
+        for racer in racers:
+            between()
+            racer.load(files)
+        alive = {racer.name: preceded(racer.block, between) for racer in racers if not racer.error}
+        stack.enter_context(FileLock(lock or measuring_lock()))
+        samples: dict[str, Samples] = {}
+        if alive:
+            clock = Clock(lambda: probe.block(1).seconds)
+            clock.calibrate()
+            samples = interleaved(alive, clock, replace(policy, budget_s=budget_s))
+        return results_of_race(racers, samples)
+
+
+def preceded(block: BlockOf, between: Callable[[], None]) -> BlockOf:
+    """`block`, with `between` called first."""
+
+    def run(calls: int) -> Block:
+        between()
+        return block(calls)
+
+    return run
+
+
+def outputs_of(library: Path, inputs: Mapping[str, Array], threads: int, target: Target) -> list[Array]:
+    """Outputs of a compiled library, run once in its own process; DeviceError when it crashes, hangs or refuses."""
+    contender = Contender("outputs", "autofuse", library)
+    with scratch_folder() as folder, _Racer(contender, threads, target, default_memory(1)) as racer:
+        racer.load(written(folder, inputs, None))
+        if racer.error:
+            raise DeviceError(f"{library.name} does not run: {racer.error}")
+        reply = racer.ask({"do": "outputs", "folder": str(folder)}, LOAD_S)
+        if isinstance(reply, Failure):
+            raise DeviceError(f"{library.name} gives no results: {reply.message}")
+        paths: Any = reply["paths"]
+        return [np.load(path) for path in paths]
+
+
+class _Racer:
+    """The coordinator's handle on one contender's process, stopped after each answer until it is asked again.
+
+    Not before its first answer: a child that is stopped while it starts would outlive a killed coordinator.
+    """
+
+    def __init__(self, contender: Contender | None, threads: int, target: Target, memory_bytes: int) -> None:
+        self.contender, self.target = contender, target
+        self.threads = contender.threads or threads if contender else threads
+        self.name = contender.name if contender else "the clock probe"
+        self.error, self.wrong = "", ""
+        self.max_rel_error: float | None = None
+        self.load_s: float | None = None
+        self._slowest_s = 1.0
+        host = contender.host if contender else OWN_HOST
+        environment = {"TVM_NUM_THREADS": str(self.threads), **host.environment}
+        self._child = Child(host.module, memory_bytes, environment, (), host.python)
+
+    def __enter__(self) -> _Racer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._child.kill()
+
+    def ask(self, message: Message, limit_s: float) -> Reply:
+        """One request, with the process running only meanwhile."""
+        self._child.resume()
+        self._child.request(message, limit_s)
+        reply = wait(self._child, TICK_S)
+        self._child.pause()
+        return reply
+
+    def start_probe(self) -> None:
+        reply = self.ask({"do": "probe", "target": target_to_json(self.target), "threads": self.threads}, LOAD_S)
+        if isinstance(reply, Failure):
+            raise DeviceError(f"the clock probe does not start: {reply.message}")
+
+    def load(self, files: tuple[dict[str, str], list[str] | None]) -> None:
+        """Load and check; failures stay in `error` and `wrong`."""
+        assert self.contender is not None
+        inputs, expected = files
+        request = {
+            "do": "load",
+            "kind": self.contender.kind,
+            "path": str(self.contender.path),
+            "target": target_to_json(self.target),
+            "threads": self.threads,
+            "inputs": inputs,
+        }
+        reply = self.ask(request, self.contender.host.load_s)
+        if isinstance(reply, Failure):
+            self.error = f"{reply.kind}: {reply.message}"
+            return
+        self.load_s, self._slowest_s = float(str(reply["load_s"])), float(str(reply["first_s"]))
+        if expected is None:
+            return
+        reply = self.ask({"do": "check", "expected": expected}, CALL_S)
+        if isinstance(reply, Failure):
+            self.wrong = reply.message
+            return
+        self.max_rel_error, self.wrong = float(str(reply["max_rel_error"])), str(reply["reason"])
+
+    def block(self, calls: int) -> Block:
+        """See `autofuse.measure.timing.race.BlockOf`."""
+        reply = self.ask({"do": "block", "calls": calls}, CALL_S + 4 * self._slowest_s * (calls + 1))
+        if isinstance(reply, Failure):
+            raise ContenderLostError(f"{reply.kind}: {reply.message}")
+        return Block(float(str(reply["seconds"])), float(str(reply["waited"])))
+
+
+class Raced(Protocol):
+    """What became of a contender beside its times; see `ContenderResult`."""
+
+    name: str
+    error: str
+    wrong: str
+    max_rel_error: float | None
+    load_s: float | None
+
+
+def results_of_race(racers: Sequence[Raced], samples: Mapping[str, Samples]) -> dict[str, ContenderResult]:
+    """Results by name, with ratios to the first of `racers`; `samples`: of those that ran."""
+    first = samples.get(racers[0].name)
+    found: dict[str, ContenderResult] = {}
+    for racer in racers:
+        own = samples.get(racer.name)
+        if own is None or own.us is None:
+            error = racer.error or (own.error if own else "")
+            found[racer.name] = ContenderResult(None, None, None, None, False, error, error, load_s=racer.load_s)
+            continue
+        ratio = ratio_of(own, first) if first is not None else None
+        reason = own.reason or (f"{racers[0].name}: {first.reason}" if first and first.reason else "")
+        found[racer.name] = ContenderResult(
+            own.us.median,
+            ratio.median if ratio else None,
+            ratio.lo if ratio else None,
+            ratio.hi if ratio else None,
+            ratio is not None and not reason,
+            reason,
+            own.error,
+            racer.max_rel_error,
+            racer.wrong,
+            racer.load_s,
+            own,
+        )
+    return found
+
+
+def _check(contenders: Sequence[Contender]) -> None:
+    names = [contender.name for contender in contenders]
+    if not names or len(set(names)) != len(names):
+        raise InputError(f"contenders need distinct names, got: {', '.join(names) or 'none'}")
+    for contender in contenders:
+        if contender.host.module == MODULE and contender.kind not in KINDS:
+            raise InputError(f"contender {contender.name!r}: kind {contender.kind!r} is not one of {', '.join(KINDS)}")
+
+
+def written(
+    folder: Path, inputs: Mapping[str, Array], expected: Sequence[Array] | None
+) -> tuple[dict[str, str], list[str] | None]:
+    """The arrays as files in `folder`: (input name -> path, paths of expected outputs)."""
+    places = {}
+    for index, (name, array) in enumerate(inputs.items()):
+        places[name] = str(folder / f"input-{index}.npy")
+        np.save(places[name], array, allow_pickle=False)
+    if expected is None:
+        return places, None
+    outputs = [str(folder / f"output-{index}.npy") for index in range(len(expected))]
+    for path, array in zip(outputs, expected, strict=True):
+        np.save(path, array, allow_pickle=False)
+    return places, outputs

@@ -1,0 +1,79 @@
+"""Is a whole network right: it is held to ONNX Runtime as closely as ONNX Runtime is to itself.
+
+A deep network can magnify rounding until two right answers lie further apart than any fixed limit allows: ONNX Runtime
+with its optimisations and without them then disagrees as much as a compiled library disagrees with either, and so does
+ONNX Runtime with itself when its inputs change by their last bit (a detector's scores by 1e-3 of their range).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.graph.model import Graph
+from autofuse.measure.checking.reference import run_references
+from autofuse.measure.checking.tolerance import compare
+from autofuse.measure.networks.bench import ContenderResult
+
+WHOLE_LIMIT = 1e-4
+"""Largest error of a network's outputs, as a part of their range."""
+SPREADS = 5.0
+"""Or so many times the largest distance between ONNX Runtime's own answers, where that is more (a library rounds in
+every operator, the last bits of the inputs change once),"""
+CHAOTIC = 1e-2
+"""yet never more than this part of the range."""
+NUDGES = 4
+"""Runs of the reference on inputs that differ in the last bit."""
+
+Array = NDArray[np.generic]
+
+
+def whole_limit(graph: Graph, inputs: Mapping[str, Array]) -> float:
+    """Largest error allowed on these inputs, as a part of the range of each output; runs ONNX Runtime some times."""
+    moves = any(array.dtype.kind == "f" for array in inputs.values())
+    moved = [nudged(inputs, seed) for seed in range(NUDGES if moves else 0)]
+    plain, *answers = run_references(graph, [inputs, *moved])
+    answers += run_references(graph, [inputs], optimise=True)
+    spreads = [max((compare(one[name], plain[name]).max_rel_error for name in plain), default=0.0) for one in answers]
+    spread = max(filter(np.isfinite, spreads), default=0.0)  # another class or order of boxes has no distance
+    return max(WHOLE_LIMIT, min(SPREADS * spread, CHAOTIC))
+
+
+def nudged(inputs: Mapping[str, Array], seed: int) -> dict[str, Array]:
+    """The inputs with every float moved to one of its two neighbours."""
+    random = np.random.default_rng(seed)
+    found = dict(inputs)
+    for name, array in inputs.items():
+        if array.dtype.kind == "f":
+            towards = np.where(random.random(array.shape) < 0.5, -np.inf, np.inf)
+            found[name] = np.nextafter(array, towards.astype(array.dtype))
+    return found
+
+
+def judged(
+    results: Mapping[str, ContenderResult], graph: Graph, inputs: Mapping[str, Array]
+) -> dict[str, ContenderResult]:
+    """The results, of which those that are off by no more than `whole_limit` are not wrong."""
+    errors = [result.max_rel_error for result in results.values() if result.wrong and result.max_rel_error is not None]
+    if not any(error <= CHAOTIC for error in errors):
+        return dict(results)
+    limit = whole_limit(graph, inputs)
+    return {
+        name: replace(result, wrong="")
+        if result.wrong and result.max_rel_error is not None and result.max_rel_error <= limit
+        else result
+        for name, result in results.items()
+    }
+
+
+def difference(graph: Graph, inputs: Mapping[str, Array], results: Sequence[Array]) -> str:
+    """How a network's outputs, in the model's order, differ from ONNX Runtime's beyond the limit; "" if not."""
+    (wanted,) = run_references(graph, [inputs])
+    pairs = zip(graph.outputs, results, strict=True)
+    worst = max((compare(got, wanted[name], WHOLE_LIMIT).max_rel_error for name, got in pairs), default=0.0)
+    if worst <= WHOLE_LIMIT or (worst <= CHAOTIC and worst <= whole_limit(graph, inputs)):
+        return ""
+    return f"off by {worst:.1e} of the range"

@@ -1,0 +1,208 @@
+"""Timing rivals against each other: blocks in turn (A B A B), each between two clock probes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from autofuse.measure.measurement import Slice, least_disturbed
+from autofuse.measure.timing.clock import FULL_CLOCK, Clock
+from autofuse.values.statistics import MIN_BLOCKS, Interval, median_interval, ratio_interval
+
+MIN_BLOCKS_SLOW = 2
+"""A slow contender's blocks are long (one call each), so that two in agreement are enough to trust it."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """What a contender reports of a block: mean `seconds` of a call, and the part its threads waited."""
+
+    seconds: float
+    waited: float = 0.0
+
+
+BlockOf = Callable[[int], Block]
+"""Runs a block of so many calls; may raise `ContenderLostError`."""
+
+
+class ContenderLostError(Exception):
+    """A contender crashed or hung; the others go on."""
+
+
+@dataclass(frozen=True)
+class InterleavingPolicy:
+    """`block_s`: aim of one block. Rounds go on until `budget_s` seconds are spent, or, after `min_rounds`
+    good ones, every ratio's interval is within `precision` of its median, `max_rounds` at most.
+
+    `width_limit`: interval of a median or ratio beyond which it is not trusted. A contender so slow that it
+    would not reach `min_rounds` blocks in its equal share of the budget runs as many as fit, at least one.
+    """
+
+    block_s: float = 0.03
+    budget_s: float = 20.0
+    min_rounds: int = 11
+    max_rounds: int = 200
+    precision: float = 0.01
+    settle_probes: int = 25
+    clock_floor: float = FULL_CLOCK
+    waited_limit: float = 0.02
+    width_limit: float = 0.05
+
+
+@dataclass(frozen=True)
+class Samples:
+    """All blocks of one contender. `rounds`: the round of each slice, so that rivals can be paired.
+
+    `us`: median over good slices (over the least disturbed where too few are good; never trusted then).
+    `error`: how it was lost, if it was.
+    """
+
+    slices: tuple[Slice, ...]
+    rounds: tuple[int, ...]
+    us: Interval | None
+    trusted: bool
+    reason: str
+    error: str = ""
+
+    def good(self) -> dict[int, float]:
+        """Time (µs) of each good slice by its round."""
+        return {number: piece.us for number, piece in zip(self.rounds, self.slices, strict=True) if piece.good}
+
+
+@dataclass
+class _Contender:
+    """State of one contender while the rounds run."""
+
+    run: BlockOf
+    calls: int = 1
+    block_cost_s: float = 0.0
+    slow: bool = False
+    slices: list[Slice] = field(default_factory=list)
+    rounds: list[int] = field(default_factory=list)
+    spent_s: float = 0.0
+    error: str = ""
+
+
+def interleaved(
+    contenders: Mapping[str, BlockOf],
+    clock: Clock,
+    policy: InterleavingPolicy,
+    now: Callable[[], float] = time.perf_counter,
+) -> dict[str, Samples]:
+    """Time `contenders` in turn, the order shifted by one each round; see `InterleavingPolicy`.
+
+    Drift and neighbours hit all alike, and ratios are taken within rounds. A contender is a function of its
+    own because it usually runs in another process.
+    """
+    start = now()
+    states = {name: _Contender(run) for name, run in contenders.items()}
+    for state in states.values():
+        _size(state, clock, policy, policy.budget_s / len(states), now)
+    names = list(states)
+    number = 0
+    while number < policy.max_rounds and any(not state.error for state in states.values()):
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            _take_turn(states[name], number, clock, policy, policy.budget_s / len(states), now)
+        number += 1
+        if now() - start >= policy.budget_s or _precise(list(states.values()), policy):
+            break
+    return {name: _summary(state, policy) for name, state in states.items()}
+
+
+def ratio_of(rival: Samples, first: Samples) -> Interval | None:
+    """How many times the time of `first` that of `rival` is; None when either has none.
+
+    Paired by round where at least `MIN_BLOCKS` rounds have a good slice of both; else unpaired, over the good
+    slices of each, or the least disturbed where none is good.
+    """
+    left, right = rival.good(), first.good()
+    both = sorted(left.keys() & right.keys())
+    if len(both) >= MIN_BLOCKS:
+        return ratio_interval([left[number] for number in both], [right[number] for number in both])
+    if not rival.slices or not first.slices:
+        return None
+    mine = list(left.values()) or least_disturbed(rival.slices, MIN_BLOCKS)
+    other = list(right.values()) or least_disturbed(first.slices, MIN_BLOCKS)
+    return ratio_interval(mine, other, paired=False)
+
+
+def _size(
+    state: _Contender, clock: Clock, policy: InterleavingPolicy, share_s: float, now: Callable[[], float]
+) -> None:
+    """Calls of a block, from one timed call; that call counts as a slice when the contender is slow."""
+    start = now()
+    before = clock.settle(policy.settle_probes, policy.clock_floor)
+    try:
+        block = state.run(1)
+    except ContenderLostError as error:
+        state.error = str(error)
+        return
+    state.spent_s = now() - start
+    state.calls = max(1, round(policy.block_s / max(block.seconds, 1e-7)))
+    state.block_cost_s = state.spent_s if state.calls == 1 else block.seconds * (state.calls + 1)
+    if state.block_cost_s * policy.min_rounds > share_s and state.calls == 1:
+        state.slow = True
+        _note(state, -1, block, before, clock, policy)
+
+
+def _take_turn(
+    state: _Contender, number: int, clock: Clock, policy: InterleavingPolicy, share_s: float, now: Callable[[], float]
+) -> None:
+    fits = state.spent_s + state.block_cost_s <= share_s
+    if state.error or (state.slow and state.slices and not fits):
+        return
+    start = now()
+    before = clock.settle(policy.settle_probes, policy.clock_floor)
+    try:
+        block = state.run(state.calls)
+    except ContenderLostError as error:
+        state.error = str(error)
+        return
+    _note(state, number, block, before, clock, policy)
+    state.spent_s += now() - start
+
+
+def _note(
+    state: _Contender, number: int, block: Block, before: float, clock: Clock, policy: InterleavingPolicy
+) -> None:
+    ratio = min(before, clock.settle(2, policy.clock_floor))
+    good = ratio >= policy.clock_floor and block.waited <= policy.waited_limit
+    state.slices.append(Slice(block.seconds * 1e6, state.calls, ratio, block.waited, good))
+    state.rounds.append(number)
+
+
+def _precise(states: Sequence[_Contender], policy: InterleavingPolicy) -> bool:
+    """Whether every contender that can has its good rounds, and every ratio to the first is narrow."""
+    alive = [_summary(state, policy) for state in states if not state.error and not state.slow]
+    if not alive:
+        return all(state.error or len(state.slices) >= 2 for state in states)
+    if any(len(samples.good()) < policy.min_rounds for samples in alive):
+        return False
+    ratios = [ratio_of(rival, alive[0]) for rival in alive[1:]]
+    own = alive[0].us
+    widths = [interval.relative_width for interval in [*ratios, own] if interval is not None]
+    return all(width <= 2 * policy.precision for width in widths)
+
+
+def _summary(state: _Contender, policy: InterleavingPolicy) -> Samples:
+    slices, rounds = tuple(state.slices), tuple(state.rounds)
+    good = [piece.us for piece in slices if piece.good]
+    if not slices:
+        return Samples(slices, rounds, None, False, state.error or "no block was run", state.error)
+    needed = MIN_BLOCKS_SLOW if state.slow else MIN_BLOCKS
+    interval = median_interval(good if len(good) >= needed else least_disturbed(slices, needed))
+    reason = state.error or _distrust(state, len(good), needed, interval, policy)
+    return Samples(slices, rounds, interval, not reason, reason, state.error)
+
+
+def _distrust(state: _Contender, good: int, needed: int, interval: Interval, policy: InterleavingPolicy) -> str:
+    """Why a median is not to be trusted; "" when it is."""
+    if good < needed:
+        slow = sum(piece.clock < policy.clock_floor for piece in state.slices)
+        waiting = sum(piece.waited > policy.waited_limit for piece in state.slices)
+        count = len(state.slices)
+        return f"{good} good of {count} blocks ({slow} below full clock, {waiting} waited for a core), {needed} needed"
+    if interval.relative_width > policy.width_limit:
+        return f"the interval is {interval.relative_width:.1%} of the median wide"
+    return ""

@@ -1,0 +1,132 @@
+"""Timing one candidate in gated slices: what counts, when to stop, and whether to trust the result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from autofuse.measure.measurement import Slice, Timing, least_disturbed
+from autofuse.measure.timing.clock import FULL_CLOCK, Clock
+from autofuse.values.statistics import median_interval
+
+MIN_GOOD = 3
+MIN_ENOUGH = 7
+CHEAP_US = 50_000.0
+"""A first call that looks hopeless is repeated unless it takes longer: the machine may just have stood still."""
+PATIENCE = 4
+"""Good slices are taken up to so many times the usual number while their interval is too wide to trust."""
+
+
+@dataclass(frozen=True)
+class SamplingPolicy:
+    """How long to time, and what to believe.
+
+    `block_s`: aim of one slice. `good_slices`: full number of good slices (more while their interval is wider
+    than `width_limit`); fewer (7 or more) suffice once the interval is within `precision` of the median.
+    `cap_s`: give up after so many seconds. `settle_probes`: probes to wait for full clock before a slice runs
+    anyway. `waited_limit`: part of a slice that threads may have waited for a core.
+    A candidate stops as "slower" after its second good slice when both are `reject_second` times slower than the
+    incumbent, after three when `reject_third` times: one alone may have stood still with the whole machine, which no
+    probe beside it tells. `width_limit`: interval beyond which a result is not
+    trusted. `cold_constants`: flush packed weights from the caches before each call.
+    """
+
+    block_s: float = 0.006
+    good_slices: int = 21
+    precision: float = 0.004
+    cap_s: float = 1.5
+    settle_probes: int = 25
+    clock_floor: float = FULL_CLOCK
+    waited_limit: float = 0.02
+    reject_second: float = 1.5
+    reject_third: float = 1.15
+    width_limit: float = 0.05
+    cold_constants: bool = False
+
+
+BlockRunner = Callable[[int], float]
+"""Runs a number of calls; mean seconds of one."""
+
+
+def sample(
+    run: BlockRunner,
+    clock: Clock,
+    waited_ns: Callable[[], int],
+    policy: SamplingPolicy,
+    best_us: float | None = None,
+    now: Callable[[], float] = time.perf_counter,
+) -> Timing:
+    """Time `run` slice by slice until there are enough good ones, it is clearly slower, or time is up.
+
+    A slice is good when the clock probes before and after it show full clock and its threads did not wait
+    for a core. Every slice is kept. `best_us`: the incumbent; None never stops early.
+    """
+    start = now()
+    first_us = run(1) * 1e6
+    slices: list[Slice] = []
+    before = clock.settle(policy.settle_probes, policy.clock_floor)
+    hopeless_us = 2 * policy.reject_second * max(best_us, 500.0) if best_us is not None else float("inf")
+    if before * first_us > hopeless_us and first_us < CHEAP_US:
+        first_us = run(1) * 1e6
+    if before * first_us > hopeless_us:
+        once = Slice(first_us, 1, before, 0.0, before >= policy.clock_floor)
+        return _verdict([once], clock, policy, "slower")
+    calls = max(1, round(policy.block_s * 1e6 / max(first_us, 0.1)))
+    if calls > 3:  # the first call was cold: size the blocks by a warm one
+        calls = max(1, round(policy.block_s / max(run(min(calls, 10)), 1e-7)))
+    while True:
+        slices.append(_slice(run, calls, before, clock, waited_ns, policy))
+        stopped = _stop(slices, policy, best_us, now() - start)
+        if stopped:
+            return _verdict(slices, clock, policy, stopped)
+        before = slices[-1].clock
+        if before < policy.clock_floor:
+            before = clock.settle(policy.settle_probes, policy.clock_floor)
+
+
+def _slice(
+    run: BlockRunner, calls: int, before: float, clock: Clock, waited_ns: Callable[[], int], policy: SamplingPolicy
+) -> Slice:
+    waited = waited_ns()
+    seconds = run(calls)
+    waited = waited_ns() - waited
+    ratio = min(before, clock.settle(2, policy.clock_floor))
+    part = waited / max(seconds * calls * 1e9, 1.0)
+    good = ratio >= policy.clock_floor and part <= policy.waited_limit
+    return Slice(seconds * 1e6, calls, ratio, part, good)
+
+
+def _stop(slices: Sequence[Slice], policy: SamplingPolicy, best_us: float | None, elapsed_s: float) -> str:
+    good = [piece.us for piece in slices if piece.good]
+    if best_us is not None:
+        if len(good) >= 3 and min(good) > policy.reject_third * best_us:
+            return "slower"
+        if len(good) >= 2 and min(good) > policy.reject_second * best_us:
+            return "slower"
+    if best_us is not None and len(slices) >= 2:
+        optimistic = min(piece.us * piece.clock * max(0.0, 1.0 - piece.waited) for piece in slices)
+        if optimistic > 2 * policy.reject_second * best_us:
+            return "slower"
+    width = median_interval(good).relative_width if len(good) >= MIN_ENOUGH else float("inf")
+    wanted = policy.width_limit if len(good) >= policy.good_slices else 2 * policy.precision
+    if width <= wanted or len(good) >= PATIENCE * policy.good_slices:
+        return "enough"
+    return "time" if elapsed_s >= policy.cap_s else ""
+
+
+def _verdict(slices: Sequence[Slice], clock: Clock, policy: SamplingPolicy, stopped: str) -> Timing:
+    good = [piece.us for piece in slices if piece.good]
+    probe_us = clock.reference_s * 1e6
+    needed = 1 if stopped == "slower" else MIN_GOOD
+    if len(good) < needed:
+        slow = sum(piece.clock < policy.clock_floor for piece in slices)
+        waiting = sum(piece.waited > policy.waited_limit for piece in slices)
+        reason = f"{len(good)} good of {len(slices)} slices ({slow} below full clock, {waiting} waited for a core)"
+        best = median_interval(least_disturbed(slices, MIN_GOOD))
+        return Timing(best, tuple(slices), False, reason, stopped, probe_us)
+    interval = median_interval(good)
+    if stopped != "slower" and interval.relative_width > policy.width_limit:
+        reason = f"the interval is {interval.relative_width:.1%} of the median wide"
+        return Timing(interval, tuple(slices), False, reason, stopped, probe_us)
+    return Timing(interval, tuple(slices), True, "", stopped, probe_us)

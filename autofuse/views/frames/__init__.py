@@ -1,0 +1,1 @@
+"""The profiling database as DataFrames, and runs held against each other."""

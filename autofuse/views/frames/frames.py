@@ -1,0 +1,93 @@
+"""Rows of the profiling database as DataFrames with documented columns (`columns.COLUMNS`)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from autofuse.views.frames.columns import COLUMNS
+
+if TYPE_CHECKING:
+    from autofuse.database.database import ProfilingDatabase
+
+TASK = ["workload_key", "label", "device", "device_fingerprint", "target_key", "threads"]
+_TIMES = ("created_at", "updated_at", "started_at", "finished_at")
+_BOOLEANS = ("trusted", "flagged", "fused")
+_FLOATS = ("_us", "_s", "us", "max_rel_error", "clock_ratio", "p_model")
+_NUMBERS = ("run_id", "candidate_id", "block_count", "flagged_blocks")
+
+
+def read_frame(database: ProfilingDatabase, name: str, run_id: int | None = None) -> pd.DataFrame:
+    """The view `name` of the database, of one run or of all; columns as `COLUMNS[name]` lists them."""
+    table = database.table(name, run_id)
+    frame = _typed(pd.DataFrame(table.rows, columns=list(table.columns), dtype=object))
+    if name == "runs":
+        frame["duration_s"] = (frame["finished_at"] - frame["started_at"]).dt.total_seconds()
+    elif name == "samples":
+        frame = _one_row_a_sample(frame)
+    elif name == "plans":
+        frame["groups"] = pd.Series([_group_count(text) for text in frame["plan"]], index=frame.index, dtype="Int64")
+    elif name == "trials":
+        frame["best_us"] = frame.groupby("run_id")["composed_us"].cummin()
+        frame["best_us"] = frame.groupby("run_id")["best_us"].ffill()
+    elif name == "groups":
+        frame["share"] = frame["us"] / frame.groupby("choice_id")["us"].transform("sum")
+    return frame[list(COLUMNS[name])]
+
+
+def best_of(candidates: pd.DataFrame) -> pd.DataFrame:
+    """Best candidate of each task: trusted before untrusted, then lowest median, then schedule key."""
+    ranked = candidates[candidates["state"] == "ok"].sort_values(
+        ["trusted", "median_us", "schedule_key"], ascending=[False, True, True]
+    )
+    return ranked.drop_duplicates(TASK).sort_values("candidate_id").reset_index(drop=True)
+
+
+def tasks_of(candidates: pd.DataFrame) -> pd.DataFrame:
+    """One row a task (workload x device, target and threads), in the order of their first candidates."""
+    groups = candidates.assign(
+        ok=candidates["state"] == "ok", pending=candidates["state"].isin(["queued", "building", "running"])
+    ).groupby(TASK, sort=False)
+    frame = groups.agg(candidates=("candidate_id", "size"), ok=("ok", "sum"), pending=("pending", "sum")).reset_index()
+    frame["failed"] = frame["candidates"] - frame["ok"] - frame["pending"]
+    timed = candidates[candidates["state"] == "ok"].sort_values(["created_at", "candidate_id"])
+    first = timed.drop_duplicates(TASK)[[*TASK, "median_us"]].rename(columns={"median_us": "first_us"})
+    best = best_of(candidates)[[*TASK, "median_us"]].rename(columns={"median_us": "best_us"})
+    frame = frame.merge(first, on=TASK, how="left").merge(best, on=TASK, how="left")
+    frame["speedup"] = frame["first_us"] / frame["best_us"]
+    return frame[list(COLUMNS["tasks"])]
+
+
+def _typed(frame: pd.DataFrame) -> pd.DataFrame:
+    """Columns of `frame` with the types that their names promise; an empty frame has them too."""
+    for name in frame.columns:
+        values = frame[name]
+        if name in _TIMES:
+            frame[name] = pd.to_datetime(values, utc=True).dt.as_unit("us")
+        elif name in _BOOLEANS:
+            frame[name] = values.astype("boolean")
+        elif name in _NUMBERS:
+            frame[name] = values.astype("Int64")
+        elif name == "us" and len(values) and isinstance(values.iloc[0], list):
+            continue  # a block's samples, spread later
+        elif name.endswith(_FLOATS):
+            frame[name] = pd.to_numeric(values).astype("float64")
+        else:
+            frame[name] = values.infer_objects()
+    return frame
+
+
+def _one_row_a_sample(blocks: pd.DataFrame) -> pd.DataFrame:
+    frame = blocks.explode("us", ignore_index=True)
+    frame["us"] = pd.to_numeric(frame["us"]).astype("float64")
+    frame["sample"] = frame.groupby(["measurement_id", "block"]).cumcount()
+    return frame
+
+
+def _group_count(plan: str) -> int | None:
+    try:
+        return len(json.loads(plan)["groups"])
+    except (KeyError, TypeError, ValueError):
+        return None

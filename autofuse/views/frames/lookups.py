@@ -1,0 +1,62 @@
+"""What a compile would find now for each group that was ever chosen: hit, stale hit or miss, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from autofuse.database.records import Setting
+from autofuse.views.frames.columns import COLUMNS
+from autofuse.views.frames.frames import read_frame
+
+if TYPE_CHECKING:
+    from autofuse.database.database import ProfilingDatabase
+
+MISS = "miss"
+_PLACE = ["device", "device_fingerprint", "target_key", "threads"]
+
+
+def lookups_of(database: ProfilingDatabase, run_id: int | None = None) -> pd.DataFrame:
+    """One row a workload of the chosen plans and place, asked with the versions of the newest run there."""
+    choices = read_frame(database, "choices", run_id)
+    groups = read_frame(database, "groups", run_id)
+    rows: list[dict[str, object]] = []
+    for _, here in choices.sort_values(["created_at", "choice_id"]).groupby(_PLACE, sort=False):
+        newest = here.iloc[-1]
+        place = {name: newest[name] for name in _PLACE}
+        device, target = str(newest["device_fingerprint"]), str(newest["target_key"])
+        setting = Setting(device, target, int(newest["threads"]), str(newest["versions_key"]))
+        used = groups[groups["choice_id"].isin(here["choice_id"])]
+        labels = {str(key): str(label) for key, label in zip(used["workload_key"], used["label"], strict=True)}
+        uses = Counter(used["workload_key"].astype(str))
+        found = database.lookup(setting, labels)
+        for key, label in labels.items():
+            best = found.get(key)
+            rows.append(
+                {
+                    "workload_key": key,
+                    "label": label,
+                    **place,
+                    "versions_key": setting.versions,
+                    "uses": uses[key],
+                    "tier": MISS if best is None else best.tier,
+                    "why": _why_missed(database, setting, key) if best is None else "",
+                    "candidate_id": None if best is None else best.candidate_id,
+                    "schedule_key": None if best is None else best.schedule_key,
+                    "median_us": None if best is None else best.median_us,
+                    "trusted": None if best is None else best.trusted,
+                }
+            )
+    frame = pd.DataFrame(rows, columns=list(COLUMNS["lookups"]))
+    kinds = {"candidate_id": "Int64", "median_us": "float64", "trusted": "boolean", "threads": "int64", "uses": "int64"}
+    return frame.astype(kinds)
+
+
+def _why_missed(database: ProfilingDatabase, setting: Setting, workload_key: str) -> str:
+    known = database.measured_schedules(setting, workload_key)
+    if not known:
+        return "never measured here"
+    states = pd.Series([row.state for row in known]).value_counts()
+    return "no schedule worked: " + ", ".join(f"{count} {state}" for state, count in states.items())

@@ -1,0 +1,62 @@
+"""What a run measured itself of the schedules that it stands for: not what it found measured by an earlier run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from autofuse.views.frames.compare import Timed
+from autofuse.views.frames.frames import read_frame
+
+if TYPE_CHECKING:
+    from autofuse.database.database import ProfilingDatabase
+    from autofuse.database.records import RunInfo
+
+
+@dataclass(frozen=True)
+class OwnTime:
+    """A workload of a run: its label, and its time; None where the run took over what an earlier one had measured."""
+
+    label: str
+    time: Timed | None
+
+
+def own_times(database: ProfilingDatabase, run: RunInfo) -> dict[str, OwnTime]:
+    """By workload key: the groups of the run's last choice, or for a run without one the best that it measured."""
+    timed = read_frame(database, "measurements", run.id)
+    timed = timed[timed["state"] == "ok"]
+    groups = read_frame(database, "groups", run.id)
+    if groups.empty:
+        rows = _best_measured(timed, read_frame(database, "candidates", run.id))
+    else:
+        last = groups[groups["choice_id"] == groups["choice_id"].max()]
+        rows = last[last["candidate_id"].notna()].drop_duplicates("workload_key")
+    found = {}
+    for key, label, candidate in rows[["workload_key", "label", "candidate_id"]].itertuples(index=False):
+        found[str(key)] = OwnTime(str(label), _timed(database, timed[timed["candidate_id"] == candidate], run.id))
+    return found
+
+
+def _best_measured(timed: pd.DataFrame, candidates: pd.DataFrame) -> pd.DataFrame:
+    """The fastest candidate of each workload by the run's own times, trusted ones first."""
+    ranked = timed.sort_values(["trusted", "median_us"], ascending=[False, True], kind="stable")
+    named = ranked[["candidate_id"]].merge(candidates[["candidate_id", "workload_key", "label"]], on="candidate_id")
+    best: pd.DataFrame = named.drop_duplicates("workload_key")
+    return best
+
+
+def _timed(database: ProfilingDatabase, measurements: pd.DataFrame, run: int) -> Timed | None:
+    """One candidate's measurements of a run as one time: trusted ones outweigh the others, several are pooled."""
+    if measurements.empty:
+        return None
+    trusted = measurements[measurements["trusted"].astype(bool)]
+    counted = measurements if trusted.empty else trusted
+    blocks = database.samples(int(counted["candidate_id"].iloc[0]), run)
+    median_us = float(counted["median_us"].iloc[0])
+    if len(counted) > 1 and blocks:
+        good = [block for block in blocks if not block.flagged] or blocks
+        median_us = float(np.median([np.median(block.us) for block in good]))
+    return Timed(median_us, not trusted.empty, blocks)

@@ -1,0 +1,161 @@
+"""What a model offers to a search: operators, costs, open decisions, what cannot be tuned and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autofuse.fusion.context import group_signature
+from autofuse.fusion.legality import Legality
+from autofuse.fusion.plan import FusionPlan
+from autofuse.fusion.planner.baselines import none_plan
+from autofuse.fusion.planner.planner import Decision
+from autofuse.fusion.planner.regions import regions
+from autofuse.fusion.planner.rewriting import RewritingPlanner
+from autofuse.fusion.skeleton import realise
+from autofuse.fusion.space import FusionSpace
+from autofuse.graph.cost import group_cost, intermediate_bytes, operator_cost
+from autofuse.graph.mapping import MappingType, mapping_type
+from autofuse.graph.model import Graph
+from autofuse.rewrite.rule import Site
+
+
+@dataclass(frozen=True)
+class OperatorSummary:
+    """One operator: mapping type, FLOPs, bytes of its results.
+
+    `untunable`: why it shares a kernel with no other operator; empty when it may.
+    """
+
+    name: str
+    op_type: str
+    mapping: MappingType
+    shape: tuple[int, ...]
+    flops: int
+    output_bytes: int
+    untunable: str = ""
+
+
+@dataclass(frozen=True)
+class RewriteSummary:
+    """All places of one rewrite rule. FLOPs and bytes: what it saves at them, each operator run alone.
+
+    `exact`: it keeps every bit. `default`: how many of the places the first trial rewrites.
+    """
+
+    rule: str
+    text: str
+    sites: int
+    default: int
+    exact: bool
+    flops_saved: int
+    bytes_saved: int
+
+
+@dataclass(frozen=True)
+class GraphSummary:
+    """`log10_plans`: decimal logarithm of the product of the decisions' choices, an upper bound of the plans.
+
+    `intermediate_bytes`: of all results between operators, and `intermediate_bytes_default` of those left
+    between the kernels of the default plan. `workloads`: distinct kernels among the default plan's and
+    those of no fusion at all, the work a search starts with. `sites`: places where something is open; equal ones
+    share a decision, which makes the space `shared` times smaller. `regions`: see `autofuse.fusion.planner.regions`, of
+    which `distinct_regions` differ in more than names and weights. `rewrites`: the rules that apply, those met
+    once others were applied too.
+    """
+
+    name: str
+    operators: tuple[OperatorSummary, ...]
+    flops: int
+    intermediate_bytes: int
+    intermediate_bytes_default: int
+    decisions: tuple[Decision, ...]
+    log10_plans: float
+    kernels_default: int
+    workloads: int
+    sites: int
+    regions: int
+    distinct_regions: int
+    rewrites: tuple[RewriteSummary, ...] = ()
+
+    @property
+    def shared(self) -> float:
+        """Open places for each decision."""
+        return self.sites / len(self.decisions) if self.decisions else 1.0
+
+    @property
+    def untunable(self) -> tuple[OperatorSummary, ...]:
+        """Operators that always run alone."""
+        return tuple(operator for operator in self.operators if operator.untunable)
+
+
+def inspect(
+    graph: Graph, space: FusionSpace | None = None, without_kernel: Mapping[str, str] | None = None
+) -> GraphSummary:
+    """Summary of `graph` as loaded (nothing folded yet).
+
+    `without_kernel`: operator name -> why no kernel can be made of it (see `autofuse.kernels.lowering.coverage`).
+    """
+    planner = RewritingPlanner(graph, space)
+    legality = Legality(graph)
+    rows = []
+    for operator in graph.operators:
+        cost = operator_cost(graph, operator)
+        fault = legality.fault(operator.name)
+        shape = next((graph.tensors[name].shape for name in operator.outputs if name), ())
+        mapping = mapping_type(graph, operator)
+        missing = (without_kernel or {}).get(operator.name)
+        reason = f"no kernel, so the model cannot be compiled: {missing}" if missing else fault.message if fault else ""
+        row = OperatorSummary(operator.name, operator.op_type, mapping, shape, cost.flops, cost.bytes_written, reason)
+        rows.append(row)
+    plan = planner.plan({})
+    signatures = _signatures(graph, plan) | _signatures(graph, none_plan(graph))
+    parts = regions(graph)
+    return GraphSummary(
+        name=graph.name,
+        operators=tuple(rows),
+        flops=sum(row.flops for row in rows),
+        intermediate_bytes=intermediate_bytes(graph),
+        intermediate_bytes_default=_between_kernels(graph, plan),
+        decisions=planner.decisions,
+        log10_plans=sum(math.log10(len(decision.choices)) for decision in planner.decisions),
+        kernels_default=len(plan.groups),
+        workloads=len(signatures),
+        sites=sum(max(1, len(decision.sites)) for decision in planner.decisions),
+        regions=len(parts),
+        distinct_regions=len({part.signature for part in parts}),
+        rewrites=_rewrites(planner.sites),
+    )
+
+
+def bytes_moved(graph: Graph, plan: FusionPlan) -> int:
+    """Bytes that the kernels of a plan read and write, each tensor once a kernel (see `autofuse.graph.cost`)."""
+    realised = realise(graph, plan)
+    costs = [group_cost(realised, group.operators) for group in plan.groups]
+    return sum(cost.bytes_read + cost.bytes_written for cost in costs)
+
+
+def _rewrites(sites: tuple[Site, ...]) -> tuple[RewriteSummary, ...]:
+    by_rule: dict[str, list[Site]] = {}
+    for site in sites:
+        by_rule.setdefault(site.rule.name, []).append(site)
+    return tuple(
+        RewriteSummary(
+            name, found[0].rule.text, len(found), sum(site.pays for site in found), found[0].rule.exact,
+            sum(site.flops_saved for site in found), sum(site.bytes_saved for site in found),
+        )
+        for name, found in by_rule.items()
+    )  # fmt: skip
+
+
+def _signatures(graph: Graph, plan: FusionPlan) -> set[str]:
+    realised = realise(graph, plan)
+    return {group_signature(realised, group.operators) for group in plan.groups}
+
+
+def _between_kernels(graph: Graph, plan: FusionPlan) -> int:
+    realised = realise(graph, plan)
+    results = set(realised.outputs)
+    written = {name for group in plan.groups for name in realised.boundary(group.operators)[1]}
+    return sum(realised.tensors[name].size_bytes for name in written - results)

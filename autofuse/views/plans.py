@@ -1,0 +1,165 @@
+"""What people ask of one plan of a model: why each edge is as it is, and a file or picture of the partition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from autofuse.database.connection import locate
+from autofuse.database.database import open_database, open_for_lookup
+from autofuse.environment.circumstances import circumstances
+from autofuse.environment.group_times import groups_of, known_pieces, lowered_plans, stored_plans
+from autofuse.environment.plans import named_plan
+from autofuse.errors import InputError
+from autofuse.fusion.evidence import Evidence, Span
+from autofuse.fusion.explain import EdgeReason, explain
+from autofuse.fusion.legality import check_plan
+from autofuse.fusion.plan import FusionPlan
+from autofuse.fusion.skeleton import folded_into, realise, settled
+from autofuse.graph.annotated import annotated_model
+from autofuse.graph.key import graph_key
+from autofuse.graph.model import Graph
+from autofuse.graph.transform.copies import copy_name
+from autofuse.kernels.lowering.lower import Lowering
+from autofuse.values.outputs import Inputs, Kind, check_output, database_files, has_mark, write_output
+from autofuse.views.picture import picture
+
+BEST = "best"
+PREFIX = "autofuse."
+"""Start of every metadata key in an exported file."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where times are looked up: database (None: the one in the data folder), device and number of threads."""
+
+    database: str | None
+    device: str
+    threads: int
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Every edge between two operators of the model, and what a plan does with it."""
+
+    plan_key: str
+    operators: frozenset[str]
+    edges: tuple[EdgeReason, ...]
+
+
+@dataclass(frozen=True)
+class PlanExport:
+    """A written file. `kind`: "onnx" or "svg"; `timed`: kernels whose time the database knows."""
+
+    file: str
+    kind: str
+    plan_key: str
+    operators: int
+    kernels: int
+    timed: int
+
+
+def chosen_plan(graph: Graph, plan: str, place: Place) -> FusionPlan:
+    """The plan called `plan`: "best" (what `compile` would take here), another name, or a plan file."""
+    if plan != BEST:
+        return named_plan(graph, plan)
+    with open_database(place.database, read_only=True) as base:
+        setting = circumstances(base, place.device, place.threads, measuring=False).setting
+        choice = base.best_plan(setting, graph_key(graph))
+        text = base.location.text
+    if choice is None:
+        raise InputError(
+            f"--plan best: {text} knows no plan for this model on device {place.device} with {place.threads} threads; "
+            "run `autofuse tune` with the same --device and --threads"
+        )
+    found = FusionPlan.from_json(choice.plan)
+    check_plan(graph, found)
+    return found
+
+
+def explained(graph: Graph, name: str, place: Place) -> Explanation:
+    """Every edge under the plan called `name`, with its reason code and both its times where the database has them."""
+    plan = chosen_plan(graph, name, place)
+    chosen = "chosen_measured" if name == BEST else "chosen_rule"
+    rows = explain(graph, plan, chosen, evidence(graph, plan, place))
+    names = {*graph.by_name, *settled(graph, plan)[0].by_name}
+    return Explanation(plan.key, frozenset(names), rows)
+
+
+def evidence(graph: Graph, plan: FusionPlan, place: Place) -> Evidence:
+    """Times of the plan's groups, and of those of every other plan in the database that rewrites the graph alike."""
+    variant, _ = settled(graph, plan)
+    with open_for_lookup(place.database) as base:
+        around = circumstances(base, place.device, place.threads, measuring=False)
+        plans = {known.key: known for known in stored_plans(graph, base) if known.rewrites == plan.rewrites}
+        if not plans:
+            return Evidence(variant, ())
+        plans[plan.key] = plan
+        lowered = lowered_plans(Lowering(graph, around.target), plans.values())
+        return Evidence(variant, known_pieces(graph, lowered, base, around.setting))
+
+
+def check_export(output: Path, place: Place, read: Inputs) -> Inputs:
+    """What an export to `output` must not replace: `read` and the database; InputError when it would."""
+    if kind_of(output) not in EXPORTS:
+        raise InputError(f"--output: got {output.name!r}, allowed: a file that ends in .onnx or .svg")
+    inputs = {**read, **database_files(locate(place.database).path)}
+    check_output(output, EXPORTS[kind_of(output)], inputs)
+    return inputs
+
+
+def kind_of(output: Path) -> str:
+    """What an exported file is, by the end of its name: "onnx" or "svg"."""
+    return output.suffix.lstrip(".").lower()
+
+
+def export(
+    graph: Graph, plan: FusionPlan, place: Place, output: Path, weights: bool, inputs: Inputs | None = None
+) -> PlanExport:
+    """Write a plan to `output`: an .onnx file whose nodes name their kernel, or an .svg picture of the partition.
+
+    `inputs`: what it must not replace, see `check_export`.
+    """
+    kind = kind_of(output)
+    known = evidence(graph, plan, place)
+    times = {piece.operators: span for piece in groups_of(graph, plan) if (span := known.of(piece.covers))}
+    if kind == "svg":
+        drawn = picture(graph, plan, {operators: f"{span.us:.1f} us" for operators, span in times.items()})
+        write_output(output, drawn + DRAWN + "\n", EXPORTS[kind], inputs)
+    else:
+        about = {PREFIX + "plan": plan.key, PREFIX + "kernels": str(len(plan.groups))}
+        model = annotated_model(settled(graph, plan)[0], notes(graph, plan, times), about, weights)
+        write_output(output, model.SerializeToString(), EXPORTS[kind], inputs)
+    return PlanExport(str(output), kind, plan.key, len(graph.operators), len(plan.groups), len(times))
+
+
+def notes(graph: Graph, plan: FusionPlan, times: Mapping[tuple[str, ...], Span]) -> dict[str, dict[str, str]]:
+    """What an exported node says: number of its kernel, the operators in it, its time; or what it is folded into."""
+    graph, plan = settled(graph, plan)
+    made = realise(graph, plan)
+    found: dict[str, dict[str, str]] = {}
+    for number, group in enumerate(plan.groups, 1):
+        note = {
+            PREFIX + "kernel": str(number),
+            PREFIX + "operators": " + ".join(group.operators),
+            PREFIX + "kinds": "+".join(made.by_name[name].op_type for name in group.operators),
+        }
+        if group.operators in times:
+            span = times[group.operators]
+            note[PREFIX + "time_us"] = f"{span.us:.3f} ({span.lo:.3f} to {span.hi:.3f})"
+        found.update({name: dict(note) for name in group.operators})
+    for name, owner in folded_into(graph, plan.folds).items():
+        found[name] = {**found[owner], PREFIX + "folded_into": owner}
+    for copy in plan.copies:
+        note = found.setdefault(copy[0], {})
+        kernels = (note.get(PREFIX + "copied_into", ""), found[copy_name(copy)][PREFIX + "kernel"])
+        note[PREFIX + "copied_into"] = ", ".join(filter(None, kernels))
+    return found
+
+
+DRAWN = "<!-- drawn by autofuse -->"
+EXPORTS = {
+    "onnx": Kind("a plan that autofuse exported", lambda path: has_mark(path, f"{PREFIX}plan".encode())),
+    "svg": Kind("a picture that autofuse drew", lambda path: has_mark(path, DRAWN.encode())),
+}

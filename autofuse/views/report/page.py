@@ -1,0 +1,298 @@
+"""One run as an HTML file that needs no network: first screen, plots and tables, readable on a phone."""
+
+from __future__ import annotations
+
+import json
+import math
+from html import escape
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from autofuse import __version__
+from autofuse.values.outputs import Kind, database_files, has_head, has_mark, write_output
+from autofuse.values.reasons import REASON_CODES
+from autofuse.views.frames.compare import Ratio, chosen_measurement, compare_times, timed_plan
+from autofuse.views.report import markdown, series
+from autofuse.views.report.rivals import rivals_of
+
+if TYPE_CHECKING:
+    from autofuse.database.records import RunInfo
+    from autofuse.views.frames.analysis import Analysis, RunReference
+
+FRAMES = ("plan_measurements", "choices", "groups", "candidates", "measurements", "failures", "edges", "trials")
+MAX_ROWS = 400
+"""Rows of a table on the page; `autofuse report --output` writes them all."""
+
+Json = dict[str, object]
+
+
+def write_html(analysis: Analysis, run: RunReference | None, path: str | Path) -> Path:
+    """Write the page of a run (None: the newest) to `path`; InputError when it cannot be written."""
+    place = Path(path)
+    text = render_html(analysis, run)
+    write_output(place, text, PAGE, database_files(analysis.database.location.path), option="--html")
+    return place
+
+
+def _is_page(path: Path) -> bool:
+    """By the footer of `page.html`, which follows the style and stands before the data."""
+    return has_head(path, b"<!doctype html>") and has_mark(path, b"Written by autofuse ")
+
+
+PAGE = Kind("a page that autofuse wrote", _is_page)
+
+
+def render_html(analysis: Analysis, run: RunReference | None = None) -> str:
+    """The page of a run (None: the newest) as text: everything it shows is in it, and it asks no server."""
+    info = analysis.run(run)
+    data = page_data(analysis, info)
+    assets = resources.files("autofuse.views.report") / "assets"
+    skeleton = Template((assets / "page.html").read_text(encoding="utf-8"))
+    # Inside a <script>, only "<" could end it; U+2028 is allowed in JSON and, since ES2019, in scripts.
+    document = json.dumps(_plain(data), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+    return skeleton.substitute(
+        title=escape(f"{info.model_name}: autofuse run {info.id}"),
+        style=(assets / "page.css").read_text(encoding="utf-8"),
+        script=(assets / "page.js").read_text(encoding="utf-8"),
+        data=document,
+        version=escape(__version__),
+    )
+
+
+def page_data(analysis: Analysis, info: RunInfo) -> Json:
+    """Everything that the page shows, as plain values."""
+    frames = {name: analysis.frame(name, info.id) for name in FRAMES}
+    groups = _last_choice(frames["groups"])
+    tasks = analysis.frame("tasks", info.id)
+    start = pd.Timestamp(info.started_at)
+    return {
+        "run": _run(analysis, info),
+        "speedup": _speedup(frames),
+        "rivals": _rivals(frames),
+        "trust": _trust(frames, groups),
+        "counts": _counts(frames),
+        "plots": {
+            "progress": {
+                "groups": series.best_so_far(
+                    groups,
+                    frames["measurements"],
+                    frames["candidates"].set_index("candidate_id")["workload_key"],
+                    start,
+                ),
+                "plans": series.trial_progress(frames["trials"], start),
+            },
+            "speedups": series.group_speedups(analysis.database, groups, frames["candidates"]),
+            "shares": series.time_shares(groups, tasks),
+            "noise": series.noise_over_time(analysis.frame("noise", info.id), start),
+            "failures": series.failure_classes(frames["failures"]),
+            "predicted": series.composed_and_measured(frames["plan_measurements"], _composed(frames, groups)),
+            "transfer": _transfer(analysis),
+        },
+        "tables": {
+            "groups": _group_rows(groups, tasks),
+            "edges": _edge_rows(frames["edges"], frames["choices"]),
+            "failures": series.failure_kinds(frames["failures"]),
+            "provenance": _provenance(info),
+        },
+    }
+
+
+def _run(analysis: Analysis, info: RunInfo) -> Json:
+    device = analysis.frame("devices", info.id)["name"].iloc[0]
+    seconds = None if info.finished_at is None else (info.finished_at - info.started_at).total_seconds()
+    return {
+        "id": info.id,
+        "name": info.name,
+        "model": info.model_name,
+        "state": info.state,
+        "device": str(device),
+        "threads": info.setting.threads,
+        "started": f"{info.started_at:%Y-%m-%d %H:%M} UTC",
+        "length": "still running" if seconds is None else markdown.duration(seconds),
+    }
+
+
+def _speedup(frames: dict[str, pd.DataFrame]) -> Json | None:
+    """The chosen plan over no fusion, else over what was measured beside it; None without a whole-model time."""
+    chosen = chosen_measurement(frames["plan_measurements"], frames["choices"])
+    if chosen is None:
+        return None
+    found: Json = {"plan": str(chosen["name"]), "us": float(chosen["median_us"]), "ratio": None, "over": ""}
+    rivals = rivals_of(frames["plan_measurements"], chosen)
+    timed = rivals[rivals["state"] == "ok"]
+    for name in ("none", *timed["name"]):
+        row = timed[timed["name"] == name]
+        if not row.empty:
+            ratio = compare_times(timed_plan(row.iloc[0]), timed_plan(chosen))
+            return {**found, "ratio": _ratio(ratio), "over": name}
+    return found
+
+
+def _rivals(frames: dict[str, pd.DataFrame]) -> list[Json]:
+    chosen = chosen_measurement(frames["plan_measurements"], frames["choices"])
+    if chosen is None:
+        rows = [row for _, row in frames["plan_measurements"].iterrows()]
+        return [{**_timed(row), "chosen": False, "ratio": None} for row in rows]
+    found: list[Json] = [{**_timed(chosen), "chosen": True, "ratio": None}]
+    for _, row in rivals_of(frames["plan_measurements"], chosen).iterrows():
+        ratio = compare_times(timed_plan(row), timed_plan(chosen)) if row["state"] == "ok" else None
+        found.append({**_timed(row), "chosen": False, "ratio": None if ratio is None else _ratio(ratio)})
+    return found
+
+
+def _timed(row: pd.Series) -> Json:
+    ok = row["state"] == "ok"
+    return {
+        "name": str(row["name"]),
+        "state": str(row["state"]),
+        "failure": "" if ok else str(row["failure"])[:300],
+        "us": float(row["median_us"]) if ok else None,
+        "lo": float(row["ci_lo_us"]) if ok else None,
+        "hi": float(row["ci_hi_us"]) if ok else None,
+        "trusted": bool(row["trusted"]) if ok else None,
+        "error": None if pd.isna(row["max_rel_error"]) else float(row["max_rel_error"]),
+    }
+
+
+def _ratio(ratio: Ratio) -> Json:
+    return {
+        "value": ratio.value,
+        "lo": ratio.lo,
+        "hi": ratio.hi,
+        "trusted": ratio.trusted,
+        "verdict": ratio.verdict if ratio.trusted else "not trusted",
+    }
+
+
+def _trust(frames: dict[str, pd.DataFrame], groups: pd.DataFrame) -> Json:
+    chosen = chosen_measurement(frames["plan_measurements"], frames["choices"])
+    trusted = groups["trusted"].fillna(False).astype(bool)
+    total = float(groups["us"].sum())
+    return {
+        "groups": len(groups),
+        "measured": int(groups["candidate_id"].notna().sum()),
+        "trusted": int(trusted.sum()),
+        "trusted_share": float(groups.loc[trusted, "us"].sum()) / total if total else 0.0,
+        "sum_us": total,
+        "whole": None if chosen is None else bool(chosen["trusted"]),
+        "whole_us": None if chosen is None else float(chosen["median_us"]),
+    }
+
+
+def _counts(frames: dict[str, pd.DataFrame]) -> Json:
+    return {
+        "measured": len(frames["measurements"]),
+        "failed": len(frames["failures"]),
+        "candidates": len(frames["candidates"]),
+        "trials": len(frames["trials"]),
+    }
+
+
+def _composed(frames: dict[str, pd.DataFrame], groups: pd.DataFrame) -> pd.Series:
+    """Predicted time of each plan: its last trial's, and for the chosen one the sum of its groups."""
+    trials = frames["trials"].dropna(subset=["composed_us"]).drop_duplicates("plan_key", keep="last")
+    known = trials.set_index("plan_key")["composed_us"]
+    if not groups.empty and not frames["choices"].empty and groups["us"].notna().all():
+        known[frames["choices"].iloc[-1]["plan_key"]] = float(groups["us"].sum())
+    return known
+
+
+def _transfer(analysis: Analysis) -> Json:
+    """Between all places of the database; empty where there is only one."""
+    places = analysis.choices[["device_fingerprint", "target_key", "threads"]].drop_duplicates()
+    if len(places) < 2:
+        return {"names": [], "cells": []}
+    return series.device_transfer(analysis.candidates)
+
+
+def _last_choice(groups: pd.DataFrame) -> pd.DataFrame:
+    last: pd.DataFrame = groups[groups["choice_id"] == groups["choice_id"].max()]
+    return last
+
+
+def _group_rows(groups: pd.DataFrame, tasks: pd.DataFrame) -> list[Json]:
+    known = tasks.drop_duplicates("workload_key").set_index("workload_key")
+    merged = groups.groupby("workload_key", sort=False).agg(
+        label=("label", "first"),
+        uses=("position", "size"),
+        share=("share", "sum"),
+        us=("us", "first"),
+        schedule=("schedule", "first"),
+        trusted=("trusted", "first"),
+        median_us=("median_us", "first"),
+    )
+    merged["tried"] = known["candidates"].reindex(merged.index)
+    merged["first_us"] = known["first_us"].reindex(merged.index)
+    merged = merged.sort_values("share", ascending=False, kind="stable").iloc[:MAX_ROWS]
+    return [
+        {
+            **{name: row[name] for name in ("label", "uses", "share", "us", "trusted", "tried")},
+            "gain": row["first_us"] / row["median_us"],
+            "schedule": _knobs(row["schedule"])[:400] if isinstance(row["schedule"], str) else "fixed rule",
+        }
+        for row in merged.to_dict("records")
+    ]
+
+
+def _knobs(schedule: str) -> str:
+    """A schedule as "family: knob=value ..."; one without knobs is what its kernel family does by itself."""
+    families: dict[str, list[str]] = {}
+    for knob, value in json.loads(schedule).items():
+        family, _, name = knob.rpartition(".")
+        families.setdefault(family, []).append(f"{name}={value}")
+    texts = [f"{family}: {' '.join(knobs)}" if family else " ".join(knobs) for family, knobs in families.items()]
+    return "; ".join(texts) or "as the family has it"
+
+
+def _edge_rows(edges: pd.DataFrame, choices: pd.DataFrame) -> list[Json]:
+    """How many edges of the chosen plan were decided for which reason, and what that gained."""
+    if not choices.empty:
+        edges = edges[edges["plan_key"] == choices.iloc[-1]["plan_key"]]
+    rows: list[Json] = []
+    for (fused, reason), here in edges.groupby(["fused", "reason"], sort=True):
+        known = here["gain_us"].dropna()
+        rows.append(
+            {
+                "fused": "one kernel" if fused else "apart",
+                "reason": str(reason),
+                "meaning": REASON_CODES.get(str(reason), ""),
+                "edges": len(here),
+                "gain_us": float(known.sum()) if len(known) else None,
+            }
+        )
+    return rows
+
+
+def _provenance(info: RunInfo) -> list[Json]:
+    facts: dict[str, object] = {
+        "model": f"{info.model_name}, SHA-256 {info.model_sha256[:16]}",
+        "seed": info.seed,
+        **{f"argument {key}": value for key, value in info.arguments.items()},
+        **{f"budget {key}": value for key, value in info.budget.items()},
+        **info.provenance,
+    }
+    return [
+        {"fact": name, "value": "unknown" if value is None else _text(value)[:500]} for name, value in facts.items()
+    ]
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, sort_keys=True) if isinstance(value, dict | list) else str(value)
+
+
+def _plain(value: object) -> object:
+    """JSON's own types; what is no number is null."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if value is None or value is pd.NA or isinstance(value, str | bool | int):
+        return None if value is pd.NA else value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    item = getattr(value, "item", None)
+    return _plain(item()) if callable(item) else str(value)

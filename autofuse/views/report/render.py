@@ -1,0 +1,316 @@
+"""One run as a page: Markdown to read, CSV files to compute with."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from autofuse.values.outputs import (
+    MARKED_BYTES,
+    Kind,
+    check_output,
+    database_files,
+    has_mark,
+    output_file,
+    output_folder,
+    write_output,
+)
+from autofuse.views.frames.columns import COLUMNS
+from autofuse.views.frames.compare import chosen_measurement, compare_times, timed_plan
+from autofuse.views.report import markdown
+from autofuse.views.report.rivals import rivals_of
+
+if TYPE_CHECKING:
+    from autofuse.database.records import RunInfo
+    from autofuse.views.frames.analysis import Analysis, RunReference
+
+CSV_FRAMES = (
+    "runs",
+    "plan_measurements",
+    "groups",
+    "tasks",
+    "candidates",
+    "measurements",
+    "failures",
+    "trials",
+    "edges",
+)
+MAX_FAILURES = 10
+UNKNOWN = "unknown"
+
+
+def render_markdown(analysis: Analysis, run: RunReference | None = None) -> str:
+    """The report of a run (None: the newest): speedups, trust, coverage, failures, provenance; then details."""
+    info = analysis.run(run)
+    frames = {
+        name: analysis.frame(name, info.id)
+        for name in ("plan_measurements", "choices", "groups", "candidates", "measurements", "failures", "edges")
+    }
+    parts = [
+        f"# {info.model_name}: {_headline(frames)}",
+        _about(analysis, info),
+        "## Whole model",
+        _whole_model(frames),
+        "## Trust and coverage",
+        _trust(frames),
+        "## Failures",
+        _failures(frames["failures"]),
+        "## Provenance",
+        _provenance(info),
+        "## Groups",
+        _groups(frames, analysis.frame("tasks", info.id)),
+        "## Edges",
+        _edges(frames["edges"], frames["choices"]),
+        "## Search",
+        _search(info, frames["measurements"], analysis.frame("trials", info.id)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def write_csv(analysis: Analysis, run: RunReference | None, folder: str | Path) -> list[Path]:
+    """Write one CSV file a frame of a run into `folder` (made where missing); their paths.
+
+    Lists and dicts stand as JSON. InputError when the folder cannot be written.
+    """
+    info = analysis.run(run)
+    place = output_folder(Path(folder))
+    paths = {name: place / f"{name}.csv" for name in CSV_FRAMES}
+    inputs = database_files(analysis.database.location.path)
+    for name, path in paths.items():  # before the first is written: all of them, or none
+        check_output(path, table_of(name), inputs)
+    for name, path in paths.items():
+        frame = analysis.frame(name, info.id)
+        for column in frame.columns:
+            if pd.api.types.is_object_dtype(frame[column]):
+                frame[column] = frame[column].map(_json_text)
+        with output_file(path, table_of(name), inputs) as part:
+            frame.to_csv(part, index=False)
+    return list(paths.values())
+
+
+def write_markdown(analysis: Analysis, run: RunReference | None, folder: str | Path) -> Path:
+    """Write the report of a run into `folder` (made where missing) as `report.md`; its path."""
+    path = output_folder(Path(folder)) / "report.md"
+    text = render_markdown(analysis, run) + f"\n{REPORT_MARK}\n"
+    write_output(path, text, REPORT, database_files(analysis.database.location.path))
+    return path
+
+
+def table_of(name: str) -> Kind:
+    """A frame as a CSV file: one is recognised by its columns, most of which must be the frame's."""
+
+    def is_ours(path: Path) -> bool:
+        with path.open(encoding="utf-8", errors="replace", newline="") as file:
+            head = next(csv.reader([file.readline(MARKED_BYTES)]), [])
+        known = list(COLUMNS[name])
+        return head[:1] == known[:1] and 2 * len(set(head) & set(known)) > len(head)
+
+    return Kind(f"the table {name} of an autofuse report", is_ours)
+
+
+REPORT_MARK = "<!-- written by autofuse report -->"
+REPORT = Kind("a report of autofuse", lambda path: has_mark(path, REPORT_MARK.encode()))
+
+
+def _json_text(value: object) -> object:
+    return json.dumps(value, sort_keys=True) if isinstance(value, dict | list) else value
+
+
+def _headline(frames: dict[str, pd.DataFrame]) -> str:
+    chosen = chosen_measurement(frames["plan_measurements"], frames["choices"])
+    if chosen is None:
+        return "no plan confirmed yet"
+    for _, row in rivals_of(frames["plan_measurements"], chosen).iterrows():
+        if row["name"] == "none" and row["state"] == "ok":
+            ratio = compare_times(timed_plan(row), timed_plan(chosen))
+            doubt = "" if ratio.trusted else " (not trusted)"
+            return f"{ratio.value:.2f}x as fast as without fusion {markdown.interval(ratio.lo, ratio.hi)}{doubt}"
+    return f"{markdown.micros(chosen['median_us'])} with plan {chosen['name']}"
+
+
+def _about(analysis: Analysis, info: RunInfo) -> str:
+    device = markdown.text(analysis.frame("devices", info.id)["name"].iloc[0])
+    length = "still running"
+    if info.finished_at is not None:
+        length = markdown.duration((info.finished_at - info.started_at).total_seconds())
+    threads = f"{info.setting.threads} thread{'s' if info.setting.threads > 1 else ''}"
+    return (
+        f"Run {info.id} ({markdown.text(info.name)}), {info.state}, started {info.started_at:%Y-%m-%d %H:%M} UTC, "
+        f"{length}; device {device}, {threads}. "
+        "Times are medians with 95 % intervals; a ratio above 1 means that the chosen plan is faster."
+    )
+
+
+def _whole_model(frames: dict[str, pd.DataFrame]) -> str:
+    measurements, choices = frames["plan_measurements"], frames["choices"]
+    chosen = chosen_measurement(measurements, choices)
+    if chosen is None:
+        if measurements.empty:
+            return "No plan was measured whole: the run ended before its confirmation."
+        return "No measured plan was chosen.\n\n" + markdown.table(
+            ["plan", "median", "state"],
+            (
+                [row["name"], markdown.micros(row["median_us"]), markdown.text(row["failure"]) or row["state"]]
+                for _, row in measurements.iterrows()
+            ),
+        )
+    name = f"**{markdown.text(chosen['name'])}** (chosen)"
+    rows = [[name, _timing(chosen), "", "", markdown.yes(chosen["trusted"]), _error(chosen)]]
+    rows += [_rival_cells(row, chosen) for _, row in rivals_of(measurements, chosen).iterrows()]
+    return markdown.table(["plan", "median", "chosen plan is", "verdict", "trusted", "largest error"], rows)
+
+
+def _rival_cells(row: pd.Series, chosen: pd.Series) -> list[str]:
+    name = markdown.text(row["name"])
+    if row["state"] != "ok":
+        return [name, f"{row['state']}: {markdown.text(row['failure'])}", "", "", "", _error(row)]
+    ratio = compare_times(timed_plan(row), timed_plan(chosen))
+    claim = f"{ratio.value:.3f}x {markdown.interval(ratio.lo, ratio.hi)}"
+    verdict = ratio.verdict if ratio.trusted else "not trusted"
+    return [name, _timing(row), claim, verdict, markdown.yes(row["trusted"]), _error(row)]
+
+
+def _trust(frames: dict[str, pd.DataFrame]) -> str:
+    groups = _last_choice(frames["groups"])
+    if groups.empty:
+        return "No choice was recorded."
+    measured = groups["candidate_id"].notna()
+    trusted = groups["trusted"].fillna(False).astype(bool)
+    total = groups["us"].sum()
+    lines = [
+        f"- {int(measured.sum())} of {len(groups)} groups have a measured schedule; the others use the fixed rule.",
+        f"- {int(trusted.sum())} of {len(groups)} groups have a trusted time: "
+        f"{markdown.share(groups.loc[trusted, 'us'].sum(), total)} of the measured time.",
+    ]
+    chosen = chosen_measurement(frames["plan_measurements"], frames["choices"])
+    if chosen is not None:
+        lines.append(f"- The whole-model time is {'' if chosen['trusted'] else '**not** '}trusted.")
+        if total:
+            whole = markdown.micros(chosen["median_us"])
+            lines.append(f"- The groups add up to {markdown.micros(total)}, the whole model takes {whole}.")
+    return "\n".join(lines)
+
+
+def _failures(failures: pd.DataFrame) -> str:
+    if failures.empty:
+        return "None."
+    counts = failures["state"].value_counts()
+    summary = ", ".join(f"{count} {state}" for state, count in counts.items())
+    kinds = Counter(
+        (str(row["state"]), str(row["label"]), str(row["failure"]).partition("\n")[0]) for _, row in failures.iterrows()
+    )
+    rows = [[*map(markdown.text, kind), count] for kind, count in kinds.most_common(MAX_FAILURES)]
+    more = f"\n\n{len(kinds) - MAX_FAILURES} more kinds." if len(kinds) > MAX_FAILURES else ""
+    return f"{summary}.\n\n" + markdown.table(["state", "workload", "message", "times"], rows) + more
+
+
+def _provenance(info: RunInfo) -> str:
+    facts: dict[str, object] = {
+        "model": f"{info.model_name}, SHA-256 {info.model_sha256[:16]}",
+        "seed": info.seed,
+        **{f"argument {key}": value for key, value in info.arguments.items()},
+        **{f"budget {key}": value for key, value in info.budget.items()},
+        **info.provenance,
+    }
+    return markdown.table(
+        ["fact", "value"], ([markdown.text(key), markdown.text(_fact(value))] for key, value in facts.items())
+    )
+
+
+def _fact(value: object) -> object:
+    return UNKNOWN if value is None else _json_text(value)
+
+
+def _groups(frames: dict[str, pd.DataFrame], tasks: pd.DataFrame) -> str:
+    """The groups of the choice, equal ones together, the longest first."""
+    groups = _last_choice(frames["groups"])
+    if groups.empty:
+        return "No choice was recorded."
+    first = tasks.set_index("workload_key")[["first_us", "candidates"]]
+    merged = groups.groupby("workload_key", sort=False).agg(
+        label=("label", "first"),
+        times=("position", "size"),
+        share=("share", "sum"),
+        us=("us", "first"),
+        schedule=("schedule", "first"),
+        trusted=("trusted", "first"),
+    )
+    merged = merged.join(first).sort_values("share", ascending=False, kind="stable")
+    rows = [
+        [
+            markdown.text(row["label"]),
+            row["times"],
+            f"{100 * row['share']:.1f} %",
+            markdown.micros(row["us"]),
+            "" if pd.isna(row["first_us"] / row["us"]) else f"{row['first_us'] / row['us']:.2f}x",
+            0 if markdown.missing(row["candidates"]) else int(row["candidates"]),
+            markdown.yes(row["trusted"]),
+            markdown.code(row["schedule"]) if isinstance(row["schedule"], str) else "fixed rule",
+        ]
+        for _, row in merged.iterrows()
+    ]
+    head = ["group", "kernels", "share", "time each", "over first schedule", "schedules", "trusted", "best schedule"]
+    return markdown.table(head, rows)
+
+
+def _edges(edges: pd.DataFrame, choices: pd.DataFrame) -> str:
+    if not choices.empty:
+        edges = edges[edges["plan_key"] == choices.iloc[-1]["plan_key"]]
+    if edges.empty:
+        return "No decisions were recorded."
+    counts = Counter(zip(edges["fused"], edges["reason"], strict=True))
+    rows = [["fused" if fused else "apart", reason, count] for (fused, reason), count in sorted(counts.items())]
+    return markdown.table(["edge", "reason", "edges"], rows)
+
+
+def _search(info: RunInfo, measurements: pd.DataFrame, trials: pd.DataFrame) -> str:
+    """How fast the run measured, and when its composed plan got better."""
+    lines = [f"{len(measurements)} candidates were measured"]
+    if len(measurements):
+        hours = max((measurements["created_at"].max() - info.started_at).total_seconds(), 1.0) / 3600
+        lines.append(f" ({len(measurements) / hours:.0f} an hour)")
+    lines.append(f", {len(trials)} plans were tried.{_composition(info)}")
+    better = trials[(trials["composed_us"] == trials["best_us"]) & ~trials["best_us"].duplicated()]
+    if better.empty:
+        return "".join(lines)
+    start = pd.Timestamp(info.started_at)
+    rows = [
+        [
+            row["number"],
+            markdown.duration((row["created_at"] - start).total_seconds()),
+            markdown.text(row["origin"]),
+            markdown.micros(row["best_us"]),
+        ]
+        for _, row in better.iterrows()
+    ]
+    return "".join(lines) + "\n\n" + markdown.table(["trial", "after", "plan from", "best composed time"], rows)
+
+
+def _composition(info: RunInfo) -> str:
+    """The best plan that the measured groups make exactly, beside the best that was sampled."""
+    facts = (info.summary or {}).get("composition")
+    if not isinstance(facts, dict):
+        return ""
+    composed, gap = float(str(facts.get("composed_us"))), facts.get("gap")
+    regions = f"{facts.get('regions')} regions, {facts.get('distinct')} of them distinct"
+    beside = f", {100 * float(str(gap)):.2f} % faster than the best sampled plan" if gap is not None else ""
+    return f" Composed exactly from all measured groups ({regions}): {markdown.micros(composed)}{beside}."
+
+
+def _last_choice(groups: pd.DataFrame) -> pd.DataFrame:
+    last: pd.DataFrame = groups[groups["choice_id"] == groups["choice_id"].max()]
+    return last
+
+
+def _timing(row: pd.Series) -> str:
+    return f"{markdown.micros(row['median_us'])} {markdown.interval(row['ci_lo_us'], row['ci_hi_us'], 1)}"
+
+
+def _error(row: pd.Series) -> str:
+    error = row["max_rel_error"]
+    return "" if markdown.missing(error) else f"{error:.1e}"

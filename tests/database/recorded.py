@@ -1,0 +1,82 @@
+"""Databases with rows of every kind, for tests of what handles a whole database."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+from autofuse.database.database import ProfilingDatabase, open_database
+from autofuse.database.records import (
+    Block,
+    Candidate,
+    CandidateOutcome,
+    ChosenGroup,
+    EdgeDecision,
+    PlanOutcome,
+    RunStart,
+    Setting,
+    Trial,
+    content_key,
+)
+from autofuse.device.target import Target
+
+TARGET = Target("znver4", 16, 32, 2, 32768, 1 << 20)
+LABELS = ("conv", "matmul", "pool")
+GRAPH = content_key("graph")
+
+
+def setting_of(database: ProfilingDatabase, device: str = "laptop", tvm: str = "0.27") -> Setting:
+    return database.setting(
+        fingerprint=content_key(device),
+        device_name=device,
+        device_facts={"cores": 2},
+        target=TARGET,
+        threads=1,
+        versions={"tvm": tvm},
+    )
+
+
+def outcome(label: str, tile: int, us: float | None, uid: str = "", state: str = "timeout") -> CandidateOutcome:
+    text = json.dumps({"workload": label})
+    candidate = Candidate(content_key(text), text, label, json.dumps({"tile": tile}))
+    if us is None:
+        return CandidateOutcome(candidate=candidate, state=state, failure="over 30 s", uid=uid)
+    blocks = tuple(Block((us * factor,), 1.0, flagged=factor > 2) for factor in (0.99, 1.0, 1.01, 3.0))
+    times = {"median_us": us, "ci_lo_us": us * 0.99, "ci_hi_us": us * 1.01, "trusted": True, "blocks": blocks}
+    return CandidateOutcome(candidate=candidate, state="ok", uid=uid, build_s=1.0, **times)  # type: ignore[arg-type]
+
+
+def fill(path: Path, seed: int, measurements: int = 25, busy: bool = True) -> Path:
+    """A database with a run of every kind of row; candidates overlap with those of other seeds.
+
+    `busy`: this process still works on a candidate of it.
+    """
+    dice = random.Random(seed)
+    with open_database(path) as database:
+        setting = setting_of(database, device=dice.choice(("laptop", "board")))
+        start = RunStart(name=f"run{seed}", model_name="net", model_sha256="0" * 64, graph_key=GRAPH, seed=seed)
+        run = database.start_run(setting, start)
+        for _ in range(measurements):
+            us = dice.choice((None, dice.uniform(50, 150), dice.uniform(50, 150)))
+            chosen = database.record_candidate(setting, outcome(dice.choice(LABELS), dice.randrange(4), us), run)
+        if busy:
+            database.begin_candidate(setting, outcome("conv", 99, None).candidate)
+        database.record_plan(GRAPH, "a" * 64, '{"groups": []}', f"origin{seed}")
+        for number, composed in enumerate((9.0, 8.0, 11.0)):
+            database.record_trial(
+                run,
+                Trial(number=number, answers={"x": number}, state="complete", plan_key="a" * 64, composed_us=composed),
+            )
+        times = {"median_us": 5.0, "ci_lo_us": 4.0, "ci_hi_us": 6.0, "trusted": True, "blocks": (Block((5.0,)),) * 2}
+        database.record_plan_measurement(
+            run,
+            PlanOutcome(name="search", series="s", plan_key="a" * 64, state="ok", **times),  # type: ignore[arg-type]
+        )
+        database.record_plan_measurement(run, PlanOutcome(name="tvm", series="s", state="run_error", failure="no"))
+        group = ChosenGroup(("op",), outcome(LABELS[0], 0, None).candidate.workload_key, chosen, 5.0)
+        database.record_workload(group.workload_key, '{"workload": "conv"}', "conv")
+        database.record_choice(run, "a" * 64, [group], median_us=100.0 + seed, trusted=True)
+        database.record_edges(run, "a" * 64, [EdgeDecision("a", "b", True, "chosen_measured")])
+        database.finish_run(run, summary={"seed": seed})
+    return path
