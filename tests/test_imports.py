@@ -200,6 +200,11 @@ def test_a_room_is_seen_at_a_glance(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", [PACKAGE, *rooms()], ids=lambda folder: str(folder.relative_to(ROOT)))
+def test_a_room_says_what_lives_in_it(folder: Path) -> None:
+    assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("folder", [PACKAGE, *rooms()], ids=lambda folder: str(folder.relative_to(ROOT)))
 def test_rooms_do_not_use_each_other_in_a_circle(folder: Path) -> None:
     """Late imports count, too: a circle that is held apart by them is one."""
     below = arrows_inside(folder)

@@ -1,0 +1,1 @@
+"""What a device is: its profile, its target, its address, its fingerprint."""

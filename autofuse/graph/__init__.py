@@ -1,0 +1,1 @@
+"""What the model computes: operators with their ONNX names, tensors, shapes, constants."""

@@ -1,0 +1,1 @@
+"""Many models on many devices, until the time is spent."""

@@ -1,0 +1,1 @@
+"""From a group of operators to loops: workloads, schedules, one room a kind of kernel."""

@@ -1,0 +1,1 @@
+"""Right first, then fast: candidates are checked and timed in processes of their own."""

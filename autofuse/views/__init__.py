@@ -1,0 +1,1 @@
+"""What people look at: plans explained and drawn, models inspected, the database as DataFrames and as a page."""

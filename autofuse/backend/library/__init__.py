@@ -1,0 +1,1 @@
+"""A library in a process: loading, arrays, dispatch, threads, sessions."""

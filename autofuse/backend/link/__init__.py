@@ -1,0 +1,1 @@
+"""Linkers and architectures."""

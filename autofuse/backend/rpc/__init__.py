@@ -1,0 +1,1 @@
+"""Sessions on devices elsewhere, over TVM's RPC."""

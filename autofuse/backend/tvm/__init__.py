@@ -1,0 +1,1 @@
+"""TVM as a rival: its own pipeline, its own partition."""

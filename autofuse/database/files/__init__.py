@@ -1,0 +1,1 @@
+"""Databases as files: exports, imports, merges, pruning."""

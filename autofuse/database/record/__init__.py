@@ -1,0 +1,1 @@
+"""Writing: candidates, plans, runs, jobs."""

@@ -1,0 +1,1 @@
+"""Changes of a graph that a plan asks for: folded BatchNormalizations, copied operators."""

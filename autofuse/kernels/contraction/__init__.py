@@ -1,0 +1,1 @@
+"""Convolutions and matrix products: one form, and the ways to compute it."""

@@ -1,0 +1,1 @@
+"""The other kernel families, and the registry of all."""

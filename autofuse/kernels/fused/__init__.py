@@ -1,0 +1,1 @@
+"""Several anchors in one kernel: blocks of rows, bands of feature maps."""

@@ -1,0 +1,1 @@
+"""Kernels of what no family covers, through TVM's own ONNX importer."""

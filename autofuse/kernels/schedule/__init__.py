@@ -1,0 +1,1 @@
+"""What a schedule may choose, what is guessed first, and what limits it."""

@@ -1,0 +1,1 @@
+"""The layer over TVM's TIR builder: loops, lanes, vectorizable functions."""

@@ -1,0 +1,1 @@
+"""A group freed of its names, and how its tensors are stored."""

@@ -1,0 +1,1 @@
+"""Is a result right: ONNX Runtime as the reference, tolerances by type."""

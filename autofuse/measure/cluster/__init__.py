@@ -1,0 +1,1 @@
+"""Building kernels in parallel, here or on a Dask cluster."""

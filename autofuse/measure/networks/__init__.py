@@ -1,0 +1,1 @@
+"""Whole networks: built, checked, raced against each other."""

@@ -1,0 +1,1 @@
+"""Devices elsewhere: the coordinator's end, the device's end, and races on it."""

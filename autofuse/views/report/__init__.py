@@ -1,1 +1,1 @@
-"""The profiling database as DataFrames, and a run of it as a page to read."""
+"""One run as a page to read."""
