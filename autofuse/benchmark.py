@@ -19,6 +19,7 @@ from autofuse.graph.submodel import to_model
 from autofuse.measure.checking.reference import run_reference
 from autofuse.measure.networks.bench import Contender, ContenderResult
 from autofuse.measure.networks.judgement import judged
+from autofuse.values.ratios import compare
 from autofuse.values.scratch import scratch_folder
 
 OWN = "autofuse"
@@ -27,7 +28,11 @@ SEED = 0
 
 @dataclass(frozen=True)
 class RivalReport:
-    """A rival's median time; `ratio` = rival / autofuse with its interval; `error`: why there is none."""
+    """A rival's median time; `ratio` = rival / autofuse with its interval; `error`: why it has no time.
+
+    `autofuse_us`: autofuse's median in the same rounds. `verdict`: what the ratio says of autofuse, or why there is no
+    ratio (see `autofuse.values.ratios.VERDICTS`).
+    """
 
     median_us: float | None
     ratio: float | None
@@ -35,6 +40,8 @@ class RivalReport:
     ci_hi: float | None
     trusted: bool
     error: str = ""
+    autofuse_us: float | None = None
+    verdict: str = ""
 
 
 @dataclass(frozen=True)
@@ -112,12 +119,14 @@ def _report(model: str, threads: int, device: str, kernels: int, results: Mappin
         raise WrongResultError(f"{model}: the library is wrong: {own.wrong}; tune again, or report this model")
     if own.median_us is None or own.max_rel_error is None:
         raise DeviceError(f"{model}: the library could not be measured: {own.error}")
-    rivals = {
-        name: RivalReport(
-            result.median_us, result.ratio, result.ci_lo, result.ci_hi, result.trusted and not result.wrong,
-            result.error or result.wrong,
-        )
-        for name, result in results.items()
-        if name != OWN
-    }  # fmt: skip
+    rivals = {name: _rival(result, own) for name, result in results.items() if name != OWN}
     return BenchReport(model, threads, device, own.median_us, own.max_rel_error, kernels, rivals)
+
+
+def _rival(result: ContenderResult, own: ContenderResult) -> RivalReport:
+    problem = result.error or result.wrong
+    if problem or result.timed is None or own.timed is None:
+        return RivalReport(result.median_us, None, None, None, False, problem or "no time")
+    ratio = compare(result.timed, own.timed)
+    us = result.timed.us.median
+    return RivalReport(us, ratio.value, ratio.lo, ratio.hi, ratio.trusted, "", ratio.new_us, ratio.verdict)

@@ -211,6 +211,17 @@ class BestSchedule:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FirstSchedule:
+    """The first schedule of a workload that got a time; `schedules`: how many are known of the workload there."""
+
+    candidate_id: int
+    workload_key: str
+    median_us: float
+    trusted: bool
+    schedules: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class ForeignSchedule:
     """A schedule measured elsewhere: `device_facts` as in its fingerprint, `target`: JSON of `Target`."""
 

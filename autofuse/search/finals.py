@@ -19,10 +19,10 @@ from autofuse.kernels.schedule.limits import larger
 from autofuse.measure.networks.bench import Contender, ContenderResult
 from autofuse.measure.networks.judgement import difference, judged
 from autofuse.measure.networks.libraries import Model, Order, build_libraries
-from autofuse.measure.timing.race import ratio_of
 from autofuse.search.progress import PlanTime
 from autofuse.search.shares import LITTLE_FUSION
 from autofuse.search.workbench import Workbench
+from autofuse.values.ratios import compare
 
 FINALISTS = 4
 HOPELESS = 2.5
@@ -58,7 +58,8 @@ def conclude(
     results = bench.runner.race(contenders, inputs, seconds, expected=expected, between=lambda: tell(note))
     results = judged(results, bench.graph, inputs)
     _record(bench, named, results)
-    times = {name: _time(bench, plan, results.get(name), problems.get(name, "")) for name, plan in named.items()}
+    none = results.get("none")
+    times = {name: _time(bench, plan, results.get(name), none, problems.get(name, "")) for name, plan in named.items()}
     chosen = _choose(bench, named, times, results, folder)
     # A plan may have won with schedules that no candidate of its own has tried; `compile` wants to find them measured.
     bench.measure_first(bench.missing(chosen[1]))
@@ -102,15 +103,20 @@ def _built(
     return [Contender(one.name, "autofuse", one.output) for one in orders if one.name not in problems], problems
 
 
-def _time(bench: Workbench, plan: FusionPlan, result: ContenderResult | None, problem: str) -> PlanTime:
+def _time(
+    bench: Workbench, plan: FusionPlan, result: ContenderResult | None, none: ContenderResult | None, problem: str
+) -> PlanTime:
+    """A finalist's time, and its ratio to that of plan "none" in the same rounds."""
     kernels, composed = len(bench.admit(plan).kernels), bench.composed_us(plan)
-    if result is None or result.median_us is None or result.wrong:
+    if result is None or result.timed is None:
         reason = problem or (result.wrong or result.error if result else "not measured")
         return PlanTime(kernels, composed, problem=reason, max_rel_error=result.max_rel_error if result else None)
-    speedup, low, high = (1 / r if r else None for r in (result.ratio, result.ci_hi, result.ci_lo))
-    return PlanTime(
-        kernels, composed, result.median_us, speedup, low, high, result.trusted, result.max_rel_error, result.reason
-    )
+    own, why = result.timed, result.samples.reason if result.samples else ""
+    time = PlanTime(kernels, composed, own.us.median, None, None, None, own.trusted, result.max_rel_error, why)
+    if none is None or none.timed is None:
+        return time
+    ratio = compare(none.timed, own)
+    return replace(time, speedup=ratio.value, ci_lo=ratio.lo, ci_hi=ratio.hi, verdict=ratio.verdict)
 
 
 def _choose(
@@ -138,10 +144,10 @@ def _choose(
 
 
 def _slower(result: ContenderResult, best: ContenderResult) -> bool:
-    """Whether interleaved samples say that a plan is slower than the best one beyond noise."""
-    assert result.samples is not None and best.samples is not None
-    ratio = ratio_of(result.samples, best.samples)
-    return ratio is None or ratio.lo > 1.0 or ratio.median > TIE
+    """Whether the rounds that count say that a plan is slower than the best one beyond noise."""
+    assert result.timed is not None and best.timed is not None
+    ratio = compare(result.timed, best.timed)
+    return ratio.value is None or ratio.lo is None or ratio.lo > 1.0 or ratio.value > TIE
 
 
 def _problem_on_further_inputs(bench: Workbench, library: Path) -> str:
@@ -157,21 +163,17 @@ def _problem_on_further_inputs(bench: Workbench, library: Path) -> str:
 def _record(bench: Workbench, named: Mapping[str, FusionPlan], results: Mapping[str, ContenderResult]) -> None:
     series = uuid.uuid4().hex
     for name, result in results.items():
-        samples = result.samples
-        if result.median_us is None or samples is None or samples.us is None:
+        key = named[name].key
+        if result.timed is None or result.samples is None:
             failure = result.wrong or result.error or "no time"
             state = "wrong" if result.wrong else "run_error"
-            outcome = PlanOutcome(state=state, failure=failure, name=name, series=series, plan_key=named[name].key)
-        elif result.wrong:
-            outcome = PlanOutcome(
-                state="wrong", failure=result.wrong, name=name, series=series, plan_key=named[name].key
-            )
+            outcome = PlanOutcome(state=state, failure=failure, name=name, series=series, plan_key=key)
         else:
-            blocks = tuple(Block((part.us,), part.clock, not part.good) for part in samples.slices)
+            us = result.timed.us
+            blocks = tuple(Block((part.us,), part.clock, not part.good) for part in result.samples.slices)
             outcome = PlanOutcome(
-                state="ok", median_us=samples.us.median, ci_lo_us=samples.us.lo, ci_hi_us=samples.us.hi,
-                trusted=samples.trusted, max_rel_error=result.max_rel_error, blocks=blocks,
-                name=name, series=series, plan_key=named[name].key,
+                state="ok", median_us=us.median, ci_lo_us=us.lo, ci_hi_us=us.hi, trusted=result.timed.trusted,
+                max_rel_error=result.max_rel_error, blocks=blocks, name=name, series=series, plan_key=key,
             )  # fmt: skip
         bench.database.record_plan_measurement(bench.run_id, outcome)
 

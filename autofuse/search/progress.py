@@ -40,7 +40,9 @@ class Progress:
 class PlanTime:
     """A finalist: `composed_us` is the sum of its groups; the rest was measured whole, interleaved.
 
-    `speedup`: over plan "none" in the same run, with its interval [`ci_lo`, `ci_hi`].
+    `median_us`: over the rounds that count, `trusted` or not for the reason in `problem`. `speedup`: the median of plan
+    "none" in the same rounds over it, with its interval [`ci_lo`, `ci_hi`] and what it says, `verdict` (one of
+    `autofuse.values.ratios.VERDICTS`); None where there is no ratio.
     """
 
     kernels: int
@@ -52,6 +54,7 @@ class PlanTime:
     trusted: bool = False
     max_rel_error: float | None = None
     problem: str = ""
+    verdict: str = ""
 
 
 @dataclass(frozen=True)

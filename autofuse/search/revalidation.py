@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from autofuse.database.ask.times import timed_candidate
 from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import STALE, BestSchedule, Setting
 from autofuse.environment.circumstances import circumstances
@@ -24,8 +25,9 @@ from autofuse.measure.measurement import Measurement, MeasureRequest
 from autofuse.measure.runner import Runner
 from autofuse.measure.timing.sampling import SamplingPolicy
 from autofuse.search.workbench import outcome_of
+from autofuse.values.ratios import Timed, compare, differs
 from autofuse.values.scratch import scratch_folder
-from autofuse.values.statistics import differ, median_interval, ratio_interval
+from autofuse.values.statistics import Interval
 
 MARGIN = 0.05
 """Two measurements of one kernel on different days differ by up to so much for reasons of their own (layout of
@@ -126,7 +128,8 @@ def _again(database: ProfilingDatabase, setting: Setting, runner: Runner, winner
         request = MeasureRequest(bound.workload, schedule, (store.case(bound),), constants)
     except AutofuseError as error:
         return replace(base, note=f"it cannot be built without its model: {error}")
-    old = [median_interval(block.us).median for block in database.samples(best.candidate_id) if not block.flagged]
+    stored = Interval(best.median_us, best.ci_lo_us, best.ci_hi_us, 0.95, 0)
+    old = timed_candidate(database.samples(best.candidate_id), stored, best.trusted)
     (measurement,) = runner.measure([request])
     if measurement.failure is not None and measurement.failure.kind == "device_lost":
         return replace(base, note=measurement.failure.message)
@@ -134,19 +137,19 @@ def _again(database: ProfilingDatabase, setting: Setting, runner: Runner, winner
     return _judged(base, old, measurement)
 
 
-def _judged(base: Revalidated, old: Sequence[float], measurement: Measurement) -> Revalidated:
-    if measurement.timing is None or measurement.median_us is None:
+def _judged(base: Revalidated, old: Timed, measurement: Measurement) -> Revalidated:
+    timing = measurement.timing
+    if timing is None:
         note = measurement.failure.message if measurement.failure else "no time"
         return replace(base, verdict=FAILED, note=note)
-    new = [piece.us for piece in measurement.timing.slices if piece.good]
-    done = replace(base, new_us=measurement.median_us)
-    if not old or not new or not measurement.timing.trusted:
+    done = replace(base, new_us=timing.us.median)
+    if not timing.trusted:
         return replace(done, verdict=HOLDS, note="no difference shown: the new time is not trusted")
-    ratio = ratio_interval(old, new, paired=False)
-    verdict = HOLDS
-    if differ(old, new, paired=False, margin=MARGIN):
-        verdict = FASTER if ratio.median > 1 else SLOWER
-    return replace(done, ratio=ratio.median, lo=ratio.lo, hi=ratio.hi, verdict=verdict)
+    ratio = compare(old, Timed(timing.us, True, tuple(piece.us for piece in timing.slices if piece.good)))
+    if ratio.value is None:
+        return replace(done, verdict=HOLDS, note=f"no difference shown: {ratio.verdict}")
+    verdict = HOLDS if not differs(ratio, MARGIN) else FASTER if ratio.value > 1 else SLOWER
+    return replace(done, ratio=ratio.value, lo=ratio.lo, hi=ratio.hi, verdict=verdict)
 
 
 def rebuilt(text: str) -> tuple[BoundWorkload, Graph]:

@@ -1,4 +1,4 @@
-"""Medians, ratios and verdicts over timings: what two times may claim about each other."""
+"""Medians and ratios of samples with their intervals; what a screen says of them: `autofuse.values.ratios`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,6 @@ from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-MIN_BLOCKS = 5
-"""Fewer blocks never prove a difference: five equal signs in a row have odds of 1 in 16 by chance."""
 
 RESAMPLES = 2000
 EXACT_BELOW = 200
@@ -89,17 +86,6 @@ def ratio_interval(a: ArrayLike, b: ArrayLike, *, paired: bool = True, confidenc
     count = min(len(left), len(right))
     reached = min(confidence, 1.0 - 2.0 * _binomial_below(count, 1))
     return Interval(center, min(float(lo), center), max(float(hi), center), reached, count)
-
-
-def differ(a: ArrayLike, b: ArrayLike, *, paired: bool = True, margin: float = 0.0, confidence: float = 0.95) -> bool:
-    """Whether `a` and `b` are two different times: their ratio's interval leaves out 1 +- `margin`.
-
-    False ("no difference shown") too when either side has fewer than `MIN_BLOCKS` blocks.
-    """
-    interval = ratio_interval(a, b, paired=paired, confidence=confidence)
-    if interval.count < MIN_BLOCKS:
-        return False
-    return interval.lo > 1.0 + margin or interval.hi < 1.0 / (1.0 + margin)
 
 
 def block_medians(samples: ArrayLike) -> NDArray[np.float64]:

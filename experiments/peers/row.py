@@ -89,10 +89,10 @@ class Row:
         one, two = self.entries.get(slow), self.entries.get(fast)
         if one is None or two is None or one.samples is None or two.samples is None:
             return None
-        interval = ratio_of(one.samples, two.samples)
-        if interval is None:
+        found = ratio_of(one.samples, two.samples)
+        if found is None or found.value is None or found.lo is None or found.hi is None:
             return None
-        return Ratio(interval.median, interval.lo, interval.hi, one.samples.trusted and two.samples.trusted)
+        return Ratio(found.value, found.lo, found.hi, found.trusted)
 
     def fastest(self, names: list[str]) -> str | None:
         """Which of `names` has the least time for right results."""

@@ -10,6 +10,7 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from autofuse.cli.main import app
+from autofuse.cli.screens.render import micros
 from autofuse.cli.screens.run_view import run_text
 from autofuse.database.database import open_database
 from autofuse.database.records import Block, Candidate, CandidateOutcome, ChosenGroup, PlanOutcome, RunStart
@@ -28,8 +29,8 @@ def call(*arguments: object) -> Result:
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One finished run: a candidate that has a time, one that failed, a chosen plan."""
     path = tmp_path_factory.mktemp("database") / "p.db"
-    blocks = tuple(Block((10.0 + index / 10,)) for index in range(8))
-    times = {"state": "ok", "median_us": 10.3, "ci_lo_us": 10.1, "ci_hi_us": 10.6, "trusted": True}
+    blocks = tuple(Block((10.0 + index / 10,)) for index in range(9))
+    times = {"state": "ok", "median_us": 10.4, "ci_lo_us": 10.1, "ci_hi_us": 10.6, "trusted": True}
     with open_database(path) as opened:
         setting = opened.setting(
             fingerprint="f" * 64, device_name="box", device_facts={}, target=TARGET, threads=2, versions={"tvm": "1"}
@@ -54,18 +55,19 @@ def test_status_tells_how_the_newest_run_stands(database: Path) -> None:
     body = json.loads(call("status", "--db", database, "--format", "json").stdout)
     assert (body["run"], body["state"], body["model"], body["threads"]) == (1, "finished", "net", 2)
     assert (body["measured"], body["outcomes"]) == (2, {"ok": 1, "build_error": 1})
-    assert [row["median_us"] for row in body["whole_model"]] == [10.3]
+    assert [row["median_us"] for row in body["whole_model"]] == [10.4]
     text = call("status", "--db", database).stdout
     assert text.splitlines()[0] == "net, 2 threads, run 1: finished"
     assert "1 ok, 1 failed (1 build error)" in text
-    assert "default 10.3 µs" in text and "not trusted" not in text
+    assert f"default {micros(10.4)}" in text and "not trusted" not in text
 
 
 def test_status_puts_the_fastest_plan_first_and_says_whom_not_to_trust() -> None:
     times = {"none": 9.0, "search": 6.0, "tvm": None}
     whole = [
         {"name": name, "state": "timeout" if us is None else "ok", "median_us": us, "ci_lo_us": us, "ci_hi_us": us,
-         "trusted": None if us is None else False}
+         "trusted": None if us is None else False, "series": "s", "verdict": "not trusted",
+         "speedup": us and 9.0 / us, "speedup_lo": us and 8.9 / us, "speedup_hi": us and 9.1 / us}
         for name, us in times.items()
     ]  # fmt: skip
     body = {
@@ -80,7 +82,7 @@ def test_status_puts_the_fastest_plan_first_and_says_whom_not_to_trust() -> None
     assert lines[1:4] == [
         "time 1 min 30 s gone, 8 min 30 s left",
         "candidates 30 ok, 0 failed, 1,200 an hour",
-        "fastest search 6.0 µs, 1.50x of no fusion (not trusted: noise)",
+        "fastest search 6.0 µs, 1.50x (1.48-1.52) of no fusion (not trusted: noise)",
     ]
     assert [line.split()[0] for line in lines[-3:]] == ["search", "none", "tvm"]
 

@@ -112,7 +112,17 @@ def test_an_empty_table_prints_nothing_wrong() -> None:
 
 
 def test_bench_prints_the_agreed_object(monkeypatch: pytest.MonkeyPatch) -> None:
-    rival = SimpleNamespace(median_us=150.0, ratio=1.5, ci_lo=1.4, ci_hi=1.6, trusted=True, note="not shown")
+    rival = SimpleNamespace(
+        median_us=150.0,
+        ratio=1.5,
+        ci_lo=1.4,
+        ci_hi=1.6,
+        trusted=True,
+        note="not shown",
+        autofuse_us=100.0,
+        verdict="faster",
+        error="",
+    )
     report = SimpleNamespace(
         model="net.onnx",
         threads=2,
@@ -120,7 +130,10 @@ def test_bench_prints_the_agreed_object(monkeypatch: pytest.MonkeyPatch) -> None
         autofuse_us=100.0,
         max_rel_error=2e-6,
         kernels=7,
-        rivals={"onnxruntime": rival, "none": replace_namespace(rival, ratio=1.0, ci_lo=0.9, ci_hi=1.1)},
+        rivals={
+            "onnxruntime": rival,
+            "none": replace_namespace(rival, ratio=1.0, ci_lo=0.9, ci_hi=1.1, verdict="no difference"),
+        },
     )
     asked: dict[str, object] = {}
 
@@ -142,6 +155,7 @@ def test_bench_prints_the_agreed_object(monkeypatch: pytest.MonkeyPatch) -> None
         "p.db",
     ]
     result = CliRunner().invoke(app, [*arguments, "--format", "json"])
+    beside = {"autofuse_us": 100.0, "verdict": "faster", "error": ""}
     assert json.loads(result.stdout) == {
         "model": "net.onnx",
         "threads": 2,
@@ -150,8 +164,16 @@ def test_bench_prints_the_agreed_object(monkeypatch: pytest.MonkeyPatch) -> None
         "max_rel_error": 2e-6,
         "kernels": 7,
         "rivals": {
-            "onnxruntime": {"median_us": 150.0, "ratio": 1.5, "ci_lo": 1.4, "ci_hi": 1.6, "trusted": True},
-            "none": {"median_us": 150.0, "ratio": 1.0, "ci_lo": 0.9, "ci_hi": 1.1, "trusted": True},
+            "onnxruntime": {"median_us": 150.0, "ratio": 1.5, "ci_lo": 1.4, "ci_hi": 1.6, "trusted": True, **beside},
+            "none": {
+                "median_us": 150.0,
+                "ratio": 1.0,
+                "ci_lo": 0.9,
+                "ci_hi": 1.1,
+                "trusted": True,
+                **beside,
+                "verdict": "no difference",
+            },
         },
     }
     assert asked == {
@@ -174,12 +196,22 @@ def test_bench_prints_the_agreed_object(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_rival_that_cannot_run_says_why_and_is_null_in_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    failed = SimpleNamespace(median_us=None, ratio=None, ci_lo=None, ci_hi=None, trusted=False, error="no converter")
+    failed = SimpleNamespace(
+        median_us=None,
+        ratio=None,
+        ci_lo=None,
+        ci_hi=None,
+        trusted=False,
+        error="no converter",
+        autofuse_us=None,
+        verdict="",
+    )
     facts = {"model": "net", "threads": 1, "device": "local", "autofuse_us": 9.0, "max_rel_error": 0.0, "kernels": 1}
     monkeypatch.setattr(api, "bench", lambda *_a, **_n: SimpleNamespace(**facts, rivals={"tvm": failed}))
     assert "not measured: no converter" in CliRunner().invoke(app, ["bench", "net.onnx"]).stdout
     body = json.loads(CliRunner().invoke(app, ["bench", "net.onnx", "--format", "json"]).stdout)
-    assert body["rivals"]["tvm"] == {"median_us": None, "ratio": None, "ci_lo": None, "ci_hi": None, "trusted": False}
+    missing = dict.fromkeys(("median_us", "ratio", "ci_lo", "ci_hi", "autofuse_us"))
+    assert body["rivals"]["tvm"] == {**missing, "trusted": False, "verdict": "", "error": "no converter"}
 
 
 @dataclass(frozen=True)

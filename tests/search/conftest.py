@@ -17,7 +17,7 @@ from autofuse.kernels.lowering.lower import lower
 from autofuse.kernels.workload.workload import Workload
 from autofuse.measure.checking.reference import run_reference
 from autofuse.measure.measurement import Failure, Measurement, MeasureRequest, Slice, Timing
-from autofuse.measure.networks.bench import Contender, ContenderResult
+from autofuse.measure.networks.bench import Contender, ContenderResult, compared
 from autofuse.measure.networks.libraries import Model, Order
 from autofuse.measure.timing.race import Samples
 from autofuse.search.progress import Progress, TuneResult
@@ -145,9 +145,9 @@ class SyntheticDevice:
             slices = tuple(Slice(one, 1, 1.0, 0.0, True) for one in times)
             samples = Samples(slices, tuple(range(15)), median_interval(times), True, "")
             found[contender.name] = ContenderResult(
-                us, 1.0, 1.0, 1.0, True, max_rel_error=1e-7, load_s=0.1, samples=samples
+                us, None, None, None, True, max_rel_error=1e-7, load_s=0.1, samples=samples
             )
-        return found
+        return compared(found)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ def test_each_baseline_has_its_ratio_interval_and_verdict(analysis: Analysis) ->
     rows = section(render_markdown(analysis), "Whole model")
     none = next(line for line in rows.splitlines() if line.startswith("| none "))
     assert "1.30" in none and "[" in none and "| faster |" in none
-    assert "| **search** (chosen) | 300.0 µs [297.0, 303.0] |" in rows
+    assert "| **search** (chosen) | 300.0 µs [" in rows
     assert "| tvm | run_error: no \\|kernel\\| &lt;here> |" in rows
     rival = next(line for line in rows.splitlines() if line.startswith("| onnxruntime "))
     assert "1.01" in rival or "1.00" in rival
@@ -48,7 +48,7 @@ def test_coverage_trust_failures_and_unknown_facts_are_said(analysis: Analysis) 
 
 def test_equal_groups_stand_together_with_their_gain_over_the_first_schedule(analysis: Analysis) -> None:
     rows = [line for line in section(render_markdown(analysis), "Groups").splitlines() if line.startswith("| ")]
-    assert rows[2] == '| Conv 1x8 | 2 | 80.0 % | 100.0 µs | 2.00x | 4 | yes | `{"tile":2}` |'
+    assert rows[2] == '| Conv 1x8 | 2 | 80.0 % | 100.0 µs | 2.00x [1.71, 2.39] | 4 | yes | `{"tile":2}` |'
     assert rows[3] == "| Pool 1x8 | 1 | 20.0 % | 50.0 µs |  | 0 |  | fixed rule |"
 
 

@@ -58,28 +58,29 @@ def _fastest(rows: Sequence[Mapping[str, Any]]) -> str:
     timed = [row for row in rows if row["state"] == OK]
     if not timed:
         return "no plan was measured whole yet"
-    best = min(timed, key=lambda row: row["median_us"])
-    none = _no_fusion(rows)
-    gain = f", {none / best['median_us']:.2f}x of no fusion" if none else ""
+    latest = [row for row in timed if row["series"] == timed[-1]["series"]]  # times of one race compare
+    best = min(latest, key=lambda row: row["median_us"])
+    gain = f", {ratio_text(best)} of no fusion" if best["speedup"] is not None else ""
     return f"{best['name']} {micros(best['median_us'])}{gain}{'' if best['trusted'] else ' (not trusted: noise)'}"
+
+
+def ratio_text(row: Mapping[str, Any]) -> str:
+    """A speedup with its interval, or why there is none."""
+    if row["speedup"] is None:
+        return row["verdict"] or "-"
+    return f"{row['speedup']:.2f}x ({row['speedup_lo']:.2f}-{row['speedup_hi']:.2f})"
 
 
 def _plans(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, object]]:
     """Fastest first, failures last."""
-    none = _no_fusion(rows)
     return [
         {
             "plan": row["name"],
             "median_us": row["median_us"],
             "95 % interval": f"{micros(row['ci_lo_us'])} – {micros(row['ci_hi_us'])}" if row["state"] == OK else "-",
-            "of no fusion": f"{none / row['median_us']:.2f}x" if none and row["state"] == OK else "-",
+            "of no fusion": ratio_text(row) if row["state"] == OK else "-",
             "trusted": row["trusted"],
             "state": row["state"],
         }
         for row in sorted(rows, key=lambda row: row["median_us"] or float("inf"))
     ]
-
-
-def _no_fusion(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """The newest time of the plan without fusion, microseconds."""
-    return next((row["median_us"] for row in reversed(rows) if row["name"] == "none" and row["state"] == OK), None)

@@ -20,15 +20,21 @@ if TYPE_CHECKING:
 
 database_verbs = typer.Typer(help="The profiling database: its content, and whether it is sound.", no_args_is_help=True)
 
+WHOLE = (
+    "name", "series", "state", "median_us", "ci_lo_us", "ci_hi_us", "trusted", "speedup", "speedup_lo", "speedup_hi",
+    "verdict",
+)  # fmt: skip
+"""What `status` says of each plan that was measured whole."""
+
 
 def run_body(opened: ProfilingDatabase, info: RunInfo) -> dict[str, object]:
     """How a run stands, as one JSON object."""
+    from autofuse.database.ask.times import beside_no_fusion
+
     end = info.finished_at or datetime.now(UTC)
     counts = opened.outcome_counts(info.id)
-    whole = [
-        {key: row[key] for key in ("name", "state", "median_us", "ci_lo_us", "ci_hi_us", "trusted")}
-        for row in opened.table("plan_measurements", info.id).records()
-    ]
+    rows = beside_no_fusion(opened.table("plan_measurements", info.id).records())
+    whole = [{key: row[key] for key in WHOLE} for row in rows]
     return {
         "run": info.id,
         "state": info.state,

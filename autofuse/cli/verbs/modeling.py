@@ -310,6 +310,9 @@ def bench_body(report: BenchReport) -> dict[str, object]:
             "ci_lo": rival.ci_lo,
             "ci_hi": rival.ci_hi,
             "trusted": rival.trusted,
+            "autofuse_us": rival.autofuse_us,
+            "verdict": rival.verdict,
+            "error": rival.error,
         }
         for name, rival in report.rivals.items()
     }
@@ -333,17 +336,14 @@ def bench_text(report: BenchReport) -> Group:
     rows: list[dict[str, object]] = [{"": "autofuse", "median": micros(report.autofuse_us)}]
     for name, rival in report.rivals.items():
         row: dict[str, object] = {"": name, "median": micros(rival.median_us)}
-        if rival.ratio is None or rival.ci_lo is None or rival.ci_hi is None:
-            row["verdict"] = f"not measured: {rival.error or 'unknown'}"
-        else:
+        if rival.autofuse_us is not None:
+            row["autofuse beside it"] = micros(rival.autofuse_us)
+        if rival.ratio is not None and rival.ci_lo is not None and rival.ci_hi is not None:
             row["rival / autofuse"] = f"{rival.ratio:.3f}"
             row["interval"] = f"{rival.ci_lo:.3f} - {rival.ci_hi:.3f}"
-            row["verdict"] = _verdict(rival.ci_lo, rival.ci_hi, rival.trusted)
+        row["verdict"] = _VERDICTS.get(rival.verdict, rival.verdict) or f"not measured: {rival.error or 'unknown'}"
         rows.append(row)
     return Group(Text(head), "", records(rows))
 
 
-def _verdict(low: float, high: float, trusted: bool) -> str:
-    if not trusted:
-        return "not trusted (noise)"
-    return "autofuse is faster" if low > 1 else "autofuse is slower" if high < 1 else "no difference"
+_VERDICTS = {"faster": "autofuse is faster", "slower": "autofuse is slower", "not trusted": "not trusted (noise)"}

@@ -14,6 +14,7 @@ from sqlalchemy.sql.dml import ReturningInsert
 from autofuse.database.owner import Owner
 from autofuse.database.records import Block, Timing
 from autofuse.database.tables.schema import Base, DoubtRow, MeasurementRow
+from autofuse.values.ratios import kept
 
 TIMING_COLUMNS = ("state", "failure", "median_us", "ci_lo_us", "ci_hi_us", "trusted", "max_rel_error")
 
@@ -61,7 +62,7 @@ def free_lease() -> dict[str, Any]:
 
 def packed(values: Sequence[float]) -> list[float]:
     """Times rounded to the 6 significant digits that are stored."""
-    return [float(f"{value:.6g}") for value in values]
+    return [kept(value) for value in values]
 
 
 def packed_blocks(blocks: Sequence[Block]) -> list[list[object]]:

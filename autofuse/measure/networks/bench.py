@@ -27,8 +27,9 @@ from autofuse.measure.timing.race import (
     InterleavingPolicy,
     Samples,
     interleaved,
-    ratio_of,
+    times_of,
 )
+from autofuse.values.ratios import Timed, compare, same_thing
 from autofuse.values.scratch import scratch_folder
 
 MODULE = "autofuse.measure.networks.contender"
@@ -74,8 +75,10 @@ class Contender:
 
 @dataclass(frozen=True)
 class ContenderResult:
-    """`ratio`: its time over that of the first contender, with the interval [`ci_lo`, `ci_hi`].
+    """`median_us`: over the rounds that count (`timed`, see `autofuse.values.ratios`); of its own blocks when it is
+    wrong or lost.
 
+    `ratio`: its time over that of the first contender, with the interval [`ci_lo`, `ci_hi`]; None where there is none.
     `trusted`: both it and the first are. `reason`: why not. `error`: set when it failed; then there may be no times.
     `max_rel_error`: against the expected outputs, None when not compared; `wrong`: how they differ beyond tolerance.
     """
@@ -91,6 +94,7 @@ class ContenderResult:
     wrong: str = ""
     load_s: float | None = None
     samples: Samples | None = None
+    timed: Timed | None = None
 
 
 def bench_contenders(
@@ -243,7 +247,6 @@ class Raced(Protocol):
 
 def results_of_race(racers: Sequence[Raced], samples: Mapping[str, Samples]) -> dict[str, ContenderResult]:
     """Results by name, with ratios to the first of `racers`; `samples`: of those that ran."""
-    first = samples.get(racers[0].name)
     found: dict[str, ContenderResult] = {}
     for racer in racers:
         own = samples.get(racer.name)
@@ -251,22 +254,39 @@ def results_of_race(racers: Sequence[Raced], samples: Mapping[str, Samples]) -> 
             error = racer.error or (own.error if own else "")
             found[racer.name] = ContenderResult(None, None, None, None, False, error, error, load_s=racer.load_s)
             continue
-        ratio = ratio_of(own, first) if first is not None else None
-        reason = own.reason or (f"{racers[0].name}: {first.reason}" if first and first.reason else "")
         found[racer.name] = ContenderResult(
-            own.us.median,
-            ratio.median if ratio else None,
-            ratio.lo if ratio else None,
-            ratio.hi if ratio else None,
-            ratio is not None and not reason,
-            reason,
-            own.error,
-            racer.max_rel_error,
-            racer.wrong,
-            racer.load_s,
-            own,
-        )
-    return found
+            own.us.median, None, None, None, own.trusted, own.reason, own.error,
+            racer.max_rel_error, racer.wrong, racer.load_s, own,
+        )  # fmt: skip
+    return compared(found)
+
+
+def compared(results: Mapping[str, ContenderResult]) -> dict[str, ContenderResult]:
+    """The results with the times and ratios of one race among those that are right and were not lost.
+
+    The first contender is the one that the others are compared with.
+    """
+    fit = {name: one.samples for name, one in results.items() if one.samples and not one.error and not one.wrong}
+    times = times_of(fit)
+    first = next(iter(results))
+    return {name: _beside(one, times.get(name), first, results[first], times) for name, one in results.items()}
+
+
+def _beside(
+    one: ContenderResult, own: Timed | None, first: str, other: ContenderResult, times: Mapping[str, Timed]
+) -> ContenderResult:
+    """A result beside that of the first contender."""
+    if one.samples is None:
+        return one
+    theirs = other.samples.reason if other.samples else ""
+    reason = one.samples.reason or (f"{first}: {theirs}" if theirs else "")
+    if own is None or first not in times:
+        return replace(one, ratio=None, ci_lo=None, ci_hi=None, trusted=False, reason=reason, timed=own)
+    ratio = same_thing(own) if own is times[first] else compare(own, times[first])
+    return replace(
+        one, median_us=own.us.median, ratio=ratio.value, ci_lo=ratio.lo, ci_hi=ratio.hi,
+        trusted=ratio.trusted, reason=reason or ("" if ratio.value else ratio.verdict), timed=own,
+    )  # fmt: skip
 
 
 def _check(contenders: Sequence[Contender]) -> None:

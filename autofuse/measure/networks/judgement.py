@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from autofuse.graph.model import Graph
 from autofuse.measure.checking.reference import run_references
 from autofuse.measure.checking.tolerance import compare
-from autofuse.measure.networks.bench import ContenderResult
+from autofuse.measure.networks.bench import ContenderResult, compared
 
 WHOLE_LIMIT = 1e-4
 """Largest error of a network's outputs, as a part of their range."""
@@ -61,12 +61,14 @@ def judged(
     if not any(error <= CHAOTIC for error in errors):
         return dict(results)
     limit = whole_limit(graph, inputs)
-    return {
-        name: replace(result, wrong="")
-        if result.wrong and result.max_rel_error is not None and result.max_rel_error <= limit
-        else result
-        for name, result in results.items()
-    }
+    return compared(
+        {
+            name: replace(result, wrong="")
+            if result.wrong and result.max_rel_error is not None and result.max_rel_error <= limit
+            else result
+            for name, result in results.items()
+        }
+    )
 
 
 def difference(graph: Graph, inputs: Mapping[str, Array], results: Sequence[Array]) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 from autofuse.measure.measurement import Slice, least_disturbed
 from autofuse.measure.timing.clock import FULL_CLOCK, Clock
-from autofuse.values.statistics import MIN_BLOCKS, Interval, median_interval, ratio_interval
-
-MIN_BLOCKS_SLOW = 2
-"""A slow contender's blocks are long (one call each), so that two in agreement are enough to trust it."""
+from autofuse.values.ratios import Contender as Timings
+from autofuse.values.ratios import Ratio, Timed, blocks_needed, compare, kept, race
+from autofuse.values.statistics import Interval, median_interval
 
 
 @dataclass(frozen=True)
@@ -110,27 +110,24 @@ def interleaved(
     return {name: _summary(state, policy) for name, state in states.items()}
 
 
-def ratio_of(rival: Samples, first: Samples) -> Interval | None:
-    """How many times the time of `first` that of `rival` is; None when either has none.
+def times_of(samples: Mapping[str, Samples], name: str = "race") -> dict[str, Timed]:
+    """The times of contenders over the rounds that count, see `autofuse.values.ratios.race`.
 
-    Paired by round where at least `MIN_BLOCKS` rounds have a good slice of both; else unpaired, over the good
-    slices of each, or the least disturbed where none is good.
+    The first one is the one that the others are compared with. Those without a block have no time.
     """
-    left, right = rival.good(), first.good()
-    both = sorted(left.keys() & right.keys())
-    if len(both) >= MIN_BLOCKS:
-        return ratio_interval([left[number] for number in both], [right[number] for number in both])
-    if not rival.slices or not first.slices:
-        return None
-    mine = list(left.values()) or least_disturbed(rival.slices, MIN_BLOCKS)
-    other = list(right.values()) or least_disturbed(first.slices, MIN_BLOCKS)
-    return ratio_interval(mine, other, paired=False)
+    return race({key: Timings(one.good(), one.trusted, one.us) for key, one in samples.items() if one.us}, name)
+
+
+def ratio_of(rival: Samples, first: Samples) -> Ratio | None:
+    """The time of `rival` over that of `first`, by the rounds that count between the two; None when either has none."""
+    times = times_of({"first": first, "rival": rival})
+    return compare(times["rival"], times["first"]) if len(times) == 2 else None
 
 
 def _size(
     state: _Contender, clock: Clock, policy: InterleavingPolicy, share_s: float, now: Callable[[], float]
 ) -> None:
-    """Calls of a block, from one timed call; that call counts as a slice when the contender is slow."""
+    """Calls of a block, from one timed call; that call is the block of the first round when the contender is slow."""
     start = now()
     before = clock.settle(policy.settle_probes, policy.clock_floor)
     try:
@@ -143,14 +140,14 @@ def _size(
     state.block_cost_s = state.spent_s if state.calls == 1 else block.seconds * (state.calls + 1)
     if state.block_cost_s * policy.min_rounds > share_s and state.calls == 1:
         state.slow = True
-        _note(state, -1, block, before, clock, policy)
+        _note(state, 0, block, before, clock, policy)
 
 
 def _take_turn(
     state: _Contender, number: int, clock: Clock, policy: InterleavingPolicy, share_s: float, now: Callable[[], float]
 ) -> None:
     fits = state.spent_s + state.block_cost_s <= share_s
-    if state.error or (state.slow and state.slices and not fits):
+    if state.error or number in state.rounds or (state.slow and state.slices and not fits):
         return
     start = now()
     before = clock.settle(policy.settle_probes, policy.clock_floor)
@@ -168,21 +165,24 @@ def _note(
 ) -> None:
     ratio = min(before, clock.settle(2, policy.clock_floor))
     good = ratio >= policy.clock_floor and block.waited <= policy.waited_limit
-    state.slices.append(Slice(block.seconds * 1e6, state.calls, ratio, block.waited, good))
+    state.slices.append(Slice(kept(block.seconds * 1e6), state.calls, ratio, block.waited, good))
     state.rounds.append(number)
 
 
 def _precise(states: Sequence[_Contender], policy: InterleavingPolicy) -> bool:
     """Whether every contender that can has its good rounds, and every ratio to the first is narrow."""
-    alive = [_summary(state, policy) for state in states if not state.error and not state.slow]
-    if not alive:
+    steady = [state for state in states if not state.error and not state.slow]
+    if not steady:
         return all(state.error or len(state.slices) >= 2 for state in states)
-    if any(len(samples.good()) < policy.min_rounds for samples in alive):
+    known = {str(place): _summary(state, policy) for place, state in enumerate(steady)}
+    if any(len(samples.good()) < policy.min_rounds for samples in known.values()):
         return False
-    ratios = [ratio_of(rival, alive[0]) for rival in alive[1:]]
-    own = alive[0].us
-    widths = [interval.relative_width for interval in [*ratios, own] if interval is not None]
-    return all(width <= 2 * policy.precision for width in widths)
+    first, *others = times_of(known).values()
+    ratios = [compare(other, first) for other in others]
+    if any(ratio.value is None for ratio in ratios):
+        return False
+    widths = [(ratio.hi - ratio.lo) / ratio.value for ratio in ratios if ratio.value and ratio.lo and ratio.hi]
+    return all(width <= 2 * policy.precision for width in [*widths, first.us.relative_width])
 
 
 def _summary(state: _Contender, policy: InterleavingPolicy) -> Samples:
@@ -190,7 +190,7 @@ def _summary(state: _Contender, policy: InterleavingPolicy) -> Samples:
     good = [piece.us for piece in slices if piece.good]
     if not slices:
         return Samples(slices, rounds, None, False, state.error or "no block was run", state.error)
-    needed = MIN_BLOCKS_SLOW if state.slow else MIN_BLOCKS
+    needed = blocks_needed(median(piece.us for piece in slices))
     interval = median_interval(good if len(good) >= needed else least_disturbed(slices, needed))
     reason = state.error or _distrust(state, len(good), needed, interval, policy)
     return Samples(slices, rounds, interval, not reason, reason, state.error)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from autofuse.values.ratios import Timed, compare, same_thing
 from autofuse.views.frames.columns import COLUMNS
-from autofuse.views.frames.compare import Timed, chosen_measurement, compare_times, timed_plan
 from autofuse.views.frames.frames import read_frame
 from autofuse.views.frames.own_times import own_times
+from autofuse.views.frames.whole import whole_model
 
 if TYPE_CHECKING:
     from autofuse.database.database import ProfilingDatabase
@@ -44,12 +45,15 @@ def _place(run: RunInfo) -> tuple[str, str, str, int]:
 def _whole_model(database: ProfilingDatabase, a: RunInfo, b: RunInfo) -> Iterator[dict[str, object]]:
     if a.graph_key != b.graph_key:
         return
-    whole = [
-        chosen_measurement(read_frame(database, "plan_measurements", run.id), read_frame(database, "choices", run.id))
-        for run in (a, b)
-    ]
-    if whole[0] is not None and whole[1] is not None:
-        yield _row("model", "", b.model_name, (a, b), timed_plan(whole[0]), timed_plan(whole[1]))
+    old, new = _chosen_time(database, a), _chosen_time(database, b)
+    if old is not None and new is not None:
+        yield _row("model", "", b.model_name, (a, b), old, new)
+
+
+def _chosen_time(database: ProfilingDatabase, run: RunInfo) -> Timed | None:
+    """Whole-model time of what a run chose."""
+    measurements = read_frame(database, "plan_measurements", run.id)
+    return whole_model(measurements, read_frame(database, "choices", run.id)).time
 
 
 def _workloads(database: ProfilingDatabase, a: RunInfo, b: RunInfo) -> Iterator[dict[str, object]]:
@@ -70,13 +74,13 @@ def _row(
         "kind": kind,
         "workload_key": key,
         "label": label,
-        "a_us": old.median_us if old is not None else nothing,
-        "b_us": new.median_us if new is not None else nothing,
+        "a_us": old.us.median if old is not None else nothing,
+        "b_us": new.us.median if new is not None else nothing,
     }
     if old is None or new is None:
         verdict = NEITHER if old is new else NOT_BY_A if old is None else NOT_BY_B
         return {**found, "ratio": nothing, "ci_lo": nothing, "ci_hi": nothing, "trusted": False, "verdict": verdict}
-    ratio = compare_times(old, new)
+    ratio = same_thing(new) if runs[0].id == runs[1].id else compare(old, new)
     return {
         **found,
         "ratio": ratio.value,

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from autofuse.database.ask.times import beside_no_fusion, timed_plans
+from autofuse.database.records import DOUBT, Table
+from autofuse.values.ratios import Timed
 from autofuse.views.frames.columns import COLUMNS
+from autofuse.views.frames.groups import with_gains
 
 if TYPE_CHECKING:
     from autofuse.database.database import ProfilingDatabase
@@ -15,13 +19,17 @@ if TYPE_CHECKING:
 TASK = ["workload_key", "label", "device", "device_fingerprint", "target_key", "threads"]
 _TIMES = ("created_at", "updated_at", "started_at", "finished_at")
 _BOOLEANS = ("trusted", "flagged", "fused")
-_FLOATS = ("_us", "_s", "us", "max_rel_error", "clock_ratio", "p_model")
+_FLOATS = ("_us", "_s", "us", "max_rel_error", "clock_ratio", "p_model", "speedup", "speedup_lo", "speedup_hi")
 _NUMBERS = ("run_id", "candidate_id", "block_count", "flagged_blocks")
 
 
 def read_frame(database: ProfilingDatabase, name: str, run_id: int | None = None) -> pd.DataFrame:
     """The view `name` of the database, of one run or of all; columns as `COLUMNS[name]` lists them."""
     table = database.table(name, run_id)
+    if name == "plan_measurements":
+        extra = ("speedup", "speedup_lo", "speedup_hi", "verdict")
+        rows = [tuple(row.values()) for row in beside_no_fusion(table.records())]
+        table = Table((*table.columns, *extra), rows)
     frame = _typed(pd.DataFrame(table.rows, columns=list(table.columns), dtype=object))
     if name == "runs":
         frame["duration_s"] = (frame["finished_at"] - frame["started_at"]).dt.total_seconds()
@@ -34,14 +42,25 @@ def read_frame(database: ProfilingDatabase, name: str, run_id: int | None = None
         frame["best_us"] = frame.groupby("run_id")["best_us"].ffill()
     elif name == "groups":
         frame["share"] = frame["us"] / frame.groupby("choice_id")["us"].transform("sum")
+        frame = with_gains(database, frame, read_frame(database, "choices", run_id))
     return frame[list(COLUMNS[name])]
 
 
+def timed_rows(measurements: pd.DataFrame) -> dict[int, Timed]:
+    """The whole-model times of the rows of `plan_measurements` by their number, see `autofuse.values.ratios`."""
+    rows = [{str(name): value for name, value in row.items()} for row in measurements.to_dict("records")]
+    return timed_plans(rows)
+
+
 def best_of(candidates: pd.DataFrame) -> pd.DataFrame:
-    """Best candidate of each task: trusted before untrusted, then lowest median, then schedule key."""
-    ranked = candidates[candidates["state"] == "ok"].sort_values(
-        ["trusted", "median_us", "schedule_key"], ascending=[False, True, True]
-    )
+    """Best candidate of each task as a look-up ranks them: the lowest time as it counts, then schedule key.
+
+    A time that is not trusted counts as `DOUBT` times as long.
+    """
+    timed = candidates[candidates["state"] == "ok"]
+    counted = timed["median_us"].where(timed["trusted"].astype(bool), timed["median_us"] * DOUBT)
+    order = ["counted", "schedule_key"]
+    ranked = timed.assign(counted=counted).sort_values(order).drop(columns="counted")
     return ranked.drop_duplicates(TASK).sort_values("candidate_id").reset_index(drop=True)
 
 
@@ -56,7 +75,6 @@ def tasks_of(candidates: pd.DataFrame) -> pd.DataFrame:
     first = timed.drop_duplicates(TASK)[[*TASK, "median_us"]].rename(columns={"median_us": "first_us"})
     best = best_of(candidates)[[*TASK, "median_us"]].rename(columns={"median_us": "best_us"})
     frame = frame.merge(first, on=TASK, how="left").merge(best, on=TASK, how="left")
-    frame["speedup"] = frame["first_us"] / frame["best_us"]
     return frame[list(COLUMNS["tasks"])]
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
 
-from autofuse.views.frames.compare import Timed
+from autofuse.database.ask.times import timed_candidate
+from autofuse.values.ratios import Timed
+from autofuse.values.statistics import Interval, median_interval
 from autofuse.views.frames.frames import read_frame
 
 if TYPE_CHECKING:
@@ -55,8 +56,8 @@ def _timed(database: ProfilingDatabase, measurements: pd.DataFrame, run: int) ->
     trusted = measurements[measurements["trusted"].astype(bool)]
     counted = measurements if trusted.empty else trusted
     blocks = database.samples(int(counted["candidate_id"].iloc[0]), run)
-    median_us = float(counted["median_us"].iloc[0])
-    if len(counted) > 1 and blocks:
-        good = [block for block in blocks if not block.flagged] or blocks
-        median_us = float(np.median([np.median(block.us) for block in good]))
-    return Timed(median_us, not trusted.empty, blocks)
+    newest = counted.iloc[0]
+    us = Interval(float(newest["median_us"]), float(newest["ci_lo_us"]), float(newest["ci_hi_us"]), 0.95, 0)
+    found = timed_candidate(blocks, us, not trusted.empty)
+    several = len(counted) > 1 and found.counted_us
+    return replace(found, us=median_interval(found.counted_us)) if several else found

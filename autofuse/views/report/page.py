@@ -14,10 +14,11 @@ import pandas as pd
 
 from autofuse import __version__
 from autofuse.values.outputs import Kind, database_files, has_head, has_mark, write_output
+from autofuse.values.ratios import Ratio
 from autofuse.values.reasons import REASON_CODES
-from autofuse.views.frames.compare import Ratio, chosen_measurement, compare_times, timed_plan
+from autofuse.views.frames.groups import GAIN
+from autofuse.views.frames.whole import whole_model
 from autofuse.views.report import markdown, series
-from autofuse.views.report.rivals import rivals_of
 
 if TYPE_CHECKING:
     from autofuse.database.records import RunInfo
@@ -67,7 +68,6 @@ def page_data(analysis: Analysis, info: RunInfo) -> Json:
     """Everything that the page shows, as plain values."""
     frames = {name: analysis.frame(name, info.id) for name in FRAMES}
     groups = _last_choice(frames["groups"])
-    tasks = analysis.frame("tasks", info.id)
     start = pd.Timestamp(info.started_at)
     return {
         "run": _run(analysis, info),
@@ -85,15 +85,15 @@ def page_data(analysis: Analysis, info: RunInfo) -> Json:
                 ),
                 "plans": series.trial_progress(frames["trials"], start),
             },
-            "speedups": series.group_speedups(analysis.database, groups, frames["candidates"]),
-            "shares": series.time_shares(groups, tasks),
+            "speedups": series.group_gains(groups),
+            "shares": series.time_shares(groups),
             "noise": series.noise_over_time(analysis.frame("noise", info.id), start),
             "failures": series.failure_classes(frames["failures"]),
             "predicted": series.composed_and_measured(frames["plan_measurements"], _composed(frames, groups)),
             "transfer": _transfer(analysis),
         },
         "tables": {
-            "groups": _group_rows(groups, tasks),
+            "groups": _group_rows(groups),
             "edges": _edge_rows(frames["edges"], frames["choices"]),
             "failures": series.failure_kinds(frames["failures"]),
             "provenance": _provenance(info),
@@ -118,30 +118,24 @@ def _run(analysis: Analysis, info: RunInfo) -> Json:
 
 def _speedup(frames: dict[str, pd.DataFrame]) -> Json | None:
     """The chosen plan over no fusion, else over what was measured beside it; None without a whole-model time."""
-    chosen = chosen_measurement(frames["plan_measurements"], frames["choices"])
-    if chosen is None:
+    whole = whole_model(frames["plan_measurements"], frames["choices"])
+    if whole.chosen is None:
         return None
-    found: Json = {"plan": str(chosen["name"]), "us": float(chosen["median_us"]), "ratio": None, "over": ""}
-    rivals = rivals_of(frames["plan_measurements"], chosen)
-    timed = rivals[rivals["state"] == "ok"]
-    for name in ("none", *timed["name"]):
-        row = timed[timed["name"] == name]
-        if not row.empty:
-            ratio = compare_times(timed_plan(row.iloc[0]), timed_plan(chosen))
+    found: Json = {
+        "plan": str(whole.chosen["name"]), "us": float(whole.chosen["median_us"]), "ratio": None, "over": "",
+        "onnxruntime": _ratio(whole.ratio("onnxruntime")),
+    }  # fmt: skip
+    for name in ("none", *(one.name for one in whole.beside)):
+        ratio = whole.ratio(name)
+        if ratio is not None:
             return {**found, "ratio": _ratio(ratio), "over": name}
     return found
 
 
 def _rivals(frames: dict[str, pd.DataFrame]) -> list[Json]:
-    chosen = chosen_measurement(frames["plan_measurements"], frames["choices"])
-    if chosen is None:
-        rows = [row for _, row in frames["plan_measurements"].iterrows()]
-        return [{**_timed(row), "chosen": False, "ratio": None} for row in rows]
-    found: list[Json] = [{**_timed(chosen), "chosen": True, "ratio": None}]
-    for _, row in rivals_of(frames["plan_measurements"], chosen).iterrows():
-        ratio = compare_times(timed_plan(row), timed_plan(chosen)) if row["state"] == "ok" else None
-        found.append({**_timed(row), "chosen": False, "ratio": None if ratio is None else _ratio(ratio)})
-    return found
+    whole = whole_model(frames["plan_measurements"], frames["choices"])
+    own: list[Json] = [] if whole.chosen is None else [{**_timed(whole.chosen), "chosen": True, "ratio": None}]
+    return own + [{**_timed(one.row), "chosen": False, "ratio": _ratio(one.ratio)} for one in whole.beside]
 
 
 def _timed(row: pd.Series) -> Json:
@@ -158,18 +152,18 @@ def _timed(row: pd.Series) -> Json:
     }
 
 
-def _ratio(ratio: Ratio) -> Json:
+def _ratio(ratio: Ratio | None) -> Json | None:
+    """A ratio's value (null below the blocks that it needs), interval, verdict, and the two medians beside it."""
+    if ratio is None:
+        return None
     return {
-        "value": ratio.value,
-        "lo": ratio.lo,
-        "hi": ratio.hi,
-        "trusted": ratio.trusted,
-        "verdict": ratio.verdict if ratio.trusted else "not trusted",
-    }
+        "value": ratio.value, "lo": ratio.lo, "hi": ratio.hi, "trusted": ratio.trusted, "verdict": ratio.verdict,
+        "old_us": ratio.old_us, "new_us": ratio.new_us, "blocks": ratio.blocks,
+    }  # fmt: skip
 
 
 def _trust(frames: dict[str, pd.DataFrame], groups: pd.DataFrame) -> Json:
-    chosen = chosen_measurement(frames["plan_measurements"], frames["choices"])
+    chosen = whole_model(frames["plan_measurements"], frames["choices"]).chosen
     trusted = groups["trusted"].fillna(False).astype(bool)
     total = float(groups["us"].sum())
     return {
@@ -214,24 +208,16 @@ def _last_choice(groups: pd.DataFrame) -> pd.DataFrame:
     return last
 
 
-def _group_rows(groups: pd.DataFrame, tasks: pd.DataFrame) -> list[Json]:
-    known = tasks.drop_duplicates("workload_key").set_index("workload_key")
+def _group_rows(groups: pd.DataFrame) -> list[Json]:
     merged = groups.groupby("workload_key", sort=False).agg(
-        label=("label", "first"),
         uses=("position", "size"),
         share=("share", "sum"),
-        us=("us", "first"),
-        schedule=("schedule", "first"),
-        trusted=("trusted", "first"),
-        median_us=("median_us", "first"),
+        **{name: (name, "first") for name in ("label", "us", "schedule", "trusted", *GAIN)},
     )
-    merged["tried"] = known["candidates"].reindex(merged.index)
-    merged["first_us"] = known["first_us"].reindex(merged.index)
     merged = merged.sort_values("share", ascending=False, kind="stable").iloc[:MAX_ROWS]
     return [
         {
-            **{name: row[name] for name in ("label", "uses", "share", "us", "trusted", "tried")},
-            "gain": row["first_us"] / row["median_us"],
+            **{name: row[name] for name in ("label", "uses", "share", "us", "trusted", *GAIN)},
             "schedule": _knobs(row["schedule"])[:400] if isinstance(row["schedule"], str) else "fixed rule",
         }
         for row in merged.to_dict("records")

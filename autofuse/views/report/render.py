@@ -20,10 +20,11 @@ from autofuse.values.outputs import (
     output_folder,
     write_output,
 )
+from autofuse.values.ratios import Ratio
 from autofuse.views.frames.columns import COLUMNS
-from autofuse.views.frames.compare import chosen_measurement, compare_times, timed_plan
+from autofuse.views.frames.groups import GAIN
+from autofuse.views.frames.whole import Beside, whole_model
 from autofuse.views.report import markdown
-from autofuse.views.report.rivals import rivals_of
 
 if TYPE_CHECKING:
     from autofuse.database.records import RunInfo
@@ -42,6 +43,8 @@ CSV_FRAMES = (
 )
 MAX_FAILURES = 10
 UNKNOWN = "unknown"
+HEADLINE = {"none": "without fusion", "onnxruntime": "ONNX Runtime"}
+"""What the headline compares the chosen plan with."""
 
 
 def render_markdown(analysis: Analysis, run: RunReference | None = None) -> str:
@@ -63,7 +66,7 @@ def render_markdown(analysis: Analysis, run: RunReference | None = None) -> str:
         "## Provenance",
         _provenance(info),
         "## Groups",
-        _groups(frames, analysis.frame("tasks", info.id)),
+        _groups(frames),
         "## Edges",
         _edges(frames["edges"], frames["choices"]),
         "## Search",
@@ -122,15 +125,19 @@ def _json_text(value: object) -> object:
 
 
 def _headline(frames: dict[str, pd.DataFrame]) -> str:
-    chosen = chosen_measurement(frames["plan_measurements"], frames["choices"])
-    if chosen is None:
+    whole = whole_model(frames["plan_measurements"], frames["choices"])
+    if whole.chosen is None:
         return "no plan confirmed yet"
-    for _, row in rivals_of(frames["plan_measurements"], chosen).iterrows():
-        if row["name"] == "none" and row["state"] == "ok":
-            ratio = compare_times(timed_plan(row), timed_plan(chosen))
-            doubt = "" if ratio.trusted else " (not trusted)"
-            return f"{ratio.value:.2f}x as fast as without fusion {markdown.interval(ratio.lo, ratio.hi)}{doubt}"
-    return f"{markdown.micros(chosen['median_us'])} with plan {chosen['name']}"
+    claims = [text for name in HEADLINE if (text := _claim(whole.ratio(name), HEADLINE[name]))]
+    return ", ".join(claims) or f"{markdown.micros(whole.chosen['median_us'])} with plan {whole.chosen['name']}"
+
+
+def _claim(ratio: Ratio | None, over: str) -> str:
+    """What a ratio says, as a part of the headline; "" where there is none."""
+    if ratio is None or ratio.value is None or ratio.lo is None or ratio.hi is None:
+        return ""
+    doubt = "" if ratio.trusted else " (not trusted)"
+    return f"{ratio.value:.2f}x as fast as {over} {markdown.interval(ratio.lo, ratio.hi)}{doubt}"
 
 
 def _about(analysis: Analysis, info: RunInfo) -> str:
@@ -147,32 +154,34 @@ def _about(analysis: Analysis, info: RunInfo) -> str:
 
 
 def _whole_model(frames: dict[str, pd.DataFrame]) -> str:
-    measurements, choices = frames["plan_measurements"], frames["choices"]
-    chosen = chosen_measurement(measurements, choices)
+    whole = whole_model(frames["plan_measurements"], frames["choices"])
+    chosen = whole.chosen
     if chosen is None:
-        if measurements.empty:
+        if not whole.beside:
             return "No plan was measured whole: the run ended before its confirmation."
         return "No measured plan was chosen.\n\n" + markdown.table(
             ["plan", "median", "state"],
             (
-                [row["name"], markdown.micros(row["median_us"]), markdown.text(row["failure"]) or row["state"]]
-                for _, row in measurements.iterrows()
+                [one.name, markdown.micros(one.row["median_us"]), markdown.text(one.row["failure"]) or one.row["state"]]
+                for one in whole.beside
             ),
         )
     name = f"**{markdown.text(chosen['name'])}** (chosen)"
-    rows = [[name, _timing(chosen), "", "", markdown.yes(chosen["trusted"]), _error(chosen)]]
-    rows += [_rival_cells(row, chosen) for _, row in rivals_of(measurements, chosen).iterrows()]
-    return markdown.table(["plan", "median", "chosen plan is", "verdict", "trusted", "largest error"], rows)
+    rows = [[name, _timing(chosen), "", "", "", markdown.yes(chosen["trusted"]), _error(chosen)]]
+    rows += [_rival_cells(one) for one in whole.beside]
+    head = ["plan", "median", "chosen plan beside it", "chosen plan is", "verdict", "trusted", "largest error"]
+    return markdown.table(head, rows)
 
 
-def _rival_cells(row: pd.Series, chosen: pd.Series) -> list[str]:
-    name = markdown.text(row["name"])
-    if row["state"] != "ok":
-        return [name, f"{row['state']}: {markdown.text(row['failure'])}", "", "", "", _error(row)]
-    ratio = compare_times(timed_plan(row), timed_plan(chosen))
-    claim = f"{ratio.value:.3f}x {markdown.interval(ratio.lo, ratio.hi)}"
-    verdict = ratio.verdict if ratio.trusted else "not trusted"
-    return [name, _timing(row), claim, verdict, markdown.yes(row["trusted"]), _error(row)]
+def _rival_cells(one: Beside) -> list[str]:
+    row, name, ratio = one.row, markdown.text(one.name), one.ratio
+    if ratio is None:
+        return [name, f"{row['state']}: {markdown.text(row['failure'])}", "", "", "", "", _error(row)]
+    claim = ""
+    if ratio.value is not None and ratio.lo is not None and ratio.hi is not None:
+        claim = f"{ratio.value:.3f}x {markdown.interval(ratio.lo, ratio.hi)}"
+    beside = markdown.micros(ratio.new_us)
+    return [name, _timing(row), beside, claim, ratio.verdict, markdown.yes(row["trusted"]), _error(row)]
 
 
 def _trust(frames: dict[str, pd.DataFrame]) -> str:
@@ -187,7 +196,7 @@ def _trust(frames: dict[str, pd.DataFrame]) -> str:
         f"- {int(trusted.sum())} of {len(groups)} groups have a trusted time: "
         f"{markdown.share(groups.loc[trusted, 'us'].sum(), total)} of the measured time.",
     ]
-    chosen = chosen_measurement(frames["plan_measurements"], frames["choices"])
+    chosen = whole_model(frames["plan_measurements"], frames["choices"]).chosen
     if chosen is not None:
         lines.append(f"- The whole-model time is {'' if chosen['trusted'] else '**not** '}trusted.")
         if total:
@@ -226,29 +235,27 @@ def _fact(value: object) -> object:
     return UNKNOWN if value is None else _json_text(value)
 
 
-def _groups(frames: dict[str, pd.DataFrame], tasks: pd.DataFrame) -> str:
+def _groups(frames: dict[str, pd.DataFrame]) -> str:
     """The groups of the choice, equal ones together, the longest first."""
     groups = _last_choice(frames["groups"])
     if groups.empty:
         return "No choice was recorded."
-    first = tasks.set_index("workload_key")[["first_us", "candidates"]]
     merged = groups.groupby("workload_key", sort=False).agg(
-        label=("label", "first"),
         times=("position", "size"),
         share=("share", "sum"),
-        us=("us", "first"),
-        schedule=("schedule", "first"),
-        trusted=("trusted", "first"),
+        **{name: (name, "first") for name in ("label", "us", "schedule", "trusted", *GAIN)},
     )
-    merged = merged.join(first).sort_values("share", ascending=False, kind="stable")
+    merged = merged.sort_values("share", ascending=False, kind="stable")
     rows = [
         [
             markdown.text(row["label"]),
             row["times"],
             f"{100 * row['share']:.1f} %",
             markdown.micros(row["us"]),
-            "" if pd.isna(row["first_us"] / row["us"]) else f"{row['first_us'] / row['us']:.2f}x",
-            0 if markdown.missing(row["candidates"]) else int(row["candidates"]),
+            ""
+            if pd.isna(row["gain"])
+            else f"{row['gain']:.2f}x {markdown.interval(row['gain_lo'], row['gain_hi'], 2)}",
+            row["schedules"],
             markdown.yes(row["trusted"]),
             markdown.code(row["schedule"]) if isinstance(row["schedule"], str) else "fixed rule",
         ]

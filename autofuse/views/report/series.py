@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from autofuse.views.frames.compare import Timed, compare_times
-
-if TYPE_CHECKING:
-    from autofuse.database.database import ProfilingDatabase
+from autofuse.database.records import DOUBT
+from autofuse.values.ratios import NOT_TRUSTED
 
 Json = dict[str, object]
 
@@ -60,48 +57,32 @@ def trial_progress(trials: pd.DataFrame, start: pd.Timestamp) -> list[Json]:
     return [{"x": x, "y": y} for x, y in _thinned(points)]
 
 
-def group_speedups(database: ProfilingDatabase, groups: pd.DataFrame, candidates: pd.DataFrame) -> list[Json]:
-    """Each workload of a choice against the first schedule that was measured for it: ratio with its 95 % interval.
+def group_gains(groups: pd.DataFrame) -> list[Json]:
+    """The gain of each workload of a choice over its first schedule (see `columns.COLUMNS["groups"]`).
 
-    `candidates`: those of the run. The longest groups only; what was never measured is left out.
+    The longest groups only; what has no ratio is left out.
     """
-    measured = groups[groups["candidate_id"].notna() & groups["us"].notna()]
-    shares = measured.groupby("workload_key")["share"].sum().sort_values(ascending=False)
-    chosen = measured.drop_duplicates("workload_key").set_index("workload_key")
-    timed = candidates[candidates["state"] == "ok"].sort_values(["created_at", "candidate_id"])
-    first = timed.drop_duplicates("workload_key").set_index("workload_key")
-    rows: list[Json] = []
-    for key in shares.index[:MAX_GROUPS]:
-        if key not in first.index:
-            continue
-        group, start = chosen.loc[key], first.loc[key]
-        same = int(group["candidate_id"]) == int(start["candidate_id"])
-        before = _timed(database, int(start["candidate_id"]), float(start["median_us"]), bool(start["trusted"]))
-        after = _timed(database, int(group["candidate_id"]), float(group["median_us"]), bool(group["trusted"]))
-        ratio = compare_times(before, after)
-        rows.append(
-            {
-                "label": str(group["label"]),
-                "share": float(shares[key]),
-                "value": 1.0 if same else ratio.value,
-                "lo": 1.0 if same else ratio.lo,
-                "hi": 1.0 if same else ratio.hi,
-                "trusted": ratio.trusted,
-                "verdict": "the first schedule is the best" if same else ratio.verdict,
-                "us": float(group["us"]),
-                "first_us": float(start["median_us"]),
-            }
-        )
-    return rows
+    known = groups[groups["gain"].notna()]
+    shares = known.groupby("workload_key")["share"].sum().sort_values(ascending=False)
+    chosen = known.drop_duplicates("workload_key").set_index("workload_key")
+    return [
+        {
+            "label": str(group["label"]), "share": float(shares[key]), "value": float(group["gain"]),
+            "lo": float(group["gain_lo"]), "hi": float(group["gain_hi"]), "verdict": str(group["gain_verdict"]),
+            "trusted": group["gain_verdict"] != NOT_TRUSTED, "us": float(group["median_us"]),
+            "first_us": float(group["first_us"]),
+        }
+        for key in shares.index[:MAX_GROUPS]
+        for group in (chosen.loc[key],)
+    ]  # fmt: skip
 
 
-def time_shares(groups: pd.DataFrame, tasks: pd.DataFrame) -> list[Json]:
+def time_shares(groups: pd.DataFrame) -> list[Json]:
     """Microseconds that each workload of a choice takes: with the first schedule measured, and with the chosen one."""
     merged = groups.groupby("workload_key", sort=False).agg(
-        label=("label", "first"), uses=("position", "size"), after=("us", "sum")
+        label=("label", "first"), uses=("position", "size"), after=("us", "sum"), first=("first_us", "first")
     )
-    first = tasks.drop_duplicates("workload_key").set_index("workload_key")["first_us"]
-    merged["before"] = (first.reindex(merged.index) * merged["uses"]).fillna(merged["after"])
+    merged["before"] = (merged["first"] * merged["uses"]).fillna(merged["after"])
     merged = merged.sort_values("before", ascending=False, kind="stable")
     head, rest = merged.iloc[:MAX_PARTS], merged.iloc[MAX_PARTS:]
     parts: list[Json] = [
@@ -192,7 +173,8 @@ def device_transfer(candidates: pd.DataFrame) -> Json:
     place = timed["device_fingerprint"] + timed["target_key"] + timed["threads"].astype(str)
     timed["place"] = place
     names = short.groupby(place).first()
-    timed = timed.sort_values(["trusted", "median_us"], ascending=[False, True])
+    timed["counted"] = timed["median_us"].where(timed["trusted"].astype(bool), timed["median_us"] * DOUBT)
+    timed = timed.sort_values("counted")
     once = timed.drop_duplicates(["place", "workload_key", "schedule_key"])
     best = once.drop_duplicates(["place", "workload_key"])[["place", "workload_key", "schedule_key", "median_us"]]
     rows: list[list[object]] = []
@@ -210,10 +192,6 @@ def device_transfer(candidates: pd.DataFrame) -> Json:
             line.append({"value": value, "count": len(ratio)})
         rows.append(line)
     return {"names": [str(name) for name in names], "cells": rows}
-
-
-def _timed(database: ProfilingDatabase, candidate: int, us: float, trusted: bool) -> Timed:
-    return Timed(us, trusted, database.samples(candidate))
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -359,14 +359,16 @@ function firstScreen() {
   const head = document.getElementById("head");
   const over = { none: "without fusion", tvm: "TVM's own fusion", default: "the default plan", onnxruntime: "ONNX Runtime" };
   let hero = "No plan confirmed yet", detail = "the run has not measured a whole model", badge = ["no result", "doubt"];
-  if (speedup && speedup.ratio) {
+  const rival = speedup?.onnxruntime;
+  const second = none(rival?.value) ? "" : ` · ${times(rival.value)} as fast as ONNX Runtime (${range(rival.lo, rival.hi)}${rival.trusted ? "" : ", not trusted"})`;
+  if (speedup && !none(speedup.ratio?.value)) {
     const ratio = speedup.ratio;
     hero = `${times(ratio.value)} as fast as ${over[speedup.over] ?? speedup.over}`;
-    detail = `95 % interval ${range(ratio.lo, ratio.hi)} · ${micros(speedup.us)} a call · plan “${speedup.plan}”`;
+    detail = `95 % interval ${range(ratio.lo, ratio.hi)} · ${micros(ratio.old_us)} → ${micros(ratio.new_us)} a call · plan “${speedup.plan}”${second}`;
     badge = ratio.trusted ? ["trusted", "good"] : ["not trusted", "bad"];
   } else if (speedup) {
     hero = `${micros(speedup.us)} a call`;
-    detail = `plan “${speedup.plan}”; nothing was measured beside it`;
+    detail = `plan “${speedup.plan}”; ${speedup.ratio ? `no ratio: ${speedup.ratio.verdict}` : "nothing was measured beside it"}${second}`;
     badge = trust.whole ? ["trusted", "good"] : ["not trusted", "bad"];
   }
   head.append(
@@ -387,7 +389,7 @@ function firstScreen() {
   if (!rivals.length) { place.append(make("p", { class: "none" }, "The run ended before its confirmation.")); return; }
   table(place, [
     ["name", "plan"],
-    ["value", "chosen plan is", (value, row) => (row.chosen ? "itself" : row.ratio ? `${row.ratio.value.toFixed(3)}×` : "–")],
+    ["value", "chosen plan is", (value, row) => (row.chosen ? "itself" : none(row.ratio?.value) ? "–" : `${row.ratio.value.toFixed(3)}×`)],
     ["hi", "its 95 % interval", (value, row) => (row.ratio ? range(row.ratio.lo, row.ratio.hi, 3) : "")],
     ["verdict", "verdict", (value, row) => row.ratio?.verdict ?? ""],
     ["us", "median", (value, row) => (row.state === "ok" ? micros(value) : row.state)],
@@ -416,7 +418,7 @@ function plots() {
 function tables() {
   const { groups, edges, provenance } = data.tables;
   let place = section("groups", "Groups", "Each kernel of the chosen plan; equal ones stand together.");
-  table(place, [["label", "group"], ["uses", "kernels", count], ["share", "share", (v) => percent(v, 1)], ["us", "time each", micros], ["gain", "over first", times], ["tried", "schedules", count], ["trusted", "trusted", (v) => (none(v) ? "" : v ? "yes" : "no")], ["schedule", "schedule"]], groups);
+  table(place, [["label", "group"], ["uses", "kernels", count], ["share", "share", (v) => percent(v, 1)], ["us", "time each", micros], ["first_us", "first schedule", micros], ["gain", "over first", times], ["schedules", "schedules", count], ["trusted", "trusted", (v) => (none(v) ? "" : v ? "yes" : "no")], ["schedule", "schedule"]], groups);
   place = section("edges", "Edges", "Why operators share a kernel, or do not.");
   if (edges.length) table(place, [["fused", "edge"], ["reason", "reason"], ["meaning", "meaning"], ["edges", "edges", count], ["gain_us", "gain", micros]], edges);
   else place.append(make("p", { class: "none" }, "No decisions were recorded."));

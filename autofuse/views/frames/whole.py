@@ -1,0 +1,95 @@
+"""The whole model in a run: the time of what was chosen, and everything that it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from autofuse.values.ratios import Ratio, Timed, compare
+from autofuse.views.frames.frames import timed_rows
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A plan or rival that was measured whole. `ratio`: of its time to that of the chosen plan; None for a failure."""
+
+    row: pd.Series
+    ratio: Ratio | None = None
+
+    @property
+    def name(self) -> str:
+        """What the reports call it."""
+        return str(self.row["name"])
+
+
+@dataclass(frozen=True)
+class Whole:
+    """`chosen`: the row of `plan_measurements` that confirmed what the run chose, `time` its time (None: no such row).
+
+    `beside`: what it is compared with, those of its own series first.
+    """
+
+    chosen: pd.Series | None
+    time: Timed | None
+    beside: tuple[Beside, ...]
+
+    def ratio(self, name: str) -> Ratio | None:
+        """The ratio of a rival's time to the chosen plan's; None where it has no time."""
+        return next((one.ratio for one in self.beside if one.name == name), None)
+
+
+def whole_model(measurements: pd.DataFrame, choices: pd.DataFrame) -> Whole:
+    """The whole-model times of a run; both frames of that run alone.
+
+    A rival is taken from the series that confirmed the choice, else from the newest one that has it (a later `bench`),
+    and compared with the chosen plan as it was measured there.
+    """
+    chosen = chosen_measurement(measurements, choices)
+    if chosen is None:
+        return Whole(None, None, tuple(Beside(row) for _, row in measurements.iterrows()))
+    timed = timed_rows(measurements)
+    beside = tuple(
+        Beside(row, _ratio(row, chosen, measurements, timed)) for _, row in _rivals(measurements, chosen).iterrows()
+    )
+    return Whole(chosen, timed[_number(chosen)], beside)
+
+
+def chosen_measurement(measurements: pd.DataFrame, choices: pd.DataFrame) -> pd.Series | None:
+    """The newest whole-model time that a run itself took of the plan it chose last; both frames of that run alone."""
+    if choices.empty:
+        return None
+    plan = choices.iloc[-1]["plan_key"]
+    found = measurements[(measurements["plan_key"] == plan) & (measurements["state"] == "ok")]
+    own = found[found["run_id"].notna()]
+    if found.empty:
+        return None
+    newest: pd.Series = (found if own.empty else own).iloc[-1]
+    return newest
+
+
+def _rivals(measurements: pd.DataFrame, chosen: pd.Series) -> pd.DataFrame:
+    """What was measured in the series of the chosen plan, and the newest of what was not."""
+    others = measurements[(measurements["plan_key"] != chosen["plan_key"]) & (measurements["name"] != chosen["name"])]
+    beside = others[others["series"] == chosen["series"]]
+    missing = others[~others["name"].isin(beside["name"])].drop_duplicates("name", keep="last")
+    rivals: pd.DataFrame = pd.concat([beside.drop_duplicates("name", keep="last"), missing])
+    return rivals
+
+
+def _ratio(row: pd.Series, chosen: pd.Series, measurements: pd.DataFrame, timed: Mapping[int, Timed]) -> Ratio | None:
+    old = timed.get(_number(row))
+    if old is None:
+        return None
+    there = measurements[
+        (measurements["series"] == row["series"])
+        & (measurements["plan_key"] == chosen["plan_key"])
+        & (measurements["state"] == "ok")
+    ]
+    new = chosen if there.empty or row["series"] == chosen["series"] else there.iloc[-1]
+    return compare(old, timed[_number(new)])
+
+
+def _number(row: pd.Series) -> int:
+    return int(row["plan_measurement_id"])

@@ -1,0 +1,145 @@
+"""One definition of time and ratio: medians of the same blocks, an interval that holds their quotient, or no ratio."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autofuse.values.ratios import (
+    LONG_US,
+    MIN_BLOCKS,
+    Contender,
+    Timed,
+    compare,
+    differs,
+    expected_ratio,
+    kept,
+    race,
+    same_thing,
+)
+from autofuse.values.statistics import median_interval
+
+
+def noise(us: float, seed: int, count: int = 11) -> list[float]:
+    """Blocks with noise of 0.5 % that drift by half from the first to the last."""
+    return list(us * np.random.default_rng(seed).normal(1.0, 0.005, count) * np.linspace(1.0, 1.5, count))
+
+
+def timed(us: float, seed: int, *, series: str = "s", trusted: bool = True, count: int = 11) -> Timed:
+    blocks = noise(us, seed, count)
+    return Timed(median_interval(blocks), trusted, tuple(blocks), series, tuple(range(count)))
+
+
+def raced(trusted: bool = True, **blocks: dict[int, float]) -> dict[str, Timed]:
+    return race({name: Contender(good, trusted) for name, good in blocks.items()}, "s")
+
+
+def test_a_ratio_is_the_quotient_of_the_medians_beside_it_and_stands_in_its_interval() -> None:
+    for seed in range(50):
+        ratio = compare(timed(101.0, seed), timed(100.0, seed + 99))
+        assert ratio.value == ratio.old_us / ratio.new_us
+        assert ratio.value is not None and ratio.lo is not None and ratio.hi is not None
+        assert ratio.lo <= ratio.value <= ratio.hi
+
+
+def test_pairs_show_what_drift_hides() -> None:
+    paired = compare(timed(103.0, 1), timed(100.0, 2))
+    assert paired.verdict == "faster" and paired.lo and paired.lo > 1.01
+    apart = compare(timed(103.0, 1, series="a"), timed(100.0, 2, series="b"))
+    assert apart.verdict == "no difference" and apart.lo and apart.hi and apart.lo < 1 < apart.hi
+
+
+@pytest.mark.parametrize("series", ["s", ""])
+@pytest.mark.parametrize("count", [5, 7, 15, 60])
+def test_equal_times_differ_no_more_often_than_chance(count: int, series: str) -> None:
+    pairs = (
+        (timed(100, s, series=series, count=count), timed(100, s + 9999, count=count, series=series))
+        for s in range(200)
+    )
+    assert sum(compare(*pair).verdict != "no difference" for pair in pairs) <= 24
+
+
+@pytest.mark.parametrize(("old", "new", "verdict"), [(150.0, 100.0, "faster"), (100.0, 150.0, "slower")])
+def test_the_verdict_is_on_the_new_time(old: float, new: float, verdict: str) -> None:
+    ratio = compare(timed(old, 1), timed(new, 2))
+    assert ratio.verdict == verdict and ratio.value == pytest.approx(old / new, rel=0.02)
+
+
+@pytest.mark.parametrize("untrusted", [0, 1])
+def test_an_untrusted_time_earns_no_verdict(untrusted: int) -> None:
+    ratio = compare(timed(200.0, 1, trusted=untrusted != 0), timed(100.0, 2, trusted=untrusted != 1))
+    assert (ratio.verdict, ratio.trusted) == ("not trusted", False) and ratio.value and ratio.value > 1.9
+
+
+@pytest.mark.parametrize(("old", "new"), [(MIN_BLOCKS - 1, 11), (11, MIN_BLOCKS - 1), (0, 11)])
+def test_below_the_blocks_that_it_needs_there_is_no_ratio_and_both_medians_stand(old: int, new: int) -> None:
+    few = Timed(median_interval([200.0]), True, (200.0,) * old), Timed(median_interval([100.0]), True, (100.0,) * new)
+    ratio = compare(*few)
+    assert (ratio.value, ratio.lo, ratio.hi, ratio.verdict) == (None, None, None, "too few good blocks")
+    assert (ratio.old_us, ratio.new_us, ratio.blocks) == (200.0, 100.0, min(old, new))
+
+
+def test_two_blocks_of_long_calls_suffice() -> None:
+    long = Timed(median_interval([LONG_US] * 2), True, (LONG_US,) * 2, "s", (0, 1))
+    ratio = compare(long, timed(LONG_US / 100, 1))
+    assert ratio.value == pytest.approx(80, rel=0.05)
+    short = Timed(median_interval([1000.0] * 2), True, (1000.0,) * 2, "s", (0, 1))
+    assert compare(short, timed(10.0, 1)).value is None
+
+
+def test_the_rounds_that_count_are_those_in_which_all_are_good() -> None:
+    a = {number: 100.0 + number for number in range(10)}
+    b = {number: 200.0 + number for number in range(2, 12)}
+    c = {number: 300.0 for number in range(10) if number != 5}
+    found = raced(a=a, b=b, c=c)
+    assert {one.rounds for one in found.values()} == {(2, 3, 4, 6, 7, 8, 9)}
+    assert found["a"].us.median == 106.0 and found["b"].us.median == 206.0
+    ratio = compare(found["b"], found["a"])
+    assert (ratio.old_us, ratio.new_us, ratio.blocks) == (206.0, 106.0, 7)
+
+
+def test_every_pair_of_a_race_agrees_with_the_order_of_its_medians() -> None:
+    """What two screens show of three plans can never say that each is faster than the other."""
+    for seed in range(30):
+        blocks = {name: dict(enumerate(noise(100.0, 7 * seed + place))) for place, name in enumerate("abc")}
+        found = raced(**blocks)
+        for one in found.values():
+            for other in found.values():
+                ratio = compare(one, other).value
+                assert ratio is not None and (ratio > 1) == (one.us.median > other.us.median)
+
+
+def test_a_noisy_rival_stands_aside_and_spoils_no_other_ratio() -> None:
+    fine, noisy = dict.fromkeys(range(20), 100.0), {**dict.fromkeys(range(16, 30), 300.0)}
+    found = raced(a=fine, b=fine, noisy=noisy)
+    assert compare(found["b"], found["a"]).blocks == 20
+    aside = compare(found["noisy"], found["a"])
+    assert (aside.value, aside.verdict) == (None, "never good in the same rounds")
+    assert found["noisy"].us.median == 300.0
+
+
+def test_a_contender_with_too_few_good_blocks_keeps_the_median_that_it_is_stored_with() -> None:
+    stored = median_interval([123.0])
+    found = race({"a": Contender({0: 1.0, 1: 2.0}, False, stored), "b": Contender({}, False, stored)}, "s")
+    assert [one.us.median for one in found.values()] == [123.0, 123.0]
+    assert compare(found["a"], found["b"]).value is None
+
+
+def test_a_time_against_itself_is_one() -> None:
+    ratio = same_thing(timed(100.0, 1, count=2))
+    assert (ratio.value, ratio.lo, ratio.hi, ratio.verdict) == (1.0, 1.0, 1.0, "no difference")
+
+
+def test_a_difference_within_the_margin_is_none() -> None:
+    assert differs(compare(timed(110.0, 1), timed(100.0, 2)), 0.05)
+    assert not differs(compare(timed(103.0, 1), timed(100.0, 2)), 0.05)
+    assert not differs(compare(timed(110.0, 1, count=2), timed(100.0, 2)), 0.0)
+
+
+def test_blocks_have_the_digits_that_are_stored() -> None:
+    assert kept(1234.56789) == 1234.57 and kept(kept(0.123456789)) == kept(0.123456789)
+
+
+def test_sums_of_kernels_promise_a_ratio_only_where_both_are_known() -> None:
+    assert expected_ratio(20.0, 10.0) == 2.0
+    assert expected_ratio(None, 10.0) is expected_ratio(20.0, None) is expected_ratio(20.0, 0.0) is None
