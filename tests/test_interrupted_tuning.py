@@ -275,4 +275,5 @@ def test_the_finished_run_left_a_choice_that_compile_takes(finished: Chapter, tm
 
 
 def test_no_temporary_folder_is_left(finished: Chapter) -> None:
-    assert [path.name for path in (finished.model.parent / "tmp").iterdir() if path.is_dir()] == []
+    left = {path.name for path in (finished.model.parent / "tmp").iterdir() if path.is_dir()}
+    assert left <= {f"autofuse-{os.getuid()}"}, "the folder of lock files stays"

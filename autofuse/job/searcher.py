@@ -6,6 +6,7 @@ A crash, a hang or a lack of memory in here costs the slice under way; everythin
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import time
 from collections import OrderedDict
@@ -38,6 +39,17 @@ class _StopAsked(KeyboardInterrupt):
     """The coordinator wants the search to stop after the candidate in flight."""
 
 
+class _Waiting(logging.Handler):
+    """Hands on what a wait for another process says."""
+
+    def __init__(self, told: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._told = told
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._told(record.getMessage().removeprefix("autofuse: "))
+
+
 class Searcher:
     """Open searches by model and device; answers one request at a time."""
 
@@ -63,7 +75,13 @@ class Searcher:
         spec: Any = request["spec"]
         self._spec, self._opener_name = BoardSpec(**spec), str(request["opener"])
         self._opener()
+        logging.getLogger("autofuse.values.locks").addHandler(_Waiting(self.waits))
         return {}
+
+    def waits(self, text: str) -> None:
+        """Tell the status what the search waits for: it is not hung."""
+        self._pulse.touch()
+        self._note(text)
 
     def search(self, request: Message) -> Message:
         """Search one model on for `seconds`; what that brought, or the error that ends its task."""

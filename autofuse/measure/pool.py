@@ -10,7 +10,6 @@ from pathlib import Path
 from types import TracebackType
 
 import numpy as np
-from filelock import FileLock
 from numpy.typing import NDArray
 
 from autofuse.device.description import DeviceDescription
@@ -22,7 +21,7 @@ from autofuse.measure.children.messages import Message
 from autofuse.measure.children.process import Child, Reply, available_cores, default_memory, wait, wait_any
 from autofuse.measure.measurement import Failure, Limits, Measurement, MeasureRequest
 from autofuse.measure.networks.bench import Contender, ContenderResult, bench_contenders, outputs_of
-from autofuse.measure.timing.lock import measuring_lock
+from autofuse.measure.timing.lock import alone
 from autofuse.measure.timing.race import InterleavingPolicy
 from autofuse.measure.timing.sampling import SamplingPolicy
 
@@ -75,7 +74,7 @@ class LocalRunner:
     `autofuse.kernels.build.build_kernel`, imported in the children only. `workers`: children that build
     in parallel (default: one a core). `import_paths`: folders children search for the builder.
     `rounds`: how whole networks are timed. `cpus`: those that kernels run on (none named: any). `lock`: file
-    that keeps two runners of one machine from timing at once (None: one in the temporary folder).
+    that keeps two runners of one machine from timing at once (None: one of this user).
     Failures are values; DeviceError is raised only when no child process can be started at all.
     Use from one thread.
     """
@@ -99,7 +98,7 @@ class LocalRunner:
         self.limits, self.policy = limits, policy
         self._size = max(1, workers or available_cores())
         self._paths, self._cpus = tuple(import_paths), tuple(cpus)
-        self._lock = FileLock(lock or measuring_lock())
+        self._lock = lock
         self._workers: list[_Worker] = []
         self._clock_best: list[float] = []
         self._identities = 0
@@ -185,7 +184,7 @@ class LocalRunner:
         self._failed_starts = 0
         while waiting:
             yield from self._build_all(waiting)
-            with self._lock:
+            with alone(self._lock):
                 time.sleep(QUIET_S)
                 yield from self._time_all(waiting)
 

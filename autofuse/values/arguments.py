@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, get_args
 
@@ -164,3 +164,15 @@ def check_miss_policy(policy: str) -> str:
     if policy not in MISS_POLICIES:
         raise InputError(f"--on-miss: got {policy!r}, allowed: {', '.join(MISS_POLICIES)}")
     return policy
+
+
+def without_secrets(words: Sequence[str]) -> list[str]:
+    """A command line whose keys are hidden."""
+    hidden = []
+    secret = False
+    for word in words:
+        name, equals, _ = word.partition("=")
+        is_key = name in ("--key", "--rpc-key")
+        hidden.append("..." if secret else f"{name}=..." if is_key and equals else word)
+        secret = is_key and not equals
+    return hidden

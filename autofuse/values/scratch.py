@@ -11,6 +11,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from autofuse.values.locks import held, lock_folder
+
 _LOCK = "in-use.lock"
 
 
@@ -23,7 +25,7 @@ def scratch_folder(root: Path | None = None) -> Iterator[Path]:
     """
     root = root or Path(tempfile.gettempdir())
     prefix = f"autofuse-scratch-{os.getuid()}-"
-    with FileLock(root / f"{prefix[:-1]}.lock"):
+    with held(lock_folder() / "scratch.lock", "sweeps temporary folders"):
         for old in root.glob(f"{prefix}*"):
             _sweep(old)
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=root))

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from filelock import FileLock
 from numpy.typing import NDArray
 
 from autofuse.device.target import Target
@@ -19,7 +18,7 @@ from autofuse.measure.children.messages import Message
 from autofuse.measure.children.process import Child, Reply, default_memory, wait
 from autofuse.measure.measurement import Failure
 from autofuse.measure.timing.clock import Clock
-from autofuse.measure.timing.lock import measuring_lock
+from autofuse.measure.timing.lock import alone
 from autofuse.measure.timing.race import (
     Block,
     BlockOf,
@@ -132,7 +131,7 @@ def bench_contenders(
             between()
             racer.load(files)
         alive = {racer.name: preceded(racer.block, between) for racer in racers if not racer.error}
-        stack.enter_context(FileLock(lock or measuring_lock()))
+        stack.enter_context(alone(lock))
         samples: dict[str, Samples] = {}
         if alive:
             clock = Clock(lambda: probe.block(1).seconds)
