@@ -88,6 +88,8 @@ class Recorder:
         runs: Sequence[int | None],
         end: str | None = "finished",
         results: Mapping[int, Mapping[str, object]] | None = None,
+        gain: float = 0.03,
+        failed: bool = False,
     ) -> None:
         """A job of models net0, net1, ... with these runs (None: not begun); `end` None: it was cut off.
 
@@ -104,9 +106,13 @@ class Recorder:
             task = queue.claim(job.id, "board", "search")
             assert task is not None
             progress = TaskProgress(
-                spent_s=60.0, measured=20, failed=1, gain=0.03, best_us=100.0, baseline_us=150.0, run_id=run
+                spent_s=60.0, measured=20, failed=1, gain=gain, best_us=100.0, baseline_us=150.0, run_id=run
             )
-            if results is None or at in results:
+            if failed:
+                queue.give_back(task.id, progress)
+                assert queue.claim(job.id, "board", "search") is not None
+                queue.fail(task.id, "crashed: no memory", {"exit_code": 75})
+            elif results is None or at in results:
                 queue.finish(task.id, (results or {}).get(at, {}), progress)
             else:
                 queue.give_back(task.id, progress)

@@ -10,10 +10,10 @@ import pytest
 
 from autofuse.database.records import content_key
 from autofuse.errors import DatabaseError, InputError
-from autofuse.views.frames.analysis import Analysis, open_analysis
+from autofuse.views.frames.analysis import ASKED, Analysis, open_analysis
 from autofuse.views.frames.columns import COLUMNS
 
-FRAMES = [name for name in COLUMNS if name != "comparison"]
+FRAMES = [name for name in COLUMNS if name not in ASKED]
 
 
 @pytest.mark.parametrize("name", FRAMES)

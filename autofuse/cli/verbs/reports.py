@@ -16,6 +16,7 @@ from autofuse.cli.screens.render import plain, records, show
 from autofuse.errors import InputError
 
 if TYPE_CHECKING:
+    from autofuse.database.records import RunInfo
     from autofuse.views.frames.analysis import Analysis, RunReference
 
 FRAMES_IN_JSON = ("plan_measurements", "groups", "failures", "edges")
@@ -25,7 +26,8 @@ FRAMES_IN_JSON = ("plan_measurements", "groups", "failures", "edges")
 def report(
     database: Database = None,
     run: Annotated[
-        str | None, typer.Option("--run", metavar="RUN", help="Number or name of a run. [default: the newest]")
+        str | None,
+        typer.Option("--run", metavar="RUN", help="Number or name of a run, or name of a job. [default: newest run]"),
     ] = None,
     frame: Annotated[
         str | None, typer.Option("--frame", metavar="NAME", help="Only this table, such as candidates (json, csv).")
@@ -135,15 +137,15 @@ def _reference(run: str) -> RunReference:
 
 
 def _markdown(analysis: Analysis, run: RunReference | None) -> str:
-    from autofuse.views.report.render import render_markdown
+    from autofuse.views.report.night_text import render_text
 
-    return render_markdown(analysis, run)
+    return render_text(analysis, run)
 
 
 def _write(analysis: Analysis, run: RunReference | None, folder: Path) -> list[Path]:
     from autofuse.views.report.render import write_csv, write_markdown
 
-    page = write_markdown(analysis, run, folder)
+    page = write_markdown(analysis, _markdown(analysis, run), folder)
     return [page, *write_csv(analysis, run, folder)]
 
 
@@ -163,10 +165,24 @@ def _print_frame(analysis: Analysis, run: RunReference | None, name: str, form: 
         sys.stdout.write(found.to_string(index=False, max_colwidth=60) + "\n")
 
 
-def _body(analysis: Analysis, run: RunReference | None) -> dict[str, object]:
-    info = analysis.run(run)
+def _body(analysis: Analysis, reference: RunReference | None) -> dict[str, object]:
+    job = analysis.job(reference)
+    if job is None:
+        return _run_body(analysis, analysis.run(reference))
+    from autofuse.views.frames.standing import job_standing
+
+    head = {"name": job.name, "state": job.state, "active_s": job.active_s, "standing": job_standing(job)}
+    models = json.loads(analysis.night(job.name).to_json(orient="records"))
+    return {"job": head, "models": models, "runs": [_run_body(analysis, info) for info in analysis.runs_of(job.name)]}
+
+
+def _run_body(analysis: Analysis, info: RunInfo) -> dict[str, object]:
+    from autofuse.views.frames.standing import run_standing
+
+    names = ("measurements", "failures", "trials", "plan_measurements", "choices")
+    standing = run_standing(info, {name: analysis.frame(name, info.id) for name in names})
     frames = {
         name: json.loads(analysis.frame(name, info.id).to_json(orient="records", date_format="iso"))
         for name in FRAMES_IN_JSON
     }
-    return {"run": info, **frames}
+    return {"run": info, "standing": standing, **frames}

@@ -14,8 +14,8 @@ from rich.console import Group
 
 from autofuse.cli import options
 from autofuse.cli.failures import graceful_stop, say
-from autofuse.cli.next_steps import after_job, after_tuning
 from autofuse.cli.screens.live import TuneView
+from autofuse.cli.screens.next_steps import after_job, after_tuning
 from autofuse.cli.screens.render import Format, describe, plain, show
 from autofuse.device.address import told_key
 from autofuse.errors import AutofuseError, InputError

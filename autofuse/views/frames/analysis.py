@@ -13,12 +13,18 @@ from autofuse.views.frames.columns import COLUMNS
 from autofuse.views.frames.comparison import compare_runs
 from autofuse.views.frames.frames import best_of, read_frame, tasks_of
 from autofuse.views.frames.lookups import lookups_of
+from autofuse.views.frames.night import night_frame
 
 if TYPE_CHECKING:
     from autofuse.database.database import ProfilingDatabase
     from autofuse.database.job_records import JobInfo
     from autofuse.database.records import RunInfo
 
+ASKED = ("comparison", "night")
+"""Frames that need more than a run to be made: see `Analysis.compare` and `Analysis.night`."""
+SHARED = {"candidates": "candidate_id", "best": "candidate_id", "devices": "device_id", "plans": "plan_id"}
+"""What several runs of a job may share, by frame: the column that tells one row from another."""
+NO_RUN = -1
 RunReference = int | str
 """A run by its number, or the newest one by its name; where jobs are allowed, a job by its name."""
 
@@ -61,18 +67,43 @@ class Analysis:
         return pd.Series(COLUMNS[frame], name=frame)
 
     def frame(self, name: str, run: RunReference | None = None) -> pd.DataFrame:
-        """The frame `name` ("candidates", ...), of all runs or of what one run measured and chose."""
-        run_id = None if run is None else self.run(run).id
+        """The frame `name` ("candidates", ...), of all runs or of what one run, or the runs of a job, did."""
+        if name not in COLUMNS or name in ASKED:
+            allowed = [frame for frame in COLUMNS if frame not in ASKED]
+            raise InputError(f"frame {name!r}: allowed are {', '.join(allowed)}")
+        if run is None:
+            return self._frame(name, None)
+        parts = [self._frame(name, info.id) for info in self.runs_of(run)]
+        if len(parts) == 1:
+            return parts[0]
+        whole = pd.concat(parts, ignore_index=True) if parts else self._frame(name, NO_RUN)
+        return whole.drop_duplicates(SHARED[name], ignore_index=True) if name in SHARED else whole
+
+    def _frame(self, name: str, run_id: int | None) -> pd.DataFrame:
         if name == "tasks":
             return tasks_of(read_frame(self.database, "candidates", run_id))
         if name == "best":
             return best_of(read_frame(self.database, "candidates", run_id))
         if name == "lookups":
             return lookups_of(self.database, run_id)
-        if name not in COLUMNS or name == "comparison":
-            allowed = [frame for frame in COLUMNS if frame != "comparison"]
-            raise InputError(f"frame {name!r}: allowed are {', '.join(allowed)}")
+        if name == "runs":
+            return self._runs(run_id)
         return read_frame(self.database, name, run_id)
+
+    def _runs(self, run_id: int | None) -> pd.DataFrame:
+        """The runs with their present states: one whose process is gone is interrupted, whatever it said last."""
+        frame = read_frame(self.database, "runs", run_id)
+        for index in frame.index[frame["state"] == "running"]:
+            info = self.database.run(int(frame["run_id"][index]))
+            frame.loc[index, "state"] = info.state if info is not None else "interrupted"
+        return frame
+
+    def night(self, name: str) -> pd.DataFrame:
+        """The job of this name: a row for each model and device, with its gain, its trust and what to do next."""
+        job = self.job(name)
+        if job is None:
+            raise InputError(f"profiling database {self.database.location.text}: no job {name!r}")
+        return night_frame(self.database, job)
 
     def run(self, reference: RunReference | None = None) -> RunInfo:
         """The run of this number or name, or the newest one; InputError when there is none."""
@@ -84,7 +115,9 @@ class Analysis:
             found = self.database.run(name=reference)
         if found is None:
             names = list(dict.fromkeys(self.runs["name"].tail(5)))
-            known = f"the newest are {', '.join(names)}" if names else "it holds no run; `autofuse tune` makes one"
+            job = self.database.jobs.job()
+            jobs = f"; the newest job is {job.name}" if job is not None else ""
+            known = f"the newest are {', '.join(names)}{jobs}" if names else "it is empty; `autofuse tune` makes a run"
             asked = "no run" if reference is None else f"no run {reference!r}"
             raise InputError(f"profiling database {self.database.location.text}: {asked}; {known}")
         return found

@@ -224,6 +224,29 @@ _FRAMES: dict[str, dict[str, str]] = {
         "verdict": "b against a: faster, slower, no difference, or which of the two did not measure it",
     },
 }
+_FRAMES["night"] = {
+    "model": "name of the model",
+    "device": "device that it was tuned on",
+    "run_id": "number of its run; missing where it was not begun",
+    "state": "how it stands: done, failed, not begun, ...",
+    "plan": "name of the chosen plan",
+    "median_us": "median time of the whole model, microseconds",
+    "gain": "time without fusion over the chosen plan's: above 1, the chosen plan is faster",
+    "gain_lo": "lower end of the gain's 95 % interval",
+    "gain_hi": "upper end of the gain's 95 % interval",
+    "verdict": "of the chosen plan against no fusion",
+    "over_onnxruntime": "ONNX Runtime's time over the chosen plan's, where it was measured",
+    "trusted": "whether the whole model's time is trusted",
+    "untrusted_groups": "groups of the chosen plan without a trusted time",
+    "left": "part of its time that an hour more of search is expected to save; missing where unknown",
+    "interval_width": "median width of the measurements' 95 % intervals, percent of the time",
+    "trusted_share": "part of the measurements that is trusted",
+    "candidates": "candidates that were measured",
+    "failed": "how many of them failed",
+    "spent_s": "seconds of search",
+    "failure": "why it failed; empty otherwise",
+    "next": "what to do next",
+}
 _FRAMES["best"] = _FRAMES["candidates"]
 
 COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(_FRAMES)

@@ -23,6 +23,7 @@ from autofuse.values.outputs import (
 from autofuse.values.ratios import Ratio
 from autofuse.views.frames.columns import COLUMNS
 from autofuse.views.frames.groups import GAIN
+from autofuse.views.frames.standing import plan_gap, run_length_s, run_standing
 from autofuse.views.frames.whole import Beside, whole_model
 from autofuse.views.report import markdown
 
@@ -41,6 +42,7 @@ CSV_FRAMES = (
     "trials",
     "edges",
 )
+FRAMES = ("plan_measurements", "choices", "groups", "candidates", "measurements", "failures", "edges", "trials")
 MAX_FAILURES = 10
 UNKNOWN = "unknown"
 HEADLINE = {"none": "without fusion", "onnxruntime": "ONNX Runtime"}
@@ -50,15 +52,13 @@ HEADLINE = {"none": "without fusion", "onnxruntime": "ONNX Runtime"}
 def render_markdown(analysis: Analysis, run: RunReference | None = None) -> str:
     """The report of a run (None: the newest): speedups, trust, coverage, failures, provenance; then details."""
     info = analysis.run(run)
-    frames = {
-        name: analysis.frame(name, info.id)
-        for name in ("plan_measurements", "choices", "groups", "candidates", "measurements", "failures", "edges")
-    }
+    frames = {name: analysis.frame(name, info.id) for name in FRAMES}
     parts = [
         f"# {info.model_name}: {_headline(frames)}",
-        _about(analysis, info),
+        _about(analysis, info, frames),
+        *map(markdown.text, run_standing(info, frames)),
         "## Whole model",
-        _whole_model(frames),
+        _whole_model(info, frames),
         "## Trust and coverage",
         _trust(frames),
         "## Failures",
@@ -70,7 +70,7 @@ def render_markdown(analysis: Analysis, run: RunReference | None = None) -> str:
         "## Edges",
         _edges(frames["edges"], frames["choices"]),
         "## Search",
-        _search(info, frames["measurements"], analysis.frame("trials", info.id)),
+        _search(info, frames["measurements"], frames["trials"]),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -80,14 +80,15 @@ def write_csv(analysis: Analysis, run: RunReference | None, folder: str | Path) 
 
     Lists and dicts stand as JSON. InputError when the folder cannot be written.
     """
-    info = analysis.run(run)
+    reference = analysis.run().id if run is None else run
+    analysis.runs_of(reference)  # refused before anything is written
     place = output_folder(Path(folder))
     paths = {name: place / f"{name}.csv" for name in CSV_FRAMES}
     inputs = database_files(analysis.database.location.path)
     for name, path in paths.items():  # before the first is written: all of them, or none
         check_output(path, table_of(name), inputs)
     for name, path in paths.items():
-        frame = analysis.frame(name, info.id)
+        frame = analysis.frame(name, reference)
         for column in frame.columns:
             if pd.api.types.is_object_dtype(frame[column]):
                 frame[column] = frame[column].map(_json_text)
@@ -96,11 +97,10 @@ def write_csv(analysis: Analysis, run: RunReference | None, folder: str | Path) 
     return list(paths.values())
 
 
-def write_markdown(analysis: Analysis, run: RunReference | None, folder: str | Path) -> Path:
-    """Write the report of a run into `folder` (made where missing) as `report.md`; its path."""
+def write_markdown(analysis: Analysis, text: str, folder: str | Path) -> Path:
+    """Write a report (of a run or a job) into `folder` (made where missing) as `report.md`; its path."""
     path = output_folder(Path(folder)) / "report.md"
-    text = render_markdown(analysis, run) + f"\n{REPORT_MARK}\n"
-    write_output(path, text, REPORT, database_files(analysis.database.location.path))
+    write_output(path, text + f"\n{REPORT_MARK}\n", REPORT, database_files(analysis.database.location.path))
     return path
 
 
@@ -140,11 +140,9 @@ def _claim(ratio: Ratio | None, over: str) -> str:
     return f"{ratio.value:.2f}x as fast as {over} {markdown.interval(ratio.lo, ratio.hi)}{doubt}"
 
 
-def _about(analysis: Analysis, info: RunInfo) -> str:
+def _about(analysis: Analysis, info: RunInfo, frames: dict[str, pd.DataFrame]) -> str:
     device = markdown.text(analysis.frame("devices", info.id)["name"].iloc[0])
-    length = "still running"
-    if info.finished_at is not None:
-        length = markdown.duration((info.finished_at - info.started_at).total_seconds())
+    length = "still running" if info.state == "running" else markdown.duration(run_length_s(info, frames))
     threads = f"{info.setting.threads} thread{'s' if info.setting.threads > 1 else ''}"
     return (
         f"Run {info.id} ({markdown.text(info.name)}), {info.state}, started {info.started_at:%Y-%m-%d %H:%M} UTC, "
@@ -153,12 +151,12 @@ def _about(analysis: Analysis, info: RunInfo) -> str:
     )
 
 
-def _whole_model(frames: dict[str, pd.DataFrame]) -> str:
+def _whole_model(info: RunInfo, frames: dict[str, pd.DataFrame]) -> str:
     whole = whole_model(frames["plan_measurements"], frames["choices"])
     chosen = whole.chosen
     if chosen is None:
         if not whole.beside:
-            return "No plan was measured whole: the run ended before its confirmation."
+            return plan_gap(info)
         return "No measured plan was chosen.\n\n" + markdown.table(
             ["plan", "median", "state"],
             (

@@ -1,0 +1,155 @@
+"""How a run or a job stands: what it did, what it did not do, and the command that goes on with it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from autofuse.database.job_records import CONFIRM, DONE, FAILED, QUEUED, RUNNING, SEARCH
+from autofuse.values.arguments import format_duration
+
+if TYPE_CHECKING:
+    from autofuse.database.job_records import JobInfo, TaskInfo
+    from autofuse.database.records import RunInfo
+
+FINISHED, INTERRUPTED = "finished", "interrupted"
+
+
+def run_standing(info: RunInfo, frames: Mapping[str, pd.DataFrame]) -> list[str]:
+    """Sentences about a run that has not finished; none about one that has.
+
+    `frames`: "measurements", "failures", "trials", "plan_measurements" and "choices" of the run alone.
+    """
+    if info.state == FINISHED:
+        return []
+    if info.state == RUNNING:
+        return [f"It is still running, since {_lasted(info, frames)}: this is what it has so far.", _did(frames)]
+    how = "It was interrupted" if info.state == INTERRUPTED else "It ended with an error"
+    return [f"{how} after {_lasted(info, frames)}.", _did(frames), f"To go on from there: {run_command(info)}"]
+
+
+def run_length_s(info: RunInfo, frames: Mapping[str, pd.DataFrame]) -> float:
+    """Seconds from the start of a run to its end; to its last measurement where its process was killed."""
+    if info.finished_at is not None:
+        end = info.finished_at
+    elif info.state == RUNNING:
+        end = datetime.now(UTC)
+    else:
+        dates = [frames[name]["created_at"].max() for name in ("measurements", "plan_measurements")]
+        end = max((date.to_pydatetime() for date in dates if not pd.isna(date)), default=info.started_at)
+    return max(0.0, (end - info.started_at).total_seconds())
+
+
+def run_command(info: RunInfo) -> str:
+    """The command that goes on with an interrupted run, as it is typed."""
+    arguments = info.arguments
+    words = ["autofuse", "tune", str(arguments.get("model", f"{info.model_name}.onnx"))]
+    if arguments.get("device", "local") != "local":
+        words += ["--device", str(arguments["device"])]
+    words += ["--threads", str(info.setting.threads)]
+    words += _limits(info.budget.get("seconds"), info.budget.get("trials"))
+    return shlex.join(words)
+
+
+def job_standing(job: JobInfo) -> list[str]:
+    """Sentences about a job: how far it is, and how to go on where it has not ended by itself."""
+    tasks = job.tasks
+    done = sum(task.state == DONE for task in tasks)
+    parts = [
+        f"{done} of {len(tasks)} done",
+        *_counted(tasks, "failed", lambda task: task.state == FAILED),
+        *_counted(tasks, "being worked on", lambda task: task.state == RUNNING and job.state == RUNNING),
+        *_counted(tasks, "searched but not confirmed", lambda task: _is_open(task, job) and task.run_id is not None),
+        *_counted(tasks, "not begun", lambda task: _is_open(task, job) and task.run_id is None),
+    ]
+    budget_s = job.settings.get("budget_s")
+    of = f" (budget {format_duration(budget_s)})" if isinstance(budget_s, int | float) else ""
+    how = {RUNNING: "It is still running", FINISHED: "It finished", INTERRUPTED: "It was interrupted"}
+    text = [f"{how.get(job.state, 'It ended with an error')} after {format_duration(job.active_s)}{of}."]
+    text.append(f"Models and devices: {', '.join(parts)}.")
+    if job.state not in (RUNNING, FINISHED):
+        text.append(f"To go on from there: {job_command(job)}")
+    return text
+
+
+def job_command(job: JobInfo) -> str:
+    """The command that goes on with a job, as it is typed; boards elsewhere are named as they were the first time."""
+    settings = job.settings
+    words = ["autofuse", "tune", *dict.fromkeys(task.model for task in job.tasks), "--run", job.name]
+    for device in dict.fromkeys(task.device for task in job.tasks):
+        words += [] if device == "local" else ["--device", device]
+    words += ["--threads", str(settings["threads"])] if settings.get("threads") else []
+    if settings.get("ends_at") is None:
+        words += _limits(settings.get("budget_s"), settings.get("trials"))
+    else:
+        words += ["--until", "HH:MM"]
+    shapes: Any = settings.get("shapes") or {}
+    for name, sizes in shapes.items():
+        words += ["--shape", f"{name}={','.join(map(str, sizes))}"]
+    words += ["--exact"] if settings.get("exact") else []
+    words += ["--space", str(settings["space"])] if settings.get("space") else []
+    return shlex.join(words)
+
+
+def task_state(task: TaskInfo, job: JobInfo) -> str:
+    """How one model and device of a job stands, in a few words."""
+    if task.state in (DONE, FAILED):
+        return task.state
+    if task.state == RUNNING and job.state == RUNNING:
+        return "being confirmed" if task.phase == CONFIRM else "being searched"
+    if task.run_id is None:
+        return "not begun"
+    return "searched, not confirmed" if task.phase == SEARCH else "confirmation cut off"
+
+
+def plan_gap(info: RunInfo) -> str:
+    """Why a run has no whole-model time."""
+    if info.state == RUNNING:
+        return "No plan is measured whole yet: that comes at the end of the run."
+    if info.state == FINISHED:
+        return "No plan was measured whole."
+    return "No plan was measured whole: the run ended before its finalists were measured."
+
+
+def _did(frames: Mapping[str, pd.DataFrame]) -> str:
+    """What a run has done so far, and what it has not."""
+    measured, failed = len(frames["measurements"]), len(frames["failures"])
+    timed = int((frames["plan_measurements"]["state"] == "ok").sum())
+    parts = [f"{measured} candidates measured ({failed} failed)", f"{len(frames['trials'])} plans tried"]
+    if frames["choices"].empty:
+        whole = f"{timed} plans measured whole" if timed else "no plan measured whole"
+        lacking = (
+            f"{whole}, none chosen: `compile` has the schedules that were measured, and the plan by the fixed rule"
+        )
+        return f"{', '.join(parts)}, {lacking}."
+    return f"{', '.join(parts)}, {timed} plans measured whole, and a plan was chosen."
+
+
+def _lasted(info: RunInfo, frames: Mapping[str, pd.DataFrame]) -> str:
+    budget_s = info.budget.get("seconds")
+    of = f" (budget {format_duration(budget_s)})" if isinstance(budget_s, int | float) else ""
+    return f"{format_duration(run_length_s(info, frames))}{of}"
+
+
+def _limits(budget_s: object, trials: object) -> list[str]:
+    budget = ["--budget", f"{budget_s:g}s"] if isinstance(budget_s, int | float) else []
+    return [*budget, *(["--trials", str(trials)] if isinstance(trials, int) else [])]
+
+
+def _is_open(task: TaskInfo, job: JobInfo) -> bool:
+    return task.state == QUEUED or (task.state == RUNNING and job.state != RUNNING)
+
+
+def _counted(tasks: Sequence[TaskInfo], what: str, which: Any) -> list[str]:
+    count = sum(which(task) for task in tasks)
+    return [f"{count} {what}"] if count else []
+
+
+def model_name(task: TaskInfo) -> str:
+    """Name of a task's model."""
+    return Path(task.model).stem
