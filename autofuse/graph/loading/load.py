@@ -28,6 +28,7 @@ from autofuse.graph.loading.files import read_model, refuse_external_data
 from autofuse.graph.loading.shapes import bind_shapes
 from autofuse.graph.loading.training import split_training
 from autofuse.graph.loading.upgrade import FORM, upgrade
+from autofuse.graph.loading.validity import check_declared_types, check_graph_lists, check_operators, check_types
 from autofuse.graph.model import Graph, Operator, Tensor
 from autofuse.graph.nodes import (
     MAX_MODEL_BYTES,
@@ -86,6 +87,7 @@ def nonfinite_constants(graph: Graph) -> tuple[str, ...]:
 
 def _graph_of(model: ModelProto, name: str, source: str, shapes: Shapes | None) -> Graph:
     _check_texts(model.graph, source)
+    check_graph_lists(model.graph, source)
     constants = _weights(model.graph, source)
     light = _inlined(_without_weights(model, constants), source)
     opset = _opset(light, source)
@@ -104,7 +106,7 @@ def _graph_of(model: ModelProto, name: str, source: str, shapes: Shapes | None) 
         added = {item.name: numpy_helper.to_array(item) for item in light.graph.initializer}
         constants.update(as_constants({k: v for k, v in added.items() if k not in constants}, source))
         draft = Draft(source, inputs, outputs, _operators(nodes, source), constants, draft.opset)
-    _simplify(draft)
+    _simplify(draft, model.graph)
     return _finished(draft, name)
 
 
@@ -298,15 +300,19 @@ def _check_model(draft: Draft) -> None:
     except Exception as error:  # ValidationError, and errors of building the nodes
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise InputError(f"{draft.source}: not a valid ONNX model: {' '.join(lines[:3])[:400]}") from error
+    check_types(model, draft.source)
 
 
-def _simplify(draft: Draft) -> None:
-    """Clean until nothing changes; each round starts from freshly inferred shapes."""
+def _simplify(draft: Draft, given: GraphProto) -> None:
+    """Clean until nothing changes; each round starts from freshly inferred shapes. `given`: as the file has it."""
     _lift_constants(draft)
     split_sums(draft)
     remove_dead(draft)
-    for _ in range(_ROUNDS):
+    for number in range(_ROUNDS):
         draft.infer()
+        if not number:
+            check_declared_types(given, draft)
+        check_operators(draft)
         changed = inline_decided_branches(draft)
         changed |= split_training(draft)
         changed |= fold_constants(draft)

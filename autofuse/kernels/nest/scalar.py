@@ -154,8 +154,8 @@ def _variant(operator: WorkloadOperator, workload: Workload) -> str | None:
         mode = workload.values[operator.inputs[2]]
         if mode.kind != "literal" or bool(mode.literal_array().any()):
             return "Dropout: training mode"
-    if kind == "Mod" and dtype in _FLOATS and not (dtype != "float64" and operator.attribute("fmod", 0)):
-        return "Mod: floating-point operands need fmod = 1 and at most 32 bits"
+    if kind == "Mod" and dtype == "float64":
+        return "Mod: floating-point operands of more than 32 bits"
     if kind == "Gelu" and rules.text_of(operator, "approximate", "none") not in ("none", "tanh"):
         return f"Gelu: approximate = {rules.text_of(operator, 'approximate', 'none')!r} (known: none, tanh)"
     return None

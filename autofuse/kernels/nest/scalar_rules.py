@@ -11,15 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-import numpy as np
 from tvm import tirx
 
+from autofuse.kernels.tir import integers
 from autofuse.kernels.tir import math as vector_math
 from autofuse.kernels.tir.math import Bind, Expr
 from autofuse.kernels.workload.workload import WorkloadOperator
 
 _UNSIGNED = frozenset({"uint8", "uint16", "uint32", "uint64"})
 _NARROW = frozenset({"int8", "int16", "uint8", "uint16", "uint32"})
+_FMOD_BITS, _FMOD_STEPS = 28, 10
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ def divide(call: Call) -> Expr:
     """By a number: times its reciprocal (1 ulp off at most), where neither is extreme."""
     a, b = call.args
     if not _is_float(call.dtype):
-        return tirx.truncdiv(a, b)
+        return integers.quotient(a, b, call.bind)
     if isinstance(b, tirx.FloatImm) and 1e-30 < abs(b.value) < 1e30:
         return a * call.const(1.0 / b.value)
     return a / b
@@ -133,14 +134,26 @@ def multiply(call: Call) -> Expr:
 
 
 def modulo(call: Call) -> Expr:
-    """Of floats: the remainder with the sign of the dividend, exact in float64 while the quotient is below 2^29."""
+    """The remainder, with the sign of the divisor or, for fmod, of the dividend; exact, also of floats.
+
+    A quotient of two float32 reaches 2^277. Each step takes multiples of the divisor times a power of two away whose
+    number fits 28 bits, so that products are exact in float64.
+    """
     a, b = call.args
     if not _is_float(call.dtype):
-        return tirx.truncmod(a, b) if call.value("fmod", 0) else tirx.floormod(a, b)
+        return integers.remainder(a, b, call.bind, bool(call.value("fmod", 0)))
     a, b = (call.bind(cast(arg, "float64")) for arg in (a, b))
-    rest = a - tirx.trunc(a / b) * b
+    rest = a
+    for step in reversed(range(_FMOD_STEPS)):
+        multiple = b * tirx.const(2.0 ** (_FMOD_BITS * step), "float64")
+        rest = call.bind(rest - tirx.trunc(rest / multiple) * multiple)
     infinite = tirx.And(tirx.abs(b) > tirx.const(1e300, "float64"), tirx.abs(a) < tirx.const(1e300, "float64"))
-    return cast(tirx.Select(infinite, a, rest), call.dtype)
+    rest = tirx.Select(infinite, a, rest)
+    if not call.value("fmod", 0):
+        rest, zero = call.bind(rest), tirx.const(0.0, "float64")
+        apart = tirx.Or(tirx.And(rest < zero, b > zero), tirx.And(rest > zero, b < zero))
+        rest = tirx.Select(apart, rest + b, rest)
+    return cast(rest, call.dtype)
 
 
 def power(call: Call) -> Expr:
@@ -339,12 +352,7 @@ def is_inf(call: Call) -> Expr:
 
 
 def shift(call: Call) -> Expr:
-    """Shifts by the width or more give 0 (in C they are undefined)."""
-    width = np.dtype(call.dtype).itemsize * 8
-    amount = call.bind(call.args[1])
-    move = tirx.shift_left if call.text("direction", "LEFT") == "LEFT" else tirx.shift_right
-    moved = move(call.args[0], tirx.min(amount, call.const(width - 1)))
-    return tirx.Select(amount < call.const(width), moved, call.const(0))
+    return integers.shift(call.args[0], call.args[1], call.bind, call.text("direction", "LEFT") == "LEFT")
 
 
 def batchnorm(call: Call) -> Expr:

@@ -1,0 +1,98 @@
+"""The two programs that run a case: autofuse with a fresh database, and ONNX Runtime."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from autofuse.errors import AutofuseError
+from experiments.node_suite.cases import NodeCase, difference
+
+STATES = ("right", "wrong", "refused", "error", "crash", "time-out")
+"""`error`: it raised what no user should see. `crash`: its process died. `time-out`: it was killed."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one engine made of one case."""
+
+    case: str
+    engine: str
+    state: str
+    reason: str = ""
+    seconds: float = 0.0
+
+    def record(self) -> dict[str, object]:
+        """The row as a JSON object."""
+        return asdict(self)
+
+
+class NotTensorsError(AutofuseError):
+    """A case whose inputs are no tensors of numbers."""
+
+
+def run_case(engine: str, case: NodeCase) -> Row:
+    """The row of a case; never raises but for an interrupt."""
+    started = time.monotonic()
+    state, reason = _state(engine, case)
+    text = " ".join(reason.replace(case.name, "MODEL").split())[:400]
+    return Row(case.name, engine, state, text, round(time.monotonic() - started, 3))
+
+
+def _state(engine: str, case: NodeCase) -> tuple[str, str]:
+    try:
+        reason = difference(case, ENGINES[engine](case))
+    except AutofuseError as error:
+        return "refused", str(error)
+    except Exception as error:  # noqa: BLE001 ONNX Runtime refuses by many classes; of ours it is a defect
+        refusal = engine == "onnxruntime"
+        return ("refused" if refusal else "error"), f"{type(error).__name__}: {str(error).strip()[:300]}"
+    return ("wrong", reason) if reason else ("right", "")
+
+
+def _autofuse(case: NodeCase) -> list[Any]:
+    import autofuse
+
+    feeds = _feeds(case)
+    if not all(isinstance(value, np.ndarray) and value.dtype.kind not in "OUST" for value in feeds.values()):
+        raise NotTensorsError("an input is a sequence, an optional or text, not a tensor of numbers")
+    with tempfile.TemporaryDirectory() as folder:
+        path, library = Path(folder) / f"{case.name}.onnx", Path(folder) / "case.so"
+        path.write_bytes(case.model)
+        database = f"{folder}/fresh.db"
+        shapes = {value: array.shape for value, array in feeds.items() if _is_open(case, value)}
+        autofuse.compile(path, library, database=database, threads=1, shapes=shapes)
+        return list(autofuse.Session(library).run(None, feeds))
+
+
+def _is_open(case: NodeCase, name: str) -> bool:
+    """Whether the model leaves a size of this input open."""
+    graph = onnx.load_from_string(case.model).graph
+    value = next(value for value in graph.input if value.name == name)
+    kind = value.type.tensor_type
+    return not kind.HasField("shape") or not all(dim.HasField("dim_value") for dim in kind.shape.dim)
+
+
+def _onnxruntime(case: NodeCase) -> list[Any]:
+    import onnxruntime
+
+    onnxruntime.set_default_logger_severity(4)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(case.model, options, providers=["CPUExecutionProvider"])
+    return list(session.run(None, _feeds(case)))
+
+
+def _feeds(case: NodeCase) -> Mapping[str, Any]:
+    names = [value.name for value in onnx.load_from_string(case.model).graph.input]
+    return dict(zip(names, case.inputs, strict=False))
+
+
+ENGINES: Mapping[str, Callable[[NodeCase], list[Any]]] = {"autofuse": _autofuse, "onnxruntime": _onnxruntime}

@@ -1,0 +1,131 @@
+"""ONNX's node cases, each compiled with a fresh database, run, and compared with what the case expects.
+
+.venv/bin/python -m experiments.node_suite.run            # goes on where an earlier run ended
+.venv/bin/python -m experiments.node_suite.run --only '^test_roialign'
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from experiments.node_suite.cases import NodeCase, node_cases
+from experiments.node_suite.engines import ENGINES, Row, run_case
+from experiments.node_suite.table import table
+
+CASE_SECONDS = 60.0
+"""A case that takes longer is a time-out."""
+START_SECONDS = 60.0
+"""What the first case of a child may take besides: it imports TVM."""
+CASES_A_CHILD = 200
+"""Then a new child starts fresh, so that nothing piles up."""
+SPAWN = multiprocessing.get_context("spawn")
+
+
+class Child:
+    """A process that runs the cases that it is sent, one after another."""
+
+    def __init__(self, engine: str) -> None:
+        self._engine = engine
+        self._here, there = SPAWN.Pipe()
+        self._process = SPAWN.Process(target=_serve, args=(engine, there), daemon=True)
+        self._process.start()
+        there.close()
+        self.served = 0
+
+    def run(self, case: NodeCase, limit_s: float) -> Row:
+        """The case's row; the child is dead after a crash or a time-out."""
+        extra = 0.0 if self.served else START_SECONDS
+        self.served += 1
+        self._here.send(case)
+        try:
+            if self._here.poll(limit_s + extra):
+                row: Row = self._here.recv()
+                return row
+        except EOFError:
+            self._process.join()
+            self.served = CASES_A_CHILD
+            return Row(case.name, self._engine, "crash", f"the process ended with {self._process.exitcode}")
+        self.close()
+        return Row(case.name, self._engine, "time-out", f"killed after {limit_s:.0f} s", limit_s)
+
+    def close(self) -> None:
+        """End the process."""
+        self.served = CASES_A_CHILD
+        self._here.close()
+        self._process.kill()
+        self._process.join()
+
+
+def _serve(engine: str, there: Connection) -> None:
+    while True:
+        try:
+            case = there.recv()
+        except EOFError:
+            return
+        there.send(run_case(engine, case))
+
+
+def rows_of(engine: str, cases: Sequence[NodeCase], limit_s: float = CASE_SECONDS) -> Iterator[Row]:
+    """The row of each case, in their order."""
+    child: Child | None = None
+    for case in cases:
+        if child is None or child.served >= CASES_A_CHILD:
+            if child is not None:
+                child.close()
+            child = Child(engine)
+        yield child.run(case, limit_s)
+    if child is not None:
+        child.close()
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of an earlier run; none where there is no such file."""
+    if not path.exists():
+        return []
+    return [Row(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines() if line]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what no row exists for yet; 0 when nothing is wrong, crashes, hangs or raises."""
+    options = _parser().parse_args(arguments)
+    options.out.mkdir(parents=True, exist_ok=True)
+    path = options.out / "rows.jsonl"
+    old = read_rows(path)
+    if options.only:
+        old = [row for row in old if not re.search(options.only, row.case)]
+        path.write_text("".join(json.dumps(row.record()) + "\n" for row in old), encoding="utf-8")
+    done = {(row.engine, row.case) for row in old}
+    cases = [case for case in node_cases() if re.search(options.only or "", case.name)]
+    for engine in ENGINES:
+        waiting = [case for case in cases if (engine, case.name) not in done]
+        with path.open("a", encoding="utf-8", buffering=1) as file:
+            for number, row in enumerate(rows_of(engine, waiting), 1):
+                file.write(json.dumps(row.record()) + "\n")
+                if row.state not in ("right", "refused") or number % 100 == 0:
+                    print(f"{engine} {number}/{len(waiting)} {row.case}: {row.state} {row.reason}", flush=True)
+    rows = read_rows(path)
+    text = table(rows)
+    (options.out / "results.md").write_text(text, encoding="utf-8")
+    (options.out / "results.json").write_text(
+        json.dumps([row.record() for row in rows], indent=1) + "\n", encoding="utf-8"
+    )
+    print(text)
+    return int(any(row.engine == "autofuse" and row.state not in ("right", "refused") for row in rows))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="ONNX's node cases: right, wrong, refused, crashed.")
+    parser.add_argument("--only", metavar="REGEX", help="run the cases of these names again")
+    parser.add_argument("--out", type=Path, default=Path("out/node_suite"), help="folder of rows.jsonl and results")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
