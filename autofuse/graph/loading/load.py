@@ -28,7 +28,6 @@ from autofuse.graph.loading.files import read_model, refuse_external_data
 from autofuse.graph.loading.shapes import bind_shapes
 from autofuse.graph.loading.training import split_training
 from autofuse.graph.loading.upgrade import FORM, upgrade
-from autofuse.graph.loading.validity import check_declared_types, check_graph_lists, check_operators, check_types
 from autofuse.graph.model import Graph, Operator, Tensor
 from autofuse.graph.nodes import (
     MAX_MODEL_BYTES,
@@ -39,6 +38,7 @@ from autofuse.graph.nodes import (
     schema_of,
     subgraphs_of,
 )
+from autofuse.graph.validity import check_declared_types, check_graph_lists, check_operators, check_types
 
 _ROUNDS = 100
 _LIGHT_ELEMENTS = 4096
