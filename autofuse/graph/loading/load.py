@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, inliner, numpy_helper
 
 from autofuse.errors import InputError
-from autofuse.graph.loading.broadcasts import simplify_copies
 from autofuse.graph.loading.canonical import canonicalise
 from autofuse.graph.loading.clean import (
     constant_value,
@@ -26,8 +25,10 @@ from autofuse.graph.loading.constants import fold_constants
 from autofuse.graph.loading.draft import Draft, as_constants
 from autofuse.graph.loading.files import read_model, refuse_external_data
 from autofuse.graph.loading.shapes import bind_shapes
-from autofuse.graph.loading.training import split_training
+from autofuse.graph.loading.simplify.broadcasts import simplify_copies
+from autofuse.graph.loading.simplify.training import split_training
 from autofuse.graph.loading.upgrade import FORM, upgrade
+from autofuse.graph.loading.validity import check_declared_types, check_graph_lists, check_operators, check_types
 from autofuse.graph.model import Graph, Operator, Tensor
 from autofuse.graph.nodes import (
     MAX_MODEL_BYTES,
@@ -38,7 +39,6 @@ from autofuse.graph.nodes import (
     schema_of,
     subgraphs_of,
 )
-from autofuse.graph.validity import check_declared_types, check_graph_lists, check_operators, check_types
 
 _ROUNDS = 100
 _LIGHT_ELEMENTS = 4096

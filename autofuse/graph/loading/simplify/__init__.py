@@ -1,0 +1,1 @@
+"""Cleaning passes over a draft that load runs in turn."""
