@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
+from heapq import heappop, heappush
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +44,8 @@ from autofuse.graph.nodes import (
 
 _ROUNDS = 100
 _LIGHT_ELEMENTS = 4096
+_SHOWN = 8
+"""Operators that a message names."""
 _WIDE = (onnx.TensorProto.DOUBLE, onnx.TensorProto.INT64, onnx.TensorProto.UINT64)
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -223,16 +227,16 @@ def _sort(graph: GraphProto, constants: Mapping[str, NDArray[np.generic]], sourc
     nodes = list(graph.node)
     known = {value.name for value in graph.input} | set(constants)
     reads = [{name for name in (*node.input, *captured_names(node)) if name} for node in nodes]
-    writer: dict[str, str] = {}
-    for node in nodes:
+    writer: dict[str, int] = {}
+    for index, node in enumerate(nodes):
         for name in (name for name in node.output if name):
             if name in writer or name in known:
                 raise InputError(
                     f"{source}: tensor {name!r} is written twice (operator {node.name!r}); export the model again"
                 )
-            writer[name] = node.name
+            writer[name] = index
     for node, names in zip(nodes, reads, strict=True):
-        missing = sorted(names - known - set(writer))
+        missing = sorted(name for name in names if name not in known and name not in writer)
         if missing:
             raise InputError(
                 f"{source}: operator {node.name!r} reads {missing[0]!r}, which nothing writes; export the model again"
@@ -240,41 +244,31 @@ def _sort(graph: GraphProto, constants: Mapping[str, NDArray[np.generic]], sourc
     for value in graph.output:
         if value.name not in known and value.name not in writer:
             raise InputError(f"{source}: nothing writes the output {value.name!r}; export the model again")
-    ordered = _ordered(nodes, reads, known, source)
-    if any(a is not b for a, b in zip(ordered, nodes, strict=True)):
-        copies = [NodeProto.FromString(node.SerializeToString()) for node in ordered]
+    before = {index: {writer[name] for name in names if name in writer} for index, names in enumerate(reads)}
+    order = _order(before, nodes, source)
+    if order != sorted(order):
+        copies = [NodeProto.FromString(nodes[index].SerializeToString()) for index in order]
         del graph.node[:]
         graph.node.extend(copies)
 
 
-def _ordered(nodes: list[NodeProto], reads: list[set[str]], known: set[str], source: str) -> list[NodeProto]:
-    ready = set(known)
-    ordered: list[NodeProto] = []
-    waiting = list(range(len(nodes)))
-    while waiting:
-        later = []
-        for index in waiting:
-            if reads[index] <= ready:
-                ordered.append(nodes[index])
-                ready.update(nodes[index].output)
-            else:
-                later.append(index)
-        if len(later) == len(waiting):
-            names = ", ".join(repr(nodes[index].name) for index in _cycle(nodes, reads, later))
-            raise InputError(f"{source}: the graph has a cycle through {names}; export the model again")
-        waiting = later
-    return ordered
-
-
-def _cycle(nodes: list[NodeProto], reads: list[set[str]], stuck: list[int]) -> list[int]:
-    """Operators of one cycle among those that never became ready: walk back until one repeats."""
-    writer = {name: index for index in stuck for name in nodes[index].output if name}
-    path = [stuck[0]]
-    while True:
-        before = next(writer[name] for name in sorted(reads[path[-1]]) if name in writer)
-        if before in path:
-            return path[path.index(before) :][::-1]
-        path.append(before)
+def _order(before: Mapping[int, set[int]], nodes: Sequence[NodeProto], source: str) -> list[int]:
+    """Positions of the nodes, each after those that stand in `before`; the given order where that can be."""
+    sorter = TopologicalSorter(before)
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        names = [repr(nodes[index].name) for index in error.args[1][1:]]
+        shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+        raise InputError(f"{source}: the graph has a cycle through {shown}; export the model again") from error
+    ready: list[int] = []
+    order: list[int] = []
+    while sorter.is_active():
+        for index in sorter.get_ready():
+            heappush(ready, index)
+        order.append(heappop(ready))
+        sorter.done(order[-1])
+    return order
 
 
 def _check_outputs(outputs: tuple[str, ...], inputs: Mapping[str, object], source: str) -> None:
