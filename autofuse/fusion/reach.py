@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 from autofuse.graph.model import Graph
+
+_FEW_BITS = 32
+"""Bits that are taken one by one; each costs a pass over the whole number."""
 
 
 def bits(mask: int) -> Iterator[int]:
     """Positions of the set bits, ascending."""
+    if mask.bit_count() > _FEW_BITS:
+        octets = np.frombuffer(mask.to_bytes(mask.bit_length() // 8 + 1, "little"), np.uint8)
+        yield from np.flatnonzero(np.unpackbits(octets, bitorder="little")).tolist()
+        return
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1

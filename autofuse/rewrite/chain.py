@@ -12,12 +12,18 @@ MAX_PARTS = 12
 
 
 def chain(work: Work, operator: Operator) -> tuple[str, ...]:
-    """Operands of an Add, Mul, Max or Min whose own operands are private results of the same operator, flattened."""
+    """Operands of an Add, Mul, Max or Min whose own operands are private results of the same operator, flattened.
+
+    Of a longer chain `MAX_PARTS` and one more: its own end, and what is left of it as it stands.
+    """
     parts: list[str] = []
-    for name in operator.inputs:
+    waiting = [*reversed(operator.inputs)]
+    while waiting:
+        name = waiting.pop()
         below = work.producer(name, operator.op_type)
-        if below is not None and len(parts) < MAX_PARTS and work.private(name) and len(below.inputs) == 2:
-            parts += chain(work, below)
+        room = len(parts) + len(waiting) < MAX_PARTS
+        if below is not None and room and work.private(name) and len(below.inputs) == 2:
+            waiting += reversed(below.inputs)
         else:
             parts.append(name)
     return tuple(parts)

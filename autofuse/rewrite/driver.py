@@ -133,7 +133,7 @@ class _Search:
         touched = _carried_out(self.work, site)
         self.applied.append(site)
         for name in leaves:
-            touched |= {user.name for user in self.work.users(name)} if name in self.work.tensors else set()
+            touched |= {user.name for user in self.work.siblings(name)} if name in self.work.tensors else set()
             producer = self.work.producer(name)
             if producer is not None:
                 touched.add(producer.name)
@@ -230,7 +230,7 @@ def _group(work: Work, rule: Rule, root: Operator, change: Change) -> str:
         ]
         shapes = [list(work.shape(out)) for out in operator.outputs if out]
         parts.append(f"{operator.op_type}{sorted(operator.attributes.items(), key=str)}{reads}{shapes}")
-    below = sorted(user.op_type for out in root.outputs if out for user in work.users(out))
+    below = sorted(user.op_type for out in root.outputs if out for user in work.siblings(out))
     text = "\x1f".join((rule.name, *sorted(parts), *below))
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 

@@ -18,6 +18,9 @@ Array = NDArray[Any]
 _CHANGED_AFTER_18 = frozenset(("DFT", "GridSample", "GroupNormalization"))
 """Operators that mean something else in opset 20 or 21: a model that holds one stays at its opset."""
 
+MOST_SIBLINGS = 256
+"""Readers of a tensor that are compared with each other: ten thousand of one input would take hours."""
+
 
 @dataclass(frozen=True)
 class Change:
@@ -121,6 +124,10 @@ class Work:
     def users(self, tensor: str) -> tuple[Operator, ...]:
         """Operators that read `tensor`, in the model's order."""
         return tuple(self.operators[name] for name in sorted(self.readers.get(tensor, ()), key=self.order.__getitem__))
+
+    def siblings(self, tensor: str) -> tuple[Operator, ...]:
+        """`users` of a tensor, among which a rule looks for pairs; none where more than `MOST_SIBLINGS` read it."""
+        return self.users(tensor) if len(self.readers.get(tensor, ())) <= MOST_SIBLINGS else ()
 
     def private(self, tensor: str) -> bool:
         """Whether exactly one operator reads `tensor`, and the graph does not return it."""

@@ -57,9 +57,7 @@ def build(audio: Audio | None = None, seed: int = 0) -> ModelProto:
     draft.constant("merge", int64([1, audio.frames, audio.hidden]))
     for layer in range(audio.transformers):
         x = _layer(draft, f"encoder.{layer}", x, audio)
-    return draft.model(
-        {"samples": [1, audio.samples]}, "hidden_states", [1, audio.frames, audio.hidden], opset=OPSET
-    )
+    return draft.model({"samples": [1, audio.samples]}, "hidden_states", [1, audio.frames, audio.hidden], opset=OPSET)
 
 
 def _features(draft: Draft, audio: Audio) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from autofuse.kernels.nest.tiles import Window, divisor_near, runs
+from autofuse.kernels.nest.tiles import UNROLLED, Window, divisor_near, runs
 
 
 @st.composite
@@ -45,7 +45,24 @@ def test_a_clean_run_reads_no_padding_and_an_unclean_one_stands_alone(window: Wi
         outputs = range(run.start, run.start + run.width * run.count)
         inside = all(window.inside(output, tap) for output in outputs for tap in range(window.taps))
         assert run.clean == inside
-        assert run.clean or run.count == 1
+        assert run.clean or run.ragged or run.count == 1
+
+
+@given(windows(), st.integers(1, 16))
+def test_many_taps_at_much_padding_are_found_at_run_time(window: Window, width: int) -> None:
+    edges = [run for run in runs(window, width) if not run.clean]
+    many = window.taps * sum(run.count for run in edges) > UNROLLED
+    assert all(run.ragged == many for run in edges)
+    assert len(edges) <= (4 if many else UNROLLED)
+
+
+@given(windows(), st.integers(1, 16), st.data())
+def test_the_taps_of_a_ragged_tile_are_those_of_its_outputs(window: Window, width: int, data: st.DataObject) -> None:
+    run = data.draw(st.sampled_from(list(runs(window, width))))
+    (low, high), each = run.taps(window, run.start)
+    for r, (first, end) in enumerate(each):
+        taps = [*range(low, high), *range(first, min(end, low)), *range(max(first, high), end)]
+        assert sorted(taps) == [tap for tap in range(window.taps) if window.inside(run.start + r, tap)]
 
 
 @given(windows())
@@ -61,7 +78,9 @@ def test_the_taps_of_an_output_are_those_inside(window: Window) -> None:
         low, high = window.tap_range(output)
         assert list(range(low, high)) == inside
         assert low <= high
-        assert (output in window.blind) == (not inside)
+        assert window.reads(output) == bool(inside)
+    read = [window.reads(output) for output in range(window.outputs)]
+    assert (window.some_blind, window.all_blind) == (not all(read), not any(read))
 
 
 @given(windows(), st.integers(0, 5))

@@ -60,11 +60,15 @@ def _independent(edges: Edges, names: Sequence[str]) -> tuple[str, ...]:
     """The first few of `names` of which none needs another."""
     reach = edges.reach
     kept: list[str] = []
+    mask = 0
     for name in names:
         place = reach.position[name]
-        if not (reach.ancestors[place] | reach.descendants[place]) & reach.mask(kept):
+        if not (reach.ancestors[place] | reach.descendants[place]) & mask:
             kept.append(name)
-    return tuple(kept[:MOST_TOGETHER])
+            mask |= 1 << place
+        if len(kept) == MOST_TOGETHER:
+            break
+    return tuple(kept)
 
 
 def joined(

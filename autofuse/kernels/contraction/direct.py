@@ -21,7 +21,7 @@ from autofuse.kernels.contraction.panels import Share, ask_ahead, pack_weights
 from autofuse.kernels.contraction.parallel_grid import JobGrid
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
-from autofuse.kernels.nest.tiles import Run, Window, divisor_near, kernel_tap, positions, runs, tap_loops
+from autofuse.kernels.nest.tiles import Run, Window, divisor_near, kernel_tap, positions, ragged_loops, runs, tap_loops
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, const, delinear, linear
 
 Knobs = Mapping[str, int | str]
@@ -201,7 +201,7 @@ class ContractionEmitter:
             self.row(job(self.rest_vectors, True, window), origin, emit)
 
     def row(self, job: TileJob, origin: Expr, emit: EmitTile) -> None:
-        """The tiles of one row: those at the padding unrolled by themselves, the clean ones in a loop."""
+        """The tiles of one row: the clean ones in loops, those at the padding each by itself unless they are many."""
         for count, phase in job.window.phases:
             with self.emitter.serial(count) as number:
                 here = replace(job, window=phase.at(number))
@@ -286,6 +286,10 @@ class ContractionEmitter:
             if run.clean:
                 with self.emitter.serial(job.window.taps) as tap:
                     self.step(job, run, start, block, channels, (*taps, tap), list(range(run.width)))
+            elif run.ragged:
+                for tap_loop, pixels in ragged_loops(self.emitter, run, job.window, start):
+                    with tap_loop as tap:
+                        self.step(job, run, start, block, channels, (*taps, tap), pixels)
             else:
                 for tap in range(job.window.taps):
                     valid = [r for r in range(run.width) if job.window.inside(run.start + r, tap)]

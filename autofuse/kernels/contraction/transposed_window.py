@@ -69,6 +69,10 @@ class Spread(Window):
         """Never: the taps differ from output to output."""
         return False
 
+    def _met(self, output: Expr) -> tuple[Expr, Expr]:
+        """See Window."""
+        return self.tap_range(output)
+
     def tap_range(self, output: Expr) -> tuple[Expr, Expr]:
         """See Window."""
         shared = gcd(self.stride, self.dilation)

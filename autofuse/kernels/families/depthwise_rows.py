@@ -17,7 +17,7 @@ from autofuse.kernels.tir.emit import Emitter, Expr, Index, const, delinear
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
 UNROLLED = 25
-"""Taps that are unrolled; of more, those of a row."""
+"""Taps that are unrolled; of more, those of a row, if these are no more. So many columns of padding are, too."""
 
 
 def rows_refusal(workload: Workload, operator: WorkloadOperator) -> str | None:
@@ -87,8 +87,12 @@ class DepthwiseRowsEmitter:
 
         begin, end = self.wide.pad_begin, self.wide.pad_begin + self.wide.size
         with emitter.when(y >= 0), emitter.when(y < self.high.size):
-            for column in (*range(begin), *range(end, self.width)):
-                emitter.put(padded, at + column, zero)
+            if self.width - self.wide.size <= UNROLLED:
+                for column in (*range(begin), *range(end, self.width)):
+                    emitter.put(padded, at + column, zero)
+            else:
+                self.over(begin, nothing)
+                self.over(self.width - end, lambda start, width: nothing(end + start, width))
             self.over(self.wide.size, pixels)
         for outside in (y < 0, y >= self.high.size):
             with emitter.when(outside):
@@ -111,7 +115,7 @@ class DepthwiseRowsEmitter:
             with emitter.vector(lanes) as lane:
                 emitter.put(total, lane, const(0.0, "float32"))
 
-        def take(i: Expr, j: int) -> None:
+        def take(i: Expr, j: Expr) -> None:
             shift = emitter.simplify(i * self.high.dilation * self.width + j * self.wide.dilation)
             for number, total in enumerate(totals):
                 with emitter.vector(lanes) as lane, self.scope.point():
@@ -124,8 +128,12 @@ class DepthwiseRowsEmitter:
                 take(i, j)
         else:
             with emitter.serial(self.high.taps) as i:
-                for j in range(self.wide.taps):
-                    take(i, j)
+                if self.wide.taps <= UNROLLED:
+                    for j in range(self.wide.taps):
+                        take(i, j)
+                else:
+                    with emitter.serial(self.wide.taps) as j:
+                        take(i, j)
         for number, total in enumerate(totals):
             with emitter.vector(lanes) as lane:
                 emitter.put(sums, first + number * lanes + lane, total[lane])

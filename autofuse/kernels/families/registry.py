@@ -159,9 +159,9 @@ def _window_refusal(workload: Workload, operator: WorkloadOperator) -> str | Non
         return "MaxPool with storage_order has no definition here"
     windows = convolution_windows(workload, operator)
     if operator.op_type in CONVOLUTIONS:
-        blind = any(len(window.blind) == window.outputs for window in windows)
+        blind = any(window.all_blind for window in windows)
         return f"{operator.op_type} of nothing but padding has no definition here" if blind else None
-    if any(window.blind for window in windows):
+    if any(window.some_blind for window in windows):
         return f"{operator.op_type} with windows that lie in the padding has no definition here"
     return None
 

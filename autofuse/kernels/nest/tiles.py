@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
 from autofuse.kernels.tir.emit import Emitter, Expr, Index, larger, smaller
+
+UNROLLED = 64
+"""Taps, times tiles at the padding, of a row whose taps are known ahead. Code for each of more would take TVM minutes:
+of 128 taps at 13 tiles it had 57,000 lines."""
+SEARCHED = 1 << 20
+"""Outputs among which those that read nothing but padding are looked for one by one."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +73,22 @@ class Window:
         """Whether no output reads padding."""
         return all(self.inside(output, tap) for output in (0, self.outputs - 1) for tap in (0, self.taps - 1))
 
+    def reads(self, output: int) -> bool:
+        """Whether `output` reads a real element."""
+        low, high = self._met(output)
+        return bool(low < high)
+
     @cached_property
-    def blind(self) -> tuple[int, ...]:
-        """Outputs that read nothing but padding."""
-        return tuple(o for o in range(self.outputs) if not any(self.inside(o, tap) for tap in range(self.taps)))
+    def some_blind(self) -> bool:
+        """Whether an output reads nothing but padding; of very many that step over the input, it is assumed."""
+        if self.dilation <= self.size:  # no window steps over the input: only the first and the last ones lie beside it
+            return not (self.reads(0) and self.reads(self.outputs - 1))
+        return self.outputs > SEARCHED or not all(map(self.reads, range(self.outputs)))
+
+    @cached_property
+    def all_blind(self) -> bool:
+        """Whether the outputs (the first of very many) read nothing but padding."""
+        return not any(map(self.reads, range(min(self.outputs, SEARCHED))))
 
     def covered(self, output: Expr) -> Expr:
         """Taps of `output` that lie in the padded input; only a last output that was rounded up has fewer than all."""
@@ -83,26 +101,49 @@ class Window:
         """First and one-past-last tap that reads real elements at `output`; never the second below the first."""
         if self.clean:
             return 0, self.taps
+        low, high = self._met(output)
+        return low, larger(high, low) if self.some_blind else high
+
+    def _met(self, output: Expr) -> tuple[Expr, Expr]:
+        """As `tap_range`, but the second may be below the first."""
         origin = output * self.stride - self.pad_begin
         last = self.dilation - 1
         low = larger((last - origin) // self.dilation if last else -origin, 0)
         high = smaller((self.size - origin + last) // self.dilation if last else self.size - origin, self.taps)
-        return low, larger(high, low) if self.blind else high
+        return low, high
+
+    def clean_outputs(self) -> tuple[int, int]:
+        """The first output, and one past the last, that read no padding; equal when there are none."""
+        if not self.taps:
+            return 0, self.outputs
+        reach = (self.taps - 1) * self.dilation
+        first = max(0, -(-self.pad_begin // self.stride))
+        end = min(self.outputs, (self.size - 1 + self.pad_begin - reach) // self.stride + 1)
+        return (first, end) if first < end else (0, 0)
 
 
 @dataclass(frozen=True)
 class Run:
-    """`count` tiles of `width` neighbouring outputs from `start`; `clean`: none of them reads padding."""
+    """`count` tiles of `width` neighbouring outputs from `start`; `clean`: none of them reads padding.
+
+    Of those that do, the taps are known ahead, or `ragged`: found when the tile is computed.
+    """
 
     start: int
     width: int
     count: int
     clean: bool
+    ragged: bool = False
 
     def reads(self, window: Window) -> bool:
-        """Whether any output of a tile reads a real element of its `window`."""
-        pairs = ((self.start + r, tap) for r in range(self.width) for tap in range(window.taps))
-        return any(window.inside(*pair) for pair in pairs)
+        """Whether any output of a tile reads a real element of its `window`; of a ragged one: it may."""
+        return self.ragged or any(window.reads(self.start + r) for r in range(self.width))
+
+    def taps(self, window: Window, start: Expr) -> tuple[tuple[Expr, Expr], Sequence[tuple[Expr, Expr]]]:
+        """The taps (first, one past the last) that all outputs of the tile at `start` read, and all of each output."""
+        each = [window.tap_range(start + r) for r in range(self.width)]
+        low, high = each[0][0], each[-1][1]  # windows only move on
+        return (low, larger(low, high)), each
 
 
 def positions(windows: Sequence[Window], outputs: Index, taps: Index) -> Index:
@@ -122,6 +163,29 @@ def tap_loops(emitter: Emitter, windows: Sequence[Window], row: Index) -> Iterat
         yield taps
 
 
+def ragged_loops(
+    emitter: Emitter, run: Run, window: Window, start: Expr
+) -> Iterator[tuple[AbstractContextManager[Expr], list[int]]]:
+    """Loops over the taps of a ragged tile at `start`, and the outputs that take part in each.
+
+    First those that all outputs read, then for each output the taps before them and those behind.
+    """
+    (low, high), each = run.taps(window, start)
+    yield _tap_loop(emitter, low, high), list(range(run.width))
+    for r, (first, end) in enumerate(each):
+        if r > 0:
+            yield _tap_loop(emitter, first, smaller(end, low)), [r]
+        if r < run.width - 1:
+            yield _tap_loop(emitter, larger(first, high), end), [r]
+
+
+@contextmanager
+def _tap_loop(emitter: Emitter, low: Expr, high: Expr) -> Iterator[Expr]:
+    """A loop from `low` to `high`, which may lie below it; yields the tap."""
+    with emitter.serial(emitter.simplify(larger(high - low, 0))) as step:
+        yield emitter.simplify(step + low)
+
+
 def kernel_tap(windows: Sequence[Window], outputs: Index, taps: Index) -> Expr:
     """Number of a tap in the weights, row-major."""
     flat: Expr = 0
@@ -139,19 +203,32 @@ def runs(window: Window, width: int) -> Iterator[Run]:
     """Tiles the outputs of `window` by at most `width`, in widths that differ by one at the most."""
     tiles = -(-window.outputs // max(1, width))
     base, longer = divmod(window.outputs, tiles)
-    start, pending = 0, None
-    for tile in range(tiles):
-        size = base + (tile < longer)
-        clean = all(window.inside(start + r, tap) for r in (0, size - 1) for tap in range(window.taps))
-        if pending and clean and pending.clean and pending.width == size:
-            pending = Run(pending.start, size, pending.count + 1, True)
-        else:
-            if pending:
-                yield pending
-            pending = Run(start, size, 1, clean)
-        start += size
-    if pending:
-        yield pending
+    zones = ((0, base + 1, longer), (longer * (base + 1), base, tiles - longer))
+    cuts = [(start, size, count, *_clean_tiles(window, start, size, count)) for start, size, count in zones]
+    edges = sum(count - (end - first) for _, _, count, first, end in cuts)
+    ragged = window.taps * edges > UNROLLED
+    for start, size, count, first, end in cuts:
+        yield from _edge(start, size, first, ragged)
+        if first < end:
+            yield Run(start + first * size, size, end - first, True)
+        yield from _edge(start + end * size, size, count - end, ragged)
+
+
+def _clean_tiles(window: Window, start: int, size: int, count: int) -> tuple[int, int]:
+    """Of `count` tiles of `size` outputs from `start` on, the first and one past the last that read no padding."""
+    low, high = window.clean_outputs()
+    first = max(0, -((start - low) // size)) if size else 0
+    end = min(count, (high - start) // size) if size else 0
+    return (first, end) if first < end else (0, 0)
+
+
+def _edge(start: int, size: int, count: int, ragged: bool) -> Iterator[Run]:
+    """Tiles at the padding."""
+    if ragged and count:
+        yield Run(start, size, count, False, ragged=True)
+        return
+    for tile in range(count):
+        yield Run(start + tile * size, size, 1, False)
 
 
 def divisor_near(total: int, wanted: int) -> int:

@@ -56,7 +56,7 @@ def matmuls_merged(work: Work, operator: Operator, maker: Maker) -> bool:
     """MatMul(A, v) + b, MatMul(A, w) + c -> Split(MatMul(A, [v w]) + [b c]): query, key and value of attention"""
     data = operator.inputs[0]
     rank = len(work.shape(data))
-    found = [_linear(work, user, data) for user in work.users(data) if user.op_type == "MatMul"]
+    found = [_linear(work, user, data) for user in work.siblings(data) if user.op_type == "MatMul"]
     siblings = [sibling for sibling in found if sibling is not None]
     own = next((sibling for sibling in siblings if sibling.operator is operator), None)
     if own is None or rank < 2:
@@ -113,7 +113,7 @@ def gemms_merged(work: Work, operator: Operator, maker: Maker) -> bool:
     data = operator.inputs[0]
     siblings = [
         _Sibling(op, op.inputs[2] if len(op.inputs) > 2 else "", op.outputs[0], work.shape(op.outputs[0])[1])
-        for op in work.users(data)
+        for op in work.siblings(data)
         if _plain_gemm(work, op, operator)
     ][:MAX_SIBLINGS]
     if len(siblings) < 2 or siblings[0].operator is not operator:
@@ -151,7 +151,7 @@ def _mergeable_convs(work: Work, operator: Operator) -> list[Operator]:
     """Convolutions of one tensor with the same window, constant weights and no groups."""
     if operator.attributes.get("group", 1) != 1:
         return []
-    users = [user for user in work.users(operator.inputs[0]) if user.op_type == "Conv"]
+    users = [user for user in work.siblings(operator.inputs[0]) if user.op_type == "Conv"]
     return [
         user
         for user in users

@@ -258,7 +258,7 @@ def computed_once(work: Work, operator: Operator, maker: Maker) -> bool:
     """F(A), F(A) -> F(A): one operator instead of two that compute the same"""
     if len(operator.outputs) != 1 or not operator.inputs or not operator.inputs[0]:
         return False
-    for other in work.users(operator.inputs[0]):
+    for other in work.siblings(operator.inputs[0]):
         if work.order[other.name] >= work.order[operator.name]:
             return False
         if other.op_type == operator.op_type and len(other.outputs) == 1 and same_parameters(work, other, operator, 0):
