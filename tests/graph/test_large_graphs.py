@@ -15,8 +15,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from autofuse.errors import InputError
-from autofuse.views.inspect import inspect
 from autofuse.graph.loading.load import from_model
+from autofuse.views.inspect import inspect
 
 node, value = helper.make_node, helper.make_tensor_value_info
 MOST_CPU_S = 20.0

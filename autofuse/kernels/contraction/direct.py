@@ -21,7 +21,7 @@ from autofuse.kernels.contraction.panels import Share, ask_ahead, pack_weights
 from autofuse.kernels.contraction.parallel_grid import JobGrid
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
-from autofuse.kernels.nest.tiles import Run, Window, divisor_near, kernel_tap, positions, ragged_loops, runs, tap_loops
+from autofuse.kernels.nest.tiles import Run, Window, divisor_near, kernel_tap, positions, row_taps, runs, tap_loops
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, const, delinear, linear
 
 Knobs = Mapping[str, int | str]
@@ -283,18 +283,9 @@ class ContractionEmitter:
     def over_taps(self, job: TileJob, run: Run, start: Expr, block: Expr, channels: int) -> None:
         """Taps of the outer dimensions in loops that skip the padding; those of the row static at the padding."""
         with tap_loops(self.emitter, self.form.windows[:-1], job.row) as taps:
-            if run.clean:
-                with self.emitter.serial(job.window.taps) as tap:
-                    self.step(job, run, start, block, channels, (*taps, tap), list(range(run.width)))
-            elif run.ragged:
-                for tap_loop, pixels in ragged_loops(self.emitter, run, job.window, start):
-                    with tap_loop as tap:
-                        self.step(job, run, start, block, channels, (*taps, tap), pixels)
-            else:
-                for tap in range(job.window.taps):
-                    valid = [r for r in range(run.width) if job.window.inside(run.start + r, tap)]
-                    if valid:
-                        self.step(job, run, start, block, channels, (*taps, tap), valid)
+            for tap_loop, pixels in row_taps(self.emitter, run, job.window, start):
+                with tap_loop as tap:
+                    self.step(job, run, start, block, channels, (*taps, tap), pixels)
 
     def share(self, job: TileJob, run: Run, start: Expr) -> Share | None:
         """A tile's share of a tap's weights that the next sweep over all rows reads; None: it asks for nothing."""

@@ -5,8 +5,7 @@ The vector lanes run over channels; `pixels` neighbouring results of a row stay 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -17,7 +16,7 @@ from tvm import tirx
 from autofuse.kernels.contraction.form import Convolution, contraction_form, convolution_windows
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
-from autofuse.kernels.nest.tiles import Run, Window, divisor_near, kernel_tap, positions, ragged_loops, runs, tap_loops
+from autofuse.kernels.nest.tiles import Run, Window, divisor_near, kernel_tap, positions, row_taps, runs, tap_loops
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, const, delinear
 
 Knobs = Mapping[str, int | str]
@@ -114,21 +113,10 @@ class WindowedEmitter:
     def reduce(self, site: Site) -> None:
         """Outer taps in loops that skip the padding, the taps of the row unrolled unless they are many."""
         with tap_loops(self.emitter, self.outer, site.row) as taps:
-            for tap_loop, pixels in self.row_loops(site):
+            for tap_loop, pixels in row_taps(self.emitter, site.run, site.window, site.start, UNROLLED_STEPS):
                 with tap_loop as tap:
                     for r in pixels:
                         self.take(site, r, (*taps, tap))
-
-    def row_loops(self, site: Site) -> Iterator[tuple[AbstractContextManager[Expr], Sequence[int]]]:
-        """Loops over taps of the row (of one tap each, where they are few), and the results that take part in each."""
-        window, run = site.window, site.run
-        if run.ragged:
-            yield from ragged_loops(self.emitter, run, window, site.start)
-        elif run.clean and window.taps * run.width > UNROLLED_STEPS:
-            yield self.emitter.serial(window.taps), range(run.width)
-        else:
-            for tap in range(window.taps):
-                yield nullcontext(tap), [r for r in range(run.width) if run.clean or window.inside(run.start + r, tap)]
 
     def take(self, site: Site, r: int, taps: Index) -> None:
         """Combines one tap into the accumulator of pixel `r`."""

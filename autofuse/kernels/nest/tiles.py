@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -163,13 +163,29 @@ def tap_loops(emitter: Emitter, windows: Sequence[Window], row: Index) -> Iterat
         yield taps
 
 
-def ragged_loops(
+def row_taps(
+    emitter: Emitter, run: Run, window: Window, start: Expr, unrolled: int = 0
+) -> Iterator[tuple[AbstractContextManager[Expr], list[int]]]:
+    """Loops over the taps that a tile at `start` reads (many of one tap each), and the outputs that take part in each.
+
+    `unrolled`: taps, times outputs, up to which those of a clean tile are no loop.
+    """
+    everyone = list(range(run.width))
+    if run.ragged:
+        yield from _ragged_taps(emitter, run, window, start)
+    elif run.clean and window.taps * run.width > unrolled:
+        yield emitter.serial(window.taps), everyone
+    else:
+        for tap in range(window.taps):
+            valid = everyone if run.clean else [r for r in everyone if window.inside(run.start + r, tap)]
+            if valid:
+                yield nullcontext(tap), valid
+
+
+def _ragged_taps(
     emitter: Emitter, run: Run, window: Window, start: Expr
 ) -> Iterator[tuple[AbstractContextManager[Expr], list[int]]]:
-    """Loops over the taps of a ragged tile at `start`, and the outputs that take part in each.
-
-    First those that all outputs read, then for each output the taps before them and those behind.
-    """
+    """First the taps that all outputs read, then for each output those before them and those behind."""
     (low, high), each = run.taps(window, start)
     yield _tap_loop(emitter, low, high), list(range(run.width))
     for r, (first, end) in enumerate(each):
