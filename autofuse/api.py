@@ -198,13 +198,15 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     shapes: Shapes | Sequence[Shapes] | None = None,
     buckets: Mapping[str, Sequence[int]] | None = None,
     plan: str | None = None,
+    sign: StrPath | None = None,
 ) -> CompileReport:
     """Build the library `output` from the best plan and schedules of the database, without measuring.
 
     `output`: None builds nothing, and only reports. `on_miss`, `strict`, `require_complete`, `exact`, `weight_growth`:
     see `autofuse.compiler.context.Policy`. `shapes`: several give a library that takes each of them, and so do
     `buckets`, which name open sizes of the model: {"batch": (1, 4, 8)}. `plan`: "best" (None), "none", "tvm",
-    "dnnfusion", or the path of a plan file. `context`: what a build system makes once for many models; it takes the
+    "dnnfusion", or the path of a plan file. `sign`: a private key (`autofuse key new` makes one) that signs the
+    library, for those who load it with `trust`. `context`: what a build system makes once for many models; it takes the
     place of the arguments from `database` to `trained`, which is the model of `on_miss` "model".
     """
     from autofuse.compiler import Context, Policy, compile_in
@@ -216,22 +218,27 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
 
         forms = [form for fixed in forms for form in bucket_shapes(Path(model), buckets, fixed)]
     target = None if output is None else Path(output)
+    key = None if sign is None else Path(sign)
     policy = Policy(check_miss_policy(on_miss), strict, require_complete, exact, weight_growth, trained)
     if context is not None:
         own = (database, threads, device, rpc, rpc_tracker, rpc_key)
         if own != (None, None, "local", None, None, None) or policy != Policy():
             raise InputError("context: it has its own database, device, threads and policy; give them to Context(...)")
-        return compile_in(context, Path(model), target, forms, plan)
+        return compile_in(context, Path(model), target, forms, plan, key)
     named = find_device(device, rpc, rpc_tracker, rpc_key, measuring=False)
     with Context(database=database, device=named, threads=threads, policy=policy) as made:
-        return compile_in(made, Path(model), target, forms, plan)
+        return compile_in(made, Path(model), target, forms, plan, key)
 
 
-def load(library: StrPath) -> Library:
-    """A compiled library, ready to be called: `load("model.so")({"input": array})`."""
+def load(library: StrPath, *, trust: Sequence[StrPath] = ()) -> Library:
+    """A compiled library, ready to be called: `load("model.so")({"input": array})`.
+
+    Loading runs its code, with all rights of this process. `trust`: files of public keys; a library that none of them
+    signed is refused before anything of it runs.
+    """
     from autofuse.backend.library.library import load as load_library
 
-    return load_library(Path(library))
+    return load_library(Path(library), trust=[Path(key) for key in trust])
 
 
 def bench(
@@ -248,11 +255,15 @@ def bench(
     against: str | Iterable[str] = RIVALS,
     budget: Duration = DEFAULT_BENCH_BUDGET,
     shapes: Shapes | None = None,
+    trust: Sequence[StrPath] = (),
 ) -> BenchReport:
     """Check the model's compiled form against ONNX Runtime, and time it interleaved with its rivals.
 
-    `library`: an artefact to be timed (None: compiled now, from the database).
+    `library`: an artefact to be timed (None: compiled now, from the database). `trust`: files of public keys, one of
+    which must have signed it.
     """
+    if trust and library is None:
+        raise InputError("--trust: it is for the library that --library names; what is compiled now is not signed")
     policy, rivals, budget_s = check_miss_policy(on_miss), parse_rivals(against), parse_duration(budget, "--budget")
     from autofuse.benchmark import bench as run_bench
     from autofuse.environment.device import find_device
@@ -268,6 +279,7 @@ def bench(
         against=rivals,
         budget_s=budget_s,
         shapes=shapes or {},
+        trust=[Path(key) for key in trust],
     )
 
 

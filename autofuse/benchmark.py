@@ -68,6 +68,7 @@ def bench(
     against: Sequence[str],
     budget_s: float,
     shapes: Mapping[str, tuple[int, ...]],
+    trust: Sequence[Path] = (),
 ) -> BenchReport:
     """Time `model` against its rivals; see `autofuse.api.bench`.
 
@@ -76,7 +77,7 @@ def bench(
     graph = load(model, shapes)
     here = as_named(device).address is None
     if library is not None:  # refused before anything is measured when it is damaged or not ours
-        load_library(library) if here else read_metadata(library)
+        load_library(library, trust=trust) if here else read_metadata(library, trust)
     inputs = generate_inputs(graph, SEED)
     expected = run_reference(graph, inputs)
     with ExitStack() as stack:

@@ -51,6 +51,7 @@ HOMES: dict[str, set[str]] = {
     "onnxruntime": {"measure"},
     "sqlalchemy": {"database"},
     "alembic": {"database"},
+    "cryptography": {"values"},
     "distributed": {"measure"},
     "dask": {"measure"},
     "optuna": {"search"},
@@ -64,7 +65,19 @@ HOMES: dict[str, set[str]] = {
 }
 """The only parts that may import an outside library."""
 
-HEAVY = {"tvm", "tvm_ffi", "pandas", "onnx", "onnxruntime", "sqlalchemy", "alembic", "optuna", "sklearn", "scipy"}
+HEAVY = {
+    "tvm",
+    "tvm_ffi",
+    "pandas",
+    "onnx",
+    "onnxruntime",
+    "sqlalchemy",
+    "alembic",
+    "optuna",
+    "sklearn",
+    "scipy",
+    "cryptography",
+}
 FORBIDDEN_MODULES = {"pickle", "cloudpickle", "dill", "shelve", "marshal", "joblib"}
 FORBIDDEN_CALLS = {"eval", "exec"}
 

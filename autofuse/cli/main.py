@@ -8,7 +8,19 @@ import typer
 
 from autofuse import __version__
 from autofuse.cli.failures import Verbs
-from autofuse.cli.verbs import databases, jobs, learned, machine, modeling, plans, reports, serving, tuning, upkeep
+from autofuse.cli.verbs import (
+    databases,
+    jobs,
+    keys,
+    learned,
+    machine,
+    modeling,
+    plans,
+    reports,
+    serving,
+    tuning,
+    upkeep,
+)
 
 app = typer.Typer(
     cls=Verbs,
@@ -54,6 +66,7 @@ app.command("compare")(reports.compare)
 upkeep.add_to(databases.database_verbs)
 app.add_typer(databases.database_verbs, name="db")
 app.add_typer(learned.model_verbs, name="model")
+app.add_typer(keys.key_verbs, name="key")
 
 
 def run() -> None:

@@ -98,6 +98,20 @@ Plan = Annotated[
     typer.Option("--plan", metavar="PLAN", help="none, tvm, dnnfusion, best, or a plan file. [default: best]"),
 ]
 
+LibraryOutput = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="The library to write, such as model.so.")
+]
+Sign = Annotated[
+    Path | None,
+    typer.Option("--sign", metavar="KEYFILE", help="A private key to sign it with (`autofuse key new` makes one)."),
+]
+Trust = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--trust", metavar="PUBKEY", help="A public key: refuse what none of those given has signed. May repeat."
+    ),
+]
+
 DEFAULT_RIVALS = ",".join(RIVALS)
 
 Budget = Annotated[

@@ -26,6 +26,7 @@ from autofuse.kernels.lowering.lower import Lowered, lower
 from autofuse.kernels.workload.workload import BoundWorkload
 from autofuse.values.arguments import Shapes
 from autofuse.values.outputs import Inputs, check_output, database_files
+from autofuse.values.signatures import private_key
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,20 +41,27 @@ class _Form:
 
 
 def compile_in(
-    context: Context, model: Path, output: Path | None, shapes: Sequence[Shapes], plan: str | None
+    context: Context,
+    model: Path,
+    output: Path | None,
+    shapes: Sequence[Shapes],
+    plan: str | None,
+    key: Path | None = None,
 ) -> CompileReport:
     """Write the library of `model`, one program for each of `shapes`; see `autofuse.api.compile`.
 
-    `output`: None for a dry run. StrictMissError when the policy wants what was not measured; DatabaseError
-    when the database cannot be read.
+    `output`: None for a dry run. `key`: a private key to sign the library with. StrictMissError when the policy wants
+    what was not measured; DatabaseError when the database cannot be read.
     """
     started = time.monotonic()
     if output is not None:
         check_output(output, LIBRARY, _inputs(context, model, output, plan))
         require_linker(context.around.target)
+    if key is not None:
+        private_key(key)
     forms = [_found(context, model, shape, plan) for shape in shapes]
     if output is not None:
-        forms = _built(context, forms, output)
+        forms = _built(context, forms, output, key)
     return _report(context, model, output, forms, time.monotonic() - started)
 
 
@@ -101,7 +109,7 @@ def _refuse_misses(context: Context, lowered: Lowered, found: Mapping[str, Found
         )
 
 
-def _built(context: Context, forms: Sequence[_Form], output: Path) -> list[_Form]:
+def _built(context: Context, forms: Sequence[_Form], output: Path, key: Path | None) -> list[_Form]:
     """Writes the library; the forms with what was really built: a schedule that fails gives way to the fixed rule."""
     parts = []
     for form in forms:
@@ -121,7 +129,7 @@ def _built(context: Context, forms: Sequence[_Form], output: Path) -> list[_Form
                 {key: found.source for key, found in form.found.items()},
             )
         )
-    replaced = build_programs(parts, context.around.target, context.threads, output)
+    replaced = build_programs(parts, context.around.target, context.threads, output, key)
     made = []
     for form, part in zip(forms, parts, strict=True):
         again = {key: Found(dict(part.spare[key]), RULE) for key in form.found if key in replaced and key in part.spare}

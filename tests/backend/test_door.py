@@ -11,8 +11,8 @@ from contextlib import ExitStack
 import pytest
 from tvm.rpc import base
 
-from autofuse.backend import door as doors
-from autofuse.backend.door import MAX_KEY, MAX_WAITING, Door
+from autofuse.backend.rpc import door as doors
+from autofuse.backend.rpc.door import MAX_KEY, MAX_WAITING, Door
 
 
 class Lobby:

@@ -2,6 +2,7 @@
    autofuse/backend/container/container.py, its table in autofuse/backend/container/table.py. */
 #define _GNU_SOURCE
 #include "autofuse.h"
+#include "check.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -14,9 +15,10 @@
 #include <unistd.h>
 #include <tvm/ffi/c_api.h>
 
-enum { MAX_RANK = 16, ALIGNMENT = 64, PAGE = 4096, MAX_COUNT = 1 << 20, MAX_CORES = 64 };
+enum { MAX_RANK = 16, ALIGNMENT = 64, PAGE = 4096, MAX_CORES = 64 };
+enum { SIGNATURE_BYTES = 32 + 64 + 8, DIGEST_BYTES = 32 };
 enum { ONE_CORE_A_THREAD = -2, POOLED_ALLOCATOR = 2 };
-static const int64_t TRAILER_BYTES = 8 + 4 * 8 + 4 * 32;
+static const int64_t TRAILER_BYTES = 8 + 4 * 8 + 4 * 32, MAX_TENSOR_BYTES = 1ll << 44;
 
 typedef struct {
   DLTensor tensor;
@@ -35,6 +37,7 @@ typedef struct {
 struct af_model {
   char *file;
   size_t file_bytes;
+  int64_t weights_start, weights_end, lines;
   int threads, weight_count, program_count, last, outputs_held;
   int programs_read;
   TVMFFIObjectHandle *weights;
@@ -131,7 +134,8 @@ static void forget(DLManagedTensor *managed) {
 
 static int64_t bytes_of(const DLTensor *tensor) {
   int64_t count = (tensor->dtype.bits * tensor->dtype.lanes + 7) / 8;
-  for (int axis = 0; axis < tensor->ndim; axis++) count *= tensor->shape[axis];
+  for (int axis = 0; axis < tensor->ndim; axis++)
+    if (__builtin_mul_overflow(count, tensor->shape[axis], &count)) return INT64_MAX;
   return count;
 }
 
@@ -170,9 +174,17 @@ static TVMFFIObjectHandle tensor_over(const DLTensor *source) {
 
 /* the table -------------------------------------------------------------------------------------------------- */
 
+static int is_type(int code, int bits) {
+  int whole = bits == 8 || bits == 16 || bits == 32 || bits == 64;
+  if (code == kDLInt || code == kDLUInt) return whole;
+  return code == kDLFloat ? whole && bits > 8 : code == kDLBool && bits == 8;
+}
+
 static int read_type(const char *text, af_spec *spec, int *used) {
   int code, bits, rank, here, place = 0;
-  if (sscanf(text, "%d %d %d%n", &code, &bits, &rank, &place) != 3 || rank < 0 || rank > MAX_RANK) return -1;
+  if (sscanf(text, "%d %d %d%n", &code, &bits, &rank, &place) != 3 || rank < 0 || rank > MAX_RANK ||
+      !is_type(code, bits))
+    return -1;
   spec->tensor = (DLTensor){.device = {kDLCPU, 0}, .ndim = rank, .dtype = {(uint8_t)code, (uint8_t)bits, 1}};
   spec->tensor.shape = spec->shape;
   for (int axis = 0; axis < rank; axis++) {
@@ -182,15 +194,15 @@ static int read_type(const char *text, af_spec *spec, int *used) {
     place += here;
   }
   *used = place;
-  return 0;
+  return bytes_of(&spec->tensor) > MAX_TENSOR_BYTES ? -1 : 0;
 }
 
-static int read_weight(af_model *model, int index, const char *text, int64_t limit) {
+static int read_weight(af_model *model, int index, const char *text) {
   af_spec spec;
   int used;
   long long offset;
   if (read_type(text, &spec, &used) || sscanf(text + used, "%lld", &offset) != 1) return -1;
-  if (offset < 0 || offset + bytes_of(&spec.tensor) > limit) return -1;
+  if (offset < model->weights_start || offset > model->weights_end - bytes_of(&spec.tensor)) return -1;
   spec.tensor.data = model->file + offset;
   model->weights[index] = tensor_over(&spec.tensor);
   return model->weights[index] == NULL ? -1 : 0;
@@ -203,12 +215,21 @@ static int read_spec(const char *text, af_spec *spec) {
   return spec->name == NULL ? -1 : 0;
 }
 
+/* Whether the lines of the last program that was begun are all there. */
+static int is_whole(const af_model *model, const int *seen) {
+  if (!model->programs_read) return 1;
+  const af_program *p = &model->programs[model->programs_read - 1];
+  return seen[1] == p->inputs && seen[2] == p->outputs && seen[3] == p->weights;
+}
+
 static int begin_program(af_model *model, const char *text) {
   if (model->programs_read >= model->program_count) return -1;
   af_program *p = &model->programs[model->programs_read++];
   if (sscanf(text, "%63s %d %d %d", p->entry, &p->inputs, &p->outputs, &p->weights) != 4) return -1;
   if (p->inputs < 0 || p->outputs < 0 || p->weights < 0) return -1;
-  if (p->inputs > MAX_COUNT || p->outputs > MAX_COUNT || p->weights > MAX_COUNT) return -1;
+  model->lines -= (int64_t)p->inputs + p->outputs + p->weights; /* each has a line of its own */
+  if (model->lines < 0) return p->inputs = p->outputs = p->weights = 0, -1;
+  if (p->inputs != model->programs->inputs || p->outputs != model->programs->outputs) return -1;
   p->input = calloc(p->inputs + 1, sizeof *p->input);
   p->output = calloc(p->outputs + 1, sizeof *p->output);
   p->uses = calloc(p->weights + 1, sizeof *p->uses);
@@ -251,22 +272,27 @@ static int check_feature(const char *name) {
 }
 
 /* One line of the table; the counts of what came before say where it belongs. */
-static int read_line(af_model *model, const char *word, const char *rest, int *seen, int64_t limit) {
+static int read_line(af_model *model, const char *word, const char *rest, int *seen) {
   af_program *p = model->programs_read ? &model->programs[model->programs_read - 1] : NULL;
   if (!strcmp(word, "feature")) return check_feature(rest);
   if (!strcmp(word, "threads")) return sscanf(rest, "%d", &model->threads) == 1 ? 0 : -1;
   if (!strcmp(word, "weights")) {
-    if (sscanf(rest, "%d", &model->weight_count) != 1 || model->weight_count < 0 || model->weight_count > MAX_COUNT)
+    if (model->weights) return -1;
+    if (sscanf(rest, "%d", &model->weight_count) != 1 || model->weight_count < 0 || model->weight_count > model->lines)
       return model->weight_count = 0, -1;
     return (model->weights = calloc(model->weight_count + 1, sizeof *model->weights)) ? 0 : -1;
   }
-  if (!strcmp(word, "weight")) return seen[0] < model->weight_count ? read_weight(model, seen[0]++, rest, limit) : -1;
+  if (!strcmp(word, "weight")) return seen[0] < model->weight_count ? read_weight(model, seen[0]++, rest) : -1;
   if (!strcmp(word, "programs")) {
-    if (sscanf(rest, "%d", &model->program_count) != 1 || model->program_count < 1 || model->program_count > MAX_COUNT)
+    if (model->programs) return -1;
+    if (sscanf(rest, "%d", &model->program_count) != 1 || model->program_count < 1 || model->program_count > model->lines)
       return model->program_count = 0, -1;
     return (model->programs = calloc(model->program_count, sizeof *model->programs)) ? 0 : -1;
   }
-  if (!strcmp(word, "program")) return seen[1] = seen[2] = seen[3] = 0, begin_program(model, rest);
+  if (!strcmp(word, "program")) {
+    if (!is_whole(model, seen)) return -1;
+    return seen[1] = seen[2] = seen[3] = 0, begin_program(model, rest);
+  }
   if (!strcmp(word, "input")) return p && seen[1] < p->inputs ? read_spec(rest, &p->input[seen[1]++]) : -1;
   if (!strcmp(word, "output")) return p && seen[2] < p->outputs ? read_spec(rest, &p->output[seen[2]++]) : -1;
   if (!strcmp(word, "uses")) {
@@ -278,19 +304,21 @@ static int read_line(af_model *model, const char *word, const char *rest, int *s
   return 0;
 }
 
-static int read_table(af_model *model, const char *path, char *text, int64_t limit) {
+static int read_table(af_model *model, const char *path, char *text) {
   int seen[4] = {0, 0, 0, 0}, version = 0;
   char word[32], *rest = NULL;
+  for (const char *c = text; *c; c++) model->lines += *c == '\n';
   for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
     int used = 0;
     if (sscanf(line, "%31s %n", word, &used) < 1) continue;
     if (!strcmp(word, "autofuse") && (sscanf(line + used, "%d", &version) != 1 || version != 1))
       return fail("%s: made for another version of autofuse.c: compile the model again", path);
     error_text[0] = 0;
-    if (read_line(model, word, line + used, seen, limit))
+    if (read_line(model, word, line + used, seen))
       return error_text[0] ? -1 : fail("%s: the library is damaged (its table: %.60s)", path, line);
   }
-  if (version && model->program_count && model->programs_read == model->program_count) return 0;
+  int whole = is_whole(model, seen) && seen[0] == model->weight_count && model->programs_read == model->program_count;
+  if (version && model->program_count && whole) return 0;
   return fail("%s: the library is damaged (its table is incomplete)", path);
 }
 
@@ -300,25 +328,43 @@ static int64_t number_at(const char *bytes) {
   return (int64_t)value;
 }
 
+/* The parts of the file, in this order: ELF image, weights, JSON, table; their digests stand in the trailer. */
+static int read_parts(af_model *model, const char *path, int64_t end) {
+  const char *trailer = model->file + end;
+  int64_t size[4], start[4];
+  for (int i = 0; i < 4; i++) {
+    size[i] = number_at(trailer + 8 + 8 * i);
+    if (size[i] < 0 || size[i] > end) return fail("%s: not a library that autofuse wrote, or cut off", path);
+    start[i] = i == 0 ? 0 : i == 1 ? (size[0] + PAGE - 1) / PAGE * PAGE : start[i - 1] + size[i - 1];
+  }
+  if (memcmp(trailer, "AUTOFUS2", 8) || start[3] + size[3] != end)
+    return fail("%s: not a library that this version of autofuse wrote, or cut off", path);
+  for (int i = 0; i < 4; i++)
+    if (!sha_is(model->file + start[i], size[i], trailer + 8 + 4 * 8 + DIGEST_BYTES * i))
+      return fail("%s: the library is damaged (it does not match its checksum)", path);
+  const char *problem = elf_problem(model->file, size[0]);
+  if (problem) return fail("%s: the library is damaged (its code: %s)", path, problem);
+  model->weights_start = start[1];
+  model->weights_end = start[1] + size[1];
+  char *text = strndup(model->file + start[3], size[3]);
+  int code = text ? read_table(model, path, text) : fail("out of memory");
+  free(text);
+  return code;
+}
+
 static int read_container(af_model *model, const char *path) {
   struct stat status;
   int file = open(path, O_RDONLY | O_CLOEXEC);
   if (file < 0 || fstat(file, &status)) return (void)(file >= 0 && close(file)), fail("%s: cannot be read", path);
+  if (!S_ISREG(status.st_mode) || status.st_size <= TRAILER_BYTES)
+    return close(file), fail("%s: not a library that autofuse wrote, or cut off", path);
   model->file_bytes = status.st_size;
-  if (status.st_size > TRAILER_BYTES)
-    model->file = mmap(NULL, model->file_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+  model->file = mmap(NULL, model->file_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
   close(file);
-  if (model->file == MAP_FAILED || model->file == NULL) return model->file = NULL, fail("%s: cannot be mapped", path);
-  const char *trailer = model->file + status.st_size - TRAILER_BYTES;
-  int64_t image = number_at(trailer + 8), weights = number_at(trailer + 16);
-  int64_t json = number_at(trailer + 24), table = number_at(trailer + 32), limit = status.st_size - TRAILER_BYTES;
-  if (memcmp(trailer, "AUTOFUS2", 8) || image < 0 || weights < 0 || json < 0 || table < 0 || image > limit ||
-      weights > limit || json > limit || table > limit || (image + PAGE - 1) / PAGE * PAGE + weights + json + table != limit)
-    return fail("%s: not a library that this version of autofuse wrote, or cut off", path);
-  char *text = strndup(trailer - table, table);
-  int code = text ? read_table(model, path, text, limit) : fail("out of memory");
-  free(text);
-  return code;
+  if (model->file == MAP_FAILED) return model->file = NULL, fail("%s: cannot be mapped", path);
+  int64_t end = status.st_size - TRAILER_BYTES;
+  if (end > SIGNATURE_BYTES && !memcmp(model->file + status.st_size - 8, "AFSIGNED", 8)) end -= SIGNATURE_BYTES;
+  return read_parts(model, path, end);
 }
 
 /* loading and running ---------------------------------------------------------------------------------------- */

@@ -62,8 +62,10 @@ def build_library(
     build_programs([Part(lowered, schedules, plan_key, tiers or {})], target, threads, output)
 
 
-def build_programs(parts: Sequence[Part], target: Target, threads: int, output: Path) -> frozenset[str]:
-    """Build the kernels of each part, one a group, and write the library of all parts to `output`.
+def build_programs(
+    parts: Sequence[Part], target: Target, threads: int, output: Path, key: Path | None = None
+) -> frozenset[str]:
+    """Build the kernels of each part, one a group, and write the library of all parts to `output`, signed with `key`.
 
     Keys of the workloads whose spare schedule was taken. InputError when a workload has no schedule or no kernel,
     DeviceError when the file cannot be linked or written.
@@ -82,7 +84,7 @@ def build_programs(parts: Sequence[Part], target: Target, threads: int, output: 
         for part, (graph, groups), assembled in zip(parts, made, assembly.programs, strict=True)
     ]
     metadata = describe_library(programs, assembly, target, threads)
-    export(compile_program(assembly.module, target), assembly.weights, metadata, output)
+    export(compile_program(assembly.module, target), assembly.weights, metadata, output, key)
     return frozenset(kernels.replaced)
 
 
@@ -153,6 +155,7 @@ def describe_program(
     for name in graph.inputs:
         tensor, known = graph.tensors[name], ranges.get(name)
         example = None if known is None or np.dtype(tensor.dtype).kind not in "iu" else (max(known.low, 0), known.high)
+        example = None if example is None or example[0] > example[1] else example
         inputs.append(InputSpec(name, tensor.shape, tensor.dtype, tables.get(name), example))
     outputs = tuple(TensorSpec(name, graph.tensors[name].shape, graph.tensors[name].dtype) for name in graph.outputs)
     return Program(

@@ -1,9 +1,13 @@
 """The file of a library: an ELF image, the weights, a description, and a trailer that vouches for all of it.
 
-    ELF image | padding | weights, each at a multiple of 64 bytes | JSON | table for C | trailer
+    ELF image | padding | weights, each at a multiple of 64 bytes | JSON | table for C | trailer | signature, if any
 
 A dynamic loader sees a plain shared object, since nothing refers to what follows the image. Weights that
 were linked in as constants would cost seconds to compile and twice their size to load.
+
+A reader believes nothing: sizes, digests, the description, the table and the image's own headers are checked before
+any of it is mapped or run. That keeps damage out. Whoever forges a file with care still has its code run: against
+that there are signatures.
 """
 
 from __future__ import annotations
@@ -20,10 +24,12 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from autofuse.backend.container.elf import image_problem
 from autofuse.backend.container.metadata import Metadata, TensorSpec
 from autofuse.backend.container.table import table_text
 from autofuse.errors import InputError
 from autofuse.values.outputs import Kind, output_file
+from autofuse.values.signatures import PUBLIC_BYTES, SIGNATURE_BYTES, Signature, require_signature, sign
 
 MAGIC = b"AUTOFUS2"
 OLD_MAGIC = b"AUTOFUSE"
@@ -34,6 +40,14 @@ _TRAILER = struct.Struct("<8sQQQQ32s32s32s32s")
 
 _OLD_TRAILER_BYTES = struct.calcsize("<8sQQQ32s32s32s")
 _CHUNK = 16 << 20
+_MAX_DESCRIPTION = 256 << 20
+"""Bytes of JSON or table; those of a network of ten thousand kernels are a few million."""
+_SIGNED = struct.Struct(f"<{PUBLIC_BYTES}s{SIGNATURE_BYTES}s8s")
+_SIGNED_MAGIC = b"AFSIGNED"
+_KIND = "library"
+_CODE = "__tvm_ffi__library_bin"
+_FUNCTION = "__tvm_ffi_"
+"""TVM's names: of the virtual machine's program inside the image, and before that of each kernel."""
 
 
 @dataclass(frozen=True)
@@ -61,23 +75,26 @@ class Sections:
 
     @property
     def file_bytes(self) -> int:
-        """Size of the whole file."""
+        """Size of the whole file, a signature aside."""
         return self.json_offset + self.json_bytes + self.table_bytes + _TRAILER.size
 
 
-def write_container(path: Path, image: Path, weights: Sequence[NDArray[np.generic]], metadata: Metadata) -> None:
+def write_container(
+    path: Path, image: Path, weights: Sequence[NDArray[np.generic]], metadata: Metadata, key: Path | None = None
+) -> None:
     """Write the file at once: it stands complete at `path`, or what stood there before is untouched.
 
-    InputError when it cannot be written (no space, no permission), or when something else than a library is there.
+    `key`: a private key to sign it with. InputError when it cannot be written (no space, no permission), or when
+    something else than a library is there.
     """
     with output_file(path, LIBRARY, parents=True) as part, part.open("wb") as file:
-        _write(file, image, weights, metadata)
+        _write(file, image, weights, metadata, key)
 
 
 def is_library(path: Path) -> bool:
     """Whether a file ends as the libraries of this or an older autofuse do."""
-    size = path.stat().st_size
     with path.open("rb") as file:
+        size, _ = _signature(file)
         for magic, length in ((MAGIC, _TRAILER.size), (OLD_MAGIC, _OLD_TRAILER_BYTES)):
             if size >= length:
                 file.seek(size - length)
@@ -89,32 +106,71 @@ def is_library(path: Path) -> bool:
 LIBRARY = Kind("a library of autofuse", is_library)
 
 
-def read_sections(file: BinaryIO, path: Path) -> tuple[Sections, Metadata]:
-    """Where the parts lie, and the checked description. InputError when this is no whole library of ours."""
-    size = file.seek(0, os.SEEK_END)
+def read_sections(file: BinaryIO, path: Path, trust: Sequence[Path] = ()) -> tuple[Sections, Metadata]:
+    """Where the parts lie, and the checked description. InputError when this is no whole library of ours.
+
+    `trust`: files of public keys, one of which must have signed it, if there are any.
+    """
+    size, signature = _signature(file)
     if size >= _TRAILER.size:
         file.seek(size - _TRAILER.size)
-        magic, *parts = _TRAILER.unpack(file.read(_TRAILER.size))
+        trailer = file.read(_TRAILER.size)
+        magic, *parts = _TRAILER.unpack(trailer)
         sections = Sections(*parts)
         if magic == MAGIC and sections.file_bytes == size:
-            file.seek(sections.json_offset)
-            body, table = file.read(sections.json_bytes), file.read(sections.table_bytes)
-            digests = hashlib.sha256(body).digest(), hashlib.sha256(table).digest()
-            if digests != (sections.json_digest, sections.table_digest):
-                raise InputError(f"{path}: the library is damaged (its description does not match its checksum)")
-            return sections, Metadata.from_json(body, str(path))
+            if trust:
+                require_signature(str(path), _KIND, trailer, signature, trust)
+            return sections, _described(file, path, sections)
         file.seek(size - _OLD_TRAILER_BYTES)
         if file.read(len(OLD_MAGIC)) == OLD_MAGIC:
             raise InputError(f"{path}: an older autofuse wrote this library; make it again with `autofuse compile`")
     raise InputError(f"{path}: not a library that autofuse wrote, or cut off; make it with `autofuse compile`")
 
 
-def read_image(file: BinaryIO, path: Path, sections: Sections) -> bytes:
-    """The ELF image, checked."""
+def _signature(file: BinaryIO) -> tuple[int, Signature | None]:
+    """Bytes of the file before the signature, and that."""
+    size = file.seek(0, os.SEEK_END)
+    if size >= _SIGNED.size:
+        file.seek(size - _SIGNED.size)
+        public, value, magic = _SIGNED.unpack(file.read(_SIGNED.size))
+        if magic == _SIGNED_MAGIC:
+            return size - _SIGNED.size, Signature(public, value)
+    return size, None
+
+
+def _described(file: BinaryIO, path: Path, sections: Sections) -> Metadata:
+    if max(sections.json_bytes, sections.table_bytes) > _MAX_DESCRIPTION:
+        raise InputError(f"{path}: the library is damaged (a description of {sections.json_bytes} bytes)")
+    file.seek(sections.json_offset)
+    body, table = file.read(sections.json_bytes), file.read(sections.table_bytes)
+    digests = hashlib.sha256(body).digest(), hashlib.sha256(table).digest()
+    if digests != (sections.json_digest, sections.table_digest):
+        raise InputError(f"{path}: the library is damaged (its description does not match its checksum)")
+    metadata = Metadata.from_json(body, str(path))
+    offsets, wanted = [], 0
+    for spec in metadata.weights:
+        offsets.append(_aligned(wanted, ALIGNMENT))
+        wanted = offsets[-1] + _size(spec)
+    if wanted != sections.weights_bytes:
+        raise InputError(f"{path}: the library is damaged (weights of {sections.weights_bytes} bytes, not {wanted})")
+    if table != table_text(metadata, [sections.weights_offset + offset for offset in offsets]).encode():
+        raise InputError(f"{path}: the library is damaged (its table is not that of its description)")
+    return metadata
+
+
+def read_image(file: BinaryIO, path: Path, sections: Sections, metadata: Metadata) -> bytes:
+    """The ELF image, checked: whole, within its bytes, and with every function that the description names."""
     file.seek(0)
     image = file.read(sections.image_bytes)
-    if hashlib.sha256(image).digest() != sections.image_digest:
+    if hashlib.sha256(image).digest() != sections.image_digest or any(
+        file.read(sections.weights_offset - sections.image_bytes)
+    ):
         raise InputError(f"{path}: the library is damaged (its code does not match its checksum)")
+    symbols = {_FUNCTION + row.symbol for program in metadata.programs for row in program.kernel_rows}
+    problem = image_problem(image, metadata.architecture, [_CODE, *symbols])
+    missing = [program.entry for program in metadata.programs if program.entry.encode() not in image]
+    if problem or missing:
+        raise InputError(f"{path}: the library is damaged (its code: {problem or f'there is no program {missing[0]}'})")
     return image
 
 
@@ -122,11 +178,7 @@ def read_weights(
     file: BinaryIO, path: Path, sections: Sections, specs: Sequence[TensorSpec]
 ) -> list[NDArray[np.generic]]:
     """The weights as arrays over one checked block of memory, in huge pages where the system has them."""
-    wanted = 0
-    for spec in specs:
-        wanted = _aligned(wanted, ALIGNMENT) + _size(spec)
-    if wanted != sections.weights_bytes:
-        raise InputError(f"{path}: the library is damaged (weights of {sections.weights_bytes} bytes, not {wanted})")
+    wanted = sections.weights_bytes
     block = mmap.mmap(-1, max(wanted, 1))
     if hasattr(mmap, "MADV_HUGEPAGE"):
         block.madvise(mmap.MADV_HUGEPAGE)
@@ -150,7 +202,9 @@ def read_weights(
     return arrays
 
 
-def _write(file: BinaryIO, image: Path, weights: Sequence[NDArray[np.generic]], metadata: Metadata) -> None:
+def _write(
+    file: BinaryIO, image: Path, weights: Sequence[NDArray[np.generic]], metadata: Metadata, key: Path | None
+) -> None:
     code = image.read_bytes()
     file.write(code)
     start = _aligned(len(code), PAGE)
@@ -170,7 +224,11 @@ def _write(file: BinaryIO, image: Path, weights: Sequence[NDArray[np.generic]], 
     file.write(text + table)
     digests = [hashlib.sha256(part).digest() for part in (code, text, table)]
     digests.insert(1, digest.digest())
-    file.write(_TRAILER.pack(MAGIC, len(code), written, len(text), len(table), *digests))
+    trailer = _TRAILER.pack(MAGIC, len(code), written, len(text), len(table), *digests)
+    file.write(trailer)
+    if key is not None:
+        made = sign(key, _KIND, trailer)
+        file.write(_SIGNED.pack(made.public, made.value, _SIGNED_MAGIC))
 
 
 def _size(spec: TensorSpec) -> int:

@@ -22,7 +22,7 @@ from autofuse.backend.library.threads import configure_threads, held_on, usable_
 from autofuse.backend.link.architecture import host_architecture
 from autofuse.backend.link.linking import exported
 from autofuse.device.host import HostCpu, probe_host
-from autofuse.errors import DeviceError, InputError
+from autofuse.errors import AutofuseError, DeviceError, InputError
 from autofuse.values.scratch import scratch_folder
 
 Inputs = Mapping[str, Array] | Sequence[Array]
@@ -33,10 +33,11 @@ LINKING_BYTES = 32 << 20
 """Temporary space for object code: about a megabyte for a network of a hundred kernels, with room for the linker."""
 
 
-def export(executable: Any, weights: Sequence[Array], metadata: Metadata, path: Path) -> None:
+def export(executable: Any, weights: Sequence[Array], metadata: Metadata, path: Path, key: Path | None = None) -> None:
     """Write a compiled program, its weights and its description to the one file `path`.
 
-    DeviceError when no linker is found or the file cannot be written; what stood at `path` then stays.
+    `key`: a private key to sign it with. DeviceError when no linker is found or the file cannot be written; what
+    stood at `path` then stays.
     """
     _require_space(path)
     with scratch_folder() as folder:
@@ -45,7 +46,7 @@ def export(executable: Any, weights: Sequence[Array], metadata: Metadata, path: 
             exported(executable, image, metadata.architecture, folder)
         except DeviceError as error:
             raise DeviceError(f"{path}: {error}") from error
-        write_container(path, image, weights, metadata)
+        write_container(path, image, weights, metadata, key)
 
 
 def _require_space(path: Path) -> None:
@@ -58,29 +59,31 @@ def _require_space(path: Path) -> None:
         )
 
 
-def read_metadata(path: Path) -> Metadata:
-    """The description of a library file; none of its code is loaded. InputError when it is not one of ours."""
+def read_metadata(path: Path, trust: Sequence[Path] = ()) -> Metadata:
+    """The description of a library file; none of its code is loaded. InputError: see `load`."""
     with _opened(path) as file:
-        return read_sections(file, path)[1]
+        return read_sections(file, path, trust)[1]
 
 
-def load(path: Path, threads: int | None = None, *, pad: bool = False) -> Library:
+def load(path: Path, threads: int | None = None, *, pad: bool = False, trust: Sequence[Path] = ()) -> Library:
     """The library in `path`, to be called on `threads` threads (by default those it was tuned for).
 
-    `pad`: see `Library`.
+    Loading runs its code, with all rights of this process. `pad`: see `Library`. `trust`: files of public keys; the
+    library must then be signed by one of them.
 
-    InputError when the file is missing, damaged or not ours; DeviceError when this machine lacks a CPU
+    InputError when the file is missing, damaged, not ours or not trusted; DeviceError when this machine lacks a CPU
     feature that the code uses, or TVM has another version than the one that built it.
     """
     path = Path(path)
     with _opened(path) as file:
-        sections, metadata = read_sections(file, path)
+        sections, metadata = read_sections(file, path, trust)
         _check_host(path, metadata)
-        image = read_image(file, path, sections)
+        image = read_image(file, path, sections, metadata)
         weights = read_weights(file, path, sections, metadata.weights)
     if threads is None:
         threads = min(metadata.threads, usable_threads())
-    return Library(metadata, _load_image(image), weights, threads, pad)
+    with _blamed(f"{path}: the library's code"):
+        return Library(metadata, _load_image(image), weights, threads, pad)
 
 
 class Library:
@@ -188,10 +191,13 @@ class Library:
         except AttributeError:
             entry = self._entries()[number]
         tensors = list(map(tensor_over, arrays))
-        if core is None:
-            return entry(*tensors, *self._weights[number])
-        with held_on(core):
-            return entry(*tensors, *self._weights[number])
+        try:
+            if core is None:
+                return entry(*tensors, *self._weights[number])
+            with held_on(core):
+                return entry(*tensors, *self._weights[number])
+        except Exception as error:
+            raise _fault("the library's code", error) from error
 
     def _chosen(self, inputs: Inputs) -> tuple[int, list[Array], list[Cut | None] | None]:
         """(program, its inputs, what to keep of its outputs: None for all)."""
@@ -259,7 +265,7 @@ class Prepared:
 
     def run(self) -> None:
         """One inference."""
-        with held_on(configure_threads(self._library.threads)):
+        with held_on(configure_threads(self._library.threads)), _blamed("the library's code"):
             self._results = self._call()
 
     __call__ = run
@@ -289,6 +295,27 @@ def _opened(path: Path) -> Iterator[Any]:
         raise InputError(f"{path}: cannot read the library: {error.strerror or error}") from error
     with file:
         yield file
+
+
+@contextmanager
+def _blamed(what: str) -> Iterator[None]:
+    """Turns what TVM raises into an error that says what is wrong with the library."""
+    try:
+        yield
+    except AutofuseError:
+        raise
+    except Exception as error:
+        raise _fault(what, error) from error
+
+
+def _fault(what: str, error: Exception) -> Exception:
+    """TVM's errors share no base; one on inputs that were checked tells that code and description do not fit."""
+    if isinstance(error, MemoryError):
+        return error
+    text = next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), "")
+    return InputError(
+        f"{what} is not what its description says ({type(error).__name__}: {text:.200}): compile it again"
+    )
 
 
 def _check_host(path: Path, metadata: Metadata) -> None:

@@ -35,11 +35,19 @@ class Session:
     """`Session("model.so").run(None, {"input": array})`, as with ONNX Runtime; safe to call from several threads.
 
     `threads`: those that run the model for each caller (None: those it was tuned for). `pad`: fill up inputs to
-    the next larger shape of the library, see `autofuse.backend.library.library.Library`. Errors: see `load` there.
+    the next larger shape of the library, see `autofuse.backend.library.library.Library`. `trust`: files of public
+    keys, one of which must have signed it (none: any library, and its code runs). Errors: see `load` there.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, threads: int | None = None, pad: bool = False) -> None:
-        self._library = load(Path(path), threads, pad=pad)
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        threads: int | None = None,
+        pad: bool = False,
+        trust: Sequence[str | os.PathLike[str]] = (),
+    ) -> None:
+        self._library = load(Path(path), threads, pad=pad, trust=[Path(key) for key in trust])
         self._names = [spec.name for spec in self._library.metadata.outputs]
 
     @property

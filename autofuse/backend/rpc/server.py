@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from autofuse.backend.door import Door
+from autofuse.backend.rpc.door import Door
 from autofuse.errors import DeviceError
 
 REQUEST = "autofuse.request"

@@ -17,6 +17,7 @@ from autofuse.cli.options import (
     Database,
     Device,
     Exact,
+    LibraryOutput,
     Model,
     OnMiss,
     OutputFormat,
@@ -27,8 +28,10 @@ from autofuse.cli.options import (
     RpcTracker,
     SeveralShapes,
     Shapes,
+    Sign,
     Threads,
     TrainedModel,
+    Trust,
     WeightGrowth,
 )
 from autofuse.cli.screens.compile_view import compile_text
@@ -129,9 +132,7 @@ def _summary_text(summary: GraphSummary, every_operator: bool) -> Group:
 
 def compile_(
     model: Model,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The library to write, such as model.so.")
-    ] = None,
+    output: LibraryOutput = None,
     database: Database = None,
     threads: Threads = None,
     device: Device = "local",
@@ -156,6 +157,7 @@ def compile_(
     plan: Plan = None,
     shape: SeveralShapes = None,
     buckets: Buckets = None,
+    sign: Sign = None,
     form: OutputFormat = "text",
 ) -> None:
     """Build a library from what the database knows.
@@ -184,6 +186,7 @@ def compile_(
         shapes=parse_shape_sets(shape or []),
         buckets=parse_buckets(buckets or []),
         plan=plan,
+        sign=sign,
     )
     show(report, form, compile_text(report))
 
@@ -197,12 +200,16 @@ def run(
     output_folder: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Write each output as NAME.npy.")
     ] = None,
+    trust: Trust = None,
     form: OutputFormat = "text",
 ) -> None:
-    """Run a library once and show its outputs."""
+    """Run a library once and show its outputs.
+
+    Its code runs with all your rights: run those that you made, or --trust the keys of those who did.
+    """
     from autofuse import api
 
-    loaded = api.load(library)
+    loaded = api.load(library, trust=trust or ())
     feeds = _feeds(loaded, inputs or [])
     names = [spec.name for spec in loaded.metadata.outputs]
     given = {f"the input {text}": Path(text.rpartition("=")[2]) for text in inputs or []}
@@ -276,6 +283,7 @@ def bench(
     rpc_key_file: RpcKeyFile = None,
     on_miss: OnMiss = DEFAULT_ON_MISS,
     shape: Shapes = None,
+    trust: Trust = None,
     form: OutputFormat = "text",
 ) -> None:
     """Compare the compiled model with its rivals.
@@ -297,6 +305,7 @@ def bench(
         against=against,
         budget=budget,
         shapes=parse_shapes(shape or []),
+        trust=trust or (),
     )
     show(bench_body(report), form, bench_text(report))
 
