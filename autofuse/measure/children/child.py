@@ -129,7 +129,14 @@ def _limit() -> None:
     RLIMIT_DATA counts private writable pages only: RLIMIT_AS would count mapped libraries and files too,
     several times what TVM really uses.
     """
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    lower_limit(resource.RLIMIT_CORE, 0)
     limit = os.environ.get(MEMORY_VARIABLE)
     if limit is not None:
-        resource.setrlimit(resource.RLIMIT_DATA, (int(limit), int(limit)))
+        lower_limit(resource.RLIMIT_DATA, int(limit))
+
+
+def lower_limit(which: int, most: int) -> None:
+    """Set one of this process's limits to `most`, for good; one that is lower stays as it is."""
+    set_already = [limit for limit in resource.getrlimit(which) if limit != resource.RLIM_INFINITY]
+    lowest = min([most, *set_already])
+    resource.setrlimit(which, (lowest, lowest))

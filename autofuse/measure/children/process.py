@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import selectors
 import signal
 import subprocess
@@ -255,8 +256,10 @@ def wait(child: Child, tick_s: float = TICK_S) -> Reply:
 
 
 def default_memory(workers: int) -> int:
-    """An equal share for each worker of 80 % of the machine's memory."""
-    return int(psutil.virtual_memory().total * 0.8) // max(1, workers)
+    """An equal share for each worker of 80 % of the machine's memory; no more than this process itself may take."""
+    share = int(psutil.virtual_memory().total * 0.8) // max(1, workers)
+    own, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    return share if own == resource.RLIM_INFINITY else min(share, own)
 
 
 def own_memory(pid: int) -> int:
