@@ -204,10 +204,10 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
 
     `output`: None builds nothing, and only reports. `on_miss`, `strict`, `require_complete`, `exact`, `weight_growth`:
     see `autofuse.compiler.context.Policy`. `shapes`: several give a library that takes each of them, and so do
-    `buckets`, which name open sizes of the model: {"batch": (1, 4, 8)}. `plan`: "best" (None), "none", "tvm",
-    "dnnfusion", or the path of a plan file. `sign`: a private key (`autofuse key new` makes one) that signs the
-    library, for those who load it with `trust`. `context`: what a build system makes once for many models; it takes the
-    place of the arguments from `database` to `trained`, which is the model of `on_miss` "model".
+    `buckets`, which name open sizes of the model: {"batch": (1, 4, 8)}. `plan`: "best" (None), "none",
+    "tvm-partition", "dnnfusion", or the path of a plan file. `sign`: a private key (`autofuse key new` makes one) that
+    signs the library, for those who load it with `trust`. `context`: what a build system makes once for many models;
+    it takes the place of the arguments from `database` to `trained`, which is the model of `on_miss` "model".
     """
     from autofuse.compiler import Context, Policy, compile_in
     from autofuse.environment.device import find_device
@@ -294,7 +294,7 @@ def explain(
 ) -> Explanation:
     """Which edges of the model a plan fuses, why, and both measured times of each edge: fused, and apart.
 
-    `plan`: "best", "default", "none", "tvm", "dnnfusion", or the path of a plan file.
+    `plan`: "best", "default", "none", "tvm-partition", "dnnfusion", or the path of a plan file.
     """
     from autofuse.graph.loading.load import load as load_graph
     from autofuse.views.plans import Place, explained

@@ -19,10 +19,13 @@ from autofuse.graph.submodel import to_model
 from autofuse.measure.checking.reference import run_reference
 from autofuse.measure.networks.bench import Contender, ContenderResult
 from autofuse.measure.networks.judgement import judged
+from autofuse.values.names import NO_FUSION, ONNX_RUNTIME, TVM_UNTUNED
 from autofuse.values.ratios import compare
 from autofuse.values.scratch import scratch_folder
 
 OWN = "autofuse"
+KINDS = {ONNX_RUNTIME: "onnxruntime", TVM_UNTUNED: "tvm"}
+"""How a rival runs, see `autofuse.measure.networks.bench.Contender`."""
 SEED = 0
 
 
@@ -94,10 +97,10 @@ def bench(
         own = library or compiled(None, OWN)
         contenders = [Contender(OWN, "autofuse", own)]
         for rival in against:
-            if rival == "none":
+            if rival == NO_FUSION:
                 contenders.append(Contender(rival, "autofuse", compiled("none", rival)))
             else:
-                contenders.append(Contender(rival, rival, _static(graph, folder) if shapes else model))
+                contenders.append(Contender(rival, KINDS[rival], _static(graph, folder) if shapes else model))
         with open_runner(context.around.device, threads, RunnerOptions()) as runner:
             results = runner.race(contenders, inputs, budget_s, expected=[expected[name] for name in graph.outputs])
             results = judged(results, graph, inputs)

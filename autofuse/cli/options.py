@@ -95,7 +95,7 @@ Guide = Annotated[
 OutputFormat = Annotated[Format, typer.Option("--format", help="Text for people, or one JSON object.")]
 Plan = Annotated[
     str | None,
-    typer.Option("--plan", metavar="PLAN", help="none, tvm, dnnfusion, best, or a plan file. [default: best]"),
+    typer.Option("--plan", metavar="PLAN", help="none, tvm-partition, dnnfusion, best, or a file. [default: best]"),
 ]
 
 LibraryOutput = Annotated[

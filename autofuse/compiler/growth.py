@@ -94,7 +94,7 @@ def _smaller(workload: Workload, held: int, ladder: Ladder, measured_only: bool)
         schedule = legal(row.schedule, ladder.target) if row.state == OK else None
         if schedule is None or row.median_us is None or winograd_tile(schedule) > ladder.winograd:
             continue
-        found = Found(schedule, HIT if row.tier == EXACT else STALE, row.median_us)
+        found = Found(schedule, HIT if row.tier == EXACT else STALE, row.median_us, "", row.trusted)
         size = _held(workload, found, ladder)
         known = best.get(size)
         if size < held and (known is None or known.us is None or row.median_us < known.us):

@@ -17,6 +17,7 @@ from autofuse.compiler.growth import weight_size, within_growth
 from autofuse.compiler.ladder import Found, Ladder
 from autofuse.compiler.plans import FoundPlan, find_plan
 from autofuse.compiler.report import HIT, MEASURED_HERE, RULE, CompileReport, GroupReport, PlanReport
+from autofuse.database.ask.labels import unique_labels
 from autofuse.errors import StrictMissError
 from autofuse.graph.loading.files import weight_files
 from autofuse.graph.loading.load import load
@@ -27,6 +28,9 @@ from autofuse.kernels.workload.workload import BoundWorkload
 from autofuse.values.arguments import Shapes
 from autofuse.values.outputs import Inputs, check_output, database_files
 from autofuse.values.signatures import private_key
+
+NAMED = 3
+"""Kernels that a warning names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,11 +147,15 @@ def _report(
     groups: list[GroupReport] = []
     plans = []
     sizes = [weight_size(form.lowered.kernels, form.found, form.ladder) for form in forms]
+    kernels_of_all = [bound.workload for form in forms for bound in form.lowered.kernels]
+    with context.database.reading() as sql:
+        labels = unique_labels(sql, {workload.key: workload.label for workload in kernels_of_all})
     for number, form in enumerate(forms):
-        groups += [_group(form, bound, number) for bound in form.lowered.kernels]
+        groups += [_group(form, bound, number, labels) for bound in form.lowered.kernels]
         shapes = {name: form.graph.tensors[name].shape for name in form.graph.inputs}
         kernels = len(form.lowered.kernels)
-        plans.append(PlanReport(shapes, form.plan.source, form.plan.tier, form.plan.plan.key, kernels))
+        chosen = form.plan
+        plans.append(PlanReport(shapes, chosen.source, chosen.tier, chosen.plan.key, kernels, chosen.trusted))
     return CompileReport(
         model=model.stem,
         library="" if output is None else str(output),
@@ -164,11 +172,28 @@ def _report(
         weights_bytes=sum(size.model for size in sizes),
         held_weights_bytes=sum(size.held for size in sizes),
         plans=tuple(plans),
+        warning=_distrust(plans, groups),
     )
 
 
-def _group(form: _Form, bound: BoundWorkload, program: int) -> GroupReport:
+def _distrust(plans: Sequence[PlanReport], groups: Sequence[GroupReport]) -> str:
+    """Which hits rest on times that are not trusted."""
+    notes = []
+    if any(plan.trusted is False for plan in plans):
+        notes.append("the whole-model time that the plan was chosen by")
+    labels = list(dict.fromkeys(group.group for group in groups if group.trusted is False))
+    if labels:
+        more = f" and {len(labels) - NAMED} more" if len(labels) > NAMED else ""
+        notes.append(f"the times of {', '.join(labels[:NAMED])}{more}")
+    if not notes:
+        return ""
+    advice = "`autofuse tune` on a quiet machine measures again"
+    return f"not trusted (the machine was disturbed): {'; '.join(notes)}; {advice}"
+
+
+def _group(form: _Form, bound: BoundWorkload, program: int, labels: Mapping[str, str]) -> GroupReport:
     found = form.found[bound.workload.key]
     operators = tuple(dict.fromkeys(form.lowered.graph.producers[name].name for name in bound.outputs))
     schedule = json.dumps(found.schedule, sort_keys=True)
-    return GroupReport(bound.workload.label, operators, found.tier, found.us, schedule, found.source, program)
+    label = labels[bound.workload.key]
+    return GroupReport(label, operators, found.tier, found.us, schedule, found.source, program, found.trusted)

@@ -28,12 +28,16 @@ Schedule = dict[str, int | str]
 
 @dataclass(frozen=True)
 class Found:
-    """A schedule, its rung, its time as measured (microseconds) and what it was taken from."""
+    """A schedule, its rung, its time as measured (microseconds) and what it was taken from.
+
+    `trusted`: whether that time is; None where there is none.
+    """
 
     schedule: Schedule
     tier: str
     us: float | None = None
     source: str = ""
+    trusted: bool | None = None
 
 
 @dataclass
@@ -79,7 +83,7 @@ class Ladder:
         for key, best in self.base.lookup(self.around.setting, list(bound), larger(self.winograd)).items():
             schedule = legal(best.schedule, self.target)
             if schedule is not None:
-                found[key] = Found(schedule, HIT if best.tier == EXACT else STALE, best.median_us)
+                found[key] = Found(schedule, HIT if best.tier == EXACT else STALE, best.median_us, "", best.trusted)
         return found
 
     def _family(self, bound: Mapping[str, Workload]) -> dict[str, Found]:
@@ -94,7 +98,7 @@ class Ladder:
                 if fitting is not None:
                     cpu = row.device_facts.get("cpu")
                     name = str(cpu.get("model_name") or cpu.get("profile") or "") if isinstance(cpu, dict) else ""
-                    found[row.workload_key] = Found(fitting, FAMILY, row.median_us, name)
+                    found[row.workload_key] = Found(fitting, FAMILY, row.median_us, name, row.trusted)
         return found
 
     def _nearest(self, workload: Workload, knobs: Mapping[str, Values]) -> Found | None:

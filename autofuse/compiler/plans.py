@@ -26,12 +26,16 @@ ADVICE_S = 20.0
 
 @dataclass(frozen=True)
 class FoundPlan:
-    """A plan, its rung and where it came from; `complete`: a tuning job of this very model ended with it."""
+    """A plan, its rung and where it came from; `complete`: a tuning job of this very model ended with it.
+
+    `trusted`: whether the time that it was chosen by is; None where it was not chosen by one.
+    """
 
     plan: FusionPlan
     tier: str
     source: str
     complete: bool = False
+    trusted: bool | None = None
 
 
 def find_plan(context: Context, graph: Graph, model_sha256: str, asked: str | None) -> FoundPlan:
@@ -110,7 +114,7 @@ def _measured(context: Context, graph: Graph) -> Iterator[FoundPlan]:
     if plan is not None:
         exact = stored.tier == EXACT
         source = f"{stored.source} ({stored.origin})"
-        yield FoundPlan(plan, HIT if exact else STALE, source, exact and stored.source == "chosen")
+        yield FoundPlan(plan, HIT if exact else STALE, source, exact and stored.source == "chosen", stored.trusted)
 
 
 def _transferred(context: Context, graph: Graph, model_sha256: str) -> Iterator[FoundPlan]:

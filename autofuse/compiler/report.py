@@ -25,7 +25,7 @@ class GroupReport:
     """How one kernel's schedule was found: `tier` is one of `TIERS`, `us` its time as measured.
 
     `source`: what the tier leaves open, such as the workload of the nearest shape; `program`: position of the
-    input shapes (0 unless several were given).
+    input shapes (0 unless several were given). `trusted`: whether the time it was chosen by is; None without a time.
     """
 
     group: str
@@ -35,17 +35,22 @@ class GroupReport:
     schedule: str
     source: str = ""
     program: int = 0
+    trusted: bool | None = None
 
 
 @dataclass(frozen=True)
 class PlanReport:
-    """How the fusion plan for one set of input shapes was found; `tier` "named" is a plan that was asked for."""
+    """How the fusion plan for one set of input shapes was found; `tier` "named" is a plan that was asked for.
+
+    `trusted`: whether the whole-model time that it was chosen by is; None where it was not chosen by one.
+    """
 
     shapes: dict[str, tuple[int, ...]]
     plan: str
     tier: str
     plan_key: str
     kernels: int
+    trusted: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,7 @@ class CompileReport:
     `plan`, `plan_tier`, `plan_key`: of the first input shapes; `plans`: of all. `library` is "" and `size_bytes`
     0 after a dry run. `weights_bytes`: of the model's weights; `held_weights_bytes`: of what the kernels make of them
     (Winograd's are larger), without padding; what several kernels or input shapes share counts each time.
+    `warning`: which hits rest on times that are not trusted; "" when none does.
     """
 
     model: str
@@ -72,3 +78,4 @@ class CompileReport:
     weights_bytes: int = 0
     held_weights_bytes: int = 0
     plans: tuple[PlanReport, ...] = field(default=())
+    warning: str = ""

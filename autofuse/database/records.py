@@ -130,7 +130,7 @@ class CandidateOutcome(Timing):
 class PlanOutcome(Timing):
     """Whole-model time of a plan, or of a rival that has none (`plan_key` None, such as "onnxruntime").
 
-    `name`: what the report calls it ("none", "tvm", "dnnfusion", "search"). Outcomes that share a
+    `name`: what the report calls it ("none", "tvm-partition", "dnnfusion", "search"). Outcomes that share a
     `series` were interleaved: block i of one was measured next to block i of the others.
     """
 

@@ -7,9 +7,11 @@ from pathlib import Path
 from autofuse.errors import InputError
 from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.model import Graph
+from autofuse.values.names import TVM_PARTITION, plan_name
 
-NAMES = ("none", "tvm", "dnnfusion", "default", "always")
-"""No fusion; TVM's own partition; the paper's algorithm; the answers where nothing is measured; all legal fusion."""
+NAMES = ("none", TVM_PARTITION, "dnnfusion", "default", "always")
+"""No fusion; TVM's own partition with our kernels; the paper's algorithm; the answers where nothing is measured; all
+legal fusion."""
 
 
 def named_plan(graph: Graph, plan: str) -> FusionPlan:
@@ -19,7 +21,7 @@ def named_plan(graph: Graph, plan: str) -> FusionPlan:
     """
     from autofuse.fusion.planner import baselines
 
-    if plan == "tvm":
+    if plan_name(plan) == TVM_PARTITION:
         from autofuse.backend.tvm.partition import tvm_plan
 
         return tvm_plan(graph)

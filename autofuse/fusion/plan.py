@@ -33,7 +33,7 @@ class FusionPlan:
     operator, called `operator@reader` (see `autofuse.graph.transform.copies`). `groups`: in an order in which they
     can run. `winograd`: largest tiles of its kernels, one of `WINOGRAD_TILES`; smaller where kernels with larger ones,
     right by themselves, made the whole network's results wrong.
-    Two plans are equal when they do the same, whatever their `origin` ("none", "tvm", "dnnfusion", "search").
+    Two plans are equal when they do the same, whatever their `origin` ("none", "tvm-partition", "dnnfusion", "search").
     """
 
     groups: tuple[Group, ...]

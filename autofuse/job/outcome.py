@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from autofuse.database.job_records import DONE, FAILED, LOST, JobInfo, TaskInfo
+from autofuse.values.names import plan_name
 
 EXIT_SLOWER, EXIT_LOST, EXIT_INTERRUPTED, EXIT_CRASHED = 5, 75, 130, 75
 SLOWER = 1.02
@@ -90,9 +91,10 @@ def _slower_than_default(result: Mapping[str, Any]) -> bool:
 def _task(task: TaskInfo) -> TaskOutcome:
     result: Mapping[str, Any] = task.result or {}
     plan: Mapping[str, Any] = (result.get("plans") or {}).get(result.get("chosen")) or {}
+    chosen = result.get("chosen")
     state = task.state if task.state in (DONE, FAILED) else "open"
     return TaskOutcome(
-        task.model, task.device, state, result.get("chosen"), plan.get("median_us"), plan.get("speedup"),
+        task.model, task.device, state, chosen and plan_name(chosen), plan.get("median_us"), plan.get("speedup"),
         plan.get("ci_lo"), plan.get("ci_hi"), plan.get("trusted"), task.measured, task.failed, task.spent_s,
         task.failure or "", str(result.get("warning") or ""), tuple(result.get("untrusted") or ()),
     )  # fmt: skip

@@ -22,6 +22,7 @@ from autofuse.measure.networks.libraries import Model, Order, build_libraries
 from autofuse.search.progress import PlanTime
 from autofuse.search.shares import LITTLE_FUSION
 from autofuse.search.workbench import Workbench
+from autofuse.values.names import TVM_PARTITION
 from autofuse.values.ratios import compare
 
 FINALISTS = 4
@@ -29,7 +30,7 @@ HOPELESS = 2.5
 """A plan whose composed time is so many times the best one's is not built whole (plan "none" always is)."""
 TIE = 1.02
 """Beyond this ratio a plan is slower, however wide the interval is."""
-SIMPLER = ("default", "tvm", "dnnfusion", "previous", "model", "search", "composed", "none")
+SIMPLER = ("default", TVM_PARTITION, "dnnfusion", "previous", "model", "search", "composed", "none")
 
 Concluded = tuple[dict[str, PlanTime], tuple[str, FusionPlan]]
 """Times of the finalists by name, and the choice with its name."""
@@ -68,7 +69,7 @@ def conclude(
 
 
 def _finalists(bench: Workbench, plans: Mapping[str, FusionPlan]) -> dict[str, FusionPlan]:
-    """The best composed plans, each once, with "none" and "tvm" always among them."""
+    """The best composed plans, each once, with no fusion and TVM's partition always among them."""
     composed = {name: bench.composed_us(plan) or float("inf") for name, plan in plans.items()}
     best = min(composed.values())
     order = sorted(plans, key=lambda name: (composed[name], _complexity(name)))

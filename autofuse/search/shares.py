@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autofuse.fusion.plan import LARGEST_TILE
+from autofuse.values.names import NO_FUSION, TVM_PARTITION
 
-LITTLE_FUSION = ("none", "tvm")
+LITTLE_FUSION = (NO_FUSION, TVM_PARTITION)
 """Fixed plans that are measured whole at the end in any case; their groups alone only when there is time."""
 PAPER = "dnnfusion"
 BATCH = 8

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from autofuse.database.ask.labels import unique_labels
 from autofuse.database.ask.lookups import BY_CHANCE
 from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import EXACT, FAILURES, Block, Candidate, CandidateOutcome, Json
@@ -255,11 +256,11 @@ class Workbench:
 
     def untrusted_winners(self, plan: FusionPlan) -> list[str]:
         """Labels of a plan's workloads whose best time is not trusted."""
-        return [
-            search.bound.workload.label
-            for search in self.of(plan)
-            if search.best is not None and self._doubts(search, search.best)
-        ]
+        doubted = [search for search in self.of(plan) if search.best is not None and self._doubts(search, search.best)]
+        own = {search.key: search.bound.workload.label for search in self.of(plan)}
+        with self.database.reading() as sql:
+            labels = unique_labels(sql, own)
+        return [labels[search.key] for search in doubted]
 
     def notes(self, best: FusionPlan | None) -> dict[str, Json]:
         """What the run's summary says of the device and of the trained model; `best`: the best plan so far."""

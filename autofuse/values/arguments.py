@@ -8,11 +8,12 @@ from datetime import datetime, timedelta
 from typing import Literal, get_args
 
 from autofuse.errors import InputError
+from autofuse.values.names import NO_FUSION, ONNX_RUNTIME, TVM_UNTUNED, rival_name
 
 Shapes = Mapping[str, tuple[int, ...]]
 Duration = str | float | int
 DEFAULT_BUDGET = "10m"
-RIVALS = ("onnxruntime", "tvm", "none")
+RIVALS = (ONNX_RUNTIME, TVM_UNTUNED, NO_FUSION)
 MissPolicy = Literal["rule", "model", "none", "fail"]
 MISS_POLICIES = get_args(MissPolicy)
 
@@ -145,8 +146,8 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def parse_rivals(text: str | Iterable[str]) -> tuple[str, ...]:
-    """Rivals of a bench from "onnxruntime,tvm,none" (or a list), each once, in the order given."""
-    names = [name.strip() for name in (text.split(",") if isinstance(text, str) else text)]
+    """Rivals of a bench from "onnxruntime,tvm-untuned,none" (or a list), each once, in the order given."""
+    names = [rival_name(name.strip()) for name in (text.split(",") if isinstance(text, str) else text)]
     for name in names:
         if name not in RIVALS:
             raise InputError(f"--against: got {name!r}, allowed: {', '.join(RIVALS)}")

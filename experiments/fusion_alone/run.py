@@ -66,7 +66,7 @@ def measure(model: Path, database: Path, threads: int, budget: str) -> Row:
 
 def row_of(graph: Graph, chosen: FusionPlan, result: TuneResult, gbs: float) -> Row:
     """The row of a finished tuning on a machine that reads `gbs` GB/s."""
-    best, none, tvm = result.plans[result.chosen], result.plans.get("none"), result.plans.get("tvm")
+    best, none, tvm = result.plans[result.chosen], result.plans.get("none"), result.plans.get("tvm-partition")
     if none is None or none.median_us is None or best.median_us is None:
         return Row(result.model, result.threads, problem=none.problem if none else "no fusion has no time")
     unfused = named_plan(graph, "none")

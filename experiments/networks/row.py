@@ -9,7 +9,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
-RIVALS = ("onnxruntime", "tvm", "none")
+from autofuse.values.names import rival_name
+
+RIVALS = ("onnxruntime", "tvm-untuned", "none")
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Row:
         """The row of a file; None when there is none, or when it is not a row of this program."""
         try:
             body = json.loads(path.read_text(encoding="utf-8"))
-            body["rivals"] = {name: Ratio(**rival) for name, rival in body["rivals"].items()}
+            body["rivals"] = {rival_name(name): Ratio(**rival) for name, rival in body["rivals"].items()}
             return cls(**body)
         except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
             return None

@@ -10,7 +10,7 @@ from typing import Protocol
 from experiments.networks.row import RIVALS, Ratio, Row, title
 from experiments.tables import head, line, write_csv
 
-TITLES = {"onnxruntime": "ONNX Runtime", "tvm": "TVM default", "none": "no fusion"}
+TITLES = {"onnxruntime": "ONNX Runtime", "tvm-untuned": "TVM, untuned", "none": "no fusion"}
 HEAD = (
     "network", "threads", "kernels: no fusion → autofuse", "autofuse", *(f"against {TITLES[name]}" for name in RIVALS),
     "trusted", "largest error", "tuning", "candidates",

@@ -43,11 +43,11 @@ RIVALS = {
         Rival("torch.compile", "torch.compile", "torch.compile", "torch", per_threads=True, peer=True),
         Rival("litert", "LiteRT", "litert", "litert", peer=True),
         Rival("ncnn", "ncnn", "ncnn", "torch", peer=True),
-        Rival("tvm", "TVM default", "tvm"),
+        Rival("tvm", "TVM, untuned", "tvm"),
         Rival("metaschedule", "TVM MetaSchedule", "metaschedule", "metaschedule", per_threads=True),
         Rival("autofuse", "autofuse", "autofuse", plan="", per_threads=True),
         Rival("autofuse:none", "autofuse, plan none", "autofuse", plan="none", per_threads=True),
-        Rival("autofuse:tvm", "autofuse, plan tvm", "autofuse", plan="tvm", per_threads=True),
+        Rival("autofuse:tvm", "autofuse, plan tvm-partition", "autofuse", plan="tvm-partition", per_threads=True),
     )
 }
 OWN, BASE = "autofuse", "onnxruntime"

@@ -45,3 +45,17 @@ def test_programs_for_several_shapes_are_told_apart() -> None:
 def test_it_says_what_to_do_when_nothing_was_measured() -> None:
     assert any("tune`" in word for line in printed([group("Conv 1x8", "rule")]) for word in line)
     assert not any("tune`" in word for line in printed([group("Conv 1x8", "hit", 1.0)]) for word in line)
+
+
+def test_hits_on_times_that_are_not_trusted_are_marked_and_said() -> None:
+    report = CompileReport(
+        model="net", library="", plan="search", plan_tier="hit", plan_key="0" * 64, threads=1, device="local",
+        kernels=1, hits=1, size_bytes=0, elapsed_s=1.0, warning="not trusted: the times of Conv 1x8",
+        groups=(GroupReport("Conv 1x8", ("op",), "hit", 12.5, "{}", trusted=False),),
+    )  # fmt: skip
+    screen = Console(width=200)
+    with screen.capture() as capture:
+        screen.print(compile_text(report))
+    lines = capture.get().splitlines()
+    assert lines[0].split() == ["group", "tier", "time", "trusted", "from"] and " no" in lines[1]
+    assert "Not trusted: the times of Conv 1x8." in capture.get()

@@ -222,6 +222,7 @@ class GroupLine:
     schedule: str = "{}"
     source: str = ""
     program: int = 0
+    trusted: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -231,6 +232,7 @@ class Compiled:
     size_bytes: int
     groups: tuple[GroupLine, ...]
     plans: tuple[object, ...] = ()
+    warning: str = ""
 
 
 def test_compile_prints_hit_or_miss_for_each_group(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +270,15 @@ def test_compile_prints_hit_or_miss_for_each_group(monkeypatch: pytest.MonkeyPat
         "plan": "tvm",
     }
     body = json.loads(CliRunner().invoke(app, [*arguments, "--format", "json"]).stdout)
-    wanted = {"group": "Gemm 1x10", "tier": "rule", "us": None, "schedule": "{}", "source": "", "program": 0}
+    wanted = {
+        "group": "Gemm 1x10",
+        "tier": "rule",
+        "us": None,
+        "schedule": "{}",
+        "source": "",
+        "program": 0,
+        "trusted": None,
+    }
     assert body["groups"][1] == wanted
 
 

@@ -82,7 +82,12 @@ class Known:
         return made if versions or facts else self.around.setting
 
     def measured(
-        self, setting: Setting, batch: int = 4, plan: FusionPlan | None = None, text: str | None = None
+        self,
+        setting: Setting,
+        batch: int = 4,
+        plan: FusionPlan | None = None,
+        text: str | None = None,
+        trusted: bool = True,
     ) -> None:
         """Every group of the default plan, at 10 µs with the schedule `GOOD`."""
         graph = load(self.model, {"x": (batch, 32)})
@@ -91,7 +96,7 @@ class Known:
             load_ = bound.workload
             candidate = Candidate(load_.key, load_.text, load_.label, text or json.dumps(GOOD))
             outcome = CandidateOutcome(
-                state="ok", median_us=10.0, ci_lo_us=9.0, ci_hi_us=11.0, trusted=True, candidate=candidate
+                state="ok", median_us=10.0, ci_lo_us=9.0, ci_hi_us=11.0, trusted=trusted, candidate=candidate
             )
             self.base.record_candidate(setting, outcome)
 
@@ -123,6 +128,18 @@ def known(model: Path, tmp_path: Path) -> Iterator[Known]:
 
 def tiers(report: CompileReport) -> set[str]:
     return {group.tier for group in report.groups}
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_hit_that_rests_on_times_that_are_not_trusted_is_said(known: Known, strict: bool) -> None:
+    known.measured(known.setting(), trusted=False, plan=none_plan(load(known.model, {"x": (4, 32)})))
+    known.chosen(known.setting())
+    report = known.compile(strict=strict)
+    assert tiers(report) == {"hit"} and all(group.trusted is False for group in report.groups)
+    assert report.warning.startswith("not trusted") and report.groups[0].group in report.warning
+    assert "whole-model" not in report.warning  # that one is trusted
+    known.measured(known.setting(), plan=none_plan(load(known.model, {"x": (4, 32)})))
+    assert known.compile(strict=strict).warning == ""
 
 
 def test_nothing_known_means_the_fixed_rules(known: Known) -> None:

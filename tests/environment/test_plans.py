@@ -43,7 +43,7 @@ def test_a_plan_file_gives_the_plan_that_was_written(graph: Graph, tmp_path: Pat
 
 
 def test_what_is_neither_a_name_nor_a_file_says_what_is_allowed(graph: Graph) -> None:
-    allowed = "none, tvm, dnnfusion, default, always, best"
+    allowed = "none, tvm-partition, dnnfusion, default, always, best"
     with pytest.raises(InputError, match=f"'fastest': No such file .*allowed: {allowed}"):
         named_plan(graph, "fastest")
 

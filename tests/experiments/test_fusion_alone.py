@@ -16,7 +16,7 @@ from experiments.tables import read_rows, write_rows
 
 PLANS = {
     "none": PlanTime(3, 12.0, 12.0, 1.0, 1.0, 1.0, True),
-    "tvm": PlanTime(1, 10.0, 10.0, 1.2, 1.1, 1.3, True),
+    "tvm-partition": PlanTime(1, 10.0, 10.0, 1.2, 1.1, 1.3, True),
     "default": PlanTime(1, 8.0, 8.0, 1.5, 1.4, 1.6, True),
 }
 

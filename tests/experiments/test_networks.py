@@ -116,7 +116,7 @@ FULL = Row(
     autofuse_us=1234.5, max_rel_error=2e-6, measured_at="2031-05-06T07:08:09+00:00", facts={"CPU": "a", "TVM": "b"},
     rivals={
         "onnxruntime": Ratio(1500.0, 1.215, 1.19, 1.25, True),
-        "tvm": Ratio(30000.0, 24.3, 24.0, 25.0, False),
+        "tvm-untuned": Ratio(30000.0, 24.3, 24.0, 25.0, False),
         "none": Ratio(error="build_error: no kernel"),
     },
 )  # fmt: skip
@@ -136,7 +136,7 @@ def test_the_table_shows_ratios_doubts_means_and_reasons() -> None:
     broken = replace(FULL, network="three", autofuse_us=None, error="InputError: not an ONNX file")
     text = table.markdown([FULL, other, broken])
     assert "| net | 2 | 8 → 2 | 1.234 ms | 1.22 (1.19–1.25) | 24.3 (24.0–25.0) ? | — |" in text
-    assert "| not TVM default, no fusion | 2e-06 | 10.0 min | 120 |" in text
+    assert "| not TVM, untuned, no fusion | 2e-06 | 10.0 min | 120 |" in text
     assert "| geometric mean of 2 | 2 |  |  | 0.99 | 24.3 | — |" in text
     assert "- three, 2 threads: failed: InputError: not an ONNX file" in text
     assert "- net, 2 threads: no fusion: build_error: no kernel" in text
@@ -167,8 +167,10 @@ def test_a_broken_model_is_a_row_and_the_next_one_is_finished_and_kept(tmp_path:
     assert (good["network"], good["error"], good["kernels_none"], good["tuned"]) == ("small", "", "3", "True")
     assert float(good["autofuse_us"]) > 0
     assert float(good["max_rel_error"]) < 1e-4
-    low, ratio, high = (float(good[f"onnxruntime_{column}"]) for column in ("ci_lo", "ratio", "ci_hi"))
-    assert 0 < low <= ratio <= high
+    assert float(good["onnxruntime_us"]) > 0
+    low, ratio, high = (good[f"onnxruntime_{column}"] for column in ("ci_lo", "ratio", "ci_hi"))
+    if ratio:  # a busy machine may have too few good blocks for one
+        assert 0 < float(low) <= float(ratio) <= float(high)
     assert int(good["candidates"]) >= 1
     assert "| small | 1 | 3 → " in (out / "results.md").read_text(encoding="utf-8")
     assert run.main([str(small), *arguments[2:], "--out", str(out)]) == 0

@@ -22,6 +22,7 @@ from autofuse.measure.networks.libraries import Model, Order
 from autofuse.measure.timing.race import Samples
 from autofuse.search.progress import Progress, TuneResult
 from autofuse.search.schedules import schedule_text
+from autofuse.values.ratios import kept
 from autofuse.values.statistics import median_interval
 
 Schedule = Mapping[str, int | str]
@@ -141,7 +142,7 @@ class SyntheticDevice:
             if isinstance(us, str):
                 found[contender.name] = ContenderResult(1.0, None, None, None, False, max_rel_error=1.0, wrong=us)
                 continue
-            times = [us * (0.99 + 0.02 * chance(contender.name, number)) for number in range(15)]
+            times = [kept(us * (0.99 + 0.02 * chance(contender.name, number))) for number in range(15)]
             slices = tuple(Slice(one, 1, 1.0, 0.0, True) for one in times)
             samples = Samples(slices, tuple(range(15)), median_interval(times), True, "")
             found[contender.name] = ContenderResult(

@@ -126,7 +126,7 @@ def test_fused_plans_have_fewer_kernels_than_the_network_has_operators(network: 
 
 def test_the_fixed_plans_are_measured_whole(cnn: Tuned) -> None:
     plans = cnn.result.plans
-    assert {"none", "tvm"} <= set(plans)
+    assert {"none", "tvm-partition"} <= set(plans)
     assert plans["none"].kernels > plans["default"].kernels
     for time in plans.values():
         assert time.median_us is not None and time.median_us > 0

@@ -95,8 +95,8 @@ def test_a_bad_shape_says_what_is_allowed(texts: list[str], message: str) -> Non
 
 
 def test_rivals_keep_their_order_and_stand_once() -> None:
-    assert parse_rivals("tvm, onnxruntime,tvm") == ("tvm", "onnxruntime")
-    with pytest.raises(InputError, match="--against: got 'torch', allowed: onnxruntime, tvm, none"):
+    assert parse_rivals("tvm, onnxruntime,tvm-untuned") == ("tvm-untuned", "onnxruntime")
+    with pytest.raises(InputError, match="--against: got 'torch', allowed: onnxruntime, tvm-untuned, none"):
         parse_rivals(["torch"])
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from autofuse.database.records import content_key
+from autofuse.database.records import PlanOutcome, content_key
 from autofuse.errors import DatabaseError, InputError
 from autofuse.views.frames.analysis import ASKED, Analysis, open_analysis
 from autofuse.views.frames.columns import COLUMNS
+from tests.views.conftest import GRAPH, times
 
 FRAMES = [name for name in COLUMNS if name not in ASKED]
 
@@ -119,3 +120,27 @@ def test_a_database_without_runs_says_so(tmp_path: Path) -> None:
         opened.run()
     with pytest.raises(DatabaseError, match="no such file"):
         open_analysis(tmp_path / "missing.db")
+
+
+def test_names_of_earlier_versions_are_read_as_the_present_ones(recorder: Any, night: int, path: Path) -> None:
+    """An old database: TVM's partition is a plan called "tvm", and TVM as it comes a rival called "tvm"."""
+    database = recorder.database
+    database.record_plan(GRAPH, "old", '{"groups": []}', "tvm")
+    recorder.whole(night, "tvm", 500.0, series="rivals")
+    database.record_plan_measurement(
+        night, PlanOutcome(name="tvm", series="plans", plan_key="old", **times(400.0, 1, True))
+    )
+    with open_analysis(path) as af:
+        named = af.plan_measurements.set_index("series")["name"]
+        assert (named["rivals"], named["plans"]) == ("tvm-untuned", "tvm-partition")
+        assert af.plans.set_index("plan_key").loc["old", "origin"] == "tvm-partition"
+
+
+def test_kernels_with_one_label_are_told_apart_in_every_frame(recorder: Any, night: int, path: Path) -> None:
+    other = content_key("another convolution of the same shape")
+    recorder.database.record_workload(other, '"other"', "Conv 1x8")
+    with open_analysis(path) as af:
+        labels = set(af.groups["label"]) | set(af.candidates["label"]) | set(af.tasks["label"])
+        wanted = f"Conv 1x8 #{content_key('Conv 1x8')[:4]}"
+        assert labels == {wanted, "Pool 1x8"}
+        assert set(af.failures["label"]) == {wanted}

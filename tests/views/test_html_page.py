@@ -37,7 +37,7 @@ def test_the_page_holds_the_first_screen(analysis: Analysis) -> None:
     assert (data["trust"]["groups"], data["trust"]["measured"], data["trust"]["trusted_share"]) == (3, 2, 0.8)
     assert (data["counts"]["measured"], data["counts"]["failed"]) == (4, 1)
     assert {row["fact"]: row["value"] for row in data["tables"]["provenance"]}["governor"] == "unknown"
-    assert {row["name"]: row["state"] for row in data["rivals"]}["tvm"] == "run_error"
+    assert {row["name"]: row["state"] for row in data["rivals"]}["tvm-untuned"] == "run_error"
 
 
 def test_it_loads_nothing_and_nothing_can_break_out(recorder: Any, path: Path) -> None:

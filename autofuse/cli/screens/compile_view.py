@@ -13,13 +13,16 @@ from autofuse.cli.screens.render import describe, records
 if TYPE_CHECKING:
     from autofuse.compiler import CompileReport
 
-_NOT_SHOWN = ("groups", "plans", "plan_key", "hits")
+_NOT_SHOWN = ("groups", "plans", "plan_key", "hits", "warning")
 
 
 def compile_text(report: CompileReport) -> Group:
     """A table of the groups, one of the plans where there are several, then the facts."""
     several = len(report.plans) > 1
-    same = Counter((group.program, group.group, group.tier, group.us, group.source) for group in report.groups)
+    same = Counter(
+        (group.program, group.group, group.tier, group.us, group.source, group.trusted) for group in report.groups
+    )
+    doubted = any(group.trusted is False for group in report.groups)
     repeated = max(same.values(), default=1) > 1
     rows = [
         {
@@ -28,14 +31,17 @@ def compile_text(report: CompileReport) -> Group:
             **({"kernels": kernels} if repeated else {}),
             "tier": tier,
             "time_us": us,
+            **({"trusted": trusted} if doubted else {}),
             "from": source,
         }
-        for (program, label, tier, us, source), kernels in same.items()
+        for (program, label, tier, us, source, trusted), kernels in same.items()
     ]
     parts: list[Any] = [records(rows), ""]
     if several:
         parts += [records(_plans(report)), ""]
     parts.append(describe(_facts(report)))
+    if report.warning:
+        parts += ["", Text(report.warning[0].upper() + report.warning[1:] + ".")]
     if report.groups and not report.hits:
         parts += ["", Text("Nothing of this was measured here; `autofuse tune` with the same --threads does that.")]
     return Group(*parts)

@@ -20,6 +20,7 @@ from autofuse.cli.screens.live import LINE_EVERY_S, View
 from autofuse.cli.screens.render import describe, records
 from autofuse.values.arguments import format_duration
 from autofuse.values.outputs import Inputs, Kind, check_output
+from autofuse.values.ratios import expected_ratio
 
 if TYPE_CHECKING:
     from autofuse.database.job_records import JobInfo, TaskInfo
@@ -108,11 +109,11 @@ def _measured(job: JobInfo) -> int:
 
 
 def _task_row(task: TaskInfo) -> dict[str, object]:
-    speedup = task.baseline_us / task.best_us if task.best_us and task.baseline_us else None
+    expected = expected_ratio(task.baseline_us, task.best_us)
     return {
         "model": Path(task.model).stem, "device": task.device, "state": task.state, "phase": task.phase,
         "spent_s": task.spent_s, "measured": task.measured, "failed": task.failed, "best_us": task.best_us,
-        "of no fusion": None if speedup is None else round(speedup, 3), "gain an hour": task.gain,
+        "expected of no fusion": None if expected is None else round(expected, 3), "gain an hour": task.gain,
         "failure": task.failure,
     }  # fmt: skip
 

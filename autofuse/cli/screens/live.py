@@ -18,6 +18,7 @@ from rich.text import Text
 from autofuse.cli.screens.render import console, micros
 from autofuse.search.progress import PHASES, Progress
 from autofuse.values.arguments import format_duration
+from autofuse.values.ratios import expected_ratio
 
 LINE_EVERY_S = 60.0
 WATCH_S = 1.0
@@ -46,10 +47,9 @@ def best_text(progress: Progress, falls: Sequence[float] = ()) -> str:
         return "nothing measured yet"
     parts = [micros(progress.best_us)]
     if progress.best_us > 0:  # 0: a model that needs no kernel at all
-        if progress.baseline_us is not None:
-            parts.append(f"{progress.baseline_us / progress.best_us:.2f}x of no fusion")
-        if progress.rival_us is not None:
-            parts.append(f"{progress.rival_us / progress.best_us:.2f}x of ONNX Runtime")
+        for rival_us, rival in ((progress.baseline_us, "no fusion"), (progress.rival_us, "ONNX Runtime")):
+            if (expected := expected_ratio(rival_us, progress.best_us)) is not None:
+                parts.append(f"{expected:.2f}x of {rival}")
     if len(falls) > 1:
         steps = len(falls) - 1
         parts.append(f"fell from {micros(falls[0])} in {steps} step{'s' if steps > 1 else ''}")

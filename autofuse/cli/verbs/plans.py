@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 plan_verbs = typer.Typer(help="Fusion plans: show one, or what differs between two.", no_args_is_help=True)
 
 PlanName = Annotated[
-    str, typer.Option("--plan", metavar="PLAN", help="best, default, none, always, tvm, dnnfusion, or a plan file.")
+    str,
+    typer.Option("--plan", metavar="PLAN", help="best, default, none, always, tvm-partition, dnnfusion, or a file."),
 ]
 OtherPlan = Annotated[
-    str, typer.Argument(metavar="PLAN", help="best, default, none, always, tvm, dnnfusion, or a plan file.")
+    str, typer.Argument(metavar="PLAN", help="best, default, none, always, tvm-partition, dnnfusion, or a file.")
 ]
 
 

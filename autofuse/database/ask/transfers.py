@@ -19,6 +19,7 @@ from autofuse.database.tables.schema import (
     VersionsRow,
     WorkloadRow,
 )
+from autofuse.values.names import plan_name
 
 NEAREST = 200
 """Workloads of one label that are compared at most, the ones measured last first."""
@@ -100,7 +101,7 @@ def foreign_plans(connection: Connection, setting: Setting, graph_key: str) -> l
         .where((DeviceRow.fingerprint != setting.device) | (TargetRow.key != setting.target))
         .order_by(ChoiceRow.trusted.desc(), ChoiceRow.id.desc())
     )
-    return [ForeignPlan(*values) for values in connection.execute(query)]
+    return [ForeignPlan(text, plan_name(origin), *rest) for text, origin, *rest in connection.execute(query)]
 
 
 def forms_of_model(connection: Connection, setting: Setting, model_sha256: str) -> list[str]:

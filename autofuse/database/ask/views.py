@@ -30,6 +30,7 @@ from autofuse.database.tables.schema import (
     WorkloadRow,
 )
 from autofuse.errors import InputError
+from autofuse.values.names import FORMER_PLANS, FORMER_RIVALS
 
 View = Callable[[int | None], AnySelect]
 
@@ -189,7 +190,7 @@ def _plans(run_id: int | None) -> AnySelect:
         row.id.label("plan_id"),
         row.key.label("plan_key"),
         row.graph_key,
-        row.origin,
+        _ORIGIN,
         row.text.label("plan"),
         row.created_at,
     ).order_by(row.id)
@@ -206,7 +207,7 @@ def _plan_measurements(run_id: int | None) -> AnySelect:
         select(
             row.id.label("plan_measurement_id"),
             row.run_id,
-            row.name,
+            _name(row),
             row.series,
             PlanRow.key.label("plan_key"),
             row.graph_key,
@@ -230,7 +231,7 @@ def _trials(run_id: int | None) -> AnySelect:
             row.state,
             row.composed_us,
             PlanRow.key.label("plan_key"),
-            PlanRow.origin,
+            _ORIGIN,
             row.answers,
             row.created_at,
         )
@@ -247,7 +248,7 @@ def _choices(run_id: int | None) -> AnySelect:
             row.id.label("choice_id"),
             row.run_id,
             PlanRow.key.label("plan_key"),
-            PlanRow.origin,
+            _ORIGIN,
             row.graph_key,
             *_SETTING,
             row.threads,
@@ -305,6 +306,17 @@ def _edges(run_id: int | None) -> AnySelect:
     return _kept(query, run_id and row.run_id == run_id)
 
 
+def _present(column: Any, former: Mapping[str, str]) -> Any:
+    """A column of names, with the present one in the place of a former one (see `autofuse.values.names`)."""
+    return case(former, value=column, else_=column)
+
+
+def _name(row: type[PlanMeasurementRow]) -> Any:
+    plan, rival = _present(row.name, FORMER_PLANS), _present(row.name, FORMER_RIVALS)
+    return case((row.plan_id.is_not(None), plan), else_=rival).label("name")
+
+
+_ORIGIN = _present(PlanRow.origin, FORMER_PLANS).label("origin")
 _SETTING = (
     DeviceRow.name.label("device"),
     DeviceRow.fingerprint.label("device_fingerprint"),

@@ -41,6 +41,7 @@ from autofuse.database.tables.schema import (
     WorkloadRow,
 )
 from autofuse.errors import InputError
+from autofuse.values.names import plan_name
 
 
 def record_plan(connection: Connection, ids: Identities, graph_key: str, key: str, plan: str, origin: str) -> int:
@@ -233,7 +234,7 @@ def _choice(
     return PlanChoice(
         plan_key=row["plan_key"],
         plan=row["plan"],
-        origin=row["origin"],
+        origin=plan_name(row["origin"]),
         source=source,
         tier=EXACT if row["exact"] else STALE,
         run_id=row["run_id"],

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from autofuse.database.ask.labels import unique_labels
 from autofuse.database.ask.times import beside_no_fusion, timed_plans
 from autofuse.database.records import DOUBT, Table
 from autofuse.values.ratios import Timed
@@ -31,6 +32,11 @@ def read_frame(database: ProfilingDatabase, name: str, run_id: int | None = None
         rows = [tuple(row.values()) for row in beside_no_fusion(table.records())]
         table = Table((*table.columns, *extra), rows)
     frame = _typed(pd.DataFrame(table.rows, columns=list(table.columns), dtype=object))
+    if "label" in frame.columns:
+        with database.reading() as sql:
+            labels = unique_labels(sql)
+        pairs = zip(frame["workload_key"], frame["label"], strict=True)
+        frame["label"] = pd.Series([labels.get(key, label) for key, label in pairs], frame.index, dtype=object)
     if name == "runs":
         frame["duration_s"] = (frame["finished_at"] - frame["started_at"]).dt.total_seconds()
     elif name == "samples":

@@ -357,7 +357,7 @@ function table(place, columns, rows) {
 function firstScreen() {
   const { run, speedup, trust, counts, tables, rivals } = data;
   const head = document.getElementById("head");
-  const over = { none: "without fusion", tvm: "TVM's own fusion", default: "the default plan", onnxruntime: "ONNX Runtime" };
+  const over = { none: "without fusion", "tvm-partition": "TVM's partition with our kernels", "tvm-untuned": "TVM, untuned", default: "the default plan", onnxruntime: "ONNX Runtime" };
   let hero = "No plan confirmed yet", detail = "the run has not measured a whole model", badge = ["no result", "doubt"];
   const rival = speedup?.onnxruntime;
   const second = none(rival?.value) ? "" : ` · ${times(rival.value)} as fast as ONNX Runtime (${range(rival.lo, rival.hi)}${rival.trusted ? "" : ", not trusted"})`;

@@ -1,0 +1,146 @@
+"""Every screen, DataFrame and JSON of a run shows the same times and the same ratios."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from autofuse.cli.main import app
+from autofuse.cli.screens.render import cell, micros
+from autofuse.job.outcome import _task
+from autofuse.measure.timing.race import Samples
+from autofuse.search.progress import TuneResult
+from autofuse.views.frames.analysis import open_analysis
+from autofuse.views.report.page import page_data
+from autofuse.views.report.render import render_markdown
+
+Tune = Callable[..., TuneResult]
+
+
+def printed(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.fixture
+def tuned(run: Tune, device: Any, convolution: Path, tmp_path: Path) -> tuple[TuneResult, Path]:
+    """A run whose finalists differ by a few percent, with noise in every block and some blocks that are not good."""
+    device.whole = lambda name, us: 100.0 + (30.0 if name == "none" else 7.0 if name == "tvm-partition" else 0.0)
+    race = device.race
+
+    def disturbed(contenders: Any, *rest: object, **named: object) -> Any:
+        from dataclasses import replace
+
+        from autofuse.measure.networks.bench import compared
+
+        found = race(contenders, *rest, **named)
+        for number, (name, result) in enumerate(found.items()):
+            slices = [replace(one, good=index % 7 != number) for index, one in enumerate(result.samples.slices)]
+            samples = Samples(tuple(slices), result.samples.rounds, result.samples.us, True, "")
+            found[name] = replace(result, samples=samples)
+        return compared(found)
+
+    device.race = disturbed
+    return run(convolution), tmp_path / "profile.db"
+
+
+def test_the_end_of_tune_status_report_page_frames_and_a_job_agree(tuned: tuple[TuneResult, Path]) -> None:
+    result, path = tuned
+    chosen = result.plans[result.chosen]
+    assert chosen.speedup is not None and chosen.median_us is not None and chosen.ci_lo is not None
+    none_us = result.plans["none"].median_us
+    assert none_us is not None and chosen.speedup == pytest.approx(none_us / chosen.median_us, rel=1e-9)
+
+    with open_analysis(path) as af:
+        frame = af.plan_measurements.set_index("name")
+        assert frame["blocks"].map(len).eq(15).all()
+        for name, plan in result.plans.items():
+            assert frame.loc[name, "median_us"] == pytest.approx(plan.median_us, rel=1e-12)
+            assert frame.loc[name, "speedup"] == pytest.approx(plan.speedup, rel=1e-12)
+            assert frame.loc[name, "speedup_lo"] == pytest.approx(plan.ci_lo, rel=1e-12)
+            assert frame.loc[name, "verdict"] == plan.verdict
+        assert af.choices["median_us"].iloc[-1] == pytest.approx(chosen.median_us, rel=1e-12)
+        page = page_data(af, af.run())
+        text = render_markdown(af)
+
+    # the page and the report
+    assert page["speedup"]["ratio"]["value"] == pytest.approx(chosen.speedup, rel=1e-12)  # type: ignore[index]
+    assert page["speedup"]["us"] == pytest.approx(chosen.median_us, rel=1e-12)  # type: ignore[index]
+    row = next(row for row in page["rivals"] if row["name"] == "none")  # type: ignore[attr-defined]
+    assert row["us"] == row["ratio"]["old_us"] == pytest.approx(none_us, rel=1e-12)
+    headline, table = text.splitlines()[0], next(line for line in text.splitlines() if line.startswith("| none"))
+    interval = f"[{chosen.ci_lo:.3f}, {chosen.ci_hi:.3f}]"
+    assert f"{chosen.speedup:.2f}x as fast as without fusion {interval}" in headline
+    assert f"{chosen.speedup:.3f}x {interval}" in table and f"{none_us:,.1f} µs" in table
+
+    # status
+    status = json.loads(printed("status", "--db", path, "--format", "json"))
+    for one in status["whole_model"]:
+        plan = result.plans[one["name"]]
+        assert (one["median_us"], one["speedup"]) == (pytest.approx(plan.median_us), pytest.approx(plan.speedup))
+    shown = printed("status", "--db", path)
+    assert f"{micros(chosen.median_us)}, {chosen.speedup:.2f}x ({chosen.ci_lo:.2f}-{chosen.ci_hi:.2f})" in shown
+
+    # the same run as a job's task, and as `report --format json`
+    task = SimpleNamespace(
+        result=json.loads(json.dumps(asdict(result))), model="convolution.onnx", device="local", state="done",
+        measured=1, failed=0, spent_s=1.0, failure=None,
+    )  # fmt: skip
+    outcome = _task(task)  # type: ignore[arg-type]
+    assert (outcome.median_us, outcome.speedup, outcome.ci_lo) == (chosen.median_us, chosen.speedup, chosen.ci_lo)
+    body = json.loads(printed("report", "--db", path, "--format", "json"))
+    for one in body["plan_measurements"]:
+        assert one["speedup"] == pytest.approx(result.plans[one["name"]].speedup, rel=1e-6)
+
+
+def test_a_group_gains_the_same_in_its_table_its_plot_and_pandas(tuned: tuple[TuneResult, Path]) -> None:
+    _, path = tuned
+    with open_analysis(path) as af:
+        groups, page, text = af.groups, page_data(af, af.run()), render_markdown(af)
+    known = groups[groups["gain"].notna()].drop_duplicates("label").set_index("label")
+    assert len(known) and known.index.is_unique
+    plot = {row["label"]: row["value"] for row in page["plots"]["speedups"]}  # type: ignore[index]
+    table = {row["label"]: row["gain"] for row in page["tables"]["groups"]}  # type: ignore[index]
+    for label, group in known.iterrows():
+        assert group["gain"] == pytest.approx(group["first_us"] / group["median_us"], rel=1e-9)
+        assert plot[label] == table[label] == group["gain"]
+        line = next(line for line in text.splitlines() if line.startswith(f"| {label} |"))
+        assert re.search(rf"\| {group['gain']:.2f}x \[", line)
+
+
+def test_no_screen_shows_a_ratio_of_too_few_good_blocks(
+    run: Tune, device: Any, two_layers: Path, tmp_path: Path
+) -> None:
+    race = device.race
+
+    def spoiled(contenders: Any, *rest: object, **named: object) -> Any:
+        from dataclasses import replace
+
+        from autofuse.measure.networks.bench import compared
+
+        found = race(contenders, *rest, **named)
+        for name, result in found.items():
+            slices = tuple(replace(one, good=index < 4) for index, one in enumerate(result.samples.slices))
+            samples = Samples(slices, result.samples.rounds, result.samples.us, False, "4 good of 15 blocks")
+            found[name] = replace(result, samples=samples)
+        return compared(found)
+
+    device.race = spoiled
+    result, path = run(two_layers), tmp_path / "profile.db"
+    chosen = result.plans[result.chosen]
+    assert (chosen.speedup, chosen.verdict) == (None, "too few good blocks") and chosen.median_us
+    with open_analysis(path) as af:
+        assert af.plan_measurements["speedup"].isna().all()
+        assert page_data(af, af.run())["speedup"]["ratio"]["value"] is None  # type: ignore[index]
+        assert "as fast as" not in render_markdown(af)
+    assert "too few good blocks" in printed("status", "--db", path)
+    assert cell("speedup", chosen.speedup) == "-"
