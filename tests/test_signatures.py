@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shlex
+import shutil
 import stat
 import subprocess
 import sys
@@ -19,6 +22,7 @@ from autofuse.cli.main import app
 from autofuse.errors import InputError
 from autofuse.values.signatures import Signature, fingerprint, new_key, public_key, require_signature, sign
 from tests.backend.forging import forged
+from tests.database.recorded import fill
 
 
 def call(*arguments: object) -> Result:
@@ -178,3 +182,48 @@ def test_c_runs_a_signed_library_too(signed: Path, tmp_path: Path) -> None:
     subprocess.run(command, check=True)
     done = subprocess.run([str(tmp_path / "example"), str(signed)], capture_output=True, text=True, check=True)
     assert "first value" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def export(keys: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("export")
+    fill(folder / "p.db", 1, 3)
+    done = call("db", "export", folder / "signed", "--db", folder / "p.db", "--sign", keys / "mine")
+    assert done.exit_code == 0, done.stderr
+    return folder / "signed"
+
+
+def test_a_signed_export_is_imported_with_and_without_trust(export: Path, keys: Path, tmp_path: Path) -> None:
+    for number, trust in enumerate(((), ("--trust", keys / "other.pub", "--trust", keys / "mine.pub"))):
+        done = call("db", "import", export, "--db", tmp_path / f"{number}.db", *trust)
+        assert done.exit_code == 0, done.stderr
+
+
+def refused(export: Path, key: Path, database: Path) -> str:
+    done = call("db", "import", export, "--db", database, "--trust", key)
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert '"runs": []' in call("db", "info", "--db", database, "--format", "json").stdout
+    return done.stderr
+
+
+def test_exports_that_are_unsigned_tampered_with_or_of_another_are_refused(
+    export: Path, keys: Path, tmp_path: Path
+) -> None:
+    database = tmp_path / "into.db"
+    assert "none of those of --trust" in refused(export, keys / "other.pub", database)
+    copy = Path(shutil.copytree(export, tmp_path / "copy"))
+    manifest = json.loads((copy / "manifest.json").read_text())
+    (copy / "af_run.jsonl").write_bytes((copy / "af_run.jsonl").read_bytes().replace(b'"seed":', b'"seed":1'))
+    assert "the manifest states" in refused(copy, keys / "mine.pub", database)
+    content = (copy / "af_run.jsonl").read_bytes()
+    for file in manifest["files"]:
+        if file["table"] == "af_run":
+            file["bytes"], file["sha256"] = len(content), hashlib.sha256(content).hexdigest()
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    assert "its signature does not match its content" in refused(copy, keys / "mine.pub", database)
+    manifest["signature"]["value"] = "no digits"
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    assert "signature: expected public and value" in refused(copy, keys / "mine.pub", database)
+    del manifest["signature"]
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    assert "it is not signed, and --trust wants a signature" in refused(copy, keys / "mine.pub", database)

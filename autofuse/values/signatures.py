@@ -33,6 +33,21 @@ class Signature:
         """The key's fingerprint: the first 16 digits of its SHA-256."""
         return fingerprint(self.public)
 
+    def to_json(self) -> dict[str, str]:
+        """An object of texts."""
+        return {"public": self.public.hex(), "value": self.value.hex()}
+
+    @classmethod
+    def from_json(cls, found: object, place: str) -> Signature | None:
+        """What `to_json` made; None for None; InputError naming `place` for anything else."""
+        if found is None:
+            return None
+        try:
+            assert isinstance(found, dict)
+            return cls(bytes.fromhex(found["public"]), bytes.fromhex(found["value"]))
+        except (AssertionError, KeyError, TypeError, ValueError):
+            raise InputError(f"{place}: expected public and value in hexadecimal digits") from None
+
 
 def fingerprint(public: bytes) -> str:
     """16 hexadecimal digits that tell a raw public key from others."""

@@ -1,8 +1,9 @@
-"""Merging appends, the same again changes nothing, and the order does not matter: equal contents export equal bytes."""
+"""Merging appends and never changes what stands here; the same again changes nothing; equal contents export equally."""
 
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from sqlalchemy import Column, ForeignKey, Integer, MetaData, String, Table
 
 from autofuse.database.database import open_database
 from autofuse.database.files.content import LOCAL, forms
-from autofuse.database.files.upkeep import export_database, merge_database
+from autofuse.database.files.upkeep import export_database, import_database, merge_database
 from autofuse.database.records import RunStart, content_key
 from autofuse.database.tables.schema import Base
 from autofuse.errors import DatabaseError
@@ -34,6 +35,18 @@ def content(path: Path) -> dict[str, bytes]:
         export_database(database, folder)
     found = {file.name: file.read_bytes() for file in folder.iterdir()}
     shutil.rmtree(folder)
+    return found
+
+
+def knowledge(path: Path) -> dict[str, list[str]]:
+    """The rows of every table without what each database keeps of its own: dates, and where a plan came from."""
+    found = {}
+    for name, lines in content(path).items():
+        rows = [json.loads(line) for line in lines.splitlines()] if name.endswith(".jsonl") else []
+        for row in rows if name != "af_measurement.jsonl" else []:
+            for own in ("created_at", "updated_at", "origin"):
+                row.pop(own, None)
+        found[name] = sorted(json.dumps(row, sort_keys=True) for row in rows)
     return found
 
 
@@ -77,13 +90,14 @@ def test_all_rows_arrive_and_the_same_again_changes_nothing(sources: list[Path],
 
 
 def test_the_order_of_merges_does_not_matter(sources: list[Path], tmp_path: Path) -> None:
+    """But for when and from whom a row was first seen: each database keeps its own."""
     results = [
-        content(merged(tmp_path / f"{number}.db", *order))
+        knowledge(merged(tmp_path / f"{number}.db", *order))
         for number, order in enumerate(itertools.permutations(sources))
     ]
     assert all(result == results[0] for result in results)
     tree = merged(tmp_path / "tree.db", merged(tmp_path / "left.db", *sources[1:]), sources[0], sources[2])
-    assert content(tree) == results[0]
+    assert knowledge(tree) == results[0]
 
 
 def test_a_dry_run_says_what_would_happen_and_does_nothing(sources: list[Path], tmp_path: Path) -> None:
@@ -205,6 +219,67 @@ def test_measurements_that_contradict_each_other_are_refused(sources: list[Path]
         into = merged(tmp_path / f"into{number}.db", sources[0])
         with open_database(into) as database, pytest.raises(DatabaseError, match="never change"):
             merge_database(database, bad)
+
+
+def altered(source: Path, path: Path, *changes: str) -> Path:
+    """A copy of a database with its rows changed."""
+    shutil.copy(source, path)
+    with sqlite3.connect(path) as connection:
+        for change in changes:
+            assert connection.execute(change).rowcount > 0, change
+    connection.close()
+    return path
+
+
+OVERWRITES = {
+    "an older date of devices, and another name": "UPDATE af_device SET created_at = '1970-01-02 00:00:00.000000', "
+    "name = 'theirs'",
+    "an older date of workloads, and another label": "UPDATE af_workload SET label = 'theirs', "
+    "created_at = '1970-01-02 00:00:00.000000'",
+    "other dates of candidates": "UPDATE af_candidate SET created_at = '1970-01-02 00:00:00.000000', "
+    "updated_at = '9998-01-02 00:00:00.000000'",
+    "a run that ended later, with another summary": "UPDATE af_run SET summary = '{\"best_us\":1}', "
+    "finished_at = '9998-01-02 00:00:00.000000' WHERE state = 'finished'",
+    "a run that failed": "UPDATE af_run SET state = 'failed' WHERE state = 'finished'",
+    "edges with another reason": "UPDATE af_edge SET reason = 'theirs', gain_us = 1000000",
+    "choices with a better time": "UPDATE af_choice SET median_us = 0.001",
+    "trials with a better time": "UPDATE af_trial SET composed_us = 0.001 WHERE state = 'complete'",
+    "plans of another origin": "UPDATE af_plan SET origin = 'theirs'",
+}
+
+
+@pytest.mark.parametrize("name", OVERWRITES)
+def test_nothing_that_stands_here_is_overwritten(name: str, sources: list[Path], tmp_path: Path) -> None:
+    theirs = altered(sources[0], tmp_path / "theirs.db", OVERWRITES[name])
+    into = merged(tmp_path / "into.db", sources[0])
+    before = content(into)
+    for dry_run in (True, False):
+        with open_database(into) as database:
+            report = merge_database(database, theirs, dry_run=dry_run)
+        assert (report.changes, report.verdicts) == (0, 0)
+        assert content(into) == before
+
+
+def test_facts_that_are_not_those_of_the_fingerprint_here_are_refused(sources: list[Path], tmp_path: Path) -> None:
+    change = "UPDATE af_device SET facts = '{\"cores\":9999}', created_at = '1970-01-02 00:00:00.000000'"
+    theirs = altered(sources[0], tmp_path / "theirs.db", change)
+    into = merged(tmp_path / "into.db", sources[0])
+    before = content(into)
+    with open_database(into) as database, pytest.raises(DatabaseError, match="facts is not what this database holds"):
+        merge_database(database, theirs)
+    with open_database(theirs, read_only=True) as database:
+        export_database(database, tmp_path / "export")
+    with open_database(into) as database, pytest.raises(DatabaseError, match="facts is not what this database holds"):
+        import_database(database, tmp_path / "export")
+    assert content(into) == before
+
+
+def test_a_run_that_went_on_elsewhere_is_brought_forward_and_never_back(sources: list[Path], tmp_path: Path) -> None:
+    going = "UPDATE af_run SET state = 'interrupted', summary = NULL, finished_at = '2020-01-02 00:00:00.000000'"
+    early = altered(sources[0], tmp_path / "early.db", going)
+    into = merged(tmp_path / "into.db", early, sources[0])
+    assert content(into) == content(sources[0])
+    assert content(merged(tmp_path / "again.db", into, early)) == content(sources[0])
 
 
 def test_a_database_is_not_merged_into_itself_nor_from_nowhere(sources: list[Path], tmp_path: Path) -> None:

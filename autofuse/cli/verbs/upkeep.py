@@ -9,7 +9,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from autofuse.cli.options import Database, OutputFormat
+from autofuse.cli.options import Database, OutputFormat, Sign, Trust
 from autofuse.cli.screens.render import plain, records, show, size
 from autofuse.errors import InputError
 from autofuse.values.arguments import parse_duration, parse_size
@@ -59,6 +59,7 @@ def export(
         Path | None,
         typer.Option("--optuna", metavar="FILE", help="Write the plan searches as an Optuna journal."),
     ] = None,
+    sign: Sign = None,
     form: OutputFormat = "text",
 ) -> None:
     """Write the database as JSON lines to review and send; equal contents make equal files."""
@@ -71,7 +72,7 @@ def export(
     lines = []
     with open_database(database, read_only=True) as opened:
         if folder is not None:
-            manifest = export_database(opened, folder, samples=samples, compressed=compress)
+            manifest = export_database(opened, folder, samples=samples, compressed=compress, sign=sign)
             total = sum(file.bytes for file in manifest.files)
             body |= {"folder": str(folder), "bytes": total, "files": manifest.files}
             lines.append(f"{folder}: {sum(file.rows for file in manifest.files):,} rows, {size(total)}")
@@ -88,6 +89,7 @@ def import_(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What `autofuse db export` wrote.")],
     database: Database = None,
     dry_run: DryRun = False,
+    trust: Trust = None,
     form: OutputFormat = "text",
 ) -> None:
     """Append the rows of an export, after checking sizes, hashes and every value; nothing of it is ever run."""
@@ -95,7 +97,7 @@ def import_(
     from autofuse.database.files.upkeep import import_database
 
     with open_database(database) as opened:
-        report = import_database(opened, folder, dry_run=dry_run)
+        report = import_database(opened, folder, dry_run=dry_run, trust=trust or ())
         place = opened.location.text
     show({"location": place, "merged": [report]}, form, _merged(report, place))
 

@@ -6,8 +6,7 @@ reference counts as the identity of the row that it names. Numbers (`id`) and le
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,9 +23,9 @@ NUMBER = "id"
 LOCAL = frozenset(("af_job", "af_task", "af_board"))
 """What coordinators do in one file: jobs go on where they were begun. Every other table is knowledge, and travels."""
 
-KEPT, FIRST, LATEST, VERDICT = "kept", "first", "latest", "verdict"
-"""What becomes of a row that two databases hold differently: refused (it never changes), the one recorded first, the
-one recorded last, or worked out anew from its measurements."""
+SAME, STORED, OPEN, VERDICT = "same", "stored", "open", "verdict"
+"""What becomes of a row that this database holds otherwise: refused (such rows never change), left as it stands here,
+brought forward as long as it is not at its end here, or worked out anew from its measurements."""
 
 _RUN = ("name", "model_sha256", "seed", "started_at", "device_id", "target_id", "threads", "versions_id")
 _IDENTITIES: Mapping[str, tuple[str, ...]] = {
@@ -37,25 +36,29 @@ _IDENTITIES: Mapping[str, tuple[str, ...]] = {
 
 _POLICIES: Mapping[str, str] = {
     "af_candidate": VERDICT,
-    "af_measurement": KEPT,
-    "af_sample": KEPT,
-    "af_plan_measurement": KEPT,
-    "af_run": LATEST,
-    "af_trial": LATEST,
+    "af_measurement": SAME,
+    "af_sample": SAME,
+    "af_plan_measurement": SAME,
+    "af_run": OPEN,
+    "af_trial": OPEN,
 }
-"""Other tables: the row recorded first (where nothing tells, the greater text), whichever file is merged into which."""
+"""Other tables: what stands here stays, such as the date at which a workload was first seen."""
+
+_NEVER_DIFFER: Mapping[str, tuple[str, ...]] = {"af_device": ("facts",), "af_plan": ("text",)}
+"""Columns that follow from the row's identity, so that another content tells of an altered file."""
+
+_OPEN = frozenset(("running", "interrupted"))
+"""States of runs and trials that go on."""
 
 _WORKING = {"af_run": (("running",), "interrupted"), "af_candidate": (PENDING, "queued")}
-
-_TIMES = {FIRST: ("created_at", "started_at"), LATEST: ("finished_at", "updated_at", "created_at")}
 
 
 @dataclass(frozen=True)
 class Form:
     """A table: `columns` without lease columns, `references` (column -> table), what its rows are told apart by.
 
-    `numbered`: rows have an `id`; `leased`: a process may be working on one. `policy`, `order`: for rows that differ;
-    `order` is the column that tells when.
+    `numbered`: rows have an `id`; `leased`: a process may be working on one. `policy`: for rows that differ; `fixed`:
+    columns in which they cannot.
     """
 
     name: str
@@ -64,7 +67,7 @@ class Form:
     identity: tuple[str, ...]
     numbered: bool
     policy: str
-    order: str | None
+    fixed: tuple[str, ...]
     checks: tuple[ColumnCheck, ...]
     documents: frozenset[str]
     booleans: frozenset[str]
@@ -107,6 +110,10 @@ class Form:
         """Whether a row may say that a process is working on it."""
         return self.name in _WORKING
 
+    def goes_on(self, row: Sequence[Raw]) -> bool:
+        """Whether a run or a trial is not at its end."""
+        return row[self.at["state"]] in _OPEN
+
     def settled(self, row: list[Raw]) -> list[Raw]:
         """The row as another file holds it: what a process is working on, it works on in its own file only."""
         working = _WORKING.get(self.name)
@@ -139,16 +146,14 @@ def _form(table: Table) -> Form:
         column.name: next(iter(column.foreign_keys)).column.table.name for column in columns if column.foreign_keys
     }
     numbered = NUMBER in table.columns
-    policy = _POLICIES.get(table.name, FIRST)
-    order = next((name for name in _TIMES.get(policy, ()) if name in table.columns), None)
     return Form(
         name=table.name,
         columns=tuple(column.name for column in columns),
         references=references,
         identity=_identity(table, [column.name for column in columns]),
         numbered=numbered,
-        policy=policy,
-        order=order,
+        policy=_POLICIES.get(table.name, STORED),
+        fixed=_NEVER_DIFFER.get(table.name, ()),
         checks=tuple(check_of(table.name, column) for column in columns),
         documents=frozenset(column.name for column in columns if isinstance(column.type, JSON)),
         booleans=frozenset(column.name for column in columns if isinstance(column.type, Boolean)),
@@ -166,8 +171,3 @@ def _identity(table: Table, columns: list[str]) -> tuple[str, ...]:
     if NUMBER not in table.columns:
         return tuple(table.primary_key.columns.keys())
     return tuple(name for name in columns if name != NUMBER)
-
-
-def sort_text(values: Iterable[Raw]) -> str:
-    """A text that two rows of equal content share; decides between rows that nothing else decides."""
-    return json.dumps(list(values))

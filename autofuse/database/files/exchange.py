@@ -12,7 +12,7 @@ import json
 import sqlite3
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -30,6 +30,7 @@ from autofuse.database.tables import migration
 from autofuse.database.tables.schema import HEAD_REVISION, Base
 from autofuse.errors import DatabaseError, InputError
 from autofuse.values.outputs import output_folder
+from autofuse.values.signatures import Signature, require_signature, sign
 
 FORMAT = "autofuse-export"
 MANIFEST = "manifest.json"
@@ -40,6 +41,8 @@ CHUNK = 500
 SAMPLES = "af_sample"
 GZIP = "gzip"
 COMPRESSIONS = ("", GZIP)
+SIGNATURE = "signature"
+"""Of the manifest: what signs the rest of it, as canonical JSON."""
 MOST_EXPANSION = 250
 """Bytes that one byte of a compressed file may stand for, at most: JSON lines of measurements are far below it."""
 
@@ -84,8 +87,17 @@ class Manifest:
 # Export ------------------------------------------------------------------------------------------
 
 
-def export(connection: sqlite3.Connection, folder: Path, *, samples: bool = True, compression: str = "") -> Manifest:
+def export(
+    connection: sqlite3.Connection,
+    folder: Path,
+    *,
+    samples: bool = True,
+    compression: str = "",
+    key: Path | None = None,
+) -> Manifest:
     """Write all rows into `folder`, in place of an export that was there; without `samples`, no single times.
+
+    `key`: a private key that signs the manifest, and so all that it states.
 
     Only files that the manifest of that export names are replaced or removed, one by one, once the new ones are whole;
     others beside them stay. InputError when the folder holds something else, or cannot be written; DatabaseError for a
@@ -95,14 +107,14 @@ def export(connection: sqlite3.Connection, folder: Path, *, samples: bool = True
         old = files_to_replace(folder, lambda: [MANIFEST, *_manifest(folder).names()])
         output_folder(folder, option="export folder")
         with tempfile.TemporaryDirectory(prefix=".autofuse-export-", dir=folder) as fresh:
-            manifest = _write(connection, Path(fresh), samples, compression)
+            manifest = _write(connection, Path(fresh), samples, compression, key)
             replace_files(folder, Path(fresh), old, [MANIFEST, *manifest.names()])
     except OSError as error:
         raise InputError(f"export folder {folder}: {error.strerror or error}; name another folder") from error
     return manifest
 
 
-def _write(connection: sqlite3.Connection, folder: Path, samples: bool, compression: str) -> Manifest:
+def _write(connection: sqlite3.Connection, folder: Path, samples: bool, compression: str, key: Path | None) -> Manifest:
     references: References = {}
     files = []
     for form in forms(Base.metadata):
@@ -117,9 +129,11 @@ def _write(connection: sqlite3.Connection, folder: Path, samples: bool, compress
                 rows += 1
         files.append(ExportedFile(form.name, rows, size, digest.hexdigest()))
     manifest = Manifest(HEAD_REVISION, __version__, tuple(files), compression)
-    body = {"format": FORMAT, **asdict(manifest)}
+    body: dict[str, object] = {"format": FORMAT, **asdict(manifest)}
     if not compression:
         del body["compression"]
+    if key is not None:
+        body[SIGNATURE] = sign(key, FORMAT, canonical_json(body).encode()).to_json()
     (folder / MANIFEST).write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
     return manifest
 
@@ -199,14 +213,16 @@ def _ordered_rows(
 # Import ------------------------------------------------------------------------------------------
 
 
-def read_export(folder: Path, staging: Path) -> Manifest:
+def read_export(folder: Path, staging: Path, trust: Sequence[Path] = ()) -> Manifest:
     """Make the database `staging` of an export, at the schema that it was written with.
+
+    `trust`: files of public keys, one of which must have signed it, if there are any.
 
     Nothing is read before each file has the size and SHA-256 that the manifest states; nothing of it is ever run.
     InputError names the file, the line and the value that is wrong.
     """
     try:
-        manifest = _manifest(folder)
+        manifest = _manifest(folder, trust)
         _refuse_altered(folder, manifest)
         metadata = _empty_database(staging, manifest)
         known = {form.name: form for form in forms(metadata)}
@@ -224,7 +240,7 @@ def read_export(folder: Path, staging: Path) -> Manifest:
     return manifest
 
 
-def _manifest(folder: Path) -> Manifest:
+def _manifest(folder: Path, trust: Sequence[Path] = ()) -> Manifest:
     place = f"export {folder / MANIFEST}"
     path = folder / MANIFEST
     if not path.is_file():
@@ -237,6 +253,10 @@ def _manifest(folder: Path) -> Manifest:
         raise InputError(f"{place}: it is no JSON: {error}") from error
     if not isinstance(body, dict) or body.get("format") != FORMAT:
         raise InputError(f"{place}: expected an object with format = {FORMAT!r}")
+    signature = body.pop(SIGNATURE, None)
+    if trust:
+        signed = Signature.from_json(signature, f"{place}: {SIGNATURE}")
+        require_signature(f"export {folder}", FORMAT, canonical_json(body).encode(), signed, trust)
     schema, version, files = body.get("schema"), body.get("autofuse"), body.get("files")
     compression = body.get("compression", "")
     if not isinstance(schema, str) or not isinstance(version, str) or not isinstance(files, list):

@@ -1,4 +1,4 @@
-"""Taking in the rows of another database: append-only, whatever the order, and the same again changes nothing."""
+"""Taking in the rows of another database: append-only, what stands here stays, the same again changes nothing."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from operator import itemgetter
 from typing import Any, TypeVar
 
 from autofuse.database.faults import errors_of
-from autofuse.database.files.content import KEPT, LATEST, LEASE, NUMBER, VERDICT, Form, forms, sort_text
-from autofuse.database.files.values import Raw
+from autofuse.database.files.content import LEASE, NUMBER, OPEN, SAME, VERDICT, Form, forms
+from autofuse.database.files.values import Raw, parse_document, shown
 from autofuse.database.record.verdict import doubted, verdict
 from autofuse.database.tables.columns import TIMING_COLUMNS
 from autofuse.database.tables.schema import Base
@@ -30,8 +30,6 @@ PARTS_AT_ONCE = 8_000
 
 ROWS_A_STATEMENT = 100
 """One statement a row would take twice as long."""
-
-_SEEN = "UPDATE af_candidate SET created_at = MIN(created_at, ?), updated_at = MAX(updated_at, ?) WHERE id = ?"
 
 Item = TypeVar("Item")
 Row = list[Raw]
@@ -233,24 +231,23 @@ class _Numbered:
             self.job.touched.update(int(candidate) for (candidate,) in found)
 
     def _settle(self, rows: Mapping[int, Row]) -> None:
+        """What stands here stays, unless it goes on; see `content.SAME` and its neighbours."""
         form, at = self.form, self.form.at
-        if form.policy == VERDICT:
-            seen = [(row[at["created_at"]], row[at["updated_at"]], number) for number, row in rows.items()]
-            self.job.into.executemany(_SEEN, seen)
+        if form.policy == VERDICT or not (form.policy in (SAME, OPEN) or form.fixed):
             return
         leased = ["owner_pid"] if form.leased else []
-        columns = [*form.columns, *leased]
-        winners = []
-        for stored in _where(self.job.into, form.name, columns, NUMBER, list(rows)):
+        forward = []
+        for stored in _where(self.job.into, form.name, [*form.columns, *leased], NUMBER, list(rows)):
             mine, other = list(stored[: len(form.columns)]), rows[stored[at[NUMBER]]]
-            differs = any(mine[place] != other[place] for place in form.content)
-            if differs and form.policy == KEPT:
-                raise _contradiction(self.job.name, form, mine, other)
-            if differs and not (leased and stored[-1] is not None) and _wins(form, other, mine):
-                winners.append([other[place] for place in form.content] + [mine[at[NUMBER]]])
+            compared = form.content if form.policy == SAME else [at[name] for name in form.fixed]
+            if any(_differ(form, place, mine[place], other[place]) for place in compared):
+                raise _contradiction(self.job.name, form, mine, other, compared)
+            worked_on = bool(leased) and stored[-1] is not None
+            if form.policy == OPEN and not worked_on and form.goes_on(mine) and _further(form, other, mine):
+                forward.append([other[place] for place in form.content] + [mine[at[NUMBER]]])
         names = ", ".join(f"{form.columns[place]} = ?" for place in form.content)
-        self.job.into.executemany(f"UPDATE {form.name} SET {names} WHERE {NUMBER} = ?", winners)
-        self.updated += len(winners)
+        self.job.into.executemany(f"UPDATE {form.name} SET {names} WHERE {NUMBER} = ?", forward)
+        self.updated += len(forward)
 
 
 class _Parts:
@@ -281,7 +278,7 @@ class _Parts:
             mine = {identity(row): row for row in stored}
             for row in fresh:
                 if identity(row) in mine:
-                    raise _contradiction(self.job.name, form, mine[identity(row)], row)
+                    raise _contradiction(self.job.name, form, mine[identity(row)], row, form.content)
         return fresh
 
 
@@ -299,22 +296,27 @@ def _taken(blocks: Mapping[int, list[list[float]]], measurements: list[int]) -> 
     return [us for number in measurements for us in blocks[number]]
 
 
-def _wins(form: Form, other: Row, mine: Row) -> bool:
-    """Whether the other of two rows stays, the same whichever of them is `mine`."""
-    sides = []
-    own = [place for place in form.content if form.columns[place] not in form.references]
-    for row in (other, mine):
-        order = row[form.at[form.order]] if form.order else None
-        sides.append((str(order or ""), sort_text(row[place] for place in own)))
-    (when, text), (own_when, own_text) = sides
-    if when != own_when:
-        return when > own_when if form.policy == LATEST else when < own_when
-    return text > own_text
+def _further(form: Form, other: Row, mine: Row) -> bool:
+    """Whether the other of two rows of one run or trial is at its end, or was touched later; `mine` is not at its."""
+    if not form.goes_on(other):
+        return True
+    ends = [str(row[form.at["finished_at"]] or "") if "finished_at" in form.at else "" for row in (other, mine)]
+    return ends[0] > ends[1]
 
 
-def _contradiction(name: str, form: Form, mine: Sequence[Raw], other: Sequence[Raw]) -> DatabaseError:
-    column = next(form.columns[place] for place in form.content if mine[place] != other[place])
-    identity = ", ".join(f"{key} {mine[form.at[key]]}" for key in form.identity)
+def _differ(form: Form, place: int, mine: Raw, other: Raw) -> bool:
+    if mine == other:
+        return False
+    if form.columns[place] not in form.documents or mine is None or other is None:
+        return True
+    return parse_document(str(mine)) != parse_document(str(other))
+
+
+def _contradiction(
+    name: str, form: Form, mine: Sequence[Raw], other: Sequence[Raw], places: Sequence[int]
+) -> DatabaseError:
+    column = next(form.columns[place] for place in places if mine[place] != other[place])
+    identity = ", ".join(f"{key} {shown(mine[form.at[key]])}" for key in form.identity)
     return DatabaseError(
         f"{name}: table {form.name}, {identity}: {column} is not what this database holds, "
         "but such rows never change; one of the two files was altered, so nothing was merged"

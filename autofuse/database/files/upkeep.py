@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -26,6 +26,7 @@ from autofuse.database.owner import Owner, is_dead
 from autofuse.database.tables.schema import HEAD_REVISION, Base
 from autofuse.errors import DatabaseError, InputError
 from autofuse.values.outputs import Kind, output_file
+from autofuse.values.signatures import private_key
 
 CACHE_KIB = 256 << 10
 MORE_ROUNDS = 6
@@ -65,22 +66,36 @@ def merge_database(
 
 
 def export_database(
-    database: ProfilingDatabase, folder: StrPath, *, samples: bool = True, compressed: bool = False
+    database: ProfilingDatabase,
+    folder: StrPath,
+    *,
+    samples: bool = True,
+    compressed: bool = False,
+    sign: Path | None = None,
 ) -> Manifest:
     """Write everything as JSON lines, one file a table, with a manifest; see `exchange`.
 
     `samples` False leaves out single times: a tenth of the size, but a candidate that is measured again elsewhere is
     then judged by its last measurement alone. `compressed`: each file with gzip; the manifest states what is in it.
+    `sign`: a private key to sign it with.
     """
+    if sign is not None:
+        private_key(sign)
+    packed = exchange.GZIP if compressed else ""
     with _snapshot(database, "export") as own:
-        return exchange.export(own, Path(folder), samples=samples, compression=exchange.GZIP if compressed else "")
+        return exchange.export(own, Path(folder), samples=samples, compression=packed, key=sign)
 
 
-def import_database(into: ProfilingDatabase, folder: StrPath, *, dry_run: bool = False) -> MergeReport:
-    """Append the rows of an export that `into` lacks; InputError when it was altered or is none."""
+def import_database(
+    into: ProfilingDatabase, folder: StrPath, *, dry_run: bool = False, trust: Sequence[Path] = ()
+) -> MergeReport:
+    """Append the rows of an export that `into` lacks; InputError when it was altered or is none.
+
+    `trust`: files of public keys, one of which must have signed it.
+    """
     with tempfile.TemporaryDirectory(prefix="autofuse-import-") as scratch:
         staging = Path(scratch) / "import.db"
-        exchange.read_export(Path(folder), staging)
+        exchange.read_export(Path(folder), staging, trust)
         return merge_database(into, staging, dry_run=dry_run, name=f"export {os.fspath(folder)}")
 
 
