@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Size = tuple[int, int]
 Open = Callable[[Path, Size], "Chrome"]
 
-WIDE, PHONE = (1200, 900), (390, 844)
+WIDE, PHONE = (1280, 900), (390, 844)
 FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"),

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,22 @@ def opened() -> Iterator[Open]:
         yield open_page
 
 
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The database of a job that really tuned two small networks, each for half a minute."""
+    import onnx
+
+    from autofuse import api
+    from experiments.architectures import mobilenet_v2, weenet
+
+    folder = tmp_path_factory.mktemp("tuned")
+    models = folder / "mobilenet.onnx", folder / "weenet.onnx"
+    onnx.save(mobilenet_v2.build(0.25, 64), models[0])
+    onnx.save(weenet.build(), models[1])
+    api.tune_all(models, run="night", database=str(folder / "p.db"), budget="80s", threads=1)
+    return folder / "p.db"
+
+
 def shoot(browser: Chrome, name: str) -> None:
     """Keep a picture of the whole page, in parts that a person can look at."""
     SHOTS.mkdir(parents=True, exist_ok=True)
@@ -70,8 +86,69 @@ def test_the_report_is_drawn_without_a_complaint(opened: Open, page: Path, name:
         assert (marks > 0) != empty, plot
         assert not empty or plot == "transfer", plot
     assert "NaN" not in browser.execute_script("return document.getElementById('main').innerHTML")
-    width = browser.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
-    assert width[0] <= width[1]
+    assert fits(browser)
+
+
+def fits(browser: Chrome) -> bool:
+    """Whether the page is no wider than its window; its tables scroll by themselves."""
+    page, window = browser.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
+    return bool(page <= window)
+
+
+@pytest.mark.parametrize(("name", "size"), [("1280", WIDE), ("390", PHONE)])
+def test_a_tuned_network_and_its_job_are_drawn(
+    opened: Open, tuned: Path, tmp_path: Path, name: str, size: tuple[int, int]
+) -> None:
+    with open_analysis(tuned) as analysis:
+        runs = [info.id for info in analysis.runs_of("night")]
+        night = write_html(analysis, "night", tmp_path / "night.html")
+        network = write_html(analysis, runs[0], tmp_path / "network.html")
+    for kind, page in (("network", network), ("job", night)):
+        browser = opened(page, size)
+        shoot(browser, f"tuned-{kind}-{name}")
+        assert browser.get_log("browser") == [] and fits(browser)
+        assert "NaN" not in browser.execute_script("return document.body.innerHTML.split('<script')[0]")
+
+
+def test_each_model_of_a_job_leads_to_its_run_and_back(opened: Open, tuned: Path, tmp_path: Path) -> None:
+    with open_analysis(tuned) as analysis:
+        names = [info.model_name for info in analysis.runs_of("night")]
+        page = write_html(analysis, "night", tmp_path / "night.html")
+    browser = opened(page, PHONE)
+    for number, name in enumerate(names):
+        link = browser.find_elements("css selector", "#models td a")[number]
+        assert link.text == name
+        browser.execute_script("arguments[0].click()", link)
+        wait_for(lambda name=name: browser.find_element("tag name", "h1").text.startswith(f"{name} on "))
+        assert browser.execute_script("return document.querySelectorAll('.plot svg').length") > 2
+        browser.execute_script("document.querySelector('nav a').click()")  # a place on the page, not another page
+        assert browser.find_element("tag name", "h1").text.startswith(f"{name} on ")
+        browser.execute_script("document.querySelector('a.back').click()")
+        wait_for(lambda: browser.find_element("tag name", "h1").text == "night")
+    assert browser.get_log("browser") == []
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    for _ in range(50):
+        if condition():
+            return
+        time.sleep(0.1)
+    raise AssertionError("the page did not change within five seconds")
+
+
+def test_tables_show_on_a_phone_that_they_scroll(opened: Open, page: Path) -> None:
+    browser = opened(page, PHONE)
+    sides = "return [...document.querySelector('#groups .scroll').classList].filter(name => name !== 'scroll')"
+    mark = "return getComputedStyle(document.querySelector('#groups .scroll'), arguments[0]).content"
+    browser.execute_script("document.querySelector('#groups').scrollIntoView()")
+    assert browser.execute_script(sides) == ["more"] and "›" in browser.execute_script(mark, "::after")
+    scroll = "const pane = document.querySelector('#groups .pane'); pane.scrollLeft = arguments[0]"
+    browser.execute_script(scroll, 100)
+    wait_for(lambda: sorted(browser.execute_script(sides)) == ["less", "more"])
+    browser.execute_script(scroll, 100_000)
+    wait_for(lambda: browser.execute_script(sides) == ["less"])
+    wide = opened(page, WIDE)
+    assert "more" not in wide.execute_script("return document.querySelector('#whole .scroll').className")
 
 
 def test_the_first_screen_answers_the_first_questions(opened: Open, page: Path) -> None:
@@ -143,7 +220,8 @@ def test_a_run_that_was_cut_off_has_a_page_too(opened: Open, tmp_path: Path) -> 
     shoot(browser, "report-cut-off")
     assert browser.get_log("browser") == []
     assert "</script><i>net" in browser.find_element("tag name", "h1").text
-    assert "No plan confirmed yet" in browser.find_element("id", "head").text
+    head = browser.find_element("id", "head").text
+    assert "No plan confirmed yet" in head and "It is still running" in head and "0 candidates measured" in head
     assert browser.execute_script("return document.querySelectorAll('.plot').length") == 0
 
 

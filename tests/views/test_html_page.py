@@ -24,8 +24,11 @@ from autofuse.views.report.page import _knobs, page_data, render_html, write_htm
 def data_of(html: str) -> dict[str, Any]:
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
     assert found is not None
-    parsed: dict[str, Any] = json.loads(found[1])
-    return parsed
+    parsed = json.loads(found[1])
+    assert parsed["night"] is None
+    (run,) = parsed["pages"]
+    assert isinstance(run, dict)
+    return run
 
 
 def test_the_page_holds_the_first_screen(analysis: Analysis) -> None:

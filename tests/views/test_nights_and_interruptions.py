@@ -82,6 +82,18 @@ def test_the_report_of_a_job_holds_its_table_and_the_report_of_each_run(cut_off:
     assert body["job"]["state"] == "interrupted"
 
 
+def test_the_page_of_a_job_holds_its_table_and_the_page_of_each_run(cut_off: Path, tmp_path: Path) -> None:
+    autofuse("report", "--db", cut_off, "--run", "nights", "--html", tmp_path / "night.html")
+    html = (tmp_path / "night.html").read_text()
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
+    assert found is not None and "<title>nights: autofuse job</title>" in html
+    book = json.loads(found[1])
+    assert [row["model"] for row in book["night"]["models"]] == ["net0", "net1", "net2"]
+    assert [page["run"]["id"] for page in book["pages"]] == [row["run_id"] for row in book["night"]["models"]][:2]
+    assert any("To go on from there" in text for text in book["night"]["standing"])
+    assert any("To go on from there" in text for text in book["pages"][1]["run"]["standing"])
+
+
 def test_an_interrupted_job_says_what_was_done_and_how_to_go_on(cut_off: Path) -> None:
     text = autofuse("report", "--db", cut_off, "--run", "nights")
     assert "It was interrupted after 30 min 00 s (budget 1 h 00 min)." in text

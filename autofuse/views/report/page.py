@@ -17,10 +17,12 @@ from autofuse.values.outputs import Kind, database_files, has_head, has_mark, wr
 from autofuse.values.ratios import Ratio
 from autofuse.values.reasons import REASON_CODES
 from autofuse.views.frames.groups import GAIN
+from autofuse.views.frames.standing import job_standing, plan_gap, run_length_s, run_standing
 from autofuse.views.frames.whole import whole_model
 from autofuse.views.report import markdown, series
 
 if TYPE_CHECKING:
+    from autofuse.database.job_records import JobInfo
     from autofuse.database.records import RunInfo
     from autofuse.views.frames.analysis import Analysis, RunReference
 
@@ -48,15 +50,21 @@ PAGE = Kind("a page that autofuse wrote", _is_page)
 
 
 def render_html(analysis: Analysis, run: RunReference | None = None) -> str:
-    """The page of a run (None: the newest) as text: everything it shows is in it, and it asks no server."""
-    info = analysis.run(run)
-    data = page_data(analysis, info)
+    """The page of a run (None: the newest) or of a job as text: everything it shows is in it, and it asks no server."""
+    job, runs = analysis.job(run), analysis.runs_of(run)
+    transfer = _transfer(analysis)
+    data: Json = {
+        "night": None if job is None else night_data(analysis, job),
+        "pages": [page_data(analysis, info, transfer) for info in runs],
+    }
     assets = resources.files("autofuse.views.report") / "assets"
     skeleton = Template((assets / "page.html").read_text(encoding="utf-8"))
     # Inside a <script>, only "<" could end it; U+2028 is allowed in JSON and, since ES2019, in scripts.
     document = json.dumps(_plain(data), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
     return skeleton.substitute(
-        title=escape(f"{info.model_name}: autofuse run {info.id}"),
+        title=escape(
+            f"{runs[0].model_name}: autofuse run {runs[0].id}" if job is None else f"{job.name}: autofuse job"
+        ),
         style=(assets / "page.css").read_text(encoding="utf-8"),
         script=(assets / "page.js").read_text(encoding="utf-8"),
         data=document,
@@ -64,13 +72,19 @@ def render_html(analysis: Analysis, run: RunReference | None = None) -> str:
     )
 
 
-def page_data(analysis: Analysis, info: RunInfo) -> Json:
-    """Everything that the page shows, as plain values."""
+def night_data(analysis: Analysis, job: JobInfo) -> Json:
+    """What the first screen of a job shows: how it stands, and a row for each model and device."""
+    rows = analysis.night(job.name).to_dict("records")
+    return {"name": job.name, "state": job.state, "standing": job_standing(job), "models": rows}
+
+
+def page_data(analysis: Analysis, info: RunInfo, transfer: Json | None = None) -> Json:
+    """Everything that the page of a run shows, as plain values; `transfer`: see `_transfer` (None: made here)."""
     frames = {name: analysis.frame(name, info.id) for name in FRAMES}
     groups = _last_choice(frames["groups"])
     start = pd.Timestamp(info.started_at)
     return {
-        "run": _run(analysis, info),
+        "run": _run(analysis, info, frames),
         "speedup": _speedup(frames),
         "rivals": _rivals(frames),
         "trust": _trust(frames, groups),
@@ -90,7 +104,7 @@ def page_data(analysis: Analysis, info: RunInfo) -> Json:
             "noise": series.noise_over_time(analysis.frame("noise", info.id), start),
             "failures": series.failure_classes(frames["failures"]),
             "predicted": series.composed_and_measured(frames["plan_measurements"], _composed(frames, groups)),
-            "transfer": _transfer(analysis),
+            "transfer": _transfer(analysis) if transfer is None else transfer,
         },
         "tables": {
             "groups": _group_rows(groups),
@@ -101,9 +115,8 @@ def page_data(analysis: Analysis, info: RunInfo) -> Json:
     }
 
 
-def _run(analysis: Analysis, info: RunInfo) -> Json:
+def _run(analysis: Analysis, info: RunInfo, frames: dict[str, pd.DataFrame]) -> Json:
     device = analysis.frame("devices", info.id)["name"].iloc[0]
-    seconds = None if info.finished_at is None else (info.finished_at - info.started_at).total_seconds()
     return {
         "id": info.id,
         "name": info.name,
@@ -112,7 +125,9 @@ def _run(analysis: Analysis, info: RunInfo) -> Json:
         "device": str(device),
         "threads": info.setting.threads,
         "started": f"{info.started_at:%Y-%m-%d %H:%M} UTC",
-        "length": "still running" if seconds is None else markdown.duration(seconds),
+        "length": "still running" if info.state == "running" else markdown.duration(run_length_s(info, frames)),
+        "standing": run_standing(info, frames),
+        "gap": plan_gap(info),
     }
 
 

@@ -15,7 +15,7 @@ Json = dict[str, object]
 
 MAX_POINTS = 600
 MAX_GROUPS = 60
-MAX_PARTS = 14
+MAX_PARTS = 9
 MAX_BINS = 240
 MAX_FAILURES = 40
 

@@ -1,5 +1,6 @@
 "use strict";
-const data = JSON.parse(document.getElementById("data").textContent);
+const book = JSON.parse(document.getElementById("data").textContent);
+let data = book.pages[0]; // of the run that is shown
 const SVG = "http://www.w3.org/2000/svg";
 const COLORS = ["--blue", "--orange", "--green", "--red", "--grey"];
 const color = (index) => `var(${COLORS[index % COLORS.length]})`;
@@ -171,7 +172,8 @@ function speedups(rows) {
     return svg;
   };
 }
-const partColor = (part, index) => (part.rest ? "var(--grey)" : `hsl(${(index * 137.5 + 215) % 360} 50% 52%)`);
+const PART_HUES = [215, 28, 155, 345, 262, 48, 188, 310, 95];
+const partColor = (part, index) => (part.rest ? "var(--grey)" : `hsl(${PART_HUES[index % PART_HUES.length]} 52% ${index < PART_HUES.length ? 54 : 72}%)`);
 function shareLegend(parts) {
   return make("ul", { class: "parts" }, ...parts.map((part, index) => {
     const swatch = make("i");
@@ -208,7 +210,7 @@ function shares(parts) {
 function noise(bins) {
   const names = ["median width of the intervals", "worst tenth of them", "clock, of the best seen"];
   return (width, hidden) => {
-    const [svg, box] = surface(width, 280, [12, 48, 42, 48]);
+    const [svg, box] = surface(width, 296, [28, 48, 42, 48]);
     const x0 = bins[0].x, x1 = Math.max(bins[bins.length - 1].x, x0 + 1e-6);
     const x = scale(x0, x1, box.left, box.right);
     const shown = bins.flatMap((bin) => [hidden.has(names[0]) ? 0 : bin.width, hidden.has(names[1]) ? 0 : bin.worst]);
@@ -216,7 +218,9 @@ function noise(bins) {
     const y = scale(0, top, box.bottom, box.top), clock = scale(0, 100, box.bottom, box.top);
     const xs = timeTicks(x0, x1, width / 110);
     frame(svg, box, x, y, xs, ticks(0, top, 5), axisSpan(xs), (value) => `${+value.toFixed(2)} %`, "since the start");
+    draw(svg, "text", { x: 0, y: box.top - 12 }, "width");
     if (!hidden.has(names[2])) {
+      draw(svg, "text", { x: width, y: box.top - 12, "text-anchor": "end" }, "clock");
       for (const value of [0, 50, 100]) draw(svg, "text", { x: box.right + 6, y: clock(value) + 4 }, `${value} %`);
     }
     [["width", y, 0], ["worst", y, 1], ["clock", clock, 2]].forEach(([key, place, index]) => {
@@ -254,7 +258,7 @@ function scatter(rows) {
     const [svg, box] = surface(side, Math.min(side, 380), [12, 16, 46, 70]);
     const [low, high] = extent(rows.flatMap((row) => [row.x, row.y, row.lo, row.hi]));
     const x = scale(low, high, box.left, box.right), y = scale(low, high, box.bottom, box.top);
-    const xs = ticks(low, high, side / 130), ys = ticks(low, high, 5);
+    const xs = ticks(low, high, side / 90), ys = ticks(low, high, 5);
     frame(svg, box, x, y, xs, ys, axisMicros(xs), axisMicros(ys), "sum of the groups");
     draw(svg, "line", { x1: x(low), y1: y(low), x2: x(high), y2: y(high), stroke: "var(--grey)", "stroke-dasharray": "4 3" });
     rows.forEach((row) => {
@@ -327,14 +331,29 @@ function plot(id, title, text, painter, empty, names = []) {
   place.append(figure);
   drawings.push(paint);
 }
-function table(place, columns, rows) {
+// A table in a pane of its own; where more of it lies to a side, that side says so.
+function pane(content) {
+  const inner = make("div", { class: "pane", tabindex: "0" }, content);
+  const outer = make("div", { class: "scroll" }, inner);
+  const look = () => {
+    outer.classList.toggle("less", inner.scrollLeft > 2);
+    outer.classList.toggle("more", inner.scrollLeft + inner.clientWidth < inner.scrollWidth - 2);
+  };
+  inner.addEventListener("scroll", look, { passive: true });
+  new ResizeObserver(look).observe(inner);
+  return outer;
+}
+// A column: key, title, how a value is shown (as numbers are, to the right), and "text" where it is shown as text.
+function table(place, columns, rows, mark = () => false) {
   const body = make("tbody");
   const heads = [];
-  const long = columns.map(([key, , form]) => !form && rows.some((row) => String(row[key] ?? "").length > 10));
-  const fill = () => body.replaceChildren(...rows.map((row) => make("tr", {}, ...columns.map(([key, , form], index) => {
+  const numeric = columns.map(([, , form, kind]) => form && kind !== "text");
+  const long = columns.map(([key], index) => !numeric[index] && rows.some((row) => String(row[key] ?? "").length > 10));
+  const fill = () => body.replaceChildren(...rows.map((row) => make("tr", { class: mark(row) ? "chosen" : null }, ...columns.map(([key, , form], index) => {
     const shown = form ? form(row[key], row) : String(row[key] ?? "");
-    const cell = make("td", { class: form ? "n" : long[index] ? "long" : null });
-    cell.append(key === "schedule" ? make("code", {}, shown) : shown.replaceAll("+", "+\u200b"));
+    const cell = make("td", { class: numeric[index] ? "n" : form ? "text" : long[index] ? "long" : null });
+    if (typeof shown !== "string") cell.append(shown);
+    else cell.append(key === "schedule" ? make("code", {}, shown) : shown.replaceAll(/[+_]/g, "$&\u200b"));
     return cell;
   }))));
   const sort = (index) => {
@@ -345,15 +364,50 @@ function table(place, columns, rows) {
     heads[index].setAttribute("aria-sort", rising ? "ascending" : "descending");
     fill();
   };
-  columns.forEach(([, title, form], index) => {
-    heads.push(make("th", { scope: "col", class: form ? "n" : null }, make("button", { type: "button", onclick: () => sort(index) }, title)));
+  columns.forEach(([, title], index) => {
+    heads.push(make("th", { scope: "col", class: numeric[index] ? "n" : null }, make("button", { type: "button", onclick: () => sort(index) }, title)));
   });
   fill();
-  place.append(make("div", { class: "scroll" }, make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body)));
+  place.append(pane(make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body)));
 }
 
 // The page ----------------------------------------------------------------------------------------
 
+// Sentences about what has not ended by itself; the command that goes on can be copied.
+const GO_ON = "To go on from there: ";
+function notice(place, sentences, calm = false) {
+  if (!sentences.length) return;
+  place.append(make("div", { class: calm ? "notice calm" : "notice", role: "note" }, ...sentences.map((text) => (
+    text.startsWith(GO_ON) ? make("p", {}, GO_ON.trim(), make("code", {}, text.slice(GO_ON.length))) : make("p", {}, text)))));
+}
+function nightScreen() {
+  const { name, state, standing, models } = book.night;
+  const head = document.getElementById("head");
+  const done = models.filter((row) => row.state === "done");
+  const sure = done.filter((row) => row.trusted && !none(row.gain));
+  const gain = Math.exp(sure.reduce((sum, row) => sum + Math.log(row.gain), 0) / sure.length);
+  const worst = { finished: "good", running: "doubt" }[state] ?? "bad";
+  const detail = sure.length ? `${times(gain)} as fast as without fusion: geometric mean of the ${sure.length} whose times are trusted` : "no model has a trusted time whole";
+  head.append(
+    make("h1", {}, name),
+    make("div", { class: "hero" }, `${done.length} of ${models.length} models done`, " ", make("span", { class: `badge ${worst}` }, state), make("small", {}, detail)),
+  );
+  notice(head, standing, state === "finished");
+  const place = section("models", "Models and devices", "Gain: time without fusion over the time of the chosen plan; above 1, the chosen plan is faster. Left: part of its time that an hour more of search is expected to save. Noise: median width of the measurements' 95 % intervals, and how many of them are trusted. Tried: candidates measured.");
+  table(place, [
+    ["model", "model", (value, row) => (none(row.run_id) ? value : make("a", { href: `#run-${row.run_id}` }, value)), "text"],
+    ["next", "what to do next"],
+    ["gain", "gain", (value, row) => (none(value) ? "–" : `${times(value)} (${range(row.gain_lo, row.gain_hi)})`)],
+    ["over_onnxruntime", "of ONNX Runtime", times],
+    ["median_us", "time", micros],
+    ["trusted", "trusted", (value, row) => (none(value) ? "–" : !value ? "no" : row.untrusted_groups ? `yes, but ${row.untrusted_groups} groups` : "yes"), "text"],
+    ["left", "left", (value) => (none(value) ? "unknown" : percent(value, 1))],
+    ["interval_width", "noise", (value, row) => (none(value) ? "–" : `${value.toFixed(1)} %, ${percent(row.trusted_share)} trusted`)],
+    ["state", "state", (value, row) => (row.failure ? `${value}: ${row.failure.split("\n")[0]}` : value), "text"],
+    ["device", "device"],
+    ["candidates", "tried", count],
+  ], models);
+}
 function firstScreen() {
   const { run, speedup, trust, counts, tables, rivals } = data;
   const head = document.getElementById("head");
@@ -371,38 +425,43 @@ function firstScreen() {
     detail = `plan “${speedup.plan}”; ${speedup.ratio ? `no ratio: ${speedup.ratio.verdict}` : "nothing was measured beside it"}${second}`;
     badge = trust.whole ? ["trusted", "good"] : ["not trusted", "bad"];
   }
+  if (book.night) head.append(make("a", { class: "back", href: "#night" }, `← all models of ${book.night.name}`));
   head.append(
     make("h1", {}, `${run.model} on ${run.device}, ${run.threads} thread${run.threads > 1 ? "s" : ""}`),
     make("div", { class: "hero" }, hero, " ", make("span", { class: `badge ${badge[1]}` }, badge[0]), make("small", {}, detail)),
   );
+  notice(head, run.standing);
   const fact = (name) => tables.provenance.find((row) => row.fact === name)?.value;
   const git = fact("git") ?? fact("git_commit");
   const cards = [
-    ["Trust", trust.whole === null ? "not measured whole" : trust.whole ? "whole model trusted" : "whole model not trusted", `groups with a trusted time: ${percent(trust.trusted_share)} of the time`],
-    ["Coverage", `${trust.measured} of ${trust.groups} groups measured`, trust.measured === trust.groups ? "each kernel has a schedule that was measured" : "the others use the fixed rule"],
+    ["Trust", trust.whole === null ? "no time" : trust.whole ? "trusted" : "not trusted", trust.groups ? `whole model; groups with a trusted time: ${percent(trust.trusted_share)} of the time` : "no plan was chosen"],
+    ["Coverage", trust.groups ? `${trust.measured} of ${trust.groups}` : "no plan", !trust.groups ? "no plan was chosen" : trust.measured === trust.groups ? "groups measured; each kernel has a schedule that was measured" : "groups measured; the others use the fixed rule"],
     ["Failures", `${count(counts.failed)} of ${count(counts.measured)}`, counts.failed ? "measurements failed; none of them is ever chosen" : "measurements failed"],
-    ["Search", `${count(counts.candidates)} candidates`, `${count(counts.trials)} plans tried · ${run.length}`],
-    ["Provenance", `run ${run.id}, ${run.state}`, [run.started, fact("tvm") && `TVM ${fact("tvm")}`, git && `git ${git.slice(0, 9)}`, fact("governor") && `governor ${fact("governor")}`].filter(Boolean).join(" · ")],
+    ["Search", count(counts.candidates), `candidates · ${count(counts.trials)} plans tried · ${run.length}`],
+    ["Provenance", run.state, [`run ${run.id}`, run.started, fact("tvm") && `TVM ${fact("tvm")}`, git && `git ${git.slice(0, 9)}`, fact("governor") && `governor ${fact("governor")}`].filter(Boolean).join(" · ")],
   ];
   head.append(make("div", { class: "cards" }, ...cards.map(([title, value, text]) => make("div", { class: "card" }, make("h3", {}, title), make("b", {}, value), make("span", {}, text)))));
   const place = section("whole", "Whole model", "Each plan measured as a whole, interleaved with the others. A ratio above 1: the chosen plan is faster.");
-  if (!rivals.length) { place.append(make("p", { class: "none" }, "The run ended before its confirmation.")); return; }
+  if (!rivals.length) { place.append(make("p", { class: "none" }, run.gap)); return; }
   table(place, [
-    ["name", "plan"],
-    ["value", "chosen plan is", (value, row) => (row.chosen ? "itself" : none(row.ratio?.value) ? "–" : `${row.ratio.value.toFixed(3)}×`)],
-    ["hi", "its 95 % interval", (value, row) => (row.ratio ? range(row.ratio.lo, row.ratio.hi, 3) : "")],
-    ["verdict", "verdict", (value, row) => row.ratio?.verdict ?? ""],
+    ["name", "plan", (value, row) => (row.chosen ? `${value} (chosen)` : value), "text"],
     ["us", "median", (value, row) => (row.state === "ok" ? micros(value) : row.state)],
     ["lo", "95 % interval", (value, row) => (none(value) ? row.failure : `${micros(value)} – ${micros(row.hi)}`)],
+    ["value", "chosen plan is", (value, row) => (row.chosen ? "itself" : none(row.ratio?.value) ? "–" : `${row.ratio.value.toFixed(3)}×`)],
+    ["hi", "its 95 % interval", (value, row) => (row.ratio ? range(row.ratio.lo, row.ratio.hi, 3) : "")],
+    ["verdict", "verdict", (value, row) => row.ratio?.verdict ?? "", "text"],
     ["error", "largest error", (value) => (none(value) ? "–" : value.toExponential(1))],
-  ], rivals);
+  ], rivals, (row) => row.chosen);
 }
 function plots() {
   const { progress, speedups: ratios, shares: parts, noise: bins, failures, predicted, transfer } = data.plots;
-  const names = ["chosen plan, best schedules so far", "best plan of the plan search"];
-  const any = progress.groups.length || progress.plans.length;
-  plot("progress", "Best so far", "Time of a call (sum of the groups) against wall time.", any && curves([progress.groups, progress.plans], names, true), "Nothing was measured in this run: everything was known.", any ? names : []);
-  plot("speedups", "Speedup per group", "The chosen schedule of each group against the first one that was measured for it, with its 95 % interval; the longest groups first. The best of many candidates flatters itself a little.", ratios.length && speedups(ratios), "No group of the choice was measured.");
+  const known = [["chosen plan, best schedules so far", progress.groups], ["best plan of the plan search", progress.plans]].filter(([, list]) => list.length);
+  const names = known.map(([name]) => name);
+  const nothing = data.counts.measured ? "No plan had a time for all its groups yet." : "Nothing was measured in this run: everything was known.";
+  plot("progress", "Best so far", "Time of a call (sum of the groups) against wall time.", known.length && curves(known.map(([, list]) => list), names, true), nothing, names);
+  const changed = ratios.filter((row) => row.value !== 1 || row.lo !== 1 || row.hi !== 1), same = ratios.length - changed.length;
+  plot("speedups", "Speedup per group", "The chosen schedule of each group against the first one that was measured for it, with its 95 % interval; the longest groups first. Green: faster; red: slower; grey: no difference; a hollow dot: the times are not trusted. The best of many candidates flatters itself a little.", changed.length && speedups(changed), ratios.length ? "Each group keeps the first schedule that was measured for it." : "No group of the choice was measured.");
+  if (changed.length && same) document.getElementById("speedups").append(make("p", {}, `${count(same)} more group${same > 1 ? "s keep their" : " keeps its"} first schedule.`));
   plot("shares", "Where the time goes", "Before and after, on one scale; equal groups are one part.", parts.length && shares(parts), "No choice was recorded.");
   if (parts.length) document.getElementById("shares").append(shareLegend(parts));
   plot("noise", "Noise over the run", "How wide the intervals of the measurements were, and how fast the clock ran.", bins.length && noise(bins), "No measurement of this run has a time.", bins.length ? ["median width of the intervals", "worst tenth of them", "clock, of the best seen"] : []);
@@ -423,13 +482,30 @@ function tables() {
   if (edges.length) table(place, [["fused", "edge"], ["reason", "reason"], ["meaning", "meaning"], ["edges", "edges", count], ["gain_us", "gain", micros]], edges);
   else place.append(make("p", { class: "none" }, "No decisions were recorded."));
   place = section("provenance", "Provenance", "What this run depended on.");
-  table(place, [["fact", "fact"], ["value", "value"]], provenance);
+  const facts = make("details", {}, make("summary", {}, `All ${provenance.length} facts`));
+  place.append(facts);
+  table(facts, [["fact", "fact"], ["value", "value"]], provenance);
 }
-firstScreen();
-plots();
-tables();
+function clear() {
+  for (const place of [document.getElementById("head"), nav, main]) place.replaceChildren();
+  drawings.length = 0;
+}
+function show(page) {
+  clear();
+  data = page;
+  if (page) { firstScreen(); plots(); tables(); } else nightScreen();
+  nav.hidden = nav.children.length < 2;
+  paintAll();
+  document.documentElement.dataset.ready = String(drawings.length);
+}
 const paintAll = () => drawings.forEach((paint) => paint());
-paintAll();
+// "#run-12" shows a run of a job, "#night" the job; any other fragment is a place on the page.
+function route() {
+  const page = book.pages.find((one) => location.hash === `#run-${one.run.id}`);
+  if (page && book.night) { show(page); scrollTo(0, 0); } else if (location.hash === "#night" && book.night) { show(null); scrollTo(0, 0); }
+}
+show(book.night ? null : book.pages[0]);
+route();
+addEventListener("hashchange", route);
 let last = innerWidth;
 addEventListener("resize", () => { if (innerWidth !== last) { last = innerWidth; requestAnimationFrame(paintAll); } });
-document.documentElement.dataset.ready = String(drawings.length);
