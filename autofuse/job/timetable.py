@@ -59,7 +59,7 @@ def next_turn(
         return None
     each_s = confirm_seconds(budget_s, len(tasks), boards)
     unconfirmed = [task for task in open_tasks if task.phase == SEARCH or task.state != RUNNING]
-    reserve_s = sum(each_s + builds_s(task) for task in unconfirmed) / boards
+    reserve_s = finals_s(unconfirmed, budget_s, boards, each_s)
     search_s = left_s - reserve_s
     least = settings.early_stopping or 0.0
     promising = [task for task in open_tasks if task.phase == SEARCH and worth_a_slice(task, least)]
@@ -72,6 +72,15 @@ def next_turn(
         return Turn(SEARCH, seconds, share if trials is None else min(trials, share or trials), least)
     spare_s = left_s * boards / len(unconfirmed) - max(map(builds_s, unconfirmed)) if math.isfinite(left_s) else each_s
     return Turn(CONFIRM, max(min(each_s, LEAST_CONFIRM_S), min(spare_s, each_s)))
+
+
+def finals_s(tasks: Sequence[TaskInfo], budget_s: float | None, boards: int, each_s: float | None = None) -> float:
+    """Seconds that building and measuring the finalists of those tasks that have not ended takes.
+
+    `each_s`: of measuring those of one (None: as `confirm_seconds` has it for these tasks).
+    """
+    each_s = confirm_seconds(budget_s, len(tasks), boards) if each_s is None else each_s
+    return sum(each_s + builds_s(task) for task in tasks if task.state not in (DONE, FAILED)) / boards
 
 
 def worth_a_slice(task: TaskInfo, least_gain: float) -> bool:

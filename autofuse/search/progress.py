@@ -35,6 +35,14 @@ class Progress:
     part: tuple[int, int] | None = None
     left_s: float | None = None
 
+    @property
+    def where(self) -> str:
+        """Where the search is, for people: "phase 2 of 7, baselines: 12 of 51"."""
+        text = self.phase
+        if self.phase in PHASES:
+            text = f"phase {PHASES.index(self.phase) + 1} of {len(PHASES)}, {text}"
+        return text if self.part is None else f"{text}: {self.part[0]} of {self.part[1]}"
+
 
 @dataclass(frozen=True)
 class PlanTime:

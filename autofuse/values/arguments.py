@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -50,6 +51,17 @@ def parse_size(text: str | int, name: str = "size") -> int:
     if not 0 < count < 2**63:
         raise InputError(f"{name}: got {text!r}, allowed: a size above zero")
     return int(count)
+
+
+def micros(value_us: float | None) -> str:
+    """A time with three to four digits: "812 µs", "6.712 ms", "1.250 s"."""
+    if value_us is None or not math.isfinite(value_us):
+        return "-"
+    for limit, scale, unit in ((1e3, 1.0, "µs"), (1e6, 1e3, "ms")):
+        if abs(value_us) < limit:
+            scaled = value_us / scale
+            return f"{scaled:.1f} {unit}" if unit == "µs" else f"{scaled:.3f} {unit}"
+    return f"{value_us / 1e6:.3f} s"
 
 
 def format_duration(seconds: float) -> str:

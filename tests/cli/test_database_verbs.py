@@ -10,12 +10,12 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from autofuse.cli.main import app
-from autofuse.cli.screens.render import micros
 from autofuse.cli.screens.run_view import run_text
 from autofuse.database.database import open_database
 from autofuse.database.records import Block, Candidate, CandidateOutcome, ChosenGroup, PlanOutcome, RunStart
 from autofuse.device.target import Target
 from autofuse.fusion.plan import FusionPlan, Group
+from autofuse.values.arguments import micros
 
 TARGET = Target(mcpu="znver3", lanes=8, registers=16, cores=2, l1_bytes=32768, l2_bytes=524288)
 PLAN = FusionPlan((Group(("a", "b")),))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -151,9 +152,28 @@ def test_a_line_tells_the_whole_state() -> None:
 def test_what_is_left_is_known_for_a_budget_and_for_an_end() -> None:
     assert left_s(JOB, 0.0) == 480.0
     until = JobInfo(**{**vars(JOB), "settings": {"ends_at": 1000.0}})
-    assert (left_s(until, 400.0), left_s(until, 2000.0)) == (600.0, 0.0)
+    assert left_s(until, 400.0) == 600.0
     assert left_s(JobInfo(**{**vars(JOB), "settings": {"trials": 10}}), 0.0) is None
     assert left_s(JobInfo(**{**vars(JOB), "state": "finished"}), 0.0) is None
+
+
+def test_what_is_left_is_never_less_than_the_finalists_take() -> None:
+    late = replace(JOB, active_s=590.0)
+    builds = replace(TASK, reserve_s=40.0)
+    open_tasks = tuple(replace(builds, id=number, position=number) for number in range(3))
+    left = left_s(replace(late, tasks=open_tasks), 0.0)
+    assert left == pytest.approx(3 * (40.0 + 25.0))
+    assert left_s(replace(late, tasks=tuple(replace(task, state="done") for task in open_tasks)), 0.0) == 10.0
+
+
+def test_a_boards_note_says_the_phase_and_the_best_so_far() -> None:
+    from autofuse.job.searcher import doing
+    from autofuse.search.progress import Progress
+
+    state = Progress("plans", "Conv 1x8", 1.0, None)
+    assert doing(state) == "phase 4 of 7, plans, Conv 1x8"
+    known = replace(state, best_us=100.0, baseline_us=150.0, rival_us=120.0)
+    assert doing(known).endswith("Conv 1x8; best 100.0 µs, 1.50x of no fusion, 1.20x of ONNX Runtime")
 
 
 def test_the_end_names_what_is_not_trusted() -> None:

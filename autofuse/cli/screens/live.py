@@ -15,9 +15,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from autofuse.cli.screens.render import console, micros
-from autofuse.search.progress import PHASES, Progress
-from autofuse.values.arguments import format_duration
+from autofuse.cli.screens.render import console
+from autofuse.search.progress import Progress
+from autofuse.values.arguments import format_duration, micros
 from autofuse.values.ratios import expected_ratio
 
 LINE_EVERY_S = 60.0
@@ -31,14 +31,6 @@ READING = "loading the compiler, reading the model and the database;"
 def left_s(progress: Progress, waited_s: float) -> float | None:
     """Seconds until the end, `waited_s` after the search said so; None when there is no end to foresee."""
     return None if progress.left_s is None else max(0.0, progress.left_s - waited_s)
-
-
-def phase_text(progress: Progress) -> str:
-    """Where the search is: "phase 2 of 7, baselines: 12 of 51"."""
-    text = progress.phase
-    if progress.phase in PHASES:
-        text = f"phase {PHASES.index(progress.phase) + 1} of {len(PHASES)}, {text}"
-    return text if progress.part is None else f"{text}: {progress.part[0]} of {progress.part[1]}"
 
 
 def best_text(progress: Progress, falls: Sequence[float] = ()) -> str:
@@ -60,7 +52,7 @@ def line(progress: Progress, waited_s: float = 0.0, falls: Sequence[float] = ())
     """The whole state in one line of a log."""
     elapsed_s, left = progress.elapsed_s + waited_s, left_s(progress, waited_s)
     parts = [
-        phase_text(progress),
+        progress.where,
         _candidates(progress),
         f"best {best_text(progress, falls)}",
         f"{_an_hour(progress, elapsed_s)} an hour",
@@ -176,7 +168,7 @@ class TuneView(View):
         grid = Table.grid(padding=(0, 2))
         grid.add_column(style="dim")
         grid.add_column(overflow="ellipsis", no_wrap=True)
-        grid.add_row("doing", Text(phase_text(progress) + (f"  {progress.note}" if progress.note else "")))
+        grid.add_row("doing", Text(progress.where + (f"  {progress.note}" if progress.note else "")))
         grid.add_row("best", Text(best_text(progress), style="bold"))
         if len(self._falls) > 1:
             grid.add_row("", Text(_falling(self._falls)))

@@ -16,7 +16,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autofuse.values.arguments import format_duration
+from autofuse.values.arguments import format_duration, micros
 
 Format = Literal["text", "json"]
 
@@ -124,17 +124,6 @@ def cell(key: str, value: object) -> str:
         text = ", ".join(cell("", item) for item in value) if isinstance(value, list) else json.dumps(value)
         return text if len(text) <= _MAX_CELL else text[: _MAX_CELL - 1] + "…"
     return str(value)
-
-
-def micros(value_us: float | None) -> str:
-    """A time with three to four digits: "812 µs", "6.712 ms", "1.250 s"."""
-    if value_us is None or not math.isfinite(value_us):
-        return "-"
-    for limit, scale, unit in ((1e3, 1.0, "µs"), (1e6, 1e3, "ms")):
-        if abs(value_us) < limit:
-            scaled = value_us / scale
-            return f"{scaled:.1f} {unit}" if unit == "µs" else f"{scaled:.3f} {unit}"
-    return f"{value_us / 1e6:.3f} s"
 
 
 def size(count: float) -> str:

@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autofuse.cli.screens.render import describe, heading, micros, records
-from autofuse.values.arguments import format_duration
+from autofuse.cli.screens.render import describe, heading, records
+from autofuse.values.arguments import format_duration, micros
 
 HOUR_S = 3600.0
 OK = "ok"

@@ -35,11 +35,11 @@ from autofuse.cli.options import (
     WeightGrowth,
 )
 from autofuse.cli.screens.compile_view import compile_text
-from autofuse.cli.screens.render import describe, micros, plain, records, show, size
+from autofuse.cli.screens.render import describe, plain, records, show, size
 from autofuse.device.address import told_key
 from autofuse.errors import InputError
 from autofuse.values import outputs
-from autofuse.values.arguments import parse_buckets, parse_shape_sets, parse_shapes
+from autofuse.values.arguments import micros, parse_buckets, parse_shape_sets, parse_shapes
 from autofuse.values.outputs import Inputs
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from rich.console import Group
 from rich.text import Text
 
 from autofuse.cli.options import Database, Device, Model, OutputFormat, Shapes, Threads
-from autofuse.cli.screens.render import describe, micros, plain, records, show, size
+from autofuse.cli.screens.render import describe, plain, records, show, size
 from autofuse.errors import InputError
-from autofuse.values.arguments import parse_shapes
+from autofuse.values.arguments import micros, parse_shapes
 
 if TYPE_CHECKING:
     from autofuse.fusion.evidence import Span
