@@ -4,6 +4,10 @@
 # make test-browser   the report in Chromium (apt-get install chromium chromium-driver), screenshots in out/browser
 # make test-arm   an emulated ARM core: made once (a minute, 250 MB in the user's cache, no root), then tested over RPC
 # make test-cluster   PostgreSQL, a Dask cluster and boards behind a tracker, on this machine (apt-get install postgresql)
+# make test-docs      every code block of the documentation, run as a reader would
+# make docs    the documentation as a site in out/site, built strictly
+# make release-check  wheel and source archive: built twice and compared, installed from a local index, tried outside of the checkout
+# make measured       a small network tuned and exported to out/measured: what this kind of CPU says
 # make lint    ruff check, ruff format --check, mypy
 # make models  the networks of experiments/models as ONNX files in out/models (installs torch apart from .venv)
 # make peers   every rival on every network, one thread and two (hours; experiments/peers/README.md)
@@ -20,7 +24,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 LINKERS := g++ gcc clang++ clang c++ cc
 
 .DELETE_ON_ERROR:
-.PHONY: setup demo test test-browser test-arm test-cluster lint models peers peers-setup check-machine clean
+.PHONY: setup demo test test-browser test-arm test-cluster test-docs docs release-check measured lint models peers peers-setup check-machine clean
 
 setup: $(STAMP)
 
@@ -76,6 +80,22 @@ test-cluster: $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[postgres,cluster]' || { \
 		echo "test-cluster: pip could not install psycopg and distributed; its message stands above." >&2; exit 1; }
 	$(BIN)/python -m pytest -m cluster tests/cluster -n 0
+
+test-docs: $(STAMP)
+	$(BIN)/python -m pytest -m docs tests/docs -n 0
+
+docs: $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	$(BIN)/python -m mkdocs build --strict --quiet
+	@echo "docs: the site is in out/site"
+
+release-check: $(STAMP)
+	$(BIN)/python -m pytest -m release tests/release -n 0
+
+measured: $(STAMP)
+	rm -rf out/measured && mkdir -p out/measured
+	$(BIN)/python -m experiments.demo.run --budget 90s --bench 20s --out out/measured/demo
+	$(BIN)/python -m autofuse db export out/measured/database --db out/measured/demo/profile.db
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
