@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autofuse.backend.library.library import count_kernels, read_metadata
 from autofuse.backend.library.library import load as load_library
 from autofuse.compiler import Context, Policy, compile_in
+from autofuse.database.database import open_database
+from autofuse.database.record.benchmarks import record_benchmark
+from autofuse.environment.circumstances import circumstances
 from autofuse.environment.device import NamedDevice, RunnerOptions, as_named, open_runner
-from autofuse.errors import DeviceError, WrongResultError
+from autofuse.environment.outcomes import plan_outcome
+from autofuse.errors import DatabaseError, DeviceError, WrongResultError
+from autofuse.fusion.planner.baselines import none_plan
 from autofuse.graph.inputs import generate_inputs
+from autofuse.graph.key import graph_key
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.graph.submodel import to_model
@@ -49,7 +56,10 @@ class RivalReport:
 
 @dataclass(frozen=True)
 class BenchReport:
-    """What `bench` found; `max_rel_error`: against ONNX Runtime, relative to the range of each output."""
+    """What `bench` found; `max_rel_error`: against ONNX Runtime, relative to the range of each output.
+
+    `recorded`: whether the times stand in the database now, for the reports of runs that chose the same plan.
+    """
 
     model: str
     threads: int
@@ -58,6 +68,7 @@ class BenchReport:
     max_rel_error: float
     kernels: int
     rivals: Mapping[str, RivalReport]
+    recorded: bool = False
 
 
 def bench(
@@ -106,7 +117,26 @@ def bench(
             results = judged(results, graph, inputs)
         kernels = count_kernels(load_library(own), inputs) if here else read_metadata(own).kernels
         name = context.around.profile.name
-    return _report(model.stem, threads, name, kernels, results)
+        keys = {OWN: read_metadata(own, trust).plan_key, NO_FUSION: none_plan(graph).key}
+        recorded = _record(context, graph, results, keys)
+    return replace(_report(model.stem, threads, name, kernels, results), recorded=recorded)
+
+
+def _record(context: Context, graph: Graph, results: Mapping[str, ContenderResult], keys: Mapping[str, str]) -> bool:
+    """Keeps the times in the database where there is one that can be written; whether it did."""
+    path = context.database_path
+    if path is not None and not path.exists():
+        return False
+    series = uuid.uuid4().hex
+    outcomes = [plan_outcome(result, name, series, keys.get(name)) for name, result in results.items()]
+    around = context.around
+    try:
+        with open_database(context.place) as base:
+            setting = circumstances(base, around.device, context.threads, measuring=False).setting
+            record_benchmark(base, setting, graph_key(graph), outcomes)
+    except DatabaseError:  # a file that may only be read: the times stand on the screen all the same
+        return False
+    return True
 
 
 def _static(graph: Graph, folder: Path) -> Path:

@@ -72,6 +72,11 @@ class Context:
         return open_for_lookup(self._place)
 
     @property
+    def place(self) -> str | None:
+        """The database as it was named; None for the user's own."""
+        return self._place
+
+    @property
     def database_path(self) -> Path | None:
         """The database's file, whether or not it exists; None for a server, or one in memory."""
         return locate(self._place).path

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from autofuse.database.records import Block, ChosenGroup, EdgeDecision, PlanOutcome
+from autofuse.database.records import ChosenGroup, EdgeDecision
 from autofuse.environment.group_times import known_pieces
+from autofuse.environment.outcomes import plan_outcome
 from autofuse.errors import DeviceError, PlanError, WrongResultError
 from autofuse.fusion.evidence import Evidence
 from autofuse.fusion.explain import explain
@@ -164,18 +165,7 @@ def _problem_on_further_inputs(bench: Workbench, library: Path) -> str:
 def _record(bench: Workbench, named: Mapping[str, FusionPlan], results: Mapping[str, ContenderResult]) -> None:
     series = uuid.uuid4().hex
     for name, result in results.items():
-        key = named[name].key
-        if result.timed is None or result.samples is None:
-            failure = result.wrong or result.error or "no time"
-            state = "wrong" if result.wrong else "run_error"
-            outcome = PlanOutcome(state=state, failure=failure, name=name, series=series, plan_key=key)
-        else:
-            us = result.timed.us
-            blocks = tuple(Block((part.us,), part.clock, not part.good) for part in result.samples.slices)
-            outcome = PlanOutcome(
-                state="ok", median_us=us.median, ci_lo_us=us.lo, ci_hi_us=us.hi, trusted=result.timed.trusted,
-                max_rel_error=result.max_rel_error, blocks=blocks, name=name, series=series, plan_key=key,
-            )  # fmt: skip
+        outcome = plan_outcome(result, name, series, named[name].key)
         bench.database.record_plan_measurement(bench.run_id, outcome)
 
 

@@ -33,7 +33,8 @@ def run_body(opened: ProfilingDatabase, info: RunInfo) -> dict[str, object]:
 
     end = info.finished_at or datetime.now(UTC)
     counts = opened.outcome_counts(info.id)
-    rows = beside_no_fusion(opened.table("plan_measurements", info.id).records())
+    table = opened.table("plan_measurements", info.id).records()
+    rows = beside_no_fusion([row for row in table if row["run_id"] is not None])
     whole = [{key: row[key] for key in WHOLE} for row in rows]
     return {
         "run": info.id,

@@ -219,7 +219,14 @@ def _plan_measurements(run_id: int | None) -> AnySelect:
         ).outerjoin(PlanRow, PlanRow.id == row.plan_id),
         row,
     )
-    return _kept(query, run_id and row.run_id == run_id).order_by(row.id)
+    return _kept(query, run_id and or_(row.run_id == run_id, _benchmarked(run_id))).order_by(row.id)
+
+
+def _benchmarked(run_id: int) -> ColumnElement[bool]:
+    """Whether `bench` measured the row's series later: the graph of a run, in its setting."""
+    row, run = PlanMeasurementRow, RunRow
+    same = [getattr(run, name) == getattr(row, name) for name in ("graph_key", "threads", "device_id", "target_id")]
+    return and_(row.run_id.is_(None), exists().where(run.id == run_id, run.versions_id == row.versions_id, *same))
 
 
 def _trials(run_id: int | None) -> AnySelect:

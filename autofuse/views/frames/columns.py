@@ -115,7 +115,7 @@ _FRAMES: dict[str, dict[str, str]] = {
     },
     "plan_measurements": {
         "plan_measurement_id": "number of the whole-model measurement",
-        "run_id": "run that measured it",
+        "run_id": "run that measured it; missing where `bench` did",
         "name": "name of the plan or rival",
         "series": "measurements of one series were interleaved",
         "plan_key": "SHA-256 of the plan; missing for a rival that has none",

@@ -73,7 +73,9 @@ def _rivals(measurements: pd.DataFrame, chosen: pd.Series) -> pd.DataFrame:
     """What was measured in the series of the chosen plan, and the newest of what was not."""
     others = measurements[(measurements["plan_key"] != chosen["plan_key"]) & (measurements["name"] != chosen["name"])]
     beside = others[others["series"] == chosen["series"]]
-    missing = others[~others["name"].isin(beside["name"])].drop_duplicates("name", keep="last")
+    together = measurements[(measurements["plan_key"] == chosen["plan_key"]) & (measurements["state"] == "ok")]
+    elsewhere = others[others["series"].isin(together["series"]) & ~others["name"].isin(beside["name"])]
+    missing = elsewhere.drop_duplicates("name", keep="last")
     rivals: pd.DataFrame = pd.concat([beside.drop_duplicates("name", keep="last"), missing])
     return rivals
 
