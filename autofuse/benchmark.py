@@ -133,7 +133,8 @@ def _record(context: Context, graph: Graph, results: Mapping[str, ContenderResul
     try:
         with open_database(context.place) as base:
             setting = circumstances(base, around.device, context.threads, measuring=False).setting
-            record_benchmark(base, setting, graph_key(graph), outcomes)
+            with base.writing() as sql:
+                record_benchmark(sql, setting, graph_key(graph), outcomes)
     except DatabaseError:  # a file that may only be read: the times stand on the screen all the same
         return False
     return True

@@ -63,7 +63,8 @@ def test_rivals_are_checked_and_compared_and_a_broken_one_does_not_disturb(model
         ratio = found[name].ratio
         assert ratio is None or 0.01 < ratio < 10_000
     for name in ("ours", "onnxruntime", "tvm"):
-        assert found[name].ci_lo <= found[name].ratio <= found[name].ci_hi
+        if found[name].ratio is not None:
+            assert found[name].ci_lo <= found[name].ratio <= found[name].ci_hi
         assert found[name].max_rel_error < 1e-5
         assert not found[name].wrong
         assert not found[name].error

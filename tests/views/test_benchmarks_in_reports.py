@@ -28,7 +28,8 @@ def benched(recorder: Any) -> int:
     recorder.database.finish_run(run)
     rows = [("autofuse", "search", 310.0), ("onnxruntime", None, 372.0), ("none", "none", 500.0)]
     outcomes = [PlanOutcome(name=n, series="b", plan_key=key, **times(us, 3, True)) for n, key, us in rows]  # type: ignore[arg-type]
-    record_benchmark(recorder.database, recorder.setting, GRAPH, outcomes)
+    with recorder.database.writing() as sql:
+        record_benchmark(sql, recorder.setting, GRAPH, outcomes)
     return run
 
 

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -15,24 +15,18 @@ from autofuse.database.records import PlanOutcome, Setting
 from autofuse.database.tables.columns import insert_unless_there, packed_blocks, timing_columns
 from autofuse.database.tables.schema import PlanMeasurementRow, PlanRow
 
-if TYPE_CHECKING:
-    from autofuse.database.database import ProfilingDatabase
 
-
-def record_benchmark(
-    database: ProfilingDatabase, setting: Setting, graph_key: str, outcomes: Sequence[PlanOutcome]
-) -> None:
+def record_benchmark(connection: Connection, setting: Setting, graph_key: str, outcomes: Sequence[PlanOutcome]) -> None:
     """Append the times of one race, its first contender first; a plan that is not stored is left unnamed.
 
     `setting`: one that this database made. The report of every run of this graph and setting shows them.
     """
     named = [replace(one, uid=one.uid or uuid.uuid4().hex) for one in outcomes]
     ids = Identities()
-    with database.writing() as sql:
-        here = ids.setting_columns(sql, setting)
-        for one in named:
-            values = {**_values(sql, ids, graph_key, one), **here}
-            sql.execute(insert_unless_there(sql.dialect.name, PlanMeasurementRow), values)
+    here = ids.setting_columns(connection, setting)
+    for one in named:
+        values = {**_values(connection, ids, graph_key, one), **here}
+        connection.execute(insert_unless_there(connection.dialect.name, PlanMeasurementRow), values)
 
 
 def _values(connection: Connection, ids: Identities, graph_key: str, outcome: PlanOutcome) -> Mapping[str, Any]:
