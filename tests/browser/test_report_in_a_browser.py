@@ -221,7 +221,7 @@ def test_a_run_that_was_cut_off_has_a_page_too(opened: Open, tmp_path: Path) -> 
     assert browser.get_log("browser") == []
     assert "</script><i>net" in browser.find_element("tag name", "h1").text
     head = browser.find_element("id", "head").text
-    assert "No plan confirmed yet" in head and "It is still running" in head and "0 candidates measured" in head
+    assert "No plan confirmed yet" in head and "It has been running for" in head and "0 candidates measured" in head
     assert browser.execute_script("return document.querySelectorAll('.plot').length") == 0
 
 

@@ -127,7 +127,7 @@ def test_a_run_that_was_cut_off_says_what_was_done_and_how_to_go_on(recorder: An
     recorder.candidate(run, "Conv 1x8", 2, None)
     with open_analysis(path) as analysis:
         running = render_text(analysis)
-        assert "It is still running" in running and "that comes at the end of the run" in running
+        assert "It has been running for" in running and "that comes at the end of the run" in running
         assert "interrupted" not in running
         recorder.database.finish_run(run, "interrupted")
         text = render_text(analysis)

@@ -28,7 +28,7 @@ def run_standing(info: RunInfo, frames: Mapping[str, pd.DataFrame]) -> list[str]
     if info.state == FINISHED:
         return []
     if info.state == RUNNING:
-        return [f"It is still running, since {_lasted(info, frames)}: this is what it has so far.", _did(frames)]
+        return [f"It has been running for {_lasted(info, frames)}: this is what it has so far.", _did(frames)]
     how = "It was interrupted" if info.state == INTERRUPTED else "It ended with an error"
     return [f"{how} after {_lasted(info, frames)}.", _did(frames), f"To go on from there: {run_command(info)}"]
 

@@ -178,8 +178,8 @@ function shareLegend(parts) {
   return make("ul", { class: "parts" }, ...parts.map((part, index) => {
     const swatch = make("i");
     swatch.style.background = partColor(part, index);
-    const uses = part.uses > 1 && !part.rest ? ` (${part.uses} kernels)` : "";
-    return make("li", {}, swatch, make("span", {}, `${part.label}${uses}`), make("b", {}, `${micros(part.before)} → ${micros(part.after)}`));
+    const uses = part.uses > 1 && !part.rest ? ` ×\u00a0${part.uses}` : "";
+    return make("li", {}, swatch, make("span", {}, `${part.label.replaceAll("+", "+\u200b")}${uses}`), make("b", {}, `${micros(part.before)} → ${micros(part.after)}`));
   }));
 }
 function shares(parts) {
@@ -300,13 +300,13 @@ const nav = document.getElementById("nav");
 const drawings = [];
 function section(id, title, text) {
   const place = make("section", { id });
-  place.append(make("h2", {}, title), make("p", {}, text));
+  place.append(make("h2", {}, title), ...(text ? [make("p", {}, text)] : []));
   main.append(place);
   nav.append(make("a", { href: `#${id}` }, title));
   return place;
 }
 function plot(id, title, text, painter, empty, names = []) {
-  const place = section(id, title, text);
+  const place = section(id, title, painter ? text : "");
   if (!painter) {
     place.append(make("p", { class: "none" }, empty));
     return;
@@ -457,12 +457,12 @@ function plots() {
   const { progress, speedups: ratios, shares: parts, noise: bins, failures, predicted, transfer } = data.plots;
   const known = [["chosen plan, best schedules so far", progress.groups], ["best plan of the plan search", progress.plans]].filter(([, list]) => list.length);
   const names = known.map(([name]) => name);
-  const nothing = data.counts.measured ? "No plan had a time for all its groups yet." : "Nothing was measured in this run: everything was known.";
+  const nothing = data.counts.measured ? "No plan was chosen, so there is no sum of groups to follow." : { running: "Nothing was measured yet.", finished: "Nothing was measured in this run: everything was known." }[data.run.state] ?? "Nothing was measured before the run ended.";
   plot("progress", "Best so far", "Time of a call (sum of the groups) against wall time.", known.length && curves(known.map(([, list]) => list), names, true), nothing, names);
   const changed = ratios.filter((row) => row.value !== 1 || row.lo !== 1 || row.hi !== 1), same = ratios.length - changed.length;
   plot("speedups", "Speedup per group", "The chosen schedule of each group against the first one that was measured for it, with its 95 % interval; the longest groups first. Green: faster; red: slower; grey: no difference; a hollow dot: the times are not trusted. The best of many candidates flatters itself a little.", changed.length && speedups(changed), ratios.length ? "Each group keeps the first schedule that was measured for it." : "No group of the choice was measured.");
   if (changed.length && same) document.getElementById("speedups").append(make("p", {}, `${count(same)} more group${same > 1 ? "s keep their" : " keeps its"} first schedule.`));
-  plot("shares", "Where the time goes", "Before and after, on one scale; equal groups are one part.", parts.length && shares(parts), "No choice was recorded.");
+  plot("shares", "Where the time goes", "Before and after, on one scale; equal groups are one part (× how often).", parts.length && shares(parts), "No choice was recorded.");
   if (parts.length) document.getElementById("shares").append(shareLegend(parts));
   plot("noise", "Noise over the run", "How wide the intervals of the measurements were, and how fast the clock ran.", bins.length && noise(bins), "No measurement of this run has a time.", bins.length ? ["median width of the intervals", "worst tenth of them", "clock, of the best seen"] : []);
   plot("failures", "Failures", "Measurements that failed, by class. A failure costs time and is never chosen.", failures.length && bars(failures), "Nothing failed.");
