@@ -24,6 +24,8 @@ from autofuse.values.arguments import (
     MissPolicy,
     Shapes,
     check_miss_policy,
+    check_seed,
+    check_trials,
     parse_duration,
     parse_executor,
     parse_percent,
@@ -89,8 +91,8 @@ def tune(
     that need little memory as well, and end with the front of both (`TuneResult.front`). `trained`: the model that
     guides the search: a file, or the name of a shipped one ("default"); None: no model.
     """
-    if trials is not None and trials < 1:
-        raise InputError(f"--trials: got {trials}, allowed: an integer from 1")
+    check_trials(trials)
+    check_seed(seed)
     if budget is None and trials is None:
         budget = DEFAULT_BUDGET
     budget_s = None if budget is None else parse_duration(budget, "--budget")
@@ -151,8 +153,8 @@ def tune_all(
     """
     if budget is not None and until is not None:
         raise InputError("--budget and --until exclude each other: how long, or when it shall end")
-    if trials is not None and trials < 1:
-        raise InputError(f"--trials: got {trials}, allowed: an integer from 1")
+    check_trials(trials)
+    check_seed(seed)
     budget = DEFAULT_BUDGET if (budget, until, trials) == (None, None, None) else budget
     from autofuse.job.boards import named_boards
     from autofuse.job.coordinator import Ear

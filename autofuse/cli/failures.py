@@ -3,48 +3,149 @@
 from __future__ import annotations
 
 import errno
+import os
+import platform
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import tempfile
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
+from typer.exceptions import TyperException
 
+from autofuse import __version__
 from autofuse.errors import AutofuseError
+from autofuse.values.arguments import without_secrets
 
 EXIT_FAILED_CHECK = 1
 EXIT_SYSTEM = 2
+EXIT_DEFECT = 70
 EXIT_INTERRUPTED = 130
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a verb as Ctrl-C does, unless whoever started it has them ignored (`nohup`)."""
+GOING_ON = {"tune": "; what was measured is recorded, and the same command goes on from there"}
 
 
 class Verbs(TyperGroup):
     """The group of all verbs; turns exceptions into a message and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the verb. Only errors of our own making are reported so; a bug keeps its traceback."""
+        """Run the verb. Whatever it raises is told in one line; no traceback reaches a user."""
         try:
-            return super().invoke(ctx)
+            with _ended_by_signals():
+                return super().invoke(ctx)
         except AutofuseError as error:
             say(f"autofuse: {error}")
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
-            say("autofuse: interrupted; what was measured is recorded, and the same command goes on from there")
+            say(f"autofuse: interrupted{GOING_ON.get(ctx.invoked_subcommand, '')}")
             raise typer.Exit(EXIT_INTERRUPTED) from None
+        except MemoryError:
+            say("autofuse: the memory does not suffice: free some, raise its limit (ulimit), or take a smaller model")
+            raise typer.Exit(EXIT_SYSTEM) from None
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise
             say(f"autofuse: {_system_message(error)}")
             raise typer.Exit(EXIT_SYSTEM) from None
+        except (typer.Exit, typer.Abort, TyperException):
+            raise  # usage, and how verbs end: typer tells these
+        except Exception as error:  # noqa: BLE001 anything else is a mistake of ours, and told as one
+            tell_defect(error)
+            raise typer.Exit(EXIT_DEFECT) from None
 
 
 def say(message: str) -> None:
-    """A line for the person, never mixed into the output."""
-    sys.stdout.flush()
-    sys.stderr.write(message + "\n")
-    sys.stderr.flush()
+    """A line for the person, never mixed into the output; nothing when the terminal is gone."""
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+    with suppress(OSError, ValueError):
+        sys.stderr.write(message + "\n")
+        sys.stderr.flush()
+
+
+def tell_defect(error: BaseException) -> None:
+    """Say that autofuse itself is wrong; the details go to a file, for a report."""
+    first = (str(error).strip().splitlines() or [""])[0][:200]
+    details = "".join(traceback.format_exception(error))
+    command = " ".join(without_secrets(sys.argv))
+    text = f"autofuse {__version__}, Python {sys.version}, {platform.platform()}\n{command}\n\n{details}"
+    try:
+        descriptor, name = tempfile.mkstemp(prefix="autofuse-defect-", suffix=".txt")
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+        where = f"its details are in {name}; please report them"
+    except OSError as unwritten:
+        where = f"its details cannot be written ({unwritten.strerror})"
+    say(f"autofuse: this is a defect of autofuse, not of your input: {type(error).__name__}: {first}; {where}")
+
+
+def guarded(verbs: Callable[[], None]) -> None:
+    """Run the program: what is raised before or after its verb is told in one line, too."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass  # a standard stream that was closed must not become a file that we open
+    os.close(descriptor)
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+        else:
+            stream.reconfigure(errors="backslashreplace")  # names of files need not be text
+    try:
+        verbs()
+    except KeyboardInterrupt:
+        say("autofuse: interrupted")
+        _leave(EXIT_INTERRUPTED)
+    except SystemExit as end:
+        _leave(end.code if isinstance(end.code, int) else EXIT_FAILED_CHECK)
+    except Exception as error:  # noqa: BLE001 see `Verbs.invoke`
+        tell_defect(error)
+        _leave(EXIT_DEFECT)
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process; output that cannot be written counts as a failure, and is told once."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter flushes once more when it ends
+        if error.errno != errno.EPIPE and code == 0:
+            say(f"autofuse: the output cannot be written: {error.strerror}")
+            code = EXIT_SYSTEM
+    sys.exit(code)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise KeyboardInterrupt in the block, so that it closes what it opened."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    with _handled(ENDING, end):
+        yield
+
+
+@contextmanager
+def _handled(numbers: Sequence[signal.Signals], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """`handler` for those signals that are not ignored; afterwards they mean what they meant before."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may have handlers
+        return
+    heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in heard}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 def _system_message(error: OSError) -> str:
@@ -59,7 +160,7 @@ def _system_message(error: OSError) -> str:
 
 @contextmanager
 def graceful_stop() -> Iterator[Callable[[], None]]:
-    """Ctrl-C once (or SIGTERM) stops after the candidate in flight, twice at once.
+    """Ctrl-C once (or SIGTERM, SIGHUP) stops after the candidate in flight, twice at once.
 
     Yields a function to be called between candidates: it raises KeyboardInterrupt when a stop was asked for.
     """
@@ -76,9 +177,5 @@ def graceful_stop() -> Iterator[Callable[[], None]]:
         if asked:
             raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with _handled((signal.SIGINT, *ENDING), ask):
         yield check
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from autofuse import __version__
-from autofuse.cli.failures import Verbs
+from autofuse.cli.failures import Verbs, guarded
 from autofuse.cli.verbs import (
     databases,
     jobs,
@@ -71,4 +71,4 @@ app.add_typer(keys.key_verbs, name="key")
 
 def run() -> None:
     """Entry point of the console script."""
-    app(prog_name="autofuse")
+    guarded(lambda: app(prog_name="autofuse"))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from autofuse.cli.screens.render import Format
-from autofuse.values.arguments import DEFAULT_BUDGET, RIVALS, MissPolicy
+from autofuse.values.arguments import DEFAULT_BUDGET, MOST_SEED, RIVALS, MissPolicy
 
 Model = Annotated[
     Path, typer.Argument(metavar="MODEL", help="An ONNX file.", exists=False, dir_okay=True, show_default=False)
@@ -140,7 +140,7 @@ Boards = Annotated[
 BoardCount = Annotated[
     int | None, typer.Option("--boards", min=1, metavar="N", help="Boards behind --rpc-tracker. [default: 1]")
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Of the samplers and of generated inputs.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=MOST_SEED, help="Of the samplers and of generated inputs.")]
 Space = Annotated[
     str | None, typer.Option("--space", metavar="NAME", help="A search space, or a .toml file. [default: default]")
 ]

@@ -118,11 +118,22 @@ class Coordinator:
                     self._join(spec)
                 while self._advance():
                     time.sleep(POLL_S)
+            except KeyboardInterrupt:
+                self._close_at_once()
+                raise
             finally:
                 self._leave()
         if self._full is not None:
             raise self._full
         return self._end()
+
+    def _close_at_once(self) -> None:
+        """Ends the searches where they are, and says in the database that they and the job were interrupted."""
+        self._stopping = self._stopping or "interrupted"
+        self._leave()
+        self._boards.clear()
+        self.base.release_dead()
+        self._end()
 
     def _advance(self) -> bool:
         """One round over the boards; False when all is done."""

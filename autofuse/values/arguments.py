@@ -18,6 +18,8 @@ RIVALS = (ONNX_RUNTIME, TVM_UNTUNED, NO_FUSION)
 MissPolicy = Literal["rule", "model", "none", "fail"]
 MISS_POLICIES = get_args(MissPolicy)
 
+MOST_SEED = 2**32 - 1
+MOST_SECONDS = 36500 * 86400.0
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -34,8 +36,8 @@ def parse_duration(duration: Duration, name: str = "duration") -> float:
             seconds = float(text)
         else:
             raise InputError(f"{name}: got {duration!r}, allowed: a duration such as 90s, 10m, 8h or 1h30m")
-    if not 0 < seconds < float("inf"):
-        raise InputError(f"{name}: got {duration!r}, allowed: a duration above zero")
+    if not 0 < seconds <= MOST_SECONDS:
+        raise InputError(f"{name}: got {duration!r:.60}, allowed: a duration above zero, up to 100 years (36500d)")
     return seconds
 
 
@@ -139,12 +141,17 @@ def parse_buckets(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
     for text in texts:
         name, equals, sizes = text.rpartition("=")
         parts = [part.strip() for part in sizes.split(",")]
-        if not equals or not name or not all(part.isdigit() and int(part) > 0 for part in parts):
-            raise InputError(f"--buckets: got {text!r}, allowed: NAME=SIZES such as batch=1,4,8")
+        if not equals or not name or not all(map(whole_number, parts)):
+            raise InputError(f"--buckets: got {text!r:.200}, allowed: NAME=SIZES such as batch=1,4,8")
         if name in buckets:
             raise InputError(f"--buckets: {name!r} is given twice")
         buckets[name] = tuple(map(int, parts))
     return buckets
+
+
+def whole_number(text: str) -> int | None:
+    """A whole number in digits, such that every database and array can hold it; None for another text."""
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:
@@ -152,8 +159,10 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
     if not equals or not name:
         raise InputError(f"--shape: got {text!r}, allowed: NAME=SIZES such as image=1,3,224,224")
     parts = [part.strip() for part in re.split(r"[,x]", sizes)] if sizes.strip() else []
-    if not all(part.isdigit() and int(part) > 0 for part in parts):
-        raise InputError(f"--shape: sizes of {name!r}: got {sizes!r}, allowed: positive integers such as 1,3,224,224")
+    if not all(map(whole_number, parts)):
+        raise InputError(
+            f"--shape: sizes of {name!r}: got {sizes!r:.200}, allowed: positive integers such as 1,3,224,224"
+        )
     return name, tuple(int(part) for part in parts)
 
 
@@ -164,6 +173,20 @@ def parse_rivals(text: str | Iterable[str]) -> tuple[str, ...]:
         if name not in RIVALS:
             raise InputError(f"--against: got {name!r}, allowed: {', '.join(RIVALS)}")
     return tuple(dict.fromkeys(names))
+
+
+def check_seed(seed: int) -> int:
+    """`seed`, when all generators of random numbers take it."""
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MOST_SEED:
+        raise InputError(f"--seed: got {seed!r:.60}, allowed: an integer from 0 to {MOST_SEED}")
+    return seed
+
+
+def check_trials(trials: int | None) -> int | None:
+    """`trials`, when it is None or a number of candidates."""
+    if trials is not None and (isinstance(trials, bool) or not isinstance(trials, int) or trials < 1):
+        raise InputError(f"--trials: got {trials!r:.60}, allowed: an integer from 1")
+    return trials
 
 
 def check_miss_policy(policy: str) -> str:

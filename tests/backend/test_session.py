@@ -96,12 +96,31 @@ def test_names_shapes_and_types_are_onnx_runtimes(built: Path, expected: onnxrun
         assert [arg.shape[1] for arg in mine] == [arg.shape[1] for arg in theirs]
 
 
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        (None, "inputs: got NoneType, allowed: a mapping from names to arrays, or a list"),
+        (3, "inputs: got int, allowed: a mapping"),
+        (rows(4), "inputs: got ndarray, allowed: a mapping"),
+        ({"x": rows(4).astype(">f4")}, r"stored in the other byte order \(>f4\): convert it with array.astype"),
+        ({"x": [[1.0], [1.0, 2.0]]}, "an input of type list is no array"),
+        ({"x": None}, "dtype object, the model takes float32|shape"),
+        ([10**400], "dtype object, the model takes float32|shape"),
+    ],
+)
+def test_inputs_that_are_none_have_a_message(inputs: Any, words: str, built: Path) -> None:
+    with pytest.raises(InputError, match=words):
+        Session(built).run(None, inputs)
+
+
 def test_some_outputs_in_any_order(built: Path) -> None:
     session = Session(built)
     y, z = session.run(None, {"x": rows(4)})
     again = session.run(["z", "y"], {"x": rows(4)})
     np.testing.assert_array_equal(again[0], z)
     np.testing.assert_array_equal(again[1], y)
+    with pytest.raises(InputError, match="output_names: got 'y', allowed: None, or a list such as"):
+        session.run("y", {"x": rows(4)})
     with pytest.raises(InputError, match="output 'w' is unknown; the model's outputs: y, z"):
         session.run(["w"], {"x": rows(4)})
 

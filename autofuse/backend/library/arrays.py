@@ -64,14 +64,22 @@ def aligned_zeros(spec: InputSpec) -> Array:
 
 
 def as_array(given: Any) -> Array:
-    """What was given as an array; anything with `__dlpack__` shares its memory."""
+    """What was given as an array; anything with `__dlpack__` shares its memory. InputError for what is none."""
     if isinstance(given, np.ndarray):
         return given
-    return np.from_dlpack(given) if hasattr(given, "__dlpack__") else np.asarray(given)
+    try:
+        return np.from_dlpack(given) if hasattr(given, "__dlpack__") else np.asarray(given)
+    except (ValueError, TypeError, BufferError, RuntimeError, OverflowError) as error:
+        raise InputError(f"an input of type {type(given).__name__} is no array: {error}") from error
 
 
 def refuse_values(spec: InputSpec, wanted: np.dtype[Any], array: Array) -> None:
     """InputError for elements that the program does not take."""
+    if array.dtype != wanted and array.dtype.newbyteorder("=") == wanted:
+        raise InputError(
+            f"input {spec.name!r}: its numbers are stored in the other byte order ({array.dtype.str}): "
+            f"convert it with array.astype({spec.dtype!r})"
+        )
     if array.dtype != wanted:
         raise InputError(f"input {spec.name!r}: dtype {array.dtype.name}, the model takes {spec.dtype}")
     table = spec.table

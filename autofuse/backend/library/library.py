@@ -239,6 +239,12 @@ class Library:
             missing = [name for name in names if name not in inputs]
             problem = f"unknown input {unknown[0]!r}" if unknown else f"input {missing[0]!r} is missing"
             raise InputError(f"{problem}; the model's inputs: {_listed(names)}")
+        what: object = inputs
+        if not isinstance(what, Sequence):
+            raise InputError(
+                f"inputs: got {type(what).__name__}, allowed: a mapping from names to arrays, or a list of arrays in "
+                f"the order {_listed(names)}"
+            )
         given = list(inputs)
         if len(given) != len(names):
             raise InputError(f"{len(given)} inputs given, the model has {len(names)}: {_listed(names)}")

@@ -77,26 +77,30 @@ class Session:
         """
         if run_options is not None:
             raise InputError(f"run_options: got {run_options!r}, allowed: None")
+        places = self._places(output_names)
         results = self._library(input_feed)
-        if output_names is None:
-            return results
-        return [results[self._place(name)] for name in output_names]
+        return results if places is None else [results[place] for place in places]
 
     def run_dlpack(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
         """Like `run`, with outputs as objects that have `__dlpack__`: `torch.from_dlpack(output)` copies nothing."""
+        places = self._places(output_names)
         results = self._library.tensors(input_feed)
-        if output_names is None:
-            return results
-        return [results[self._place(name)] for name in output_names]
+        return results if places is None else [results[place] for place in places]
 
     def empty_inputs(self, program: int = 0) -> dict[str, NDArray[np.generic]]:
         """Zeros for every input, to be written into: aligned so that `run` reads them without a copy."""
         return self._library.empty_inputs(program)
 
-    def _place(self, name: str) -> int:
-        if name not in self._names:
-            raise InputError(f"output {name!r} is unknown; the model's outputs: {', '.join(self._names)}")
-        return self._names.index(name)
+    def _places(self, names: Sequence[str] | None) -> list[int] | None:
+        """Where outputs stand among the model's; None for all of them."""
+        if names is None:
+            return None
+        if isinstance(names, str) or not isinstance(names, Sequence):
+            raise InputError(f"output_names: got {names!r}, allowed: None, or a list such as {self._names[:1]}")
+        for name in names:
+            if name not in self._names:
+                raise InputError(f"output {name!r} is unknown; the model's outputs: {', '.join(self._names)}")
+        return [self._names.index(name) for name in names]
 
 
 def _described(programs: Sequence[Sequence[TensorSpec]]) -> list[NodeArg]:

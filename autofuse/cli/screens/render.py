@@ -7,10 +7,11 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
-from typing import Literal
+from typing import IO, Any, Literal, cast
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -24,9 +25,28 @@ _PIPE_WIDTH = 1000
 _MAX_CELL = 90
 
 
+class _Lasting:
+    """A stream whose end (a terminal that was closed, a full disk) ends nothing: what it would show is lost."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            return self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+
 def console(stderr: bool = False) -> Console:
     """A console for the output (or for progress, on stderr); piped text is wide, so that lines stay whole."""
-    stream = sys.stderr if stderr else sys.stdout
+    stream: IO[str] = cast("IO[str]", _Lasting(sys.stderr)) if stderr else sys.stdout
     return Console(file=stream, width=None if stream.isatty() else _PIPE_WIDTH, highlight=False, soft_wrap=False)
 
 

@@ -16,6 +16,7 @@ from autofuse.cli.screens.render import console, show
 from autofuse.cli.screens.run_view import run_text
 from autofuse.cli.verbs.databases import run_body
 from autofuse.errors import InputError
+from autofuse.values.arguments import whole_number
 
 if TYPE_CHECKING:
     from autofuse.database.database import ProfilingDatabase
@@ -100,7 +101,8 @@ def _newest(opened: ProfilingDatabase, run: str | None) -> tuple[JobInfo | None,
     """The job or run that is meant: by name, by number, or the newest of both. A job's own runs do not count."""
     if run is not None:
         job = opened.jobs.job(run)
-        info = opened.run(int(run)) if run.isdigit() and job is None else None
+        number = whole_number(run)
+        info = opened.run(number) if number is not None and job is None else None
         info = info or (opened.run(name=run) if job is None else None)
         if job is None and info is None:
             raise InputError(f"{opened.location.text}: no job {run!r} and no run {run} recorded; see `autofuse status`")

@@ -236,9 +236,13 @@ def _feeds(library: Library, texts: list[str]) -> dict[str, NDArray[np.generic]]
         if not equals or name not in feeds:
             raise InputError(f"--input: got {text!r}, allowed: NAME=FILE.npy with NAME one of {', '.join(feeds)}")
         try:
+            if not Path(file).is_file():
+                raise OSError("no such file")
             feeds[name] = np.load(file, allow_pickle=False)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError, MemoryError, OverflowError) as error:
             raise InputError(f"--input: {file}: not a readable .npy file: {error}") from error
+        if not isinstance(feeds[name], np.ndarray):
+            raise InputError(f"--input: {file}: an archive of several arrays; name a .npy file")
     return feeds
 
 

@@ -14,6 +14,7 @@ from rich.text import Text
 from autofuse.cli.options import Database, OutputFormat
 from autofuse.cli.screens.render import plain, records, show
 from autofuse.errors import InputError
+from autofuse.values.arguments import whole_number
 
 if TYPE_CHECKING:
     from autofuse.database.records import RunInfo
@@ -133,7 +134,8 @@ def _interval(lo: object, hi: object) -> str:
 
 
 def _reference(run: str) -> RunReference:
-    return int(run) if run.isdigit() else run
+    number = whole_number(run)
+    return run if number is None else number
 
 
 def _markdown(analysis: Analysis, run: RunReference | None) -> str:

@@ -29,6 +29,7 @@ from autofuse.values.outputs import Kind, output_file
 from autofuse.values.signatures import private_key
 
 CACHE_KIB = 256 << 10
+MOST_KEPT = 10**9
 MORE_ROUNDS = 6
 """Times that pruning to a size goes on when the file turned out larger than its rows promised."""
 
@@ -113,8 +114,8 @@ def prune_database(
     """
     if older_than_s is None and max_bytes is None:
         raise InputError("prune: say what may go: --older-than 90d, --max-size 500M, or both")
-    if keep < 1:
-        raise InputError(f"--keep: got {keep}, allowed: an integer from 1")
+    if not 1 <= keep <= MOST_KEPT:
+        raise InputError(f"--keep: got {keep}, allowed: an integer from 1 to {MOST_KEPT}")
     if not dry_run:
         database.release_dead()
     before = None if older_than_s is None else datetime.now(UTC) - timedelta(seconds=older_than_s)

@@ -35,6 +35,8 @@ from autofuse.errors import InputError
 
 RUNNING = "running"
 INTERRUPTED = "interrupted"
+MOST_RUNS = 2**63 - 1
+"""The largest number that a row can have."""
 
 
 def start(connection: Connection, ids: Identities, setting: Setting, run: RunStart) -> int:
@@ -106,6 +108,8 @@ def find(connection: Connection, *, number: int | None = None, name: str | None 
     """The run with this number, or the newest one with this name, or the newest of all."""
     query = _infos().order_by(RunRow.started_at.desc(), RunRow.id.desc()).limit(1)
     if number is not None:
+        if not 0 <= number <= MOST_RUNS:
+            return None
         query = query.where(RunRow.id == number)
     if name is not None:
         query = query.where(RunRow.name == name)

@@ -33,7 +33,9 @@ def serve(options: ServerOptions, log: Callable[[str], None], ready: Callable[[D
         return BoardSession(folder, described, before).answer
 
     with scratch_folder() as folder:
-        signal.signal(signal.SIGTERM, _end)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under `nohup`
+                signal.signal(number, _end)
         server = DeviceServer(options, open_session, folder, log)
         if options.host not in LOOPBACK:
             log(

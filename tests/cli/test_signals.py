@@ -1,0 +1,149 @@
+"""SIGTERM, and a terminal that is closed, end a verb as Ctrl-C does: its row says so, and its processes are gone."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+PATIENCE_S = 90.0
+
+
+def waited(happened: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := happened()):
+        assert time.monotonic() < deadline, f"not in time: {what}"
+        time.sleep(0.05)
+    return found
+
+
+class Verb:
+    """A verb in a process of its own; all that it starts carry a mark in their environment."""
+
+    def __init__(self, folder: Path, *words: object, terminal: bool = False, prefix: tuple[str, ...] = ()) -> None:
+        self.mark, self.log = uuid.uuid4().hex, folder / "log"
+        command = [*prefix, sys.executable, "-m", "autofuse", *map(str, words)]
+        environment = {**os.environ, "AUTOFUSE_TEST_MARK": self.mark, "TMPDIR": str(folder)}
+        self.screen = -1
+        if terminal:
+            pid, self.screen = pty.fork()
+            if pid == 0:
+                os.execvpe(command[0], command, environment)
+            self.pid = pid
+        else:
+            with self.log.open("w") as log:
+                self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+            self.pid = self.process.pid
+
+    def descendants(self) -> list[psutil.Process]:
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                marked = process.environ().get("AUTOFUSE_TEST_MARK") == self.mark
+                if marked and process.pid != self.pid and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
+
+    def end(self) -> int:
+        """Its exit code, once it and all its processes are gone."""
+        code = os.waitstatus_to_exitcode(waited(lambda: _status(self.pid), "the end")[0])
+        waited(lambda: not self.descendants(), "the end of all children")
+        return code
+
+
+def _status(pid: int) -> tuple[int] | None:
+    done, status = os.waitpid(pid, os.WNOHANG)
+    return (status,) if done else None
+
+
+def rows(database: Path, query: str) -> list[Any]:
+    if not database.exists():
+        return []
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=10)) as connection:
+        try:
+            return [row[0] for row in connection.execute(query)]
+        except sqlite3.OperationalError:
+            return []
+
+
+def measured(database: Path) -> bool:
+    return bool(rows(database, "SELECT count(*) FROM af_measurement") > [0])
+
+
+@pytest.fixture
+def model(onnx_builder: Any, tmp_path: Path) -> Path:
+    b = onnx_builder()
+    x = b.op("Relu", "relu", b.conv_bn("conv", "x", (3, 16)))
+    x = b.op("Relu", "relu2", b.conv_bn("deep", x, (16, 16), group=16))
+    return Path(b.save(tmp_path / "net.onnx", {"x": [1, 3, 24, 24]}, [x]))
+
+
+def test_a_terminal_that_is_closed_interrupts_a_run(model: Path, tmp_path: Path) -> None:
+    database = tmp_path / "net.db"
+    verb = Verb(tmp_path, "tune", model, "--db", database, "--threads", 1, "--budget", "10m", terminal=True)
+    waited(lambda: measured(database), "a measurement")
+    os.close(verb.screen)
+    assert verb.end() == 130
+    assert rows(database, "SELECT state FROM af_run") == ["interrupted"]
+
+
+def test_nohup_keeps_a_run_alive(model: Path, tmp_path: Path) -> None:
+    database = tmp_path / "net.db"
+    verb = Verb(
+        tmp_path, "tune", model, "--db", database, "--threads", 1, "--budget", "10m", prefix=("env", "nohup")
+    )  # fmt: skip
+    waited(lambda: measured(database), "a measurement")
+    os.kill(verb.pid, signal.SIGHUP)
+    time.sleep(1.0)
+    assert rows(database, "SELECT state FROM af_run") == ["running"]
+    assert "stopping" not in verb.log.read_text()
+    os.kill(verb.pid, signal.SIGTERM)
+    assert verb.end() == 130
+
+
+def test_a_job_that_is_told_twice_to_end_closes_its_rows(model: Path, tmp_path: Path) -> None:
+    database = tmp_path / "net.db"
+    verb = Verb(tmp_path, "tune", model, "--db", database, "--threads", 1, "--budget", "10m", "--run", "night")
+    waited(lambda: measured(database), "a measurement")
+    os.kill(verb.pid, signal.SIGTERM)
+    waited(lambda: "stopping after" in verb.log.read_text(), "a word")
+    with suppress(ProcessLookupError):
+        os.kill(verb.pid, signal.SIGTERM)
+    code = verb.end()
+    assert code == 130, verb.log.read_text()
+    assert rows(database, "SELECT state FROM af_job") == ["interrupted"]
+    assert set(rows(database, "SELECT state FROM af_run")) == {"interrupted"}
+    assert "Traceback" not in verb.log.read_text()
+
+
+def test_a_bench_ends_with_all_its_processes(model: Path, tmp_path: Path) -> None:
+    verb = Verb(tmp_path, "bench", model, "--db", tmp_path / "none.db", "--threads", 1, "--budget", "5m")
+    waited(verb.descendants, "a contender")
+    os.kill(verb.pid, signal.SIGTERM)
+    assert verb.end() == 130
+    assert verb.log.read_text() == "autofuse: interrupted\n"
+    left = {path.name for path in tmp_path.iterdir() if path.is_dir()}
+    assert left <= {f"autofuse-{os.getuid()}"}, "no temporary folder is left"
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_a_server_ends_with_its_temporary_folder(number: int, tmp_path: Path) -> None:
+    verb = Verb(tmp_path, "serve", "--port", 0, "--key", "k")
+    waited(lambda: "serving at" in verb.log.read_text(), "a server")
+    os.kill(verb.pid, number)
+    assert verb.end() == 130
+    assert verb.log.read_text().endswith("autofuse: interrupted\n")
+    left = {path.name for path in tmp_path.iterdir() if path.is_dir()}
+    assert left <= {f"autofuse-{os.getuid()}"}
