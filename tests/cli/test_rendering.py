@@ -179,6 +179,7 @@ def test_bench_prints_the_agreed_object(monkeypatch: pytest.MonkeyPatch) -> None
     }
     assert asked == {
         "model": Path("net.onnx"),
+        "trust": (),
         "library": None,
         "database": "p.db",
         "threads": 2,
@@ -254,6 +255,7 @@ def test_compile_prints_hit_or_miss_for_each_group(monkeypatch: pytest.MonkeyPat
     assert asked == {
         "model": Path("m.onnx"),
         "output": Path("m.so"),
+        "sign": None,
         "database": None,
         "threads": 1,
         "device": "local",
