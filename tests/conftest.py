@@ -10,11 +10,21 @@ import onnx
 import pytest
 
 import autofuse  # noqa: F401  before any test imports ONNX Runtime: it switches telemetry off
+from autofuse.measure.machine import MachineRates
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files instead of comparing")
     parser.addoption("--mutations", default="60", metavar="N", help="damaged imports that the fuzz tests try")
+
+
+@pytest.fixture(autouse=True)
+def no_probing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tune of a test probes no peak rates, which takes seconds; `@pytest.mark.probing` wants the real ones."""
+    if request.node.get_closest_marker("probing") is None:
+        monkeypatch.setattr(
+            "autofuse.environment.rates.probe_machine", lambda *_: MachineRates(1, 50, 50, 40, 40, 10, 10)
+        )
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from autofuse.graph.mapping import MappingType, names
 from autofuse.graph.model import Graph, Operator
 from autofuse.kernels.families.registry import FAMILIES, family_of, is_own
 from autofuse.kernels.schedule.knobs import nests_of
+from autofuse.kernels.workload.as_graph import as_graph
 from autofuse.kernels.workload.workload import Workload
-from autofuse.learning.parts import as_graph
 
 FEATURES_VERSION = 1
 """Changes whenever the meaning of a feature does: a model that was trained on others is refused."""

@@ -1,51 +1,18 @@
-"""A workload as a graph of its own, and the workloads that it falls into when it is cut."""
+"""The workloads that a workload falls into when it is cut."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
-
 from autofuse.fusion.edges import Edges
-from autofuse.graph.model import Graph, Operator, Tensor
 from autofuse.kernels.nest.nest import FORWARD
+from autofuse.kernels.workload.as_graph import as_graph
 from autofuse.kernels.workload.workload import PLAIN, Workload, bind_workload
 
 MOST_PARTITIONS = 60
 """Subsets of one group that are looked at for further cuts; a larger group has been cut often enough by then."""
-
-
-def as_graph(workload: Workload) -> Graph:
-    """A graph of one workload: tensors are called `v0`, `v1`, ... after their index, operators `n0`, `n1`, ...
-
-    Literals keep their values; other constants are zeros that take no memory, since only their shapes are known.
-    """
-    tensors = {
-        f"v{index}": Tensor(f"v{index}", value.shape, value.dtype) for index, value in enumerate(workload.values)
-    }
-
-    def names(indices: Sequence[int]) -> tuple[str, ...]:
-        return tuple(f"v{index}" if index >= 0 else "" for index in indices)
-
-    operators = tuple(
-        Operator(f"n{index}", node.op_type, names(node.inputs), names(node.outputs), dict(node.attributes), node.domain)
-        for index, node in enumerate(workload.operators)
-    )
-    constants = {f"v{index}": workload.values[index].literal_array() for index in workload.of_kind("literal")}
-    for index in workload.of_kind("constant"):
-        value = workload.values[index]
-        constants[f"v{index}"] = np.broadcast_to(np.zeros((), value.dtype), value.shape)
-    return Graph(
-        "workload",
-        names(workload.of_kind("input")),
-        names(workload.of_kind("output")),
-        operators,
-        tensors,
-        constants,
-        workload.opset,
-    )
 
 
 def without_layouts(workload: Workload) -> Workload:

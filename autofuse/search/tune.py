@@ -16,6 +16,7 @@ from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.database.records import OK, RunStart, Setting
 from autofuse.environment.circumstances import Circumstances, circumstances
 from autofuse.environment.device import NamedDevice, RunnerOptions, open_runner
+from autofuse.environment.rates import RATES, machine_rates
 from autofuse.environment.space import load_space
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.key import graph_key
@@ -177,6 +178,6 @@ def _run(
         seed=seed,
         arguments={"model": model.name, "threads": around.setting.threads, "device": around.profile.name},
         budget={"seconds": budget_s, "trials": trials},
-        provenance=around.provenance.as_dict(),
+        provenance={**around.provenance.as_dict(), RATES: machine_rates(base, around)},
     )
     return base.start_run(around.setting, start), name

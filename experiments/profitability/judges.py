@@ -13,6 +13,7 @@ import pandas as pd
 from scipy.special import ndtr
 
 from autofuse.graph.cost import group_cost
+from autofuse.kernels.workload.as_graph import as_graph
 from autofuse.kernels.workload.workload import Workload
 from autofuse.learning.advice import PROMISE, Adviser, Guess
 from autofuse.learning.dataset import Dataset
@@ -26,7 +27,6 @@ from autofuse.learning.model import (
     time_lesson,
     train,
 )
-from autofuse.learning.parts import as_graph
 from experiments.profitability.cases import Case
 from experiments.profitability.metrics import Flags, Floats
 

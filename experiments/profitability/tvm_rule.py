@@ -11,8 +11,8 @@ from dataclasses import replace
 from autofuse.backend.tvm.partition import tvm_plan
 from autofuse.errors import AutofuseError
 from autofuse.graph.model import Graph, Operator
+from autofuse.kernels.workload.as_graph import as_graph
 from autofuse.kernels.workload.workload import Workload
-from autofuse.learning.parts import as_graph
 
 OPERATORS_AT_ONCE = 600
 

@@ -17,10 +17,11 @@ from autofuse.environment.circumstances import circumstances
 from autofuse.fusion.planner.baselines import always_plan, default_plan, none_plan
 from autofuse.graph.loading.load import load
 from autofuse.kernels.lowering.lower import Lowering
+from autofuse.kernels.workload.as_graph import as_graph
 from autofuse.kernels.workload.workload import Value, Workload, WorkloadOperator, bind_workload
 from autofuse.learning.dataset import target_from
 from autofuse.learning.features import Place, cut_features, facts_of, features, roofline_us
-from autofuse.learning.parts import Parts, as_graph, without_layouts
+from autofuse.learning.parts import Parts, without_layouts
 
 PLACE = Place("avx2", 8, 16, 4, 32 << 10, 512 << 10, 8 << 20, 1)
 

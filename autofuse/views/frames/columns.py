@@ -171,6 +171,12 @@ _FRAMES: dict[str, dict[str, str]] = {
         "gain_hi": "upper end of the gain's 95 % interval",
         "gain_verdict": "the chosen schedule is faster, slower, no difference; or why there is no verdict",
         "schedules": "how many schedules of the workload are known there",
+        "flops": "floating-point operations of a call, by the operators' definitions",
+        "bytes": "bytes of a call: inputs, weights and outputs of the group, each once",
+        "gflops": "flops over median_us, billions a second",
+        "gbs": "bytes over median_us, billions a second",
+        "peak_share": "gflops over the peak probed for the run; above 1 where an algorithm (Winograd) does fewer",
+        "bandwidth_share": "gbs over the memory bandwidth probed for the run; above 1 where data came from caches",
     },
     "edges": {
         "run_id": "run that decided",
@@ -181,6 +187,9 @@ _FRAMES: dict[str, dict[str, str]] = {
         "reason": "reason code, see `autofuse.values.reasons.REASON_CODES`",
         "gain_us": "what fusing saves, microseconds",
         "p_model": "probability that the model gave to a gain",
+        "label": "short name of the kernel that holds a fused edge; missing for one that is apart",
+        "group_us": "time of that kernel when it was chosen, microseconds",
+        "gain_share": "gain_us over group_us + gain_us: the part of the time that fusing the edge saves",
     },
     "noise": {
         "measurement_id": "number of the measurement",

@@ -13,6 +13,7 @@ from autofuse.database.records import DOUBT, Table
 from autofuse.values.ratios import Timed
 from autofuse.views.frames.columns import COLUMNS
 from autofuse.views.frames.groups import with_gains
+from autofuse.views.frames.roofline import with_roofline
 
 if TYPE_CHECKING:
     from autofuse.database.database import ProfilingDatabase
@@ -48,7 +49,9 @@ def read_frame(database: ProfilingDatabase, name: str, run_id: int | None = None
         frame["best_us"] = frame.groupby("run_id")["best_us"].ffill()
     elif name == "groups":
         frame["share"] = frame["us"] / frame.groupby("choice_id")["us"].transform("sum")
-        frame = with_gains(database, frame, read_frame(database, "choices", run_id))
+        frame = with_roofline(database, with_gains(database, frame, read_frame(database, "choices", run_id)))
+    elif name == "edges":
+        frame = _with_groups(frame, read_frame(database, "groups", run_id), read_frame(database, "choices", run_id))
     return frame[list(COLUMNS[name])]
 
 
@@ -56,6 +59,25 @@ def timed_rows(measurements: pd.DataFrame) -> dict[int, Timed]:
     """The whole-model times of the rows of `plan_measurements` by their number, see `autofuse.values.ratios`."""
     rows = [{str(name): value for name, value in row.items()} for row in measurements.to_dict("records")]
     return timed_plans(rows)
+
+
+def _with_groups(edges: pd.DataFrame, groups: pd.DataFrame, choices: pd.DataFrame) -> pd.DataFrame:
+    """Fused edges with the kernel that holds them, and what its time would be with the edge between two kernels."""
+    chosen = groups.merge(choices[["choice_id", "plan_key"]], on="choice_id")
+    homes = {
+        (row["run_id"], row["plan_key"], name): (row["label"], row["us"])
+        for row in chosen.to_dict("records")
+        for name in row["operators"]
+    }
+    fused = edges["fused"].fillna(False).astype(bool)
+    ends = zip(edges["run_id"], edges["plan_key"], edges["producer"], edges["consumer"], fused, strict=True)
+    found = [
+        (homes.get((run, plan, reader)) or homes.get((run, plan, writer))) if inside else None
+        for run, plan, writer, reader, inside in ends
+    ]
+    label = pd.Series([home[0] if home else None for home in found], edges.index, dtype=object)
+    group_us = pd.Series([home[1] if home else None for home in found], edges.index, dtype="float64")
+    return edges.assign(label=label, group_us=group_us, gain_share=edges["gain_us"] / (group_us + edges["gain_us"]))
 
 
 def best_of(candidates: pd.DataFrame) -> pd.DataFrame:

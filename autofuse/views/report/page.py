@@ -17,6 +17,7 @@ from autofuse.values.outputs import Kind, database_files, has_head, has_mark, wr
 from autofuse.values.ratios import Ratio
 from autofuse.values.reasons import REASON_CODES
 from autofuse.views.frames.groups import GAIN
+from autofuse.views.frames.roofline import ROOFLINE
 from autofuse.views.frames.standing import job_standing, plan_gap, run_length_s, run_standing
 from autofuse.views.frames.whole import whole_model
 from autofuse.views.report import markdown, series
@@ -109,6 +110,7 @@ def page_data(analysis: Analysis, info: RunInfo, transfer: Json | None = None) -
         "tables": {
             "groups": _group_rows(groups),
             "edges": _edge_rows(frames["edges"], frames["choices"]),
+            "fusions": _fusion_rows(frames["edges"], frames["choices"]),
             "failures": series.failure_kinds(frames["failures"]),
             "provenance": _provenance(info),
         },
@@ -227,12 +229,12 @@ def _group_rows(groups: pd.DataFrame) -> list[Json]:
     merged = groups.groupby("workload_key", sort=False).agg(
         uses=("position", "size"),
         share=("share", "sum"),
-        **{name: (name, "first") for name in ("label", "us", "schedule", "trusted", *GAIN)},
+        **{name: (name, "first") for name in ("label", "us", "schedule", "trusted", *GAIN, *ROOFLINE)},
     )
     merged = merged.sort_values("share", ascending=False, kind="stable").iloc[:MAX_ROWS]
     return [
         {
-            **{name: row[name] for name in ("label", "uses", "share", "us", "trusted", *GAIN)},
+            **{name: row[name] for name in ("label", "uses", "share", "us", "trusted", *GAIN, *ROOFLINE)},
             "schedule": _knobs(row["schedule"])[:400] if isinstance(row["schedule"], str) else "fixed rule",
         }
         for row in merged.to_dict("records")
@@ -266,6 +268,16 @@ def _edge_rows(edges: pd.DataFrame, choices: pd.DataFrame) -> list[Json]:
             }
         )
     return rows
+
+
+def _fusion_rows(edges: pd.DataFrame, choices: pd.DataFrame) -> list[Json]:
+    """The fused edges of the chosen plan whose gain is known, the largest first."""
+    if not choices.empty:
+        edges = edges[edges["plan_key"] == choices.iloc[-1]["plan_key"]]
+    known = edges[edges["fused"].fillna(False).astype(bool) & edges["gain_us"].notna()]
+    known = known.sort_values("gain_us", ascending=False, kind="stable").iloc[:MAX_ROWS]
+    columns = ["producer", "consumer", "label", "group_us", "gain_us", "gain_share", "reason"]
+    return [{str(name): value for name, value in row.items()} for row in known[columns].to_dict("records")]
 
 
 def _provenance(info: RunInfo) -> list[Json]:

@@ -477,10 +477,14 @@ function plots() {
 function tables() {
   const { groups, edges, provenance } = data.tables;
   let place = section("groups", "Groups", "Each kernel of the chosen plan; equal ones stand together.");
-  table(place, [["label", "group"], ["uses", "kernels", count], ["share", "share", (v) => percent(v, 1)], ["us", "time each", micros], ["first_us", "first schedule", micros], ["gain", "over first", times], ["schedules", "schedules", count], ["trusted", "trusted", (v) => (none(v) ? "" : v ? "yes" : "no")], ["schedule", "schedule"]], groups);
+  table(place, [["label", "group"], ["uses", "kernels", count], ["share", "share", (v) => percent(v, 1)], ["us", "time each", micros], ["first_us", "first schedule", micros], ["gain", "over first", times], ["schedules", "schedules", count], ["gflops", "GFLOP/s", (v) => (none(v) ? "–" : v.toFixed(1))], ["peak_share", "of peak", (v) => percent(v)], ["bandwidth_share", "of bandwidth", (v) => percent(v)], ["trusted", "trusted", (v) => (none(v) ? "" : v ? "yes" : "no")], ["schedule", "schedule"]], groups);
   place = section("edges", "Edges", "Why operators share a kernel, or do not.");
   if (edges.length) table(place, [["fused", "edge"], ["reason", "reason"], ["meaning", "meaning"], ["edges", "edges", count], ["gain_us", "gain", micros]], edges);
   else place.append(make("p", { class: "none" }, "No decisions were recorded."));
+  if (data.tables.fusions.length) {
+    place.append(make("p", {}, "Which fusions pay here: each fused edge whose kernel was also measured cut in two, by what fusing saves (below zero: it costs)."));
+    table(place, [["producer", "producer"], ["consumer", "consumer"], ["label", "kernel"], ["group_us", "kernel takes", micros], ["gain_us", "fusing saves", micros], ["gain_share", "of the time apart", (v) => percent(v)], ["reason", "reason"]], data.tables.fusions);
+  }
   place = section("provenance", "Provenance", "What this run depended on.");
   const facts = make("details", {}, make("summary", {}, `All ${provenance.length} facts`));
   place.append(facts);

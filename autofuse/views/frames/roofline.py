@@ -1,0 +1,60 @@
+"""How near the groups of choices come to what their machine can do: the roofline of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from autofuse.errors import AutofuseError
+from autofuse.graph.cost import Cost, group_cost
+from autofuse.kernels.workload.as_graph import as_graph
+from autofuse.kernels.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from autofuse.database.database import ProfilingDatabase
+
+ROOFLINE = ("flops", "bytes", "gflops", "gbs", "peak_share", "bandwidth_share")
+
+
+def with_roofline(database: ProfilingDatabase, groups: pd.DataFrame) -> pd.DataFrame:
+    """`groups` with `ROOFLINE`: operations and bytes by definition, rates by `median_us`, shares of what was probed."""
+    costs = _costs(database, groups["workload_key"].unique())
+    flops = groups["workload_key"].map({key: cost.flops for key, cost in costs.items()}).astype("float64")
+    moved = groups["workload_key"].map(
+        {key: cost.bytes_read + cost.bytes_written for key, cost in costs.items()}
+    ).astype("float64")  # fmt: skip
+    seconds = groups["median_us"].astype("float64") / 1e6
+    peak, bandwidth = (groups["run_id"].map(_probed(database, name)).astype("float64") for name in PROBED)
+    gflops, gbs = flops / seconds / 1e9, moved / seconds / 1e9
+    return groups.assign(
+        flops=flops, bytes=moved, gflops=gflops, gbs=gbs, peak_share=gflops / peak, bandwidth_share=gbs / bandwidth
+    )
+
+
+PROBED = ("gflops_n", "dram_gbs_n")
+"""Peak rates of all threads, see `autofuse.measure.machine.MachineRates`."""
+
+
+def _probed(database: ProfilingDatabase, name: str) -> dict[object, float]:
+    """The rate called `name` of each run that has it."""
+    found = {}
+    for row in database.table("runs").records():
+        provenance = row["provenance"]
+        rates = provenance.get("rates") if isinstance(provenance, Mapping) else None
+        if isinstance(rates, Mapping) and isinstance(rates.get(name), int | float):
+            found[row["run_id"]] = float(rates[name])
+    return found
+
+
+def _costs(database: ProfilingDatabase, keys: Iterable[str]) -> dict[str, Cost]:
+    """What each workload costs by the definition of its operators; one that cannot be read has none."""
+    found = {}
+    for key, text in database.workload_texts(keys).items():
+        try:
+            graph = as_graph(Workload.from_text(text))
+            found[key] = group_cost(graph, [operator.name for operator in graph.operators])
+        except (AutofuseError, ValueError, TypeError, KeyError, IndexError, AttributeError):
+            continue  # a workload of another version: no cost is better than a wrong one
+    return found

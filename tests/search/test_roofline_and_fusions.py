@@ -1,0 +1,59 @@
+"""After a tune pandas and the page say which groups are slow for this machine, and which fusions pay on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autofuse.database.database import open_database
+from autofuse.environment.circumstances import circumstances
+from autofuse.environment.rates import machine_rates
+from autofuse.search.progress import TuneResult
+from autofuse.views.frames.analysis import open_analysis
+from autofuse.views.report.page import page_data
+
+Tune = Callable[..., TuneResult]
+
+
+def test_groups_have_their_roofline_and_shares_of_what_was_probed(run: Tune, two_layers: Path, tmp_path: Path) -> None:
+    run(two_layers)
+    with open_analysis(tmp_path / "profile.db") as af:
+        assert af.runs["provenance"].iloc[0]["rates"]["gflops_n"] == 50.0
+        groups, page = af.groups, page_data(af, af.run())
+    products = groups[groups["label"].str.contains("Gemm|MatMul")].iloc[0]
+    assert products["flops"] >= 2 * 8 * 16 * 24  # the product alone
+    assert products["bytes"] >= 4 * (8 * 16 + 16 * 24 + 8 * 24)
+    assert products["gflops"] == pytest.approx(products["flops"] / products["median_us"] / 1e3)
+    assert products["peak_share"] == pytest.approx(products["gflops"] / 50.0)
+    assert products["bandwidth_share"] == pytest.approx(products["bytes"] / products["median_us"] / 1e3 / 10.0)
+    rows = {row["label"]: row for row in page["tables"]["groups"]}  # type: ignore[index]
+    assert rows[products["label"]]["peak_share"] == products["peak_share"]
+
+
+def test_a_fused_edge_says_its_kernel_and_what_fusing_saves(run: Tune, two_layers: Path, tmp_path: Path) -> None:
+    result = run(two_layers)
+    with open_analysis(tmp_path / "profile.db") as af:
+        edges, page = af.edges, page_data(af, af.run())
+    fused = edges[edges["fused"].astype(bool) & edges["gain_us"].notna()]
+    assert result.chosen != "none" and len(fused)
+    for _, edge in fused.iterrows():
+        assert edge["label"] and edge["group_us"] > 0
+        assert edge["gain_share"] == pytest.approx(edge["gain_us"] / (edge["group_us"] + edge["gain_us"]))
+    assert edges[~edges["fused"].astype(bool)]["label"].isna().all()
+    rows: Any = page["tables"]["fusions"]  # type: ignore[index]
+    assert [row["gain_us"] for row in rows] == sorted(fused["gain_us"], reverse=True)
+
+
+@pytest.mark.slow
+@pytest.mark.probing
+def test_the_rates_are_probed_once_and_then_taken_from_the_database(
+    run: Tune, two_layers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(two_layers)
+    with open_database(tmp_path / "profile.db") as base:
+        monkeypatch.setattr("autofuse.environment.rates.probe_machine", lambda *_: pytest.fail("probed again"))
+        rates = machine_rates(base, circumstances(base, "local", 1, measuring=True))
+    assert rates is not None and rates["gflops_n"] > 0.1 and rates["dram_gbs_n"] > 0.1
