@@ -10,6 +10,7 @@ with an argument is an `autofuse.errors.AutofuseError` that says what to change.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -83,14 +84,18 @@ def tune(
     trained: str | None = None,
     shapes: Shapes | None = None,
     progress: Callable[[Progress], None] | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> TuneResult:
     """Search fusion plans and schedules by measuring them; everything measured is recorded at once.
 
     Ends after `budget` or `trials`, whichever comes first (neither given: after 10 minutes). An interrupted search
-    goes on where it was when it is started again. `progress` is called after each candidate. `pareto`: search plans
-    that need little memory as well, and end with the front of both (`TuneResult.front`). `trained`: the model that
-    guides the search: a file, or the name of a shipped one ("default"); None: no model.
+    goes on where it was when it is started again. `progress` is called after each candidate. `stop` is asked often:
+    once it says True the search ends, and KeyboardInterrupt is raised. `pareto`: search plans that need little memory
+    as well, and end with the front of both (`TuneResult.front`). `trained`: the model that guides the search: a file,
+    or the name of a shipped one ("default"); None: no model. What the budget left no time for stands in
+    `TuneResult.left_out`.
     """
+    began = time.monotonic()  # the budget counts from here on, loading the compiler included
     check_trials(trials)
     check_seed(seed)
     if budget is None and trials is None:
@@ -115,6 +120,8 @@ def tune(
         trained=trained,
         shapes=shapes or {},
         progress=progress or _silent,
+        stop=stop or _never,
+        since=began,
     )
 
 
@@ -363,6 +370,11 @@ def thread_count(threads: int | None, device: str | NamedDevice) -> int:
     from autofuse.environment.device import thread_count as count
 
     return count(threads, device)
+
+
+def _never() -> bool:
+    """Nobody asks for a stop."""
+    return False
 
 
 def _silent(_progress: Progress) -> None:

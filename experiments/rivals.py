@@ -24,6 +24,8 @@ from autofuse.kernels.lowering.lower import Lowered, Lowering
 from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import open_knobs
 from autofuse.measure.networks.bench import Contender, ContenderResult
+from autofuse.search.budget import Budget
+from autofuse.search.phases import add_baseline, measure_baseline, measure_baselines
 from autofuse.search.progress import Progress, TuneResult
 from autofuse.search.shares import finals_seconds
 from autofuse.search.tune import open_session
@@ -124,12 +126,15 @@ def tuned(
         progress=_silent,
     )  # fmt: skip
     with session as opened:
-        opened.measure_baselines()
+        endless = Budget()
+        measure_baselines(opened.search, endless, endless)
         for name, plan in plans.items():
-            opened.add_baseline(name, plan)
-            opened.measure_baseline(name)
-        opened.search_slice(seconds)
-        return opened.conclude(finals_seconds(seconds))
+            add_baseline(opened.search, name, plan)
+            measure_baseline(opened.search, name, endless)
+        opened.advance(Budget.lasting(seconds))
+        result = opened.conclude(endless, finals_seconds(seconds))
+        assert result is not None, "nobody asks for a stop"
+        return result
 
 
 def _raced(

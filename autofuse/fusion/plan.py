@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from autofuse.errors import PlanError
 
@@ -47,7 +48,7 @@ class FusionPlan:
         """What the kernels may take of Winograd's algorithm, as text."""
         return f"Winograd up to {self.winograd}x{self.winograd}" if self.winograd else "no Winograd"
 
-    @property
+    @cached_property
     def key(self) -> str:
         """SHA-256 of the canonical text: independent of the order of groups."""
         canonical: dict[str, object] = {

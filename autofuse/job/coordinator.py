@@ -20,11 +20,11 @@ from autofuse.database.job_records import (
     TaskInfo,
     TaskProgress,
 )
-from autofuse.errors import DatabaseError, DeviceError
+from autofuse.errors import DatabaseError, DeviceError, PlanError
 from autofuse.job.board import OPENER, Board, Setup
 from autofuse.job.outcome import JobOutcome, outcome_of
 from autofuse.job.settings import BoardSpec, JobSettings
-from autofuse.job.timetable import next_turn
+from autofuse.job.timetable import begun, next_turn
 from autofuse.measure.children.messages import Message
 from autofuse.measure.measurement import Failure
 from autofuse.values.scratch import scratch_folder
@@ -38,6 +38,7 @@ BOARD_FAILURES = 3
 """Slices in a row that may fail through the board before it counts as lost."""
 RETRY_S, MOST_RETRY_S = 60.0, 600.0
 """Seconds until a lost board is tried again; each time twice as many, at most the second number."""
+UNBEGUN = "the job's time was over before this model's turn: give a larger --budget, or fewer models"
 PATIENCE_SHARE, MOST_PATIENCE_S = 0.1, 3600.0
 """Part of the budget for which a job without any board waits for one to come back, and the longest such wait."""
 
@@ -221,6 +222,9 @@ class Coordinator:
         turn = next_turn(mine, sharing, self.settings, self.budget_s(), self.left_s())
         if turn is not None:
             task = self.queue.claim(self.job.id, board.spec.device, turn.phase, turn.least_gain)
+            if task is not None and self.left_s() <= 0 and not begun(task):  # it is not even read
+                self.queue.fail(task.id, UNBEGUN, {"exit_code": PlanError.exit_code})
+                return True
             if task is not None:
                 try:
                     board.start(task, turn)

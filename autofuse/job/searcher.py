@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.environment.device import find_device, thread_count
-from autofuse.errors import AutofuseError, PlanError
+from autofuse.errors import AutofuseError
 from autofuse.job.settings import BoardSpec, JobSettings
 from autofuse.job.timetable import HOUR_S, OPEN_SESSIONS
 from autofuse.measure.children.child import Handler, serve
 from autofuse.measure.children.messages import Message
 from autofuse.measure.children.process import own_memory
+from autofuse.search.budget import Budget
 from autofuse.search.progress import Progress
 from autofuse.search.prospects import Prospect, expected_saving
 
@@ -35,10 +36,6 @@ from autofuse.values.ratios import expected_ratio
 NOTE_EVERY_S = 2.0
 OBSERVED, MOST_TRUSTED = 0.5, 4.0
 """Weight of what the last slice did save, against its forecast; a lucky slice counts as this much luck at most."""
-
-
-class _StopAsked(KeyboardInterrupt):
-    """The coordinator wants the search to stop after the candidate in flight."""
 
 
 class _Waiting(logging.Handler):
@@ -99,56 +96,55 @@ class Searcher:
             self._close_oldest()
         return {}
 
-    def _answer(self, request: Message, act: Callable[[ModelSession, Message], Message]) -> Message:
+    def _answer(self, request: Message, act: Callable[[ModelSession, Message, Budget], Message]) -> Message:
         started = time.monotonic()
+        budget = Budget.lasting(float(str(request["seconds"])), self._stop_asked)
         key = str(request["model"]), str(request["device"])
         self._title = Path(key[0]).stem
         try:
             session = self._session(*key)
-            before = session.bench.counts.ok, session.bench.counts.failed
+            before = session.counts.ok, session.counts.failed
             self._before = sum(before)
-            found = {"stopped": False, **act(session, request)}
-        except _StopAsked:
-            found = {"stopped": True}
-            if key not in self._open:
-                return {**found, "progress": None}
-            session = self._open[key][1]
+            found = {"stopped": False, **act(session, request, budget)}
+        except KeyboardInterrupt:  # while the model was opened
+            return {"stopped": True, "progress": None}
         except AutofuseError as error:
             self._forget(key, error)
             kind = type(error).__name__
             return {"error": kind, "text": str(error), "exit_code": error.exit_code, "stopped": False}
         session.release()  # a device serves one client at a time: the next slice may be another model's
         self._note("")
-        counts, spent_s = session.bench.counts, time.monotonic() - started
+        counts, spent_s = session.counts, time.monotonic() - started
+        race_s = float(str(request["race_s"]))
         progress = {
             "spent_s": spent_s,
             "measured": counts.ok + counts.failed - sum(before),
             "failed": counts.failed - before[1],
-            "run_id": session.bench.run_id,
+            "run_id": session.run_id,
             "best_us": session.best_us(),
             "baseline_us": session.baseline_us(),
-            "reserve_s": session.builds_s(),
+            "reserve_s": session.reserve(race_s=race_s)() - race_s,
         }
         return {**found, "progress": {**progress, **_plain(found)}}
 
-    def _search(self, session: ModelSession, request: Message) -> Message:
-        seconds, trials = float(str(request["seconds"])), request.get("trials")
-        session.trials = None if trials is None else session.bench.counts.measured + int(str(trials))
-        before_us, ahead, measured = session.best_us(), session.ahead(), session.bench.counts.measured
+    def _search(self, session: ModelSession, request: Message, budget: Budget) -> Message:
+        trials = request.get("trials")
+        before_us, ahead, measured = session.best_us(), session.ahead(), session.counts.measured
         started = time.monotonic()
-        session.search_slice(seconds)
-        spent_s, new = time.monotonic() - started, session.bench.counts.measured - measured
+        exhausted = session.advance(budget, None if trials is None else int(str(trials)))
+        spent_s, new = time.monotonic() - started, session.counts.measured - measured
         after_us = session.best_us()
         saved = 1.0 - after_us / before_us if before_us and after_us else None
-        return {"gain": gain_in_an_hour(session.ahead(), ahead, new, spent_s, saved), "exhausted": session.exhausted}
+        gain = gain_in_an_hour(session.ahead(), ahead, new, spent_s, saved)
+        return {"gain": gain, "exhausted": exhausted, "stopped": budget.stopped()}
 
-    def _confirm(self, session: ModelSession, request: Message) -> Message:
+    def _confirm(self, session: ModelSession, request: Message, budget: Budget) -> Message:
         if not session.ready():
-            session.trials = None
-            session.search_slice(0.0)
-        if not session.ready():
-            raise PlanError("the budget ended before any plan of this model had a time: use a larger --budget")
-        result = session.conclude(float(str(request["seconds"])))
+            race_s = float(str(request["race_s"]))
+            session.advance(budget.keeping(session.reserve(budget.left() / 2, race_s)))
+        result = session.conclude(budget, float(str(request["race_s"])))
+        if result is None:
+            return {"stopped": True}
         key = str(request["model"]), str(request["device"])
         self._open.pop(key)[0].close()
         return {"result": asdict(result)}
@@ -171,7 +167,7 @@ class Searcher:
                 Path(model), self._base, budget_s=None, trials=None,
                 threads=thread_count(settings.threads, named), device=named, seed=settings.seed,
                 space=settings.space, exact=settings.exact, trained=settings.trained, shapes=settings.shapes,
-                progress=self._progress, scheduler=settings.scheduler,
+                progress=self._progress, stop=self._stop_asked, scheduler=settings.scheduler,
             )
         )  # fmt: skip
         self._open[key] = stack, session
@@ -195,11 +191,14 @@ class Searcher:
             stack, _session = self._open.pop(key)
             stack.__exit__(type(error), error, error.__traceback__)
 
-    def _progress(self, state: Progress | None) -> None:
-        """Tells the status what is done, and stops when that is wanted."""
+    def _stop_asked(self) -> bool:
+        """Whether the coordinator wants the search to stop after the candidate in flight; a sign of life, too."""
         self._pulse.touch()
-        if self._stop.exists():
-            raise _StopAsked
+        return self._stop.exists()
+
+    def _progress(self, state: Progress | None) -> None:
+        """Tells the status what is done."""
+        self._pulse.touch()
         now = time.monotonic()
         if now - self._noted >= NOTE_EVERY_S or state is None:
             self._noted = now

@@ -11,9 +11,11 @@ from autofuse.job.settings import JobSettings
 
 CONFIRM_SHARE = 0.08
 """Part of the budget that is kept for measuring the finalists whole, beyond the least that they need."""
+MOST_CONFIRMED = 0.5
+"""Part of the budget that building and measuring the finalists of all models may take at most."""
 LEAST_CONFIRM_S, MOST_CONFIRM_S, UNBOUNDED_CONFIRM_S = 25.0, 300.0, 40.0
 FIRST_BUILD_S = 15.0
-"""Guess of the seconds that building the finalists takes, before a search has told."""
+"""Guess of the seconds that building and checking the finalists takes, before a search has told."""
 ROUNDS = 6
 """Slices into which each model's equal share of the time is cut: more share better, fewer cost less."""
 LEAST_SLICE_S, MOST_SLICE_S = 20.0, 900.0
@@ -21,6 +23,8 @@ OPEN_SESSIONS, LEAST_REOPENED_S = 4, 120.0
 """Models whose search a board keeps ready, and the shortest slice where there are more: opening one again takes up to
 20 s (the graph, its reference results, the plans lowered anew)."""
 UNBOUNDED_SLICE_S = 60.0
+UNBOUNDED_CONFIRMATION_S = 24 * 3600.0
+"""Seconds for one model's finalists where the job has no end: as many as they need."""
 WATCHED_SLICE_S = 300.0
 """Longest slice under `--early-stopping`, whose rule is applied between slices."""
 HOUR_S = 3600.0
@@ -29,12 +33,14 @@ HOUR_S = 3600.0
 @dataclass(frozen=True)
 class Turn:
     """What a board is to do next: `phase` with any task of its device, for `seconds`, with at most `trials` new
-    candidates (None: any number), on a task that promises more than `least_gain` an hour."""
+    candidates (None: any number), on a task that promises more than `least_gain` an hour. `race_s`: of these seconds,
+    those for measuring the finalists in turn."""
 
     phase: str
     seconds: float
     trials: int | None = None
     least_gain: float = 0.0
+    race_s: float = 0.0
 
 
 def confirm_seconds(budget_s: float | None, tasks: int, boards: int) -> float:
@@ -68,19 +74,27 @@ def next_turn(
         share = None if trials is None else max(1, math.ceil(trials / boards))
         if trials is not None and len(promising) > 1:
             share = max(8, math.ceil(trials / (len(promising) * ROUNDS)))
-        seconds = _slice_seconds(search_s, len(promising), boards, settings)
+        fair_s = search_s * boards / max(1, sum(not begun(task) for task in promising))
+        seconds = min(fair_s, _slice_seconds(search_s, len(promising), boards, settings))
         return Turn(SEARCH, seconds, share if trials is None else min(trials, share or trials), least)
-    spare_s = left_s * boards / len(unconfirmed) - max(map(builds_s, unconfirmed)) if math.isfinite(left_s) else each_s
-    return Turn(CONFIRM, max(min(each_s, LEAST_CONFIRM_S), min(spare_s, each_s)))
+    most_s = each_s + max(map(builds_s, unconfirmed))
+    seconds = max(0.0, min(most_s, left_s * boards / len(unconfirmed)))
+    return Turn(CONFIRM, UNBOUNDED_CONFIRMATION_S if budget_s is None else seconds, race_s=each_s)
+
+
+def begun(task: TaskInfo) -> bool:
+    """Whether a search ever took it up."""
+    return task.spent_s > 0 or task.measured > 0
 
 
 def finals_s(tasks: Sequence[TaskInfo], budget_s: float | None, boards: int, each_s: float | None = None) -> float:
-    """Seconds that building and measuring the finalists of those tasks that have not ended takes.
+    """Seconds that building and measuring the finalists of those tasks that have not ended may take.
 
     `each_s`: of measuring those of one (None: as `confirm_seconds` has it for these tasks).
     """
     each_s = confirm_seconds(budget_s, len(tasks), boards) if each_s is None else each_s
-    return sum(each_s + builds_s(task) for task in tasks if task.state not in (DONE, FAILED)) / boards
+    needed_s = sum(each_s + builds_s(task) for task in tasks if task.state not in (DONE, FAILED)) / boards
+    return needed_s if budget_s is None else min(needed_s, MOST_CONFIRMED * budget_s)
 
 
 def worth_a_slice(task: TaskInfo, least_gain: float) -> bool:
@@ -89,7 +103,7 @@ def worth_a_slice(task: TaskInfo, least_gain: float) -> bool:
 
 
 def builds_s(task: TaskInfo) -> float:
-    """Seconds that building the task's finalists will take."""
+    """Seconds that building and checking the task's finalists will take."""
     return FIRST_BUILD_S if task.reserve_s is None else task.reserve_s
 
 

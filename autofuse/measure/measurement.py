@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -114,6 +115,15 @@ class Measurement:
     def median_us(self) -> float | None:
         """Median time of a call; None for a failure."""
         return None if self.timing is None else self.timing.us.median
+
+
+Left = Callable[[], float]
+"""Seconds that may still be taken; 0 says that it is time to stop. Asked often, by whatever may take long."""
+
+
+def no_end() -> float:
+    """The time of whom nobody limits."""
+    return math.inf
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -18,8 +18,16 @@ from autofuse.device.provenance import collect
 from autofuse.device.target import Target
 from autofuse.measure.children.codec import case_to_json, policy_to_json, target_to_json, timing_from_json
 from autofuse.measure.children.messages import Message
-from autofuse.measure.children.process import Child, Reply, available_cores, default_memory, wait, wait_any
-from autofuse.measure.measurement import Failure, Limits, Measurement, MeasureRequest
+from autofuse.measure.children.process import (
+    TICK_S,
+    Child,
+    Reply,
+    available_cores,
+    default_memory,
+    poll,
+    wait,
+)
+from autofuse.measure.measurement import Failure, Left, Limits, Measurement, MeasureRequest, no_end
 from autofuse.measure.networks.bench import Contender, ContenderResult, bench_contenders, outputs_of
 from autofuse.measure.timing.lock import alone
 from autofuse.measure.timing.race import InterleavingPolicy
@@ -133,19 +141,19 @@ class LocalRunner:
         budget_s: float,
         *,
         expected: Sequence[Array] | None = None,
-        between: Callable[[], None] = lambda: None,
+        left: Left = no_end,
     ) -> dict[str, ContenderResult]:
         """See `autofuse.measure.runner.Runner`."""
         self.close()  # idle children would hold memory that the networks need
         return bench_contenders(
             contenders, inputs, self.threads, budget_s, target=self.target, expected=expected, policy=self.rounds,
-            between=between,
+            left=left,
         )  # fmt: skip
 
-    def outputs(self, library: Path, inputs: Mapping[str, Array]) -> list[Array]:
+    def outputs(self, library: Path, inputs: Mapping[str, Array], left: Left = no_end) -> list[Array]:
         """See `autofuse.measure.runner.Runner`."""
         self.close()
-        return outputs_of(library, inputs, self.threads, self.target)
+        return outputs_of(library, inputs, self.threads, self.target, left)
 
     @property
     def clock_best_s(self) -> tuple[float, ...]:
@@ -161,7 +169,7 @@ class LocalRunner:
         found = dict(self.stream(batch))
         return [found[index] for index in range(len(batch))]
 
-    def stream(self, batch: Sequence[MeasureRequest]) -> Iterator[tuple[int, Measurement]]:
+    def stream(self, batch: Sequence[MeasureRequest], left: Left = no_end) -> Iterator[tuple[int, Measurement]]:
         """(index in `batch`, measurement) as each becomes known: failures first, then times.
 
         Builds and checks of a stretch of the batch run in parallel; then, with no build under way and the
@@ -170,7 +178,10 @@ class LocalRunner:
         chunk = self._size * HELD_PER_WORKER
         try:
             for first in range(0, len(batch), chunk):
-                yield from self._chunk([self._job(index, batch) for index in range(first, len(batch))[:chunk]])
+                yield from self._chunk([self._job(index, batch) for index in range(first, len(batch))[:chunk]], left)
+                if left() <= 0:
+                    self.close()
+                    return
         except BaseException:  # also KeyboardInterrupt and an abandoned generator: no child may be left busy
             self.close()
             raise
@@ -179,20 +190,21 @@ class LocalRunner:
         self._identities += 1
         return _Job(index, batch[index], self._identities)
 
-    def _chunk(self, jobs: Sequence[_Job]) -> Iterator[tuple[int, Measurement]]:
+    def _chunk(self, jobs: Sequence[_Job], left: Left) -> Iterator[tuple[int, Measurement]]:
         waiting = deque(jobs)
         self._failed_starts = 0
-        while waiting:
-            yield from self._build_all(waiting)
-            with alone(self._lock):
-                time.sleep(QUIET_S)
-                yield from self._time_all(waiting)
+        while waiting and left() > 0:
+            yield from self._build_all(waiting, left)
+            if left() > 0:
+                with alone(self._lock):
+                    time.sleep(QUIET_S)
+                    yield from self._time_all(waiting, left)
 
     # -- building and checking, in parallel
 
-    def _build_all(self, waiting: deque[_Job]) -> Iterator[tuple[int, Measurement]]:
-        """Empty `waiting`: each job ends as held by a worker, or as a failure."""
-        while True:
+    def _build_all(self, waiting: deque[_Job], left: Left) -> Iterator[tuple[int, Measurement]]:
+        """Empty `waiting`, while time is `left`: each job ends as held by a worker, or as a failure."""
+        while left() > 0:
             self._hand_out(waiting)
             busy = [worker for worker in self._workers if worker.child.busy]
             if not busy:
@@ -200,7 +212,7 @@ class LocalRunner:
                     yield from self._device_lost(waiting)
                 return
             owners = {id(worker.child): worker for worker in busy}
-            for child, reply in wait_any([worker.child for worker in busy]):
+            for child, reply in poll([worker.child for worker in busy], TICK_S):
                 yield from self._answered(owners[id(child)], reply, waiting)
 
     def _hand_out(self, waiting: deque[_Job]) -> None:
@@ -304,8 +316,8 @@ class LocalRunner:
 
     # -- timing, one at a time
 
-    def _time_all(self, waiting: deque[_Job]) -> Iterator[tuple[int, Measurement]]:
-        """Time all held jobs in order; those lost with a crashed worker go back to `waiting`."""
+    def _time_all(self, waiting: deque[_Job], left: Left) -> Iterator[tuple[int, Measurement]]:
+        """Time all held jobs in order, while time is `left`; those lost with a crashed worker go back to `waiting`."""
         order = sorted(
             ((job, worker) for worker in self._workers for job in worker.held), key=lambda pair: pair[0].index
         )
@@ -317,7 +329,9 @@ class LocalRunner:
                 continue
             worker.held.remove(job)
             worker.child.request(self._time_message(job), self.limits.run_s + 4 * self.policy.cap_s)
-            reply = wait(worker.child, TIMING_TICK_S)
+            reply = wait(worker.child, TIMING_TICK_S, left)
+            if reply is None:
+                return
             if not isinstance(reply, Failure):
                 self._clock_best = [float(seconds) for seconds in _list(reply["clock_best_s"])]
                 timing = timing_from_json(reply["timing"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.device.description import DeviceDescription
-from autofuse.measure.measurement import Measurement, MeasureRequest
+from autofuse.measure.measurement import Left, Measurement, MeasureRequest, no_end
 from autofuse.measure.networks.bench import Contender, ContenderResult
 
 Array = NDArray[np.generic]
@@ -35,10 +35,11 @@ class Runner(Protocol):
     def measure(self, batch: Sequence[MeasureRequest]) -> list[Measurement]:
         """One measurement a request, in the order of `batch`."""
 
-    def stream(self, batch: Sequence[MeasureRequest]) -> Iterator[tuple[int, Measurement]]:
-        """(index in `batch`, measurement) as each becomes known, each index exactly once.
+    def stream(self, batch: Sequence[MeasureRequest], left: Left = no_end) -> Iterator[tuple[int, Measurement]]:
+        """(index in `batch`, measurement) as each becomes known, each index at most once.
 
-        An abandoned iterator leaves nothing running.
+        It ends early when no time is `left`: what has no measurement then was not measured. An abandoned iterator
+        leaves nothing running.
         """
 
     def race(
@@ -48,15 +49,18 @@ class Runner(Protocol):
         budget_s: float,
         *,
         expected: Sequence[Array] | None = None,
-        between: Callable[[], None] = ...,
+        left: Left = no_end,
     ) -> dict[str, ContenderResult]:
         """Whole networks interleaved, checked against `expected`; see `networks.bench.bench_contenders`.
 
-        `between` is called between their blocks; it may raise to end the race.
+        The race ends with what is known when no time is `left`.
         """
 
-    def outputs(self, library: Path, inputs: Mapping[str, Array]) -> list[Array]:
-        """Outputs of a compiled library, run once on the device, in the model's order; DeviceError when it fails."""
+    def outputs(self, library: Path, inputs: Mapping[str, Array], left: Left = no_end) -> list[Array]:
+        """Outputs of a compiled library, run once on the device, in the model's order.
+
+        DeviceError when it fails, and when no time is `left`.
+        """
 
     def close(self) -> None:
         """End whatever runs for it; the runner starts anew when it is used again."""

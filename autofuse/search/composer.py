@@ -12,9 +12,11 @@ from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.skeleton import settled
 from autofuse.kernels.workload.free_reshape import is_view
 from autofuse.kernels.workload.workload import BoundWorkload
+from autofuse.search.budget import Budget
 from autofuse.search.composition import Composition, compose, gap_of
+from autofuse.search.evidence import SearchEvidence
+from autofuse.search.lab import Lab
 from autofuse.search.progress import CompositionReport
-from autofuse.search.workbench import Workbench
 
 MOST_ROUNDS = 6
 """Plans composed one after another, each with what the one before has taught about times in their layouts."""
@@ -36,12 +38,14 @@ class Composed:
     keys: frozenset[str]
 
 
-def compose_measured(bench: Workbench, sampled_us: float | None, measure: bool = True) -> Composed | None:
-    """The best plan of everything that `bench` has times of; None when the groups cover the model in no way.
+def compose_measured(
+    evidence: SearchEvidence, lab: Lab | None, sampled_us: float | None, budget: Budget
+) -> Composed | None:
+    """The best plan of everything that has a time; None when the groups cover the model in no way.
 
     See `_compose_variant`; plans are composed of groups of one rewritten graph, for the most promising ones.
     """
-    variants = (_compose_variant(bench, rewrites, sampled_us, measure) for rewrites in _variants(bench))
+    variants = (_compose_variant(evidence, lab, rewrites, sampled_us, budget) for rewrites in _variants(evidence))
     found = [composed for composed in variants if composed is not None]
     if not found:
         return None
@@ -49,47 +53,47 @@ def compose_measured(bench: Workbench, sampled_us: float | None, measure: bool =
     return replace(best, keys=frozenset().union(*(composed.keys for composed in found)))
 
 
-def _variants(bench: Workbench) -> list[tuple[str, ...]]:
+def _variants(evidence: SearchEvidence) -> list[tuple[str, ...]]:
     """The rewrites of the best plans, each once, the fastest first."""
     best: dict[tuple[str, ...], float] = {}
-    for plan, _ in bench.known_plans():
-        us = bench.composed_us(plan)
+    for plan, _ in evidence.known_plans():
+        us = evidence.composed_us(plan)
         best[plan.rewrites] = min(best.get(plan.rewrites, float("inf")), float("inf") if us is None else us)
     return sorted(best, key=lambda rewrites: (best[rewrites], len(rewrites)))[:MOST_VARIANTS]
 
 
 def _compose_variant(
-    bench: Workbench, rewrites: tuple[str, ...], sampled_us: float | None, measure: bool
+    evidence: SearchEvidence, lab: Lab | None, rewrites: tuple[str, ...], sampled_us: float | None, budget: Budget
 ) -> Composed | None:
     """The best plan of the groups of one rewritten graph.
 
     A group's time depends a little on the layout of what it reads, which the plan around it decides: the composition
-    is made with each group's best time, then with what its plans really took, until both agree. With `measure`, a
-    group in a layout of which no time is known is measured. `sampled_us`: the best plan of the search, to compare.
+    is made with each group's best time, then with what its plans really took, until both agree. A group in a layout of
+    which no time is known is measured by `lab`, if there is one. `sampled_us`: the best plan of the search, to compare.
     """
-    graph, _ = settled(bench.graph, FusionPlan((), rewrites=rewrites))
+    graph, _ = settled(evidence.graph, FusionPlan((), rewrites=rewrites))
     known: dict[Identity, float] = {}
     best: tuple[FusionPlan, float] | None = None
     first: Composition | None = None
     seen: set[str] = set()
     for _ in range(MOST_ROUNDS):
-        found = compose(graph, pieces_of(bench, rewrites), known)
+        found = compose(graph, pieces_of(evidence, rewrites), known, budget.left)
         if found is None:
-            return None
+            break
         found = replace(found, plan=replace(found.plan, rewrites=rewrites))
         first = first or found
-        if found.plan.key in seen or not _legal(bench, found.plan):
+        if found.plan.key in seen or not _legal(evidence, found.plan):
             break
         seen.add(found.plan.key)
-        bench.admit(found.plan)
-        if measure:
-            bench.measure_first(bench.missing(found.plan))
-        time_us = bench.composed_us(found.plan)
+        evidence.admit(found.plan)
+        if lab is not None:
+            lab.measure_first(evidence.missing(found.plan), budget)
+        time_us = evidence.composed_us(found.plan)
         if time_us is not None and (best is None or time_us < best[1]):
             best = found.plan, time_us
         if time_us is not None and abs(time_us - found.us) <= SAME * time_us:
             break
-        known |= _times_in(bench, found.plan)
+        known |= _times_in(evidence, found.plan)
     if best is None or first is None:
         return None
     gap = gap_of(sampled_us, best[1]) if sampled_us is not None else None
@@ -100,40 +104,40 @@ def _compose_variant(
     return Composed(best[0], best[1], report, frozenset(seen))
 
 
-def pieces_of(bench: Workbench, rewrites: tuple[str, ...] = ()) -> list[Piece]:
+def pieces_of(evidence: SearchEvidence, rewrites: tuple[str, ...] = ()) -> list[Piece]:
     """Every group of every plan of a job with these rewrites, with its best time in any layout."""
     best: dict[Piece, float] = {}
-    for plan, lowered in bench.known_plans():
+    for plan, lowered in evidence.known_plans():
         if plan.rewrites != rewrites:
             continue
-        for piece, bound in zip(groups_of(bench.graph, plan), lowered.groups, strict=True):
-            us = group_us(bench, bound)
+        for piece, bound in zip(groups_of(evidence.graph, plan), lowered.groups, strict=True):
+            us = group_us(evidence, bound)
             if us is not None:
                 best[piece] = min(us, best.get(piece, us))
     return [replace(piece, span=Span(us, us, us)) for piece, us in best.items()]
 
 
-def group_us(bench: Workbench, bound: BoundWorkload) -> float | None:
+def group_us(evidence: SearchEvidence, bound: BoundWorkload) -> float | None:
     """Best time of a group with its launch; nothing for a view; None when it has none."""
     if is_view(bound.workload):
         return 0.0
-    us = bench.searches[bound.workload.key].best_us
+    us = evidence.searches[bound.workload.key].best_us
     return None if us is None else us + LAUNCH_US
 
 
-def _times_in(bench: Workbench, plan: FusionPlan) -> dict[Identity, float]:
+def _times_in(evidence: SearchEvidence, plan: FusionPlan) -> dict[Identity, float]:
     """What each group really takes in a plan; a group that cannot be built there costs without end."""
     times = {}
-    for piece, bound in zip(groups_of(bench.graph, plan), bench.admit(plan).groups, strict=True):
-        us = group_us(bench, bound)
+    for piece, bound in zip(groups_of(evidence.graph, plan), evidence.admit(plan).groups, strict=True):
+        us = group_us(evidence, bound)
         times[piece.identity] = float("inf") if us is None else us
     worst = sum(us for us in times.values() if us != float("inf"))
     return {here: min(us, 1e3 * worst) for here, us in times.items()}
 
 
-def _legal(bench: Workbench, plan: FusionPlan) -> bool:
+def _legal(evidence: SearchEvidence, plan: FusionPlan) -> bool:
     try:
-        check_plan(bench.graph, plan)
+        check_plan(evidence.graph, plan)
     except PlanError:
         return False
     return True

@@ -26,6 +26,7 @@ from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.skeleton import realise
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.copies import copy_name
+from autofuse.measure.measurement import Left, no_end
 from autofuse.search.knots import cycles
 
 SOLVER_SECONDS = 60.0
@@ -85,8 +86,11 @@ class _Solution:
     cuts: tuple[Cut, ...]
 
 
-def compose(graph: Graph, pieces: Sequence[Piece], costs: Mapping[Identity, float] | None = None) -> Composition | None:
-    """The plan of least summed time that the timed `pieces` make of `graph`; None when they cover it in no way.
+def compose(
+    graph: Graph, pieces: Sequence[Piece], costs: Mapping[Identity, float] | None = None, left: Left = no_end
+) -> Composition | None:
+    """The plan of least summed time that the timed `pieces` make of `graph`; None when they cover it in no way, and
+    when no time is `left` to find it.
 
     `costs`: what a group costs instead of its time (other objectives, or what is known better).
     """
@@ -96,7 +100,7 @@ def compose(graph: Graph, pieces: Sequence[Piece], costs: Mapping[Identity, floa
     cuts: list[Cut] = []
     solved = 0
     for _ in range(MOST_ROUNDS):
-        found = _solve_regions(graph, regions, optional, cuts)
+        found = _solve_regions(graph, regions, optional, cuts, left)
         if found is None:
             return None
         solutions, same, count = found
@@ -204,7 +208,7 @@ def _joined(regions: Sequence[_Problem], knots: Sequence[Cut]) -> list[_Problem]
 
 
 def _solve_regions(
-    graph: Graph, regions: Sequence[_Problem], optional: frozenset[str], cuts: Sequence[Cut]
+    graph: Graph, regions: Sequence[_Problem], optional: frozenset[str], cuts: Sequence[Cut], left: Left
 ) -> tuple[list[_Solution], list[int], int] | None:
     """A solution of each region, the equal region that it was copied from, and how many were solved."""
     known: dict[object, tuple[int, tuple[int, ...], _Solution]] = {}
@@ -220,7 +224,7 @@ def _solve_regions(
             solutions.append(_Solution(chosen, solution.us, solution.gap, solution.cuts))
             same.append(twin)
             continue
-        found = _solve(graph, region, optional, inside)
+        found = _solve(graph, region, optional, inside, left)
         if found is None:
             return None
         known[signature] = number, order, found
@@ -255,7 +259,9 @@ def _signature(graph: Graph, region: _Problem, cuts: Sequence[Cut]) -> tuple[obj
     return (wires, tuple(texts[index] for index in order), forbidden), order
 
 
-def _solve(graph: Graph, region: _Problem, optional: frozenset[str], cuts: Sequence[Cut]) -> _Solution | None:
+def _solve(
+    graph: Graph, region: _Problem, optional: frozenset[str], cuts: Sequence[Cut], left: Left
+) -> _Solution | None:
     """Best exact cover of one region that can run; None when there is none."""
     columns = region.columns
     if len(region.operators) == 1:
@@ -266,12 +272,15 @@ def _solve(graph: Graph, region: _Problem, optional: frozenset[str], cuts: Seque
         return None
     added = list(cuts)
     for _ in range(MOST_ROUNDS):
+        seconds = min(SOLVER_SECONDS, left())
+        if seconds <= 0:
+            return None
         answer = milp(
             np.array([column.cost for column in columns]),
             integrality=np.ones(len(columns)),
             bounds=Bounds(0, 1),
             constraints=[*limits, *(_forbid(cut, number) for cut in added)],
-            options={"time_limit": SOLVER_SECONDS},
+            options={"time_limit": seconds},
         )
         if answer.x is None:
             return None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from autofuse.database.records import ChosenGroup, EdgeDecision
@@ -17,101 +18,130 @@ from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.skeleton import settled
 from autofuse.graph.inputs import generate_inputs
 from autofuse.kernels.schedule.limits import larger
-from autofuse.measure.networks.bench import Contender, ContenderResult
+from autofuse.measure.networks.bench import OUT_OF_TIME, Contender, ContenderResult
 from autofuse.measure.networks.judgement import difference, judged
-from autofuse.measure.networks.libraries import Model, Order, build_libraries
+from autofuse.measure.networks.libraries import NO_TIME, Model, Order, build_libraries
+from autofuse.search.budget import Budget
+from autofuse.search.evidence import SearchEvidence
+from autofuse.search.finale import Estimates, Finale, complexity, wishes
+from autofuse.search.gate import right_as_a_whole, tiles_taken
+from autofuse.search.lab import Lab
 from autofuse.search.progress import PlanTime
-from autofuse.search.shares import LITTLE_FUSION
-from autofuse.search.workbench import Workbench
-from autofuse.values.names import TVM_PARTITION
+from autofuse.search.shares import SECONDS_AGAIN
+from autofuse.search.standing import Standing
+from autofuse.search.verdict import LATE, Verdict
 from autofuse.values.ratios import compare
 
-FINALISTS = 4
-HOPELESS = 2.5
-"""A plan whose composed time is so many times the best one's is not built whole (plan "none" always is)."""
 TIE = 1.02
 """Beyond this ratio a plan is slower, however wide the interval is."""
-SIMPLER = ("default", TVM_PARTITION, "dnnfusion", "previous", "model", "search", "composed", "none")
-
-Concluded = tuple[dict[str, PlanTime], tuple[str, FusionPlan]]
-"""Times of the finalists by name, and the choice with its name."""
 
 
-def conclude(
-    bench: Workbench,
-    plans: Mapping[str, FusionPlan],
-    model: Model,
-    folder: Path,
-    seconds: float,
-    tell: Callable[[str], None],
-) -> Concluded:
-    """Measures the finalists whole, records them and the choice.
+@dataclass(frozen=True)
+class Finals:
+    """What the end of a search works with. `folder`: where libraries go. `estimates`: what it will take."""
 
-    Libraries are built, run and checked in child processes only. `tell` is called often, and may raise to stop.
+    lab: Lab
+    standing: Standing
+    model: Model
+    folder: Path
+    estimates: Estimates
+
+    @property
+    def evidence(self) -> SearchEvidence:
+        """What the search knows."""
+        return self.lab.evidence
+
+    def base(self, plans: Mapping[str, FusionPlan]) -> str:
+        """Name of the plan without fusion among `plans`, whatever limit of tiles they have; "" when it is not there."""
+        none = self.standing.baselines.get("none")
+        alike = (name for name, plan in plans.items() if none and replace(plan, winograd=none.winograd) == none)
+        return next(alike, "")
+
+    def library(self, name: str) -> Path:
+        """Where a plan's library goes."""
+        return self.folder / f"plan-{name}.so"
+
+
+def conclude(finals: Finals, budget: Budget) -> Verdict | None:
+    """Measures as many finalists whole as the budget has time for, records them and the choice; None when stopped.
+
+    Libraries are built, run and checked in child processes only. Where there is no time for even one, the choice is
+    the plan of an earlier run, or the best by the times of its kernels, or the default: said so, and never thrown.
     """
-    named = _finalists(bench, plans)
-    inputs = generate_inputs(bench.graph, bench.seed)
-    expected = [bench.reference.array(name) for name in bench.graph.outputs]
-    contenders, problems = _built(bench, named, model, folder, tell)
-    if not contenders:
-        raise PlanError("no plan could be built whole: " + "; ".join(problems.values()))
-    note = "measuring the finalists"
-    tell(note)
-    results = bench.runner.race(contenders, inputs, seconds, expected=expected, between=lambda: tell(note))
-    results = judged(results, bench.graph, inputs)
-    _record(bench, named, results)
-    none = results.get("none")
-    times = {name: _time(bench, plan, results.get(name), none, problems.get(name, "")) for name, plan in named.items()}
-    chosen = _choose(bench, named, times, results, folder)
+    wished = wishes(finals.standing)
+    need_s = finals.estimates.finale(wished, budget.left()).seconds
+    finals.standing.phase, finals.standing.ends_at = "confirming", budget.now() + need_s
+    finals.lab.tell("")
+    spare_s = budget.left() - need_s
+    most = int(finals.estimates.race_s / SECONDS_AGAIN)
+    finals.lab.assure(list(wished.values()), most, budget.part(max(spare_s, finals.estimates.race_s / 2)))
+    try:
+        verdict = right_as_a_whole(finals.lab, wished, partial(_measured_whole, finals, budget=budget), budget)
+    except WrongResultError:
+        if not budget.stopped():
+            raise
+        return None
+    if budget.stopped():
+        return None
     # A plan may have won with schedules that no candidate of its own has tried; `compile` wants to find them measured.
-    bench.measure_first(bench.missing(chosen[1]))
-    _record_choice(bench, chosen[1], times[chosen[0]])
-    return times, chosen
+    finals.lab.measure_first(finals.evidence.missing(verdict.plan), budget)
+    _record_choice(finals.lab, verdict.plan, verdict.times[verdict.name])
+    return verdict
 
 
-def _finalists(bench: Workbench, plans: Mapping[str, FusionPlan]) -> dict[str, FusionPlan]:
-    """The best composed plans, each once, with no fusion and TVM's partition always among them."""
-    composed = {name: bench.composed_us(plan) or float("inf") for name, plan in plans.items()}
-    best = min(composed.values())
-    order = sorted(plans, key=lambda name: (composed[name], _complexity(name)))
-    kept: dict[str, FusionPlan] = {}
-    for name in order:
-        needed = name in LITTLE_FUSION
-        if not needed and (len(kept) >= FINALISTS - 1 or composed[name] > HOPELESS * best):
-            continue
-        if plans[name].key not in {plan.key for plan in kept.values()}:
-            kept[name] = plans[name]
-    return kept
-
-
-def _complexity(name: str) -> int:
-    """Place of a plan among equally fast ones; a plan that only the caller knows comes before no fusion."""
-    return SIMPLER.index(name) if name in SIMPLER else len(SIMPLER) - 1
-
-
-def _library(folder: Path, name: str) -> Path:
-    return folder / f"plan-{name}.so"
+def _measured_whole(finals: Finals, plans: Mapping[str, FusionPlan], budget: Budget) -> Verdict:
+    """Those of `plans` that there is time for, built, raced and checked; the choice among them."""
+    evidence, lab = finals.evidence, finals.lab
+    finale = finals.estimates.finale(plans, budget.left())
+    base = finals.base(plans)
+    contenders, problems = _built(finals, plans, finale, budget.before(finale.after_s), base)
+    problems |= dict.fromkeys(finale.left_out, NO_TIME)
+    if not contenders and NO_TIME not in problems.values():
+        raise PlanError("no plan could be built whole: " + "; ".join(problems.values()))
+    results: Mapping[str, ContenderResult] = {}
+    if contenders:
+        lab.tell("measuring the finalists")
+        inputs = generate_inputs(evidence.graph, evidence.seed)
+        expected = [lab.reference.array(name) for name in evidence.graph.outputs]
+        race_budget = budget.before(finals.estimates.after_s(len(contenders)))
+        seconds = min(finale.race_s, max(1.0, race_budget.left()))
+        results = lab.runner.race(contenders, inputs, seconds, expected=expected, left=race_budget.left)
+        results = judged(results, evidence.graph, inputs)
+        _record(lab, plans, results)
+    times = {
+        name: _time(evidence, plan, results.get(name), results.get(base), problems.get(name, ""))
+        for name, plan in plans.items()
+    }
+    return _choose(finals, plans, times, results, budget)
 
 
 def _built(
-    bench: Workbench, named: Mapping[str, FusionPlan], model: Model, folder: Path, tell: Callable[[str], None]
+    finals: Finals, plans: Mapping[str, FusionPlan], finale: Finale, budget: Budget, base: str
 ) -> tuple[list[Contender], dict[str, str]]:
-    """Contenders, plan "none" first so that ratios are to it, and why other plans could not be built."""
-    target, threads = bench.around.target, bench.around.setting.threads
-    order = sorted(named, key=lambda name: name != "none")
-    orders = [Order(name, named[name], bench.schedules(named[name]), _library(folder, name)) for name in order]
-    bench.runner.close()  # idle children would hold memory that the builds need
-    problems = build_libraries(model, target, threads, orders, tell)
-    return [Contender(one.name, "autofuse", one.output) for one in orders if one.name not in problems], problems
+    """Contenders, `base` first so that ratios are to it, and why other plans could not be built."""
+    evidence, lab = finals.evidence, finals.lab
+    orders = [
+        Order(name, plans[name], evidence.schedules(plans[name]), finals.library(name), finale.builds_s[name])
+        for name in finale.names
+    ]
+    lab.runner.close()  # idle children would hold memory that the builds need
+    target, threads = evidence.around.target, evidence.around.setting.threads
+    problems = build_libraries(finals.model, target, threads, orders, lab.tell, left=budget.left) if orders else {}
+    made = sorted((one for one in orders if one.name not in problems), key=lambda one: one.name != base)
+    return [Contender(one.name, "autofuse", one.output) for one in made], problems
 
 
 def _time(
-    bench: Workbench, plan: FusionPlan, result: ContenderResult | None, none: ContenderResult | None, problem: str
+    evidence: SearchEvidence,
+    plan: FusionPlan,
+    result: ContenderResult | None,
+    none: ContenderResult | None,
+    problem: str,
 ) -> PlanTime:
     """A finalist's time, and its ratio to that of plan "none" in the same rounds."""
-    kernels, composed = len(bench.admit(plan).kernels), bench.composed_us(plan)
+    kernels, composed = len(evidence.admit(plan).kernels), evidence.composed_us(plan)
     if result is None or result.timed is None:
-        reason = problem or (result.wrong or result.error if result else "not measured")
+        reason = problem or (result.wrong or result.error or OUT_OF_TIME if result else "not measured")
         return PlanTime(kernels, composed, problem=reason, max_rel_error=result.max_rel_error if result else None)
     own, why = result.timed, result.samples.reason if result.samples else ""
     time = PlanTime(kernels, composed, own.us.median, None, None, None, own.trusted, result.max_rel_error, why)
@@ -122,23 +152,33 @@ def _time(
 
 
 def _choose(
-    bench: Workbench,
-    named: Mapping[str, FusionPlan],
+    finals: Finals,
+    plans: Mapping[str, FusionPlan],
     times: dict[str, PlanTime],
     results: Mapping[str, ContenderResult],
-    folder: Path,
-) -> tuple[str, FusionPlan]:
-    """The fastest plan that is right on further inputs too; among those that are no slower, the simplest."""
+    budget: Budget,
+) -> Verdict:
+    """The fastest plan that is right on further inputs too; among those that are no slower, the simplest.
+
+    Where the time was over before one of them could be measured: see `_unchecked`.
+    """
     measured = {name: time.median_us for name, time in times.items() if time.median_us is not None}
     while measured:
         best = min(measured, key=lambda name: measured[name])
         tied = [name for name in measured if name == best or not _slower(results[name], results[best])]
-        chosen = min(tied, key=_complexity)
-        problem = _problem_on_further_inputs(bench, _library(folder, chosen))
+        chosen = min(tied, key=complexity)
+        if budget.spent():
+            return Verdict(times, chosen, plans[chosen], further=False)
+        problem = _problem_on_further_inputs(finals, finals.library(chosen), budget)
+        if problem == OUT_OF_TIME:
+            return Verdict(times, chosen, plans[chosen], further=False)
         if not problem:
-            return chosen, named[chosen]
+            return Verdict(times, chosen, plans[chosen])
         del measured[chosen]
         times[chosen] = replace(times[chosen], problem=problem)
+    wrong = any(time.max_rel_error is not None and time.problem not in LATE for time in times.values())
+    if any(time.problem in LATE for time in times.values()) and not (wrong and tiles_taken(finals.evidence, plans)):
+        return _unchecked(finals, plans, times)
     problems = "; ".join(f"{name}: {time.problem}" for name, time in times.items())
     if all(time.max_rel_error is None for time in times.values()):
         raise DeviceError(f"no plan could be measured as a whole: {problems}")
@@ -152,40 +192,62 @@ def _slower(result: ContenderResult, best: ContenderResult) -> bool:
     return ratio.value is None or ratio.lo is None or ratio.lo > 1.0 or ratio.value > TIE
 
 
-def _problem_on_further_inputs(bench: Workbench, library: Path) -> str:
+def _problem_on_further_inputs(finals: Finals, library: Path, budget: Budget) -> str:
     """How a library differs from ONNX Runtime on inputs that no group was checked with; "" when it does not."""
-    inputs = generate_inputs(bench.graph, bench.seed + 1)
+    evidence, lab = finals.evidence, finals.lab
+    if budget.left() <= finals.estimates.opening.reference_s:
+        return OUT_OF_TIME
+    inputs = generate_inputs(evidence.graph, evidence.seed + 1)
     try:
-        problem = difference(bench.graph, inputs, bench.runner.outputs(library, inputs))
+        outputs = lab.runner.outputs(library, inputs, budget.left)
     except DeviceError as error:
-        return f"on further inputs: {error}"
+        return OUT_OF_TIME if budget.spent() else f"on further inputs: {error}"
+    problem = difference(evidence.graph, inputs, outputs)
     return f"{problem} on further inputs" if problem else ""
 
 
-def _record(bench: Workbench, named: Mapping[str, FusionPlan], results: Mapping[str, ContenderResult]) -> None:
+def _unchecked(finals: Finals, plans: Mapping[str, FusionPlan], times: Mapping[str, PlanTime]) -> Verdict:
+    """The choice where no time was left to measure a plan whole: what an earlier run chose, and measured whole then;
+    the best by the times of its kernels, of those that have them all; the first, which is the default. One that was
+    built and found right, and only not timed, comes before others."""
+    late = [name for name in plans if times[name].problem in LATE]
+    right = [name for name in late if times[name].max_rel_error is not None]
+    open_plans = right or late
+    composed = {name: times[name].composed_us for name in open_plans}
+    timed = {name: us for name, us in composed.items() if us is not None}
+    name = min(timed, key=lambda one: (timed[one], complexity(one))) if timed else open_plans[0]
+    if finals.standing.previous in open_plans:
+        name = finals.standing.previous
+    return Verdict(times, name, plans[name], checked=name in right, further=False)
+
+
+def _record(lab: Lab, named: Mapping[str, FusionPlan], results: Mapping[str, ContenderResult]) -> None:
     series = uuid.uuid4().hex
     for name, result in results.items():
+        if result.timed is None and not result.wrong and result.error in ("", OUT_OF_TIME):
+            continue  # nothing is known of it
         outcome = plan_outcome(result, name, series, named[name].key)
-        bench.database.record_plan_measurement(bench.run_id, outcome)
+        lab.evidence.database.record_plan_measurement(lab.run_id, outcome)
 
 
-def _record_choice(bench: Workbench, plan: FusionPlan, time: PlanTime) -> None:
+def _record_choice(lab: Lab, plan: FusionPlan, time: PlanTime) -> None:
     """What `compile` takes from now on, and why each edge is as it is."""
-    keys = [bound.workload.key for bound in bench.admit(plan).kernels]
-    stored = bench.database.lookup(bench.around.setting, keys, larger(plan.winograd))
+    evidence = lab.evidence
+    keys = [bound.workload.key for bound in evidence.admit(plan).kernels]
+    stored = evidence.database.lookup(evidence.around.setting, keys, larger(plan.winograd))
     groups = []
-    for group, bound in zip(plan.groups, bench.admit(plan).groups, strict=True):
+    for group, bound in zip(plan.groups, evidence.admit(plan).groups, strict=True):
         best = stored.get(bound.workload.key)
         us = best.median_us if best else None
-        bench.database.record_workload(bound.workload.key, bound.workload.text, bound.workload.label)
+        evidence.database.record_workload(bound.workload.key, bound.workload.text, bound.workload.label)
         groups.append(ChosenGroup(group.operators, bound.workload.key, best.candidate_id if best else None, us))
-    bench.database.record_choice(bench.run_id, plan.key, groups, median_us=time.median_us, trusted=time.trusted)
-    alike = [known for known in bench.known_plans() if known[0].rewrites == plan.rewrites]
-    pieces = known_pieces(bench.graph, alike, bench.database, bench.around.setting)
-    evidence = Evidence(settled(bench.graph, plan)[0], pieces)
+    evidence.database.record_choice(lab.run_id, plan.key, groups, median_us=time.median_us, trusted=time.trusted)
+    alike = [known for known in evidence.known_plans() if known[0].rewrites == plan.rewrites]
+    pieces = known_pieces(evidence.graph, alike, evidence.database, evidence.around.setting)
+    seen = Evidence(settled(evidence.graph, plan)[0], pieces)
     # Several tensors may connect two operators, and a rewrite may keep the names of an edge: the first row tells.
     rows: dict[tuple[str, str], EdgeDecision] = {}
-    for row in explain(bench.graph, plan, "chosen_measured", evidence):
+    for row in explain(evidence.graph, plan, "chosen_measured", seen):
         edge = EdgeDecision(row.producer, row.consumer, row.fused, row.code, row.gain_us)
         rows.setdefault((row.producer, row.consumer), edge)
-    bench.database.record_edges(bench.run_id, plan.key, list(rows.values()))
+    evidence.database.record_edges(lab.run_id, plan.key, list(rows.values()))

@@ -12,34 +12,46 @@ from dataclasses import replace
 from autofuse.errors import WrongResultError
 from autofuse.fusion.plan import LARGEST_TILE, WINOGRAD_TILES, FusionPlan
 from autofuse.kernels.schedule.limits import winograd_tile
-from autofuse.search.finals import Concluded
-from autofuse.search.workbench import Workbench
+from autofuse.search.budget import Budget
+from autofuse.search.evidence import SearchEvidence
+from autofuse.search.lab import Lab
+from autofuse.search.verdict import Verdict
 
 
 def right_as_a_whole(
-    bench: Workbench,
+    lab: Lab,
     plans: Mapping[str, FusionPlan],
-    attempt: Callable[[Mapping[str, FusionPlan]], Concluded],
-    tell: Callable[[str], None],
-) -> Concluded:
-    """What `attempt` makes of the plans; where none is right as a whole, with smaller tiles, at last without."""
+    attempt: Callable[[Mapping[str, FusionPlan]], Verdict],
+    budget: Budget,
+) -> Verdict:
+    """What `attempt` makes of the plans; where none is right as a whole, with smaller tiles, at last without.
+
+    Where no time is left for another attempt, the tiles are given up altogether.
+    """
+    evidence = lab.evidence
     while True:
-        limited = {name: replace(plan, winograd=bench.winograd) for name, plan in plans.items()}
-        if bench.winograd != LARGEST_TILE:
-            _prepare(bench, limited)
+        limited = {name: replace(plan, winograd=evidence.winograd) for name, plan in plans.items()}
+        if evidence.winograd != LARGEST_TILE:
+            _prepare(lab, limited, budget)
         try:
             return attempt(limited)
         except WrongResultError:
-            schedules = [schedule for plan in plans.values() for schedule in bench.schedules(plan).values()]
-            taken = max(map(winograd_tile, schedules), default=0)
+            taken = tiles_taken(evidence, plans)
             if not taken:
                 raise
-            bench.limit_tiles(max(tile for tile in WINOGRAD_TILES if tile < taken))
-            tell("no plan is right as a whole: once more with smaller tiles of Winograd's algorithm")
+            smaller = max(tile for tile in WINOGRAD_TILES if tile < taken)
+            evidence.limit_tiles(min(WINOGRAD_TILES) if budget.spent() else smaller)
+            lab.tell("no plan is right as a whole: once more with smaller tiles of Winograd's algorithm")
 
 
-def _prepare(bench: Workbench, plans: Mapping[str, FusionPlan]) -> None:
+def tiles_taken(evidence: SearchEvidence, plans: Mapping[str, FusionPlan]) -> int:
+    """Side of the largest tiles that a kernel of these plans takes; 0 when none takes any."""
+    schedules = (schedule for plan in plans.values() for schedule in evidence.schedules(plan).values())
+    return max(map(winograd_tile, schedules), default=0)
+
+
+def _prepare(lab: Lab, plans: Mapping[str, FusionPlan], budget: Budget) -> None:
     """A time for every workload of plans that may not have the schedules which were measured for them."""
     for name, plan in plans.items():
-        bench.record_plan(plan, name)
-        bench.measure_first(bench.missing(plan))
+        lab.record_plan(plan, name)
+        lab.measure_first(lab.evidence.missing(plan), budget)

@@ -60,7 +60,6 @@ class Guard:
 
     runner: Runner
     rest_s: float
-    rest: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     checks: int = 0
     worst: float = 1.0
@@ -88,8 +87,10 @@ class Guard:
         waited = self._last is not None and self.clock() - self._last >= LEAST_S
         return self._sentinel is not None and waited and len(self._since) >= EVERY
 
-    def inspect(self) -> Finding:
+    def inspect(self, rest: Callable[[float], None] = time.sleep) -> Finding:
         """Measure the sentinel; a device that is slower than it was rests, and what was measured since is doubted.
+
+        `rest`: waits for so many seconds.
 
         A device that stays slow through all rests is taken as it is from now on.
         """
@@ -98,7 +99,7 @@ class Guard:
         for _ in range(RESTS):
             if ratio is not None and ratio <= DRIFT:
                 break
-            self.rest(rest_s)
+            rest(rest_s)
             rest_s *= 2
             ratio = self._ratio()
         else:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING
 
 from autofuse.database.records import Json
 from autofuse.environment.circumstances import Circumstances
@@ -22,9 +21,6 @@ from autofuse.graph.model import Graph
 from autofuse.kernels.lowering.lower import Lowering
 from autofuse.learning.advice import Adviser, Change, PlanAdviser, advise
 from autofuse.learning.stored import find_model, load
-
-if TYPE_CHECKING:
-    from autofuse.search.session import ModelSession
 
 EXPLORED = 10
 """One in so many changes that are likely to lose is measured."""
@@ -63,20 +59,22 @@ class Guide:
     default_us: float | None = None
     advised: str = ""
 
-    def first_plan(self, graph: Graph, space: FusionSpace) -> FusionPlan | None:
+    def first_plan(self, graph: Graph, space: FusionSpace, seconds: float = ADVICE_S) -> FusionPlan | None:
         """The plan that the model would choose; None where it abstains, and then it is asked nothing more."""
-        found = advise(graph, RewritingPlanner(graph, space), self.adviser, ADVICE_S)
+        found = advise(graph, RewritingPlanner(graph, space), self.adviser, seconds)
         self.advised = found.abstains or f"{len(found.answers)} changes"
         return found.plan
 
-    def arrange(self, queue: list[dict[str, str]], planner: Planner | RewritingPlanner) -> list[dict[str, str]]:
+    def arrange(
+        self, queue: list[dict[str, str]], planner: Planner | RewritingPlanner, seconds: float = ASKING_S
+    ) -> list[dict[str, str]]:
         """The changes of a queue that are worth measuring, the most promising first.
 
         Behind those that are likely to pay come those of which nothing is known, then those that look the same, then
         the few that are tried although they look bad.
         """
         default = planner.plan({})
-        end = time.monotonic() + ASKING_S
+        end = time.monotonic() + seconds
         ranked: list[tuple[int, float, int, dict[str, str]]] = []
         for number, answers in enumerate(queue):
             if not answers:
@@ -142,15 +140,6 @@ def _likely(change: Change) -> str:
     if change.unsure:
         return "unsure"
     return "pays" if change.pays else "loses" if change.hopeless else "open"
-
-
-def measure_advised(session: ModelSession) -> None:
-    """A first time for every workload of the plan that a trained model chooses, where there is a model."""
-    bench = session.bench
-    plan = bench.guide.first_plan(session.graph, bench.space.fusion) if bench.guide is not None else None
-    if plan is not None and plan.key not in {known.key for known in session.baselines.values()}:
-        session.add_baseline("model", plan)
-        session.measure_baseline("model")
 
 
 def guide_for(asked: str | None, around: Circumstances, lowering: Lowering, seed: int) -> Guide | None:

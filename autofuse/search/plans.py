@@ -13,8 +13,9 @@ import optuna
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.planner.planner import Decision, Planner
 from autofuse.fusion.planner.rewriting import RewritingPlanner
-from autofuse.search.guide import Guide
-from autofuse.search.workbench import Workbench
+from autofuse.search.budget import Budget
+from autofuse.search.guide import ASKING_S, Guide
+from autofuse.search.lab import Lab
 
 Answers = Mapping[str, str]
 STARTUP_TRIALS = 10
@@ -32,13 +33,15 @@ class PlanSearch:
 
     Times add up over groups, so single flips say most of what there is to know. `second`: another number of a plan that
     the sampler makes small as well (None: time alone); what it proposes then lies along the front of both.
-    `guide`: a trained model that says which flips are worth trying, and in which order.
+    `guide`: a trained model that says which flips are worth trying, and in which order;
+    `asking_s`: seconds for asking it.
     """
 
     planner: Planner | RewritingPlanner
     seed: int
     second: Callable[[FusionPlan], int] | None = None
     guide: Guide | None = None
+    asking_s: float = ASKING_S
     number: int = 0
     seen: dict[str, float | None] = field(default_factory=dict)
     default_us: float | None = None
@@ -52,7 +55,7 @@ class PlanSearch:
         heaviest = sorted(self.planner.decisions, key=self._moved_bytes, reverse=True)
         self._queue += [{decision.name: choice} for decision in heaviest for choice in decision.choices[1:]]
         if self.guide is not None:
-            self._queue = self.guide.arrange(self._queue, self.planner)
+            self._queue = self.guide.arrange(self._queue, self.planner, self.asking_s)
 
     def _moved_bytes(self, decision: Decision) -> float:
         """Bytes of the tensors that a decision keeps or fuses away, over all its sites: what it is worth at most."""
@@ -107,17 +110,22 @@ class PlanSearch:
         for choices in product(*(decision.choices for decision in decisions)):
             yield {decision.name: choice for decision, choice in zip(decisions, choices, strict=True)}
 
-    def buildable(self, answers: Answers, plan: FusionPlan, bench: Workbench) -> FusionPlan:
+    def buildable(self, answers: Answers, plan: FusionPlan, lab: Lab, budget: Budget) -> FusionPlan:
         """`plan`, or what its answers make once the groups of which no kernel works are refused for good."""
         for _ in range(MOST_REFUSALS):
-            refused = bench.unbuildable(plan)
+            refused = lab.evidence.unbuildable(plan)
             if not refused:
                 break
             for operators in refused:
                 self.planner.refuse(operators)
             plan = self.planner.plan(answers)
-            bench.measure_first(bench.missing(plan))
+            lab.measure_first(lab.evidence.missing(plan), budget)
         return plan
+
+    def postpone(self, answers: Answers, plan: FusionPlan) -> None:
+        """Takes back a trial whose groups there was no time to measure: it is asked for again."""
+        self.seen.pop(plan.key, None)
+        self._queue.insert(0, dict(answers))
 
     def tell(self, answers: Answers, plan: FusionPlan, composed_us: float | None) -> None:
         """Takes in what a trial came to (None: one of its groups has no time)."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from autofuse.fusion.plan import LARGEST_TILE
 from autofuse.values.names import NO_FUSION, TVM_PARTITION
 
@@ -18,13 +16,33 @@ CLEARLY = 0.95
 """Share of the leader's time at which a plan that fuses little becomes the leader."""
 RIVAL_SHARE = 1 / 8
 """Weight of a workload that only a fixed plan has: small, yet no finalist has schedules that nobody searched."""
+NAMING_S = 3.0
+"""A fixed plan is made only while more seconds than these are left: TVM takes so long to say how it would fuse."""
+ASKING_SHARE = 0.1
+"""Of the time left: the longest that a trained model is asked."""
 REST_SHARE = 0.02
 """Of the time left: the longest that a device which became slow rests at once."""
 FINALS_MIN_S = 25.0
 SECONDS_AGAIN = 6.0
 """One distrusted winner is measured again for so many seconds of measuring the finalists."""
-START_S = 5.0
-"""Seconds that the processes which build the finalists take to start and to load the model."""
+FINALISTS = 4
+"""Plans that are measured whole, where there is time for so many."""
+FINALE_SHARE = 0.5
+"""Part of a budget that building, checking and measuring the finalists whole may take at most."""
+START_S = 3.0
+"""Seconds that the processes which build the finalists take to start."""
+KERNEL_S = 0.8
+"""Seconds of building a kernel, as long as the search has not built one."""
+LINK_S = 3.0
+"""Seconds of a library beyond its kernels: assembly and link."""
+CHECK_S = 3.0
+"""Seconds of starting the process that a library runs in, and of its first run."""
+RECORD_S = 2.0
+"""Seconds of recording the choice with the reasons of each edge."""
+COMPOSE_S = 10.0
+"""Seconds for composing the best plan of all groups before the finalists are built, at most."""
+LEAST_RACE_S = 6.0
+"""The shortest race that says anything."""
 FINALS_UNBOUNDED_S = 40.0
 """Seconds for measuring the finalists: at least, and where the job has no budget of time."""
 IDLE_TRIALS = 40
@@ -38,14 +56,9 @@ def finals_seconds(budget_s: float | None) -> float:
     return max(min(FINALS_MIN_S, budget_s / 3), budget_s * FINALS_SHARE / 2)
 
 
-def uncompared(absent: Sequence[str]) -> str:
-    """What to say of an answer that a short budget left without these rivals; "" when none is absent."""
-    if not absent:
-        return ""
-    return (
-        f"the budget ended before plan {' and plan '.join(absent)} had a time, so the answer is not compared with "
-        f"{'them' if len(absent) > 1 else 'it'}: run the same command again, or with a larger --budget"
-    )
+def finale_most_s(budget_s: float | None) -> float:
+    """Seconds out of `budget_s` that building and measuring the finalists may take at most."""
+    return float("inf") if budget_s is None else FINALE_SHARE * budget_s
 
 
 def limited(winograd: int) -> str:

@@ -17,22 +17,30 @@ from autofuse.database.records import OK, RunStart, Setting
 from autofuse.environment.circumstances import Circumstances, circumstances
 from autofuse.environment.device import NamedDevice, RunnerOptions, open_runner
 from autofuse.environment.rates import RATES, machine_rates
-from autofuse.environment.space import load_space
+from autofuse.environment.space import SearchSpace, load_space
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.key import graph_key
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.kernels.lowering.coverage import require_kernels
 from autofuse.kernels.schedule.knobs import declared_names
-from autofuse.measure.checking.reference import capture
+from autofuse.measure.checking.reference import ReferenceStore, capture
+from autofuse.measure.children.process import available_cores
+from autofuse.measure.networks.libraries import Model
 from autofuse.measure.timing.sampling import SamplingPolicy
+from autofuse.search.budget import Budget, never
+from autofuse.search.evidence import SearchEvidence
+from autofuse.search.finale import Estimates, Opening, Reserve
 from autofuse.search.guard import Guard
 from autofuse.search.guide import guide_for
+from autofuse.search.lab import Lab
 from autofuse.search.pareto import known_front
+from autofuse.search.phases import Search
 from autofuse.search.progress import FrontPoint, PlanTime, Progress, TuneResult
 from autofuse.search.session import ModelSession
-from autofuse.search.shares import finals_seconds
-from autofuse.search.workbench import Workbench
+from autofuse.search.shares import finale_most_s
+from autofuse.search.standing import Standing
+from autofuse.search.telling import Teller
 from autofuse.values.scratch import scratch_folder
 
 __all__ = ["PlanTime", "Progress", "TuneResult", "open_session", "tune"]
@@ -53,24 +61,31 @@ def tune(
     trained: str | None = None,
     shapes: Mapping[str, tuple[int, ...]],
     progress: Callable[[Progress], None],
+    stop: Callable[[], bool] = never,
+    since: float | None = None,
 ) -> TuneResult:
-    """Search schedules and plans of `model` and record everything; see `autofuse.api.tune`."""
+    """Search schedules and plans of `model` and record everything; see `autofuse.api.tune`.
+
+    `since`: when the budget began (of `time.monotonic`; None: now).
+    """
+    budget = Budget.lasting(budget_s, stop, since)
     with open_database(database) as base:
         session = open_session(
             model, base, budget_s=budget_s, trials=trials, threads=threads, device=device, seed=seed, space=space,
-            exact=exact, trained=trained, shapes=shapes, progress=progress,
+            exact=exact, pareto=pareto, trained=trained, shapes=shapes, progress=progress, stop=stop,
         )  # fmt: skip
         with session as opened:
-            if pareto:
-                opened.bench.second_objective = opened.bench.peak_bytes
-            opened.search()
-            result = opened.conclude(finals_seconds(budget_s))
+            opened.advance(budget.keeping(opened.reserve(finale_most_s(budget_s))), trials)
+            result = None if budget.stopped() else opened.conclude(budget)
+            if result is None:
+                raise KeyboardInterrupt
             return replace(result, front=_front(opened)) if pareto else result
 
 
 def _front(session: ModelSession) -> tuple[FrontPoint, ...]:
     """Time against memory of everything that the session's database knows of its model."""
-    points = known_front(session.graph, session.bench.database, session.bench.around)
+    evidence = session.search.evidence
+    points = known_front(evidence.graph, evidence.database, evidence.around)
     return tuple(FrontPoint(point.us, point.peak_bytes, point.kernels, point.plan.key) for point in points)
 
 
@@ -86,61 +101,97 @@ def open_session(
     seed: int,
     space: str | None,
     exact: bool = False,
+    pareto: bool = False,
     trained: str | None = None,
     shapes: Mapping[str, tuple[int, ...]],
     progress: Callable[[Progress], None],
+    stop: Callable[[], bool] = never,
     scheduler: str | None = None,
 ) -> Iterator[ModelSession]:
     """What the search of one model needs: its graph, its reference results, a runner, its run in the database.
 
-    `trained`: the model that guides it, see `guide_for`. `scheduler`: of a Dask cluster that builds (see
-    `RunnerOptions`). Goes on with the run of this model in this setting that was interrupted last, if there is one. The
-    run ends as `ModelSession.state` says, or as "failed" when an error leaves the block.
+    `trained`: the model that guides it, see `guide_for`. `pareto`: memory is a second objective. `scheduler`: of a
+    Dask cluster that builds (see `RunnerOptions`). `stop`: whether somebody wants it to end; asked between the steps
+    of opening, which KeyboardInterrupt ends then. Goes on with the run of this model in this setting that was
+    interrupted last, if there is one. The run ends as `ModelSession.state` says, or as "failed" when an error leaves
+    the block.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    started = time.monotonic()
+    started = Budget.now()
     opening = partial(_tell_opening, progress, started, budget_s, trials)
     opening(f"reading {model.name}")
     graph = load(model, shapes)
     require_kernels(graph)
+    load_s = Budget.now() - started
     with ExitStack() as stack:
         around = circumstances(base, device, threads, measuring=True)
-        chosen_space = load_space(space, around.target.isa, declared_names())
-        if exact:
-            chosen_space = replace(chosen_space, fusion=replace(chosen_space.fusion, exact=True))
+        chosen_space = _space(space, around, exact)
         scratch = stack.enter_context(scratch_folder())
+        _go_on(stop)
         opening("running ONNX Runtime for the results to check against")
-        wanted = [t for op in graph.operators for t in op.outputs if t and t not in graph.constants]
-        reference = capture(graph, generate_inputs(graph, seed), scratch / "reference", wanted)
+        reference, reference_s = _reference(graph, seed, scratch / "reference")
+        _go_on(stop)
         base.release_dead()
         run_id, name = _run(base, around, model, graph, seed, budget_s, trials)
         opening(f"starting to measure on {around.profile.name}")
         options = RunnerOptions(SamplingPolicy(cold_constants=True), scheduler=scheduler)
         runner = stack.enter_context(open_runner(around.device, threads, options))
-        session = ModelSession(graph, name, (model, shapes, scratch), budget_s, trials, progress, started)
-        session.rival_us = _onnxruntime_us(base, around.setting, graph_key(graph))
-        session.bench = Workbench(
-            graph, chosen_space, around, base, runner, reference, run_id, seed, session.on_candidate,
-            guard=Guard(runner, around.profile.cool_down_s, session.rest),
-        )  # fmt: skip
-        try:
-            session.bench.guide = guide_for(trained, around, session.bench.lowering, seed)
+        evidence = SearchEvidence(graph, chosen_space, around, base, seed)
+        standing = Standing(evidence)
+        estimates = Estimates.of(evidence, Opening(load_s, reference_s), available_cores(), budget_s)
+        reserve = Reserve(standing, estimates, finale_most_s(budget_s))
+        rival_us = _onnxruntime_us(base, around.setting, graph_key(graph))
+        tell = Teller(standing, progress, started, budget_s, trials, reserve, rival_us)
+        lab = Lab(evidence, runner, reference, run_id, tell, Guard(runner, around.profile.cool_down_s))
+        with _running(base, run_id) as ending:
+            guide = guide_for(trained, around, evidence.lowering, seed)
+            search = Search(evidence, lab, standing, guide, evidence.peak_bytes if pareto else None)
+            session = ModelSession(search, Model(model, shapes), name, scratch, estimates, started)
+            ending.append(session)
             yield session
-        except KeyboardInterrupt:
-            session.state = "interrupted"
-            raise
-        except BaseException:
-            session.state = "failed"
-            raise
-        finally:
-            base.finish_run(run_id, session.state, session.summary())
+
+
+@contextmanager
+def _running(base: ProfilingDatabase, run_id: int) -> Iterator[list[ModelSession]]:
+    """Ends the run as its session says, which is put into the list; as "failed" when an error leaves the block."""
+    sessions: list[ModelSession] = []
+    state = ""
+    try:
+        yield sessions
+    except KeyboardInterrupt:
+        state = "interrupted"
+        raise
+    except BaseException:
+        state = "failed"
+        raise
+    finally:
+        summary = sessions[0].summary() if sessions else {}
+        base.finish_run(run_id, state or sessions[0].state, summary)
+
+
+def _space(asked: str | None, around: Circumstances, exact: bool) -> SearchSpace:
+    found = load_space(asked, around.target.isa, declared_names())
+    return replace(found, fusion=replace(found.fusion, exact=True)) if exact else found
+
+
+def _go_on(stop: Callable[[], bool]) -> None:
+    """KeyboardInterrupt when somebody wants the session to end before it was opened."""
+    if stop():
+        raise KeyboardInterrupt
+
+
+def _reference(graph: Graph, seed: int, folder: Path) -> tuple[ReferenceStore, float]:
+    """Every tensor that a group may be checked against, and the seconds that making them took."""
+    started = Budget.now()
+    wanted = [t for op in graph.operators for t in op.outputs if t and t not in graph.constants]
+    return capture(graph, generate_inputs(graph, seed), folder, wanted), Budget.now() - started
 
 
 def _tell_opening(
     progress: Callable[[Progress], None], started: float, budget_s: float | None, trials: int | None, what: str
 ) -> None:
     """Tells what is done before there is a session."""
-    elapsed_s = time.monotonic() - started
+    elapsed_s = Budget.now() - started
     left_s = None if budget_s is None else max(0.0, budget_s - elapsed_s)
     progress(Progress("opening", what, elapsed_s, budget_s, total=trials, left_s=left_s))
 

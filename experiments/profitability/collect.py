@@ -36,8 +36,10 @@ from autofuse.measure.checking.reference import capture
 from autofuse.measure.measurement import Limits
 from autofuse.measure.pool import LocalRunner
 from autofuse.measure.timing.sampling import SamplingPolicy
+from autofuse.search.budget import Budget
+from autofuse.search.evidence import SearchEvidence
+from autofuse.search.lab import Lab
 from autofuse.search.schedules import WorkloadSearch
-from autofuse.search.workbench import Workbench
 from autofuse.values.arguments import parse_duration
 from autofuse.values.scratch import scratch_folder
 from experiments.profitability import candidates, networks
@@ -69,9 +71,9 @@ def collect(network: str, base: ProfilingDatabase, job: Job) -> str:
     model = networks.find(network, job.models)
     if _finished(base, around, model, job.budget_s):
         return f"{network} on {around.setting.threads} of {around.profile.name}: finished before"
-    with _bench(model, base, job) as bench:
+    with _lab(model, base, job) as lab:
         end = time.monotonic() + job.budget_s
-        key, plans = graph_key(bench.graph), candidates.plans(bench.graph, SEED)
+        key, plans = graph_key(lab.evidence.graph), candidates.plans(lab.evidence.graph, SEED)
         basis, count = [], 0
         for origin, plan in plans:
             base.record_plan(key, plan.key, plan.to_json(), origin)
@@ -80,22 +82,22 @@ def collect(network: str, base: ProfilingDatabase, job: Job) -> str:
                 basis.append(plan)
                 continue
             if basis:
-                _measure_pairs(bench, basis, end)
+                _measure_pairs(lab, basis, end)
                 basis = []
-            _give_each(bench, bench.of(plan), 1, end)
+            _give_each(lab, lab.evidence.of(plan), 1, end)
             if time.monotonic() > end:
                 break
         if basis:
-            _measure_pairs(bench, basis, end)
-        _give_each(bench, list(bench.searches.values()), TRIES, end)
-        done = bench.counts
+            _measure_pairs(lab, basis, end)
+        _give_each(lab, list(lab.evidence.searches.values()), TRIES, end)
+        done, groups = lab.evidence.counts, len(lab.evidence.searches)
         return (
             f"{network} on {around.setting.threads} of {around.profile.name}: {done.measured} candidates measured "
-            f"({done.failed} failed, {len(bench.untrusted)} not trusted), {len(bench.searches)} groups, {count} plans"
+            f"({done.failed} failed, {len(lab.evidence.untrusted)} not trusted), {groups} groups, {count} plans"
         )
 
 
-def _measure_pairs(bench: Workbench, basis: Sequence[FusionPlan], end: float) -> None:
+def _measure_pairs(lab: Lab, basis: Sequence[FusionPlan], end: float) -> None:
     """Pairs of neighbours in an order drawn by chance, each with its two operators alone.
 
     So there is something to compare, however early the time is over. `basis`: every operator alone, then the plans
@@ -104,8 +106,8 @@ def _measure_pairs(bench: Workbench, basis: Sequence[FusionPlan], end: float) ->
     alone: dict[str, WorkloadSearch] = {}
     pairs: list[list[WorkloadSearch]] = []
     for plan in basis:
-        for group, bound in zip(plan.groups, bench.admit(plan).groups, strict=True):
-            search = bench.searches.get(bound.workload.key)  # None: a view, which costs no kernel
+        for group, bound in zip(plan.groups, lab.evidence.admit(plan).groups, strict=True):
+            search = lab.evidence.searches.get(bound.workload.key)  # None: a view, which costs no kernel
             if search is not None and len(group.operators) == 1:
                 alone.setdefault(group.operators[0], search)
             elif search is not None:
@@ -113,17 +115,17 @@ def _measure_pairs(bench: Workbench, basis: Sequence[FusionPlan], end: float) ->
     random.Random(SEED).shuffle(pairs)
     for start in range(0, len(pairs), PAIRS_AT_ONCE):
         some = [search for pair in pairs[start : start + PAIRS_AT_ONCE] for search in pair]
-        _give_each(bench, list({search.key: search for search in some}.values()), 1, end)
-    _give_each(bench, list(alone.values()), 1, end)
+        _give_each(lab, list({search.key: search for search in some}.values()), 1, end)
+    _give_each(lab, list(alone.values()), 1, end)
 
 
-def _give_each(bench: Workbench, searches: Sequence[WorkloadSearch], times: int, end: float) -> None:
+def _give_each(lab: Lab, searches: Sequence[WorkloadSearch], times: int, end: float) -> None:
     """Candidates for these groups until each has `times` of them that worked, or used up its tries and guesses."""
     while time.monotonic() < end:
         poor = [search for search in searches if _wants(search, times)]
         if not poor:
             return
-        bench.measure(sorted(poor, key=lambda search: len(search.tried))[:AT_ONCE])
+        lab.measure(sorted(poor, key=lambda search: len(search.tried))[:AT_ONCE], Budget())
 
 
 def _wants(search: WorkloadSearch, times: int) -> bool:
@@ -152,7 +154,7 @@ def _finished(base: ProfilingDatabase, around: Circumstances, model: Path, budge
 
 
 @contextmanager
-def _bench(model: Path, base: ProfilingDatabase, job: Job) -> Iterator[Workbench]:
+def _lab(model: Path, base: ProfilingDatabase, job: Job) -> Iterator[Lab]:
     """What is known of the network's groups, to measure more; its run ends as the block does."""
     graph = load(model, {})
     require_kernels(graph)
@@ -164,7 +166,7 @@ def _bench(model: Path, base: ProfilingDatabase, job: Job) -> Iterator[Workbench
         state = "failed"
         try:
             space = load_space(None, job.around.target.isa)
-            yield Workbench(graph, space, job.around, base, job.runner, reference, run, SEED, lambda _: None)
+            yield Lab(SearchEvidence(graph, space, job.around, base, SEED), job.runner, reference, run, lambda _: None)
             state = "finished"
         except KeyboardInterrupt:
             state = "interrupted"

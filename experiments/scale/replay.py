@@ -7,6 +7,7 @@ answer is recorded in the profiling database, as a real one is, so that a job wh
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,20 +19,13 @@ from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import Block, Candidate, CandidateOutcome, RunStart, Setting, content_key
 from autofuse.device.target import Target
 from autofuse.environment.device import NamedDevice
+from autofuse.search.budget import Budget
+from autofuse.search.evidence import Counts
 from autofuse.search.progress import PlanTime, Progress, TuneResult
 from autofuse.search.prospects import Prospect
-from autofuse.search.workbench import Counts
 
 TARGET = Target("znver4", 16, 32, 2, 32768, 1 << 20)
 TICK_S = 0.05
-
-
-@dataclass
-class Bench:
-    """What a search process asks of a session's workbench."""
-
-    run_id: int
-    counts: Counts = field(default_factory=Counts)
 
 
 @dataclass
@@ -41,12 +35,11 @@ class ReplaySession:
     model: Path
     base: ProfilingDatabase
     setting: Setting
-    bench: Bench
+    run_id: int
     progress: Callable[[Progress], None]
     script: Mapping[str, Any]
-    trials: int | None = None
-    exhausted: bool = False
     state: str = "interrupted"
+    counts: Counts = field(default_factory=Counts)
 
     @property
     def workload(self) -> str:
@@ -57,26 +50,25 @@ class ReplaySession:
         stored = self.base.measured_schedules(self.setting, content_key(self.workload))
         return {one.schedule: one.median_us for one in stored}
 
-    def search_slice(self, seconds: float) -> None:
-        end, known = time.monotonic() + seconds, self.known()
+    def advance(self, budget: Budget, trials: int | None = None) -> bool:
+        limit, known = math.inf if trials is None else self.counts.measured + trials, self.known()
         for number, (took_s, us) in enumerate(self.script["candidates"]):
             schedule = f'{{"number":{number}}}'
             if schedule in known:
                 continue
-            if known and (time.monotonic() >= end or self._spent()):
-                return
-            self._answer_after(took_s)
+            if budget.spent() or self.counts.measured >= limit:
+                return False
+            self._answer_after(took_s, budget)
+            if budget.stopped():
+                return False
             self._record(schedule, us)
             known[schedule] = us or None
-        self.exhausted = True
+        return True
 
-    def _spent(self) -> bool:
-        return self.trials is not None and self.bench.counts.measured >= self.trials
-
-    def _answer_after(self, seconds: float) -> None:
+    def _answer_after(self, seconds: float, budget: Budget) -> None:
         """Waits; a stop is noticed meanwhile."""
         end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
+        while (left := end - time.monotonic()) > 0 and not budget.stopped():
             time.sleep(min(left, TICK_S))
             self._tell()
 
@@ -90,13 +82,13 @@ class ReplaySession:
             )  # fmt: skip
         else:
             outcome = CandidateOutcome(candidate=candidate, state="build_error", failure="as recorded")
-        self.base.record_candidate(self.setting, outcome, self.bench.run_id)
-        self.bench.counts.ok += bool(us)
-        self.bench.counts.failed += not us
+        self.base.record_candidate(self.setting, outcome, self.run_id)
+        self.counts.ok += bool(us)
+        self.counts.failed += not us
         self._tell()
 
     def _tell(self) -> None:
-        counts = self.bench.counts
+        counts = self.counts
         self.progress(
             Progress("schedules", "replayed", 0.0, None, counts.measured, None, counts.ok, counts.failed, 0, None, None)
         )
@@ -113,21 +105,23 @@ class ReplaySession:
     def baseline_us(self) -> float | None:
         return next((us for us in self.known().values() if us is not None), None)
 
-    def builds_s(self) -> float:
-        return 0.0
+    def reserve(self, _allowed_s: float = 0.0, race_s: float = 0.0) -> Callable[[], float]:
+        return lambda: race_s + 0.0
 
     def ahead(self) -> tuple[Prospect, ...]:
         known = len(self.known())
         return (Prospect(1.0, known, len(self.script["candidates"]) - known),)
 
-    def conclude(self, _seconds: float) -> TuneResult:
-        self._answer_after(float(self.script["confirm_s"]))
+    def conclude(self, budget: Budget, _race_s: float | None = None) -> TuneResult | None:
+        self._answer_after(float(self.script["confirm_s"]), budget)
+        if budget.stopped():
+            return None
         times = self.known()
         best = min((us, text) for text, us in times.items() if us is not None)
         plan = PlanTime(1, best[0], best[0], 1.0, 1.0, 1.0, True, 0.0)
         self.state = "finished"
         return TuneResult(
-            str(self.script["name"]), "replay", self.bench.run_id, "", "replay", 1, "finished", 0.0, len(times), 0, 0,
+            str(self.script["name"]), "replay", self.run_id, "", "replay", 1, "finished", 0.0, len(times), 0, 0,
             0, best[1], content_key(best[1]), 1, {best[1]: plan},
         )  # fmt: skip
 
@@ -156,7 +150,7 @@ def open_session(
     if old is not None:
         base.resume_run(old.id)
     run_id = old.id if old is not None else base.start_run(setting, start)
-    session = ReplaySession(model, base, setting, Bench(run_id), progress, script)
+    session = ReplaySession(model, base, setting, run_id, progress, script)
     try:
         yield session
     finally:

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from autofuse import errors
+from autofuse.search.budget import Budget
 from autofuse.search.progress import PlanTime, Progress, TuneResult
 from autofuse.search.prospects import Prospect
 
@@ -30,29 +30,27 @@ class ScriptedSession:
     model: Path
     script: dict[str, Any]
     progress: Callable[[Progress], None]
-    trials: int | None = None
-    exhausted: bool = False
     us: float = 1000.0
     state: str = "interrupted"
-    bench: Any = field(default_factory=lambda: SimpleNamespace(counts=Counts(), run_id=None))
+    counts: Any = field(default_factory=lambda: Counts())
+    run_id: None = None
 
-    def search_slice(self, seconds: float) -> None:
-        """Measures until the time, the trials or the script's candidates are used up."""
+    def advance(self, budget: Budget, trials: int | None = None) -> bool:
+        """Measures until the budget, the trials or the script's candidates are used up."""
         misbehave(self.script)
-        end = time.monotonic() + seconds
-        counts = self.bench.counts
-        while (time.monotonic() < end or not counts.ok) and not (
-            self.trials is not None and counts.measured >= self.trials
-        ):
+        counts, limit = self.counts, None if trials is None else self.counts.measured + trials
+        while (budget.left() or not counts.ok) and not (limit is not None and counts.measured >= limit):
             if self.known() >= self.script.get("candidates", 1000):
-                self.exhausted = True
-                return
+                return True
             time.sleep(CANDIDATE_S)
             self.us *= 1.0 - self.script.get("headroom", 0.01)
             counts.ok += 1
             with (self.model.parent / f"measured-{self.model.stem}").open("a") as file:
                 file.write(f"{self.model.stem} {self.known() + 1}\n")
             self.progress(Progress("schedules", "conv", 1.0, None, counts.ok, None, counts.ok, 0, 0, self.us, 1000.0))
+            if budget.stopped():
+                return False
+        return False
 
     def release(self) -> None:
         with (self.model.parent / "released").open("a") as file:
@@ -72,13 +70,15 @@ class ScriptedSession:
     def baseline_us(self) -> float | None:
         return 1000.0
 
-    def builds_s(self) -> float:
-        return 0.1
+    def reserve(self, _allowed_s: float = 0.0, race_s: float = 0.0) -> Callable[[], float]:
+        return lambda: race_s + float(self.script.get("finale_s", 0.1))
 
     def ahead(self) -> tuple[Prospect, ...]:
-        return (Prospect(self.script.get("headroom", 0.01) * 100, 1 + self.bench.counts.ok, 1000),)
+        return (Prospect(self.script.get("headroom", 0.01) * 100, 1 + self.counts.ok, 1000),)
 
-    def conclude(self, seconds: float) -> TuneResult:
+    def conclude(self, budget: Budget, race_s: float | None = None) -> TuneResult | None:
+        if budget.stopped():
+            return None
         misbehave(self.script, "confirm_")
         slower = self.script.get("slower", False)
         untrusted = tuple(self.script.get("untrusted", ()))
@@ -94,7 +94,7 @@ class ScriptedSession:
 
 @dataclass
 class Counts:
-    """As `autofuse.search.workbench.Counts`."""
+    """As `autofuse.search.evidence.Counts`."""
 
     ok: int = 0
     failed: int = 0

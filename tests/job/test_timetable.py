@@ -10,7 +10,7 @@ import pytest
 from autofuse.database.job_records import CONFIRM, SEARCH, TaskInfo
 from autofuse.job.searcher import gain_in_an_hour
 from autofuse.job.settings import JobSettings
-from autofuse.job.timetable import confirm_seconds, next_turn
+from autofuse.job.timetable import MOST_CONFIRMED, confirm_seconds, next_turn
 from autofuse.search.prospects import Prospect, expected_saving
 
 HOURS = 3600.0
@@ -38,7 +38,7 @@ def test_between_5_and_15_percent_of_a_night_are_kept_for_confirmation(models: i
 def test_a_slice_never_takes_the_time_of_the_confirmations(models: int, left_s: float) -> None:
     turn = next_turn(tasks(models), 1, JobSettings(budget_s=left_s), left_s, left_s)
     assert turn is not None
-    reserve = models * (confirm_seconds(left_s, models, 1) + 10.0)
+    reserve = min(models * (confirm_seconds(left_s, models, 1) + 10.0), MOST_CONFIRMED * left_s)
     if turn.phase == SEARCH:
         assert turn.seconds <= left_s - reserve + 1e-6
     else:
@@ -82,10 +82,31 @@ def test_nothing_is_left_when_all_is_done_or_in_other_hands() -> None:
     assert next_turn(tasks(2, state="running"), 1, NIGHT, 8 * HOURS, 100.0) is None
 
 
-def test_past_its_end_a_job_still_confirms() -> None:
-    turn = next_turn(tasks(2), 1, NIGHT, 8 * HOURS, -50.0)
+def test_past_its_end_a_job_still_concludes_what_it_began_but_takes_no_time_for_it() -> None:
+    turn = next_turn(tasks(2, spent_s=40.0), 1, NIGHT, 8 * HOURS, -50.0)
     assert turn is not None
-    assert (turn.phase, turn.seconds) == (CONFIRM, 25.0)
+    assert (turn.phase, turn.seconds) == (CONFIRM, 0.0)
+
+
+@pytest.mark.parametrize("models", [1, 3, 10, 40])
+def test_confirmations_share_what_is_left_whatever_they_would_need(models: int) -> None:
+    waiting = tasks(models, spent_s=40.0, gain=0.0, reserve_s=500.0)
+    left_s, settings = 300.0, JobSettings(budget_s=600.0, early_stopping=0.1)
+    while waiting:
+        turn = next_turn(waiting, 1, settings, 600.0, left_s)
+        assert turn is not None and turn.phase == CONFIRM
+        left_s, waiting = left_s - turn.seconds, waiting[1:]
+    assert left_s >= -1e-6
+
+
+@pytest.mark.parametrize("models", [2, 7, 40])
+def test_every_model_is_begun_before_the_search_has_used_up_its_time(models: int) -> None:
+    waiting, left_s, settings = tasks(models, gain=None, reserve_s=None), 600.0, JobSettings(budget_s=600.0)
+    for number in range(models):
+        turn = next_turn(waiting, 1, settings, 600.0, left_s)
+        assert turn is not None and turn.phase == SEARCH and turn.seconds > 0
+        left_s -= turn.seconds
+        waiting[number] = replace(waiting[number], spent_s=turn.seconds, gain=0.1)
 
 
 def test_more_candidates_save_more_and_never_all() -> None:

@@ -104,6 +104,7 @@ def test_a_contender_may_run_with_a_number_of_threads_of_its_own(model, target, 
         for child in psutil.Process().children(recursive=True):
             with suppress(psutil.Error):
                 seen[child.pid] = child.environ().get("TVM_NUM_THREADS")
+        return 1.0
 
-    bench_contenders(rivals, model[1], 2, 0.2, target=target, lock=tmp_path / "lock", between=look)
+    bench_contenders(rivals, model[1], 2, 0.2, target=target, lock=tmp_path / "lock", left=look)
     assert sorted(filter(None, seen.values())) == ["1", "2", "2"], "the clock probe has those of the race"

@@ -16,7 +16,7 @@ from autofuse.graph.model import Graph
 from autofuse.kernels.lowering.lower import lower
 from autofuse.kernels.workload.workload import Workload
 from autofuse.measure.checking.reference import run_reference
-from autofuse.measure.measurement import Failure, Measurement, MeasureRequest, Slice, Timing
+from autofuse.measure.measurement import Failure, Left, Measurement, MeasureRequest, Slice, Timing, no_end
 from autofuse.measure.networks.bench import Contender, ContenderResult, compared
 from autofuse.measure.networks.libraries import Model, Order
 from autofuse.measure.timing.race import Samples
@@ -99,8 +99,10 @@ class SyntheticDevice:
         found = dict(self.stream(batch))
         return [found[index] for index in range(len(batch))]
 
-    def stream(self, batch: Sequence[MeasureRequest]) -> Iterator[tuple[int, Measurement]]:
+    def stream(self, batch: Sequence[MeasureRequest], left: Left = no_end) -> Iterator[tuple[int, Measurement]]:
         for index in reversed(range(len(batch))):  # a real runner answers in no special order either
+            if left() <= 0:
+                return
             request = batch[index]
             self.on_measure()
             self.measured.append((request.workload.key, schedule_text(request.schedule)))
@@ -115,11 +117,17 @@ class SyntheticDevice:
                 yield index, Measurement(timing, build_s=0.01, max_rel_error=1e-7)
 
     def build(
-        self, model: Model, target: Target, _threads: int, orders: Sequence[Order], between: Callable[[str], None]
+        self,
+        model: Model,
+        target: Target,
+        _threads: int,
+        orders: Sequence[Order],
+        tell: Callable[[str], None],
+        left: Left = no_end,
     ) -> dict[str, str]:
         graph = load(model.path, model.shapes)
         for order in orders:
-            between(f"building plan {order.name}")
+            tell(f"building plan {order.name}")
             lowered = lower(graph, order.plan, target, [group.operators for group in order.plan.groups])
             times = [self.cost(bound.workload, order.schedules[bound.workload.key]) for bound in lowered.kernels]
             assert not any(isinstance(us, Failure) for us in times), "a failed candidate became part of a plan"
@@ -128,7 +136,7 @@ class SyntheticDevice:
             self._graphs[order.output] = lowered.graph
         return {}
 
-    def outputs(self, library: Path, inputs: Mapping[str, Any]) -> list[Any]:
+    def outputs(self, library: Path, inputs: Mapping[str, Any], _left: Left = no_end) -> list[Any]:
         """What a "library" computes: what the model does, up to `drift`."""
         graph, factor = self._graphs[library], 1 + self.drift(library.stem.removeprefix("plan-"))
         results = run_reference(graph, inputs)

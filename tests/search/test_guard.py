@@ -49,7 +49,7 @@ def board() -> Device:
 
 @pytest.fixture
 def guard(board: Device) -> Guard:
-    return Guard(board, 10.0, board.rest, lambda: board.now)  # type: ignore[arg-type]
+    return Guard(board, 10.0, lambda: board.now)  # type: ignore[arg-type]
 
 
 def note(guard: Guard, count: int, us: float = 100.0, trusted: bool = True) -> None:
@@ -64,7 +64,7 @@ def test_it_is_due_after_so_many_candidates_and_so_much_time(guard: Guard, board
     assert not guard.due
     board.now = LEAST_S
     assert guard.due
-    guard.inspect()
+    guard.inspect(guard.runner.rest)
     board.now += 10 * LEAST_S
     assert not guard.due
     note(guard, EVERY)
@@ -82,16 +82,16 @@ def test_only_a_trusted_candidate_of_a_sensible_time_is_a_sentinel(guard: Guard,
 
 def test_a_device_as_fast_as_before_casts_no_doubt(guard: Guard, board: Device) -> None:
     note(guard, EVERY)
-    finding = guard.inspect()
+    finding = guard.inspect(guard.runner.rest)
     assert (finding.doubted, finding.recovered, board.rests) == ((), True, [])
 
 
 def test_a_slow_device_rests_and_what_it_measured_is_doubted(guard: Guard, board: Device) -> None:
     note(guard, 5)
-    guard.inspect()
+    guard.inspect(guard.runner.rest)
     note(guard, EVERY)
     board.slower, board.heal = 1.2, 0.1
-    finding = guard.inspect()
+    finding = guard.inspect(guard.runner.rest)
     assert len(finding.doubted) == EVERY, "not those before the last good sentinel"
     assert finding.recovered
     assert board.rests == [10.0, 20.0]
@@ -102,22 +102,22 @@ def test_a_slow_device_rests_and_what_it_measured_is_doubted(guard: Guard, board
 def test_a_device_that_stays_slow_is_taken_as_it_is_from_then_on(guard: Guard, board: Device) -> None:
     note(guard, EVERY)
     board.slower = 1.5
-    finding = guard.inspect()
+    finding = guard.inspect(guard.runner.rest)
     assert not finding.recovered
     assert board.rests == [10.0, 20.0, 40.0, 80.0]
     note(guard, EVERY)
-    assert guard.inspect().doubted == ()
+    assert guard.inspect(guard.runner.rest).doubted == ()
     board.slower = 1.0
-    guard.inspect()
+    guard.inspect(guard.runner.rest)
     board.slower = 1.2
     note(guard, EVERY)
-    assert guard.inspect().doubted, "fast again, it is held to that"
+    assert guard.inspect(guard.runner.rest).doubted, "fast again, it is held to that"
 
 
 def test_a_sentinel_that_fails_is_a_reason_to_doubt_too(guard: Guard, board: Device) -> None:
     note(guard, EVERY)
     board.fails = True
-    finding = guard.inspect()
+    finding = guard.inspect(guard.runner.rest)
     assert (len(finding.doubted), finding.recovered) == (EVERY, False)
 
 
@@ -143,7 +143,7 @@ def test_a_throttled_device_ends_with_a_plan_as_fast(
         return plain(workload, schedule) * (1.33 if hot else 1.0)
 
     device.cost = throttled
-    monkeypatch.setattr("autofuse.search.session.ModelSession.rest", lambda _self, _seconds: count.__setitem__(0, 13))
+    monkeypatch.setattr("autofuse.search.lab.Lab._rest", lambda *_: count.__setitem__(0, 13))
     hot = run(two_layers, database=str(tmp_path / "hot.db"))
     composed = [result.plans[result.chosen].composed_us for result in (hot, calm)]
     assert composed[0] == pytest.approx(composed[1], rel=0.05)
@@ -160,6 +160,6 @@ def test_a_winner_that_is_never_trusted_is_measured_again_and_named(run: Any, de
 def test_a_winner_that_is_trusted_when_it_is_measured_again_is_named_no_more(
     run: Any, device: Any, two_layers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("autofuse.search.session.SECONDS_AGAIN", 0.5)
+    monkeypatch.setattr("autofuse.search.finals.SECONDS_AGAIN", 0.5)
     device.trusted = lambda _workload: device.measured.count(device.measured[-1]) > 1
     assert run(two_layers).untrusted == ()

@@ -42,9 +42,9 @@ class Sensitive:
         self.taken: dict[str, int] = {}
         build = device.build
 
-        def watched(model: Any, target: Any, threads: int, orders: Any, between: Any) -> dict[str, str]:
+        def watched(model: Any, target: Any, threads: int, orders: Any, *rest: Any, **named: Any) -> dict[str, str]:
             self.taken = {order.name: max(map(winograd_tile, order.schedules.values())) for order in orders}
-            made: dict[str, str] = build(model, target, threads, orders, between)
+            made: dict[str, str] = build(model, target, threads, orders, *rest, **named)
             return made
 
         device.cost = lambda _workload, schedule: TILES_US[winograd_tile(schedule)]

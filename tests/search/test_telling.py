@@ -48,21 +48,20 @@ def test_without_a_limit_no_end_is_made_up(run: Any, device: Any, two_layers: Pa
 
 
 @pytest.mark.parametrize(
-    ("left_s", "trials", "firsts", "end_s"),
+    ("left_s", "trials", "end_s"),
     [
-        (100.0, None, 0, 100.0),
-        (100.0, 10, 0, 50.0),
-        (100.0, 1000, 0, 100.0),
-        (None, 10, 0, 50.0),
-        (None, None, 0, None),
-        (20.0, None, 0, 30.0),
-        (100.0, None, 60, 150.0),
+        (100.0, None, 100.0),
+        (100.0, 10, 50.0),
+        (100.0, 1000, 100.0),
+        (None, 10, 50.0),
+        (None, None, None),
+        (20.0, None, 30.0),
     ],
 )
 def test_the_time_left_is_that_of_the_work_and_never_less_than_the_finalists_take(
-    left_s: float | None, trials: int | None, firsts: int, end_s: float | None
+    left_s: float | None, trials: int | None, end_s: float | None
 ) -> None:
-    assert until_the_end(left_s, trials, 30.0, firsts, 2.0) == end_s
+    assert until_the_end(left_s, trials, 30.0, 2.0) == end_s
 
 
 def test_onnxruntimes_time_is_told_once_it_was_measured_here(

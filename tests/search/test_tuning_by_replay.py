@@ -155,15 +155,8 @@ def test_other_threads_are_another_setting(run: Tune, device: Any, two_layers: P
 
 
 def test_an_interrupted_search_goes_on_where_it_was(run: Tune, device: Any, two_layers: Path, tmp_path: Path) -> None:
-    states: list[Progress] = []
-
-    def stop_after_nine(state: Progress) -> None:
-        states.append(state)
-        if state.ok + state.failed == 9:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        run(two_layers, progress=stop_after_nine)
+        run(two_layers, stop=lambda: len(device.measured) >= 9)
     (stopped,) = rows(tmp_path / "profile.db", "runs")
     assert stopped["state"] == "interrupted"
     recorded = {(row["workload_key"], row["schedule"]) for row in rows(tmp_path / "profile.db", "candidates")}
@@ -199,9 +192,8 @@ def test_a_budget_of_seconds_is_kept(
     wide = tmp_path / "wide.toml"
     wide.write_text("schema = 1\n")
     now = [0.0]
-    clock = SimpleNamespace(monotonic=lambda: now[0], strftime=lambda *_: "now", gmtime=lambda: None)
-    monkeypatch.setattr("autofuse.search.tune.time", clock)
-    monkeypatch.setattr("autofuse.search.session.time", clock)
+    clock = SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr("autofuse.search.budget.time", clock)
 
     def pass_time() -> None:
         now[0] += 3.0

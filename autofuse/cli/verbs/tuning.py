@@ -24,7 +24,7 @@ from autofuse.values.outputs import database_files
 
 if TYPE_CHECKING:
     from autofuse.job.outcome import JobOutcome
-    from autofuse.search.tune import Progress, TuneResult
+    from autofuse.search.tune import TuneResult
 
 Models = Annotated[list[Path], typer.Argument(metavar="MODEL...", help="ONNX files.", show_default=False)]
 
@@ -142,12 +142,7 @@ def _tune_one(model: Path, named: Mapping[str, Any]) -> TuneResult:
     from autofuse import api
 
     with graceful_stop() as stop_if_asked, TuneView() as view:
-
-        def progress(state: Progress) -> None:
-            view(state)
-            stop_if_asked()
-
-        return api.tune(model, progress=progress, **named)
+        return api.tune(model, progress=view, stop=asked(stop_if_asked), **named)
 
 
 def _call(command: str | None, outcome: JobOutcome | Mapping[str, object]) -> None:

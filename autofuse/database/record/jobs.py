@@ -197,14 +197,16 @@ class JobQueue:
     def claim(self, job_id: int, device: str, phase: str, least_gain: float = 0.0) -> TaskInfo | None:
         """Leases the task of a device that promises most; None when none is left in this phase.
 
-        In the search: those not begun first, then the largest expected gain, if above `least_gain`.
+        In the search: those not begun first, then the largest expected gain, if above `least_gain`. In the
+        confirmation: those not begun last.
         """
         with self._base.writing() as sql:
             self._release_dead(sql, job_id)
             here = [_TASK.job_id == job_id, _TASK.device == device, _TASK.state == QUEUED]
             if phase == SEARCH:
                 here += [_TASK.phase == SEARCH, or_(_TASK.gain.is_(None), _TASK.gain > least_gain)]
-            order = (_TASK.gain.is_not(None), _TASK.gain.desc(), _TASK.position)
+            fresh = _TASK.gain.is_not(None) if phase == SEARCH else _TASK.gain.is_(None)
+            order = (fresh, _TASK.gain.desc(), _TASK.position)
             query = select(_TASK.id).where(*here).order_by(*order).limit(1).with_for_update(skip_locked=True)
             number = sql.execute(query).scalar_one_or_none()
             if number is None:

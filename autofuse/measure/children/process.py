@@ -12,13 +12,14 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import overload
 
 import psutil
 
 from autofuse.errors import DeviceError
 from autofuse.measure.children.child import MEMORY_VARIABLE, PARENT_VARIABLE
 from autofuse.measure.children.messages import Message, ProtocolError, decode, encode
-from autofuse.measure.measurement import Failure
+from autofuse.measure.measurement import Failure, Left, no_end
 from autofuse.values.telemetry import SWITCHED_OFF
 
 LOG_BYTES = 16 << 10
@@ -250,9 +251,17 @@ def poll(children: Iterable[Child], tick_s: float = TICK_S) -> list[tuple[Child,
     return [(child, reply) for child in busy if (reply := child.collect(True)) is not None]
 
 
-def wait(child: Child, tick_s: float = TICK_S) -> Reply:
-    """The answer of one child; see `wait_any`."""
-    return wait_any([child], tick_s)[0][1]
+@overload
+def wait(child: Child, tick_s: float = TICK_S) -> Reply: ...
+@overload
+def wait(child: Child, tick_s: float, left: Left) -> Reply | None: ...
+def wait(child: Child, tick_s: float = TICK_S, left: Left = no_end) -> Reply | None:
+    """The answer of one child, see `wait_any`; None when no time is `left` for it, and then it is busy still."""
+    while left() > 0:
+        found = poll([child], tick_s)
+        if found:
+            return found[0][1]
+    return None
 
 
 def default_memory(workers: int) -> int:

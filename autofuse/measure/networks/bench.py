@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,12 +16,11 @@ from autofuse.errors import DeviceError, InputError
 from autofuse.measure.children.codec import target_to_json
 from autofuse.measure.children.messages import Message
 from autofuse.measure.children.process import Child, Reply, default_memory, wait
-from autofuse.measure.measurement import Failure
+from autofuse.measure.measurement import Failure, Left, no_end
 from autofuse.measure.timing.clock import Clock
 from autofuse.measure.timing.lock import alone
 from autofuse.measure.timing.race import (
     Block,
-    BlockOf,
     ContenderLostError,
     InterleavingPolicy,
     Samples,
@@ -36,6 +35,7 @@ KINDS = ("autofuse", "onnxruntime", "tvm")
 LOAD_S = 300.0
 CALL_S = 60.0
 TICK_S = 0.5
+OUT_OF_TIME = "no time was left for it"
 DEFAULT_POLICY = InterleavingPolicy()
 
 Array = NDArray[np.generic]
@@ -107,7 +107,7 @@ def bench_contenders(
     policy: InterleavingPolicy = DEFAULT_POLICY,
     lock: Path | None = None,
     memory_bytes: int | None = None,
-    between: Callable[[], None] = lambda: None,
+    left: Left = no_end,
 ) -> dict[str, ContenderResult]:
     """Load every contender in a process of its own, check its outputs, and time them in turn.
 
@@ -115,8 +115,8 @@ def bench_contenders(
     `budget_s`: seconds of timing, without loading. Ratios are to the first contender. While one runs, the
     processes of the others are stopped, so that no thread pool's spinning disturbs it, each with the settings that
     it ships with; every contender's main thread is pinned once its pool runs. `memory_bytes`: what each may take
-    (None: an equal share of most of the machine's). `between` is called before each network is loaded and before each
-    block; it may raise to end the race. Failures are values in the results;
+    (None: an equal share of most of the machine's). When no time is `left`, what is not loaded yet stays so,
+    and no block begins. Failures are values in the results;
     InputError for contenders that cannot be told apart, DeviceError when not even the clock probe starts.
     """
     _check(contenders)
@@ -128,36 +128,30 @@ def bench_contenders(
         probe = stack.enter_context(_Racer(None, threads, target, memory))
         probe.start_probe()
         for racer in racers:
-            between()
-            racer.load(files)
-        alive = {racer.name: preceded(racer.block, between) for racer in racers if not racer.error}
+            racer.load(files, left)
+        alive = {racer.name: racer.block for racer in racers if not racer.error}
         stack.enter_context(alone(lock))
         samples: dict[str, Samples] = {}
         if alive:
             clock = Clock(lambda: probe.block(1).seconds)
             clock.calibrate()
-            samples = interleaved(alive, clock, replace(policy, budget_s=budget_s))
+            samples = interleaved(alive, clock, replace(policy, budget_s=budget_s), left=left)
         return results_of_race(racers, samples)
 
 
-def preceded(block: BlockOf, between: Callable[[], None]) -> BlockOf:
-    """`block`, with `between` called first."""
+def outputs_of(
+    library: Path, inputs: Mapping[str, Array], threads: int, target: Target, left: Left = no_end
+) -> list[Array]:
+    """Outputs of a compiled library, run once in its own process.
 
-    def run(calls: int) -> Block:
-        between()
-        return block(calls)
-
-    return run
-
-
-def outputs_of(library: Path, inputs: Mapping[str, Array], threads: int, target: Target) -> list[Array]:
-    """Outputs of a compiled library, run once in its own process; DeviceError when it crashes, hangs or refuses."""
+    DeviceError when it crashes, hangs or refuses, and when no time is `left`.
+    """
     contender = Contender("outputs", "autofuse", library)
     with scratch_folder() as folder, _Racer(contender, threads, target, default_memory(1)) as racer:
-        racer.load(written(folder, inputs, None))
+        racer.load(written(folder, inputs, None), left)
         if racer.error:
             raise DeviceError(f"{library.name} does not run: {racer.error}")
-        reply = racer.ask({"do": "outputs", "folder": str(folder)}, LOAD_S)
+        reply = racer.ask({"do": "outputs", "folder": str(folder)}, LOAD_S, left)
         if isinstance(reply, Failure):
             raise DeviceError(f"{library.name} gives no results: {reply.message}")
         paths: Any = reply["paths"]
@@ -188,11 +182,14 @@ class _Racer:
     def __exit__(self, *_: object) -> None:
         self._child.kill()
 
-    def ask(self, message: Message, limit_s: float) -> Reply:
-        """One request, with the process running only meanwhile."""
+    def ask(self, message: Message, limit_s: float, left: Left = no_end) -> Reply:
+        """One request, with the process running only meanwhile; a Failure, and its end, when no time is `left`."""
         self._child.resume()
         self._child.request(message, limit_s)
-        reply = wait(self._child, TICK_S)
+        reply = wait(self._child, TICK_S, left)
+        if reply is None:
+            self._child.kill()
+            return Failure("timeout", OUT_OF_TIME)
         self._child.pause()
         return reply
 
@@ -201,9 +198,12 @@ class _Racer:
         if isinstance(reply, Failure):
             raise DeviceError(f"the clock probe does not start: {reply.message}")
 
-    def load(self, files: tuple[dict[str, str], list[str] | None]) -> None:
+    def load(self, files: tuple[dict[str, str], list[str] | None], left: Left = no_end) -> None:
         """Load and check; failures stay in `error` and `wrong`."""
         assert self.contender is not None
+        if left() <= 0:
+            self.error = OUT_OF_TIME
+            return
         inputs, expected = files
         request = {
             "do": "load",
@@ -213,14 +213,17 @@ class _Racer:
             "threads": self.threads,
             "inputs": inputs,
         }
-        reply = self.ask(request, self.contender.host.load_s)
+        reply = self.ask(request, self.contender.host.load_s, left)
         if isinstance(reply, Failure):
             self.error = f"{reply.kind}: {reply.message}"
             return
         self.load_s, self._slowest_s = float(str(reply["load_s"])), float(str(reply["first_s"]))
         if expected is None:
             return
-        reply = self.ask({"do": "check", "expected": expected}, CALL_S)
+        reply = self.ask({"do": "check", "expected": expected}, CALL_S, left)
+        if isinstance(reply, Failure) and reply.message == OUT_OF_TIME:
+            self.error = OUT_OF_TIME
+            return
         if isinstance(reply, Failure):
             self.wrong = reply.message
             return

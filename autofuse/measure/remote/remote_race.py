@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from autofuse.device.target import Target
 from autofuse.errors import DeviceError
-from autofuse.measure.measurement import Failure
+from autofuse.measure.measurement import Failure, Left
 from autofuse.measure.networks.bench import (
     CALL_S,
     LOAD_S,
+    OUT_OF_TIME,
     Contender,
     ContenderResult,
-    preceded,
     results_of_race,
     written,
 )
@@ -96,15 +96,17 @@ def race(
     expected: Sequence[Array] | None,
     folder: Path,
     policy: InterleavingPolicy,
-    between: Callable[[], None],
+    left: Left,
 ) -> dict[str, ContenderResult]:
     """See `autofuse.measure.runner.Runner.race`; `link` has been greeted. DeviceError when the session breaks."""
     places, outputs = written(folder, inputs, expected)
     racers = []
     for contender in contenders:
-        between()
         racer = _RemoteRacer(link, contender)
-        racer.load(target, threads, places, outputs)
+        if left() > 0:
+            racer.load(target, threads, places, outputs)
+        else:
+            racer.error = OUT_OF_TIME
         if not link.child.alive:
             raise DeviceError(f"{link.address.text}: lost while loading {contender.name!r}: {racer.error}")
         racers.append(racer)
@@ -115,12 +117,12 @@ def race(
             raise DeviceError(f"{link.address.text}: the clock probe fails: {reply.message}")
         return float(str(reply["seconds"]))
 
-    alive = {racer.name: preceded(racer.block, between) for racer in racers if not racer.error}
+    alive = {racer.name: racer.block for racer in racers if not racer.error}
     samples: dict[str, Samples] = {}
     if alive:
         clock = Clock(probe)
         clock.calibrate()
-        samples = interleaved(alive, clock, policy)
+        samples = interleaved(alive, clock, policy, left=left)
     return results_of_race(racers, samples)
 
 

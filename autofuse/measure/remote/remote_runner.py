@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,10 +19,10 @@ from autofuse.device.target import Target
 from autofuse.errors import DeviceError
 from autofuse.measure.children.codec import case_to_json, policy_to_json, timing_from_json
 from autofuse.measure.children.messages import Message
-from autofuse.measure.children.process import Child, Reply, wait_any
+from autofuse.measure.children.process import TICK_S, Child, Reply, poll
 from autofuse.measure.cluster.farm import BuildFarm, Built
-from autofuse.measure.measurement import Failure, Limits, Measurement, MeasureRequest
-from autofuse.measure.networks.bench import Contender, ContenderResult
+from autofuse.measure.measurement import Failure, Left, Limits, Measurement, MeasureRequest, no_end
+from autofuse.measure.networks.bench import OUT_OF_TIME, Contender, ContenderResult
 from autofuse.measure.remote.link import Link, RestartedError
 from autofuse.measure.remote.remote_race import race, results_of
 from autofuse.measure.timing.clock import PROBE_STEPS
@@ -122,7 +122,7 @@ class RemoteRunner:
         found = dict(self.stream(batch))
         return [found[index] for index in range(len(batch))]
 
-    def stream(self, batch: Sequence[MeasureRequest]) -> Iterator[tuple[int, Measurement]]:
+    def stream(self, batch: Sequence[MeasureRequest], left: Left = no_end) -> Iterator[tuple[int, Measurement]]:
         """See Runner."""
         try:
             self._ready()
@@ -130,16 +130,20 @@ class RemoteRunner:
             yield from ((index, self._lost(str(error))) for index in range(len(batch)))
             return
         try:
-            yield from self._run(batch)
+            yield from self._run(batch, left)
         except BaseException:  # also KeyboardInterrupt and an abandoned generator: nothing may be left busy
             self._link.drop()
             self._farm.close()
             raise
 
-    def _run(self, batch: Sequence[MeasureRequest]) -> Iterator[tuple[int, Measurement]]:
+    def _run(self, batch: Sequence[MeasureRequest], left: Left) -> Iterator[tuple[int, Measurement]]:
         self._farm.submit(list(enumerate(batch)), self.folder)
         state = _Batch(set(range(len(batch))))
         while state.open:
+            if left() <= 0:
+                self._link.drop()
+                self._farm.close()
+                return
             for index, failure in self._farm.feed(hold=len(state.ready) >= AHEAD):
                 state.open.discard(index)
                 yield index, self._failed(failure)
@@ -147,7 +151,7 @@ class RemoteRunner:
                 state.trial = _Trial(state.ready.popleft())
                 self._ask(state.trial)
             waited = [*self._farm.busy(), *([self._link.child] if state.trial else [])]
-            for child, reply in wait_any(waited) if waited else ():
+            for child, reply in poll(waited, TICK_S):
                 if state.trial is not None and child is self._link.child:
                     yield from self._from_device(state, state.trial, reply)
                 elif state.open:
@@ -290,7 +294,7 @@ class RemoteRunner:
         budget_s: float,
         *,
         expected: Sequence[Array] | None = None,
-        between: Callable[[], None] = lambda: None,
+        left: Left = no_end,
     ) -> dict[str, ContenderResult]:
         """See Runner. All contenders run in one session, so that they share its thread pool."""
         self._ready()
@@ -298,13 +302,15 @@ class RemoteRunner:
         folder.mkdir(exist_ok=True)
         rounds = replace(self.rounds, budget_s=budget_s)
         try:
-            return race(self._link, self.target, self.threads, contenders, inputs, expected, folder, rounds, between)
+            return race(self._link, self.target, self.threads, contenders, inputs, expected, folder, rounds, left)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             self._link.drop()  # the session's networks go with it
 
-    def outputs(self, library: Path, inputs: Mapping[str, Array]) -> list[Array]:
+    def outputs(self, library: Path, inputs: Mapping[str, Array], left: Left = no_end) -> list[Array]:
         """See Runner. Tried again once: a session that broke for a moment is not the library's fault."""
+        if left() <= 0:
+            raise DeviceError(f"{self.name}: {OUT_OF_TIME}")
         try:
             return self._outputs(library, inputs)
         except DeviceError:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from autofuse.measure.measurement import Slice, least_disturbed
+from autofuse.measure.measurement import Left, Slice, least_disturbed, no_end
 from autofuse.measure.timing.clock import FULL_CLOCK, Clock
 from autofuse.values.ratios import Contender as Timings
 from autofuse.values.ratios import Ratio, Timed, blocks_needed, compare, kept, race
@@ -89,21 +89,24 @@ def interleaved(
     clock: Clock,
     policy: InterleavingPolicy,
     now: Callable[[], float] = time.perf_counter,
+    left: Left = no_end,
 ) -> dict[str, Samples]:
     """Time `contenders` in turn, the order shifted by one each round; see `InterleavingPolicy`.
 
-    Drift and neighbours hit all alike, and ratios are taken within rounds. A contender is a function of its
-    own because it usually runs in another process.
+    No block begins when no time is `left`. Drift and neighbours hit all alike, and ratios are taken within rounds. A
+    contender is a function of its own because it usually runs in another process.
     """
     start = now()
     states = {name: _Contender(run) for name, run in contenders.items()}
     for state in states.values():
-        _size(state, clock, policy, policy.budget_s / len(states), now)
+        if left() > 0:
+            _size(state, clock, policy, policy.budget_s / len(states), now)
     names = list(states)
     number = 0
-    while number < policy.max_rounds and any(not state.error for state in states.values()):
+    while left() > 0 and number < policy.max_rounds and any(not state.error for state in states.values()):
         for name in names[number % len(names) :] + names[: number % len(names)]:
-            _take_turn(states[name], number, clock, policy, policy.budget_s / len(states), now)
+            if left() > 0:
+                _take_turn(states[name], number, clock, policy, policy.budget_s / len(states), now)
         number += 1
         if now() - start >= policy.budget_s or _precise(list(states.values()), policy):
             break

@@ -1,0 +1,85 @@
+"""What a search, or a part of it, may still take: asked by whoever is about to spend time, and never thrown."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+PAUSE_S = 0.5
+"""Longest stretch of a pause in which nobody looks whether it should end."""
+
+
+def never() -> bool:
+    """Nobody asks for a stop."""
+    return False
+
+
+def nothing() -> float:
+    """Nothing is kept back."""
+    return 0.0
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Time that ends at `ends_at` (of `Budget.now`; infinite: it does not), inside another budget or on its own.
+
+    `left()` is 0 from the end on, and earlier when `over` says so: somebody asked for a stop, or what is counted is
+    used up. `keeps`: seconds at its end that are kept for what comes after; they may change while it is used.
+    """
+
+    ends_at: float = math.inf
+    over: Callable[[], bool] = never
+    keeps: Callable[[], float] = nothing
+    outer: Budget | None = None
+    stop: Callable[[], bool] = never
+
+    @classmethod
+    def lasting(cls, seconds: float | None, stop: Callable[[], bool] = never, since: float | None = None) -> Budget:
+        """`seconds` from now, or from `since` (None: without an end); `stop`: whether somebody asks for a stop."""
+        start = cls.now() if since is None else since
+        return cls(math.inf if seconds is None else start + seconds, stop, stop=stop)
+
+    @staticmethod
+    def now() -> float:
+        """Seconds of the clock that all budgets go by."""
+        return time.monotonic()
+
+    def left(self) -> float:
+        """Seconds that may still be taken; 0 when it is time to stop."""
+        if self.over():
+            return 0.0
+        own = self.ends_at - self.now()
+        return max(0.0, (own if self.outer is None else min(own, self.outer.left())) - self.keeps())
+
+    def spent(self) -> bool:
+        """Whether nothing is left."""
+        return self.left() <= 0
+
+    def stopped(self) -> bool:
+        """Whether somebody asked for a stop: then not even an answer is wanted."""
+        return self.stop()
+
+    def part(self, seconds: float) -> Budget:
+        """At most `seconds` of it, from now on."""
+        return Budget(self.now() + seconds, outer=self, stop=self.stop)
+
+    def keeping(self, keeps: Callable[[], float]) -> Budget:
+        """All of it but so many seconds at its end."""
+        return Budget(keeps=keeps, outer=self, stop=self.stop)
+
+    def before(self, seconds: float) -> Budget:
+        """All of it but its last `seconds`."""
+        return self.keeping(lambda: seconds)
+
+    def until(self, over: Callable[[], bool]) -> Budget:
+        """It, or less: until `over` says that something else is used up."""
+        return Budget(over=over, outer=self, stop=self.stop)
+
+    def pause(self, seconds: float, tell: Callable[[float], None]) -> None:
+        """Waits, `tell`ing how long still; ends early when nothing is left."""
+        end = self.now() + seconds
+        while (left := min(end - self.now(), self.left())) > 0:
+            tell(left)
+            time.sleep(min(left, PAUSE_S))

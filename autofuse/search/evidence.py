@@ -1,0 +1,174 @@
+"""What a search knows: every workload of every plan that it met, what was measured of each, what plans come to."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from autofuse.database.ask.labels import unique_labels
+from autofuse.database.ask.lookups import BY_CHANCE
+from autofuse.database.database import ProfilingDatabase
+from autofuse.database.records import EXACT, FAILURES
+from autofuse.environment.circumstances import Circumstances
+from autofuse.environment.space import SearchSpace
+from autofuse.fusion.evidence import LAUNCH_US
+from autofuse.fusion.plan import LARGEST_TILE, FusionPlan
+from autofuse.graph.model import Graph
+from autofuse.kernels.lowering.lower import Lowered, Lowering
+from autofuse.kernels.lowering.memory import peak_bytes
+from autofuse.kernels.workload.workload import BoundWorkload
+from autofuse.search.schedules import Schedule, WorkloadSearch, anchor_key, schedule_text
+
+
+@dataclass
+class Counts:
+    """Candidates of this job: measured with and without success, and known before."""
+
+    ok: int = 0
+    failed: int = 0
+    hits: int = 0
+
+    @property
+    def measured(self) -> int:
+        """Candidates measured in this job."""
+        return self.ok + self.failed
+
+
+@dataclass
+class SearchEvidence:
+    """What is known of one model on one device. Nothing is measured here: `autofuse.search.lab.Lab` does that.
+
+    `searches`: by workload key. `untrusted`: (workload key, schedule text) of candidates whose time is not trusted.
+    `winograd`: largest tiles of the model's kernels, see `FusionPlan`. `anchors`: the newest best schedule of each
+    kind of anchor.
+    """
+
+    graph: Graph
+    space: SearchSpace
+    around: Circumstances
+    database: ProfilingDatabase
+    seed: int
+    counts: Counts = field(default_factory=Counts)
+    searches: dict[str, WorkloadSearch] = field(default_factory=dict)
+    untrusted: set[tuple[str, str]] = field(default_factory=set)
+    winograd: int = LARGEST_TILE
+    anchors: dict[str, dict[str, int | str]] = field(default_factory=dict)
+    lowered: dict[str, tuple[FusionPlan, Lowered]] = field(default_factory=dict)
+    lowering: Lowering = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lowering = Lowering(self.graph, self.around.target)
+
+    def admit(self, plan: FusionPlan) -> Lowered:
+        """Lowers a plan and makes its workloads known, with everything the database has on them."""
+        if plan.key not in self.lowered:
+            self.lowered[plan.key] = plan, self.lowering.lower(plan)
+        lowered = self.lowered[plan.key][1]
+        for bound in lowered.kernels:
+            if bound.workload.key not in self.searches:
+                self.searches[bound.workload.key] = self._known(bound, lowered.graph)
+        return lowered
+
+    def _known(self, bound: BoundWorkload, graph: Graph) -> WorkloadSearch:
+        search = WorkloadSearch.create(
+            bound, graph, self.around.target, self.space.schedule, self.seed, self.around.setting.threads
+        )
+        for stored in self.database.measured_schedules(self.around.setting, bound.workload.key):
+            lasting = stored.state in FAILURES and stored.state not in BY_CHANCE
+            if stored.tier == EXACT and (stored.median_us is not None or lasting):
+                self.counts.hits += 1
+                if stored.trusted is False:
+                    self.untrusted.add((search.key, schedule_text(json.loads(stored.schedule))))
+                search.learn(json.loads(stored.schedule), stored.median_us, stored.failure or "")
+        if self.winograd != LARGEST_TILE:
+            search.limit_tiles(self.winograd)
+        if search.best is None and anchor_key(bound.workload) in self.anchors:
+            search.suggest(self.anchors[anchor_key(bound.workload)])
+        return search
+
+    def limit_tiles(self, winograd: int) -> None:
+        """No kernel of the model has tiles of Winograd's algorithm larger than `winograd` from now on."""
+        if winograd != self.winograd:
+            self.winograd = winograd
+            for search in self.searches.values():
+                search.limit_tiles(winograd)
+
+    def known_plans(self) -> list[tuple[FusionPlan, Lowered]]:
+        """Every plan of this job, with its workloads."""
+        return list(self.lowered.values())
+
+    def of(self, plan: FusionPlan) -> list[WorkloadSearch]:
+        """The workloads of a plan, each once."""
+        keys = dict.fromkeys(bound.workload.key for bound in self.admit(plan).kernels)
+        return [self.searches[key] for key in keys]
+
+    def missing(self, plan: FusionPlan) -> list[WorkloadSearch]:
+        """Workloads of a plan that have no time yet and still have something to try."""
+        return [search for search in self.of(plan) if search.best_us is None and not search.complete]
+
+    def unbuildable(self, plan: FusionPlan) -> list[tuple[str, ...]]:
+        """Groups of several operators of which every candidate failed; their failures are rows of the database."""
+        return [
+            group.operators
+            for group, bound in zip(plan.groups, self.admit(plan).groups, strict=True)
+            if len(group.operators) > 1
+            and (search := self.searches.get(bound.workload.key)) is not None
+            and search.best_us is None
+            and search.complete
+        ]
+
+    def weights(self, plan: FusionPlan) -> dict[str, float]:
+        """Microseconds that each workload takes in a plan."""
+        uses = Counter(bound.workload.key for bound in self.admit(plan).kernels)
+        return {key: count * (self.searches[key].best_us or 0.0) for key, count in uses.items()}
+
+    def composed_us(self, plan: FusionPlan) -> float | None:
+        """Sum of the best times of a plan's groups; None when one has no time."""
+        total = 0.0
+        for bound in self.admit(plan).kernels:
+            best = self.searches[bound.workload.key].best_us
+            if best is None:
+                return None
+            total += best + LAUNCH_US
+        return total
+
+    def peak_bytes(self, plan: FusionPlan) -> int:
+        """Most memory that the tensors between a plan's kernels need at once."""
+        return peak_bytes(self.admit(plan))
+
+    def schedules(self, plan: FusionPlan) -> dict[str, Schedule]:
+        """Best schedule of each workload of a plan; of one without a time, its relatives' best or the first guess."""
+        keys = {bound.workload.key for bound in self.admit(plan).kernels}
+        return {key: self.searches[key].likely for key in keys}
+
+    def untrusted_winners(self, plan: FusionPlan) -> list[str]:
+        """Labels of a plan's workloads whose best time is not trusted."""
+        searches = self.of(plan)
+        doubted = [search for search in searches if search.best is not None and self.doubts(search, search.best)]
+        with self.database.reading() as sql:
+            labels = unique_labels(sql, {search.key: search.bound.workload.label for search in searches})
+        return [labels[search.key] for search in doubted]
+
+    def doubts(self, search: WorkloadSearch, schedule: Schedule) -> bool:
+        """Whether the time of a candidate is not trusted."""
+        return (search.key, schedule_text(schedule)) in self.untrusted
+
+    def share(self, search: WorkloadSearch, schedule: Schedule) -> None:
+        """A new best is a good guess for workloads with the same anchor."""
+        anchor = anchor_key(search.bound.workload)
+        self.anchors[anchor] = dict(schedule)
+        for other in self.searches.values():
+            if other is not search and anchor_key(other.bound.workload) == anchor:
+                other.suggest(schedule)
+
+
+def by_weight(weights: Mapping[str, float]) -> list[str]:
+    """Workload keys, the one that takes most time first."""
+    return sorted(weights, key=lambda key: -weights[key])
+
+
+def failures_of(searches: Sequence[WorkloadSearch]) -> str:
+    """What became of workloads without a time, the first few by name."""
+    return "; ".join(f"{search.bound.workload.label}: {search.failure or 'not tried'}" for search in searches[:3])

@@ -1,0 +1,180 @@
+"""What measuring finalists whole will take, and how many of them there is time for: estimated, never begun blindly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autofuse.errors import PlanError
+from autofuse.fusion.plan import FusionPlan
+from autofuse.search.evidence import SearchEvidence, failures_of
+from autofuse.search.shares import (
+    CHECK_S,
+    FINALISTS,
+    KERNEL_S,
+    LEAST_RACE_S,
+    LINK_S,
+    LITTLE_FUSION,
+    RECORD_S,
+    START_S,
+    finals_seconds,
+)
+from autofuse.search.standing import Standing
+from autofuse.values.names import TVM_PARTITION
+
+HOPELESS = 2.5
+"""A plan whose composed time is so many times the best one's is not built whole (plan "none" always is)."""
+SIMPLER = ("default", TVM_PARTITION, "dnnfusion", "previous", "model", "search", "composed", "none")
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What reading the model (`load_s`) and its run in the reference (`reference_s`) took: both come again at the end,
+    in the processes that build, and for the check on further inputs."""
+
+    load_s: float
+    reference_s: float
+
+
+@dataclass(frozen=True)
+class Finale:
+    """The finalists that there is time for, in the order in which they are built, and how long that takes.
+
+    `builds_s`: what each is expected to take. `left_out`: names of those that there is no time for. `race_s`: of
+    timing them in turn. `after_s`: of everything after the builds. `seconds`: of the whole.
+    """
+
+    names: tuple[str, ...]
+    builds_s: Mapping[str, float]
+    left_out: tuple[str, ...]
+    race_s: float
+    after_s: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """How long the end of a search takes, from what its beginning took. `cores`: builds that run side by side."""
+
+    evidence: SearchEvidence
+    opening: Opening
+    cores: int
+    race_s: float
+
+    @classmethod
+    def of(cls, evidence: SearchEvidence, opening: Opening, cores: int, budget_s: float | None) -> Estimates:
+        """For a search of `budget_s` seconds (None: without an end)."""
+        return cls(evidence, opening, cores, finals_seconds(budget_s))
+
+    def build_s(self, plan: FusionPlan) -> float:
+        """Seconds that building a plan's library takes: its kernels as they took so far, the others as the average."""
+        known = [search.build_s for search in self.evidence.searches.values() if search.build_s]
+        average = sum(known) / len(known) if known else KERNEL_S
+        return LINK_S + sum(search.build_s or average for search in self.evidence.of(plan))
+
+    def check_s(self) -> float:
+        """Seconds of loading one library, running it, and comparing what it computes."""
+        return CHECK_S + self.opening.load_s
+
+    def after_s(self, count: int) -> float:
+        """Seconds after the race: further inputs through reference and library, and the records."""
+        return RECORD_S + (self.opening.reference_s + self.check_s() if count else 0.0)
+
+    def finale(self, plans: Mapping[str, FusionPlan], allowed_s: float) -> Finale:
+        """Of `plans`, the most important first, those that are built whole within `allowed_s` seconds.
+
+        Where all fit they are raced as long as the budget means them to be, else in proportion to their number.
+        """
+        builds = {name: self.build_s(plan) for name, plan in plans.items()}
+        kept, race_s = list(plans), self.race_s
+        if self._seconds(list(builds.values()), race_s) > allowed_s:
+            kept = []
+            for name in plans:
+                if (
+                    self._seconds([builds[one] for one in [*kept, name]], self._short_race_s(len(kept) + 1))
+                    <= allowed_s
+                ):
+                    kept.append(name)
+            race_s = self._short_race_s(len(kept))
+        after_s = race_s + len(kept) * self.check_s() + self.after_s(len(kept))
+        left_out = tuple(name for name in plans if name not in kept)
+        seconds = self._seconds([builds[name] for name in kept], race_s)
+        return Finale(tuple(kept), builds, left_out, race_s if kept else 0.0, after_s, seconds)
+
+    def _short_race_s(self, count: int) -> float:
+        return max(min(LEAST_RACE_S, self.race_s), self.race_s * min(count, FINALISTS) / FINALISTS)
+
+    def _seconds(self, builds: Sequence[float], race_s: float) -> float:
+        if not builds:
+            return self.after_s(0)
+        count = len(builds)
+        building_s = START_S + self.opening.load_s + _side_by_side(builds, self.cores)
+        return building_s + count * self.check_s() + race_s + self.after_s(count)
+
+
+def wishes(standing: Standing) -> dict[str, FusionPlan]:
+    """The plans worth measuring whole, the most important first: the best by its kernels' times, the default, others.
+
+    No fusion and TVM's partition are among them, unless they cannot be built. PlanError when no plan can be.
+    """
+    evidence, plans = standing.evidence, standing.plans()
+    possible = {name: plan for name, plan in plans.items() if not _hopeless(evidence, plan)}
+    if not possible:
+        failed = [search for search in evidence.searches.values() if search.best_us is None]
+        raise PlanError(
+            f"no plan has a time for all its groups; {len(failed)} of {len(evidence.searches)} could not be "
+            f"built and checked: {failures_of(failed)}"
+        )
+    composed = {name: evidence.composed_us(plan) or float("inf") for name, plan in possible.items()}
+    best_us = min(composed.values())
+    timed = [name for name in possible if composed[name] <= HOPELESS * best_us < float("inf")]
+    timed = sorted(timed, key=lambda name: (composed[name], complexity(name)))
+    rivals = [name for name in timed if name not in LITTLE_FUSION][: FINALISTS - 1]
+    leader = [name for name, plan in possible.items() if standing.best is not None and plan.key == standing.best.key]
+    fallback = ["default"] if "default" in rivals or composed.get("default") == float("inf") else []
+    order = dict.fromkeys([*sorted(leader, key=complexity)[:1], *fallback, *rivals, *LITTLE_FUSION])
+    once: dict[str, str] = {}
+    for name in order:
+        if name in possible:
+            once.setdefault(possible[name].key, name)
+    return {name: possible[name] for name in once.values()}
+
+
+def _hopeless(evidence: SearchEvidence, plan: FusionPlan) -> bool:
+    """Whether a group of `plan` can have no time: every candidate of it failed."""
+    return any(search.best_us is None and search.complete for search in evidence.of(plan))
+
+
+def complexity(name: str) -> int:
+    """Place of a plan among equally fast ones; a plan that only the caller knows comes before no fusion."""
+    return SIMPLER.index(name) if name in SIMPLER else len(SIMPLER) - 1
+
+
+class Reserve:
+    """Seconds that measuring the finalists whole will take, as far as they fit in `allowed_s`: what a search keeps."""
+
+    def __init__(self, standing: Standing, estimates: Estimates, allowed_s: float) -> None:
+        self.standing, self.estimates, self.allowed_s = standing, estimates, allowed_s
+        self._known: tuple[object, float] | None = None
+
+    def __call__(self) -> float:
+        """Estimated anew once something was measured, or a plan has come."""
+        state = self.standing.evidence.counts.measured, tuple(self.standing.plans())
+        if self._known is None or self._known[0] != state:
+            self._known = state, self._seconds()
+        return self._known[1]
+
+    def _seconds(self) -> float:
+        try:
+            plans = wishes(self.standing)
+        except PlanError:  # none can be built so far
+            plans = {}
+        return self.estimates.finale(plans, self.allowed_s).seconds
+
+
+def _side_by_side(seconds: Sequence[float], workers: int) -> float:
+    """How long jobs take that are begun in their order, so many at a time."""
+    ends = [0.0] * max(1, min(workers, len(seconds)))
+    for one in seconds:
+        ends[ends.index(min(ends))] += one
+    return max(ends)

@@ -1,0 +1,81 @@
+"""How far the search of one model has come: the plans that it has, the best of them, what it is doing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from autofuse.fusion.plan import FusionPlan
+from autofuse.search.evidence import SearchEvidence
+from autofuse.search.progress import PHASES
+from autofuse.search.prospects import Prospect, prospects
+from autofuse.search.schedules import WorkloadSearch
+from autofuse.search.shares import CLEARLY, LITTLE_FUSION
+
+if TYPE_CHECKING:
+    from autofuse.search.composer import Composed
+    from autofuse.search.plans import PlanSearch
+
+
+@dataclass
+class Standing:
+    """`baselines`: fixed plans by name. `best`: the plan that the search goes on from. `composed`: the best plan of all
+    measured groups. `prepared`: the baselines have their first times. `plan_search`: goes on where it was in the next
+    slice of a job. `previous`: name of the plan that an earlier run chose ("" when there was none). `unnamed`: fixed
+    plans that there was no time to make. `phase`: one of `PHASES`; `firsts`: workloads that get a first time in it.
+    `ends_at`: when the finalists will have been measured, once that has begun."""
+
+    evidence: SearchEvidence
+    baselines: dict[str, FusionPlan] = field(default_factory=dict)
+    best: FusionPlan | None = None
+    composed: Composed | None = None
+    plan_search: PlanSearch | None = None
+    phase: str = PHASES[0]
+    firsts: Sequence[WorkloadSearch] = ()
+    ends_at: float | None = None
+    plan_trials: int = 0
+    previous: str = ""
+    unnamed: set[str] = field(default_factory=set)
+    prepared: bool = False
+
+    def ready(self) -> bool:
+        """Whether at least one plan has a time."""
+        return any(self.evidence.composed_us(plan) is not None for plan in self.baselines.values())
+
+    def best_us(self) -> float | None:
+        """Composed time of the best plan so far."""
+        return self.evidence.composed_us(self.best) if self.best is not None else None
+
+    def baseline_us(self) -> float | None:
+        """Composed time of the plan without fusion."""
+        return self.evidence.composed_us(self.baselines["none"]) if "none" in self.baselines else None
+
+    def plans(self) -> dict[str, FusionPlan]:
+        """Every plan that may be the answer, once each, by name; the search's own best is "search"."""
+        found = dict(self.baselines)
+        composed = self.composed.plan if self.composed is not None else None
+        for name, plan in (("search", self.best), ("composed", composed)):
+            if plan is not None and plan.key not in {known.key for known in found.values()}:
+                found = {name: plan, **found}
+        return found
+
+    def ahead(self) -> tuple[Prospect, ...]:
+        """What is left to gain in the best plan, by workload."""
+        if self.best is None:
+            return ()
+        return prospects(list(self.evidence.searches.values()), self.evidence.weights(self.best))
+
+    def consider(self, plan: FusionPlan) -> bool:
+        """Makes `plan` the best when its groups are faster together; the search goes on from there.
+
+        Sums flatter plans with many kernels: each is timed alone, with its inputs in the cache. So the two plans that
+        fuse little or nothing lead the search only when they are clearly ahead (they are finalists in any case).
+        """
+        time_us, best_us = self.evidence.composed_us(plan), self.best_us()
+        little = [self.baselines[name].key for name in LITTLE_FUSION if name in self.baselines]
+        share = CLEARLY if plan.key in little else 1.0
+        if time_us is not None and (best_us is None or time_us < best_us * share):
+            self.best = plan
+            return True
+        return False
