@@ -140,9 +140,12 @@ def test_a_board_that_is_lost_leaves_its_work_to_the_other(job: Job, write: Any,
     assert measured(tmp_path) == dict.fromkeys(["a", "b", "c", "d", "lost"], 10)
 
 
-def test_a_job_whose_only_board_is_lost_says_so_and_can_go_on(job: Job, write: Any, tmp_path: Path) -> None:
+def test_a_job_whose_only_board_is_lost_says_so_and_can_go_on(
+    job: Job, write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator_module, "PATIENCE_SHARE", 0.0)
     model = write("a", candidates=5, open_behaviour="DeviceError")
-    outcome = job([model], budget_s=20.0)
+    outcome = job([model], budget_s=3600.0)
     assert (outcome.state, outcome.exit_code) == ("interrupted", 75)
     assert "DeviceError on purpose" in outcome.lost_boards[0]
 
