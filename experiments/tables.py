@@ -9,6 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from autofuse.views.report.spreadsheet import cell
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
@@ -28,12 +30,12 @@ def write_text(folder: Path, text: str) -> None:
 
 
 def write_csv(path: Path, records: Sequence[Mapping[str, object]]) -> None:
-    """One line a record, under every name that any of them has."""
+    """One line a record, under every name that any of them has; no cell is a formula of a spreadsheet."""
     columns = dict.fromkeys(column for record in records for column in record)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(columns))
         writer.writeheader()
-        writer.writerows(records)
+        writer.writerows({name: cell(value) for name, value in record.items()} for record in records)
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:

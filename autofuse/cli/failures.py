@@ -20,6 +20,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from autofuse import __version__
+from autofuse.cli.terminal import printable
 from autofuse.errors import AutofuseError
 from autofuse.values.arguments import without_secrets
 
@@ -66,7 +67,7 @@ def say(message: str) -> None:
     with suppress(OSError, ValueError):
         sys.stdout.flush()
     with suppress(OSError, ValueError):
-        sys.stderr.write(message + "\n")
+        sys.stderr.write(printable(message) + "\n")
         sys.stderr.flush()
 
 

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from autofuse.cli.screens.live import LINE_EVERY_S, View
 from autofuse.cli.screens.render import describe, records
+from autofuse.cli.terminal import printable
 from autofuse.job.timetable import finals_s
 from autofuse.values.arguments import format_duration
 from autofuse.values.outputs import Inputs, Kind, check_output
@@ -181,7 +182,7 @@ class JobView(View):
         if not self._screen.is_terminal:
             self._print(line)
         if self._log is not None:
-            self._log.emit(logging.LogRecord("autofuse", logging.INFO, "", 0, line, None, None))
+            self._log.emit(logging.LogRecord("autofuse", logging.INFO, "", 0, printable(line), None, None))
 
 
 def _is_log(path: Path) -> bool:

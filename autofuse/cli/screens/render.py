@@ -17,6 +17,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autofuse.cli.terminal import Screen, out
 from autofuse.values.arguments import format_duration, micros
 
 Format = Literal["text", "json"]
@@ -47,19 +48,18 @@ class _Lasting:
 def console(stderr: bool = False) -> Console:
     """A console for the output (or for progress, on stderr); piped text is wide, so that lines stay whole."""
     stream: IO[str] = cast("IO[str]", _Lasting(sys.stderr)) if stderr else sys.stdout
-    return Console(file=stream, width=None if stream.isatty() else _PIPE_WIDTH, highlight=False, soft_wrap=False)
+    return Screen(file=stream, width=None if stream.isatty() else _PIPE_WIDTH, highlight=False, soft_wrap=False)
 
 
 def show(value: object, form: Format, text: RenderableType | None = None) -> None:
     """Print `value`: as one JSON object, or as `text` (None: laid out from its own fields)."""
     if form == "json":
-        sys.stdout.write(json.dumps(plain(value), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
-        sys.stdout.flush()
+        out(json.dumps(plain(value), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
         return
     screen = console()
     with screen.capture() as capture:
         screen.print(describe(value) if text is None else text)
-    sys.stdout.write("".join(line.rstrip() + "\n" for line in capture.get().splitlines()))
+    sys.stdout.write("".join(line.rstrip() + "\n" for line in capture.get().split("\n")[:-1]))
     sys.stdout.flush()
 
 

@@ -87,11 +87,19 @@ def check(
     threads: Threads = None,
     form: OutputFormat = "text",
 ) -> None:
-    """Check the database for damage: pages, indices, references; and, when asked, whether its winners still hold."""
+    """Check the database for damage; and, when asked, whether its winners still hold.
+
+    Pages, indices, references, what autofuse never makes (triggers, views), values unfit for their columns, and
+    whether every report can be made.
+    """
     from autofuse.database.database import open_database
+    from autofuse.database.files.upkeep import flaws
+    from autofuse.views.frames.analysis import Analysis
+    from autofuse.views.report.trial import unreportable
 
     with open_database(database, read_only=revalidate is None) as opened:
-        problems = opened.problems()
+        problems = flaws(opened)
+        problems = problems or unreportable(Analysis(opened))
         place = opened.location.text
         done = () if revalidate is None or problems else _revalidated(opened, revalidate, device, threads)
     lines = [f"{place}: {problem}" for problem in problems] or [f"{place}: sound"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,6 +12,7 @@ from rich.text import Text
 
 from autofuse.cli.options import Database, OutputFormat
 from autofuse.cli.screens.render import plain, records, show
+from autofuse.cli.terminal import out
 from autofuse.errors import InputError
 from autofuse.values.arguments import whole_number
 
@@ -56,7 +56,7 @@ def report(
             if form == "json":
                 show({"files": files}, "json")
             else:
-                sys.stdout.write("".join(f"{file}\n" for file in files))
+                out("".join(f"{file}\n" for file in files))
         elif frame is not None:
             _print_frame(analysis, reference, frame, form)
         elif form == "csv":
@@ -64,7 +64,7 @@ def report(
         elif form == "json":
             show(_body(analysis, reference), "json")
         else:
-            sys.stdout.write(_markdown(analysis, reference).rstrip("\n") + "\n")
+            out(_markdown(analysis, reference).rstrip("\n") + "\n")
 
 
 def compare(
@@ -158,13 +158,15 @@ def _write_page(analysis: Analysis, run: RunReference | None, path: Path) -> lis
 
 
 def _print_frame(analysis: Analysis, run: RunReference | None, name: str, form: str) -> None:
+    from autofuse.views.report.spreadsheet import csv_safe
+
     found = analysis.frame(name, run)
     if form == "json":
         show(json.loads(found.to_json(orient="records", date_format="iso")), "json")
     elif form == "csv":
-        sys.stdout.write(found.to_csv(index=False))
+        out(csv_safe(found).to_csv(index=False))
     else:
-        sys.stdout.write(found.to_string(index=False, max_colwidth=60) + "\n")
+        out(found.to_string(index=False, max_colwidth=60) + "\n")
 
 
 def _body(analysis: Analysis, reference: RunReference | None) -> dict[str, object]:

@@ -89,7 +89,7 @@ def _revision(raw: sqlite3.Connection, place: str) -> str:
 
 
 def _refuse_other_schema(raw: sqlite3.Connection, place: str) -> None:
-    found = _shape(raw)
+    found = shape_of(raw)
     for name, sql in expected_shape().items():
         if name not in found:
             raise DatabaseError(f"{place}: it lacks {name}; the file was changed by something else")
@@ -97,7 +97,7 @@ def _refuse_other_schema(raw: sqlite3.Connection, place: str) -> None:
             raise DatabaseError(f"{place}: {name} is not as autofuse makes it; the file was changed by something else")
 
 
-def _shape(raw: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
+def shape_of(raw: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
     """The SQL of each of our tables and indices, its clauses in any order."""
     rows = raw.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
     return {
@@ -116,7 +116,7 @@ def expected_shape() -> dict[str, tuple[str, ...]]:
             migration.upgrade(connection, "an empty database")
             raw = connection.connection.driver_connection
             assert isinstance(raw, sqlite3.Connection)
-            return _shape(raw)
+            return shape_of(raw)
     finally:
         engine.dispose()
 

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from autofuse.database import connection
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.database.faults import clear_errors
-from autofuse.database.files import exchange, pruning
+from autofuse.database.files import exchange, pruning, soundness
 from autofuse.database.files.content import forms
 from autofuse.database.files.exchange import Manifest
 from autofuse.database.files.merge import MergeReport, merge
@@ -169,6 +169,15 @@ def row_counts(database: ProfilingDatabase) -> Mapping[str, int]:
         return {
             form.name: own.execute(f"SELECT COUNT(*) FROM {form.name}").fetchone()[0] for form in forms(Base.metadata)
         }
+
+
+def flaws(database: ProfilingDatabase) -> list[str]:
+    """What a full check finds: damage, what autofuse never makes, values unfit for their columns; empty when sound."""
+    found = database.problems()
+    if not database.location.is_sqlite:
+        return found
+    with _snapshot(database, "check") as own:
+        return [*found, *soundness.flaws(own)]
 
 
 class _Undone(Exception):  # noqa: N818 not an error: how a dry run leaves its transaction

@@ -26,6 +26,7 @@ from autofuse.views.frames.groups import GAIN
 from autofuse.views.frames.standing import plan_gap, run_length_s, run_standing
 from autofuse.views.frames.whole import Beside, whole_model
 from autofuse.views.report import markdown
+from autofuse.views.report.spreadsheet import csv_safe
 
 if TYPE_CHECKING:
     from autofuse.database.records import RunInfo
@@ -78,7 +79,7 @@ def render_markdown(analysis: Analysis, run: RunReference | None = None) -> str:
 def write_csv(analysis: Analysis, run: RunReference | None, folder: str | Path) -> list[Path]:
     """Write one CSV file a frame of a run into `folder` (made where missing); their paths.
 
-    Lists and dicts stand as JSON. InputError when the folder cannot be written.
+    Lists and dicts stand as JSON; no cell is a formula of a spreadsheet. InputError when the folder cannot be written.
     """
     reference = analysis.run().id if run is None else run
     analysis.runs_of(reference)  # refused before anything is written
@@ -93,7 +94,7 @@ def write_csv(analysis: Analysis, run: RunReference | None, folder: str | Path) 
             if pd.api.types.is_object_dtype(frame[column]):
                 frame[column] = frame[column].map(_json_text)
         with output_file(path, table_of(name), inputs) as part:
-            frame.to_csv(part, index=False)
+            csv_safe(frame).to_csv(part, index=False)
     return list(paths.values())
 
 

@@ -1,0 +1,80 @@
+"""What `db check` finds in a database file beyond SQLite's own checks: what autofuse never makes, and unfit values.
+
+SQLite keeps any value in any column, whatever its declared type; who reads it meets the surprise, such as `report`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+
+from sqlalchemy import Table
+
+from autofuse.database.files.source import expected_shape, shape_of
+from autofuse.database.files.values import ColumnCheck, UnfitValueError, check_of, shown
+from autofuse.database.tables.schema import PREFIX, VERSION_TABLE, Base
+
+ROWS_AT_ONCE = 2_000
+MOST_TOLD = 10
+"""Unfit values of a table that are told one by one."""
+
+
+def flaws(raw: sqlite3.Connection) -> list[str]:
+    """Triggers, views, tables that are not as they should be, and values unfit for their column; empty: none."""
+    return [*_living(raw), *_shapes(raw), *(problem for table in _tables(raw) for problem in _unfit(raw, table))]
+
+
+def _living(raw: sqlite3.Connection) -> Iterator[str]:
+    """What runs when the file is used."""
+    query = "SELECT type, name, tbl_name FROM sqlite_master WHERE type IN ('trigger', 'view') ORDER BY name"
+    for kind, name, table in raw.execute(query):
+        where = f" on {shown(table)}" if kind == "trigger" else ""
+        yield f"it has a {kind} {shown(name)}{where}, which autofuse never makes"
+
+
+def _shapes(raw: sqlite3.Connection) -> Iterator[str]:
+    found, wanted = shape_of(raw), expected_shape()
+    for name in sorted({*found, *wanted}):
+        if name not in found:
+            yield f"{name} is missing"
+        elif name not in wanted:
+            yield f"it has {shown(name)}, which autofuse never makes"
+        elif found[name] != wanted[name]:
+            yield f"{name} is not as autofuse makes it"
+
+
+def _tables(raw: sqlite3.Connection) -> list[Table]:
+    """Our tables that have all their columns."""
+    found = []
+    for table in Base.metadata.sorted_tables:
+        if table.name.startswith(PREFIX) and table.name != VERSION_TABLE:
+            columns = {row[1] for row in raw.execute(f"PRAGMA table_info({table.name})")}
+            if set(table.columns.keys()) <= columns:
+                found.append(table)
+    return found
+
+
+def _unfit(raw: sqlite3.Connection, table: Table) -> Iterator[str]:
+    checks = {column.name: check_of(table.name, column) for column in table.columns}
+    keys = [list(checks).index(name) for name in table.primary_key.columns.keys()]  # noqa: SIM118  not a dict
+    cursor = raw.execute(f"SELECT {', '.join(checks)} FROM {table.name}")
+    told = 0
+    while rows := cursor.fetchmany(ROWS_AT_ONCE):
+        for place, (name, check) in enumerate(checks.items()):
+            for number, problem in _unfit_values(check, [row[place] for row in rows]):
+                told += 1
+                if told > MOST_TOLD:
+                    yield f"{table.name}: more values are unfit for their columns"
+                    return
+                row = ", ".join(shown(rows[number][key]) for key in keys)
+                yield f"{table.name} row {row}: column {name}: {problem}"
+
+
+def _unfit_values(check: ColumnCheck, values: Sequence[object]) -> Iterator[tuple[int, str]]:
+    if check.plain(values):
+        return
+    for place, value in enumerate(values):
+        try:
+            check.value(value)
+        except UnfitValueError as error:
+            yield place, f"{error}; got {shown(value)}"

@@ -1,0 +1,93 @@
+"""What `db check` finds: each kind of damage that SQLite itself lets pass is named, with its table and row."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from autofuse.cli.main import app
+from tests.database.recorded import fill
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fill(tmp_path_factory.mktemp("sound") / "p.db", 1, 3)
+
+
+def checked(path: Path) -> tuple[int, list[str]]:
+    done = CliRunner().invoke(app, ["db", "check", "--db", str(path)])
+    assert done.exception is None or isinstance(done.exception, SystemExit)
+    return done.exit_code, [line.partition(".db: ")[2] for line in (done.stdout + done.stderr).splitlines()]
+
+
+def test_a_sound_database_is_sound(sound: Path) -> None:
+    assert checked(sound) == (0, ["sound"])
+
+
+TRIGGER = "CREATE TRIGGER t AFTER INSERT ON af_run BEGIN DELETE FROM af_run; END"
+DAMAGES: dict[str, tuple[str, str]] = {
+    "a trigger": (TRIGGER, "it has a trigger 't' on 'af_run', which autofuse never makes"),
+    "a view": ("CREATE VIEW v AS SELECT 1", "it has a view 'v', which autofuse never makes"),
+    "a table of ours that is none": ("CREATE TABLE af_more (a)", "it has 'af_more', which autofuse never makes"),
+    "an index less": ("DROP INDEX (index)", "is missing"),
+    "text for an integer": ("UPDATE af_run SET seed = 'x' WHERE id = 1", "af_run row 1: column seed: expected an int"),
+    "bytes for text": ("UPDATE af_run SET name = x'ff00' WHERE id = 1", "af_run row 1: column name: expected text"),
+    "text for a time": (
+        "UPDATE af_candidate SET build_s = 'long' WHERE id = 2",
+        "af_candidate row 2: column build_s: expected a finite number",
+    ),
+    "an endless time": ("UPDATE af_candidate SET build_s = 9e999 WHERE id = 2", "column build_s: expected a finite"),
+    "a number for a date": (
+        "UPDATE af_run SET started_at = 5 WHERE id = 1",
+        "af_run row 1: column started_at: expected a date such as",
+    ),
+    "a day that no month has": (
+        "UPDATE af_run SET started_at = '2026-02-31 00:00:00.000000' WHERE id = 1",
+        "column started_at: expected a date",
+    ),
+    "no JSON": ("UPDATE af_run SET budget = 'import os'", "af_run row 1: column budget: expected a JSON document"),
+    "JSON of another shape": ("UPDATE af_device SET facts = '[]'", "af_device row 1: column facts: expected"),
+    "a lease of nobody": ("UPDATE af_run SET owner_pid = 'me' WHERE id = 1", "af_run row 1: column owner_pid"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_what_sqlite_lets_pass_is_named(name: str, sound: Path, tmp_path: Path) -> None:
+    change, message = DAMAGES[name]
+    path = Path(shutil.copy(sound, tmp_path / "p.db"))
+    with sqlite3.connect(path) as raw:
+        raw.execute("PRAGMA ignore_check_constraints = ON")
+        if "(index)" in change:
+            found = raw.execute("SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL").fetchone()
+            change = change.replace("(index)", found[0])
+        raw.execute(change)
+    raw.close()
+    code, problems = checked(path)
+    assert code == 1
+    assert any(message in problem for problem in problems), problems
+
+
+def test_many_unfit_values_are_told_in_few_lines(tmp_path: Path) -> None:
+    path = fill(tmp_path / "p.db", 1)
+    with sqlite3.connect(path) as raw:
+        raw.execute("PRAGMA ignore_check_constraints = ON")
+        raw.execute("UPDATE af_measurement SET build_s = 'long'")
+    raw.close()
+    code, problems = checked(path)
+    assert code == 1
+    assert len([problem for problem in problems if "build_s" in problem]) == 10
+    assert "af_measurement: more values are unfit for their columns" in problems
+
+
+def test_what_makes_a_report_fail_is_named(sound: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_analysis: object, run: object) -> str:
+        raise KeyError(f"of run {run}")
+
+    monkeypatch.setattr("autofuse.views.report.trial.render_html", fails)
+    code, problems = checked(sound)
+    assert code == 1
+    assert problems[0] == "`report --run 1` fails: KeyError: 'of run 1'"
