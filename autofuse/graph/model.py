@@ -99,6 +99,11 @@ class Graph:
         """Topological index of each operator name."""
         return {operator.name: index for index, operator in enumerate(self.operators)}
 
+    @cached_property
+    def returned(self) -> frozenset[str]:
+        """Names of the outputs."""
+        return frozenset(self.outputs)
+
     def boundary(self, operators: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """(tensors read from outside, tensors needed outside) of a set of operator names.
 
@@ -108,7 +113,7 @@ class Graph:
         ordered = sorted(inside, key=self.position.__getitem__)
         made = {out for name in ordered for out in self.by_name[name].outputs if out}
         reads = dict.fromkeys(name for op in ordered for name in self.by_name[op].inputs if name and name not in made)
-        wanted = set(self.outputs)
+        wanted = self.returned
         writes = [
             out
             for op in ordered

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -111,10 +112,10 @@ class Work:
 
     # what rules ask
 
-    @property
+    @cached_property
     def outputs(self) -> Collection[str]:
         """Tensors that the graph returns."""
-        return self.graph.outputs
+        return frozenset(self.graph.outputs)
 
     def producer(self, tensor: str, *op_types: str) -> Operator | None:
         """Operator that writes `tensor`, if it is one of `op_types` (none given: any)."""

@@ -221,7 +221,7 @@ def _split(draft: Draft, operator: Operator) -> Operator:
     assert isinstance(axis, int)
     if not all(operator.outputs):
         return operator
-    empty = [name for name in operator.outputs if not draft.tensors[name].elements and name not in draft.outputs]
+    empty = [name for name in operator.outputs if not draft.tensors[name].elements and name not in draft.returned]
     for name in empty:
         draft.set_constant(name, np.zeros(_shape(draft, name), dtype=draft.tensors[name].dtype))
     if empty and len(empty) < len(operator.outputs):

@@ -109,9 +109,9 @@ def remove_noops(draft: Draft) -> bool:
             kept.append(operator)
             continue
         source, result = operator.inputs[0], operator.outputs[0]
-        if result not in draft.outputs:
+        if result not in draft.returned:
             alias[result], changed = source, True
-        elif source in made and source not in draft.outputs and source not in rename:
+        elif source in made and source not in draft.returned and source not in rename:
             rename[source], changed = result, True
         else:
             alias[result] = source

@@ -21,6 +21,9 @@ MAX_GROWTH = 8
 
 _SLOW_ELEMENTS = 1 << 18
 _SLOW = frozenset(("Erf", "Gelu", "Celu", "Mish"))
+_GROWING = frozenset(("ConstantOfShape", "Expand", "Tile", "Range", "OneHot", "Pad"))
+_LOOPS = frozenset(("GatherElements", "GatherND", "ScatterElements", "ScatterND", "Compress", "TopK"))
+"""Operators whose reference is a loop of Python."""
 
 FOLDABLE = names(
     """Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor
@@ -46,7 +49,7 @@ def fold_constants(draft: Draft) -> bool:
             kept.append(operator)
             continue
         for name, array in zip(operator.outputs, results, strict=True):
-            if name in draft.outputs:
+            if name in draft.returned:
                 constant = draft.add_constant(f"{name}/value", array)
                 kept.append(replace(operator, op_type="Identity", inputs=(constant,), outputs=(name,), attributes={}))
             elif name:
@@ -61,7 +64,7 @@ def _results(draft: Draft, operator: Operator) -> list[NDArray[np.generic]] | No
     empty = _empty_results(draft, operator)
     if empty is not None or operator.op_type not in FOLDABLE:
         return empty
-    if sum(name in draft.outputs for name in operator.outputs) and len(operator.outputs) > 1:
+    if sum(name in draft.returned for name in operator.outputs) and len(operator.outputs) > 1:
         return None
     shape = draft.shape(operator.inputs[0]) if operator.inputs else None
     if shape is not None and operator.op_type == "Shape":
@@ -78,7 +81,7 @@ def _results(draft: Draft, operator: Operator) -> list[NDArray[np.generic]] | No
 
 def _empty_results(draft: Draft, operator: Operator) -> list[NDArray[np.generic]] | None:
     """Arrays without elements, where all results are such: nothing needs to be computed."""
-    known = [draft.tensors.get(name) for name in operator.outputs if name and name not in draft.outputs]
+    known = [draft.tensors.get(name) for name in operator.outputs if name and name not in draft.returned]
     if len(known) != len(operator.outputs) or not known:
         return None
     found = [t for t in known if t is not None and not t.elements and t.dtype in SUPPORTED_DTYPES]
@@ -97,29 +100,32 @@ def _small_enough(draft: Draft, operator: Operator, inputs: dict[str, NDArray[np
     if operator.op_type in _SLOW and read > 4 * _SLOW_ELEMENTS:
         return False
     known = [draft.tensors.get(name) for name in operator.outputs if name]
-    written = sum(tensor.size_bytes for tensor in known if tensor and tensor.dtype in SUPPORTED_DTYPES)
-    if not all(known):
+    written: float = sum(tensor.size_bytes for tensor in known if tensor and tensor.dtype in SUPPORTED_DTYPES)
+    if not all(known) or operator.op_type in _GROWING:  # inference counts in 64 bits, and overflows
         written = max(written, 8 * _bound_elements(operator, list(inputs.values())))
-    return written <= limit
+    if not written <= limit:  # NaN too
+        return False
+    return draft.folding.take(int(written), operator.op_type in _SLOW or operator.op_type in _LOOPS)
 
 
-def _bound_elements(operator: Operator, arrays: list[NDArray[np.generic]]) -> int:
-    """Upper bound of the output's elements where inference does not know its shape."""
+def _bound_elements(operator: Operator, arrays: list[NDArray[np.generic]]) -> float:
+    """Upper bound of the output's elements, from the values of the inputs; infinity or NaN where these are huge."""
     size = max((array.size for array in arrays), default=1)
     last = arrays[-1].astype(np.float64).reshape(-1) if arrays and arrays[-1].dtype.kind in "iuf" else np.zeros(0)
-    match operator.op_type:
-        case "ConstantOfShape":
-            return int(np.prod(last))
-        case "Expand" | "Tile":
-            return int(arrays[0].size * np.prod(last))
-        case "Range":
-            start, limit, delta = (float(array.reshape(-1)[0]) for array in arrays)
-            return int(max(0.0, (limit - start) / delta)) if delta else 0
-        case "OneHot":
-            return int(arrays[0].size * float(arrays[1].reshape(-1)[0]))
-        case "Pad":
-            pads = np.abs(arrays[1].astype(np.int64)).sum()
-            return int((arrays[0].size + 1) * (pads + 1) ** max(arrays[0].ndim, 1))
+    with np.errstate(all="ignore"):
+        match operator.op_type:
+            case "ConstantOfShape":
+                return float(np.prod(last))
+            case "Expand" | "Tile":
+                return float(arrays[0].size * np.prod(last))
+            case "Range":
+                start, limit, delta = (float(array.reshape(-1)[0]) for array in arrays)
+                return max(0.0, (limit - start) / delta) if delta else 0.0
+            case "OneHot":
+                return arrays[0].size * float(arrays[1].reshape(-1)[0])
+            case "Pad":
+                pads = float(np.abs(arrays[1].astype(np.float64)).sum())
+                return float(np.prod([extent + pads for extent in arrays[0].shape]))
     return math.prod(max(array.size, 1) for array in arrays) if len(arrays) > 1 and size < 4096 else 2 * size
 
 

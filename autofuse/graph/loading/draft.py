@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
+from onnx import numpy_helper
 
 from autofuse.errors import InputError
+from autofuse.graph.limits import FoldBudget
 from autofuse.graph.model import Operator, Tensor
 from autofuse.graph.nodes import SUPPORTED_DTYPES, dtype_name, make_model
 
 _EMBEDDED_ELEMENTS = 4096
 """Constants up to here are handed to shape inference with their values, since they may be shapes."""
+_LONG_VECTOR, _NO_SIZE = 1 << 20, 2**31 - 1
+"""Elements of a vector that is long; numbers from the second on stand for "to the end" in a Slice."""
 _AS_INPUT = frozenset(("GroupNormalization", "MeanVarianceNormalization"))
 
 
@@ -29,11 +34,18 @@ class Draft:
     constants: dict[str, NDArray[np.generic]]
     opset: int
     tensors: dict[str, Tensor] = field(default_factory=dict)
+    folding: FoldBudget = field(init=False)
     taken: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        self.folding = FoldBudget.of(sum(array.nbytes for array in self.constants.values()))
         self.taken |= set(self.inputs) | set(self.outputs) | set(self.constants)
         self.taken |= {name for operator in self.operators for name in (*operator.inputs, *operator.outputs)}
+
+    @cached_property
+    def returned(self) -> frozenset[str]:
+        """Names of the outputs."""
+        return frozenset(self.outputs)
 
     def fresh(self, base: str) -> str:
         """A tensor name that nothing uses yet."""
@@ -81,31 +93,47 @@ class Draft:
         used = {name for operator in self.operators for name in operator.inputs if name in self.constants}
         small = {name: self.constants[name] for name in used if self.constants[name].size <= _EMBEDDED_ELEMENTS}
         large = [tensors[name] for name in used if name not in small]
-        added: dict[str, Tensor] = {}
-        while True:
-            known = [*self.inputs.values(), *large]
-            model = make_model("infer", self.operators, known, (), small, self.opset, tuple(added.values()))
-            try:
-                inferred = onnx.shape_inference.infer_shapes(model, strict_mode=strict, data_prop=True)
-            except Exception as error:  # onnx raises several unrelated classes here
-                raise InputError(f"{self.source}: shapes cannot be inferred: {_first_lines(error)}") from error
-            found = (static_tensor(value) for value in inferred.graph.value_info)
-            tensors.update((tensor.name, tensor) for tensor in found if tensor is not None)
-            more = self._not_inferred_by_onnx(tensors)
-            if not more:
-                break
-            added.update(more)
-            tensors.update(more)
+        known = [*self.inputs.values(), *large]
+        # Their schemas have no shape inference, although the result is as the input.
+        plain = [
+            replace(op, op_type="Identity", inputs=op.inputs[:1], attributes={}) if op.op_type in _AS_INPUT else op
+            for op in self.operators
+        ]
+        model = make_model("infer", plain, known, (), small, self.opset)
+        try:
+            inferred = infer_model(model, strict)
+        except Exception as error:  # onnx raises several unrelated classes here
+            raise InputError(f"{self.source}: shapes cannot be inferred: {_first_lines(error)}") from error
+        found = (static_tensor(value) for value in inferred.graph.value_info)
+        tensors.update((tensor.name, tensor) for tensor in found if tensor is not None)
         self.tensors = tensors
 
-    def _not_inferred_by_onnx(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Results of operators whose schema has no shape inference although their result is as their input."""
-        pairs = [(op.inputs[0], op.outputs[0]) for op in self.operators if op.op_type in _AS_INPUT]
-        return {
-            result: replace(tensors[data], name=result)
-            for data, result in pairs
-            if data in tensors and result not in tensors
-        }
+
+def infer_model(model: onnx.ModelProto, strict: bool = False, check_type: bool = False) -> onnx.ModelProto:
+    """`model` with its shapes, by ONNX; values of shapes are followed through their operators where that is needed.
+
+    Following them, ONNX makes an entry for each element of every vector. So it is left out where vectors are long; then
+    folding finds the same values, round by round.
+    """
+    inferred = onnx.shape_inference.infer_shapes(model, check_type=check_type, strict_mode=strict)
+    made = {name for node in model.graph.node for name in node.output if name}
+    tensors = [tensor for value in inferred.graph.value_info if (tensor := static_tensor(value)) is not None]
+    if made <= {tensor.name for tensor in tensors} or not _short_vectors(model, tensors):
+        return inferred
+    return onnx.shape_inference.infer_shapes(model, check_type=check_type, strict_mode=strict, data_prop=True)
+
+
+def _short_vectors(model: onnx.ModelProto, tensors: Iterable[Tensor]) -> bool:
+    """Whether no vector is long, and no constant may be the size of one."""
+    given = [tensor for value in model.graph.input if (tensor := static_tensor(value)) is not None]
+    if any(len(tensor.shape) == 1 and tensor.elements > _LONG_VECTOR for tensor in (*given, *tensors)):
+        return False
+    for tensor in model.graph.initializer:
+        if tensor.data_type in (onnx.TensorProto.INT64, onnx.TensorProto.INT32):
+            sizes = numpy_helper.to_array(tensor).reshape(-1)
+            if bool(np.any((sizes > _LONG_VECTOR) & (sizes < _NO_SIZE))):
+                return False
+    return True
 
 
 def static_tensor(value: onnx.ValueInfoProto) -> Tensor | None:
@@ -121,13 +149,18 @@ def static_tensor(value: onnx.ValueInfoProto) -> Tensor | None:
 def as_constants(arrays: Mapping[str, NDArray[np.generic]], source: str) -> dict[str, NDArray[np.generic]]:
     """Weights of supported element types, made read-only; InputError for others."""
     for name, array in arrays.items():
-        if array.dtype.name not in SUPPORTED_DTYPES:
-            raise InputError(
-                f"{source}: weight {name!r} has element type {array.dtype.name}, which is not supported "
-                f"(supported: {', '.join(sorted(SUPPORTED_DTYPES))}); convert the model, e.g. to float32"
-            )
+        check_weight_dtype(name, array.dtype.name, source)
         array.setflags(write=False)
     return dict(arrays)
+
+
+def check_weight_dtype(name: str, dtype: str, source: str) -> None:
+    """InputError for a weight of an element type that is not supported; texts are refused before they are read."""
+    if dtype not in SUPPORTED_DTYPES:
+        raise InputError(
+            f"{source}: weight {name!r} has element type {dtype}, which is not supported "
+            f"(supported: {', '.join(sorted(SUPPORTED_DTYPES))}); convert the model, e.g. to float32"
+        )
 
 
 def _first_lines(error: Exception) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, inliner, numpy_helper
 
 from autofuse.errors import InputError
+from autofuse.graph.limits import check_inputs, check_live, check_operator_count, check_tensor, rounds_for
 from autofuse.graph.loading.canonical import canonicalise
 from autofuse.graph.loading.clean import (
     constant_value,
@@ -24,7 +26,7 @@ from autofuse.graph.loading.clean import (
     split_sums,
 )
 from autofuse.graph.loading.constants import fold_constants
-from autofuse.graph.loading.draft import Draft, as_constants
+from autofuse.graph.loading.draft import Draft, as_constants, check_weight_dtype
 from autofuse.graph.loading.files import read_model, refuse_external_data
 from autofuse.graph.loading.shapes import bind_shapes
 from autofuse.graph.loading.simplify.broadcasts import simplify_copies
@@ -36,13 +38,13 @@ from autofuse.graph.nodes import (
     MAX_MODEL_BYTES,
     SUPPORTED_DTYPES,
     captured_names,
+    dtype_name,
     make_model,
     operator_of,
     schema_of,
     subgraphs_of,
 )
 
-_ROUNDS = 100
 _LIGHT_ELEMENTS = 4096
 _SHOWN = 8
 """Operators that a message names."""
@@ -92,6 +94,7 @@ def nonfinite_constants(graph: Graph) -> tuple[str, ...]:
 def _graph_of(model: ModelProto, name: str, source: str, shapes: Shapes | None) -> Graph:
     _check_texts(model.graph, source)
     check_graph_lists(model.graph, source)
+    check_operator_count(model, source)
     constants = _weights(model.graph, source)
     light = _inlined(_without_weights(model, constants), source)
     opset = _opset(light, source)
@@ -102,6 +105,7 @@ def _graph_of(model: ModelProto, name: str, source: str, shapes: Shapes | None) 
     inputs = bind_shapes([value for value in model.graph.input if value.name not in constants], shapes, source)
     outputs = tuple(value.name for value in model.graph.output)
     _check_outputs(outputs, inputs, source)
+    check_inputs(inputs.values(), source)
     draft = Draft(source, inputs, outputs, _operators(nodes, source), constants, opset)
     _check_model(draft)
     if opset < FORM:
@@ -145,6 +149,7 @@ def _weights(graph: GraphProto, source: str) -> dict[str, NDArray[np.generic]]:
         raise InputError(f"{source}: {total / 1e9:.1f} GB of weights; autofuse takes models up to 2 GB")
     arrays: dict[str, NDArray[np.generic]] = {}
     for tensor in graph.initializer:
+        check_weight_dtype(tensor.name, dtype_name(tensor.data_type), source)
         try:
             arrays[tensor.name] = numpy_helper.to_array(tensor)
         except Exception as error:  # onnx raises ValueError, TypeError, KeyError, struct.error
@@ -274,12 +279,12 @@ def _order(before: Mapping[int, set[int]], nodes: Sequence[NodeProto], source: s
 def _check_outputs(outputs: tuple[str, ...], inputs: Mapping[str, object], source: str) -> None:
     if not outputs:
         raise InputError(f"{source}: the model has no outputs; export it again")
-    for name in outputs:
+    for name, count in Counter(outputs).items():
         if name in inputs:
             raise InputError(
                 f"{source}: output {name!r} is an input; remove it from the outputs, or pass it through Identity"
             )
-        if outputs.count(name) > 1:
+        if count > 1:
             raise InputError(f"{source}: output {name!r} is listed twice; export the model again")
 
 
@@ -302,7 +307,7 @@ def _simplify(draft: Draft, given: GraphProto) -> None:
     _lift_constants(draft)
     split_sums(draft)
     remove_dead(draft)
-    for number in range(_ROUNDS):
+    for number in range(rounds_for(len(draft.operators))):
         draft.infer()
         if not number:
             check_declared_types(given, draft)
@@ -330,17 +335,17 @@ def _lift_constants(draft: Draft) -> None:
         except (TypeError, ValueError) as error:
             raise InputError(f"{draft.source}: Constant {operator.name!r} holds no usable tensor: {error}") from error
         for name, array in value.items():
-            target = draft.fresh(f"{name}/value") if name in draft.outputs else name
+            target = draft.fresh(f"{name}/value") if name in draft.returned else name
             draft.set_constant(target, array)
             if target != name:
                 kept.append(replace(operator, op_type="Identity", inputs=(target,), attributes={}))
-    for name in draft.outputs:
-        if name in draft.constants:
-            value_name = draft.fresh(f"{name}/value")
-            draft.set_constant(value_name, draft.constants.pop(name))
-            kept = [replace(op, inputs=tuple(value_name if n == name else n for n in op.inputs)) for op in kept]
-            kept.append(Operator(f"Identity_{name}", "Identity", (value_name,), (name,)))
-    draft.operators = kept
+    renamed = {name: draft.fresh(f"{name}/value") for name in draft.outputs if name in draft.constants}
+    for name, value_name in renamed.items():
+        draft.set_constant(value_name, draft.constants.pop(name))
+    draft.operators = [
+        *(replace(op, inputs=tuple(renamed.get(n, n) for n in op.inputs)) for op in kept),
+        *(Operator(f"Identity_{name}", "Identity", (made,), (name,)) for name, made in renamed.items()),
+    ]
 
 
 def _finished(draft: Draft, name: str) -> Graph:
@@ -351,6 +356,7 @@ def _finished(draft: Draft, name: str) -> Graph:
     used += [n for operator in draft.operators for n in (*operator.inputs, *operator.outputs) if n]
     tensors = {key: draft.tensors[key] for key in dict.fromkeys(used)}
     constants = {key: draft.constants[key] for key in tensors if key in draft.constants}
+    check_live(draft.operators, tensors, constants, draft.outputs, draft.source)
     return Graph(name, tuple(draft.inputs), draft.outputs, tuple(draft.operators), tensors, constants, draft.opset)
 
 
@@ -372,6 +378,7 @@ def _check_result(draft: Draft, operator: Operator, result: str) -> None:
             f"{where} has element type {tensor.dtype}, which is not supported "
             f"(supported: {', '.join(sorted(SUPPORTED_DTYPES))}); convert the model, e.g. to float32"
         )
+    check_tensor(tensor, operator, draft.source)
     if not tensor.elements:
         shape = ",".join(map(str, tensor.shape))
         raise InputError(

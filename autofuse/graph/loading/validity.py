@@ -13,7 +13,7 @@ import onnx
 from numpy.typing import NDArray
 
 from autofuse.errors import InputError
-from autofuse.graph.loading.draft import Draft
+from autofuse.graph.loading.draft import Draft, infer_model
 from autofuse.graph.model import Operator
 from autofuse.graph.nodes import element_type
 
@@ -23,7 +23,7 @@ Shape = tuple[int, ...]
 def check_types(model: onnx.ModelProto, source: str) -> None:
     """InputError unless the types of all inputs and the shapes of all operators fit, by ONNX's schemas."""
     try:
-        onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+        infer_model(model, strict=True, check_type=True)
     except Exception as error:  # onnx raises several unrelated classes here
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise InputError(f"{source}: types or shapes do not fit: {' '.join(lines[:3])[:400]}") from error

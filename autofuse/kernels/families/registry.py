@@ -34,6 +34,8 @@ Knobs = Mapping[str, int | str]
 
 
 WINOGRAD = {"winograd2": 2, "winograd4": 4}
+MOST_PHASES = 4096
+"""Strides of a transposed convolution: as many plain convolutions are looked at."""
 WHOLE_SUMS = ("dot", "pixel_lanes")
 """Algorithms of a contraction that take each sum in one go."""
 
@@ -159,6 +161,8 @@ def _window_refusal(workload: Workload, operator: WorkloadOperator) -> str | Non
         return "MaxPool with storage_order has no definition here"
     windows = convolution_windows(workload, operator)
     if operator.op_type in CONVOLUTIONS:
+        if operator.op_type == "ConvTranspose" and any(window.stride > MOST_PHASES for window in windows):
+            return f"{operator.op_type} with strides above {MOST_PHASES} has no definition here"
         blind = any(window.all_blind for window in windows)
         return f"{operator.op_type} of nothing but padding has no definition here" if blind else None
     if any(window.some_blind for window in windows):

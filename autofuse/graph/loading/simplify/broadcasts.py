@@ -87,7 +87,7 @@ def _sink_expands(draft: Draft) -> bool:
         if shape == out.shape:
             result.append(replace(operator, inputs=names))
             changed = True
-        elif readers[source] == 1 and source not in draft.outputs:
+        elif readers[source] == 1 and source not in draft.returned:
             narrow = draft.fresh(f"{out.name}/narrow")
             draft.tensors[narrow] = Tensor(narrow, shape, out.dtype)
             result.append(replace(operator, inputs=names, outputs=(narrow,)))

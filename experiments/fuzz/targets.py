@@ -1,0 +1,262 @@
+"""What is attacked: each target makes an attempt of a seed, the same attempt for the same seed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import shutil
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+from onnx import helper
+
+from autofuse.errors import AutofuseError, InputError
+from experiments.fuzz.bombs import model
+from experiments.fuzz.contain import Attempt
+from experiments.fuzz.mutate import NUMBERS, TEXTS, damage_database, damage_export, damaged, damaged_json, damaged_model
+
+node = helper.make_node
+
+
+@dataclass(frozen=True)
+class Target:
+    """`prepare(folder)` makes what is damaged, once; `attempt(folder, seed)` damages it and hands it in."""
+
+    prepare: Callable[[Path], None]
+    attempt: Callable[[Path, int], None]
+
+
+def attempts(name: str, folder: Path, seed: int, count: int) -> list[Attempt]:
+    """Attempts of seeds `seed`, `seed` + 1, ...; what they need is made in `folder`."""
+    target = TARGETS[name]
+    folder.mkdir(parents=True, exist_ok=True)
+    target.prepare(folder)
+    return [partial(target.attempt, folder, seed + number) for number in range(count)]
+
+
+def models() -> Mapping[str, bytes]:
+    """Small sound models of many kinds of operators."""
+    real = np.random.default_rng(0).standard_normal
+    weights = {"w": real((4, 2, 3, 3)).astype(np.float32), "v": real((4, 4)).astype(np.float32)}
+    convolution = model(
+        [
+            node("Conv", ["x", "w"], ["a"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+            node("Relu", ["a"], ["b"]),
+            node("MaxPool", ["b"], ["c"], kernel_shape=[2, 2], strides=[2, 2]),
+            node("Reshape", ["c", "s"], ["d"]),
+            node("MatMul", ["d", "v"], ["e"]),
+            node("Softmax", ["e"], ["y"], axis=-1),
+        ],
+        {"x": [1, 2, 4, 4]}, "y", s=np.array([4, 4]), **weights,
+    )  # fmt: skip
+    shapes = model(
+        [
+            node("Shape", ["x"], ["s"]),
+            node("Gather", ["s", "i"], ["g"]),
+            node("Concat", ["g", "m"], ["t"], axis=0),
+            node("Reshape", ["x", "t"], ["a"]),
+            node("Transpose", ["a"], ["b"], perm=[1, 0]),
+            node("Slice", ["b", "i", "k", "i", "o"], ["c"]),
+            node("ReduceMean", ["c", "i"], ["d"], keepdims=1),
+            node("Expand", ["d", "e"], ["y"]),
+        ],
+        {"x": [2, 3, 4]}, "y", i=np.array([0]), m=np.array([-1]), k=np.array([3]), o=np.array([1]), e=np.array([2, 2]),
+    )  # fmt: skip
+    return {"convolution": convolution.SerializeToString(), "shapes": shapes.SerializeToString()}
+
+
+@cache
+def _models() -> tuple[bytes, ...]:
+    return tuple(models().values())
+
+
+def _prepare_nothing(_: Path) -> None:
+    """Everything is made of the seed."""
+
+
+def _try_model(folder: Path, seed: int) -> None:
+    from autofuse.graph.loading.load import load
+
+    dice = random.Random(seed)
+    path = folder / "damaged.onnx"
+    path.write_bytes(damaged_model(dice, dice.choice(_models())))
+    load(path)
+
+
+def _inspect_model(folder: Path, seed: int) -> None:
+    from autofuse import api
+
+    dice = random.Random(seed)
+    path = folder / "damaged.onnx"
+    path.write_bytes(damaged_model(dice, dice.choice(_models())))
+    api.inspect(path)
+
+
+def _prepare_database(folder: Path) -> None:
+    from autofuse.database.database import open_database
+    from autofuse.database.files.upkeep import export_database
+    from experiments.database.synthetic import write_database
+
+    for name, seed in (("own", 1), ("source", 2)):
+        if not (folder / f"{name}.db").exists():
+            write_database(folder / f"{name}.db", 8, seed=seed, blocks=2)
+    if not (folder / "export").exists():
+        with open_database(folder / "source.db", read_only=True) as database:
+            export_database(database, folder / "export")
+
+
+def _own(folder: Path) -> Path:
+    """A fresh copy of the database that takes in what is damaged."""
+    for old in folder.glob("target.db*"):
+        old.unlink()
+    return Path(shutil.copy(folder / "own.db", folder / "target.db"))
+
+
+def _try_database(folder: Path, seed: int) -> None:
+    """Reads it, checks it, and merges it into a sound one."""
+    from autofuse.database.database import open_database
+    from autofuse.database.files.upkeep import merge_database, row_counts
+
+    for old in folder.glob("damaged.db*"):
+        old.unlink()
+    path = Path(shutil.copy(folder / "source.db", folder / "damaged.db"))
+    damage_database(random.Random(seed), path)
+    try:
+        with open_database(path, read_only=True) as database:
+            database.problems()
+            row_counts(database)
+    except AutofuseError:
+        pass
+    with open_database(_own(folder)) as database:
+        merge_database(database, path)
+
+
+def _try_export(folder: Path, seed: int) -> None:
+    from autofuse.database.database import open_database
+    from autofuse.database.files.upkeep import import_database
+
+    dice, source = random.Random(seed), folder / "damaged"
+    shutil.rmtree(source, ignore_errors=True)
+    shutil.copytree(folder / "export", source)
+    damage_export(dice, source)
+    if dice.random() < 0.8:
+        _state_truth(source)
+    with open_database(_own(folder)) as database:
+        import_database(database, source)
+
+
+def _state_truth(folder: Path) -> None:
+    """Make the manifest fit the files again, as somebody who means harm would."""
+    path = folder / "manifest.json"
+    try:
+        body = json.loads(path.read_bytes())
+        for entry in body["files"]:
+            data = (folder / f"{entry['table']}.jsonl").read_bytes()
+            entry |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest(), "rows": data.count(b"\n")}
+        path.write_text(json.dumps(body))
+    except (ValueError, LookupError, TypeError, OSError):
+        return
+
+
+def _prepare_library(folder: Path) -> None:
+    if not (folder / "sound.so").exists():
+        from autofuse import api
+
+        (folder / "sound.onnx").write_bytes(_models()[0])
+        api.compile(folder / "sound.onnx", folder / "sound.so", database=str(folder / "none.db"), threads=1)
+
+
+def _try_library(folder: Path, seed: int) -> None:
+    """Loads it; one that is damaged must not be."""
+    from autofuse.backend.library.library import load
+
+    dice, path = random.Random(seed), folder / "damaged.so"
+    sound = (folder / "sound.so").read_bytes()
+    content = damaged(dice, sound) if dice.random() < 0.5 else _damaged_end(dice, sound)
+    path.write_bytes(content)
+    load(path)
+
+
+def _damaged_end(dice: random.Random, data: bytes) -> bytes:
+    """Damage where the description stands: at the end of the file, and in its first page."""
+    edge = dice.choice((64, 512, 4096))
+    if dice.random() < 0.7:
+        return data[:-edge] + damaged(dice, data[-edge:])
+    return damaged(dice, data[:edge]) + data[edge:]
+
+
+def _try_message(_: Path, seed: int) -> None:
+    """Decodes bytes of the wire, and answers what they ask."""
+    from autofuse.measure.children.child import answer
+    from autofuse.measure.children.codec import case_from_json, policy_from_json, target_from_json, timing_from_json
+    from autofuse.measure.children.messages import HEADER, MAGIC, ProtocolError, decode
+
+    dice = random.Random(seed)
+    target = {"mcpu": "znver3", "lanes": 8, "registers": 16, "cores": 2, "l1_bytes": 32768, "l2_bytes": 262144}
+    body = {"do": "hello", "target": target, "threads": 1, "cases": [{"inputs": ["a"], "outputs": ["b"]}], "id": 1}
+    text = json.dumps(damaged_json(dice, body)).encode()
+    frame = HEADER.pack(MAGIC, len(text)) + text
+    buffer = bytearray(damaged(dice, frame) if dice.random() < 0.6 else frame)
+    readers = (target_from_json, case_from_json, policy_from_json, timing_from_json)
+
+    def hello(message: Mapping[str, object]) -> Mapping[str, object]:
+        for reader in readers:
+            reader(message.get("target"))
+        return {}
+
+    try:
+        message = decode(buffer)
+        said = {} if message is None else answer({"hello": hello}, message)
+    except (ProtocolError, struct.error) as error:
+        raise InputError(str(error)) from error
+    if said.get("ok") is False:
+        raise InputError(str(said["message"]).replace("\n", " ") or "refused")
+
+
+VERBS = (
+    "inspect", "compile", "run", "report", "explain", "status", "stop", "compare", "device list", "device show",
+    "db info", "db check", "db export", "db import", "db merge", "db prune", "db migrate", "plan export", "plan diff",
+    "plan pareto", "model list", "model show", "cflags",
+)  # fmt: skip
+OPTIONS = (
+    "--shape", "--db", "--threads", "--device", "--format", "--plan", "--run", "--seed", "--bucket", "--on-miss",
+    "--rpc", "--weight-growth", "--strict", "--dry-run", "--help", "-o", "--older-than", "--bogus", "--", "--operators",
+)  # fmt: skip
+
+
+def _try_command(folder: Path, seed: int) -> None:
+    """A command line of the product, in this process."""
+    from click.exceptions import ClickException
+    from typer.testing import CliRunner
+
+    from autofuse.cli.main import app
+
+    dice = random.Random(seed)
+    names = ("x.onnx", "x.db", ".", "missing", "x.so", *TEXTS, *map(str, NUMBERS))
+    words = dice.choice(VERBS).split()
+    for _ in range(dice.randrange(5)):
+        words.append(dice.choice(OPTIONS) if dice.random() < 0.5 else dice.choice(names))
+    (folder / "x.onnx").write_bytes(_models()[1])
+    (folder / "x.db").write_bytes(dice.randbytes(100) if dice.random() < 0.5 else b"")
+    environment = {"HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CACHE_HOME": str(folder)}
+    found = CliRunner().invoke(app, [word.replace("..", "_") for word in words], env=environment)
+    if found.exception is not None and not isinstance(found.exception, SystemExit | ClickException | AutofuseError):
+        raise found.exception
+    if found.exit_code:
+        raise InputError(f"exit {found.exit_code}")
+
+
+TARGETS: Mapping[str, Target] = {
+    "models": Target(_prepare_nothing, _try_model),
+    "inspect": Target(_prepare_nothing, _inspect_model),
+    "databases": Target(_prepare_database, _try_database),
+    "exports": Target(_prepare_database, _try_export),
+    "libraries": Target(_prepare_library, _try_library),
+    "messages": Target(_prepare_nothing, _try_message),
+    "commands": Target(_prepare_nothing, _try_command),
+}

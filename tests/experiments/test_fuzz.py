@@ -1,0 +1,33 @@
+"""A small share of the fuzzing: every target, some seeds; nothing may break, and the same seed does the same again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import autofuse.cli.main
+import autofuse.database.files.upkeep
+import autofuse.graph.loading.load  # noqa: F401
+from experiments.fuzz.contain import counted, outcomes
+from experiments.fuzz.targets import TARGETS, attempts
+
+SHARE = {"models": 60, "inspect": 5, "databases": 10, "exports": 10, "libraries": 20, "messages": 200, "commands": 20}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_damaged_input_is_taken_in_or_refused_with_a_message(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = list(outcomes(attempts(name, tmp_path, 0, SHARE[name])))
+    assert [outcome.text for outcome in found if outcome.finding] == []
+    assert counted(found)["refused"] > 0
+
+
+def test_the_same_seed_damages_in_the_same_way(tmp_path: Path) -> None:
+    made = []
+    for _ in range(2):
+        (found,) = outcomes(attempts("models", tmp_path, 7, 1))
+        made.append(((tmp_path / "damaged.onnx").read_bytes(), found.kind, found.text))
+    assert made[0] == made[1]

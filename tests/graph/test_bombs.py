@@ -1,0 +1,72 @@
+"""Small files that ask for everything are refused with a message, or read, in seconds and little memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import autofuse.kernels.lowering.coverage  # noqa: F401  in the parent, so that no child pays for it
+from autofuse import api
+from experiments.fuzz.bombs import BOMBS, padded_window
+from experiments.fuzz.contain import Limits, Outcome, outcome_of, outcomes
+
+LONG = ("20,000 constants returned", "20,000 foldings")
+LIMITS = Limits(cpu_s=20.0, memory_bytes=2 << 30)
+
+
+@pytest.fixture(scope="module")
+def inspected(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Outcome]:
+    """What becomes of each bomb; all are tried in one process, unless one breaks it."""
+    folder = tmp_path_factory.mktemp("bombs")
+    names = [name for name in BOMBS if name not in LONG]
+
+    def attempt(number: int) -> None:
+        path = folder / f"{number}.onnx"
+        path.write_bytes(BOMBS[names[number]]().SerializeToString())
+        api.inspect(path)
+
+    found = outcomes([partial(attempt, number) for number in range(len(names))], LIMITS)
+    return dict(zip(names, found, strict=True))
+
+
+@pytest.mark.parametrize("name", [name for name in BOMBS if name not in LONG])
+def test_inspecting_a_bomb_ends(inspected: Mapping[str, Outcome], name: str) -> None:
+    assert not inspected[name].finding, inspected[name].text
+    assert "bad_alloc" not in inspected[name].text
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("a Pad of 2^40", "result 'y' of operator 'Pad_0' (Pad) has 17,592.2 GB"),
+        ("Tile by 8 again and again", "operator 'n5' (Tile) has 4.3 GB"),
+        ("functions, 2^40 operators", "more than 100,000 operators, most of them from its function 'f40'"),
+        ("a function that calls itself", "function 'f' calls itself"),
+        ("results at once", "16 GiB are allowed; use smaller inputs"),
+        ("an input of 2^60", "input 'x' has 4,611,686,018.4 GB"),
+        ("texts", "weight 't' has element type string"),
+    ],
+)
+def test_the_message_names_what_is_too_large(inspected: Mapping[str, Outcome], name: str, told: str) -> None:
+    assert (inspected[name].kind, told in inspected[name].text) == ("refused", True), inspected[name].text
+
+
+@pytest.mark.parametrize("kind", ["Conv", "ConvTranspose", "MaxPool"])
+def test_many_taps_and_much_padding_compile(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "window.onnx"
+    pads = 0 if kind == "ConvTranspose" else 900
+    path.write_bytes(padded_window(kind, 1_000, pads, size=2_000).SerializeToString())
+    found = outcome_of(
+        lambda: api.compile(path, tmp_path / "m.so", database=str(tmp_path / "a.db"), threads=1) and None
+    )
+    assert found.kind == "accepted", found.text
+
+
+def test_what_breaks_its_process_is_told_and_the_next_attempt_goes_on() -> None:
+    assert outcome_of(lambda: os._exit(3)).kind == "crash"
+    assert outcome_of(lambda: [0] * (1 << 40) and None, Limits(memory_bytes=1 << 28)).kind == "traceback"
+    assert outcome_of(lambda: sum(1 for _ in iter(int, 1)) and None, Limits(cpu_s=0.1)).kind == "hang"
