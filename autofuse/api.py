@@ -208,6 +208,7 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     buckets: Mapping[str, Sequence[int]] | None = None,
     plan: str | None = None,
     sign: StrPath | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> CompileReport:
     """Build the library `output` from the best plan and schedules of the database, without measuring.
 
@@ -217,6 +218,7 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     "tvm-partition", "dnnfusion", or the path of a plan file. `sign`: a private key (`autofuse key new` makes one) that
     signs the library, for those who load it with `trust`. `context`: what a build system makes once for many models;
     it takes the place of the arguments from `database` to `trained`, which is the model of `on_miss` "model".
+    `progress`: called with a phase, and how many kernels of how many are done.
     """
     from autofuse.compiler import Context, Policy, compile_in
     from autofuse.environment.device import find_device
@@ -233,10 +235,10 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
         own = (database, threads, device, rpc, rpc_tracker, rpc_key)
         if own != (None, None, "local", None, None, None) or policy != Policy():
             raise InputError("context: it has its own database, device, threads and policy; give them to Context(...)")
-        return compile_in(context, Path(model), target, forms, plan, key)
+        return compile_in(context, Path(model), target, forms, plan, key, progress)
     named = find_device(device, rpc, rpc_tracker, rpc_key, measuring=False)
     with Context(database=database, device=named, threads=threads, policy=policy) as made:
-        return compile_in(made, Path(model), target, forms, plan, key)
+        return compile_in(made, Path(model), target, forms, plan, key, progress)
 
 
 def load(library: StrPath, *, trust: Sequence[StrPath] = ()) -> Library:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autofuse.backend.compile.realise import Part, build_programs
+from autofuse.backend.compile.realise import Part, Progress, build_programs
 from autofuse.backend.container.container import LIBRARY
 from autofuse.backend.link.linking import require_linker
 from autofuse.compiler.context import Context
@@ -51,11 +51,12 @@ def compile_in(
     shapes: Sequence[Shapes],
     plan: str | None,
     key: Path | None = None,
+    progress: Progress | None = None,
 ) -> CompileReport:
     """Write the library of `model`, one program for each of `shapes`; see `autofuse.api.compile`.
 
-    `output`: None for a dry run. `key`: a private key to sign the library with. StrictMissError when the policy wants
-    what was not measured; DatabaseError when the database cannot be read.
+    `output`: None for a dry run. `key`: a private key to sign the library with. `progress`: is told how far it is.
+    StrictMissError when the policy wants what was not measured; DatabaseError when the database cannot be read.
     """
     started = time.monotonic()
     if output is not None:
@@ -65,7 +66,7 @@ def compile_in(
         private_key(key)
     forms = [_found(context, model, shape, plan) for shape in shapes]
     if output is not None:
-        forms = _built(context, forms, output, key)
+        forms = _built(context, forms, output, key, progress)
     return _report(context, model, output, forms, time.monotonic() - started)
 
 
@@ -113,14 +114,21 @@ def _refuse_misses(context: Context, lowered: Lowered, found: Mapping[str, Found
         )
 
 
-def _built(context: Context, forms: Sequence[_Form], output: Path, key: Path | None) -> list[_Form]:
-    """Writes the library; the forms with what was really built: a schedule that fails gives way to the fixed rule."""
+def _built(
+    context: Context, forms: Sequence[_Form], output: Path, key: Path | None, progress: Progress | None
+) -> list[_Form]:
+    """Writes the library; the forms with what was really built.
+
+    A schedule that fails gives way to the fixed rule, and the rule's own to the simplest one.
+    """
     parts = []
     for form in forms:
         spare = {
-            bound.workload.key: form.ladder.rule(bound.workload).schedule
+            bound.workload.key: form.ladder.simplest(bound.workload)
+            if form.found[bound.workload.key].tier == RULE
+            else form.ladder.rule(bound.workload).schedule
             for bound in form.lowered.kernels
-            if form.found[bound.workload.key].tier not in (HIT, RULE)
+            if form.found[bound.workload.key].tier != HIT
         }
         parts.append(
             Part(
@@ -133,7 +141,7 @@ def _built(context: Context, forms: Sequence[_Form], output: Path, key: Path | N
                 {key: found.source for key, found in form.found.items()},
             )
         )
-    replaced = build_programs(parts, context.around.target, context.threads, output, key)
+    replaced = build_programs(parts, context.around.target, context.threads, output, key, progress)
     made = []
     for form, part in zip(forms, parts, strict=True):
         again = {key: Found(dict(part.spare[key]), RULE) for key in form.found if key in replaced and key in part.spare}

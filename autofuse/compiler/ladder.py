@@ -23,6 +23,9 @@ from autofuse.kernels.workload.workload import BoundWorkload, Workload
 FARTHEST = 8.0
 """Powers of two, over all sizes of all values, beyond which another shape says nothing."""
 
+TILES = ("contraction.vectors", "contraction.pixels", "windowed.pixels")
+"""Knobs that say how many results of a tile are written out in the code."""
+
 Schedule = dict[str, int | str]
 
 
@@ -66,6 +69,10 @@ class Ladder:
         return Found(
             dict(first_schedules(workload, self.knobs(workload), self.target, self.around.setting.threads)[0]), RULE
         )
+
+    def simplest(self, workload: Workload) -> Schedule:
+        """The schedule of the least code: the defaults, with tiles of one result."""
+        return {name: 1 if name in TILES else values[0] for name, values in self.knobs(workload).items()}
 
     @property
     def target(self) -> Target:

@@ -29,7 +29,7 @@ ACCEPTED, REFUSED, SILENT, TRACEBACK, CRASH, HANG = (
     "hang",
 )
 FINDINGS = (SILENT, TRACEBACK, CRASH, HANG)
-GRACE_S = 30.0
+GRACE_S = 300.0
 """Wall time beyond the processor time that an attempt may take, on a machine that is busy with others."""
 
 

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from onnx import helper
 
+from autofuse.errors import InputError
 from autofuse.kernels.build import build_kernel
+from autofuse.kernels.tir import emit
 from tests.kernels.conftest import Bench, Small, real
 
 node = helper.make_node
@@ -65,3 +67,12 @@ def test_many_taps_agree_in_little_code(bench: Bench, name: str) -> None:
     workload = bench.bind(small).workload
     code = build_kernel(workload, schedule, bench.target()).function.script()
     assert len(code.splitlines()) < MOST_LINES
+
+
+def test_code_that_would_keep_tvm_for_minutes_is_refused_while_it_is_made(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small, schedule = CASES["an audio encoder's positions"]
+    monkeypatch.setattr(emit, "MOST_STORES", 20)
+    with pytest.raises(InputError, match="its code would have more than 20 stores; take smaller tiles"):
+        build_kernel(bench.bind(small).workload, schedule, bench.target())

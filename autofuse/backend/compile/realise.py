@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from autofuse.kernels.workload.workload import BoundWorkload
 
 Schedule = Mapping[str, int | str]
+Progress = Callable[[str, int, int], None]
+"""Called with a phase of building, and how many kernels of how many are done."""
+GENERATING, TRANSLATING = "generating kernels", "translating kernels to machine code"
 
 _INDEXING = ("Gather", "GatherElements")
 _X86_FEATURES = ("avx", "sse4.", "fma", "f16c", "bmi")
@@ -63,15 +66,28 @@ def build_library(
 
 
 def build_programs(
-    parts: Sequence[Part], target: Target, threads: int, output: Path, key: Path | None = None
+    parts: Sequence[Part],
+    target: Target,
+    threads: int,
+    output: Path,
+    key: Path | None = None,
+    progress: Progress | None = None,
 ) -> frozenset[str]:
     """Build the kernels of each part, one a group, and write the library of all parts to `output`, signed with `key`.
 
     Keys of the workloads whose spare schedule was taken. InputError when a workload has no schedule or no kernel,
     DeviceError when the file cannot be linked or written.
     """
-    kernels = _Kernels(target)
-    made = [(part.lowered.graph, [kernels.bound(bound, part) for bound in part.lowered.groups]) for part in parts]
+    kernels, told = _Kernels(target), progress or _silent
+    total, done = sum(len(part.lowered.groups) for part in parts), 0
+    made: list[tuple[Graph, list[BoundKernel]]] = []
+    for part in parts:
+        made.append((part.lowered.graph, []))
+        for bound in part.lowered.groups:
+            told(GENERATING, done, total)
+            made[-1][1].append(kernels.bound(bound, part))
+            done += 1
+    told(TRANSLATING, total, total)
     assembly = assemble_all(made)
     programs = [
         describe_program(
@@ -86,6 +102,10 @@ def build_programs(
     metadata = describe_library(programs, assembly, target, threads)
     export(compile_program(assembly.module, target), assembly.weights, metadata, output, key)
     return frozenset(kernels.replaced)
+
+
+def _silent(_phase: str, _done: int, _total: int) -> None:
+    """No view of the progress."""
 
 
 class _Kernels:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
@@ -13,7 +17,33 @@ from autofuse.cli.screens.render import describe, records
 if TYPE_CHECKING:
     from autofuse.compiler import CompileReport
 
+LINE_S = 5.0
+"""Seconds between two lines about progress where there is no terminal."""
 _NOT_SHOWN = ("groups", "plans", "plan_key", "hits", "warning")
+
+
+@contextmanager
+def compile_progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A view of a compile's progress on stderr: one line that changes on a terminal, else one now and then."""
+    live, said, width = sys.stderr.isatty(), time.monotonic(), 0
+
+    def tell(phase: str, done: int, total: int) -> None:
+        nonlocal said, width
+        text = f"autofuse: {phase}: {done} of {total}" if done < total else f"autofuse: {phase} ({total})"
+        if live:
+            sys.stderr.write("\r" + text.ljust(width))
+            width = len(text)
+        elif done == total or time.monotonic() - said >= LINE_S:
+            sys.stderr.write(text + "\n")
+            said = time.monotonic()
+        sys.stderr.flush()
+
+    try:
+        yield tell
+    finally:
+        if width:
+            sys.stderr.write("\r" + " " * width + "\r")
+            sys.stderr.flush()
 
 
 def compile_text(report: CompileReport) -> Group:

@@ -15,6 +15,7 @@ from tvm.sym.analyzer import Analyzer
 from tvm.tirx.analysis import undefined_vars
 
 from autofuse.device.target import Target
+from autofuse.errors import InputError
 from autofuse.kernels.tir.lanes import must_stay_scalar, selects_floats
 
 Expr = Any  # a TIR expression or a Python integer; TVM's own classes are untyped
@@ -26,6 +27,10 @@ DEEPEST_NAME = 6
 Each multiplies its work by two at least, one that is compared by eight.
 A sigmoid needs five, Mish seven.
 """
+
+MOST_STORES = 6_000
+"""Statements that write, of one kernel. TVM's passes take more than their share of time for long code: 1.5 s of
+processor time for 350 of them, over 200 s for 28,000."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,7 @@ class Emitter:
         self.analyzer = Analyzer()
         self._depths: dict[Any, int] = {}
         self._vector = VectorLoop()
+        self._stores = 0
 
     def simplify(self, expression: Expr) -> Expr:
         """`expression` simplified under the bounds of all loops around it."""
@@ -163,16 +169,24 @@ class Emitter:
         """Vectors that can stay in registers: a buffer each, since all of them may be too large for the stack."""
         return [self.scratch(lanes) for _ in range(vectors)]
 
+    def _count(self) -> None:
+        """InputError once the code is so long that TVM would work on it for minutes."""
+        self._stores += 1
+        if self._stores > MOST_STORES:
+            raise InputError(f"its code would have more than {MOST_STORES:,} stores; take smaller tiles")
+
     def load(self, array: Array, index: Index) -> Expr:
         """Element of `array` at a logical index."""
         return array.buffer[self.simplify(array.offset(index))]
 
     def store(self, array: Array, index: Index, value: Expr) -> None:
         """Writes `value` to `array` at a logical index."""
+        self._count()
         builder.buffer_store(array.buffer, value, [self.simplify(array.offset(index))])
 
     def put(self, buffer: Any, offset: Expr, value: Expr) -> None:
         """Writes `value` to a flat buffer."""
+        self._count()
         builder.buffer_store(buffer, value, [self.simplify(offset)])
 
     @contextmanager
