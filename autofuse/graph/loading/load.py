@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, inliner, numpy_helper
 
 from autofuse.errors import InputError
-from autofuse.graph.limits import check_inputs, check_live, check_operator_count, check_tensor, rounds_for
 from autofuse.graph.loading.canonical import canonicalise
 from autofuse.graph.loading.clean import (
     constant_value,
@@ -28,6 +27,7 @@ from autofuse.graph.loading.clean import (
 from autofuse.graph.loading.constants import fold_constants
 from autofuse.graph.loading.draft import Draft, as_constants, check_weight_dtype
 from autofuse.graph.loading.files import read_model, refuse_external_data
+from autofuse.graph.loading.limits import check_inputs, check_live, check_operator_count, check_tensor, rounds_for
 from autofuse.graph.loading.shapes import bind_shapes
 from autofuse.graph.loading.simplify.broadcasts import simplify_copies
 from autofuse.graph.loading.simplify.training import split_training
