@@ -17,19 +17,19 @@ from onnx import GraphProto, ModelProto, NodeProto, inliner, numpy_helper
 
 from autofuse.errors import InputError
 from autofuse.graph.loading.canonical import canonicalise
-from autofuse.graph.loading.clean import (
-    constant_value,
-    inline_decided_branches,
-    remove_dead,
-    remove_noops,
-    split_sums,
-)
 from autofuse.graph.loading.constants import fold_constants
 from autofuse.graph.loading.draft import Draft, as_constants, check_weight_dtype
 from autofuse.graph.loading.files import read_model, refuse_external_data
 from autofuse.graph.loading.limits import check_inputs, check_live, check_operator_count, check_tensor, rounds_for
 from autofuse.graph.loading.shapes import bind_shapes
 from autofuse.graph.loading.simplify.broadcasts import simplify_copies
+from autofuse.graph.loading.simplify.clean import (
+    constant_value,
+    inline_decided_branches,
+    remove_dead,
+    remove_noops,
+    split_sums,
+)
 from autofuse.graph.loading.simplify.training import split_training
 from autofuse.graph.loading.upgrade import FORM, upgrade
 from autofuse.graph.loading.validity import check_declared_types, check_graph_lists, check_operators, check_types
