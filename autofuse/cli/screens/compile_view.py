@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
@@ -22,28 +21,23 @@ LINE_S = 5.0
 _NOT_SHOWN = ("groups", "plans", "plan_key", "hits", "warning")
 
 
-@contextmanager
-def compile_progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A view of a compile's progress on stderr: one line that changes on a terminal, else one now and then."""
+def compile_progress() -> Callable[[str, int, int], None]:
+    """Shows a compile's progress on stderr: in one line that changes on a terminal, else in one now and then."""
     live, said, width = sys.stderr.isatty(), time.monotonic(), 0
 
     def tell(phase: str, done: int, total: int) -> None:
         nonlocal said, width
-        text = f"autofuse: {phase}: {done} of {total}" if done < total else f"autofuse: {phase} ({total})"
+        last = done == total
+        text = f"autofuse: {phase} ({total})" if last else f"autofuse: {phase}: {done} of {total}"
         if live:
-            sys.stderr.write("\r" + text.ljust(width))
+            sys.stderr.write("\r" + text.ljust(width) + ("\n" if last else ""))
             width = len(text)
-        elif done == total or time.monotonic() - said >= LINE_S:
+        elif last or time.monotonic() - said >= LINE_S:
             sys.stderr.write(text + "\n")
             said = time.monotonic()
         sys.stderr.flush()
 
-    try:
-        yield tell
-    finally:
-        if width:
-            sys.stderr.write("\r" + " " * width + "\r")
-            sys.stderr.flush()
+    return tell
 
 
 def compile_text(report: CompileReport) -> Group:

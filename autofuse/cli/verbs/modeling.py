@@ -168,28 +168,27 @@ def compile_(
 
     if output is None and not dry_run:
         raise InputError("--output: the library to write is missing, such as --output model.so (or give --dry-run)")
-    with compile_progress() as progress:
-        report = api.compile(
-            model,
-            None if dry_run else output,
-            database=database,
-            threads=threads,
-            device=device,
-            rpc=rpc,
-            rpc_tracker=rpc_tracker,
-            rpc_key=told_key(rpc_key, rpc_key_file),
-            on_miss=on_miss,
-            strict=strict,
-            require_complete=require_complete,
-            exact=exact,
-            weight_growth=weight_growth,
-            trained=trained,
-            shapes=parse_shape_sets(shape or []),
-            buckets=parse_buckets(buckets or []),
-            plan=plan,
-            sign=sign,
-            progress=progress,
-        )
+    report = api.compile(
+        model,
+        None if dry_run else output,
+        database=database,
+        threads=threads,
+        device=device,
+        rpc=rpc,
+        rpc_tracker=rpc_tracker,
+        rpc_key=told_key(rpc_key, rpc_key_file),
+        on_miss=on_miss,
+        strict=strict,
+        require_complete=require_complete,
+        exact=exact,
+        weight_growth=weight_growth,
+        trained=trained,
+        shapes=parse_shape_sets(shape or []),
+        buckets=parse_buckets(buckets or []),
+        plan=plan,
+        sign=sign,
+        progress=compile_progress(),
+    )
     show(report, form, compile_text(report))
 
 
