@@ -251,7 +251,8 @@ def test_compile_prints_hit_or_miss_for_each_group(monkeypatch: pytest.MonkeyPat
     assert lines[1].split() == ["Conv+Relu", "1x8x4x4", "hit", "12.5", "µs"]
     assert lines[2].split() == ["Gemm", "1x10", "rule", "-"]
     facts = [["library", "m.so"], ["size", "2.0", "KiB"], ["schedules", "1", "hit,", "1", "rule"]]
-    assert [line.split() for line in lines[4:]] == facts
+    assert [line.split() for line in lines[4:7]] == facts
+    assert lines[-1].startswith("tier: how it is known")
     assert asked == {
         "model": Path("m.onnx"),
         "output": Path("m.so"),

@@ -12,6 +12,7 @@ from rich.console import Group
 from rich.text import Text
 
 from autofuse.cli.screens.render import describe, records
+from autofuse.values.terms import explained
 
 if TYPE_CHECKING:
     from autofuse.compiler import CompileReport
@@ -68,7 +69,12 @@ def compile_text(report: CompileReport) -> Group:
         parts += ["", Text(report.warning[0].upper() + report.warning[1:] + ".")]
     if report.groups and not report.hits:
         parts += ["", Text("Nothing of this was measured here; `autofuse tune` with the same --threads does that.")]
-    return Group(*parts)
+    words = [
+        "tier",
+        *(["trusted"] if doubted else []),
+        *(["#"] if any(" #" in one.group for one in report.groups) else []),
+    ]
+    return Group(*parts, "", Text(explained(words)))
 
 
 def _plans(report: CompileReport) -> list[dict[str, object]]:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from autofuse.cli.screens.render import describe, heading, records
 from autofuse.values.arguments import format_duration, micros
+from autofuse.values.terms import explained
 
 HOUR_S = 3600.0
 OK = "ok"
@@ -31,6 +32,7 @@ def run_text(body: Mapping[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [Text(title, style="bold"), grid]
     if body["whole_model"]:
         parts += ["", records(_plans(body["whole_model"]), "whole model")]
+        parts += ["", Text(explained(("median", "ratio", "no fusion", "trusted")))]
     if body["summary"]:
         parts += ["", describe(body["summary"], "what it said at its end")]
     return Group(*parts)

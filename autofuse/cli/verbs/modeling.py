@@ -41,6 +41,7 @@ from autofuse.errors import InputError
 from autofuse.values import outputs
 from autofuse.values.arguments import micros, parse_buckets, parse_shape_sets, parse_shapes
 from autofuse.values.outputs import Inputs
+from autofuse.values.terms import explained
 
 if TYPE_CHECKING:
     import numpy as np
@@ -357,7 +358,8 @@ def bench_text(report: BenchReport) -> Group:
             row["interval"] = f"{rival.ci_lo:.3f} - {rival.ci_hi:.3f}"
         row["verdict"] = _VERDICTS.get(rival.verdict, rival.verdict) or f"not measured: {rival.error or 'unknown'}"
         rows.append(row)
-    return Group(Text(head), "", records(rows))
+    words = [name for name in ("tvm-untuned",) if name in report.rivals]
+    return Group(Text(head), "", records(rows), "", Text(explained(("median", "ratio", *words))))
 
 
 _VERDICTS = {"faster": "autofuse is faster", "slower": "autofuse is slower", "not trusted": "not trusted (noise)"}

@@ -16,6 +16,7 @@ from autofuse import __version__
 from autofuse.values.outputs import Kind, database_files, has_head, has_mark, write_output
 from autofuse.values.ratios import Ratio
 from autofuse.values.reasons import REASON_CODES
+from autofuse.values.terms import TERMS
 from autofuse.views.frames.groups import GAIN
 from autofuse.views.frames.roofline import ROOFLINE
 from autofuse.views.frames.standing import job_standing, plan_gap, run_length_s, run_standing
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 FRAMES = ("plan_measurements", "choices", "groups", "candidates", "measurements", "failures", "edges", "trials")
 MAX_ROWS = 400
 """Rows of a table on the page; `autofuse report --output` writes them all."""
+
+UNSEEN = ("tier", "bound", "gap")
+"""Terms that the page has no use for."""
 
 Json = dict[str, object]
 
@@ -113,6 +117,7 @@ def page_data(analysis: Analysis, info: RunInfo, transfer: Json | None = None) -
             "fusions": _fusion_rows(frames["edges"], frames["choices"]),
             "failures": series.failure_kinds(frames["failures"]),
             "provenance": _provenance(info),
+            "words": [{"word": word, "meaning": meaning} for word, meaning in TERMS.items() if word not in UNSEEN],
         },
     }
 

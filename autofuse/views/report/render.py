@@ -21,6 +21,7 @@ from autofuse.values.outputs import (
     write_output,
 )
 from autofuse.values.ratios import Ratio
+from autofuse.values.terms import TERMS, used_in
 from autofuse.views.frames.columns import COLUMNS
 from autofuse.views.frames.groups import GAIN
 from autofuse.views.frames.standing import plan_gap, run_length_s, run_standing
@@ -73,7 +74,9 @@ def render_markdown(analysis: Analysis, run: RunReference | None = None) -> str:
         "## Search",
         _search(info, frames["measurements"], frames["trials"]),
     ]
-    return "\n\n".join(parts) + "\n"
+    text = "\n\n".join(parts)
+    words = markdown.table(["word", "meaning"], ([term, TERMS[term]] for term in used_in(text)))
+    return f"{text}\n\n## Words\n\n{words}\n"
 
 
 def write_csv(analysis: Analysis, run: RunReference | None, folder: str | Path) -> list[Path]:

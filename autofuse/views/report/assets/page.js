@@ -489,6 +489,8 @@ function tables() {
   const facts = make("details", {}, make("summary", {}, `All ${provenance.length} facts`));
   place.append(facts);
   table(facts, [["fact", "fact"], ["value", "value"]], provenance);
+  place = section("words", "Words", "What the words of this page mean.");
+  table(place, [["word", "word"], ["meaning", "meaning"]], data.tables.words);
 }
 function clear() {
   for (const place of [document.getElementById("head"), nav, main]) place.replaceChildren();
