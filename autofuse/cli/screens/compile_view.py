@@ -12,7 +12,7 @@ from rich.console import Group
 from rich.text import Text
 
 from autofuse.cli.screens.render import describe, records
-from autofuse.values.terms import explained
+from autofuse.views.terms import explained
 
 if TYPE_CHECKING:
     from autofuse.compiler import CompileReport

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from autofuse.cli.screens.render import describe, heading, records
 from autofuse.values.arguments import format_duration, micros
-from autofuse.values.terms import explained
+from autofuse.views.terms import explained
 
 HOUR_S = 3600.0
 OK = "ok"

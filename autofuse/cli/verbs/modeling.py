@@ -41,7 +41,7 @@ from autofuse.errors import InputError
 from autofuse.values import outputs
 from autofuse.values.arguments import micros, parse_buckets, parse_shape_sets, parse_shapes
 from autofuse.values.outputs import Inputs
-from autofuse.values.terms import explained
+from autofuse.views.terms import explained
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,12 +16,12 @@ from autofuse import __version__
 from autofuse.values.outputs import Kind, database_files, has_head, has_mark, write_output
 from autofuse.values.ratios import Ratio
 from autofuse.values.reasons import REASON_CODES
-from autofuse.values.terms import TERMS
 from autofuse.views.frames.groups import GAIN
 from autofuse.views.frames.roofline import ROOFLINE
 from autofuse.views.frames.standing import job_standing, plan_gap, run_length_s, run_standing
 from autofuse.views.frames.whole import whole_model
 from autofuse.views.report import markdown, series
+from autofuse.views.terms import TERMS
 
 if TYPE_CHECKING:
     from autofuse.database.job_records import JobInfo

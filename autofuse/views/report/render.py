@@ -21,13 +21,13 @@ from autofuse.values.outputs import (
     write_output,
 )
 from autofuse.values.ratios import Ratio
-from autofuse.values.terms import TERMS, used_in
 from autofuse.views.frames.columns import COLUMNS
 from autofuse.views.frames.groups import GAIN
 from autofuse.views.frames.standing import plan_gap, run_length_s, run_standing
 from autofuse.views.frames.whole import Beside, whole_model
 from autofuse.views.report import markdown
 from autofuse.views.report.spreadsheet import csv_safe
+from autofuse.views.terms import TERMS, used_in
 
 if TYPE_CHECKING:
     from autofuse.database.records import RunInfo

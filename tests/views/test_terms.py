@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autofuse.values.ratios import MIN_BLOCKS
-from autofuse.values.terms import TERMS, explained, used_in
+from autofuse.views.terms import TERMS, explained, used_in
 
 
 def test_a_screen_ends_with_the_words_that_it_uses() -> None:
