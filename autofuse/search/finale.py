@@ -16,6 +16,7 @@ from autofuse.search.shares import (
     LINK_S,
     LITTLE_FUSION,
     RECORD_S,
+    SLACK,
     START_S,
     finals_seconds,
 )
@@ -169,7 +170,7 @@ class Reserve:
             plans = wishes(self.standing)
         except PlanError:  # none can be built so far
             plans = {}
-        return self.estimates.finale(plans, self.allowed_s).seconds
+        return self.estimates.finale(plans, self.allowed_s).seconds * SLACK
 
 
 def _side_by_side(seconds: Sequence[float], workers: int) -> float:

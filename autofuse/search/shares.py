@@ -29,6 +29,8 @@ FINALISTS = 4
 """Plans that are measured whole, where there is time for so many."""
 FINALE_SHARE = 0.5
 """Part of a budget that building, checking and measuring the finalists whole may take at most."""
+SLACK = 1.1
+"""The finalists get so much more time than they are expected to need: the search ends a little late."""
 START_S = 3.0
 """Seconds that the processes which build the finalists take to start."""
 KERNEL_S = 0.8

@@ -91,6 +91,16 @@ def test_what_promises_more_gets_more_candidates(job: Job, write: Any, tmp_path:
     assert found["rich"] > 2 * found["poor"]
 
 
+def test_models_that_the_time_does_not_reach_are_told_so_and_not_read(job: Job, write: Any, tmp_path: Path) -> None:
+    """A second is over before a search process has started; what it began is concluded all the same."""
+    outcome = job([write(name) for name in "abcde"], budget_s=1.0)
+    assert (outcome.complete, outcome.exit_code) == (True, 6)
+    unbegun = [task for task in outcome.tasks if task.state == "failed"]
+    assert len(unbegun) >= 4
+    assert all(task.failure == coordinator_module.UNBEGUN and task.measured == 0 for task in unbegun)
+    assert set(measured(tmp_path)) == {Path(task.model).stem for task in outcome.tasks if task.state == "done"}
+
+
 def test_early_stopping_spends_nothing_on_a_model_without_promise(job: Job, write: Any, tmp_path: Path) -> None:
     outcome = job([write("poor", headroom=1e-7)], budget_s=600.0, trials=200, early_stopping=0.05)
     assert outcome.exit_code == 0
