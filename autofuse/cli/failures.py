@@ -105,6 +105,9 @@ def guarded(verbs: Callable[[], None]) -> None:
         _leave(EXIT_INTERRUPTED)
     except SystemExit as end:
         _leave(end.code if isinstance(end.code, int) else EXIT_FAILED_CHECK)
+    except OSError as error:
+        say(f"autofuse: {_system_message(error)}")
+        _leave(EXIT_SYSTEM)
     except Exception as error:  # noqa: BLE001 see `Verbs.invoke`
         tell_defect(error)
         _leave(EXIT_DEFECT)

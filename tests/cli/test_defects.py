@@ -77,6 +77,7 @@ def test_a_lack_of_memory_is_no_defect(monkeypatch: pytest.MonkeyPatch) -> None:
     ("redirected", "code", "words"),
     [
         ("> /dev/full", 2, "the disk is full"),
+        ("--help > /dev/full", 2, "the disk is full"),
         (">&-", 0, ""),
         ("2>&-", 0, ""),
         (">&- 2>&- <&-", 0, ""),
