@@ -50,6 +50,11 @@ class Verbs(TyperGroup):
         except MemoryError:
             say("autofuse: the memory does not suffice: free some, raise its limit (ulimit), or take a smaller model")
             raise typer.Exit(EXIT_SYSTEM) from None
+        except ImportError as error:
+            if (error.name or "").startswith("autofuse"):
+                raise
+            say(f"autofuse: a library that it needs does not load: {error}; install it again, or allow more memory")
+            raise typer.Exit(EXIT_SYSTEM) from None
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise

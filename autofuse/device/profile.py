@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationErr
 from autofuse.device.address import Address, choose_address, environment_key
 from autofuse.device.target import Target
 from autofuse.errors import DeviceError, InputError
+from autofuse.values.inputs import read_text
 from autofuse.values.resources import named_files
 
 SCHEMA = 1
@@ -186,10 +187,10 @@ class DeviceProfile(_Frozen):
 def load_profile(path: Path) -> DeviceProfile:
     """The profile in a TOML file; InputError names the file, the key, the bad value and what is allowed."""
     try:
-        body = tomllib.loads(path.read_text(encoding="utf-8"))
+        body = tomllib.loads(read_text(path))
     except OSError as error:
         raise InputError(f"{path}: cannot read the device profile: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no text, or beyond what Python reads
         raise InputError(f"{path}: not a TOML file: {error}") from error
     schema = body.pop("schema", None)
     if schema != SCHEMA:

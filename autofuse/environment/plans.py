@@ -7,6 +7,7 @@ from pathlib import Path
 from autofuse.errors import InputError
 from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.model import Graph
+from autofuse.values.inputs import read_text
 from autofuse.values.names import TVM_PARTITION, plan_name
 
 NAMES = ("none", TVM_PARTITION, "dnnfusion", "default", "always")
@@ -42,7 +43,7 @@ def read_plan(graph: Graph, path: Path) -> FusionPlan:
     from autofuse.fusion.legality import check_plan
 
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         allowed = ", ".join((*NAMES, "best"))

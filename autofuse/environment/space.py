@@ -11,6 +11,7 @@ from pathlib import Path
 
 from autofuse.errors import InputError
 from autofuse.fusion.space import KINDS, FusionSpace
+from autofuse.values.inputs import read_text
 from autofuse.values.resources import named_files
 
 SCHEMA = 1
@@ -126,10 +127,10 @@ def _find(space: str | Path | None) -> Path:
 
 def _read(path: Path) -> Mapping[str, object]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_text(path))
     except OSError as error:
         raise InputError(f"{path}: cannot read the search space: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no text, or beyond what Python reads
         raise InputError(f"{path}: not a TOML file: {error}") from error
 
 

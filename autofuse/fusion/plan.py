@@ -84,6 +84,8 @@ class FusionPlan:
             body: Mapping[str, object] = json.loads(text)
         except json.JSONDecodeError as error:
             raise PlanError(f"plan is not JSON (line {error.lineno}): {error.msg}") from error
+        except (ValueError, RecursionError) as error:  # a number or a nesting beyond what Python reads
+            raise PlanError(f"plan: {error}") from error
         if not isinstance(body, dict) or body.get("schema") != SCHEMA:
             raise PlanError(f"plan: expected an object with schema = {SCHEMA}")
         groups, folds, copies = body.get("groups"), body.get("folds"), body.get("copies", [])

@@ -52,6 +52,8 @@ def _tasks(models: Sequence[Path], devices: Sequence[str]) -> list[TaskStart]:
     """Every model on every device; a file that is given twice counts once."""
     found: dict[tuple[str, str], TaskStart] = {}
     for model in models:
+        if model.exists() and not model.is_file():
+            raise InputError(f"{model}: not a file; give the path of an .onnx file")
         try:
             sha = hashlib.sha256(model.read_bytes()).hexdigest()
         except OSError as error:

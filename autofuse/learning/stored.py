@@ -74,6 +74,8 @@ TRAINED_MODEL = Kind("a trained model of autofuse", _is_model)
 def load(path: str | os.PathLike[str]) -> ProfitabilityModel:
     """The model in a file; InputError with one sentence for a file that is none, is damaged, or of other features."""
     place = Path(path)
+    if place.exists() and not place.is_file():
+        raise InputError(f"model {str(place)!r}: it is no regular file")
     try:
         with zipfile.ZipFile(place) as archive:
             body, arrays = _contents(archive)

@@ -19,6 +19,7 @@ from autofuse.graph.model import Graph
 from autofuse.kernels.lowering.lower import Lowered, Lowering
 from autofuse.kernels.lowering.memory import peak_bytes
 from autofuse.search.composition import compose
+from autofuse.values.inputs import read_text
 from autofuse.values.outputs import Kind, check_output, output_folder, write_output
 
 PRICES_US_PER_MB = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 1e4, 1e5)
@@ -132,7 +133,7 @@ def _written(points: Sequence[Point], folder: Path) -> list[Point]:
 
 def _is_plan(path: Path) -> bool:
     try:
-        FusionPlan.from_json(path.read_text(encoding="utf-8"))
+        FusionPlan.from_json(read_text(path))
     except (ValueError, OSError):  # PlanError, and what is no text
         return False
     return True

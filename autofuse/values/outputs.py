@@ -147,8 +147,10 @@ def has_mark(path: Path, mark: bytes, size: int = MARKED_BYTES) -> bool:
 
 def _followed(path: Path, where: str) -> Path:
     """Where symbolic links lead; refused when they lead nowhere, since nobody can see what would be made there."""
-    if not path.name or "\0" in str(path):
+    if "\0" in str(path):
         raise InputError(f"{where} names no file")
+    if not path.name:
+        raise InputError(f"{where} is a folder; name a file in it")
     try:
         real = path.resolve()
     except RuntimeError as error:  # a loop

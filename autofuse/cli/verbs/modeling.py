@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from zipfile import BadZipFile
 
 import typer
 from rich.console import Group
@@ -241,8 +242,9 @@ def _feeds(library: Library, texts: list[str]) -> dict[str, NDArray[np.generic]]
             if not Path(file).is_file():
                 raise OSError("no such file")
             feeds[name] = np.load(file, allow_pickle=False)
-        except (OSError, ValueError, EOFError, MemoryError, OverflowError) as error:
-            raise InputError(f"--input: {file}: not a readable .npy file: {error}") from error
+        except (OSError, ValueError, EOFError, MemoryError, OverflowError, BadZipFile) as error:
+            reason = error if isinstance(error, OSError) else "it is damaged, or holds no numbers"
+            raise InputError(f"--input: {file}: not a readable .npy file: {reason}") from error
         if not isinstance(feeds[name], np.ndarray):
             raise InputError(f"--input: {file}: an archive of several arrays; name a .npy file")
     return feeds

@@ -51,6 +51,8 @@ def weight_files(path: Path) -> tuple[Path, ...]:
     """The files beside a model that hold weights of it; none where the model cannot be read."""
     model = ModelProto()
     try:
+        if not path.is_file() or path.stat().st_size > MAX_MODEL_BYTES:
+            return ()
         model.ParseFromString(path.read_bytes())
         places = {
             entry.value
