@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationErr
 from autofuse.device.address import Address, choose_address, environment_key
 from autofuse.device.target import Target
 from autofuse.errors import DeviceError, InputError
-from autofuse.values.inputs import read_text
+from autofuse.values.outputs import read_text
 from autofuse.values.resources import named_files
 
 SCHEMA = 1

@@ -7,8 +7,8 @@ from pathlib import Path
 from autofuse.errors import InputError
 from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.model import Graph
-from autofuse.values.inputs import read_text
 from autofuse.values.names import TVM_PARTITION, plan_name
+from autofuse.values.outputs import read_text
 
 NAMES = ("none", TVM_PARTITION, "dnnfusion", "default", "always")
 """No fusion; TVM's own partition with our kernels; the paper's algorithm; the answers where nothing is measured; all

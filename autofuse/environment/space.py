@@ -11,7 +11,7 @@ from pathlib import Path
 
 from autofuse.errors import InputError
 from autofuse.fusion.space import KINDS, FusionSpace
-from autofuse.values.inputs import read_text
+from autofuse.values.outputs import read_text
 from autofuse.values.resources import named_files
 
 SCHEMA = 1

@@ -19,8 +19,7 @@ from autofuse.graph.model import Graph
 from autofuse.kernels.lowering.lower import Lowered, Lowering
 from autofuse.kernels.lowering.memory import peak_bytes
 from autofuse.search.composition import compose
-from autofuse.values.inputs import read_text
-from autofuse.values.outputs import Kind, check_output, output_folder, write_output
+from autofuse.values.outputs import Kind, check_output, output_folder, read_text, write_output
 
 PRICES_US_PER_MB = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 1e4, 1e5)
 """What a megabyte written between kernels costs in the compositions that are tried, besides time."""

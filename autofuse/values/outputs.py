@@ -1,4 +1,4 @@
-"""Files that a user named: written whole or not at all, and never over what autofuse did not write itself."""
+"""Files that a user named: read with a bound; written whole or not at all, never over what autofuse did not write."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ DATABASE_SUFFIXES = ("", "-wal", "-shm", "-journal")
 MARKED_BYTES = 64 << 10
 """How far from either end of a file its mark is looked for."""
 
+MOST_TEXT_BYTES = 64 << 20
+"""Far more than a plan, a device or a search space has."""
+
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _SPECIAL: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISCHR, "a device"),
@@ -29,6 +32,15 @@ _SPECIAL: tuple[tuple[Callable[[int], bool], str], ...] = (
 
 Inputs = Mapping[str, Path | None]
 """The files that a verb reads, by what messages call them ("the model")."""
+
+
+def read_text(path: Path) -> str:
+    """The UTF-8 text in a file or pipe; OSError when it is larger than any file of ours, or cannot be read."""
+    with path.open("rb") as file:
+        content = file.read(MOST_TEXT_BYTES + 1)
+    if len(content) > MOST_TEXT_BYTES:
+        raise OSError(errno.EFBIG, f"it is larger than {MOST_TEXT_BYTES >> 20} MiB")
+    return content.decode("utf-8")
 
 
 @dataclass(frozen=True)
