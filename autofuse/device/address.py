@@ -42,7 +42,8 @@ class Address:
 def parse_address(text: str, option: str) -> tuple[str, int]:
     """Host and port of "board.lan:9190", "127.0.0.1:9190" or "[::1]:9190"; InputError names `option`."""
     match = re.fullmatch(r"(?:\[(?P<six>[0-9a-fA-F:]+)\]|(?P<name>[A-Za-z0-9._-]+)):(?P<port>\d{1,5})", text.strip())
-    if not match or not 0 < int(match["port"]) < 65536:
+    labels = (match["name"] or "x").rstrip(".").split(".") if match else []
+    if not match or not 0 < int(match["port"]) < 65536 or not all(0 < len(label) < 64 for label in labels):
         raise InputError(f"{option}: got {text!r}, allowed: HOST:PORT such as 127.0.0.1:{DEFAULT_PORT}")
     return match["six"] or match["name"], int(match["port"])
 

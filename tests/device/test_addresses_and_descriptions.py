@@ -147,7 +147,22 @@ def test_addresses_are_host_and_port(text: str, parts: tuple[str, int]) -> None:
     assert parse_address(text, "--rpc") == parts
 
 
-@pytest.mark.parametrize("text", ["board", "board:", ":9091", "board:0", "board:65536", "a b:1", "::1:80", "x:1e3"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "board",
+        "board:",
+        ":9091",
+        "board:0",
+        "board:65536",
+        "a b:1",
+        "::1:80",
+        "x:1e3",
+        "a..b:1",
+        ".:1",
+        f"{'x' * 64}:1",
+    ],
+)
 def test_anything_else_is_refused_by_the_name_of_the_option(text: str) -> None:
     with pytest.raises(InputError, match=r"--rpc-tracker: got .*, allowed: HOST:PORT"):
         parse_address(text, "--rpc-tracker")

@@ -39,7 +39,7 @@ def twice(request):
 
 
 def complain(request):
-    sys.stderr.write("the sky is falling\n")
+    sys.stderr.write('Traceback (most recent call last):\n  File "x.py", line 1\nthe sky is falling\n')
     sys.stderr.flush()
     os._exit(9)
 

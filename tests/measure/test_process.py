@@ -128,4 +128,5 @@ def test_an_answer_nobody_asked_for_ends_the_child(child):
 def test_the_end_of_what_a_crashed_child_printed_is_in_the_message(child):
     reply = answer(child, {"do": "complain"})
     assert "the sky is falling" in reply.message
+    assert "Traceback" not in reply.message
     assert "exited with code 9" in reply.message

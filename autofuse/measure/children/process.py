@@ -222,7 +222,7 @@ class Child:
             return self._fail("out_of_memory", "killed by the system, as it does when memory runs out")
         kind = "out_of_memory" if "bad_alloc" in log or "MemoryError" in log else self.crash_kind
         how = f"crashed with {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
-        told = "\n".join(line for line in log.splitlines() if not line.lstrip().startswith('File "'))
+        told = "\n".join(line for line in log.splitlines() if not line.lstrip().startswith(('File "', "Traceback (")))
         tail = f"; it last printed: {told[-500:]}" if told else ""
         return self._fail(kind, f"the process {how}{tail}")
 
