@@ -57,7 +57,7 @@ check-machine:
 		rm -rf "$$out"
 
 demo: $(STAMP)
-	$(BIN)/python experiments/demo/run.py
+	$(BIN)/python -m experiments demo
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadfile
@@ -94,7 +94,7 @@ release-check: $(STAMP)
 
 measured: $(STAMP)
 	rm -rf out/measured && mkdir -p out/measured
-	$(BIN)/python -m experiments.demo.run --budget 90s --bench 20s --out out/measured/demo
+	$(BIN)/python -m experiments demo --budget 90s --bench 20s --out out/measured/demo
 	$(BIN)/python -m autofuse db export out/measured/database --db out/measured/demo/profile.db
 
 lint: $(STAMP)
@@ -103,13 +103,13 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 models: $(STAMP)
-	$(BIN)/python experiments/models/run.py
+	$(BIN)/python -m experiments models
 
 peers-setup: $(STAMP)
-	$(BIN)/python -m experiments.peers.environments
+	$(BIN)/python -m experiments peers.environments
 
 peers: peers-setup
-	$(BIN)/python experiments/peers/run.py all $(PEERS)
+	$(BIN)/python -m experiments peers all $(PEERS)
 
 clean:
 	rm -rf $(VENV) out dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

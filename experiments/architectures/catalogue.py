@@ -1,13 +1,12 @@
 """The networks by name, made without any download: numpy and onnx are all they need.
 
 Weights are random. BatchNormalization stays in the graphs, with statistics that are not trivial, so that folding it
-is a real decision. `python -m experiments.architectures.catalogue FOLDER [NAME ...]` writes them as ONNX files.
+is a real decision.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import onnx
@@ -35,13 +34,3 @@ def write(name: str, folder: Path) -> Path:
         onnx.save(NETWORKS[name](), part)
         part.replace(path)
     return path
-
-
-def main(folder: str, names: Iterable[str]) -> None:
-    """Write the networks named (none: all) and say where they are."""
-    for name in tuple(names) or tuple(NETWORKS):
-        print(f"wrote {write(name, Path(folder))}", flush=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "out/networks", sys.argv[2:])

@@ -1,6 +1,6 @@
 """How good is the code for ARM, without an ARM machine: counted instructions, and llvm-mca where it is installed.
 
-`python -m experiments.arm_proxy.run [--networks LIST] [--devices LIST] [--out FOLDER]` writes a CSV file with a row a
+`python -m experiments arm_proxy [--networks LIST] [--devices LIST] [--out FOLDER]` writes a CSV file with a row a
 contraction and prints a table. Nothing is timed, so a busy machine does no harm.
 """
 
@@ -121,24 +121,22 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the CSV file and the table; what is out of bound is named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--devices", default=",".join(DEVICES))
     parser.add_argument("--networks", default=",".join(NETWORKS))
     parser.add_argument("--out", type=Path, default=Path("out/arm_proxy"))
-    arguments = parser.parse_args()
-    arguments.out.mkdir(parents=True, exist_ok=True)
+    options = parser.parse_args(arguments)
+    options.out.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
-    for network in arguments.networks.split(","):
-        model = catalogue.write(network, arguments.out / "networks")
-        for device in arguments.devices.split(","):
+    for network in options.networks.split(","):
+        model = catalogue.write(network, options.out / "networks")
+        for device in options.devices.split(","):
             rows += rows_of(device, network, model)
-    write_csv(arguments.out / "loops.csv", [asdict(row) for row in rows])
+    write_csv(options.out / "loops.csv", [asdict(row) for row in rows])
     print(table(rows))
     for row in rows:
         if not row.good:
             print(f"out of bound: {row}")
-
-
-if __name__ == "__main__":
-    main()
+    return 0

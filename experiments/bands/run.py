@@ -1,6 +1,6 @@
 """Windows over windows: kernels apart, one kernel in turn, one kernel by bands of rows. See README.md.
 
-.venv/bin/python -m experiments.bands.run --seconds 40 --out out/bands
+.venv/bin/python -m experiments bands --seconds 40 --out out/bands
 """
 
 from __future__ import annotations
@@ -200,7 +200,3 @@ def _read(path: Path) -> list[Row]:
             **{key: float(value) for key, value in line.items() if key not in ("case", "form", "trusted")})
         for line in tables.read_csv(path)
     ]  # fmt: skip
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,12 +1,11 @@
 """How long a tuning needs: libraries tuned from an empty database for a short and for a long time, raced.
 
-.venv/bin/python -m experiments.budgets.run resnet50 mobilenet_v2 bert_base --budgets 5m,3m,1m,30s
+.venv/bin/python -m experiments budgets resnet50 mobilenet_v2 bert_base --budgets 5m,3m,1m,30s
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,7 +106,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tables.write_rows(options.out, rows, markdown(rows))
         print(markdown(found), flush=True)
     return int(failed)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

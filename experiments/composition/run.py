@@ -1,6 +1,6 @@
 """Exact composition against sampling, region by region, from databases of finished tunings.
 
-    .venv/bin/python -m experiments.composition.run out/networks/models/bert_base.onnx out/networks/bert_base.db ...
+    .venv/bin/python -m experiments composition out/networks/models/bert_base.onnx out/networks/bert_base.db ...
 
 Takes pairs of a model and its database. A region is a set of operators that no measured group leaves. In each, the
 best choice of groups that any sampled plan made is compared with the best choice there is (set partitioning by integer
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -148,7 +147,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tables.write(options.out, rows, text)
     print(text)
     return 0 if rows else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

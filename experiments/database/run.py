@@ -1,6 +1,6 @@
 """How the tools for databases scale: merge, export, import, prune, report (in a browser), at the promised sizes.
 
-    .venv/bin/python experiments/database/run.py --out out/database
+    .venv/bin/python -m experiments database --out out/database
 
 The rows are made up (`synthetic.py`); only the seconds and bytes printed here are results.
 """
@@ -13,11 +13,9 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from autofuse.database.database import open_database
 from autofuse.database.files.upkeep import export_database, import_database, merge_database, prune_database
@@ -31,7 +29,7 @@ OPENINGS = 5
 OPENING_S = 2.0
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Make databases and time what is done with them; 1 when a promise is broken."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("out/database"))
@@ -39,17 +37,17 @@ def main() -> int:
     parser.add_argument("--report-candidates", type=int, default=50_000)
     parser.add_argument("--blocks", type=int, default=30, help="blocks of a measurement, as a real run has them")
     parser.add_argument("--steps", default=",".join(STEPS), help=f"some of {', '.join(STEPS)}, in this order")
-    arguments = parser.parse_args()
-    out: Path = arguments.out
+    options = parser.parse_args(arguments)
+    out: Path = options.out
     out.mkdir(parents=True, exist_ok=True)
     broken: list[str] = []
-    steps = arguments.steps.split(",")
+    steps = options.steps.split(",")
     if "merge" in steps:
-        _merge(out, arguments.candidates, arguments.blocks, broken)
+        _merge(out, options.candidates, options.blocks, broken)
     if "exchange" in steps:
         _exchange(out)
     if "report" in steps:
-        _report(out, arguments.report_candidates, arguments.blocks, broken)
+        _report(out, options.report_candidates, options.blocks, broken)
     for line in broken:
         _tell(f"BROKEN: {line}")
     return 1 if broken else 0
@@ -143,7 +141,3 @@ def _expect(holds: bool, what: str) -> None:
 def _tell(line: str) -> None:
     sys.stdout.write(line + os.linesep)
     sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

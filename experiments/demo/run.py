@@ -1,7 +1,7 @@
 """The demo: MobileNetV2 from an empty database, tuned, compiled, compared and reported.
 
 Everything goes through the command line as a user types it; each command is printed before it runs. `make demo`, or
-`python experiments/demo/run.py --budget 2m`.
+`python -m experiments demo --budget 2m`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
@@ -21,26 +22,26 @@ ROOT = Path(__file__).resolve().parents[2]
 DATABASE = "profile.db"
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """All steps in turn; the exit code of the first that fails."""
-    arguments = _arguments()
-    folder: Path = arguments.out
+    options = _arguments(arguments)
+    folder: Path = options.out
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob(f"{DATABASE}*"):
         old.unlink()
     started = time.monotonic()
     model = folder / "mobilenet_v2.onnx"
-    onnx.save(mobilenet_v2.build(arguments.width, arguments.size), model)
-    print(f"MobileNetV2 (width {arguments.width:g}, {arguments.size} pixels, random weights) is in {model}", flush=True)
+    onnx.save(mobilenet_v2.build(options.width, options.size), model)
+    print(f"MobileNetV2 (width {options.width:g}, {options.size} pixels, random weights) is in {model}", flush=True)
     database = ["--db", str(folder / DATABASE)]
-    machine = ["--threads", str(arguments.threads)] if arguments.threads else []
+    machine = ["--threads", str(options.threads)] if options.threads else []
     library, report = folder / "mobilenet_v2.so", folder / "report"
     steps: list[list[str]] = [
         ["inspect", str(model)],
-        ["tune", str(model), "--budget", arguments.budget, *database, *machine],
+        ["tune", str(model), "--budget", options.budget, *database, *machine],
         ["compile", str(model), "-o", str(library), *database, *machine],
         ["report", *database, "-o", str(report)],
-        ["bench", str(model), "--against", "onnxruntime,tvm,none", "--budget", arguments.bench, *database, *machine],
+        ["bench", str(model), "--against", "onnxruntime,tvm,none", "--budget", options.bench, *database, *machine],
     ]
     for step in steps:
         print(f"\n$ autofuse {shlex.join(step)}", flush=True)
@@ -53,7 +54,7 @@ def main() -> int:
     return 0
 
 
-def _arguments() -> argparse.Namespace:
+def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budget", default="4m", help="time for tuning (default: 4m)")
     parser.add_argument("--bench", default="45s", help="time for the comparison (default: 45s)")
@@ -61,8 +62,4 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--width", type=float, default=1.0, help="scales the network's channels (default: 1)")
     parser.add_argument("--size", type=int, default=224, help="pixels a side (default: 224)")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "demo", help="folder of all files written")
-    return parser.parse_args()
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return parser.parse_args(given)

@@ -1,4 +1,4 @@
-"""Faults at random in one job, until so many have struck: `python -m experiments.fault_drill.drill --faults 100`.
+"""Faults at random in one job, until so many have struck: `python -m experiments fault_drill --faults 100`.
 
 A job over small networks runs on two boards (`autofuse serve` on this machine), its database an SQLite file or a
 PostgreSQL server of its own. A supervisor, as cron or systemd would be, starts again what is not running. The job is
@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -138,7 +138,7 @@ def run(folder: Path, options: argparse.Namespace) -> dict[str, object]:
     }
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the drill and print what came of it; exit code 1 when anything is wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--faults", type=int, default=100)
@@ -148,7 +148,7 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=2)
     parser.add_argument("--trials", type=int, default=120, help="candidates of the job")
     parser.add_argument("--out", type=Path, help="a JSON file")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="autofuse-drill-", ignore_cleanup_errors=True) as name:
         Path(name).chmod(0o755)
         found = run(Path(name), options)
@@ -157,8 +157,4 @@ def main() -> None:
     if options.out is not None:
         options.out.write_text(text + "\n", encoding="utf-8")
     apart = [one for one in found["winners"] if not one["equal"]]  # type: ignore[attr-defined]
-    sys.exit(1 if found["problems"] or found["doubled"] or apart else 0)
-
-
-if __name__ == "__main__":
-    main()
+    return 1 if found["problems"] or found["doubled"] or apart else 0

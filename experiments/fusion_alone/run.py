@@ -1,12 +1,11 @@
 """What fusion alone gives: the plan that the search chose against no fusion and TVM's plan, all on our own kernels.
 
-.venv/bin/python -m experiments.fusion_alone.run out/models --threads 1,2 --budget 2m
+.venv/bin/python -m experiments fusion_alone out/models --threads 1,2 --budget 2m
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,7 +133,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{row.network}, {threads} threads: {row.problem or _ratio(row.none)}", flush=True)
     print(markdown(tables.read_rows(options.out, Row)))
     return int(failed)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Damaged models, databases, exports, libraries, messages and command lines: `python -m experiments.fuzz.run`.
+"""Damaged models, databases, exports, libraries, messages and command lines: `python -m experiments fuzz`.
 
 Each is taken in, or refused with one line that says why. A traceback, a crash or a hang is a finding: it is printed
 with the seed that makes it again (`--targets NAME --seed SEED --mutations 1`), and the run ends with exit code 1.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.fuzz.contain import Limits, Outcome, counted, outcomes
@@ -33,14 +33,14 @@ def fuzz(name: str, seed: int, mutations: int, folder: Path, limits: Limits) -> 
     return found
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 1 when there are findings."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="of the first mutation of each target")
     parser.add_argument("--mutations", type=int, default=1000, help="of each target")
     parser.add_argument("--targets", default=",".join(TARGETS), help=f"some of {', '.join(TARGETS)}")
     parser.add_argument("--cpu", type=float, default=20.0, help="seconds of processor time for one mutation")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     findings = 0
     with tempfile.TemporaryDirectory(prefix="autofuse-fuzz-") as scratch:
         for name in options.targets.split(","):
@@ -54,7 +54,3 @@ def main() -> int:
             print(f"{name}: {len(found)} mutations in {time.monotonic() - start:.0f} s: {line}", flush=True)
             findings += sum(outcome.finding for outcome in found)
     return 1 if findings else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

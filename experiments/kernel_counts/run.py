@@ -1,6 +1,6 @@
 """Kernels before and after fusion: ours against the paper's, TVM's, ONNX Runtime's and OpenVINO's. No time is measured.
 
-    .venv/bin/python -m experiments.kernel_counts.run MODEL.onnx ... --out out/kernel_counts
+    .venv/bin/python -m experiments kernel_counts MODEL.onnx ... --out out/kernel_counts
 
 Counted on one graph a model: the file as loaded here (constants folded, shapes static), with what later opsets have as
 one operator written out as exporters did up to opset 14 (`WRITTEN_OUT`). A kernel is a launch: a group that only
@@ -205,7 +205,3 @@ def _read(path: Path) -> list[Row]:
         Row(line["model"], **{k: float(v) if k.endswith("_mb") else int(v) for k, v in line.items() if k != "model"})
         for line in tables.read_csv(path)
     ]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,7 @@
 """The code of every kernel of networks as text, to be compared before and after a change. Nothing is built or timed.
 
-    .venv/bin/python -m experiments.kernel_texts.run dump out/before MODEL.onnx ... [--devices zen3,zen4,raspberry-pi-5]
-    .venv/bin/python -m experiments.kernel_texts.run compare out/before out/after
+    .venv/bin/python -m experiments kernel_texts dump out/before MODEL.onnx ... [--devices zen3,zen4,raspberry-pi-5]
+    .venv/bin/python -m experiments kernel_texts compare out/before out/after
 
 `dump` emits each kernel of the plans `default` and `none` under every schedule that the rules would try first, and
 writes one file a network and device. `compare` says which kernels differ; its exit code is 1 when any does.
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,7 +106,3 @@ def main(arguments: list[str] | None = None) -> int:
     lines = compare(asked.before, asked.after)
     print("\n".join(lines) or "no kernel differs")
     return 1 if lines else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

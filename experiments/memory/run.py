@@ -1,6 +1,6 @@
 """Peak resident memory of a compiled model against ONNX Runtime's, each in a process of its own.
 
-    .venv/bin/python -m experiments.memory.run model.onnx other.onnx=other.db --out out/memory
+    .venv/bin/python -m experiments memory model.onnx other.onnx=other.db --out out/memory
 
 A model without a database is compiled by the fixed rules. The bar: at most 1.3 times ONNX Runtime's peak.
 """
@@ -105,7 +105,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(markdown(rows).splitlines()[-1], flush=True)
     tables.write(options.out, rows, markdown(rows))
     return 0 if all(row.ratio <= BAR for row in rows) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Regenerate networks as ONNX files: `.venv/bin/python experiments/models/run.py [name ...] --out FOLDER`.
+"""Regenerate networks as ONNX files: `.venv/bin/python -m experiments models [name ...] --out FOLDER`.
 
 Public architectures with random weights that never change; nothing is downloaded but libraries, into an environment
 of their own. A file that is there already is left alone.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -35,7 +34,3 @@ def generate(names: Sequence[str], folder: Path) -> int:
     """Write the networks named into `folder`; the exit code of the program that does it."""
     command = [str(install("torch")), "-m", "experiments.models.generate", str(folder), *names]
     return subprocess.run(command, cwd=ROOT, check=False).returncode
-
-
-if __name__ == "__main__":
-    sys.exit(main())

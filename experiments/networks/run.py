@@ -184,11 +184,3 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only-bench", action="store_true", help="measure again, from the databases as they are")
     parser.add_argument("--out", type=resolved, default=ROOT / "out" / "networks", help="folder of all files written")
     return parser
-
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit("interrupted; the same command goes on from there")

@@ -1,7 +1,7 @@
 """ONNX's node cases, each compiled with a fresh database, run, and compared with what the case expects.
 
-.venv/bin/python -m experiments.node_suite.run            # goes on where an earlier run ended
-.venv/bin/python -m experiments.node_suite.run --only '^test_roialign'
+.venv/bin/python -m experiments node_suite            # goes on where an earlier run ended
+.venv/bin/python -m experiments node_suite --only '^test_roialign'
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import argparse
 import json
 import multiprocessing
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -125,7 +124,3 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", metavar="REGEX", help="run the cases of these names again")
     parser.add_argument("--out", type=Path, default=Path("out/node_suite"), help="folder of rows.jsonl and results")
     return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())

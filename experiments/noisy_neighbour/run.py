@@ -1,4 +1,4 @@
-"""The same job on a quiet machine and beside a noisy neighbour: `python -m experiments.noisy_neighbour.run`.
+"""The same job on a quiet machine and beside a noisy neighbour: `python -m experiments noisy_neighbour`.
 
 Both start from an empty database. Then each model's two winners are measured whole, interleaved, on the machine as it
 is: the noisy job must have found one as fast, or have said that it does not trust it.
@@ -111,7 +111,7 @@ def row(model: Path, result: ContenderResult, quiet: Mapping[str, Any], noisy: M
     )  # fmt: skip
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Both jobs, then the comparison; exit code 1 when a winner differs and the job did not say so."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budget", default="30m", help="of each of the two jobs")
@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the neighbour's visits")
     parser.add_argument("--bench", default="20s", help="of each comparison")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "noisy_neighbour")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     folder: Path = options.out
     folder.mkdir(parents=True, exist_ok=True)
     models = [catalogue.write(name, folder / "models") for name in options.networks.split(",")]
@@ -135,8 +135,4 @@ def main() -> None:
     text = json.dumps([asdict(one) for one in rows], indent=1)
     (folder / "results.json").write_text(text + "\n", encoding="utf-8")
     print(text)
-    sys.exit(1 if any(one.verdict == "WRONG" for one in rows) else 0)
-
-
-if __name__ == "__main__":
-    main()
+    return int(any(one.verdict == "WRONG" for one in rows))

@@ -1,6 +1,6 @@
 """Single operators through the product's own tuner, against ONNX Runtime and against the machine's bandwidth.
 
-    .venv/bin/python -m experiments.operators.run --families skinny,rows --trials 32 --bench 8s
+    .venv/bin/python -m experiments operators --families skinny,rows --trials 32 --bench 8s
 
 Each operator is a network of its own: tuned into one database, compiled from it, then timed interleaved with ONNX
 Runtime. Blocks of calls alternate, so weights that fit the last cache stay in it for both, and larger ones are read
@@ -117,7 +117,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(markdown(found).splitlines()[-1], flush=True)
     tables.write(options.out, found, markdown(found))
     return 0 if found else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,11 +1,10 @@
 """The cases where fusing loses: never fuse, always fuse, and what the search finds.
 
-.venv/bin/python -m experiments.over_fusion.run --seconds 60 --out out/over_fusion
+.venv/bin/python -m experiments over_fusion --seconds 60 --out out/over_fusion
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +15,3 @@ from experiments.rivals import run_cases
 def main(arguments: Sequence[str] | None = None) -> int:
     """Tune each case against both ends."""
     return run_cases(arguments, CASES, Path("out/over_fusion"), "Cases where fusing loses.")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

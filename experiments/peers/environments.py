@@ -1,10 +1,11 @@
 """The virtual environments of the rivals, apart from autofuse's own so that their pins cannot meet its own.
 
-`python -m experiments.peers.environments [name ...]` makes them (or what changed of them) below `out/peers-venv`.
+`python -m experiments peers.environments [name ...]` makes them (or what changed of them) below `out/peers-venv`.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import subprocess
 import sys
@@ -90,12 +91,14 @@ def install(name: str) -> Path:
     return python
 
 
-def main(names: Sequence[str]) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Install those named (none: all)."""
+    parser = argparse.ArgumentParser(description="The rivals' environments, below out/peers-venv.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ENVIRONMENTS)} (default: all)")
+    names = parser.parse_args(arguments).names
     unknown = [name for name in names if name not in ENVIRONMENTS]
     if unknown:
-        print(f"{unknown[0]!r} is not one of {', '.join(ENVIRONMENTS)}", file=sys.stderr)
-        return 2
+        parser.error(f"{unknown[0]!r} is not one of {', '.join(ENVIRONMENTS)}")
     for name in names or ENVIRONMENTS:
         try:
             print(f"{name}: {install(name)}", flush=True)
@@ -103,7 +106,3 @@ def main(names: Sequence[str]) -> int:
             print(f"{name}: pip failed with exit code {error.returncode}; its message stands above", file=sys.stderr)
             return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

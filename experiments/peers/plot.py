@@ -1,10 +1,11 @@
-"""`results.csv` as a picture: `python -m experiments.peers.plot results.csv results.svg`, where matplotlib is."""
+"""`results.csv` as a picture: `python -m experiments peers.plot results.csv results.svg`, where matplotlib is."""
 
 from __future__ import annotations
 
+import argparse
 import csv
 import math
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,13 +69,14 @@ def _series(
     )
 
 
-def main(source: Path, target: Path) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Read the CSV file, write the picture (its suffix says which kind)."""
-    with source.open(encoding="utf-8", newline="") as file:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("source", type=Path, metavar="RESULTS.csv")
+    parser.add_argument("target", type=Path, metavar="PICTURE.svg")
+    options = parser.parse_args(arguments)
+    with options.source.open(encoding="utf-8", newline="") as file:
         table = points(list(csv.DictReader(file)))
     if table:
-        draw(table, target)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+        draw(table, options.target)
+    return 0

@@ -7,9 +7,7 @@ too. Leave the machine alone meanwhile: `--prepare` does beforehand all that nee
 from __future__ import annotations
 
 import argparse
-import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -87,7 +85,7 @@ def _finish(out: Path, models: Sequence[Path]) -> None:
     rows = _rows(out, models)
     table.write(rows, out)
     try:
-        command = [str(interpreter("torch")), "-m", "experiments.peers.plot"]
+        command = [str(interpreter("torch")), "-m", "experiments", "peers.plot"]
         subprocess.run([*command, str(out / "results.csv"), str(out / "results.svg")], cwd=ROOT, check=False)
     except MissingEnvironmentError as error:
         print(f"no plot: {error}")
@@ -214,11 +212,3 @@ def _parser() -> argparse.ArgumentParser:
     add("--again", action="store_true", help="measure finished rows again")
     add("--out", type=_path, default=ROOT / "out" / "peers", help="folder of all files written")
     return parser
-
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit("interrupted; the same command goes on from there")

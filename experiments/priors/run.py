@@ -1,6 +1,6 @@
 """How good the first guesses are: from tuning databases, per kernel family and target. Nothing is measured.
 
-    .venv/bin/python -m experiments.priors.run out/networks/*.db
+    .venv/bin/python -m experiments priors out/networks/*.db
 
 A workload counts when at least two of its schedules have a time. `--knobs` prints instead, for each value of each knob,
 how far the best schedule with it is from the best of all: where another default would serve a family better.
@@ -9,7 +9,6 @@ how far the best schedule with it is from the best of all: where another default
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import exp, isnan, log
@@ -164,7 +163,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tables.write(options.out, rows, text)
     print(text)
     return 0 if rows else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """Measures the groups of many networks evenly: what the profitability model learns from.
 
-    python -m experiments.profitability.collect --db FILE [--budget 75s] [--threads 1] [--device local] [NETWORK ...]
+    python -m experiments profitability.collect --db FILE [--budget 75s] [--threads 1] [--device local] [NETWORK ...]
 
 A tuning job spends its time where the best plan needs it. Here every group that a plan of `candidates` brings up gets
 the same care: its first schedule that works, and then, while time is left, the rules' other guesses. All of it goes
@@ -228,7 +228,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 failed += 1
                 print(f"{network}: {error}", file=sys.stderr, flush=True)
     return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """How many measurements a search needs to come close to its result, with a trained model and without one.
 
-    python -m experiments.profitability.effort MODEL.onnx ... --train out/profitability/times.db
+    python -m experiments profitability.effort MODEL.onnx ... --train out/profitability/times.db
 
 Each network is tuned twice from an empty database: with `--model none`, and with a model that saw nothing of it (and as
 many seconds more as asking it may take: measurements are counted, not seconds). After every candidate the best plan
@@ -11,7 +11,6 @@ search without a model ended with. The bar: a third as many.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -166,7 +165,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tables.write(options.out, rows, markdown(rows))
         print(markdown(rows).splitlines()[-1], flush=True)
     return 0 if all(row.share <= THIRD for row in rows) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """How good the profitability model is on what it never saw, beside the controls that it has to beat.
 
-    python -m experiments.profitability.run --db FILE [--models FOLDER] [--out FOLDER] [--folds 8]
+    python -m experiments profitability --db FILE [--models FOLDER] [--out FOLDER] [--folds 8]
 
 `--db`: what `collect` made, or `autofuse db import` of the shipped export. Nothing is measured.
 """
@@ -123,7 +123,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         (options.out / "regret.svg").write_text(picture(held, title), encoding="utf-8")
     print(text)
     return 0 if rows else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

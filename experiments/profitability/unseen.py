@@ -1,6 +1,6 @@
 """Networks that nobody tuned, compiled with a model that never saw them, against what a whole tuning reached.
 
-    python -m experiments.profitability.unseen out/networks/models/resnet50.onnx=out/networks/resnet50.db ...
+    python -m experiments profitability.unseen out/networks/models/resnet50.onnx=out/networks/resnet50.db ...
         --train out/profitability/times.db
 
 Each network is compiled three times without measuring: from its tuning database (tuned), and from an empty one with the
@@ -11,7 +11,6 @@ bar: the model's library at 90 % of the tuned speed in the geometric mean, compi
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -121,7 +120,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(markdown(rows))
     fast = geometric_mean([row.model for row in rows]) >= SPEED
     return 0 if fast and all(row.compile_s < COMPILE_S for row in rows) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """Random models by the thousand, in slices: every seed is a row, and a second run goes on where the first ended.
 
-.venv/bin/python -m experiments.random_graphs.run --seeds 0:10000 --seconds 600 --out out/random_graphs
+.venv/bin/python -m experiments random_graphs --seeds 0:10000 --seconds 600 --out out/random_graphs
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -109,7 +108,3 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--processes", type=int, default=1, metavar="N", help="children at a time (default: 1)")
     parser.add_argument("--out", type=Path, default=Path("out/random_graphs"), help="folder of rows.jsonl")
     return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,16 +1,13 @@
 """Kernels with and without rewriting: transformers as exporters wrote them up to opset 14. Nothing is measured in time.
 
-`python experiments/rewriting/run.py [NETWORK ...]` builds each network with random weights and prints the table.
+`python -m experiments rewriting [NETWORK ...]` builds each network with random weights and prints the table.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections import Counter
-from collections.abc import Iterable
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from collections.abc import Sequence
 
 from autofuse.fusion.planner.rewriting import ALL, RewritingPlanner
 from autofuse.fusion.space import FusionSpace
@@ -43,12 +40,15 @@ def row(name: str) -> str:
     return f"| {' | '.join(map(str, cells))} |\n<!-- {rules} -->"
 
 
-def main(names: Iterable[str]) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"of {', '.join(NETWORKS)} (default: all)")
+    names = parser.parse_args(arguments).networks
+    for name in names:
+        if name not in NETWORKS:
+            parser.error(f"unknown network {name!r}; allowed: {', '.join(NETWORKS)}")
     print(HEAD, "|" + " --- |" * HEAD.count(" | ") + " --- |", sep="\n")
     for name in tuple(names) or tuple(NETWORKS):
         print(row(name), flush=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    return 0

@@ -1,11 +1,12 @@
-"""Two boards against one, on devices that answer after their recorded time: `python -m experiments.scale.boards`."""
+"""Two boards against one, on devices that answer after their recorded time: `python -m experiments scale.boards`."""
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from autofuse.job.coordinator import Ear
@@ -49,12 +50,12 @@ def wall_seconds(folder: Path, boards: int, candidates: int) -> float:
     return time.monotonic() - started
 
 
-def main(candidates: int) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Print the wall times of one and two boards, and their ratio."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--candidates", type=int, default=10, help="of each model (default: 10)")
+    candidates = parser.parse_args(arguments).candidates
     with tempfile.TemporaryDirectory(prefix="autofuse-boards-") as name:
         one, two = (wall_seconds(Path(name) / str(boards), boards, candidates) for boards in (1, 2))
     print(json.dumps({"one_s": round(one, 1), "two_s": round(two, 1), "speedup": round(one / two, 3)}))
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10)
+    return 0

@@ -1,6 +1,6 @@
 """Two Dask workers against one, building kernels.
 
-`python -m experiments.scale.dask_speed MODEL.onnx [KERNELS [ROUNDS]]`.
+`python -m experiments scale.dask_speed MODEL.onnx [--kernels N] [--rounds N]`.
 
 Two clusters on this machine, which needs two cores that nothing else uses; they build in turn, so that what changes
 meanwhile disturbs both. The workers are warm: each built a kernel before.
@@ -8,18 +8,17 @@ meanwhile disturbs both. The workers are warm: each built a kernel before.
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
-
-from distributed import Client
 
 from autofuse.backend.compile.host_cpu import local_device
 from autofuse.fusion.planner.baselines import default_plan
@@ -74,6 +73,8 @@ def cluster(workers: int, folder: Path) -> Iterator[BuildFarm]:
     port = free_port()
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     common = ["--no-dashboard", "--host", "127.0.0.1"]
+    from distributed import Client  # an extra of autofuse: the index lists this experiment without it
+
     scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", str(port), *common]
     servers = [subprocess.Popen(scheduler, **quiet)]
     try:
@@ -94,23 +95,25 @@ def cluster(workers: int, folder: Path) -> Iterator[BuildFarm]:
             server.wait()
 
 
-def main(model: Path, count: int = 40, rounds: int = 3) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Print the seconds of each round with one worker and with two, and the median of the ratios."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path, metavar="MODEL.onnx")
+    parser.add_argument("--kernels", type=int, default=40, help="to build in each round (default: 40)")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="autofuse-dask-", ignore_cleanup_errors=True) as name, ExitStack() as stack:
         folder = Path(name)
-        requests = requests_of(model, folder, count)
+        requests = requests_of(options.model, folder, options.kernels)
         farms = {workers: stack.enter_context(cluster(workers, folder / str(workers))) for workers in (1, 2)}
         for workers, farm in farms.items():
             seconds(farm, requests[: 4 * workers], folder / f"warm-{workers}")
         times: dict[int, list[float]] = {1: [], 2: []}
-        for number in range(rounds):
+        for number in range(options.rounds):
             for workers, farm in farms.items():
                 times[workers].append(seconds(farm, requests, folder / f"round-{number}-{workers}"))
     ratios = [one / two for one, two in zip(times[1], times[2], strict=True)]
     shown = {workers: [round(second, 2) for second in found] for workers, found in times.items()}
     body = {"kernels": len(requests), "one_s": shown[1], "two_s": shown[2]}
     print(json.dumps({**body, "speedup": round(statistics.median(ratios), 3)}))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), *(int(text) for text in sys.argv[2:]))
+    return 0

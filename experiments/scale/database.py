@@ -1,18 +1,18 @@
 """How large, and how fast, the profiling database is: recording, a night's growth, look-ups at ten million samples.
 
-`python -m experiments.scale.database record|fill|lookup FOLDER`: each part on its own, for a machine to be quiet only
+`python -m experiments scale.database record|fill|lookup FOLDER`: each part on its own, for a machine to be quiet only
 while times are taken (`fill` takes minutes and times nothing).
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 import sqlite3
 import statistics
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -159,8 +159,16 @@ def lookup(folder: Path) -> dict[str, float]:
     return found
 
 
-if __name__ == "__main__":
-    part = {"record": record, "fill": fill, "lookup": lookup}[sys.argv[1]]
-    place = Path(sys.argv[2])
-    place.mkdir(parents=True, exist_ok=True)
-    print(json.dumps({name: round(value, 3) for name, value in part(place).items()}, indent=1))
+PARTS = {"record": record, "fill": fill, "lookup": lookup}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the figures of one part."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("folder", type=Path)
+    options = parser.parse_args(arguments)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    figures = PARTS[options.part](options.folder)
+    print(json.dumps({name: round(value, 3) for name, value in figures.items()}, indent=1))
+    return 0

@@ -1,13 +1,14 @@
-"""What real runs recorded, for replaying: `python -m experiments.scale.extract DB... > recorded.json`.
+"""What real runs recorded, for replaying: `python -m experiments scale.extract DB... > recorded.json`.
 
 For each model a list of [seconds since the candidate before, seconds of its build, blocks, microseconds (0: failed)].
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sqlite3
-import sys
+from collections.abc import Sequence
 from contextlib import closing
 from datetime import datetime
 from itertools import pairwise
@@ -34,16 +35,15 @@ def extract(database: Path) -> dict[str, list[list[float]]]:
     return found
 
 
-def main(databases: list[str]) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Print the candidates of all databases as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("databases", nargs="+", type=Path, metavar="DATABASE")
     found: dict[str, list[list[float]]] = {}
-    for database in databases:
-        for name, rows in extract(Path(database)).items():
+    for database in parser.parse_args(arguments).databases:
+        for name, rows in extract(database).items():
             if len(rows) >= 10:
                 found[name] = rows
     lines = [f"{json.dumps(name)}: {json.dumps(rows, separators=(',', ':'))}" for name, rows in found.items()]
     print("{\n" + ",\n".join(lines) + "\n}")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    return 0

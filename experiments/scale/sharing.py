@@ -1,4 +1,4 @@
-"""What sharing workloads saves when many models are tuned in one database: `python -m experiments.scale.sharing`.
+"""What sharing workloads saves when many models are tuned in one database: `python -m experiments scale.sharing`.
 
 Families of architectures with their usual variants (depth, width, resolution, sequence length): each model's groups
 under the default plan, and how many of them another model has brought already.
@@ -6,9 +6,10 @@ under the default plan, and how many of them another model has brought already.
 
 from __future__ import annotations
 
+import argparse
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,8 +39,9 @@ def variants() -> Iterator[tuple[str, Callable[[], ModelProto]]]:
             yield "bert", lambda s=size, n=layers: bert.build(f"bert{n}", s)  # type: ignore[misc]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Print, for each family and all of them, distinct workloads over the sum of each model's own."""
+    argparse.ArgumentParser(description=__doc__).parse_args(arguments)
     target = load_profile(shipped_profiles()["generic-avx2"]).target()
     seen: set[str] = set()
     families: dict[str, list[int]] = {}
@@ -62,7 +64,4 @@ def main() -> None:
     rows = {family: {"models": c[0], "workloads": c[1], "measured": c[2]} for family, c in families.items()}
     print(json.dumps({**rows, "all": {"models": models, "workloads": total, "measured": len(seen)},
                       "saved": round(1 - len(seen) / total, 3)}, indent=1))  # fmt: skip
-
-
-if __name__ == "__main__":
-    main()
+    return 0

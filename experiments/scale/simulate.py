@@ -1,17 +1,18 @@
 """200 models on 20 boards for eight hours, in virtual time: the real queue and timetable, replayed candidates.
 
-`python -m experiments.scale.simulate FOLDER [MODELS [BOARDS [HOURS]]]`. What it tells: seconds of work for the
+`python -m experiments scale.simulate FOLDER [--models N] [--boards N] [--hours H]` tells: seconds of work of the
 coordinators, slices and candidates of each model, how evenly the gain is spread, the size of the tables of the job.
 """
 
 from __future__ import annotations
 
+import argparse
 import heapq
 import json
 import random
 import statistics
-import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -154,12 +155,15 @@ def _slice(model: Model, seconds: float, phase: str, rate: float, chance: random
     return progress, took_s
 
 
-def main(folder: Path, models: int = 200, boards: int = 20, hours: float = 8.0) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Print the figures."""
-    folder.mkdir(parents=True, exist_ok=True)
-    found = simulate(folder, models, boards, hours)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="where the job's database is kept")
+    parser.add_argument("--models", type=int, default=200)
+    parser.add_argument("--boards", type=int, default=20)
+    parser.add_argument("--hours", type=float, default=8.0, help="of virtual time")
+    options = parser.parse_args(arguments)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    found = simulate(options.folder, options.models, options.boards, options.hours)
     print(json.dumps({name: round(value, 3) for name, value in found.items()}, indent=1))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), *(int(text) for text in sys.argv[2:]))
+    return 0

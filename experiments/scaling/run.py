@@ -1,12 +1,11 @@
 """How many times faster two threads are than one, each with the plan and the schedules tuned for its number.
 
-.venv/bin/python -m experiments.scaling.run resnet50 bert_base --databases out/peers --budget 1m
+.venv/bin/python -m experiments scaling resnet50 bert_base --databases out/peers --budget 1m
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -101,7 +100,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tables.write_rows(options.out, rows, markdown(rows))
         print(markdown(found), flush=True)
     return int(any(row.problem for row in rows))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

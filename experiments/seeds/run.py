@@ -1,11 +1,10 @@
 """The seeds' operators: no fusion, all fusion, TVM's, every combination of fuse and fold, and what the search finds.
 
-.venv/bin/python -m experiments.seeds.run --seconds 30 --out out/seeds
+.venv/bin/python -m experiments seeds --seconds 30 --out out/seeds
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -48,7 +47,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Tune each model and race its plans."""
     description = "The operators that the project began with."
     return run_cases(arguments, MODELS, Path("out/seeds"), description, combinations_of)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

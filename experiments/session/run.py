@@ -1,6 +1,6 @@
 """What a call through the session costs above TVM's virtual machine, from Python and from C; and 8 threads at once.
 
-    .venv/bin/python experiments/session/run.py --out out/session
+    .venv/bin/python -m experiments session --out out/session
 
 Both ways of calling are interleaved block by block, so that a busy machine disturbs both; what is printed is the
 median of their differences with its 95 % interval. The networks compute next to nothing (`networks.py`).
@@ -17,8 +17,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
 import onnx
@@ -167,7 +165,3 @@ def markdown(rows: Sequence[Overhead]) -> str:
 def _tell(line: str) -> None:
     sys.stdout.write(line + os.linesep)
     sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

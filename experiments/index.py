@@ -1,0 +1,172 @@
+"""The index of the experiments: what each asks, how it is called, where its table stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol, cast
+
+ROOT = Path(__file__).resolve().parents[1]
+INDEX = ROOT / "experiments" / "README.md"
+
+
+class Main(Protocol):
+    """What a module of an experiment has for the command line: its arguments in, its exit code out."""
+
+    def __call__(self, arguments: Sequence[str] | None = None) -> int:
+        """Run it."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment: `python -m experiments NAME ARGUMENTS`.
+
+    `name`: a folder, or "folder.part" where a folder holds several. `arguments`: those of a usual run. `table`: the
+    page that shows what it found, below the checkout; "" for what leaves no table. `module`: whose `main` it is,
+    below `experiments`; "" for `run` in the folder, or the part in it.
+    """
+
+    name: str
+    question: str
+    arguments: str = ""
+    table: str = ""
+    module: str = ""
+
+    @property
+    def home(self) -> str:
+        """The full name of the module."""
+        return f"experiments.{self.module or (self.name if '.' in self.name else f'{self.name}.run')}"
+
+    @property
+    def command(self) -> str:
+        """How it is called."""
+        return f"python -m experiments {self.name} {self.arguments}".strip()
+
+    def main(self) -> Main:
+        """Its command line, whose module is imported now."""
+        return cast(Main, import_module(self.home).main)
+
+
+def _page(folder: str) -> str:
+    return f"experiments/{folder}/README.md"
+
+
+EXPERIMENTS: tuple[Experiment, ...] = (
+    Experiment(
+        "networks",
+        "How fast are tuned networks against ONNX Runtime, TVM and no fusion?",
+        "--networks all",
+        "README.md",
+    ),
+    Experiment("peers", "And against every other engine that runs them?", "all", _page("peers")),
+    Experiment(
+        "fusion_alone",
+        "What does fusion give, all else equal?",
+        "out/models --threads 1,2 --budget 2m",
+        _page("fusion_alone"),
+    ),
+    Experiment(
+        "kernel_counts",
+        "How many kernels are left, against DNNFusion's paper and other engines?",
+        "MODEL.onnx ...",
+        _page("kernel_counts"),
+    ),
+    Experiment("over_fusion", "Where does fusing lose?", "--seconds 60", _page("over_fusion")),
+    Experiment(
+        "seeds",
+        "What does each way to fuse and fold give on the first, smallest models?",
+        "--seconds 60",
+        _page("seeds"),
+    ),
+    Experiment("bands", "Is a window over a window faster by bands of rows?", "--seconds 40", _page("bands")),
+    Experiment("rewriting", "How many kernels does rewriting save?", "", _page("rewriting")),
+    Experiment("operators", "How near are single operators to the machine's limit?", "", _page("operators")),
+    Experiment(
+        "budgets",
+        "How long must a tuning last?",
+        "resnet50 mobilenet_v2 bert_base --budgets 5m,3m,1m",
+        _page("budgets"),
+    ),
+    Experiment("scaling", "What does a second thread give?", "resnet50 bert_base --budget 1m", _page("scaling")),
+    Experiment(
+        "composition",
+        "What is the exact best plan over the best sampled one?",
+        "MODEL DATABASE ...",
+        _page("composition"),
+    ),
+    Experiment("priors", "How good are the first guesses of schedules?", "DATABASE ...", _page("priors")),
+    Experiment("profitability.collect", "What does fusing gain? Times to learn that from.", "--budget 75s"),
+    Experiment("profitability", "Is the profitability model worth asking?", "", _page("profitability")),
+    Experiment(
+        "profitability.unseen",
+        "How fast is a network that was never tuned?",
+        "MODEL=DATABASE ... --train DATABASE ...",
+        _page("profitability"),
+    ),
+    Experiment(
+        "profitability.effort",
+        "How many measurements does the model save?",
+        "MODEL.onnx ... --train DATABASE ...",
+        _page("profitability"),
+    ),
+    Experiment("memory", "How much memory does a running model take?", "MODEL.onnx[=DATABASE] ...", _page("memory")),
+    Experiment("session", "What does a call cost above TVM's virtual machine?", "", _page("session")),
+    Experiment("arm_proxy", "How good is the code for ARM, counted without an ARM machine?", "", _page("arm_proxy")),
+    Experiment("kernel_texts", "Which kernels does a change alter?", "dump FOLDER MODEL.onnx ..."),
+    Experiment("node_suite", "Which of ONNX's own node cases are right, and which refused?"),
+    Experiment(
+        "random_graphs",
+        "Do random graphs under random plans compute what ONNX Runtime does?",
+        "--seeds 0:10000 --seconds 600",
+    ),
+    Experiment("fuzz", "What do damaged files, messages and command lines do?", "--mutations 1000"),
+    Experiment("fault_drill", "What does a job survive?", "--faults 100", _page("fault_drill"), "fault_drill.drill"),
+    Experiment("noisy_neighbour", "Does a busy machine mislead the search?", "--budget 30m", _page("noisy_neighbour")),
+    Experiment("database", "How do merge, exchange and report scale?", "", _page("database")),
+    Experiment(
+        "scale.database",
+        "How fast is the database at ten million samples?",
+        "record|fill|lookup FOLDER",
+        _page("scale"),
+    ),
+    Experiment("scale.boards", "How much faster are two boards than one?", "", _page("scale")),
+    Experiment("scale.dask_speed", "How much faster do two Dask workers build than one?", "MODEL.onnx", _page("scale")),
+    Experiment("scale.simulate", "How does a job of 200 models run on 20 boards?", "FOLDER", _page("scale")),
+    Experiment("scale.sharing", "How many measurements do models share?", "", _page("scale")),
+    Experiment("scale.extract", "What did real runs record? Candidates to replay.", "DATABASE ..."),
+    Experiment("demo", "How does a tuning look from its start to its end?", "--budget 4m"),
+    Experiment("models", "Makes the networks of `experiments/models` as ONNX files.", "[NAME ...]"),
+    Experiment("peers.environments", "Installs the environments of the rivals.", "[NAME ...]"),
+    Experiment("peers.plot", "Draws the table of the peers.", "RESULTS.csv PICTURE.svg"),
+)
+"""All of them; those that tell most about the product first, tools last."""
+
+
+def find(name: str) -> Experiment | None:
+    """The experiment of that name."""
+    return next((experiment for experiment in EXPERIMENTS if experiment.name == name), None)
+
+
+def page() -> str:
+    """The index as a page: `experiments/README.md`."""
+    lines = [HEAD, "| question | command | table |", "| --- | --- | --- |"]
+    for one in EXPERIMENTS:
+        place = Path(one.table).relative_to("experiments") if one.table.startswith("experiments/") else one.table
+        shown = f"[{Path(one.table).parent.name or 'README'}]({place if place != one.table else f'../{place}'})"
+        command = one.command.replace("|", "\\|")
+        lines.append(f"| {one.question} | `{command}` | {shown if one.table else ''} |")
+    return "\n".join([*lines, "", FOOT])
+
+
+HEAD = """\
+# Experiments
+
+Each has a question, a command and, where it measures, a table. `python -m experiments` prints this list,
+`python -m experiments NAME --help` what one takes.
+This page is written by `python -m experiments render` from `experiments/index.py`.
+"""
+FOOT = """\
+Beside them: `analysis/database.ipynb` reads a database with pandas, `arm_emulator` makes an ARM device on any machine.
+"""
