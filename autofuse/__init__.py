@@ -14,34 +14,30 @@ telemetry.switch_off()
 
 __version__ = "0.1.0"
 __all__ = [
-    "inspect",
-    "tune",
-    "tune_all",
-    "compile",
-    "Context",
-    "Policy",
-    "load",
-    "Session",
-    "bench",
-    "explain",
-    "export_plan",
-    "open",
-]
+    "Context", "Place", "Policy", "Session", "bench", "compile", "explain", "inspect", "load", "open", "plan_diff",
+    "plan_export", "plan_pareto", "plan_show", "run", "tune", "tune_all",
+]  # fmt: skip
 
 if TYPE_CHECKING:
     from autofuse.api import (
+        Context,
+        Place,
+        Policy,
+        Session,
         bench,
         compile,  # noqa: A004 the verbs' names
         explain,
-        export_plan,
         inspect,
         load,
         open,  # noqa: A004
+        plan_diff,
+        plan_export,
+        plan_pareto,
+        plan_show,
+        run,
         tune,
         tune_all,
     )
-    from autofuse.backend.library.session import Session
-    from autofuse.compiler.context import Context, Policy
 
 
 def __getattr__(name: str) -> object:

@@ -14,8 +14,9 @@ from autofuse.compiler import Context, Policy, compile_in
 from autofuse.database.database import open_database
 from autofuse.database.record.benchmarks import record_benchmark
 from autofuse.environment.circumstances import circumstances
-from autofuse.environment.device import NamedDevice, RunnerOptions, as_named, open_runner
+from autofuse.environment.device import RunnerOptions, open_runner, thread_count
 from autofuse.environment.outcomes import plan_outcome
+from autofuse.environment.place import Place
 from autofuse.errors import DatabaseError, DeviceError, WrongResultError
 from autofuse.fusion.planner.baselines import none_plan
 from autofuse.graph.inputs import generate_inputs
@@ -73,11 +74,9 @@ class BenchReport:
 
 def bench(
     model: Path,
+    place: Place,
     *,
     library: Path | None,
-    database: str | None,
-    threads: int,
-    device: str | NamedDevice,
     on_miss: str,
     against: Sequence[str],
     budget_s: float,
@@ -88,15 +87,17 @@ def bench(
 
     WrongResultError when the library does not compute what ONNX Runtime computes.
     """
+    named = place.find(measuring=True)
+    threads = thread_count(place.threads, named)
     graph = load(model, shapes)
-    here = as_named(device).address is None
+    here = named.address is None
     if library is not None:  # refused before anything is measured when it is damaged or not ours
         load_library(library, trust=trust) if here else read_metadata(library, trust)
     inputs = generate_inputs(graph, SEED)
     expected = run_reference(graph, inputs)
     with ExitStack() as stack:
         policy = Policy(on_miss)
-        context = stack.enter_context(Context(database=database, device=device, threads=threads, policy=policy))
+        context = stack.enter_context(Context(place, policy=policy, asked=named))
         context.around.device.require_measurable()
         folder = stack.enter_context(scratch_folder())
 
@@ -131,7 +132,7 @@ def _record(context: Context, graph: Graph, results: Mapping[str, ContenderResul
     outcomes = [plan_outcome(result, name, series, keys.get(name)) for name, result in results.items()]
     around = context.around
     try:
-        with open_database(context.place) as base:
+        with open_database(context.place.database) as base:
             setting = circumstances(base, around.device, context.threads, measuring=False).setting
             with base.writing() as sql:
                 record_benchmark(sql, setting, graph_key(graph), outcomes)

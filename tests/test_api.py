@@ -15,14 +15,15 @@ import pytest
 import autofuse
 from autofuse import api
 from autofuse.cli.verbs import modeling, tuning
+from autofuse.environment.device import thread_count
 from autofuse.errors import InputError
 
 RENAMED = {"shape": "shapes"}
 ALSO_CALLED = {"devices": "device"}
 """One option that may repeat, and a list in Python."""
-ONLY_ON_THE_COMMAND_LINE = {"form", "operators", "rpc_key_file", "dry_run", "log", "on_finish", "pareto"}
+ONLY_ON_THE_COMMAND_LINE = {"form", "operators", "log", "on_finish", "pareto"}
 """`--pareto` is of one model, and so of `autofuse.tune`."""
-ONLY_IN_PYTHON = {"progress", "space", "context", "ear"}
+ONLY_IN_PYTHON = {"progress", "context", "ear"}
 THE_READERS_OWN = {"image", "models"}
 """Names in the README that stand for what a reader has."""
 
@@ -102,6 +103,6 @@ def test_tune_refuses_bad_arguments_before_it_starts(
 
 def test_more_threads_than_cores_are_refused() -> None:
     with pytest.raises(InputError, match=r"--threads: got 9, allowed: 1 to 8 \(the cores of zen3\)"):
-        api.thread_count(9, "zen3")
-    assert api.thread_count(None, "zen3") == 8
-    assert api.thread_count(3, "zen3") == 3
+        thread_count(9, "zen3")
+    assert thread_count(None, "zen3") == 8
+    assert thread_count(3, "zen3") == 3

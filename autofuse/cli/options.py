@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from autofuse.cli.screens.render import Format
-from autofuse.values.arguments import DEFAULT_BUDGET, MOST_SEED, RIVALS, MissPolicy
+from autofuse.values.arguments import DEFAULT_BUDGET, MOST_SEED, MissPolicy
 
 Model = Annotated[
     Path, typer.Argument(metavar="MODEL", help="An ONNX file.", exists=False, dir_okay=True, show_default=False)
@@ -111,8 +111,6 @@ Trust = Annotated[
         "--trust", metavar="PUBKEY", help="A public key: refuse what none of those given has signed. May repeat."
     ),
 ]
-
-DEFAULT_RIVALS = ",".join(RIVALS)
 
 Budget = Annotated[
     str | None,

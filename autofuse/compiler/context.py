@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Self
 
 from autofuse.database.connection import locate
 from autofuse.database.database import ProfilingDatabase, open_for_lookup
+from autofuse.device.profile import LOCAL
 from autofuse.environment.circumstances import Circumstances, circumstances
 from autofuse.environment.device import NamedDevice, thread_count
+from autofuse.environment.place import Place
 from autofuse.errors import InputError
 from autofuse.values.arguments import check_miss_policy
 
@@ -51,41 +53,45 @@ class Policy:
 class Context:
     """Compiles many models under the same circumstances; the database is opened, and the device asked, once.
 
-    `database`: a file or URL (None: the user's own). `device`: as `--device`. `threads`: those that run the models
-    (None: the device's cores). Close it, or use it in a `with` statement.
+    `place`, or its fields by name: the database, the device and the threads, see `Place`. `asked`: its device, where it
+    was asked what it is already. Close it, or use it in a `with` statement.
     """
 
     def __init__(
         self,
+        place: Place | None = None,
         *,
         database: str | None = None,
-        device: str | NamedDevice = "local",
+        device: str = LOCAL,
         threads: int | None = None,
+        rpc: str | None = None,
+        rpc_tracker: str | None = None,
+        rpc_key: str | None = None,
         policy: Policy | None = None,
+        asked: NamedDevice | None = None,
     ) -> None:
+        own = Place(database, device, threads, rpc, rpc_tracker, rpc_key)
+        if place is not None and own != Place():
+            raise InputError("Context: give it a place, or the fields of one, not both")
         self.policy = policy or Policy()
-        self._place, self._device, self._threads = database, device, threads
+        self.place = place or own
+        self.device = asked or self.place.find(measuring=False)
 
     @cached_property
     def database(self) -> ProfilingDatabase:
         """The profiling database, read-only."""
-        return open_for_lookup(self._place)
-
-    @property
-    def place(self) -> str | None:
-        """The database as it was named; None for the user's own."""
-        return self._place
+        return open_for_lookup(self.place.database)
 
     @property
     def database_path(self) -> Path | None:
         """The database's file, whether or not it exists; None for a server, or one in memory."""
-        return locate(self._place).path
+        return locate(self.place.database).path
 
     @cached_property
     def around(self) -> Circumstances:
         """Device, target, threads and versions."""
-        threads = thread_count(self._threads, self._device)
-        return circumstances(self.database, self._device, threads, measuring=False)
+        threads = thread_count(self.place.threads, self.device)
+        return circumstances(self.database, self.device, threads, measuring=False)
 
     @property
     def threads(self) -> int:

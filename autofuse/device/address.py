@@ -48,7 +48,7 @@ def parse_address(text: str, option: str) -> tuple[str, int]:
     return match["six"] or match["name"], int(match["port"])
 
 
-def told_key(key: str | None, file: Path | None, option: str = "--rpc-key") -> str | None:
+def told_key(key: str | None, file: str | os.PathLike[str] | None, option: str = "--rpc-key") -> str | None:
     """The key that `option` or a file of one line gives; None without either. InputError when it is none.
 
     A key of the environment counts where an address needs one and neither is given.
@@ -58,7 +58,7 @@ def told_key(key: str | None, file: Path | None, option: str = "--rpc-key") -> s
     if file is None:
         return None if key is None else _checked(key, option)
     try:
-        with file.open("rb") as opened:
+        with Path(file).open("rb") as opened:
             text = opened.read(2 * _MAX_KEY).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{option}-file: cannot read {file}: {getattr(error, 'strerror', None) or error}") from None

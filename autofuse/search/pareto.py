@@ -8,8 +8,9 @@ from pathlib import Path
 
 from autofuse.database.database import ProfilingDatabase, open_for_lookup
 from autofuse.database.records import Setting
-from autofuse.environment.circumstances import Circumstances, circumstances
+from autofuse.environment.circumstances import Circumstances
 from autofuse.environment.group_times import known_pieces, lowered_plans, stored_plans
+from autofuse.environment.place import Place
 from autofuse.errors import InputError, PlanError
 from autofuse.fusion.evidence import LAUNCH_US, Piece
 from autofuse.fusion.legality import check_plan
@@ -49,19 +50,17 @@ def front(points: Iterable[Point]) -> list[Point]:
     return kept
 
 
-def plan_front(
-    graph: Graph, database: str | None, device: str, threads: int, folder: Path | None = None
-) -> tuple[Point, ...]:
+def plan_front(graph: Graph, place: Place, folder: Path | None = None) -> tuple[Point, ...]:
     """The front of everything that the database knows of `graph` here; InputError when it knows no plan.
 
     The plans are those that were searched, and compositions of all their groups under rising prices of memory: each
     point's time and memory are exact, that no better point exists is not proven. `folder`: where plan files go.
     """
-    with open_for_lookup(database) as base:
-        found = known_front(graph, base, circumstances(base, device, threads, measuring=False))
-        place = base.location.text
+    with open_for_lookup(place.database) as base:
+        found = known_front(graph, base, place.around(base, measuring=False))
+        asked = base.location.text
     if not found:
-        raise InputError(f"{place} knows no plan of this model with a time for each group: run `autofuse tune` first")
+        raise InputError(f"{asked} knows no plan of this model with a time for each group: run `autofuse tune` first")
     return tuple(_written(found, folder)) if folder is not None else tuple(found)
 
 

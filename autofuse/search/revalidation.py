@@ -14,8 +14,8 @@ import numpy as np
 from autofuse.database.ask.times import timed_candidate
 from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import STALE, BestSchedule, Setting
-from autofuse.environment.circumstances import circumstances
-from autofuse.environment.device import RunnerOptions, find_device, open_runner
+from autofuse.environment.device import RunnerOptions, open_runner
+from autofuse.environment.place import Place
 from autofuse.errors import AutofuseError, InputError
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.model import Graph, Operator, Tensor
@@ -67,9 +67,8 @@ class _Winner:
 def revalidate(
     database: ProfilingDatabase,
     count: int,
+    place: Place,
     *,
-    device: str,
-    threads: int,
     progress: Callable[[Revalidated], None] = lambda _done: None,
 ) -> tuple[Revalidated, ...]:
     """Measure the `count` weightiest winners of this device again: stale ones first, then by the time they take.
@@ -79,18 +78,18 @@ def revalidate(
     """
     if count < 1:
         raise InputError(f"--revalidate: got {count}, allowed: an integer from 1")
-    around = circumstances(database, find_device(device), threads, measuring=True)
+    around = place.around(database, measuring=True)
     winners = _winners(database, around.setting)[:count]
     if not winners:
         raise InputError(
             f"--revalidate: {database.location.text} has no measured choice for {around.profile.name} with "
-            f"{threads} thread(s)"
+            f"{around.setting.threads} thread(s)"
         )
     done: list[Revalidated] = []
     with ExitStack() as stack:
         scratch = stack.enter_context(scratch_folder())
         options = RunnerOptions(policy=SamplingPolicy(cold_constants=True))
-        runner = stack.enter_context(open_runner(around.device, threads, options))
+        runner = stack.enter_context(open_runner(around.device, around.setting.threads, options))
         for number, winner in enumerate(winners):
             done.append(_again(database, around.setting, runner, winner, scratch / str(number)))
             progress(done[-1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -11,12 +12,16 @@ from typing import Literal, get_args
 from autofuse.errors import InputError
 from autofuse.values.names import NO_FUSION, ONNX_RUNTIME, TVM_UNTUNED, rival_name
 
+StrPath = str | os.PathLike[str]
 Shapes = Mapping[str, tuple[int, ...]]
 Duration = str | float | int
 DEFAULT_BUDGET = "10m"
+DEFAULT_BENCH_BUDGET = "60s"
 RIVALS = (ONNX_RUNTIME, TVM_UNTUNED, NO_FUSION)
+DEFAULT_RIVALS = ",".join(RIVALS)
 MissPolicy = Literal["rule", "model", "none", "fail"]
 MISS_POLICIES = get_args(MissPolicy)
+DEFAULT_ON_MISS: MissPolicy = "rule"
 
 MOST_SEED = 2**32 - 1
 MOST_SECONDS = 36500 * 86400.0
@@ -96,9 +101,9 @@ def parse_percent(text: str | float, name: str) -> float:
     return percent / 100
 
 
-def parse_executor(text: str) -> str | None:
-    """Address of a Dask scheduler from "dask://HOST:PORT"; None for "local" (processes of this machine)."""
-    if text == "local":
+def parse_executor(text: str | None) -> str | None:
+    """Address of a Dask scheduler from "dask://HOST:PORT"; None for "local" and None (processes of this machine)."""
+    if text is None or text == "local":
         return None
     found = re.fullmatch(r"dask://([A-Za-z0-9.:\[\]_-]+:\d{1,5})", text.strip())
     if found is None:
@@ -152,6 +157,11 @@ def parse_buckets(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
 def whole_number(text: str) -> int | None:
     """A whole number in digits, such that every database and array can hold it; None for another text."""
     return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
+
+
+def parse_files(texts: Iterable[str]) -> dict[str, str]:
+    """Files by name from texts such as "image=cat.npy"; what names nothing stands under ""."""
+    return {name: file for name, _, file in (text.rpartition("=") for text in texts)}
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autofuse.database.connection import locate
 from autofuse.database.database import open_database, open_for_lookup
-from autofuse.environment.circumstances import circumstances
 from autofuse.environment.group_times import groups_of, known_pieces, lowered_plans, stored_plans
+from autofuse.environment.place import Place
 from autofuse.environment.plans import named_plan
 from autofuse.errors import InputError
 from autofuse.fusion.evidence import Evidence, Span
-from autofuse.fusion.explain import EdgeReason, explain
+from autofuse.fusion.explain import EdgeReason, PlanDiff, describe, explain, plan_diff
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.skeleton import folded_into, realise, settled
@@ -31,21 +31,37 @@ PREFIX = "autofuse."
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where times are looked up: database (None: the one in the data folder), device and number of threads."""
-
-    database: str | None
-    device: str
-    threads: int
-
-
-@dataclass(frozen=True)
 class Explanation:
     """Every edge between two operators of the model, and what a plan does with it."""
 
     plan_key: str
     operators: frozenset[str]
     edges: tuple[EdgeReason, ...]
+
+    def of(self, names: str) -> Explanation:
+        """Only the edges of one or two operators, by comma; InputError for one that the model has not."""
+        wanted = set(names.split(",")) if names else set()
+        for name in sorted(wanted - self.operators):
+            raise InputError(f"--edge: the model has no operator {name!r} (`autofuse inspect --operators` lists them)")
+        return replace(self, edges=tuple(row for row in self.edges if wanted <= {row.producer, row.consumer}))
+
+
+@dataclass(frozen=True)
+class ShownPlan:
+    """A plan under the name that it was asked by; `text`: its kernels, for people."""
+
+    name: str
+    plan: FusionPlan
+    text: str
+
+
+@dataclass(frozen=True)
+class PlanDifference:
+    """What differs between the plans called `first` and `second`."""
+
+    first: str
+    second: str
+    found: PlanDiff
 
 
 @dataclass(frozen=True)
@@ -65,17 +81,29 @@ def chosen_plan(graph: Graph, plan: str, place: Place) -> FusionPlan:
     if plan != BEST:
         return named_plan(graph, plan)
     with open_database(place.database, read_only=True) as base:
-        setting = circumstances(base, place.device, place.threads, measuring=False).setting
+        setting = place.around(base, measuring=False).setting
         choice = base.best_plan(setting, graph_key(graph))
         text = base.location.text
     if choice is None:
         raise InputError(
-            f"--plan best: {text} knows no plan for this model on device {place.device} with {place.threads} threads; "
-            "run `autofuse tune` with the same --device and --threads"
+            f"--plan best: {text} knows no plan for this model on device {place.device} with {setting.threads} "
+            "threads; run `autofuse tune` with the same --device and --threads"
         )
     found = FusionPlan.from_json(choice.plan)
     check_plan(graph, found)
     return found
+
+
+def shown(graph: Graph, name: str, place: Place) -> ShownPlan:
+    """The plan called `name`, with its kernels."""
+    plan = chosen_plan(graph, name, place)
+    return ShownPlan(name, plan, describe(graph, plan))
+
+
+def difference(graph: Graph, first: str, second: str, place: Place) -> PlanDifference:
+    """What differs between two plans, by their names."""
+    found = plan_diff(chosen_plan(graph, first, place), chosen_plan(graph, second, place))
+    return PlanDifference(first, second, found)
 
 
 def explained(graph: Graph, name: str, place: Place) -> Explanation:
@@ -91,7 +119,7 @@ def evidence(graph: Graph, plan: FusionPlan, place: Place) -> Evidence:
     """Times of the plan's groups, and of those of every other plan in the database that rewrites the graph alike."""
     variant, _ = settled(graph, plan)
     with open_for_lookup(place.database) as base:
-        around = circumstances(base, place.device, place.threads, measuring=False)
+        around = place.around(base, measuring=False)
         plans = {known.key: known for known in stored_plans(graph, base) if known.rewrites == plan.rewrites}
         if not plans:
             return Evidence(variant, ())

@@ -71,7 +71,7 @@ def _row(name: str, path: Path, database: str, options: argparse.Namespace) -> R
     if options.trials:
         api.tune(path, database=database, trials=options.trials, budget=options.budget, threads=options.threads)
     found = api.bench(path, database=database, threads=options.threads, against=("onnxruntime",), budget=options.bench)
-    report = api.compile(path, None, database=database, threads=options.threads)
+    report = api.compile(path, dry_run=True, database=database, threads=options.threads)
     demand = demand_of(load(path, {}))
     limit, rival = limit_of(demand, _rates(options.threads)), found.rivals["onnxruntime"]
     schedules = [json.loads(text) for text in dict.fromkeys(group.schedule for group in report.groups)]

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import psutil
 
-from autofuse.api import thread_count
 from autofuse.backend.compile.host_cpu import local_device
 from autofuse.device.target import Target
+from autofuse.environment.device import thread_count
 from autofuse.errors import AutofuseError, InputError
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.loading.load import load

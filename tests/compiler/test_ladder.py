@@ -116,7 +116,7 @@ class Known:
     def compile(self, batch: int = 4, **options: Any) -> CompileReport:
         """A dry run."""
         options.setdefault("shapes", {"x": (batch, 32)})
-        return autofuse.compile(self.model, None, database=str(self.path), threads=1, **options)
+        return autofuse.compile(self.model, dry_run=True, database=str(self.path), threads=1, **options)
 
 
 @pytest.fixture
@@ -258,11 +258,11 @@ def test_complete_means_that_a_job_ended(known: Known) -> None:
 def test_a_context_serves_many_models_and_owns_its_circumstances(known: Known, tmp_path: Path) -> None:
     known.measured(known.setting())
     with Context(database=str(known.path), threads=1, policy=Policy("rule")) as context:
-        first = autofuse.compile(known.model, None, context=context, shapes={"x": (4, 32)})
-        again = autofuse.compile(known.model, None, context=context, shapes={"x": (2, 32)})
+        first = autofuse.compile(known.model, dry_run=True, context=context, shapes={"x": (4, 32)})
+        again = autofuse.compile(known.model, dry_run=True, context=context, shapes={"x": (2, 32)})
         assert (tiers(first), tiers(again)) == ({"hit"}, {"nearest shape"})
         with pytest.raises(InputError, match="context"):
-            autofuse.compile(known.model, None, context=context, threads=1)
+            autofuse.compile(known.model, dry_run=True, context=context, threads=1)
     with pytest.raises(InputError, match="--on-miss"):
         Policy("guess")
 
@@ -317,8 +317,8 @@ def labels(report: CompileReport) -> str:
 
 def test_what_was_never_measured_is_rewritten_unless_every_rounding_is_kept(norm: Path, tmp_path: Path) -> None:
     database = str(tmp_path / "empty.db")
-    assert "LayerNormalization" in labels(autofuse.compile(norm, None, database=database, threads=1))
-    assert "ReduceMean" in labels(autofuse.compile(norm, None, database=database, threads=1, exact=True))
+    assert "LayerNormalization" in labels(autofuse.compile(norm, dry_run=True, database=database, threads=1))
+    assert "ReduceMean" in labels(autofuse.compile(norm, dry_run=True, database=database, threads=1, exact=True))
     library = tmp_path / "norm.so"
     autofuse.compile(norm, library, database=database, threads=1)
     x = np.random.default_rng(0).standard_normal((4, 32)).astype("float32")
@@ -335,7 +335,7 @@ def test_any_plan_keeps_to_the_tiles_that_are_known_to_be_right(norm: Path, tmp_
         ({"plan": "none"}, none_plan(graph)),
         ({}, default_plan(graph)),
     ):
-        report = autofuse.compile(norm, None, database=str(known.path), threads=1, **asked)  # type: ignore[arg-type]
+        report = autofuse.compile(norm, dry_run=True, database=str(known.path), threads=1, **asked)  # type: ignore[arg-type]
         assert report.plan_key == replace(plan, winograd=2).key
     known.base.close()
 
@@ -345,10 +345,10 @@ def test_exact_takes_no_plan_that_rounds_differently(norm: Path, tmp_path: Path)
     graph = load(norm, {})
     for plan, tier in ((default_plan(graph), "rule"), (none_plan(graph), "hit")):
         known.chosen(known.setting(), plan=lambda _, plan=plan: plan)  # type: ignore[misc]
-        report = autofuse.compile(norm, None, database=str(known.path), threads=1, exact=True)
+        report = autofuse.compile(norm, dry_run=True, database=str(known.path), threads=1, exact=True)
         assert (report.plan_tier, "LayerNormalization" in labels(report)) == (tier, False)
     file = tmp_path / "plan.json"
     file.write_text(default_plan(graph).to_json(), encoding="utf-8")
     with pytest.raises(PlanError, match="--exact"):
-        autofuse.compile(norm, None, database=str(known.path), threads=1, plan=str(file), exact=True)
+        autofuse.compile(norm, dry_run=True, database=str(known.path), threads=1, plan=str(file), exact=True)
     known.base.close()

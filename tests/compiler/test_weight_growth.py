@@ -59,7 +59,7 @@ class Tuned:
     def compile(self, growth: float | None, on_miss: str = "rule") -> CompileReport:
         """A dry run."""
         return autofuse.compile(
-            self.model, None, database=str(self.database), threads=1, on_miss=on_miss, weight_growth=growth,
+            self.model, dry_run=True, database=str(self.database), threads=1, on_miss=on_miss, weight_growth=growth,
             plan="default",
         )  # fmt: skip
 

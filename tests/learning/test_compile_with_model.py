@@ -42,14 +42,14 @@ def test_the_plan_of_an_unseen_network_comes_from_the_model(
 def test_what_was_measured_comes_before_the_model(networks: Mapping[str, Path], file: str, recorder: Any) -> None:
     recorder.record(networks["dense16"])
     options: Any = {"database": str(recorder.path), "threads": 1, "trained": file}
-    report = autofuse.compile(networks["dense16"], None, on_miss="model", **options)
+    report = autofuse.compile(networks["dense16"], dry_run=True, on_miss="model", **options)
     assert "hit" in {group.tier for group in report.groups}
 
 
 def test_a_model_that_abstains_leaves_the_rule(networks: Mapping[str, Path], file: str, tmp_path: Path) -> None:
     policy = Policy(on_miss="model", model=file)
     with Context(database=str(tmp_path / "none.db"), device="raspberry-pi-4", threads=1, policy=policy) as context:
-        report = autofuse.compile(networks["dense64"], None, context=context)
+        report = autofuse.compile(networks["dense64"], dry_run=True, context=context)
     assert report.plan_tier == "rule" and "the model abstains, it was trained on" in report.plan
 
 
@@ -57,9 +57,11 @@ def test_without_any_model_the_message_says_what_to_do(networks: Mapping[str, Pa
     for trained in ("none", str(tmp_path / "missing.model")):
         with pytest.raises(InputError, match="--model"):
             autofuse.compile(
-                networks["dense64"], None, database=str(tmp_path / "none.db"), threads=1, on_miss="model",
-                trained=trained,
+                networks["dense64"], dry_run=True, database=str(tmp_path / "none.db"), threads=1,
+                on_miss="model", trained=trained,
             )  # fmt: skip
     if find_model(None) is None:
         with pytest.raises(InputError, match="there is no model"):
-            autofuse.compile(networks["dense64"], None, database=str(tmp_path / "x.db"), threads=1, on_miss="model")
+            autofuse.compile(
+                networks["dense64"], dry_run=True, database=str(tmp_path / "x.db"), threads=1, on_miss="model"
+            )

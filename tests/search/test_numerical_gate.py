@@ -61,7 +61,7 @@ class Sensitive:
 
     def compile(self, plan: str = "best", **options: Any) -> CompileReport:
         """A dry run."""
-        return autofuse.compile(self.model, None, database=str(self.database), threads=1, plan=plan, **options)
+        return autofuse.compile(self.model, dry_run=True, database=str(self.database), threads=1, plan=plan, **options)
 
     def plan(self, result: TuneResult) -> FusionPlan:
         with open_database(self.database) as base:

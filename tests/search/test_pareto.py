@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from autofuse.backend.compile.host_cpu import device_named
+from autofuse.environment.place import Place
 from autofuse.errors import InputError
 from autofuse.fusion.plan import FusionPlan, Group
 from autofuse.fusion.planner.baselines import none_plan
@@ -67,7 +68,7 @@ def test_the_front_of_a_tuned_model_has_the_fastest_plan_and_its_files_are_plans
     device.cost = lambda workload, _schedule: 10.0 * len(workload.operators) ** 1.5
     result = run(two_layers)
     graph = load(two_layers, {})
-    points = plan_front(graph, str(tmp_path / "profile.db"), "local", 1, tmp_path / "plans")
+    points = plan_front(graph, Place(str(tmp_path / "profile.db"), threads=1), tmp_path / "plans")
     assert len(points) > 1
     assert points[0].us == pytest.approx(result.composition.composed_us)
     times, sizes = [point.us for point in points], [point.peak_bytes for point in points]
@@ -106,4 +107,4 @@ def test_the_sampler_hears_of_both_objectives(two_layers: Path) -> None:
 
 def test_a_model_that_was_never_tuned_has_no_front(two_layers: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="run `autofuse tune` first"):
-        plan_front(load(two_layers, {}), str(tmp_path / "no.db"), "local", 1)
+        plan_front(load(two_layers, {}), Place(str(tmp_path / "no.db"), threads=1))

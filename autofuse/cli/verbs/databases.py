@@ -111,13 +111,13 @@ def check(
 
 
 def _revalidated(opened: ProfilingDatabase, count: int, device: str, threads: int | None) -> tuple[Revalidated, ...]:
-    from autofuse.environment.device import thread_count
+    from autofuse.environment.place import Place
     from autofuse.search.revalidation import revalidate
 
     def tell(done: Revalidated) -> None:
         say(f"{done.label}: {done.verdict}{f' ({done.note})' if done.note else ''}")
 
-    return revalidate(opened, count, device=device, threads=thread_count(threads, device), progress=tell)
+    return revalidate(opened, count, Place(device=device, threads=threads), progress=tell)
 
 
 def _winner_row(one: Revalidated) -> dict[str, object]:

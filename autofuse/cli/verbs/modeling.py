@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from zipfile import BadZipFile
 
 import typer
 from rich.console import Group
 from rich.text import Text
 
-from autofuse.api import DEFAULT_BENCH_BUDGET, DEFAULT_ON_MISS
 from autofuse.cli.options import (
-    DEFAULT_RIVALS,
     Buckets,
     Database,
     Device,
@@ -30,6 +26,7 @@ from autofuse.cli.options import (
     SeveralShapes,
     Shapes,
     Sign,
+    Space,
     Threads,
     TrainedModel,
     Trust,
@@ -37,30 +34,28 @@ from autofuse.cli.options import (
 )
 from autofuse.cli.screens.compile_view import compile_progress, compile_text
 from autofuse.cli.screens.render import describe, plain, records, show, size
-from autofuse.device.address import told_key
-from autofuse.errors import InputError
-from autofuse.values import outputs
-from autofuse.values.arguments import micros, parse_buckets, parse_shape_sets, parse_shapes
-from autofuse.values.outputs import Inputs
+from autofuse.values.arguments import (
+    DEFAULT_BENCH_BUDGET,
+    DEFAULT_ON_MISS,
+    DEFAULT_RIVALS,
+    micros,
+    parse_buckets,
+    parse_files,
+    parse_shape_sets,
+    parse_shapes,
+)
 from autofuse.views.terms import explained
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from autofuse.backend.library.library import Library
-    from autofuse.benchmark import BenchReport
-    from autofuse.views.inspect import GraphSummary
+    from autofuse.api.results import BenchReport, GraphSummary
 
 MAX_DECISIONS_SHOWN = 20
-MAX_STEM = 100
-"""Letters of an output's name that its file is named by."""
-ARRAY = outputs.Kind("an array of NumPy", lambda path: outputs.has_head(path, b"\x93NUMPY"))
 
 
 def inspect(
     model: Model,
     shape: Shapes = None,
+    space: Space = None,
     operators: Annotated[bool, typer.Option("--operators", help="List every operator, too.")] = False,
     form: OutputFormat = "text",
 ) -> None:
@@ -70,7 +65,7 @@ def inspect(
     """
     from autofuse import api
 
-    summary = api.inspect(model, shapes=parse_shapes(shape or []))
+    summary = api.inspect(model, shapes=parse_shapes(shape or []), space=space)
     show(summary, form, _summary_text(summary, operators))
 
 
@@ -168,23 +163,23 @@ def compile_(
     """
     from autofuse import api
 
-    if output is None and not dry_run:
-        raise InputError("--output: the library to write is missing, such as --output model.so (or give --dry-run)")
     report = api.compile(
         model,
-        None if dry_run else output,
+        output,
         database=database,
         threads=threads,
         device=device,
         rpc=rpc,
         rpc_tracker=rpc_tracker,
-        rpc_key=told_key(rpc_key, rpc_key_file),
+        rpc_key=rpc_key,
+        rpc_key_file=rpc_key_file,
         on_miss=on_miss,
         strict=strict,
         require_complete=require_complete,
         exact=exact,
         weight_growth=weight_growth,
         trained=trained,
+        dry_run=dry_run,
         shapes=parse_shape_sets(shape or []),
         buckets=parse_buckets(buckets or []),
         plan=plan,
@@ -212,65 +207,9 @@ def run(
     """
     from autofuse import api
 
-    loaded = api.load(library, trust=trust or ())
-    feeds = _feeds(loaded, inputs or [])
-    names = [spec.name for spec in loaded.metadata.outputs]
-    given = {f"the input {text}": Path(text.rpartition("=")[2]) for text in inputs or []}
-    files = {} if output_folder is None else _array_files(output_folder, names, {"the library": library, **given})
-    rows = []
-    for name, array in zip(names, loaded(feeds), strict=True):
-        row: dict[str, object] = {"output": name, "shape": list(array.shape), "dtype": str(array.dtype)}
-        if array.size and array.dtype.kind in "fiu":
-            row |= {"min": float(array.min()), "mean": float(array.mean()), "max": float(array.max())}
-        if name in files:
-            _save(files[name], array)
-            row["file"] = str(files[name])
-        rows.append(row)
-    show({"library": str(library), "outputs": rows}, form, records(plain(rows)))
-
-
-def _feeds(library: Library, texts: list[str]) -> dict[str, NDArray[np.generic]]:
-    """Arrays from `NAME=FILE.npy`, and valid generated ones for the inputs that are not given."""
-    import numpy as np
-
-    feeds = library.example_inputs()
-    for text in texts:
-        name, equals, file = text.rpartition("=")
-        if not equals or name not in feeds:
-            raise InputError(f"--input: got {text!r}, allowed: NAME=FILE.npy with NAME one of {', '.join(feeds)}")
-        try:
-            if not Path(file).is_file():
-                raise OSError("no such file")
-            feeds[name] = np.load(file, allow_pickle=False)
-        except (OSError, ValueError, EOFError, MemoryError, OverflowError, BadZipFile) as error:
-            reason = error if isinstance(error, OSError) else "it is damaged, or holds no numbers"
-            raise InputError(f"--input: {file}: not a readable .npy file: {reason}") from error
-        if not isinstance(feeds[name], np.ndarray):
-            raise InputError(f"--input: {file}: an archive of several arrays; name a .npy file")
-    return feeds
-
-
-def _array_files(folder: Path, names: Sequence[str], inputs: Inputs) -> dict[str, Path]:
-    """A file in `folder` for each output, by its name; no two are the same, and none is an input."""
-    found: dict[str, Path] = {}
-    outputs.output_folder(folder)
-    for name in names:
-        safe = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
-        stem = safe.lstrip(".")[:MAX_STEM] or "output"
-        number, path = 1, folder / f"{stem}.npy"
-        while path in found.values():
-            number += 1
-            path = folder / f"{stem}-{number}.npy"
-        outputs.check_output(path, ARRAY, inputs)
-        found[name] = path
-    return found
-
-
-def _save(path: Path, array: NDArray[np.generic]) -> None:
-    import numpy as np
-
-    with outputs.output_file(path, ARRAY) as part, part.open("wb") as file:
-        np.save(file, array, allow_pickle=False)
+    report = api.run(library, inputs=parse_files(inputs or []), output_folder=output_folder, trust=trust or ())
+    rows = [{name: value for name, value in vars(output).items() if value is not None} for output in report.outputs]
+    show({"library": report.library, "outputs": rows}, form, records(plain(rows)))
 
 
 def bench(
@@ -308,7 +247,8 @@ def bench(
         device=device,
         rpc=rpc,
         rpc_tracker=rpc_tracker,
-        rpc_key=told_key(rpc_key, rpc_key_file),
+        rpc_key=rpc_key,
+        rpc_key_file=rpc_key_file,
         on_miss=on_miss,
         against=against,
         budget=budget,

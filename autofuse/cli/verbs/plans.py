@@ -13,14 +13,10 @@ from rich.text import Text
 
 from autofuse.cli.options import Database, Device, Model, OutputFormat, Shapes, Threads
 from autofuse.cli.screens.render import describe, plain, records, show, size
-from autofuse.errors import InputError
 from autofuse.values.arguments import micros, parse_shapes
 
 if TYPE_CHECKING:
-    from autofuse.fusion.evidence import Span
-    from autofuse.fusion.explain import EdgeReason
-    from autofuse.fusion.plan import FusionPlan
-    from autofuse.graph.model import Graph
+    from autofuse.api.results import EdgeReason, Span
 
 plan_verbs = typer.Typer(help="Fusion plans: show one, or what differs between two.", no_args_is_help=True)
 
@@ -44,11 +40,13 @@ def plan_show(
     form: OutputFormat = "text",
 ) -> None:
     """Show the kernels of a plan. Its JSON (--format json) is a plan file that --plan reads."""
-    from autofuse.fusion.explain import describe as lines
+    from autofuse import api
 
-    graph = _graph(model, shape)
-    chosen = _plan(graph, plan, database, device, threads)
-    show(json.loads(chosen.to_json()), form, Text(f"plan {plan} ({chosen.key[:12]}): {lines(graph, chosen)}".rstrip()))
+    found = api.plan_show(
+        model, plan=plan, database=database, device=device, threads=threads, shapes=parse_shapes(shape or [])
+    )
+    text = f"plan {plan} ({found.plan.key[:12]}): {found.text}"
+    show(json.loads(found.plan.to_json()), form, Text(text.rstrip()))
 
 
 @plan_verbs.command("diff")
@@ -63,10 +61,10 @@ def plan_diff(
     form: OutputFormat = "text",
 ) -> None:
     """Show what differs between two plans of one model."""
-    from autofuse.fusion.explain import plan_diff as difference
+    from autofuse import api
 
-    graph = _graph(model, shape)
-    found = difference(_plan(graph, first, database, device, threads), _plan(graph, second, database, device, threads))
+    shapes = parse_shapes(shape or [])
+    found = api.plan_diff(model, first, second, database=database, device=device, threads=threads, shapes=shapes).found
     rows = [
         {"only in": name, "what": what, "operators": " + ".join(operators)}
         for name, what, groups in (
@@ -108,7 +106,7 @@ def plan_export(
     """
     from autofuse import api
 
-    found = api.export_plan(
+    found = api.plan_export(
         model,
         output,
         plan=plan,
@@ -139,7 +137,7 @@ def plan_pareto(
     """
     from autofuse import api
 
-    points = api.plan_front(
+    points = api.plan_pareto(
         model, save=save, database=database, device=device, threads=threads, shapes=parse_shapes(shape or [])
     )
     rows = [
@@ -177,12 +175,15 @@ def explain(
     from autofuse import api
 
     found = api.explain(
-        model, plan=plan, database=database, device=device, threads=threads, shapes=parse_shapes(shape or [])
+        model,
+        plan=plan,
+        edge=edge,
+        database=database,
+        device=device,
+        threads=threads,
+        shapes=parse_shapes(shape or []),
     )
-    wanted = set(edge.split(",")) if edge else set()
-    for name in sorted(wanted - found.operators):
-        raise InputError(f"--edge: the model has no operator {name!r} (`autofuse inspect --operators` lists them)")
-    rows = [row for row in found.edges if wanted <= {row.producer, row.consumer}]
+    rows = found.edges
     counts = Counter(("fused" if row.fused else "apart", row.code) for row in rows)
     summary = [{"edges": kind, "code": code, "count": count} for (kind, code), count in sorted(counts.items())]
     timed = any(row.fused_us or row.apart_us for row in rows)
@@ -201,20 +202,6 @@ def _edge_row(row: EdgeReason, timed: bool) -> dict[str, object]:
 
 def _span(span: Span | None) -> str:
     return "" if span is None else f"{micros(span.us)} ({micros(span.lo)} - {micros(span.hi)})"
-
-
-def _graph(model: Model, shape: Shapes) -> Graph:
-    from autofuse.graph.loading.load import load
-
-    return load(model, parse_shapes(shape or []))
-
-
-def _plan(graph: Graph, name: str, database: str | None, device: str, threads: int | None) -> FusionPlan:
-    from autofuse.api import thread_count
-    from autofuse.views.plans import BEST, Place, chosen_plan
-
-    count = thread_count(threads, device) if name == BEST else 1  # only "best" depends on it
-    return chosen_plan(graph, name, Place(database, device, count))
 
 
 def _body(value: object) -> dict[str, object]:

@@ -17,7 +17,6 @@ from autofuse.cli.failures import graceful_stop, say
 from autofuse.cli.screens.live import TuneView
 from autofuse.cli.screens.next_steps import after_job, after_tuning
 from autofuse.cli.screens.render import Format, describe, plain, show
-from autofuse.device.address import told_key
 from autofuse.errors import AutofuseError, InputError
 from autofuse.values.arguments import parse_shapes
 from autofuse.values.outputs import database_files
@@ -66,8 +65,8 @@ def tune(
     devices, addresses = device or ["local"], rpc or []
     common: dict[str, Any] = {
         "database": database, "budget": budget, "trials": trials, "threads": threads, "rpc_tracker": rpc_tracker,
-        "rpc_key": told_key(rpc_key, rpc_key_file), "seed": seed, "space": space, "exact": exact, "trained": trained,
-        "shapes": parse_shapes(shape or []),
+        "rpc_key": rpc_key, "rpc_key_file": rpc_key_file, "seed": seed, "space": space, "exact": exact,
+        "trained": trained, "shapes": parse_shapes(shape or []),
     }  # fmt: skip
     asked_for = (run, until, early_stopping, memory_limit, disk_limit, executor, on_finish, log, boards)
     several = max(len(models), len(devices), len(addresses)) > 1
@@ -81,7 +80,7 @@ def tune(
     job = {
         "devices": devices, "rpc": addresses, "boards": boards, "run": run, "until": until,
         "early_stopping": early_stopping, "memory_limit": memory_limit, "disk_limit": disk_limit,
-        "executor": executor or "local",
+        "executor": executor,
     }  # fmt: skip
     _refuse_log(log, models, database)
     _tune_job(models, {**common, **job}, log, on_finish, form)

@@ -1,0 +1,46 @@
+"""Every verb of the command line as a function: same names, same arguments and defaults, same results.
+
+A verb of a group has the group's name in front: `autofuse plan show` is `plan_show`, `autofuse db merge` is `db_merge`.
+`model` is the path of an ONNX file. `database`: an SQLite file or a database URL (None: one in the user's data
+folder). `device`: "local", the name of a profile or the path of a .toml file. `rpc`, `rpc_tracker` (HOST:PORT) and
+`rpc_key` (or `rpc_key_file`, of one line): a device elsewhere, where `autofuse serve` runs. `threads`: those that run
+the model (None: the device's cores). `shapes`: sizes of each dynamic input. Durations are seconds or texts such as
+"10m". Everything that is wrong with an argument is an `autofuse.errors.AutofuseError` that says what to change.
+
+A room holds the functions of a group of verbs; what they need is imported when they are called.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from autofuse.api.models import bench, compile, inspect, load, run  # noqa: A004 the verbs' names
+from autofuse.api.plans import explain, plan_diff, plan_export, plan_pareto, plan_show
+from autofuse.api.reports import open  # noqa: A004
+from autofuse.api.tuning import tune, tune_all
+
+if TYPE_CHECKING:
+    from autofuse.backend.library.session import Session
+    from autofuse.compiler.context import Context, Policy
+    from autofuse.environment.place import Place
+
+__all__ = [
+    "Context", "Place", "Policy", "Session", "bench", "compile", "explain", "inspect", "load", "open", "plan_diff",
+    "plan_export", "plan_pareto", "plan_show", "run", "tune", "tune_all",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> object:
+    if name == "Session":
+        from autofuse.backend.library.session import Session
+
+        return Session
+    if name in ("Context", "Policy"):
+        from autofuse.compiler import context
+
+        return getattr(context, name)
+    if name == "Place":
+        from autofuse.environment.place import Place
+
+        return Place
+    raise AttributeError(f"module 'autofuse.api' has no attribute {name!r}")

@@ -1,0 +1,168 @@
+"""What is done with one model, or with the library that is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autofuse.device.address import told_key
+from autofuse.errors import InputError
+from autofuse.values.arguments import (
+    DEFAULT_BENCH_BUDGET,
+    DEFAULT_ON_MISS,
+    DEFAULT_RIVALS,
+    Duration,
+    Shapes,
+    StrPath,
+    check_miss_policy,
+    parse_duration,
+    parse_rivals,
+)
+
+if TYPE_CHECKING:
+    from autofuse.backend.library.files import RunReport
+    from autofuse.backend.library.library import Library
+    from autofuse.benchmark import BenchReport
+    from autofuse.compiler import CompileReport, Context
+    from autofuse.views.inspect import GraphSummary
+
+
+def inspect(model: StrPath, *, shapes: Shapes | None = None, space: str | None = None) -> GraphSummary:
+    """What the model offers to a search: operators, costs, open decisions, and what cannot be tuned and why."""
+    from autofuse.environment.space import load_space
+    from autofuse.graph.loading.load import load as load_graph
+    from autofuse.kernels.lowering.coverage import without_kernel
+    from autofuse.views.inspect import inspect as inspect_graph
+
+    fusion = load_space(space, "generic").fusion
+    graph = load_graph(Path(model), shapes)
+    return inspect_graph(graph, fusion, without_kernel(graph))
+
+
+def compile(  # noqa: A001 the verb's name, in a namespace of its own
+    model: StrPath,
+    output: StrPath | None = None,
+    *,
+    context: Context | None = None,
+    database: str | None = None,
+    threads: int | None = None,
+    device: str = "local",
+    rpc: str | None = None,
+    rpc_tracker: str | None = None,
+    rpc_key: str | None = None,
+    rpc_key_file: StrPath | None = None,
+    on_miss: str = DEFAULT_ON_MISS,
+    strict: bool = False,
+    require_complete: bool = False,
+    exact: bool = False,
+    weight_growth: float | None = None,
+    trained: str | None = None,
+    dry_run: bool = False,
+    shapes: Shapes | Sequence[Shapes] | None = None,
+    buckets: Mapping[str, Sequence[int]] | None = None,
+    plan: str | None = None,
+    sign: StrPath | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> CompileReport:
+    """Build the library `output` from the best plan and schedules of the database, without measuring.
+
+    `dry_run` builds nothing, and only reports; else `output` must be named. `on_miss`, `strict`, `require_complete`,
+    `exact`, `weight_growth`: see `autofuse.compiler.context.Policy`. `shapes`: several give a library that takes each
+    of them, and so do `buckets`, which name open sizes of the model: {"batch": (1, 4, 8)}. `plan`: "best" (None),
+    "none", "tvm-partition", "dnnfusion", or the path of a plan file. `sign`: a private key (`autofuse key new` makes
+    one) that signs the library, for those who load it with `trust`. `context`: what a build system makes once for many
+    models; it takes the place of the arguments from `database` to `trained`, which is the model of `on_miss` "model".
+    `progress`: called with a phase, and how many kernels of how many are done.
+    """
+    from autofuse.compiler import Context, Policy, compile_in
+    from autofuse.environment.place import Place
+
+    if output is None and not dry_run:
+        raise InputError("--output: the library to write is missing, such as --output model.so (or give --dry-run)")
+    forms = [shapes] if isinstance(shapes, Mapping) else list(shapes or [{}])
+    if buckets:
+        from autofuse.graph.loading.buckets import bucket_shapes
+
+        forms = [form for fixed in forms for form in bucket_shapes(Path(model), buckets, fixed)]
+    target = None if output is None or dry_run else Path(output)
+    key = None if sign is None else Path(sign)
+    policy = Policy(check_miss_policy(on_miss), strict, require_complete, exact, weight_growth, trained)
+    place = Place(database, device, threads, rpc, rpc_tracker, told_key(rpc_key, rpc_key_file))
+    if context is not None:
+        if place != Place() or policy != Policy():
+            raise InputError("context: it has its own database, device, threads and policy; give them to Context(...)")
+        return compile_in(context, Path(model), target, forms, plan, key, progress)
+    with Context(place, policy=policy) as made:
+        return compile_in(made, Path(model), target, forms, plan, key, progress)
+
+
+def load(library: StrPath, *, trust: Sequence[StrPath] = ()) -> Library:
+    """A compiled library, ready to be called: `load("model.so")({"input": array})`.
+
+    Loading runs its code, with all rights of this process. `trust`: files of public keys; a library that none of them
+    signed is refused before anything of it runs.
+    """
+    from autofuse.backend.library.library import load as load_library
+
+    return load_library(Path(library), trust=[Path(key) for key in trust])
+
+
+def run(
+    library: StrPath,
+    *,
+    inputs: Mapping[str, StrPath] | None = None,
+    output_folder: StrPath | None = None,
+    trust: Sequence[StrPath] = (),
+) -> RunReport:
+    """Run a library once, from and to files; `load` calls it with arrays.
+
+    Its code runs with all rights of this process; `trust`: as `load` has it. `inputs`: .npy files by the inputs' names;
+    those left out are generated. `output_folder`: where each output is written as NAME.npy.
+    """
+    from autofuse.backend.library.files import run_once
+
+    named = {name: Path(file) for name, file in (inputs or {}).items()}
+    return run_once(
+        load(library, trust=trust), Path(library), named, None if output_folder is None else Path(output_folder)
+    )
+
+
+def bench(
+    model: StrPath,
+    *,
+    library: StrPath | None = None,
+    database: str | None = None,
+    threads: int | None = None,
+    device: str = "local",
+    rpc: str | None = None,
+    rpc_tracker: str | None = None,
+    rpc_key: str | None = None,
+    rpc_key_file: StrPath | None = None,
+    on_miss: str = DEFAULT_ON_MISS,
+    against: str | Iterable[str] = DEFAULT_RIVALS,
+    budget: Duration = DEFAULT_BENCH_BUDGET,
+    shapes: Shapes | None = None,
+    trust: Sequence[StrPath] = (),
+) -> BenchReport:
+    """Check the model's compiled form against ONNX Runtime, and time it interleaved with its rivals.
+
+    `library`: an artefact to be timed (None: compiled now, from the database). `trust`: files of public keys, one of
+    which must have signed it.
+    """
+    if trust and library is None:
+        raise InputError("--trust: it is for the library that --library names; what is compiled now is not signed")
+    policy, rivals, budget_s = check_miss_policy(on_miss), parse_rivals(against), parse_duration(budget, "--budget")
+    from autofuse.benchmark import bench as run_bench
+    from autofuse.environment.place import Place
+
+    return run_bench(
+        Path(model),
+        Place(database, device, threads, rpc, rpc_tracker, told_key(rpc_key, rpc_key_file)),
+        library=None if library is None else Path(library),
+        on_miss=policy,
+        against=rivals,
+        budget_s=budget_s,
+        shapes=shapes or {},
+        trust=[Path(key) for key in trust],
+    )

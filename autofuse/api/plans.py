@@ -1,0 +1,122 @@
+"""Fusion plans of a model: shown, compared, written, explained.
+
+`plan`: "best" (what `compile` would take), "default", "none", "always", "tvm-partition", "dnnfusion", or the path of a
+plan file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autofuse.values.arguments import Shapes, StrPath
+
+if TYPE_CHECKING:
+    from autofuse.search.pareto import Point
+    from autofuse.views.plans import Explanation, PlanDifference, PlanExport, ShownPlan
+
+
+def plan_show(
+    model: StrPath,
+    *,
+    plan: str = "default",
+    database: str | None = None,
+    device: str = "local",
+    threads: int | None = None,
+    shapes: Shapes | None = None,
+) -> ShownPlan:
+    """A plan with its kernels; `ShownPlan.plan.to_json()` is a plan file that every `plan` takes."""
+    from autofuse.environment.place import Place
+    from autofuse.graph.loading.load import load
+    from autofuse.views.plans import shown
+
+    return shown(load(Path(model), shapes), plan, Place(database, device, threads))
+
+
+def plan_diff(
+    model: StrPath,
+    first: str,
+    second: str,
+    *,
+    database: str | None = None,
+    device: str = "local",
+    threads: int | None = None,
+    shapes: Shapes | None = None,
+) -> PlanDifference:
+    """What differs between two plans of one model."""
+    from autofuse.environment.place import Place
+    from autofuse.graph.loading.load import load
+    from autofuse.views.plans import difference
+
+    return difference(load(Path(model), shapes), first, second, Place(database, device, threads))
+
+
+def plan_export(
+    model: StrPath,
+    output: StrPath,
+    *,
+    plan: str = "default",
+    weights: bool = True,
+    database: str | None = None,
+    device: str = "local",
+    threads: int | None = None,
+    shapes: Shapes | None = None,
+) -> PlanExport:
+    """Write a plan for a viewer: an .onnx file whose nodes name their kernel, or an .svg picture of the partition.
+
+    `weights=False` leaves the weights out of an .onnx file: it is small, and good for viewing only.
+    """
+    from autofuse.environment.place import Place
+    from autofuse.graph.loading.files import weight_files
+    from autofuse.graph.loading.load import load
+    from autofuse.views.plans import check_export, chosen_plan, export
+
+    place = Place(database, device, threads)
+    read = {"the model": Path(model), "the plan": Path(plan)}
+    read |= {f"a file of the model's weights ({path.name})": path for path in weight_files(Path(model))}
+    inputs = check_export(Path(output), place, read)
+    graph = load(Path(model), shapes)
+    return export(graph, chosen_plan(graph, plan, place), place, Path(output), weights, inputs)
+
+
+def plan_pareto(
+    model: StrPath,
+    *,
+    save: StrPath | None = None,
+    database: str | None = None,
+    device: str = "local",
+    threads: int | None = None,
+    shapes: Shapes | None = None,
+) -> tuple[Point, ...]:
+    """The plans between the fastest and the one with the smallest peak of memory, the fastest first.
+
+    From what the database knows of the model; nothing is measured. `save`: a folder for the plans' files.
+    """
+    from autofuse.environment.place import Place
+    from autofuse.graph.loading.load import load
+    from autofuse.search.pareto import plan_front
+
+    folder = None if save is None else Path(save)
+    return plan_front(load(Path(model), shapes), Place(database, device, threads), folder)
+
+
+def explain(
+    model: StrPath,
+    *,
+    plan: str = "default",
+    edge: str | None = None,
+    database: str | None = None,
+    device: str = "local",
+    threads: int | None = None,
+    shapes: Shapes | None = None,
+) -> Explanation:
+    """Which edges of the model a plan fuses, why, and both measured times of each edge: fused, and apart.
+
+    `edge`: one or two operators, by comma: only edges of these.
+    """
+    from autofuse.environment.place import Place
+    from autofuse.graph.loading.load import load
+    from autofuse.views.plans import explained
+
+    found = explained(load(Path(model), shapes), plan, Place(database, device, threads))
+    return found if edge is None else found.of(edge)

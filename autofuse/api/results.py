@@ -1,0 +1,21 @@
+"""The values that the functions of `autofuse.api` answer with, under one roof; for annotations.
+
+They load what makes them: import them under `TYPE_CHECKING` where starting fast matters.
+"""
+
+from autofuse.backend.library.files import RunOutput, RunReport
+from autofuse.backend.library.library import Library
+from autofuse.benchmark import BenchReport, RivalReport
+from autofuse.compiler import CompileReport
+from autofuse.fusion.evidence import Span
+from autofuse.fusion.explain import EdgeReason
+from autofuse.job.outcome import JobOutcome
+from autofuse.search.progress import Progress, TuneResult
+from autofuse.views.inspect import GraphSummary
+from autofuse.views.plans import Explanation, PlanDifference, PlanExport, ShownPlan
+
+__all__ = [
+    "BenchReport", "CompileReport", "EdgeReason", "Explanation", "GraphSummary", "JobOutcome", "Library",
+    "PlanDifference", "PlanExport", "Progress", "RivalReport", "RunOutput", "RunReport", "ShownPlan", "Span",
+    "TuneResult",
+]  # fmt: skip

@@ -1,0 +1,169 @@
+"""The search: of one model on one device, or of many as a job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autofuse.device.address import told_key
+from autofuse.errors import InputError
+from autofuse.values.arguments import (
+    DEFAULT_BUDGET,
+    Duration,
+    Shapes,
+    StrPath,
+    check_seed,
+    check_trials,
+    parse_duration,
+    parse_executor,
+    parse_percent,
+    parse_size,
+    parse_until,
+)
+
+if TYPE_CHECKING:
+    from autofuse.job.coordinator import Ear
+    from autofuse.job.outcome import JobOutcome
+    from autofuse.search.tune import Progress, TuneResult
+
+
+def tune(
+    model: StrPath,
+    *,
+    database: str | None = None,
+    budget: Duration | None = None,
+    trials: int | None = None,
+    threads: int | None = None,
+    device: str = "local",
+    rpc: str | None = None,
+    rpc_tracker: str | None = None,
+    rpc_key: str | None = None,
+    rpc_key_file: StrPath | None = None,
+    seed: int = 0,
+    space: str | None = None,
+    exact: bool = False,
+    pareto: bool = False,
+    trained: str | None = None,
+    shapes: Shapes | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> TuneResult:
+    """Search fusion plans and schedules by measuring them; everything measured is recorded at once.
+
+    Ends after `budget` or `trials`, whichever comes first (neither given: after 10 minutes). An interrupted search
+    goes on where it was when it is started again. `progress` is called after each candidate. `stop` is asked often:
+    once it says True the search ends, and KeyboardInterrupt is raised. `pareto`: search plans that need little memory
+    as well, and end with the front of both (`TuneResult.front`). `trained`: the model that guides the search: a file,
+    or the name of a shipped one ("default"); None: no model. What the budget left no time for stands in
+    `TuneResult.left_out`.
+    """
+    began = time.monotonic()  # the budget counts from here on, loading the compiler included
+    check_seed(seed)
+    budget_s = _budget_s(budget, trials)
+    key = told_key(rpc_key, rpc_key_file)
+    from autofuse.environment.device import thread_count
+    from autofuse.environment.place import Place
+    from autofuse.environment.space import load_space
+    from autofuse.search.tune import tune as run_search
+
+    load_space(space, "generic")
+    named = Place(database, device, threads, rpc, rpc_tracker, key).find(measuring=True)
+    return run_search(
+        Path(model),
+        database=database,
+        budget_s=budget_s,
+        trials=trials,
+        threads=thread_count(threads, named),
+        device=named,
+        seed=seed,
+        space=space,
+        exact=exact,
+        pareto=pareto,
+        trained=trained,
+        shapes=shapes or {},
+        progress=progress or _silent,
+        stop=stop or _never,
+        since=began,
+    )
+
+
+def tune_all(
+    models: Iterable[StrPath],
+    *,
+    devices: Sequence[str] = (),
+    rpc: Sequence[str] = (),
+    rpc_tracker: str | None = None,
+    rpc_key: str | None = None,
+    rpc_key_file: StrPath | None = None,
+    boards: int | None = None,
+    executor: str | None = None,
+    run: str | None = None,
+    database: str | None = None,
+    budget: Duration | None = None,
+    until: str | None = None,
+    trials: int | None = None,
+    early_stopping: str | float | None = None,
+    threads: int | None = None,
+    seed: int = 0,
+    space: str | None = None,
+    exact: bool = False,
+    trained: str | None = None,
+    shapes: Shapes | None = None,
+    memory_limit: str | int | None = None,
+    disk_limit: str | int | None = None,
+    ear: Ear | None = None,
+) -> JobOutcome:
+    """Tune many models on many devices as one job, which shares its time by what each is expected to gain.
+
+    `rpc`: several boards elsewhere; `boards`: how many behind `rpc_tracker` (see `autofuse.job.boards.named_boards`).
+    `devices`: none given, this machine. `executor`: "dask://HOST:PORT" of a cluster that builds for boards elsewhere.
+    `run`: the job's name; one that was interrupted goes on, one that runs already is joined. `until`: a time of day
+    such as "06:30", instead of a `budget`. `early_stopping`: percent of a model's time that an hour more must promise.
+    `memory_limit`: of each device's search process; `disk_limit`: of the database ("2G"). `ear`: who watches and stops.
+    """
+    check_seed(seed)
+    budget_s = _budget_s(budget, trials, until)
+    key = told_key(rpc_key, rpc_key_file)
+    from autofuse.job.boards import named_boards
+    from autofuse.job.coordinator import Ear
+    from autofuse.job.run import run_job
+    from autofuse.job.settings import JobSettings
+
+    settings = JobSettings(
+        budget_s=budget_s,
+        ends_at=None if until is None else parse_until(until, datetime.now().astimezone()),
+        trials=trials,
+        threads=threads,
+        scheduler=parse_executor(executor),
+        seed=seed,
+        space=space,
+        exact=exact,
+        trained=trained,
+        shapes=shapes or {},
+        early_stopping=None if early_stopping is None else parse_percent(early_stopping, "--early-stopping"),
+        memory_bytes=None if memory_limit is None else parse_size(memory_limit, "--memory-limit"),
+        disk_bytes=None if disk_limit is None else parse_size(disk_limit, "--disk-limit"),
+    )
+    found = named_boards(devices or ["local"], rpc, rpc_tracker, key, boards, (ear := ear or Ear()).say)
+    return run_job([Path(model) for model in models], found, settings, database=database, name=run, ear=ear)
+
+
+def _budget_s(budget: Duration | None, trials: int | None, until: str | None = None) -> float | None:
+    """Seconds that a search may take, with the default where nothing limits it; None where something else does."""
+    if budget is not None and until is not None:
+        raise InputError("--budget and --until exclude each other: how long, or when it shall end")
+    check_trials(trials)
+    budget = DEFAULT_BUDGET if (budget, until, trials) == (None, None, None) else budget
+    return None if budget is None else parse_duration(budget, "--budget")
+
+
+def _never() -> bool:
+    """Nobody asks for a stop."""
+    return False
+
+
+def _silent(_progress: Progress) -> None:
+    """No view of the progress."""

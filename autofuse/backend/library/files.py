@@ -1,0 +1,107 @@
+"""A library called once, from and to .npy files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.backend.library.library import Library
+from autofuse.errors import InputError
+from autofuse.values import outputs
+from autofuse.values.outputs import Inputs
+
+MAX_STEM = 100
+"""Letters of an output's name that its file is named by."""
+ARRAY = outputs.Kind("an array of NumPy", lambda path: outputs.has_head(path, b"\x93NUMPY"))
+
+
+@dataclass(frozen=True)
+class RunOutput:
+    """An output of a call; `min`, `mean`, `max`: None where it has no numbers. `file`: where it was written."""
+
+    output: str
+    shape: tuple[int, ...]
+    dtype: str
+    min: float | None = None
+    mean: float | None = None
+    max: float | None = None
+    file: str | None = None
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What a library computed."""
+
+    library: str
+    outputs: tuple[RunOutput, ...]
+
+
+def run_once(library: Library, path: Path, inputs: Mapping[str, Path], folder: Path | None) -> RunReport:
+    """Call `library`, which was loaded from `path`, with the arrays of `inputs` (generated where one is left out).
+
+    `folder`: where each output is written. InputError for inputs that are none, and for files that must stay.
+    """
+    feeds = _feeds(library, inputs)
+    names = [spec.name for spec in library.metadata.outputs]
+    given = {f"the input {name}={file}": file for name, file in inputs.items()}
+    files = {} if folder is None else _array_files(folder, names, {"the library": path, **given})
+    found = []
+    for name, array in zip(names, library(feeds), strict=True):
+        if name in files:
+            _save(files[name], array)
+        numbers: dict[str, float] = {}
+        if array.size and array.dtype.kind in "fiu":
+            numbers = {"min": float(array.min()), "mean": float(array.mean()), "max": float(array.max())}
+        file = str(files[name]) if name in files else None
+        found.append(RunOutput(name, array.shape, str(array.dtype), **numbers, file=file))
+    return RunReport(str(path), tuple(found))
+
+
+def _feeds(library: Library, inputs: Mapping[str, Path]) -> dict[str, NDArray[np.generic]]:
+    """Arrays from .npy files, and valid generated ones for the inputs that are not given."""
+    feeds = library.example_inputs()
+    for name, file in inputs.items():
+        if name not in feeds:
+            got = f"{name}={file}" if name else str(file)
+            raise InputError(f"--input: got {got!r}, allowed: NAME=FILE.npy with NAME one of {', '.join(feeds)}")
+        feeds[name] = _array(file)
+    return feeds
+
+
+def _array(file: Path) -> NDArray[np.generic]:
+    try:
+        if not file.is_file():
+            raise OSError("no such file")
+        array = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError, MemoryError, OverflowError, BadZipFile) as error:
+        reason = error if isinstance(error, OSError) else "it is damaged, or holds no numbers"
+        raise InputError(f"--input: {file}: not a readable .npy file: {reason}") from error
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"--input: {file}: an archive of several arrays; name a .npy file")
+    return array
+
+
+def _array_files(folder: Path, names: Sequence[str], inputs: Inputs) -> dict[str, Path]:
+    """A file in `folder` for each output, by its name; no two are the same, and none is an input."""
+    found: dict[str, Path] = {}
+    outputs.output_folder(folder)
+    for name in names:
+        safe = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
+        stem = safe.lstrip(".")[:MAX_STEM] or "output"
+        number, path = 1, folder / f"{stem}.npy"
+        while path in found.values():
+            number += 1
+            path = folder / f"{stem}-{number}.npy"
+        outputs.check_output(path, ARRAY, inputs)
+        found[name] = path
+    return found
+
+
+def _save(path: Path, array: NDArray[np.generic]) -> None:
+    with outputs.output_file(path, ARRAY) as part, part.open("wb") as file:
+        np.save(file, array, allow_pickle=False)

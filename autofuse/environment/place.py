@@ -1,0 +1,36 @@
+"""Where a model runs and where its times are kept, as one value: what most verbs are told first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from autofuse.database.database import ProfilingDatabase
+from autofuse.device.profile import LOCAL
+from autofuse.environment.circumstances import Circumstances, circumstances
+from autofuse.environment.device import NamedDevice, find_device, thread_count
+
+
+@dataclass(frozen=True)
+class Place:
+    """A database, a device, and the threads that run the model there.
+
+    `database`: an SQLite file or a database URL (None: the one in the user's data folder). `device`: "local", the name
+    of a profile or the path of a .toml file. `threads`: None for the device's own number. `rpc`, `rpc_tracker`
+    (HOST:PORT) and `rpc_key`: how a device elsewhere is reached.
+    """
+
+    database: str | None = None
+    device: str = LOCAL
+    threads: int | None = None
+    rpc: str | None = None
+    rpc_tracker: str | None = None
+    rpc_key: str | None = field(default=None, repr=False)
+
+    def find(self, *, measuring: bool) -> NamedDevice:
+        """The device, asked what it is when it is elsewhere; see `find_device` for `measuring` and the errors."""
+        return find_device(self.device, self.rpc, self.rpc_tracker, self.rpc_key, measuring=measuring)
+
+    def around(self, database: ProfilingDatabase, *, measuring: bool) -> Circumstances:
+        """What times of this place are kept under in `database`, which was opened already; InputError, DeviceError."""
+        named = self.find(measuring=measuring)
+        return circumstances(database, named, thread_count(self.threads, named), measuring=measuring)
