@@ -212,8 +212,12 @@ def damage_database(dice: random.Random, path: Path) -> None:
         connection.executescript("PRAGMA foreign_keys = OFF; PRAGMA ignore_check_constraints = ON;")
         tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         for _ in range(dice.choice((1, 2))):
+            if not tables:
+                break
             table = dice.choice(tables)
             columns = [row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')]
+            if not columns:  # the schema was spoilt before
+                break
             value = dice.choice((*NUMBERS, *TEXTS, None, 1e308, b"\xff\x00"))
             statements = (
                 f'UPDATE "{table}" SET "{dice.choice(columns)}" = ?',

@@ -25,6 +25,12 @@ def test_damaged_input_is_taken_in_or_refused_with_a_message(
     assert counted(found)["refused"] > 0
 
 
+@pytest.mark.parametrize(("name", "seed"), [("databases", 1015), ("databases", 1736)])
+def test_what_was_found_once_is_mended(name: str, seed: int, tmp_path: Path) -> None:
+    (found,) = outcomes(attempts(name, tmp_path, seed, 1))
+    assert found.kind in ("accepted", "refused"), found.text
+
+
 def test_the_same_seed_damages_in_the_same_way(tmp_path: Path) -> None:
     made = []
     for _ in range(2):

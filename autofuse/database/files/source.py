@@ -69,7 +69,8 @@ def _connect(location: Location) -> sqlite3.Connection:
 def _refuse_damage(raw: sqlite3.Connection, place: str) -> None:
     found = raw.execute("PRAGMA quick_check(1)").fetchone()
     if found is None or found[0] != "ok":
-        raise DatabaseError(f"{place}: it is damaged ({found and found[0]}); `autofuse db check` says more")
+        told = " ".join(str(found and found[0]).split())  # SQLite says it in several lines
+        raise DatabaseError(f"{place}: it is damaged ({told}); `autofuse db check` says more")
     alive = raw.execute("SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchone()
     if alive is not None:
         raise DatabaseError(f"{place}: it has a {alive[0]} ({alive[1]}), which autofuse never makes; it is not read")
