@@ -48,6 +48,10 @@ def test_inspecting_a_bomb_ends(inspected: Mapping[str, Outcome], name: str) -> 
         ("a function that calls itself", "function 'f' calls itself"),
         ("results at once", "16 GiB are allowed; use smaller inputs"),
         ("an input of 2^60", "input 'x' has 4,611,686,018.4 GB"),
+        (
+            "taps beyond 32 bits",
+            "result 'y' of operator 'MaxPool_0' (MaxPool) has a negative size (1,4,-1099511627759)",
+        ),
         ("texts", "weight 't' has element type string"),
     ],
 )

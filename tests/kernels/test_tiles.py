@@ -105,3 +105,8 @@ def test_the_nearest_divisor_divides(total: int, wanted: int) -> None:
 def test_of_two_divisors_equally_near_the_smaller_is_taken() -> None:
     assert divisor_near(12, 5) == 4
     assert divisor_near(7, 4) == 1
+
+
+def test_the_divisors_of_a_large_number_are_found_at_once() -> None:
+    assert divisor_near(2**60, 1000) == 1024
+    assert divisor_near(2**31 - 1, 1000) == 1

@@ -79,7 +79,13 @@ def check_operator_count(model: ModelProto, source: str) -> None:
 
 
 def check_tensor(tensor: Tensor, operator: Operator, source: str) -> None:
-    """InputError when a result is larger than `MAX_TENSOR_BYTES`."""
+    """InputError when a result is larger than `MAX_TENSOR_BYTES`, or of a negative size."""
+    if min(tensor.shape, default=0) < 0:
+        raise InputError(
+            f"{source}: result {tensor.name!r} of operator {operator.name!r} ({operator.op_type}) has a negative size "
+            f"({','.join(map(str, tensor.shape))}): its window is larger than its input, or a size too large to count; "
+            "change the operator"
+        )
     if tensor.size_bytes > MAX_TENSOR_BYTES:
         shape = "x".join(map(str, tensor.shape))
         raise InputError(

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from math import isqrt
 
 from autofuse.kernels.tir.emit import Emitter, Expr, Index, larger, smaller
 
@@ -251,5 +252,6 @@ def divisor_near(total: int, wanted: int) -> int:
     """The divisor of `total` nearest to `wanted` (0 or less: `total`); the smaller one of two."""
     if wanted <= 0 or wanted >= total:
         return total
-    divisors = [d for d in range(1, total + 1) if total % d == 0]
+    small = [d for d in range(1, isqrt(total) + 1) if total % d == 0]
+    divisors = [*small, *(total // d for d in small)]
     return min(divisors, key=lambda d: (abs(d - wanted), d))
