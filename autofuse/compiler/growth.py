@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autofuse.compiler.ladder import Found, Ladder, legal
-from autofuse.compiler.report import HIT, RULE, STALE
-from autofuse.database.records import EXACT, OK
+from autofuse.compiler.report import RULE
+from autofuse.database.records import OK
 from autofuse.errors import StrictMissError
 from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.limits import winograd_tile
@@ -94,11 +94,12 @@ def _smaller(workload: Workload, held: int, ladder: Ladder, measured_only: bool)
         schedule = legal(row.schedule, ladder.target) if row.state == OK else None
         if schedule is None or row.median_us is None or winograd_tile(schedule) > ladder.winograd:
             continue
-        found = Found(schedule, HIT if row.tier == EXACT else STALE, row.median_us, "", row.trusted)
-        size = _held(workload, found, ladder)
+        size = _held(workload, Found(schedule, RULE), ladder)
         known = best.get(size)
-        if size < held and (known is None or known.us is None or row.median_us < known.us):
-            best[size] = found
+        if size >= held or (known is not None and known.us is not None and row.median_us >= known.us):
+            continue
+        if rung := ladder.rung(workload, schedule, row):
+            best[size] = Found(schedule, rung, row.median_us, "", row.trusted)
     if model_bytes(workload) not in best and not measured_only:
         for guess in first_schedules(workload, ladder.knobs(workload), ladder.target, ladder.around.setting.threads):
             found = Found(dict(guess), RULE)

@@ -16,12 +16,13 @@ from autofuse.compiler.context import Context
 from autofuse.compiler.growth import weight_size, within_growth
 from autofuse.compiler.ladder import Found, Ladder
 from autofuse.compiler.plans import FoundPlan, find_plan
-from autofuse.compiler.report import HIT, MEASURED_HERE, RULE, CompileReport, GroupReport, PlanReport
+from autofuse.compiler.report import HIT, MEASURED_HERE, RULE, STALE_CODE, CompileReport, GroupReport, PlanReport
 from autofuse.database.ask.labels import unique_labels
 from autofuse.errors import StrictMissError
 from autofuse.graph.loading.files import weight_files
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
+from autofuse.kernels.emission import Emission
 from autofuse.kernels.lowering.coverage import require_kernels
 from autofuse.kernels.lowering.lower import Lowered, lower
 from autofuse.kernels.workload.workload import BoundWorkload
@@ -64,7 +65,8 @@ def compile_in(
         require_linker(context.around.target)
     if key is not None:
         private_key(key)
-    forms = [_found(context, model, shape, plan) for shape in shapes]
+    emission = Emission(context.around.target)
+    forms = [_found(context, model, shape, plan, emission) for shape in shapes]
     if output is not None:
         forms = _built(context, forms, output, key, progress)
     return _report(context, model, output, forms, time.monotonic() - started)
@@ -82,19 +84,27 @@ def _inputs(context: Context, model: Path, output: Path, plan: str | None) -> In
     }
 
 
-def _found(context: Context, model: Path, shapes: Shapes, plan: str | None) -> _Form:
+def _found(context: Context, model: Path, shapes: Shapes, plan: str | None, emission: Emission) -> _Form:
     graph = load(model, shapes)
     require_kernels(graph)
     around = context.around
     sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
     chosen = find_plan(context, graph, sha256, plan)
     lowered = lower(graph, chosen.plan, around.target, [group.operators for group in chosen.plan.groups])
-    ladder, policy = Ladder(context.database, around, chosen.plan.winograd), context.policy
+    ladder, policy = Ladder(context.database, around, emission, chosen.plan.winograd), context.policy
     found = ladder.find(lowered.kernels, policy.measured_only)
     _refuse_misses(context, lowered, found)
     if policy.weight_growth is not None:
         found = within_growth(lowered.kernels, found, ladder, policy.weight_growth, policy.measured_only)
-    return _Form(graph, chosen, lowered, ladder, found)
+    return _Form(graph, _as_measured(chosen, found), lowered, ladder, found)
+
+
+def _as_measured(plan: FoundPlan, found: Mapping[str, Found]) -> FoundPlan:
+    """The plan on its rung: it is a hit only while its kernels are the code that it was measured with."""
+    changed = sum(one.tier == STALE_CODE for one in found.values())
+    if plan.tier != HIT or not changed:
+        return plan
+    return replace(plan, tier=STALE_CODE, source=f"{plan.source}, {changed} of its kernels are other code now")
 
 
 def _refuse_misses(context: Context, lowered: Lowered, found: Mapping[str, Found]) -> None:
@@ -109,7 +119,8 @@ def _refuse_misses(context: Context, lowered: Lowered, found: Mapping[str, Found
     stale = [bound.workload.label for bound in lowered.kernels if found[bound.workload.key].tier != HIT]
     if stale and context.policy.require_complete:
         raise StrictMissError(
-            f"{len(stale)} of {len(lowered.kernels)} groups were measured with other versions, such as {stale[0]}: "
+            f"{len(stale)} of {len(lowered.kernels)} groups were measured with other versions or other code, "
+            f"such as {stale[0]}: "
             "run `autofuse tune`, or compile without --require-complete"
         )
 
@@ -141,7 +152,8 @@ def _built(
                 {key: found.source for key, found in form.found.items()},
             )
         )
-    replaced = build_programs(parts, context.around.target, context.threads, output, key, progress)
+    emission = forms[0].ladder.emission
+    replaced = build_programs(parts, context.around.target, context.threads, output, key, progress, emission)
     made = []
     for form, part in zip(forms, parts, strict=True):
         again = {key: Found(dict(part.spare[key]), RULE) for key in form.found if key in replaced and key in part.spare}

@@ -6,18 +6,21 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autofuse.compiler.report import FAMILY, HIT, NEAREST, RULE, STALE
+from autofuse.compiler.report import FAMILY, HIT, NEAREST, RULE, STALE, STALE_CODE, TIERS
+from autofuse.database.ask.lookups import SCHEDULES_TRIED
 from autofuse.database.database import ProfilingDatabase
-from autofuse.database.records import EXACT, RelatedSchedule
+from autofuse.database.records import BestSchedule, MeasuredSchedule, RelatedSchedule
 from autofuse.device.target import Target
 from autofuse.environment.circumstances import Circumstances
 from autofuse.environment.space import load_space
 from autofuse.errors import InputError
 from autofuse.fusion.plan import LARGEST_TILE
+from autofuse.kernels.emission import Emission
 from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import Values, open_knobs
 from autofuse.kernels.schedule.limits import knobs_within, larger
 from autofuse.kernels.schedule.transfer import adapted, distance, schedule_fault, structure
+from autofuse.kernels.tir.digest import digest
 from autofuse.kernels.workload.workload import BoundWorkload, Workload
 
 FARTHEST = 8.0
@@ -45,10 +48,14 @@ class Found:
 
 @dataclass
 class Ladder:
-    """`around`: where the code will run. `winograd`: largest tiles of its schedules, see `FusionPlan`."""
+    """`around`: where the code will run. `emission`: knows the code of schedules, and keeps the kernels to be built.
+
+    `winograd`: largest tiles of the schedules, see `FusionPlan`.
+    """
 
     base: ProfilingDatabase
     around: Circumstances
+    emission: Emission
     winograd: int = LARGEST_TILE
 
     def find(self, workloads: Sequence[BoundWorkload], measured_only: bool) -> dict[str, Found]:
@@ -85,13 +92,34 @@ class Ladder:
             open_knobs(workload, self.target, load_space(None, self.target.isa).schedule), self.winograd
         )
 
+    def rung(self, workload: Workload, schedule: Schedule, row: BestSchedule | MeasuredSchedule) -> str:
+        """The rung of what was measured here under a schedule; empty where no kernel can be emitted any more."""
+        code = self.emission.code(workload, schedule)
+        if not code or row.digest == digest(code, self.target, self.around.versions):
+            return HIT if code else ""
+        same = row.digest == digest(code, self.target, json.loads(row.versions))
+        return STALE if same else STALE_CODE
+
     def _here(self, bound: Mapping[str, Workload]) -> dict[str, Found]:
-        found = {}
-        for key, best in self.base.lookup(self.around.setting, list(bound), larger(self.winograd)).items():
-            schedule = legal(best.schedule, self.target)
-            if schedule is not None:
-                found[key] = Found(schedule, HIT if best.tier == EXACT else STALE, best.median_us, "", best.trusted)
-        return found
+        known = self.base.ranked(self.around.setting, list(bound), larger(self.winograd))
+        found = {key: self._best_here(bound[key], rows) for key, rows in known.items()}
+        return {key: best for key, best in found.items() if best is not None}
+
+    def _best_here(self, workload: Workload, rows: Sequence[BestSchedule]) -> Found | None:
+        """The best rung among the first few schedules; rows come best first."""
+        best: Found | None = None
+        tried: set[str] = set()
+        for row in rows:
+            if row.schedule not in tried and len(tried) == SCHEDULES_TRIED:
+                continue
+            tried.add(row.schedule)
+            schedule = legal(row.schedule, self.target)
+            rung = "" if schedule is None else self.rung(workload, schedule, row)
+            if schedule is not None and rung and (best is None or TIERS.index(rung) < TIERS.index(best.tier)):
+                best = Found(schedule, rung, row.median_us, "", row.trusted)
+            if rung == HIT:
+                break
+        return best
 
     def _family(self, bound: Mapping[str, Workload]) -> dict[str, Found]:
         """The best schedule that a CPU of the same family ran; rows come best first."""

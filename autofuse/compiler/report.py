@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 HIT = "hit"
 STALE = "hit (stale versions)"
+STALE_CODE = "stale code"
 FAMILY = "cpu family"
 NEAREST = "nearest shape"
 MODEL = "model"
@@ -13,11 +14,12 @@ RULE = "rule"
 NONE = "none"
 NAMED = "named"
 
-TIERS = (HIT, STALE, FAMILY, NEAREST, MODEL, RULE, NONE)
-"""The ladder, best rung first: measured here; measured here with other versions; measured on another CPU of the same
-family; measured here for other shapes; predicted by a trained model (plans only); the fixed rule; no fusion (plans
+TIERS = (HIT, STALE, STALE_CODE, FAMILY, NEAREST, MODEL, RULE, NONE)
+"""The ladder, best rung first: measured here as this very code; the same code made by other versions of TVM or LLVM;
+measured here as other code than is built now (plans: some of its kernels); measured on another CPU of the same family;
+measured here for other shapes; predicted by a trained model (plans only); the fixed rule; no fusion (plans
 only)."""
-MEASURED_HERE = (HIT, STALE)
+MEASURED_HERE = (HIT, STALE, STALE_CODE)
 
 
 @dataclass(frozen=True)

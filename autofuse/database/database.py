@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine
 
 from autofuse.database import connection
 from autofuse.database.ask import lookups, transfers, views
-from autofuse.database.faults import clear_errors
+from autofuse.database.faults import clear_errors, damage_of
 from autofuse.database.owner import Owner, this_process
 from autofuse.database.record import candidates, plans, runs
 from autofuse.database.record.identities import Identities
@@ -177,9 +177,15 @@ class ProfilingDatabase:
     def lookup(
         self, setting: Setting, workload_keys: Iterable[str], without: tuple[str, ...] = ()
     ) -> dict[str, BestSchedule]:
-        """Best schedule of each workload that has one, in one query; see `lookups.lookup`."""
+        """The first of each workload's `ranked` schedules."""
         with self._reading() as sql:
             return lookups.lookup(sql, setting, workload_keys, without)
+
+    @persistent
+    def ranked(self, setting: Setting, keys: Iterable[str], without: tuple[str, ...] = ()) -> lookups.Ranked:
+        """The best schedules of each workload that has one, best first; see `lookups.ranked`."""
+        with self._reading() as sql:
+            return lookups.ranked(sql, setting, keys, without)
 
     @persistent
     def workload_texts(self, keys: Iterable[str]) -> dict[str, str]:
@@ -354,12 +360,8 @@ class ProfilingDatabase:
 
     def problems(self) -> list[str]:
         """What a full check of the file finds (SQLite: pages, indices, references); empty when sound."""
-        if not self.location.is_sqlite:
-            return []
         with self._reading() as sql:
-            damage = [str(row[0]) for row in sql.execute(text("PRAGMA integrity_check")) if row[0] != "ok"]
-            orphans = [f"{row[0]} row {row[1]} names a missing {row[2]}" for row in sql.execute(_FOREIGN_KEYS)]
-        return damage + orphans
+            return damage_of(sql) if self.location.is_sqlite else []
 
     def migrate(self) -> None:
         """Bring the schema to this version's (not when read-only), or say why that cannot be."""
@@ -395,6 +397,3 @@ class ProfilingDatabase:
                 self._ids.rollback()
                 raise
             self._ids.commit()
-
-
-_FOREIGN_KEYS = text("PRAGMA foreign_key_check")

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlalchemy import exc
+from sqlalchemy import Connection, exc, text
 
 from autofuse.errors import DatabaseError
 
@@ -46,10 +46,17 @@ def errors_of(name: str) -> Iterator[None]:
         raise DatabaseError(f"{name}: {_SQLITE['SQLITE_CORRUPT']}") from error
 
 
+def damage_of(connection: Connection) -> list[str]:
+    """What a full check of an SQLite file finds: pages, indices, rows that name missing ones."""
+    damage = [str(row[0]) for row in connection.execute(text("PRAGMA integrity_check")) if row[0] != "ok"]
+    orphans = connection.execute(text("PRAGMA foreign_key_check"))
+    return damage + [f"{row[0]} row {row[1]} names a missing {row[2]}" for row in orphans]
+
+
 def _reason(error: BaseException | None) -> str:
     name = getattr(error, "sqlite_errorname", None) or ""
-    for prefix, text in _SQLITE.items():
+    for prefix, advice in _SQLITE.items():
         if name.startswith(prefix):
-            return text
+            return advice
     first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return f"{first_line} ({name or type(error).__name__})"

@@ -22,8 +22,12 @@ TRIAL_STATES = ("running", "complete", "pruned", "fail")
 REASONS = tuple(REASON_CODES)
 """Why an edge of the graph was fused, or was not; see `autofuse.values.reasons`."""
 
-EXACT, STALE = "exact", "stale"
-"""Tiers of a hit: measured with the versions asked for, or with others."""
+EXACT, STALE, STALE_CODE = "exact", "stale", "stale code"
+"""Tiers of what was measured: with the versions asked for; with others; as code that is not built any more.
+
+The database does not know what code a schedule is today. It sees other code where the same schedule was measured as
+another code since then, and where no digest was kept; who emits the kernel sees the rest by `digest`.
+"""
 
 Json = object
 
@@ -106,16 +110,17 @@ class Timing:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One schedule of one workload.
+    """One schedule of one workload, as one code.
 
     `workload_key`, `workload_text`, `workload_label`: as `Workload` has them. `schedule`: JSON text;
-    stored, and keyed, in its canonical form.
+    stored, and keyed, in its canonical form. `digest`: of the code that was built ("": nobody knows).
     """
 
     workload_key: str
     workload_text: str
     workload_label: str
     schedule: str
+    digest: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +182,7 @@ class RunInfo:
 class MeasuredSchedule:
     """A stored candidate: its schedule (canonical JSON) and its state, times in microseconds.
 
-    `tier`: "exact" when measured with the versions asked for, else "stale".
+    `tier`: see `EXACT`. `digest`: of its code; `versions`: what it was built by (JSON of names and versions).
     """
 
     candidate_id: int
@@ -186,6 +191,8 @@ class MeasuredSchedule:
     schedule_key: str
     state: str
     tier: str
+    digest: str
+    versions: str
     failure: str | None
     median_us: float | None
     ci_lo_us: float | None
@@ -197,13 +204,18 @@ class MeasuredSchedule:
 
 @dataclass(frozen=True, kw_only=True)
 class BestSchedule:
-    """The fastest schedule of a workload; times that are not trusted count as `DOUBT` times as long."""
+    """A schedule of a workload that works; times that are not trusted count as `DOUBT` times as long.
+
+    `tier`, `digest`, `versions`: as `MeasuredSchedule` has them.
+    """
 
     candidate_id: int
     workload_key: str
     schedule: str
     schedule_key: str
     tier: str
+    digest: str
+    versions: str
     median_us: float
     ci_lo_us: float
     ci_hi_us: float

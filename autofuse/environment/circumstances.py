@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from autofuse.database.ask.devices import last_measured
 from autofuse.database.database import ProfilingDatabase
@@ -10,22 +12,28 @@ from autofuse.database.records import Setting
 from autofuse.device.profile import DeviceProfile
 from autofuse.device.provenance import Provenance
 from autofuse.device.target import Target
+from autofuse.environment.codes import Codes
 from autofuse.environment.device import NamedDevice, as_named
 
 CODE_VERSIONS = ("tvm", "tvm_ffi", "llvm")
-KERNELS_VERSION = "7"
-"""Changes with the code that kernels are generated as: older times are then stale."""
+"""What makes machine code of kernels, as packages. The kernels themselves are known by their digests."""
 
 
 @dataclass(frozen=True)
 class Circumstances:
-    """A device with its target and what is recorded beside every time."""
+    """A device with its target and what is recorded beside every time; `versions`: of `CODE_VERSIONS`."""
 
     device: NamedDevice
     profile: DeviceProfile
     target: Target
     setting: Setting
     provenance: Provenance
+    versions: Mapping[str, str]
+
+    @cached_property
+    def codes(self) -> Codes:
+        """Which code each candidate is under these circumstances."""
+        return Codes(self.target, self.versions)
 
 
 def circumstances(
@@ -44,7 +52,7 @@ def circumstances(
     if not measuring and not named.is_known:
         with database.reading() as sql:
             known = last_measured(sql, profile.name, target.key, threads)
-    versions = {name: str(getattr(provenance, name)) for name in CODE_VERSIONS} | {"kernels": KERNELS_VERSION}
+    versions = {name: str(getattr(provenance, name)) for name in CODE_VERSIONS}
     setting = database.setting(
         fingerprint=known or identity.key,
         device_name=profile.name,
@@ -53,4 +61,4 @@ def circumstances(
         threads=threads,
         versions=versions,
     )
-    return Circumstances(named, profile, target, setting, provenance)
+    return Circumstances(named, profile, target, setting, provenance, versions)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import FAILURES, BestSchedule, Setting
+from autofuse.environment.codes import Codes
 from autofuse.errors import AutofuseError
 from autofuse.fusion.evidence import LAUNCH_US, Piece, Span
 from autofuse.fusion.plan import LARGEST_TILE, FusionPlan
@@ -17,6 +18,7 @@ from autofuse.graph.transform.copies import copy_name
 from autofuse.kernels.lowering.lower import Lowered, Lowering
 from autofuse.kernels.schedule.limits import larger
 from autofuse.kernels.workload.free_reshape import is_view
+from autofuse.kernels.workload.workload import Workload
 
 VIEW = Span(0.0, 0.0, 0.0)
 """A view of memory costs no kernel."""
@@ -60,18 +62,29 @@ def groups_of(graph: Graph, plan: FusionPlan) -> tuple[Piece, ...]:
     return tuple(found)
 
 
-def known_pieces(graph: Graph, lowered: PlansLowered, base: ProfilingDatabase, setting: Setting) -> tuple[Piece, ...]:
+def known_pieces(
+    graph: Graph, lowered: PlansLowered, base: ProfilingDatabase, setting: Setting, codes: Codes | None = None
+) -> tuple[Piece, ...]:
     """Every group of the plans, once, with its best time in any layout that it was measured in.
 
+    With `codes` only times of the very code that is built now count; else the database's own view of that.
     Where one of the plans limits Winograd's tiles (see `FusionPlan`), so does the network that all of them belong to.
     """
     keys: dict[Piece, dict[str, None]] = {}
+    workloads: dict[str, Workload] = {}
     most = LARGEST_TILE
     for plan, kernels in lowered:
         most = min(most, plan.winograd)
         for piece, bound in zip(groups_of(graph, plan), kernels.groups, strict=True):
             keys.setdefault(piece, {})["" if is_view(bound.workload) else bound.workload.key] = None
-    known = base.lookup(setting, {key for found in keys.values() for key in found if key}, larger(most))
+            if not is_view(bound.workload):
+                workloads[bound.workload.key] = bound.workload
+    if codes is None:
+        known = base.lookup(setting, workloads, larger(most))
+    else:
+        ranked = base.ranked(setting, workloads, larger(most))
+        best = {key: codes.best(workloads[key], rows) for key, rows in ranked.items()}
+        known = {key: row for key, row in best.items() if row is not None}
     pieces = []
     for piece, found in keys.items():
         span, failure = _time(found, known, base, setting)

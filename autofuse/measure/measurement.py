@@ -98,7 +98,8 @@ class Timing:
 class Measurement:
     """Exactly one of `timing` and `failure`. `max_rel_error` is None where nothing was compared.
 
-    `build_s`: seconds of scheduling, lowering and LLVM, on a machine that may have been busy.
+    `build_s`: seconds of scheduling, lowering and LLVM, on a machine that may have been busy. `code`: which code was
+    built, see `autofuse.kernels.tir.digest.code_key` ("" where nothing was).
     """
 
     timing: Timing | None = None
@@ -106,6 +107,7 @@ class Measurement:
     build_s: float | None = None
     max_rel_error: float | None = None
     threads: int = 1
+    code: str = ""
 
     def __post_init__(self) -> None:
         if (self.timing is None) == (self.failure is None):

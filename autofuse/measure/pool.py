@@ -57,10 +57,11 @@ class _Job:
     identity: int
     attempts: int = 0
     build_s: float | None = None
+    code: str = ""
     error: float | None = None
 
     def failed(self, failure: Failure, threads: int, error: float | None = None) -> Measurement:
-        return Measurement(failure=failure, build_s=self.build_s, max_rel_error=error, threads=threads)
+        return Measurement(failure=failure, build_s=self.build_s, max_rel_error=error, threads=threads, code=self.code)
 
 
 @dataclass
@@ -276,7 +277,7 @@ class LocalRunner:
             worker.doing = ""
         elif done == "build":
             assert job is not None
-            job.build_s = float(str(reply["build_s"]))
+            job.build_s, job.code = float(str(reply["build_s"])), str(reply["code"])
             worker.doing = "check"
             worker.child.request(self._check_message(job), self.limits.run_s * len(job.request.cases))
         elif done == "check":
@@ -335,7 +336,7 @@ class LocalRunner:
             if not isinstance(reply, Failure):
                 self._clock_best = [float(seconds) for seconds in _list(reply["clock_best_s"])]
                 timing = timing_from_json(reply["timing"])
-                measured = Measurement(timing, None, job.build_s, job.error, self.threads)
+                measured = Measurement(timing, None, job.build_s, job.error, self.threads, job.code)
             else:
                 measured = job.failed(reply, self.threads, job.error)
             if not worker.child.alive:

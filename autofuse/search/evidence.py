@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from autofuse.database.ask.labels import unique_labels
 from autofuse.database.ask.lookups import BY_CHANCE
 from autofuse.database.database import ProfilingDatabase
-from autofuse.database.records import EXACT, FAILURES
+from autofuse.database.records import FAILURES
 from autofuse.environment.circumstances import Circumstances
 from autofuse.environment.space import SearchSpace
 from autofuse.fusion.evidence import LAUNCH_US
@@ -77,7 +77,8 @@ class SearchEvidence:
         )
         for stored in self.database.measured_schedules(self.around.setting, bound.workload.key):
             lasting = stored.state in FAILURES and stored.state not in BY_CHANCE
-            if stored.tier == EXACT and (stored.median_us is not None or lasting):
+            counts = stored.median_us is not None or lasting
+            if counts and self.around.codes.knows(bound.workload, stored):
                 self.counts.hits += 1
                 if stored.trusted is False:
                     self.untrusted.add((search.key, schedule_text(json.loads(stored.schedule))))

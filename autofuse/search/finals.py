@@ -233,17 +233,17 @@ def _record(lab: Lab, named: Mapping[str, FusionPlan], results: Mapping[str, Con
 def _record_choice(lab: Lab, plan: FusionPlan, time: PlanTime) -> None:
     """What `compile` takes from now on, and why each edge is as it is."""
     evidence = lab.evidence
-    keys = [bound.workload.key for bound in evidence.admit(plan).kernels]
-    stored = evidence.database.lookup(evidence.around.setting, keys, larger(plan.winograd))
+    codes, workloads = evidence.around.codes, {one.workload.key: one for one in evidence.admit(plan).kernels}
+    stored = evidence.database.ranked(evidence.around.setting, workloads, larger(plan.winograd))
     groups = []
     for group, bound in zip(plan.groups, evidence.admit(plan).groups, strict=True):
-        best = stored.get(bound.workload.key)
+        best = codes.best(bound.workload, stored.get(bound.workload.key, ()))
         us = best.median_us if best else None
         evidence.database.record_workload(bound.workload.key, bound.workload.text, bound.workload.label)
         groups.append(ChosenGroup(group.operators, bound.workload.key, best.candidate_id if best else None, us))
     evidence.database.record_choice(lab.run_id, plan.key, groups, median_us=time.median_us, trusted=time.trusted)
     alike = [known for known in evidence.known_plans() if known[0].rewrites == plan.rewrites]
-    pieces = known_pieces(evidence.graph, alike, evidence.database, evidence.around.setting)
+    pieces = known_pieces(evidence.graph, alike, evidence.database, evidence.around.setting, codes)
     seen = Evidence(settled(evidence.graph, plan)[0], pieces)
     # Several tensors may connect two operators, and a rewrite may keep the names of an edge: the first row tells.
     rows: dict[tuple[str, str], EdgeDecision] = {}

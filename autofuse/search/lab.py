@@ -6,7 +6,8 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from autofuse.database.records import EXACT, Block, Candidate, CandidateOutcome
+from autofuse.database.records import Block, Candidate, CandidateOutcome
+from autofuse.environment.codes import Codes
 from autofuse.errors import DeviceError
 from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.key import graph_key
@@ -136,13 +137,10 @@ class Lab:
             if measurement.failure is not None and measurement.failure.kind == "device_lost":
                 continue
             setting = evidence.around.setting
-            evidence.database.record_candidate(setting, outcome_of(search.bound, schedule, measurement), self.run_id)
-            stored = {
-                found.schedule: found
-                for found in evidence.database.measured_schedules(setting, search.key)
-                if found.tier == EXACT
-            }
-            verdict = stored.get(schedule_text(schedule))
+            outcome = outcome_of(search.bound, schedule, measurement, evidence.around.codes)
+            number = evidence.database.record_candidate(setting, outcome, self.run_id)
+            stored = evidence.database.measured_schedules(setting, search.key)
+            verdict = next((found for found in stored if found.candidate_id == number), None)
             search.correct(schedule, verdict.median_us if verdict else None)
             if verdict is not None and verdict.trusted:
                 evidence.untrusted.discard((search.key, schedule_text(schedule)))
@@ -164,7 +162,7 @@ class Lab:
 
     def _give_back(self, search: WorkloadSearch, schedule: Schedule, measurement: Measurement) -> None:
         """A lost device says nothing about its candidate: the loss is recorded, and the candidate comes again."""
-        outcome = outcome_of(search.bound, schedule, measurement)
+        outcome = outcome_of(search.bound, schedule, measurement, self.evidence.around.codes)
         self.evidence.database.record_candidate(self.evidence.around.setting, outcome, self.run_id)
         search.give_back(schedule)
 
@@ -180,7 +178,7 @@ class Lab:
 
     def _take(self, search: WorkloadSearch, request: MeasureRequest, measurement: Measurement) -> None:
         evidence, schedule = self.evidence, request.schedule
-        outcome = replace(outcome_of(search.bound, schedule, measurement), uid=uuid.uuid4().hex)
+        outcome = replace(outcome_of(search.bound, schedule, measurement, evidence.around.codes), uid=uuid.uuid4().hex)
         evidence.database.record_candidate(evidence.around.setting, outcome, self.run_id)
         if outcome.trusted is False:
             evidence.untrusted.add((search.key, schedule_text(schedule)))
@@ -196,10 +194,11 @@ class Lab:
         self.tell(search.bound.workload.label)
 
 
-def outcome_of(bound: BoundWorkload, schedule: Schedule, measurement: Measurement) -> CandidateOutcome:
+def outcome_of(bound: BoundWorkload, schedule: Schedule, measurement: Measurement, codes: Codes) -> CandidateOutcome:
     """A measurement as the row that records it."""
     workload = bound.workload
-    candidate = Candidate(workload.key, workload.text, workload.label, schedule_text(schedule))
+    digest = codes.measured(workload, schedule, measurement)
+    candidate = Candidate(workload.key, workload.text, workload.label, schedule_text(schedule), digest)
     if measurement.failure is not None:
         return CandidateOutcome(
             candidate=candidate,

@@ -13,7 +13,8 @@ import numpy as np
 
 from autofuse.database.ask.times import timed_candidate
 from autofuse.database.database import ProfilingDatabase
-from autofuse.database.records import STALE, BestSchedule, Setting
+from autofuse.database.records import EXACT, BestSchedule, Setting
+from autofuse.environment.circumstances import Circumstances
 from autofuse.environment.device import RunnerOptions, open_runner
 from autofuse.environment.place import Place
 from autofuse.errors import AutofuseError, InputError
@@ -39,7 +40,8 @@ HOLDS, FASTER, SLOWER, FAILED, SKIPPED = "holds", "faster", "slower", "failed", 
 class Revalidated:
     """A winner measured again: `verdict` on its new time, `ratio` old / new with its interval (None: no new time).
 
-    `stale`: it had been measured with other versions. `note`: why there is no verdict, or that it is no more.
+    `stale`: it had been measured with other versions, or as other code. `note`: why there is no verdict, or that it is
+    no more.
     """
 
     label: str
@@ -91,7 +93,7 @@ def revalidate(
         options = RunnerOptions(policy=SamplingPolicy(cold_constants=True))
         runner = stack.enter_context(open_runner(around.device, around.setting.threads, options))
         for number, winner in enumerate(winners):
-            done.append(_again(database, around.setting, runner, winner, scratch / str(number)))
+            done.append(_again(database, around, runner, winner, scratch / str(number)))
             progress(done[-1])
     return tuple(done)
 
@@ -110,13 +112,15 @@ def _winners(database: ProfilingDatabase, setting: Setting) -> list[_Winner]:
     found = database.lookup(setting, uses)
     texts = database.workload_texts(found)
     winners = [_Winner(best, texts[key], labels[key], uses[key]) for key, best in found.items()]
-    return sorted(winners, key=lambda w: (w.best.tier != STALE, -w.uses * w.best.median_us))
+    return sorted(winners, key=lambda w: (w.best.tier == EXACT, -w.uses * w.best.median_us))
 
 
-def _again(database: ProfilingDatabase, setting: Setting, runner: Runner, winner: _Winner, folder: Path) -> Revalidated:
+def _again(
+    database: ProfilingDatabase, around: Circumstances, runner: Runner, winner: _Winner, folder: Path
+) -> Revalidated:
     best = winner.best
     base = Revalidated(
-        winner.label, best.workload_key, best.schedule, winner.uses, best.tier == STALE, best.median_us,
+        winner.label, best.workload_key, best.schedule, winner.uses, best.tier != EXACT, best.median_us,
         None, None, None, None, SKIPPED,
     )  # fmt: skip
     try:
@@ -132,7 +136,7 @@ def _again(database: ProfilingDatabase, setting: Setting, runner: Runner, winner
     (measurement,) = runner.measure([request])
     if measurement.failure is not None and measurement.failure.kind == "device_lost":
         return replace(base, note=measurement.failure.message)
-    database.record_candidate(setting, outcome_of(bound, schedule, measurement))
+    database.record_candidate(around.setting, outcome_of(bound, schedule, measurement, around.codes))
     return _judged(base, old, measurement)
 
 

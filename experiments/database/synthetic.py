@@ -93,7 +93,13 @@ def _times(us: float, seed: int) -> dict[str, object]:
 
 
 def _outcome(text: str, tile: int, us: float) -> CandidateOutcome:
-    candidate = Candidate(content_key(text), text, f"Conv+Relu {tile}", json.dumps({"tile": -1 - tile}))
+    candidate = Candidate(
+        content_key(text),
+        text,
+        f"Conv+Relu {tile}",
+        json.dumps({"tile": -1 - tile}),
+        content_key(f"{text} {-1 - tile}"),
+    )
     return CandidateOutcome(candidate=candidate, build_s=0.2, **_times(us, tile))  # type: ignore[arg-type]
 
 
@@ -115,6 +121,9 @@ def _append(
     connection.executemany(
         "INSERT INTO af_schedule (key, text) VALUES (?, ?)", [(content_key(text), text) for text in schedules]
     )
+    codes = [content_key(f"{text} {schedule}") for text in workloads for schedule in schedules]
+    connection.executemany("INSERT INTO af_code (digest) VALUES (?)", [(digest,) for digest in codes])
+    code_ids = dict(connection.execute("SELECT digest, id FROM af_code").fetchall())
     schedule_ids = dict(connection.execute("SELECT text, id FROM af_schedule").fetchall())
     candidate = connection.execute("SELECT MAX(id) FROM af_candidate").fetchone()[0]
     measurement = connection.execute("SELECT MAX(id) FROM af_measurement").fetchone()[0]
@@ -122,7 +131,8 @@ def _append(
     for number in range(count):
         text = workloads[number % len(workloads)]
         tile, own = number // len(workloads), "shared" if number < shared * count else f"seed {seed}"
-        schedule = schedule_ids[json.dumps({"own": own, "tile": tile}, separators=(",", ":"))]
+        written = json.dumps({"own": own, "tile": tile}, separators=(",", ":"))
+        schedule, code = schedule_ids[written], code_ids[content_key(f"{text} {written}")]
         candidate, measurement = candidate + 1, measurement + 1
         when = _text(began + timedelta(hours=hours * (number + 1) / count))
         failed = dice.random() < 0.1
@@ -132,7 +142,7 @@ def _append(
             if failed
             else ("ok", None, us, us * 0.99, us * 1.01, 1, 1e-6)
         )
-        rows.append((candidate, numbers[text], schedule, 0.2, when, when, 1, 1, 1, 1, *outcome))
+        rows.append((candidate, numbers[text], schedule, 0.2, when, when, 1, 1, 1, 1, code, *outcome))
         measured.append((measurement, candidate, run, f"{seed:08x}{number:024x}", 0.2, when, *outcome))
         if not failed:
             samples += [(measurement, block, f"[{us * dice.gauss(1, 0.01):.6g}]", 0.98, 0) for block in range(blocks)]
@@ -144,10 +154,10 @@ def _append(
 
 def _insert(connection: sqlite3.Connection, rows: list, measured: list, samples: list) -> None:  # type: ignore[type-arg]
     timing = "state, failure, median_us, ci_lo_us, ci_hi_us, trusted, max_rel_error"
-    setting = "device_id, target_id, threads, versions_id"
+    setting = "device_id, target_id, threads, versions_id, code_id"
     connection.executemany(
         "INSERT INTO af_candidate (id, workload_id, schedule_id, build_s, created_at, updated_at, "
-        f"{setting}, {timing}) VALUES ({', '.join('?' * 17)})",
+        f"{setting}, {timing}) VALUES ({', '.join('?' * 18)})",
         rows,
     )
     connection.executemany(

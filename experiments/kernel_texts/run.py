@@ -21,10 +21,10 @@ from autofuse.environment.space import load_space
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.kernels.build import build_kernel
-from autofuse.kernels.digest import code_text
 from autofuse.kernels.lowering.lower import Lowering
 from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import open_knobs
+from autofuse.kernels.tir.digest import code_text
 from autofuse.kernels.workload.workload import Workload
 
 PLANS = ("default", "none")

@@ -46,7 +46,8 @@ def outcomes(seed: int) -> Iterator[CandidateOutcome]:
 
 def _outcome(workload: str, schedule: int, one: Replayed, chance: random.Random) -> CandidateOutcome:
     text = json.dumps({"workload": workload, "padding": "x" * (TEXT - 40)})
-    candidate = Candidate(content_key(text), text, f"workload {workload}", json.dumps({"tile": schedule, "order": "a"}))
+    digest, knobs = content_key(f"{text} {schedule}"), json.dumps({"tile": schedule, "order": "a"})
+    candidate = Candidate(content_key(text), text, f"workload {workload}", knobs, digest)
     if one.us is None:
         return CandidateOutcome(candidate=candidate, state="build_error", failure="recorded", build_s=one.build_s)
     us = one.us * chance.uniform(0.8, 1.5)

@@ -33,7 +33,9 @@ pytestmark = pytest.mark.cluster
 
 
 def outcome(workload: str, tile: int, us: float = 100.0) -> CandidateOutcome:
-    candidate = Candidate(content_key(workload), f'"{workload}"', workload, f'{{"tile": {tile}}}')
+    candidate = Candidate(
+        content_key(workload), f'"{workload}"', workload, f'{{"tile": {tile}}}', content_key(f"{workload} {tile}")
+    )
     blocks = tuple(Block((us * 0.99, us, us * 1.01), 1.0) for _ in range(3))
     return CandidateOutcome(
         candidate=candidate,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,14 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import numpy_helper
+from sqlalchemy import select
 
 import autofuse
 from autofuse.backend.library.session import Session
 from autofuse.compiler import CompileReport, Context, Policy
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.database.records import Candidate, CandidateOutcome, RunStart, Setting
+from autofuse.database.tables.schema import VersionsRow
 from autofuse.environment.circumstances import Circumstances, circumstances
 from autofuse.errors import InputError, PlanError, StrictMissError
 from autofuse.fusion.plan import FusionPlan
@@ -26,7 +28,9 @@ from autofuse.fusion.planner.baselines import default_plan, none_plan
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.key import graph_key
 from autofuse.graph.loading.load import load
+from autofuse.kernels.emission import Emission
 from autofuse.kernels.lowering.lower import lower
+from autofuse.kernels.tir.digest import digest
 
 NETWORK = """net (float[batch,32] x) => (float[batch,16] y)
     { m = MatMul (x, w) b = Add (m, bias) y = Relu (b) }"""
@@ -82,21 +86,23 @@ class Known:
         return made if versions or facts else self.around.setting
 
     def measured(
-        self,
-        setting: Setting,
-        batch: int = 4,
-        plan: FusionPlan | None = None,
-        text: str | None = None,
+        self, setting: Setting, batch: int = 4, plan: FusionPlan | None = None, text: str | None = None,
+        schedule: Mapping[str, int | str] = GOOD, code: str = "", us: float = 10.0,
         trusted: bool = True,
-    ) -> None:
-        """Every group of the default plan, at 10 µs with the schedule `GOOD`."""
+    ) -> None:  # fmt: skip
+        """Every group of the default plan, at 10 µs with the schedule `GOOD`; `code`: in place of what is built."""
+        with self.base.reading() as sql:
+            query = select(VersionsRow.text).where(VersionsRow.key == setting.versions)
+            versions = json.loads(sql.execute(query).scalar_one())
+        target, emission = self.around.target, Emission(self.around.target)
         graph = load(self.model, {"x": (batch, 32)})
         plan = plan or default_plan(graph)
         for bound in lower(graph, plan, self.around.target, [group.operators for group in plan.groups]).kernels:
             load_ = bound.workload
-            candidate = Candidate(load_.key, load_.text, load_.label, text or json.dumps(GOOD))
+            made = digest(code or emission.code(load_, schedule), target, versions)
+            candidate = Candidate(load_.key, load_.text, load_.label, text or json.dumps(schedule), made)
             outcome = CandidateOutcome(
-                state="ok", median_us=10.0, ci_lo_us=9.0, ci_hi_us=11.0, trusted=trusted, candidate=candidate
+                state="ok", median_us=us, ci_lo_us=us * 0.9, ci_hi_us=us * 1.1, trusted=trusted, candidate=candidate
             )
             self.base.record_candidate(setting, outcome)
 
@@ -154,6 +160,68 @@ def test_what_was_measured_here_is_a_hit(known: Known) -> None:
     assert tiers(report) == {"hit"} and report.hits == report.kernels
     assert {json.dumps(json.loads(group.schedule)) for group in report.groups} == {json.dumps(GOOD)}
     assert {group.us for group in report.groups} == {10.0}
+
+
+OTHER = {"contraction.pixels": 4, "contraction.vectors": 1}
+
+
+def test_other_code_is_no_hit(known: Known, tmp_path: Path) -> None:
+    """It comes behind the same code by other versions, and before another CPU; the library says so."""
+    known.measured(known.setting(cpu={"model_name": "a sister"}))
+    known.measured(known.setting(), code="what was emitted before a change")
+    library = tmp_path / "net.so"
+    report = autofuse.compile(known.model, library, database=str(known.path), threads=1, shapes={"x": (4, 32)})
+    assert tiers(report) == {"stale code"} and report.hits == report.kernels
+    assert {row.tier for row in Session(library).metadata.kernel_rows} == {"stale code"}
+    known.measured(known.setting(versions="0.1"), schedule=OTHER, us=90.0)
+    assert tiers(known.compile()) == {"hit (stale versions)"}
+    known.measured(known.setting(), schedule=OTHER, us=99.0)
+    report = known.compile()
+    assert tiers(report) == {"hit"} and {group.us for group in report.groups} == {99.0}
+
+
+def test_a_hit_is_the_fastest_of_the_code_that_is_built(known: Known) -> None:
+    known.measured(known.setting(), code="what was emitted before a change", us=5.0)
+    known.measured(known.setting(), us=7.0)
+    assert {(group.tier, group.us) for group in known.compile().groups} == {("hit", 7.0)}
+
+
+def test_only_the_first_few_schedules_are_emitted(known: Known) -> None:
+    """However many times a database holds: compiling does not become slow where all code has changed."""
+    for pixels in (1, 2, 3, 4, 5):
+        schedule = GOOD | {"contraction.pixels": pixels}
+        code = "" if pixels == 5 else "what was emitted before a change"
+        known.measured(known.setting(), schedule=schedule, code=code, us=float(pixels))
+    assert {(group.tier, group.us) for group in known.compile().groups} == {("stale code", 1.0)}
+
+
+def test_a_plan_is_a_hit_while_its_kernels_are(known: Known) -> None:
+    known.chosen(known.setting(), plan=default_plan)
+    known.measured(known.setting(), code="what was emitted before a change")
+    report = known.compile()
+    assert report.plan_tier == "stale code" and "1 of its kernels are other code now" in report.plan
+    with pytest.raises(StrictMissError, match="other code"):
+        known.compile(require_complete=True)
+    known.measured(known.setting())
+    assert known.compile(require_complete=True).plan_tier == "hit"
+
+
+def test_looking_up_emits_each_kernel_once(known: Known, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is emitted to know its code is what is built."""
+    from autofuse.kernels import build
+
+    known.measured(known.setting())
+    real, emitted = build.build_kernel, []
+
+    def counting(workload: Any, schedule: Any, target: Any) -> Any:
+        emitted.append(workload.key)
+        return real(workload, schedule, target)
+
+    monkeypatch.setattr(build, "build_kernel", counting)
+    report = autofuse.compile(
+        known.model, tmp_path / "net.so", database=str(known.path), threads=1, buckets={"batch": (4, 4)}
+    )
+    assert tiers(report) == {"hit"} and len(emitted) == len(set(emitted)) == 1
 
 
 def test_other_versions_come_second(known: Known) -> None:

@@ -50,7 +50,9 @@ class Tuned:
             for bound, known in zip(kernels, times.values(), strict=True):
                 for algorithm, us in known.items():
                     schedule = json.dumps({"contraction.algorithm": algorithm})
-                    candidate = Candidate(bound.workload.key, bound.workload.text, bound.workload.label, schedule)
+                    workload = bound.workload
+                    digest = around.codes.now(workload, json.loads(schedule))
+                    candidate = Candidate(workload.key, workload.text, workload.label, schedule, digest)
                     outcome = CandidateOutcome(
                         state="ok", median_us=us, ci_lo_us=us, ci_hi_us=us, trusted=True, candidate=candidate
                     )

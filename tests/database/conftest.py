@@ -48,9 +48,20 @@ def setting(make_setting: MakeSetting) -> Setting:
 @pytest.fixture
 def make_outcome() -> MakeOutcome:
     def make(
-        workload: str = "conv", tile: int = 8, us: float | None = 100.0, trusted: bool = True, **more: object
+        workload: str = "conv",
+        tile: int = 8,
+        us: float | None = 100.0,
+        trusted: bool = True,
+        code: str = "today",
+        **more: object,
     ) -> CandidateOutcome:
-        candidate = Candidate(content_key(workload), f'"{workload}"', workload, f'{{"tile": {tile}}}')
+        candidate = Candidate(
+            content_key(workload),
+            f'"{workload}"',
+            workload,
+            f'{{"tile": {tile}}}',
+            content_key(f"{workload} {tile} {code}"),
+        )
         if us is None:
             return CandidateOutcome(
                 candidate=candidate,

@@ -37,9 +37,12 @@ def setting_of(database: ProfilingDatabase, device: str = "laptop", tvm: str = "
     )
 
 
-def outcome(label: str, tile: int, us: float | None, uid: str = "", state: str = "timeout") -> CandidateOutcome:
+def outcome(
+    label: str, tile: int, us: float | None, uid: str = "", state: str = "timeout", code: str = "today"
+) -> CandidateOutcome:
     text = json.dumps({"workload": label})
-    candidate = Candidate(content_key(text), text, label, json.dumps({"tile": tile}))
+    digest = content_key(f"{label} {tile} {code}")
+    candidate = Candidate(content_key(text), text, label, json.dumps({"tile": tile}), digest)
     if us is None:
         return CandidateOutcome(candidate=candidate, state=state, failure="over 30 s", uid=uid)
     blocks = tuple(Block((us * factor,), 1.0, flagged=factor > 2) for factor in (0.99, 1.0, 1.01, 3.0))

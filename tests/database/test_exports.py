@@ -71,6 +71,7 @@ def test_it_comes_back_whole(source: Path, folder: Path, tmp_path: Path) -> None
             for device in ("laptop", "board"):
                 ours, theirs = (base.lookup(setting_of(base, device), [key]) for base in (database, old))
                 assert [best.median_us for best in ours.values()] == [best.median_us for best in theirs.values()]
+                assert [best.digest for best in ours.values()] == [best.digest for best in theirs.values()] != [""]
     assert files_of(tmp_path / "again") == files_of(folder)
 
 

@@ -119,7 +119,7 @@ def test_a_look_up_walks_the_index_only(database: ProfilingDatabase, setting: Se
 
     from autofuse.database.ask.lookups import _best_schedules
 
-    parameters = {"device": "d", "target": "t", "threads": 1, "versions": "v", "keys": ["k"]}
+    parameters = {"device": "d", "target": "t", "threads": 1, "versions": "v", "keys": ["k"], "most": 1}
     statement = str(
         _best_schedules()
         .params(**parameters)
@@ -130,3 +130,28 @@ def test_a_look_up_walks_the_index_only(database: ProfilingDatabase, setting: Se
         steps = [row[3] for row in sql.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}")]
     assert any("COVERING INDEX ix_af_candidate_best" in step for step in steps), steps
     assert not any(step.startswith("SCAN af_") for step in steps), steps
+
+
+def test_other_code_comes_behind_other_versions_and_is_said_to_be_stale(
+    database: ProfilingDatabase, make_setting: Settings, make_outcome: Outcome
+) -> None:
+    setting, newer = make_setting(), make_setting(tvm="0.28")
+    database.record_candidate(setting, make_outcome(tile=1, us=10.0, code="before the change"))
+    assert database.lookup(setting, [CONV])[CONV].tier == "exact", "the database has not seen other code"
+    database.record_candidate(setting, make_outcome(tile=1, us=30.0))
+    database.record_candidate(setting, make_outcome(tile=2, us=20.0))
+    found = database.ranked(setting, [CONV])[CONV]
+    assert [(row.tier, row.median_us) for row in found] == [("exact", 20.0), ("exact", 30.0), ("stale code", 10.0)]
+    elsewhere = database.ranked(newer, [CONV])[CONV]
+    assert [(row.tier, row.median_us) for row in elsewhere] == [("stale", 10.0), ("stale", 20.0), ("stale", 30.0)]
+    assert {row.versions for row in found} == {'{"tvm":"0.27"}'} and len({row.digest for row in found}) == 3
+
+
+def test_a_schedule_that_fails_since_its_code_changed_is_none(
+    database: ProfilingDatabase, setting: Setting, make_outcome: Outcome
+) -> None:
+    database.record_candidate(setting, make_outcome(tile=1, code="before the change"))
+    database.record_candidate(setting, make_outcome(tile=1, us=None, state="wrong", failure="x"))
+    assert CONV not in database.lookup(setting, [CONV])
+    database.record_candidate(setting, make_outcome(tile=1, code="mended"))
+    assert database.lookup(setting, [CONV])[CONV].digest == make_outcome(tile=1, code="mended").candidate.digest

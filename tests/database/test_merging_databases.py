@@ -70,6 +70,23 @@ def test_every_table_of_the_schema_is_merged_and_told_apart() -> None:
         assert set(form.references) == {column.name for column in table.columns if column.foreign_keys}
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_times_of_two_codes_stay_apart_whatever_is_merged_into_which(order: tuple[int, int], tmp_path: Path) -> None:
+    """As two machines measure one schedule, of which one has an older autofuse."""
+    paths = []
+    for number, (code, us) in enumerate((("today", 30.0), ("before a change", 10.0))):
+        paths.append(tmp_path / f"{number}.db")
+        with open_database(paths[-1]) as database:
+            database.record_candidate(setting_of(database), outcome("conv", 1, us, code=code))
+    merged(tmp_path / "both.db", *(paths[number] for number in order))
+    with open_database(tmp_path / "both.db") as database:
+        rows = database.measured_schedules(setting_of(database), outcome("conv", 1, None).candidate.workload_key)
+    assert {row.digest: row.median_us for row in rows} == {
+        outcome("conv", 1, None).candidate.digest: 30.0,
+        outcome("conv", 1, None, code="before a change").candidate.digest: 10.0,
+    }
+
+
 def test_a_table_that_is_added_needs_no_entry_anywhere() -> None:
     metadata = MetaData()
     Table("af_device", metadata, Column("id", Integer, primary_key=True), Column("name", String(8), unique=True))

@@ -7,6 +7,7 @@ write `sqlite3 p.db .dump` there.
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,7 @@ def test_a_step_keeps_every_row_and_every_answer(older: Path) -> None:
     with open_database(older) as database:
         assert database.problems() == []
         after = counts(older)
+        before.pop("af_versions")  # r0004 leaves the one out that was kept by hand, and so joins some
         assert {table: after[table] for table in before} == before
         choices = [database.best_plan(setting_of(database, device), GRAPH) for device in ("laptop", "board")]
         (choice,) = [choice for choice in choices if choice is not None]
@@ -64,6 +66,36 @@ def test_a_step_keeps_every_row_and_every_answer(older: Path) -> None:
         assert any(found.values())
 
 
+def versions_and_codes(path: Path) -> tuple[set[str], list[tuple[str, int]]]:
+    """The texts of all versions, and how many candidates are of which code."""
+    with closing(sqlite3.connect(path)) as connection:
+        versions = {row[0] for row in connection.execute("SELECT text FROM af_versions")}
+        query = "SELECT digest, COUNT(*) FROM af_candidate c JOIN af_code k ON k.id = c.code_id GROUP BY 1 ORDER BY 1"
+        return versions, connection.execute(query).fetchall()
+
+
+def test_times_from_before_digests_are_of_stale_code(tmp_path: Path) -> None:
+    """Measured under the versions 6 and 7 that people kept by hand, and without any: all stay apart, none is a hit."""
+    path = tmp_path / "r0003.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript((DUMPS / "r0003.sql").read_text())
+        older = connection.execute("SELECT COUNT(*) FROM af_candidate").fetchone()[0]
+    with open_database(path) as database:
+        versions, codes = versions_and_codes(path)
+        assert versions == {'{"tvm":"0.27"}'}
+        assert [name for name, _ in codes] == ["", "kernels-6", "kernels-7"]
+        assert sum(count for _, count in codes) == older
+        setting = setting_of(database, "board")
+        rows = database.measured_schedules(setting, outcome("conv", 1, None).candidate.workload_key)
+        assert {row.tier for row in rows} == {"stale code"}
+        same = [row for row in rows if row.schedule == '{"tile":1}' and row.median_us is not None]
+        assert len({row.digest for row in same}) == len(same) >= 2
+        known = outcome("conv", 1, 500.0)
+        database.record_candidate(setting, known)
+        best = database.lookup(setting, [known.candidate.workload_key])[known.candidate.workload_key]
+        assert (best.tier, best.median_us, best.digest) == ("exact", 500.0, known.candidate.digest)
+
+
 def test_a_step_can_be_taken_back(older: Path) -> None:
     from alembic import command
     from alembic.config import Config
@@ -71,13 +103,15 @@ def test_a_step_can_be_taken_back(older: Path) -> None:
     with open_database(older) as database:
         config = Config()
         config.set_main_option("script_location", str(migration.MIGRATIONS))
-        before = counts(older)
+        database.record_candidate(setting_of(database, "board"), outcome("conv", 1, 500.0))
+        before, codes = counts(older), versions_and_codes(older)
         with database.writing() as connection:
             config.attributes["connection"] = connection
             command.downgrade(config, older.stem)
         assert counts(older)["af_measurement"] == before["af_measurement"]
         database.migrate()
         assert counts(older)["af_measurement"] == before["af_measurement"]
+        assert versions_and_codes(older) == codes and database.problems() == []
 
 
 def test_migrate_keeps_the_older_file(older: Path) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from autofuse.database.ask.lookups import SCHEDULES_TRIED
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.database.files.upkeep import prune_database
-from autofuse.database.records import RunStart
+from autofuse.database.records import BestSchedule, RunStart
 from autofuse.errors import DatabaseError, InputError
 from tests.database.recorded import GRAPH, LABELS, fill, outcome, setting_of
 
@@ -28,7 +29,9 @@ def grown(path: Path, seed: int) -> Path:
             setting = setting_of(database, dice.choice(("laptop", "board")), dice.choice(VERSIONS))
             us = None if dice.random() < 0.3 else float(dice.randrange(50, 60))
             state = dice.choice(("wrong", "build_error", "timeout"))
-            database.record_candidate(setting, outcome(dice.choice(LABELS), dice.randrange(8), us, state=state))
+            code = dice.choice(("today", "before the change"))
+            tile = dice.randrange(8)
+            database.record_candidate(setting, outcome(dice.choice(LABELS), tile, us, state=state, code=code))
     return path
 
 
@@ -40,8 +43,14 @@ def answers(database: ProfilingDatabase) -> dict[tuple[str, str], object]:
         for tvm in (*VERSIONS, "0.99"):
             setting = setting_of(database, device, tvm)
             plan = database.best_plan(setting, GRAPH)
-            found[device, tvm] = (database.lookup(setting, keys), plan)
+            found[device, tvm] = ({key: tried(rows) for key, rows in database.ranked(setting, keys).items()}, plan)
     return found
+
+
+def tried(rows: tuple[BestSchedule, ...]) -> list[BestSchedule]:
+    """The candidates whose code `compile` looks at: all of the best few schedules."""
+    schedules = list(dict.fromkeys(row.schedule_key for row in rows))[:SCHEDULES_TRIED]
+    return [row for row in rows if row.schedule_key in schedules]
 
 
 def age(path: Path, days: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -46,10 +47,20 @@ def test_the_same_schedule_written_differently_is_the_same_candidate(
     database: ProfilingDatabase, setting: Setting, make_outcome: Outcome
 ) -> None:
     first = make_outcome()
-    other = CandidateOutcome(
-        candidate=type(first.candidate)(CONV, '"conv"', "conv", '{ "tile" :8 }'), state="timeout", failure="30 s"
-    )
+    written = replace(first.candidate, schedule='{ "tile" :8 }')
+    other = CandidateOutcome(candidate=written, state="timeout", failure="30 s")
     assert database.record_candidate(setting, first) == database.record_candidate(setting, other)
+
+
+def test_the_same_schedule_as_other_code_is_another_candidate(
+    database: ProfilingDatabase, setting: Setting, make_outcome: Outcome
+) -> None:
+    """Their times never become one verdict."""
+    old = database.record_candidate(setting, make_outcome(us=90.0, code="before the change"))
+    new = database.record_candidate(setting, make_outcome(us=110.0))
+    assert old != new and database.record_candidate(setting, make_outcome(us=111.0)) == new
+    times = {row.candidate_id: row.median_us for row in database.measured_schedules(setting, CONV)}
+    assert times[old] == 90.0 and 110.0 <= (times[new] or 0.0) <= 111.0
 
 
 def test_a_measurement_recorded_twice_by_its_uid_counts_once(
@@ -153,7 +164,7 @@ def test_sql_itself_refuses_a_time_with_a_failure_or_neither(
     with database._writer.begin() as sql:
         if row is CandidateRow:
             found = sql.exec_driver_sql("SELECT * FROM af_candidate").mappings().one()
-            numbers = ("device_id", "workload_id", "target_id", "schedule_id", "versions_id")
+            numbers = ("device_id", "workload_id", "target_id", "schedule_id", "versions_id", "code_id")
             columns |= {"updated_at": now, "threads": 9, **{name: found[name] for name in numbers}}
         else:
             columns |= {"candidate_id": number, "uid": "u"}

@@ -10,7 +10,7 @@ import numpy as np
 
 from autofuse.device.target import Target
 from autofuse.kernels.build import build_kernel
-from autofuse.kernels.digest import code_key
+from autofuse.kernels.tir.digest import code_key
 from tests.kernels.conftest import Bench, Small, parsed, real
 
 TARGETS = {

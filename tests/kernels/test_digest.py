@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 
 from autofuse.device.target import Target
-from autofuse.kernels.digest import code_key, code_text, digest
+from autofuse.kernels.tir.digest import code_key, code_text, digest
 
 AVX2 = Target("znver3", 8, 16, 2, 32768, 524288)
 AVX512 = Target("znver4", 16, 32, 2, 32768, 1 << 20)

@@ -60,6 +60,18 @@ def scattered(workload: Workload, schedule: Schedule) -> float:
     return 10.0 * len(workload.operators) * (1 + chance(workload.key, schedule_text(schedule)))
 
 
+def pretended(workload: Workload, schedule: Schedule, _target: Target | None = None) -> str:
+    """Stands for the code of a kernel: nothing is emitted for such devices."""
+    return hashlib.sha256(f"{workload.key} {schedule_text(schedule)}".encode()).hexdigest()
+
+
+@pytest.fixture(autouse=True)
+def _no_kernel_is_emitted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a synthetic device measures, the codes of stored candidates are as it pretends them."""
+    if "device" in request.fixturenames:
+        monkeypatch.setattr("autofuse.environment.codes.emitted_code", pretended)
+
+
 class SyntheticDevice:
     """A runner, a builder and a race in one. `cost`: microseconds of a candidate, or its failure.
 
@@ -108,13 +120,14 @@ class SyntheticDevice:
             self.measured.append((request.workload.key, schedule_text(request.schedule)))
             self.labels.append(request.workload.label)
             outcome = self.cost(request.workload, request.schedule)
+            code = pretended(request.workload, request.schedule)
             if isinstance(outcome, Failure):
-                yield index, Measurement(failure=outcome, build_s=0.01)
+                yield index, Measurement(failure=outcome, build_s=0.01, code=code)
             else:
                 slices = tuple(Slice(outcome, 1, 1.0, 0.0, True) for _ in range(5))
                 trusted = self.trusted(request.workload)
                 timing = Timing(median_interval([outcome] * 5), slices, trusted, "", "enough")
-                yield index, Measurement(timing, build_s=0.01, max_rel_error=1e-7)
+                yield index, Measurement(timing, build_s=0.01, max_rel_error=1e-7, code=code)
 
     def build(
         self,

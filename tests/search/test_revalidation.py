@@ -40,7 +40,7 @@ def test_a_workload_becomes_a_graph_that_runs(onnx_builder: type, tmp_path: Path
 def test_a_stale_winner_is_measured_with_the_versions_of_today(onnx_builder: type, tmp_path: Path) -> None:
     graph = load(model(onnx_builder, tmp_path))
     workload = bind_workload(graph, [graph.operators[-1].name], {}).workload
-    good = Candidate(workload.key, workload.text, workload.label, "{}")
+    good = Candidate(workload.key, workload.text, workload.label, "{}", "d" * 64)
     with open_database(tmp_path / "p.db") as database:
         around = circumstances(database, "local", 1, measuring=True)
         old = database.setting(

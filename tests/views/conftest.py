@@ -63,7 +63,9 @@ class Recorder:
     def candidate(
         self, run: int, workload: str, tile: int, us: float | None, trusted: bool = True, seed: int = 0
     ) -> int:
-        candidate = Candidate(content_key(workload), f'"{workload}"', workload, f'{{"tile":{tile}}}')
+        candidate = Candidate(
+            content_key(workload), f'"{workload}"', workload, f'{{"tile":{tile}}}', content_key(f"{workload} {tile}")
+        )
         if us is None:
             outcome = CandidateOutcome(candidate=candidate, state="timeout", failure="over 30 s\nworker killed")
         else:

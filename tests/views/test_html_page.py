@@ -90,7 +90,9 @@ def test_schedules_are_judged_on_other_devices(recorder: Any, night: int, path: 
         threads=1, versions={"tvm": "0.27"},
     )  # fmt: skip
     for tile, us in ((1, 40.0), (2, 50.0)):
-        candidate = Candidate(content_key("Conv 1x8"), '"Conv 1x8"', "Conv 1x8", f'{{"tile":{tile}}}')
+        candidate = Candidate(
+            content_key("Conv 1x8"), '"Conv 1x8"', "Conv 1x8", f'{{"tile":{tile}}}', content_key(f"{tile}")
+        )
         outcome = CandidateOutcome(
             candidate=candidate,
             state="ok",

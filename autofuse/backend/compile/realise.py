@@ -18,6 +18,7 @@ from autofuse.device.target import Target
 from autofuse.errors import InputError
 from autofuse.graph.inputs import index_ranges
 from autofuse.graph.model import Graph
+from autofuse.kernels.emission import Emission
 from autofuse.kernels.workload.free_reshape import is_view
 
 if TYPE_CHECKING:
@@ -72,13 +73,16 @@ def build_programs(
     output: Path,
     key: Path | None = None,
     progress: Progress | None = None,
+    emission: Emission | None = None,
 ) -> frozenset[str]:
     """Build the kernels of each part, one a group, and write the library of all parts to `output`, signed with `key`.
+
+    `emission`: kernels of this target that are emitted already, and those that will be.
 
     Keys of the workloads whose spare schedule was taken. InputError when a workload has no schedule or no kernel,
     DeviceError when the file cannot be linked or written.
     """
-    kernels, told = _Kernels(target), progress or _silent
+    kernels, told = _Kernels(emission or Emission(target)), progress or _silent
     total, done = sum(len(part.lowered.groups) for part in parts), 0
     made: list[tuple[Graph, list[BoundKernel]]] = []
     for part in parts:
@@ -109,11 +113,10 @@ def _silent(_phase: str, _done: int, _total: int) -> None:
 
 
 class _Kernels:
-    """The kernels of a library; one that an earlier group or program built with the same schedule is taken again."""
+    """The kernels of a library, whatever group or program takes them."""
 
-    def __init__(self, target: Target) -> None:
-        self.target = target
-        self.built: dict[str, Kernel] = {}
+    def __init__(self, emission: Emission) -> None:
+        self.emission = emission
         self.replaced: set[str] = set()
 
     def bound(self, bound: BoundWorkload, part: Part) -> BoundKernel:
@@ -124,18 +127,12 @@ class _Kernels:
             raise InputError(f"no schedule is given for {workload.label} ({workload.key[:12]})")
         if workload.key not in self.replaced:
             try:
-                return bound, self._kernel(bound, part.schedules[workload.key])
+                return bound, _kernel(bound, part.schedules[workload.key], self.emission)
             except InputError:
                 if workload.key not in part.spare:
                     raise
                 self.replaced.add(workload.key)
-        return bound, self._kernel(bound, part.spare[workload.key])
-
-    def _kernel(self, bound: BoundWorkload, schedule: Schedule) -> Kernel:
-        name = f"{bound.workload.key} {sorted(schedule.items())}"
-        if name not in self.built:
-            self.built[name] = _kernel(bound, schedule, self.target)
-        return self.built[name]
+        return bound, _kernel(bound, part.spare[workload.key], self.emission)
 
     def row(self, symbol: str, bound: BoundWorkload, part: Part) -> KernelRow:
         workload = bound.workload
@@ -145,11 +142,9 @@ class _Kernels:
         return KernelRow(symbol, workload.label, workload.key, dict(schedule), tier, source)
 
 
-def _kernel(bound: BoundWorkload, schedule: Schedule, target: Target) -> Kernel:
-    from autofuse.kernels.build import build_kernel
-
+def _kernel(bound: BoundWorkload, schedule: Schedule, emission: Emission) -> Kernel:
     try:
-        return build_kernel(bound.workload, schedule, target)
+        return emission.kernel(bound.workload, schedule)
     except Exception as error:  # a schedule or TVM may raise anything; the group must be named
         text = str(error).strip().splitlines() or [""]
         raise InputError(

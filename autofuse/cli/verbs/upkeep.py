@@ -110,7 +110,9 @@ def prune(
     max_size: Annotated[
         str | None, typer.Option("--max-size", metavar="SIZE", help="Oldest first, until the file is that small: 500M.")
     ] = None,
-    keep: Annotated[int, typer.Option("--keep", metavar="N", help="Best candidates of each task that stay.")] = 3,
+    keep: Annotated[
+        int, typer.Option("--keep", metavar="N", help="Best schedules of each task that stay (3 at least).")
+    ] = 3,
     dry_run: DryRun = False,
     form: OutputFormat = "text",
 ) -> None:

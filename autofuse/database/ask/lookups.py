@@ -1,4 +1,4 @@
-"""Finding what has been measured: the best schedule of many workloads, all candidates of one."""
+"""Finding what has been measured: the best schedules of many workloads, all candidates of one."""
 
 from __future__ import annotations
 
@@ -16,15 +16,29 @@ from sqlalchemy import (
     case,
     exists,
     func,
+    or_,
     select,
 )
 from sqlalchemy.orm import InstrumentedAttribute, aliased
 
-from autofuse.database.records import DOUBT, EXACT, FAILURES, OK, STALE, BestSchedule, Block, MeasuredSchedule, Setting
+from autofuse.database.records import (
+    DOUBT,
+    EXACT,
+    FAILURES,
+    OK,
+    PENDING,
+    STALE,
+    STALE_CODE,
+    BestSchedule,
+    Block,
+    MeasuredSchedule,
+    Setting,
+)
 from autofuse.database.tables.columns import still_trusted
 from autofuse.database.tables.schema import (
     AnySelect,
     CandidateRow,
+    CodeRow,
     DeviceRow,
     MeasurementRow,
     SampleRow,
@@ -38,26 +52,51 @@ BY_CHANCE = ("pruned", "device_lost", "timeout")
 """Failures that say nothing about the schedule under other circumstances."""
 CHUNK = 500
 """Keys a statement, so that they fit its variables."""
+MOST_RANKED = 32
+"""Candidates of a workload that are ranked at most."""
+SCHEDULES_TRIED = 3
+"""Schedules of a workload, best first, whose code `compile` compares with what was measured."""
+Ranked = dict[str, tuple[BestSchedule, ...]]
+"""Candidates by the key of their workload, best first."""
+TIERS = (STALE_CODE, STALE, EXACT)
+"""By the number that stands for them in SQL."""
+DIGEST_LENGTH = 64
+"""Shorter ones stand for code that has none, see `CodeRow`."""
 
 
 def lookup(
     connection: Connection, setting: Setting, workload_keys: Iterable[str], without: tuple[str, ...] = ()
 ) -> dict[str, BestSchedule]:
-    """Best schedule of each workload that has one, among those whose text holds nothing of `without`.
+    """The first of each workload's `ranked` schedules."""
+    return {key: found[0] for key, found in ranked(connection, setting, workload_keys, without, 1).items()}
 
-    The versions asked for before others ("stale"), then the lowest time as it counts (see `counted_us`),
-    then the lowest schedule key. A stale schedule that failed with the versions asked for is none.
+
+def ranked(
+    connection: Connection,
+    setting: Setting,
+    workload_keys: Iterable[str],
+    without: tuple[str, ...] = (),
+    most: int = MOST_RANKED,
+) -> Ranked:
+    """The best candidates of each workload that has one, among those whose text holds nothing of `without`.
+
+    By tier (see `records.EXACT`), then by the time as it counts (see `counted_us`), then by the schedule's key and the
+    code's. None of them is a schedule that has failed since, with the versions asked for.
     """
     wanted = sorted(set(workload_keys))
-    found: dict[str, BestSchedule] = {}
+    found: dict[str, list[BestSchedule]] = {}
     for start in range(0, len(wanted), CHUNK):
-        here = {**_parameters(setting), "keys": wanted[start : start + CHUNK]}
+        here = {**_parameters(setting), "keys": wanted[start : start + CHUNK], "most": most}
         for row in connection.execute(_best_schedules(without), here).mappings():
-            best = BestSchedule(**{**row, "tier": EXACT if row["tier"] else STALE})
-            known = found.get(best.workload_key)
-            if known is None or best.schedule_key < known.schedule_key:  # tied to the last bit
-                found[best.workload_key] = best
-    return found
+            best = BestSchedule(**{**row, "tier": TIERS[row["tier"]]})
+            found.setdefault(best.workload_key, []).append(best)
+    order = {tier: -place for place, tier in enumerate(TIERS)}
+
+    def rank(best: BestSchedule) -> tuple[object, ...]:
+        doubt = 1.0 if best.trusted else DOUBT
+        return order[best.tier], best.median_us * doubt, best.schedule_key, best.digest
+
+    return {key: tuple(sorted(rows, key=rank)[:most]) for key, rows in found.items()}
 
 
 def texts(connection: Connection, workload_keys: Iterable[str]) -> dict[str, str]:
@@ -74,7 +113,7 @@ def measured(connection: Connection, setting: Setting, workload_key: str) -> tup
     """Every candidate of a workload, whatever its state and versions, first recorded first."""
     here = {**_parameters(setting), "key": workload_key}
     return tuple(
-        MeasuredSchedule(**{**row, "tier": EXACT if row["tier"] else STALE})
+        MeasuredSchedule(**{**row, "tier": TIERS[row["tier"]]})
         for row in connection.execute(_all_schedules(), here).mappings()
     )
 
@@ -99,32 +138,37 @@ def counted_us() -> ColumnElement[float | None]:
     return CandidateRow.median_us * case((CandidateRow.trusted.is_(True), 1.0), else_=DOUBT)
 
 
+def has_digest() -> ColumnElement[bool]:
+    """Whether it is known what code a candidate is (`CodeRow` is joined)."""
+    return func.length(CodeRow.digest) == DIGEST_LENGTH
+
+
 @cache
 def _best_schedules(without: tuple[str, ...] = ()) -> AnySelect:
-    """Rows of rank 1 of each workload in :keys; several where the times are equal."""
-    exact = _is_exact()
-    order = (exact.desc(), counted_us())
+    """The first :most rows of each workload in :keys; more where they are equal."""
     keys: BindParameter[str] = bindparam("keys", expanding=True)
+    tier = _tier()
+    order = (tier.desc(), counted_us())
     ranked = (
         select(
             CandidateRow.id,
-            exact.label("tier"),
+            tier.label("tier"),
             func.rank().over(partition_by=CandidateRow.workload_id, order_by=order).label("place"),
         )
+        .join(CodeRow, CodeRow.id == CandidateRow.code_id)
         .where(
             CandidateRow.workload_id.in_(select(WorkloadRow.id).where(WorkloadRow.key.in_(keys))),
             *_here(),
             CandidateRow.state == OK,
-            ~and_(exact == 0, _failed_now()),
+            ~_failed_since(),
             *(~_holds(part) for part in without),
         )
         .subquery()
     )
-    return (
+    return _with_texts(
         select(*_SCHEDULE, ranked.c.tier)
-        .join(ranked, and_(ranked.c.id == CandidateRow.id, ranked.c.place == 1))
-        .join(WorkloadRow, WorkloadRow.id == CandidateRow.workload_id)
-        .join(ScheduleRow, ScheduleRow.id == CandidateRow.schedule_id)
+        .select_from(CandidateRow)
+        .join(ranked, and_(ranked.c.id == CandidateRow.id, ranked.c.place <= bindparam("most")))
     )
 
 
@@ -132,12 +176,18 @@ def _best_schedules(without: tuple[str, ...] = ()) -> AnySelect:
 def _all_schedules() -> AnySelect:
     """Every candidate of the workload :key."""
     row = CandidateRow
+    query = select(*_SCHEDULE, row.state, row.failure, row.max_rel_error, row.build_s, _tier().label("tier"))
+    return _with_texts(query.select_from(row)).where(WorkloadRow.key == bindparam("key"), *_here()).order_by(row.id)
+
+
+def _with_texts(query: AnySelect) -> AnySelect:
+    """`query` of candidates, joined to what they name."""
+    row = CandidateRow
     return (
-        select(*_SCHEDULE, row.state, row.failure, row.max_rel_error, row.build_s, _is_exact().label("tier"))
-        .join(WorkloadRow, WorkloadRow.id == row.workload_id)
+        query.join(WorkloadRow, WorkloadRow.id == row.workload_id)
         .join(ScheduleRow, ScheduleRow.id == row.schedule_id)
-        .where(WorkloadRow.key == bindparam("key"), *_here())
-        .order_by(row.id)
+        .join(CodeRow, CodeRow.id == row.code_id)
+        .join(VersionsRow, VersionsRow.id == row.versions_id)
     )
 
 
@@ -146,6 +196,8 @@ _SCHEDULE = (
     WorkloadRow.key.label("workload_key"),
     ScheduleRow.text.label("schedule"),
     ScheduleRow.key.label("schedule_key"),
+    CodeRow.digest,
+    VersionsRow.text.label("versions"),
     CandidateRow.median_us,
     CandidateRow.ci_lo_us,
     CandidateRow.ci_hi_us,
@@ -158,23 +210,40 @@ def _holds(part: str) -> ColumnElement[bool]:
     return exists().where(ScheduleRow.id == CandidateRow.schedule_id, ScheduleRow.text.contains(part, autoescape=True))
 
 
-def _failed_now() -> ColumnElement[bool]:
-    """Whether the same schedule of the same workload failed, here, with the versions asked for."""
-    other = aliased(CandidateRow)
+def _tier() -> ColumnElement[int]:
+    """The place of a candidate's tier in `TIERS`."""
+    return case((~has_digest(), 0), (~_is_exact(), 1), (~_superseded(), 2), else_=0)
+
+
+def _failed_since() -> ColumnElement[bool]:
+    """Whether the same schedule failed with the versions asked for: by other versions, or as older code, it worked."""
+    other, same = _sibling()
     lasting = [state for state in FAILURES if state not in BY_CHANCE]
+    later = and_(other.code_id != CandidateRow.code_id, other.created_at > CandidateRow.created_at)
+    return exists().where(*same, _is_exact(other), other.state.in_(lasting), or_(~_is_exact(), later))
+
+
+def _superseded() -> ColumnElement[bool]:
+    """Whether the same schedule was measured as other code since then, with the same versions."""
+    other, same = _sibling()
     return exists().where(
-        other.device_id == CandidateRow.device_id,
-        other.workload_id == CandidateRow.workload_id,
-        other.target_id == CandidateRow.target_id,
-        other.threads == CandidateRow.threads,
-        other.schedule_id == CandidateRow.schedule_id,
-        other.versions_id == _number(VersionsRow.id, VersionsRow.key, "versions"),
-        other.state.in_(lasting),
+        *same,
+        other.versions_id == CandidateRow.versions_id,
+        other.code_id != CandidateRow.code_id,
+        other.created_at > CandidateRow.created_at,
+        other.state.not_in((*PENDING, *BY_CHANCE)),
     )
 
 
-def _is_exact() -> ColumnElement[int]:
-    return case((CandidateRow.versions_id == _number(VersionsRow.id, VersionsRow.key, "versions"), 1), else_=0)
+def _sibling() -> tuple[type[CandidateRow], tuple[ColumnElement[bool], ...]]:
+    """Another candidate, and what makes it one of the same schedule of the same workload here."""
+    other = aliased(CandidateRow)
+    names = ("device_id", "workload_id", "target_id", "threads", "schedule_id")
+    return other, tuple(getattr(other, name) == getattr(CandidateRow, name) for name in names)
+
+
+def _is_exact(row: type[CandidateRow] = CandidateRow) -> ColumnElement[bool]:
+    return row.versions_id == func.coalesce(_number(VersionsRow.id, VersionsRow.key, "versions"), -1)
 
 
 def _here() -> tuple[ColumnElement[bool], ...]:

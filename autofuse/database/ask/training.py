@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, func, select
 
-from autofuse.database.ask.lookups import counted_us
+from autofuse.database.ask.lookups import counted_us, has_digest
 from autofuse.database.records import OK, Json
 from autofuse.database.tables.schema import (
     CandidateRow,
     ChoiceGroupRow,
     ChoiceRow,
+    CodeRow,
     DeviceRow,
     MeasurementRow,
     RunRow,
@@ -46,6 +47,8 @@ class TimedWorkload:
 def timed_workloads(connection: Connection) -> list[TimedWorkload]:
     """The best candidate of every workload in every setting: of the newest versions, the fastest as times count.
 
+    Those whose code is known come first.
+
     Candidates that failed are not among them, and neither are workloads of which every candidate did.
     """
     row = CandidateRow
@@ -54,10 +57,11 @@ def timed_workloads(connection: Connection) -> list[TimedWorkload]:
         select(
             row.id,
             func.row_number()
-            .over(partition_by=place, order_by=(row.versions_id.desc(), counted_us(), row.id))
+            .over(partition_by=place, order_by=(row.versions_id.desc(), has_digest().desc(), counted_us(), row.id))
             .label("place"),
             func.count().over(partition_by=place).label("candidates"),
         )
+        .join(CodeRow, CodeRow.id == row.code_id)
         .where(row.state == OK)
         .subquery()
     )

@@ -15,6 +15,7 @@ from autofuse.database.tables.schema import (
     CandidateRow,
     ChoiceGroupRow,
     ChoiceRow,
+    CodeRow,
     DeviceRow,
     EdgeRow,
     MeasurementRow,
@@ -86,13 +87,15 @@ def _candidates(run_id: int | None) -> AnySelect:
             row.threads,
             ScheduleRow.key.label("schedule_key"),
             ScheduleRow.text.label("schedule"),
+            CodeRow.digest,
             *_timing(row),
             row.build_s,
             row.created_at,
             row.updated_at,
         )
         .join(WorkloadRow, WorkloadRow.id == row.workload_id)
-        .join(ScheduleRow, ScheduleRow.id == row.schedule_id),
+        .join(ScheduleRow, ScheduleRow.id == row.schedule_id)
+        .join(CodeRow, CodeRow.id == row.code_id),
         row,
     )
     return _kept(query, run_id and _touched_by(run_id)).order_by(row.id)

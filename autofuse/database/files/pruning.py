@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from autofuse.database.ask.lookups import BY_CHANCE
+from autofuse.database.ask.lookups import BY_CHANCE, DIGEST_LENGTH, SCHEDULES_TRIED
 from autofuse.database.files.content import forms
-from autofuse.database.records import DOUBT, FAILURES
+from autofuse.database.records import DOUBT, FAILURES, PENDING
 from autofuse.database.tables.schema import Base
 
 CANDIDATE, MEASUREMENT, SAMPLE, TRIAL = "af_candidate", "af_measurement", "af_sample", "af_trial"
-ORPHANS = ("af_plan", "af_workload", "af_schedule", "af_versions", "af_target", "af_device")
+ORPHANS = ("af_plan", "af_workload", "af_schedule", "af_code", "af_versions", "af_target", "af_device")
 """Tables whose rows only say what others refer to."""
 STEPS = 25
 """Parts in which losers are deleted until a size is reached."""
@@ -40,8 +40,9 @@ def prune(
     """Delete candidates that lost, oldest first, with their measurements, trials and what nothing refers to any more.
 
     Inside the caller's transaction. Kept, whatever their age: what a choice or any other table names; the `keep` best
-    of each workload, device, target, threads for every versions that may be asked for, as `lookups.lookup` ranks them;
-    failures that rule out a schedule measured with other versions; runs, choices and whole-model times.
+    schedules (at least the `SCHEDULES_TRIED` that `compile` asks for) of each workload, device, target, threads for
+    every versions that may be asked for, as `lookups.ranked` ranks them; failures that rule out a schedule measured
+    with other versions, or as other code; runs, choices and whole-model times.
     `before`: only what did not change since then (UTC); `max_bytes`: only until the content is that small.
     """
     start = content_bytes(connection)
@@ -93,30 +94,47 @@ def _mark_winners(connection: sqlite3.Connection, keep: int) -> None:
                     f"INSERT OR IGNORE INTO winner SELECT m.candidate_id FROM {MEASUREMENT} m "
                     f"JOIN {form.name} o ON o.{column} = m.id"
                 )
-    lasting = ", ".join(f"'{state}'" for state in FAILURES if state not in BY_CHANCE)
-    same = " AND ".join(f"o.{name} = c.{name}" for name in ("workload_id", "schedule_id", "device_id", "target_id"))
-    sibling = f"SELECT 1 FROM {CANDIDATE} o WHERE {same} AND o.threads = c.threads AND o.versions_id"
     asked = [row[0] for row in connection.execute("SELECT id FROM af_versions")]
     for versions in (*asked, -1):  # -1: versions that nothing was measured with
-        connection.execute(
-            f"""
-            INSERT OR IGNORE INTO winner SELECT id FROM (
-                SELECT c.id, RANK() OVER (
-                    PARTITION BY c.workload_id, c.device_id, c.target_id, c.threads
-                    ORDER BY c.versions_id = :asked DESC,
-                        c.median_us * CASE WHEN c.trusted THEN 1.0 ELSE {DOUBT} END
-                ) AS place
-                FROM {CANDIDATE} c WHERE c.state = 'ok' AND (
-                    c.versions_id = :asked OR NOT EXISTS ({sibling} = :asked AND o.state IN ({lasting}))
-                )
-            ) WHERE place <= :keep
-            """,
-            {"asked": versions, "keep": keep},
-        )
+        connection.execute(_RANKED, {"asked": versions, "keep": max(keep, SCHEDULES_TRIED)})
     connection.execute(
-        f"INSERT OR IGNORE INTO winner SELECT c.id FROM {CANDIDATE} c WHERE c.state IN ({lasting}) "
-        f"AND EXISTS ({sibling} <> c.versions_id AND o.id IN (SELECT id FROM winner))"
+        f"INSERT OR IGNORE INTO winner SELECT c.id FROM {CANDIDATE} c WHERE c.state IN ({_LASTING}) "
+        f"AND EXISTS ({_SIBLING} AND (o.versions_id <> c.versions_id OR o.code_id <> c.code_id) "
+        "AND o.id IN (SELECT id FROM winner))"
     )
+
+
+_LASTING = ", ".join(f"'{state}'" for state in FAILURES if state not in BY_CHANCE)
+_SAME = ("workload_id", "schedule_id", "device_id", "target_id", "threads")
+_SIBLING = f"SELECT 1 FROM {CANDIDATE} o WHERE {' AND '.join(f'o.{name} = c.{name}' for name in _SAME)}"
+_LATER = "o.code_id <> c.code_id AND o.created_at > c.created_at"
+_FLEETING = ", ".join(f"'{state}'" for state in (*PENDING, *BY_CHANCE))
+_PLACE = "workload_id, device_id, target_id, threads"
+_RANKED = f"""
+    WITH known AS (
+        SELECT c.*, LENGTH(k.digest) = {DIGEST_LENGTH} AS digested, EXISTS (
+            {_SIBLING} AND o.versions_id = c.versions_id AND {_LATER} AND o.state NOT IN ({_FLEETING})
+        ) AS superseded
+        FROM {CANDIDATE} c JOIN af_code k ON k.id = c.code_id
+        WHERE c.state = 'ok' AND NOT EXISTS (
+            {_SIBLING} AND o.versions_id = :asked AND o.state IN ({_LASTING})
+            AND (c.versions_id <> :asked OR ({_LATER}))
+        )
+    ), ranked AS (
+        SELECT id, schedule_id, {_PLACE}, RANK() OVER (
+            PARTITION BY {_PLACE} ORDER BY
+                CASE WHEN NOT digested THEN 0 WHEN versions_id <> :asked THEN 1 ELSE 2 * (NOT superseded) END DESC,
+                median_us * CASE WHEN trusted THEN 1.0 ELSE {DOUBT} END
+        ) AS place
+        FROM known
+    ), schedules AS (
+        SELECT schedule_id, {_PLACE}, RANK() OVER (PARTITION BY {_PLACE} ORDER BY MIN(place)) AS place
+        FROM ranked GROUP BY schedule_id, {_PLACE}
+    )
+    INSERT OR IGNORE INTO winner SELECT ranked.id FROM ranked JOIN schedules USING (schedule_id, {_PLACE})
+    WHERE schedules.place <= :keep
+"""
+"""The candidates of the first :keep schedules as `lookups.ranked` ranks them for the versions :asked."""
 
 
 def _losers(connection: sqlite3.Connection, moment: str, whole: bool) -> Iterator[list[int]]:

@@ -29,12 +29,20 @@ from autofuse.database.tables.columns import (
     packed,
     timing_columns,
 )
-from autofuse.database.tables.schema import CandidateRow, DoubtRow, MeasurementRow, SampleRow, ScheduleRow, WorkloadRow
+from autofuse.database.tables.schema import (
+    CandidateRow,
+    CodeRow,
+    DoubtRow,
+    MeasurementRow,
+    SampleRow,
+    ScheduleRow,
+    WorkloadRow,
+)
 from autofuse.errors import InputError
 
 # Made once: building a statement costs more than running it.
 _CANDIDATE = CandidateRow.__table__.c
-_IDENTITY = ("workload_id", "schedule_id", "device_id", "target_id", "threads", "versions_id")
+_IDENTITY = ("workload_id", "schedule_id", "device_id", "target_id", "threads", "versions_id", "code_id")
 _FIND = (
     select(_CANDIDATE.id)
     .where(*(_CANDIDATE[name] == bindparam(name) for name in _IDENTITY))
@@ -105,6 +113,7 @@ def _identity(connection: Connection, ids: Identities, setting: Setting, candida
         **ids.setting_columns(connection, setting),
         "workload_id": ids.find_or_make(connection, WorkloadRow, {"key": candidate.workload_key}, workload),
         "schedule_id": ids.find_or_make(connection, ScheduleRow, {"key": content_key(schedule)}, {"text": schedule}),
+        "code_id": ids.find_or_make(connection, CodeRow, {"digest": candidate.digest}, {}),
     }
 
 

@@ -34,7 +34,7 @@ from autofuse.database.records import FAILURES, OK, PENDING, RUN_STATES, TRIAL_S
 
 PREFIX = "af_"
 VERSION_TABLE = "af_alembic_version"
-HEAD_REVISION = "r0003"
+HEAD_REVISION = "r0004"
 
 
 class UtcTime(TypeDecorator[datetime]):
@@ -148,6 +148,17 @@ class ScheduleRow(NumberedRow):
     text: Mapped[str] = mapped_column(Text)
 
 
+class CodeRow(NumberedRow):
+    """Code that was built: `digest` is the SHA-256 of its text, its target and what made machine code of it.
+
+    "kernels-7": code from before there were digests, under the version that people kept by hand; "": nobody knows.
+    """
+
+    __tablename__ = "af_code"
+
+    digest: Mapped[str] = mapped_column(Sha, unique=True)
+
+
 class SettingMixin:
     """The circumstances of a time, as four columns."""
 
@@ -205,12 +216,13 @@ class RunRow(SettingMixin, OwnerMixin, NumberedRow):
 
 
 class CandidateRow(SettingMixin, TimingMixin, OwnerMixin, NumberedRow):
-    """A schedule of a workload on a device: its present verdict over all its measurements."""
+    """A schedule of a workload on a device as one code: its present verdict over all its measurements."""
 
     __tablename__ = "af_candidate"
 
     workload_id: Mapped[int] = mapped_column(ForeignKey(WorkloadRow.id))
     schedule_id: Mapped[int] = mapped_column(ForeignKey(ScheduleRow.id))
+    code_id: Mapped[int] = mapped_column(ForeignKey(CodeRow.id))
     build_s: Mapped[float | None] = mapped_column(Float)
     created_at: Mapped[datetime] = mapped_column(UtcTime)
     updated_at: Mapped[datetime] = mapped_column(UtcTime)
@@ -219,14 +231,14 @@ class CandidateRow(SettingMixin, TimingMixin, OwnerMixin, NumberedRow):
         CheckConstraint(f"{TIME_OR_FAILURE} OR {PENDING_STATE}", name="time_or_failure"),
         CheckConstraint("threads > 0", name="threads"),
         UniqueConstraint(
-            *("workload_id", "schedule_id", "device_id", "target_id", "threads", "versions_id"),
+            *("workload_id", "schedule_id", "device_id", "target_id", "threads", "versions_id", "code_id"),
             name="uq_af_candidate_identity",
         ),
         # What a look-up ranks by, so that it never leaves the index.
         Index(
             "ix_af_candidate_best",
             *("workload_id", "device_id", "target_id", "threads", "state", "trusted", "median_us"),
-            *("versions_id", "schedule_id"),
+            *("versions_id", "schedule_id", "code_id", "created_at"),
         ),
         Index(
             "ix_af_candidate_pending",

@@ -37,8 +37,9 @@ class BuildSession:
         return {}
 
     def export(self, request: Message) -> Message:
-        """Workload text, schedule -> the kernel's shared library and its packed constants as files in `folder`."""
+        """Workload text, schedule -> the kernel's shared library and its packed constants in `folder`; its code."""
         from autofuse.backend.compile.function import export_function
+        from autofuse.kernels.tir.digest import code_key
 
         assert self._target is not None
         folder = Path(str(request["folder"]))
@@ -51,7 +52,8 @@ class BuildSession:
         for number, array in enumerate(built.pack(loaded(request["constants"]))):
             constants.append(str(folder / f"constant-{number}.npy"))
             np.save(constants[-1], np.asarray(array), allow_pickle=False)
-        return {"build_s": build_s, "kernel": str(folder / KERNEL), "constants": constants}
+        code = code_key(built.function)
+        return {"build_s": build_s, "code": code, "kernel": str(folder / KERNEL), "constants": constants}
 
     def probe(self, request: Message) -> Message:
         """The clock probe's loop as a shared library at `path`."""

@@ -37,8 +37,9 @@ class KernelSession(CandidateSession):
         return {}
 
     def build(self, request: Message) -> Message:
-        """Workload text, schedule -> a kernel under an id of the caller's, with its packed constants."""
+        """Workload text, schedule -> a kernel under an id of the caller's, with its packed constants; its code."""
         from autofuse.backend.compile.jit import JitKernel, tensor
+        from autofuse.kernels.tir.digest import code_key
 
         assert self.target is not None
         start = time.perf_counter()
@@ -47,7 +48,7 @@ class KernelSession(CandidateSession):
         build_s = time.perf_counter() - start
         constants = [tensor(array) for array in built.pack(loaded(request["constants"]))]
         self.take(identity_of(request), workload, kernel, constants)
-        return {"build_s": build_s}
+        return {"build_s": build_s, "code": code_key(built.function)}
 
 
 def main() -> None:

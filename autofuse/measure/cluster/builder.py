@@ -70,7 +70,8 @@ class ClusterSession:
         for number, content in enumerate(answer["constants"]):
             constants.append(str(folder / f"constant-{number}.npy"))
             Path(constants[-1]).write_bytes(content)
-        return {"build_s": answer["build_s"], "kernel": str(folder / KERNEL), "constants": constants}
+        made = {"build_s": answer["build_s"], "code": answer["code"]}
+        return {**made, "kernel": str(folder / KERNEL), "constants": constants}
 
     def probe(self, request: Message) -> Message:
         """Built here: it is one kernel a job."""

@@ -29,7 +29,10 @@ DEFAULT_LIMITS = Limits()
 
 @dataclass
 class Built:
-    """A candidate whose kernel lies in `folder`, with the number of times it was tried on a device."""
+    """A candidate whose kernel lies in `folder`, with the number of times it was tried on a device.
+
+    `code`: see `Measurement`.
+    """
 
     index: int
     identity: int
@@ -38,6 +41,7 @@ class Built:
     kernel: Path
     constants: tuple[Path, ...]
     build_s: float
+    code: str
     attempts: int = 0
 
     @property
@@ -147,7 +151,8 @@ class BuildFarm:
         assert isinstance(paths, list)
         constants = tuple(Path(str(path)) for path in paths)
         kernel, build_s = job.folder / KERNEL, float(str(reply["build_s"]))
-        yield job.index, Built(job.index, job.identity, job.request, job.folder, kernel, constants, build_s)
+        code = str(reply["code"])
+        yield job.index, Built(job.index, job.identity, job.request, job.folder, kernel, constants, build_s, code)
 
     def probe(self, path: Path, threads: int, steps: int) -> None:
         """Build the clock probe; DeviceError when that is not possible (no linker for the device, above all)."""

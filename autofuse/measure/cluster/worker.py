@@ -44,6 +44,7 @@ def build(
         constants = [Path(path).read_bytes() for path in reply["constants"]]
         return {
             "build_s": float(reply["build_s"]),
+            "code": str(reply["code"]),
             "kernel": Path(reply["kernel"]).read_bytes(),
             "constants": constants,
         }

@@ -271,7 +271,7 @@ class RemoteRunner:
             if isinstance(dropped, Failure) and not self._link.child.alive:
                 self._link.recover(dropped)
                 self._ready()
-            return Measurement(timing, None, trial.built.build_s, trial.error, self.threads)
+            return Measurement(timing, None, trial.built.build_s, trial.error, self.threads, trial.built.code)
         if trial.doing == "check":
             trial.error = float(str(reply["max_rel_error"]))
         trial.doing = {"load": "check", "check": "time"}[trial.doing]
@@ -279,8 +279,8 @@ class RemoteRunner:
         return None
 
     def _failed(self, failure: Failure, built: Built | None = None, error: float | None = None) -> Measurement:
-        build_s = built.build_s if built else None
-        return Measurement(failure=failure, build_s=build_s, max_rel_error=error, threads=self.threads)
+        build_s, code = (built.build_s, built.code) if built else (None, "")
+        return Measurement(failure=failure, build_s=build_s, max_rel_error=error, threads=self.threads, code=code)
 
     def _lost(self, message: str, built: Built | None = None) -> Measurement:
         return self._failed(Failure("device_lost", message), built)

@@ -1,4 +1,7 @@
-"""What a compile would find now for each group that was ever chosen: hit, stale hit or miss, and why."""
+"""What the database knows now of each group that was ever chosen: a hit, a stale one or a miss, and why.
+
+Nothing is emitted here: that a kernel's code has changed is seen only where its schedule was measured again.
+"""
 
 from __future__ import annotations
 
