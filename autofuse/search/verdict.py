@@ -41,7 +41,7 @@ def left_out(verdict: Verdict, untimed: int, kernels: int, unnamed: Collection[s
     if not verdict.checked:
         found.append(
             f"plan {verdict.name} was not built and checked as a whole"
-            + (", only its kernels one by one" if untimed < kernels else "")
+            + ("" if untimed == kernels else f", only its {'measured ' if untimed else ''}kernels one by one")
         )
     elif not verdict.further:
         found.append(f"plan {verdict.name} was checked as a whole on one set of inputs only")
