@@ -14,8 +14,10 @@ telemetry.switch_off()
 
 __version__ = "0.1.0"
 __all__ = [
-    "Context", "Place", "Policy", "Session", "bench", "compile", "explain", "inspect", "load", "open", "plan_diff",
-    "plan_export", "plan_pareto", "plan_show", "run", "tune", "tune_all",
+    "Context", "Place", "Policy", "Session", "bench", "compile", "db_check", "db_export", "db_import", "db_info",
+    "db_merge", "db_migrate", "db_prune", "explain", "inspect", "key_new", "key_show", "load", "model_eval",
+    "model_show", "model_train", "open", "plan_diff", "plan_export", "plan_pareto", "plan_show", "run", "tune",
+    "tune_all",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -26,9 +28,21 @@ if TYPE_CHECKING:
         Session,
         bench,
         compile,  # noqa: A004 the verbs' names
+        db_check,
+        db_export,
+        db_import,
+        db_info,
+        db_merge,
+        db_migrate,
+        db_prune,
         explain,
         inspect,
+        key_new,
+        key_show,
         load,
+        model_eval,
+        model_show,
+        model_train,
         open,  # noqa: A004
         plan_diff,
         plan_export,

@@ -14,6 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from autofuse.api.databases import db_check, db_export, db_import, db_info, db_merge, db_migrate, db_prune
+from autofuse.api.keys import key_new, key_show
+from autofuse.api.learned import model_eval, model_show, model_train
 from autofuse.api.models import bench, compile, inspect, load, run  # noqa: A004 the verbs' names
 from autofuse.api.plans import explain, plan_diff, plan_export, plan_pareto, plan_show
 from autofuse.api.reports import open  # noqa: A004
@@ -25,8 +28,10 @@ if TYPE_CHECKING:
     from autofuse.environment.place import Place
 
 __all__ = [
-    "Context", "Place", "Policy", "Session", "bench", "compile", "explain", "inspect", "load", "open", "plan_diff",
-    "plan_export", "plan_pareto", "plan_show", "run", "tune", "tune_all",
+    "Context", "Place", "Policy", "Session", "bench", "compile", "db_check", "db_export", "db_import", "db_info",
+    "db_merge", "db_migrate", "db_prune", "explain", "inspect", "key_new", "key_show", "load", "model_eval",
+    "model_show", "model_train", "open", "plan_diff", "plan_export", "plan_pareto", "plan_show", "run", "tune",
+    "tune_all",
 ]  # fmt: skip
 
 

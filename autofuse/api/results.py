@@ -7,15 +7,18 @@ from autofuse.backend.library.files import RunOutput, RunReport
 from autofuse.backend.library.library import Library
 from autofuse.benchmark import BenchReport, RivalReport
 from autofuse.compiler import CompileReport
+from autofuse.database.files.merge import MergeReport
 from autofuse.fusion.evidence import Span
 from autofuse.fusion.explain import EdgeReason
 from autofuse.job.outcome import JobOutcome
+from autofuse.learning.judge import Judgement
 from autofuse.search.progress import Progress, TuneResult
+from autofuse.search.revalidation import Revalidated
 from autofuse.views.inspect import GraphSummary
 from autofuse.views.plans import Explanation, PlanDifference, PlanExport, ShownPlan
 
 __all__ = [
-    "BenchReport", "CompileReport", "EdgeReason", "Explanation", "GraphSummary", "JobOutcome", "Library",
-    "PlanDifference", "PlanExport", "Progress", "RivalReport", "RunOutput", "RunReport", "ShownPlan", "Span",
+    "BenchReport", "CompileReport", "EdgeReason", "Explanation", "GraphSummary", "JobOutcome", "Judgement", "Library", "MergeReport",
+    "PlanDifference", "PlanExport", "Progress", "Revalidated", "RivalReport", "RunOutput", "RunReport", "ShownPlan", "Span",
     "TuneResult",
 ]  # fmt: skip

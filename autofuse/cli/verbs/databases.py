@@ -14,9 +14,9 @@ from autofuse.cli.options import Database, Device, OutputFormat, Threads
 from autofuse.cli.screens.render import describe, plain, records, show
 
 if TYPE_CHECKING:
+    from autofuse.api.results import Revalidated
     from autofuse.database.database import ProfilingDatabase
     from autofuse.database.records import RunInfo
-    from autofuse.search.revalidation import Revalidated
 
 database_verbs = typer.Typer(help="The profiling database: its content, and whether it is sound.", no_args_is_help=True)
 
@@ -54,26 +54,10 @@ def run_body(opened: ProfilingDatabase, info: RunInfo) -> dict[str, object]:
 @database_verbs.command("info")
 def info(database: Database = None, form: OutputFormat = "text") -> None:
     """Show where the database is and what it holds."""
-    from autofuse.database.database import open_database
-    from autofuse.database.files.upkeep import row_counts
+    from autofuse import api
 
-    with open_database(database, read_only=True) as opened:
-        path = opened.location.path
-        runs = [
-            {key: row[key] for key in ("run_id", "model_name", "state", "device", "threads", "started_at")}
-            for row in opened.table("runs").records()
-        ]
-        devices = [
-            {key: row[key] for key in ("device_id", "name", "fingerprint")} for row in opened.table("devices").records()
-        ]
-        body = {
-            "location": opened.location.text,
-            "file_bytes": path.stat().st_size if path else None,
-            "rows": {table.removeprefix("af_"): count for table, count in row_counts(opened).items()},
-            "devices": devices,
-            "runs": runs,
-        }
-    show(body, form, describe(body))
+    found = api.db_info(database)
+    show(found, form, describe(found))
 
 
 @database_verbs.command("check")
@@ -92,32 +76,19 @@ def check(
     Pages, indices, references, what autofuse never makes (triggers, views), values unfit for their columns, and
     whether every report can be made.
     """
-    from autofuse.database.database import open_database
-    from autofuse.database.files.upkeep import flaws
-    from autofuse.views.frames.analysis import Analysis
-    from autofuse.views.report.trial import unreportable
+    from autofuse import api
 
-    with open_database(database, read_only=revalidate is None) as opened:
-        problems = flaws(opened)
-        problems = problems or unreportable(Analysis(opened))
-        place = opened.location.text
-        done = () if revalidate is None or problems else _revalidated(opened, revalidate, device, threads)
-    lines = [f"{place}: {problem}" for problem in problems] or [f"{place}: sound"]
-    body = {"location": place, "ok": not problems, "problems": problems, "revalidated": done}
+    found = api.db_check(database, revalidate=revalidate, device=device, threads=threads, progress=_tell)
+    lines = [f"{found.location}: {problem}" for problem in found.problems] or [f"{found.location}: sound"]
     text: RenderableType = Text("\n".join(lines))
-    show(body, form, Group(text, records(plain([_winner_row(one) for one in done]))) if done else text)
-    if problems or any(one.verdict in ("slower", "failed") for one in done):
+    rows = [_winner_row(one) for one in found.revalidated]
+    show(found, form, Group(text, records(plain(rows))) if rows else text)
+    if not found.ok or any(one.verdict in ("slower", "failed") for one in found.revalidated):
         raise typer.Exit(EXIT_FAILED_CHECK)
 
 
-def _revalidated(opened: ProfilingDatabase, count: int, device: str, threads: int | None) -> tuple[Revalidated, ...]:
-    from autofuse.environment.place import Place
-    from autofuse.search.revalidation import revalidate
-
-    def tell(done: Revalidated) -> None:
-        say(f"{done.label}: {done.verdict}{f' ({done.note})' if done.note else ''}")
-
-    return revalidate(opened, count, Place(device=device, threads=threads), progress=tell)
+def _tell(done: Revalidated) -> None:
+    say(f"{done.label}: {done.verdict}{f' ({done.note})' if done.note else ''}")
 
 
 def _winner_row(one: Revalidated) -> dict[str, object]:

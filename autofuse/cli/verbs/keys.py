@@ -20,10 +20,9 @@ KeyFile = Annotated[Path, typer.Argument(metavar="FILE", help="The private key; 
 @key_verbs.command("new")
 def new(file: KeyFile, form: OutputFormat = "text") -> None:
     """Make a pair of keys: keep FILE to yourself, give FILE.pub to who is to trust you."""
-    from autofuse.values.signatures import new_key
+    from autofuse import api
 
-    public, name = new_key(file)
-    made = {"private": str(file), "public": str(public), "fingerprint": name}
+    made = api.key_new(file)
     show(made, form, describe(made))
 
 
@@ -32,7 +31,7 @@ def show_key(
     file: Annotated[Path, typer.Argument(metavar="FILE.pub", help="A public key.")], form: OutputFormat = "text"
 ) -> None:
     """Show the fingerprint of a public key, as messages name it."""
-    from autofuse.values.signatures import fingerprint, public_key
+    from autofuse import api
 
-    found = {"public": str(file), "fingerprint": fingerprint(public_key(file))}
+    found = api.key_show(file)
     show(found, form, describe(found))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,11 +10,9 @@ from rich.console import Group
 
 from autofuse.cli.options import OutputFormat, Seed
 from autofuse.cli.screens.render import describe, plain, records, show
-from autofuse.values.outputs import check_output, database_files
 
 if TYPE_CHECKING:
-    from autofuse.learning.judge import Judgement
-    from autofuse.learning.model import ProfitabilityModel
+    from autofuse.api.results import Judgement
 
 model_verbs = typer.Typer(
     help="The learned profitability model: what fusing gains, from what was measured.", no_args_is_help=True
@@ -38,20 +35,11 @@ def train(
     form: OutputFormat = "text",
 ) -> None:
     """Learn times and gains of fusing from what databases hold; measures nothing."""
-    from autofuse.database.connection import locate
-    from autofuse.learning.dataset import read_dataset
-    from autofuse.learning.model import train as learn
-    from autofuse.learning.stored import TRAINED_MODEL, save
+    from autofuse import api
 
-    for place in databases if databases else (None,):
-        check_output(output, TRAINED_MODEL, database_files(locate(place).path))
-    started = time.monotonic()
-    dataset = read_dataset(databases or [None])
-    read_s = time.monotonic() - started
-    made = learn(dataset, seed)
-    learn_s = time.monotonic() - started - read_s
-    key = save(made, output)
-    body = {**_about(made), "model": str(output), "sha256": key, "read_s": read_s, "learn_s": learn_s}
+    made = api.model_train(output, databases=databases or (), seed=seed)
+    times = {"read_s": made.read_s, "learn_s": made.learn_s}
+    body = {**made.facts, "model": made.model, "sha256": made.sha256, **times}
     show(body, form, describe(body))
 
 
@@ -69,13 +57,9 @@ def evaluate(
 
     Without a file, models are trained on some networks of the databases and judged on the others, in turn.
     """
-    from autofuse.learning.dataset import read_dataset
-    from autofuse.learning.judge import cross_judge, judge_model
-    from autofuse.learning.stored import load
+    from autofuse import api
 
-    loaded = None if model is None else load(model)
-    dataset = read_dataset(databases or [None])
-    found = cross_judge(dataset, seed) if loaded is None else judge_model(loaded, dataset)
+    found = api.model_eval(model, databases=databases or (), seed=seed)
     show(found, form, _judgement_text(found))
 
 
@@ -85,36 +69,16 @@ def show_model(
     form: OutputFormat = "text",
 ) -> None:
     """Show what a model was trained on, how wide its intervals are, and what it looks at."""
-    from autofuse.learning.stored import load
+    from autofuse import api
 
-    made = load(model)
-    weights = {"time": importances(made, "time"), "gain": importances(made, "gain")}
+    found = api.model_show(model)
+    weights = found.importances
     rows = [
         {"time": first[0], "share": first[1], "gain": second[0], "share of gain": second[1]}
         for first, second in list(zip(weights["time"].items(), weights["gain"].items(), strict=False))[:SHOWN]
     ]
-    body = {**_about(made), "importances": weights}
-    show(body, form, Group(describe(_about(made)), "", records(plain(rows), "what the predictions look at most")))
-
-
-def importances(made: ProfitabilityModel, part: str) -> dict[str, float]:
-    """Share that each feature has in a part ("time", "gain") of a model, the largest first."""
-    learned = made.time if part == "time" else made.gain
-    pairs = zip(learned.names, learned.importances, strict=True)
-    return {name: float(share) for name, share in sorted(pairs, key=lambda pair: -pair[1])}
-
-
-def _about(made: ProfitabilityModel) -> dict[str, object]:
-    return {
-        **made.about,
-        "families": list(made.families),
-        "time_features": len(made.time.names),
-        "gain_features": len(made.gain.names),
-        "time_trees": len(made.time.mean.roots),
-        "gain_trees": len(made.gain.mean.roots),
-        "time_factor": made.time.factor,
-        "gain_factor": made.gain.factor,
-    }
+    body = {**found.facts, "importances": weights}
+    show(body, form, Group(describe(found.facts), "", records(plain(rows), "what the predictions look at most")))
 
 
 def _judgement_text(found: Judgement) -> Group:

@@ -11,11 +11,9 @@ from rich.text import Text
 
 from autofuse.cli.options import Database, OutputFormat, Sign, Trust
 from autofuse.cli.screens.render import plain, records, show, size
-from autofuse.errors import InputError
-from autofuse.values.arguments import parse_duration, parse_size
 
 if TYPE_CHECKING:
-    from autofuse.database.files.merge import MergeReport
+    from autofuse.api.results import MergeReport
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")]
 
@@ -39,13 +37,10 @@ def merge(
     form: OutputFormat = "text",
 ) -> None:
     """Append the rows of other databases to --db: nothing is erased, equal rows are one, the order does not matter."""
-    from autofuse.database.database import open_database
-    from autofuse.database.files.upkeep import merge_database
+    from autofuse import api
 
-    with open_database(database) as opened:
-        reports = [merge_database(opened, source, dry_run=dry_run) for source in sources]
-        place = opened.location.text
-    show({"location": place, "merged": reports}, form, Group(*(_merged(report, place) for report in reports)))
+    found = api.db_merge(sources, database=database, dry_run=dry_run)
+    show(found, form, Group(*(_merged(report, found.location) for report in found.merged)))
 
 
 def export(
@@ -63,25 +58,16 @@ def export(
     form: OutputFormat = "text",
 ) -> None:
     """Write the database as JSON lines to review and send; equal contents make equal files."""
-    from autofuse.database.database import open_database
-    from autofuse.database.files.upkeep import export_database
+    from autofuse import api
 
-    if folder is None and optuna is None:
-        raise InputError("db export: name a folder for JSON lines, or a file with --optuna")
-    body: dict[str, object] = {}
+    found = api.db_export(folder, database=database, samples=samples, compress=compress, optuna=optuna, sign=sign)
     lines = []
-    with open_database(database, read_only=True) as opened:
-        if folder is not None:
-            manifest = export_database(opened, folder, samples=samples, compressed=compress, sign=sign)
-            total = sum(file.bytes for file in manifest.files)
-            body |= {"folder": str(folder), "bytes": total, "files": manifest.files}
-            lines.append(f"{folder}: {sum(file.rows for file in manifest.files):,} rows, {size(total)}")
-        if optuna is not None:
-            from autofuse.search.optuna_export import write_optuna_journal
-
-            studies = write_optuna_journal(opened, optuna)
-            body |= {"optuna": str(optuna), "studies": studies}
-            lines.append(f"{optuna}: {len(studies)} studies; show them with `optuna-dashboard {optuna}`")
+    if found.files is not None and found.bytes is not None:
+        lines.append(f"{found.folder}: {sum(file.rows for file in found.files):,} rows, {size(found.bytes)}")
+    if found.studies is not None:
+        shown = f"show them with `optuna-dashboard {found.optuna}`"
+        lines.append(f"{found.optuna}: {len(found.studies)} studies; {shown}")
+    body = {name: value for name, value in vars(found).items() if value is not None}
     show(body, form, Text("\n".join(lines)))
 
 
@@ -93,13 +79,10 @@ def import_(
     form: OutputFormat = "text",
 ) -> None:
     """Append the rows of an export, after checking sizes, hashes and every value; nothing of it is ever run."""
-    from autofuse.database.database import open_database
-    from autofuse.database.files.upkeep import import_database
+    from autofuse import api
 
-    with open_database(database) as opened:
-        report = import_database(opened, folder, dry_run=dry_run, trust=trust or ())
-        place = opened.location.text
-    show({"location": place, "merged": [report]}, form, _merged(report, place))
+    found = api.db_import(folder, database=database, dry_run=dry_run, trust=trust or ())
+    show(found, form, Group(*(_merged(report, found.location) for report in found.merged)))
 
 
 def prune(
@@ -117,13 +100,9 @@ def prune(
     form: OutputFormat = "text",
 ) -> None:
     """Delete candidates that lost, with their samples; whatever `compile` or `tune` may choose stays."""
-    from autofuse.database.database import open_database
-    from autofuse.database.files.upkeep import prune_database
+    from autofuse import api
 
-    age = None if older_than is None else parse_duration(older_than, "--older-than")
-    limit = None if max_size is None else parse_size(max_size, "--max-size")
-    with open_database(database) as opened:
-        report = prune_database(opened, older_than_s=age, max_bytes=limit, keep=keep, dry_run=dry_run)
+    report = api.db_prune(database, older_than=older_than, max_size=max_size, keep=keep, dry_run=dry_run)
     verb = "would remove" if dry_run else "removed"
     gone = ", ".join(f"{count:,} {table.removeprefix('af_')}" for table, count in report.removed.items()) or "nothing"
     text = f"{verb} {gone}: {size(report.bytes_before)} -> {size(report.bytes_after)}"
@@ -138,9 +117,9 @@ def migrate(
     form: OutputFormat = "text",
 ) -> None:
     """Bring the database to this version's schema (other verbs that write do so too, without a backup)."""
-    from autofuse.database.files.upkeep import migrate_database
+    from autofuse import api
 
-    report = migrate_database(database, backup=backup)
+    report = api.db_migrate(database, backup=backup)
     if report.before == report.after:
         text = f"{report.location}: schema {report.after} already"
     else:
