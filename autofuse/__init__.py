@@ -14,10 +14,11 @@ telemetry.switch_off()
 
 __version__ = "0.1.0"
 __all__ = [
-    "Context", "Place", "Policy", "Session", "bench", "compile", "db_check", "db_export", "db_import", "db_info",
-    "db_merge", "db_migrate", "db_prune", "explain", "inspect", "key_new", "key_show", "load", "model_eval",
-    "model_show", "model_train", "open", "plan_diff", "plan_export", "plan_pareto", "plan_show", "run", "tune",
-    "tune_all",
+    "Context", "Place", "Policy", "Session", "bench", "cflags", "compare", "compile", "db_check", "db_export",
+    "db_import", "db_info", "db_merge", "db_migrate", "db_prune", "device_list", "device_probe", "device_show",
+    "doctor", "explain", "inspect", "key_new", "key_show", "load", "model_eval", "model_show", "model_train",
+    "open", "plan_diff", "plan_export", "plan_pareto", "plan_show", "report", "run", "serve", "status", "stop",
+    "tune", "tune_all",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
         Policy,
         Session,
         bench,
+        cflags,
+        compare,
         compile,  # noqa: A004 the verbs' names
         db_check,
         db_export,
@@ -35,6 +38,10 @@ if TYPE_CHECKING:
         db_merge,
         db_migrate,
         db_prune,
+        device_list,
+        device_probe,
+        device_show,
+        doctor,
         explain,
         inspect,
         key_new,
@@ -48,7 +55,11 @@ if TYPE_CHECKING:
         plan_export,
         plan_pareto,
         plan_show,
+        report,
         run,
+        serve,
+        status,
+        stop,
         tune,
         tune_all,
     )

@@ -8,22 +8,34 @@ import inspect
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import autofuse
 from autofuse import api
-from autofuse.cli.verbs import modeling, tuning
+from autofuse.cli.main import app
 from autofuse.environment.device import thread_count
 from autofuse.errors import InputError
 
 RENAMED = {"shape": "shapes"}
-ALSO_CALLED = {"devices": "device"}
-"""One option that may repeat, and a list in Python."""
-ONLY_ON_THE_COMMAND_LINE = {"form", "operators", "log", "on_finish", "pareto"}
-"""`--pareto` is of one model, and so of `autofuse.tune`."""
-ONLY_IN_PYTHON = {"progress", "context", "ear"}
+"""An option that may repeat, and a mapping in Python."""
+ONLY_ON_THE_COMMAND_LINE = {
+    "form": "how the answer is printed; in Python it is a value",
+    "operators": "of `inspect`: whether the screen lists them; the value has them",
+    "watch": "of `status`: the screen is drawn again",
+    "log": "of `tune`: where the lines of the screen go as well",
+    "on_finish": "of `tune`: a command of the shell; in Python, the next line",
+}
+ONLY_IN_PYTHON = {
+    "progress": "the command line shows it on its screen",
+    "stop": "of `tune`: Ctrl-C",
+    "ear": "of `tune_all`: the screen, and Ctrl-C",
+    "ready": "of `serve`: what the command line prints",
+    "log": "of `serve`: what the command line prints",
+    "context": "of `compile`: many models in one process",
+}
 THE_READERS_OWN = {"image", "models"}
 """Names in the README that stand for what a reader has."""
 
@@ -69,21 +81,56 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = autofuse.train  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    ("verb", "function"),
-    [
-        (modeling.inspect, api.inspect),
-        (tuning.tune, api.tune_all),
-        (modeling.compile_, api.compile),
-        (modeling.bench, api.bench),
-    ],
-)
-def test_a_verb_and_its_function_take_the_same_arguments(verb: object, function: object) -> None:
-    assert callable(verb) and callable(function)
-    of_verb = {RENAMED.get(name, name) for name in inspect.signature(verb).parameters} - ONLY_ON_THE_COMMAND_LINE
-    of_function = {ALSO_CALLED.get(name, name) for name in inspect.signature(function).parameters}
-    assert of_verb - of_function == set()
-    assert of_function - of_verb <= ONLY_IN_PYTHON
+def verbs() -> dict[str, Callable[..., object]]:
+    """The functions of the command line by the name that each has in Python: `plan show` is `plan_show`."""
+    groups = [("", app), *((f"{group.name}_", group.typer_instance) for group in app.registered_groups)]
+    return {
+        f"{prefix}{command.name}": command.callback
+        for prefix, group in groups
+        if group is not None
+        for command in group.registered_commands
+        if command.callback is not None
+    }
+
+
+VERBS = verbs()
+
+
+def arguments_of(name: str) -> dict[str, object]:
+    """Names and defaults of what stands in Python for a verb: for `tune` a search of one model, or a job."""
+    found = dict(inspect.signature(getattr(autofuse, name)).parameters)
+    if name == "tune":
+        del found["model"]
+        found |= inspect.signature(autofuse.tune_all).parameters
+        found["device"] = found.pop("devices")  # one option that may repeat
+    return {argument: parameter.default for argument, parameter in found.items()}
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb_is_a_function_with_the_same_arguments_and_defaults(name: str) -> None:
+    given = inspect.signature(VERBS[name]).parameters
+    on_the_command_line = {
+        RENAMED.get(argument, argument): parameter.default
+        for argument, parameter in given.items()
+        if argument not in ONLY_ON_THE_COMMAND_LINE
+    }
+    in_python = {key: value for key, value in arguments_of(name).items() if key not in ONLY_IN_PYTHON}
+    assert set(on_the_command_line) == set(in_python)
+    for argument, default in on_the_command_line.items():
+        assert _default(default) == _default(in_python[argument]), argument
+
+
+def _default(value: object) -> object:
+    """Nothing given is None for an option that may repeat, and an empty tuple in Python."""
+    return None if value == () else value
+
+
+@pytest.mark.parametrize("name", sorted({*ONLY_ON_THE_COMMAND_LINE, *ONLY_IN_PYTHON}))
+def test_no_exception_is_kept_that_nothing_needs(name: str) -> None:
+    if name in ONLY_ON_THE_COMMAND_LINE:
+        assert any(name in inspect.signature(verb).parameters for verb in VERBS.values())
+    if name in ONLY_IN_PYTHON:
+        assert any(name in arguments_of(verb) for verb in VERBS)
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,9 @@ LAYERS["search"] = set(LAYERS) - {"views"}
 LAYERS["compiler"] = set(LAYERS) - {"views", "search"}
 LAYERS["benchmark"] = LAYERS["compiler"] | {"compiler"}
 LAYERS["job"] = LAYERS["search"] | {"search"}
+LAYERS["checks"] = {"device", "kernels", "backend", "measure", "database", "environment"}
 LAYERS["api"] = set(LAYERS)
-LAYERS["cli"] = set(LAYERS)
+LAYERS["cli"] = {"api"}
 LAYERS["__init__"] = {"api", "backend", "compiler"}
 LAYERS["__main__"] = {"cli"}
 

@@ -15,23 +15,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autofuse.api.databases import db_check, db_export, db_import, db_info, db_merge, db_migrate, db_prune
+from autofuse.api.jobs import left_s, status, stop
 from autofuse.api.keys import key_new, key_show
 from autofuse.api.learned import model_eval, model_show, model_train
+from autofuse.api.machine import cflags, device_list, device_probe, device_show, doctor, serve
 from autofuse.api.models import bench, compile, inspect, load, run  # noqa: A004 the verbs' names
 from autofuse.api.plans import explain, plan_diff, plan_export, plan_pareto, plan_show
-from autofuse.api.reports import open  # noqa: A004
-from autofuse.api.tuning import tune, tune_all
+from autofuse.api.reports import compare, open, report, terms  # noqa: A004
+from autofuse.api.tuning import files_of_tuning, tune, tune_all
 
 if TYPE_CHECKING:
     from autofuse.backend.library.session import Session
     from autofuse.compiler.context import Context, Policy
     from autofuse.environment.place import Place
+    from autofuse.job.coordinator import Ear
 
 __all__ = [
-    "Context", "Place", "Policy", "Session", "bench", "compile", "db_check", "db_export", "db_import", "db_info",
-    "db_merge", "db_migrate", "db_prune", "explain", "inspect", "key_new", "key_show", "load", "model_eval",
-    "model_show", "model_train", "open", "plan_diff", "plan_export", "plan_pareto", "plan_show", "run", "tune",
-    "tune_all",
+    "Context", "Ear", "Place", "Policy", "Session", "bench", "cflags", "compare", "compile", "db_check",
+    "db_export", "db_import", "db_info", "db_merge", "db_migrate", "db_prune", "device_list", "device_probe",
+    "device_show", "doctor", "explain", "files_of_tuning", "inspect", "key_new", "key_show", "left_s", "load",
+    "model_eval", "model_show", "model_train", "open", "plan_diff", "plan_export", "plan_pareto", "plan_show",
+    "report", "run", "serve", "status", "stop", "terms", "tune", "tune_all",
 ]  # fmt: skip
 
 
@@ -44,6 +48,10 @@ def __getattr__(name: str) -> object:
         from autofuse.compiler import context
 
         return getattr(context, name)
+    if name == "Ear":
+        from autofuse.job.coordinator import Ear
+
+        return Ear
     if name == "Place":
         from autofuse.environment.place import Place
 

@@ -3,11 +3,17 @@
 They load what makes them: import them under `TYPE_CHECKING` where starting fast matters.
 """
 
+from pandas import DataFrame
+
+from autofuse.api.jobs import Stopping
+from autofuse.api.machine import Serving
 from autofuse.backend.library.files import RunOutput, RunReport
 from autofuse.backend.library.library import Library
 from autofuse.benchmark import BenchReport, RivalReport
+from autofuse.checks.check import Check
 from autofuse.compiler import CompileReport
 from autofuse.database.files.merge import MergeReport
+from autofuse.database.job_records import JobInfo, TaskInfo
 from autofuse.fusion.evidence import Span
 from autofuse.fusion.explain import EdgeReason
 from autofuse.job.outcome import JobOutcome
@@ -16,9 +22,12 @@ from autofuse.search.progress import Progress, TuneResult
 from autofuse.search.revalidation import Revalidated
 from autofuse.views.inspect import GraphSummary
 from autofuse.views.plans import Explanation, PlanDifference, PlanExport, ShownPlan
+from autofuse.views.report.reports import Comparison, Report
+from autofuse.views.run_status import RunStatus
 
 __all__ = [
-    "BenchReport", "CompileReport", "EdgeReason", "Explanation", "GraphSummary", "JobOutcome", "Judgement", "Library", "MergeReport",
-    "PlanDifference", "PlanExport", "Progress", "Revalidated", "RivalReport", "RunOutput", "RunReport", "ShownPlan", "Span",
-    "TuneResult",
+    "BenchReport", "Check", "Comparison", "CompileReport", "DataFrame", "EdgeReason", "Explanation",
+    "GraphSummary", "JobInfo", "JobOutcome", "Judgement", "Library", "MergeReport", "PlanDifference", "PlanExport",
+    "Progress", "Report", "Revalidated", "RivalReport", "RunOutput", "RunReport", "RunStatus", "Serving",
+    "ShownPlan", "Span", "Stopping", "TaskInfo", "TuneResult",
 ]  # fmt: skip

@@ -151,6 +151,18 @@ def tune_all(
     return run_job([Path(model) for model in models], found, settings, database=database, name=run, ear=ear)
 
 
+def files_of_tuning(models: Iterable[StrPath], database: str | None = None) -> dict[str, Path]:
+    """What tuning reads and writes, by what it is: files that nothing else, such as a log, may be written to."""
+    from autofuse.database.connection import locate
+    from autofuse.graph.loading.files import weight_files
+    from autofuse.values.outputs import database_files
+
+    paths = [Path(model) for model in models]
+    read = {f"the model ({path.name})": path for path in paths}
+    read |= {f"a file of a model's weights ({path.name})": path for model in paths for path in weight_files(model)}
+    return {**read, **database_files(locate(database).path)}
+
+
 def _budget_s(budget: Duration | None, trials: int | None, until: str | None = None) -> float | None:
     """Seconds that a search may take, with the default where nothing limits it; None where something else does."""
     if budget is not None and until is not None:

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autofuse.errors import InputError
+from autofuse.values.arguments import DEFAULT_PORT
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-DEFAULT_PORT = 9091
-"""Of `autofuse serve`, as of TVM's own server."""
 KEY_VARIABLE = "AUTOFUSE_RPC_KEY"
 """The environment variable that may hold the key: options can be read in the list of processes."""
 _MAX_KEY = 1000

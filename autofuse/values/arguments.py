@@ -16,6 +16,8 @@ StrPath = str | os.PathLike[str]
 Shapes = Mapping[str, tuple[int, ...]]
 Duration = str | float | int
 DEFAULT_BUDGET = "10m"
+DEFAULT_PORT = 9091
+"""Of `autofuse serve`, as of TVM's own server."""
 DEFAULT_BENCH_BUDGET = "60s"
 RIVALS = (ONNX_RUNTIME, TVM_UNTUNED, NO_FUSION)
 DEFAULT_RIVALS = ",".join(RIVALS)
@@ -69,6 +71,15 @@ def micros(value_us: float | None) -> str:
             scaled = value_us / scale
             return f"{scaled:.1f} {unit}" if unit == "µs" else f"{scaled:.3f} {unit}"
     return f"{value_us / 1e6:.3f} s"
+
+
+def size(count: float) -> str:
+    """Bytes in binary units: "512 B", "3.4 MiB"."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024 or unit == "GiB":
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError("unreachable")
 
 
 def format_duration(seconds: float) -> str:

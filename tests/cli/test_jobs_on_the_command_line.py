@@ -16,9 +16,10 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from autofuse import api
+from autofuse.api import left_s
 from autofuse.cli.main import app
 from autofuse.cli.screens import job_view
-from autofuse.cli.screens.job_view import JobView, job_line, left_s, outcome_text
+from autofuse.cli.screens.job_view import JobView, job_line, outcome_text
 from autofuse.cli.verbs import jobs
 from autofuse.database.database import open_database
 from autofuse.database.job_records import BoardInfo, JobInfo, TaskInfo, TaskStart

@@ -20,9 +20,9 @@ from autofuse import api
 from autofuse.cli.main import app
 from autofuse.cli.screens.live import TuneView, best_text, line
 from autofuse.cli.screens.next_steps import after_job, after_tuning
-from autofuse.cli.screens.render import cell, describe, heading, plain, records, size
+from autofuse.cli.screens.render import cell, describe, heading, plain, records
 from autofuse.search.progress import Progress
-from autofuse.values.arguments import micros
+from autofuse.values.arguments import micros, size
 
 
 def state(**changes: Any) -> Progress:

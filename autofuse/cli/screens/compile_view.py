@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 from rich.text import Text
 
+from autofuse import api
 from autofuse.cli.screens.render import describe, records
-from autofuse.views.terms import explained
 
 if TYPE_CHECKING:
-    from autofuse.compiler import CompileReport
+    from autofuse.api.results import CompileReport
 
 LINE_S = 5.0
 """Seconds between two lines about progress where there is no terminal."""
@@ -74,7 +74,7 @@ def compile_text(report: CompileReport) -> Group:
         *(["trusted"] if doubted else []),
         *(["#"] if any(" #" in one.group for one in report.groups) else []),
     ]
-    return Group(*parts, "", Text(explained(words)))
+    return Group(*parts, "", Text(api.terms(words)))
 
 
 def _plans(report: CompileReport) -> list[dict[str, object]]:

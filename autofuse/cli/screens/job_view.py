@@ -16,17 +16,16 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from autofuse.api import left_s
 from autofuse.cli.screens.live import LINE_EVERY_S, View
 from autofuse.cli.screens.render import describe, records
 from autofuse.cli.terminal import printable
-from autofuse.job.timetable import finals_s
 from autofuse.values.arguments import format_duration
 from autofuse.values.outputs import Inputs, Kind, check_output
 from autofuse.values.ratios import expected_ratio
 
 if TYPE_CHECKING:
-    from autofuse.database.job_records import JobInfo, TaskInfo
-    from autofuse.job.outcome import JobOutcome
+    from autofuse.api.results import JobInfo, JobOutcome, TaskInfo
 
 HOUR_S = 3600.0
 LOG_BYTES, LOG_FILES = 1 << 20, 4
@@ -53,23 +52,6 @@ def job_body(job: JobInfo) -> dict[str, object]:
             for board in job.boards
         ],
     }  # fmt: skip
-
-
-def left_s(job: JobInfo, now: float) -> float | None:
-    """Seconds that a running job may still take; None for one that has no end, or has ended. `now`: since 1970.
-
-    Never less than building and measuring the finalists of what is not confirmed will take.
-    """
-    budget_s, ends_at = job.settings.get("budget_s"), job.settings.get("ends_at")
-    if job.state != "running":
-        return None
-    if isinstance(ends_at, int | float):
-        left = ends_at - now
-    elif isinstance(budget_s, int | float):
-        left = budget_s - job.active_s
-    else:
-        return None
-    return max(0.0, left, finals_s(job.tasks, left + job.active_s, max(1, sum(board.alive for board in job.boards))))
 
 
 def job_text(job: JobInfo) -> RenderableType:

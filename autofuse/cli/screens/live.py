@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -16,9 +16,11 @@ from rich.table import Table
 from rich.text import Text
 
 from autofuse.cli.screens.render import console
-from autofuse.search.progress import Progress
 from autofuse.values.arguments import format_duration, micros
 from autofuse.values.ratios import expected_ratio
+
+if TYPE_CHECKING:
+    from autofuse.api.results import Progress
 
 LINE_EVERY_S = 60.0
 WATCH_S = 1.0

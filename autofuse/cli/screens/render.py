@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autofuse.cli.terminal import Screen, out
-from autofuse.values.arguments import format_duration, micros
+from autofuse.values.arguments import format_duration, micros, size
 
 Format = Literal["text", "json"]
 
@@ -144,15 +144,6 @@ def cell(key: str, value: object) -> str:
         text = ", ".join(cell("", item) for item in value) if isinstance(value, list) else json.dumps(value)
         return text if len(text) <= _MAX_CELL else text[: _MAX_CELL - 1] + "…"
     return str(value)
-
-
-def size(count: float) -> str:
-    """Bytes in binary units: "512 B", "3.4 MiB"."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(count) < 1024 or unit == "GiB":
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    raise AssertionError("unreachable")
 
 
 def _number(key: str, value: float) -> str:

@@ -1,8 +1,7 @@
-"""Verbs that read the profiling database: `status`, `db info|check`."""
+"""Verbs that read the profiling database: `db info|check`."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,40 +14,8 @@ from autofuse.cli.screens.render import describe, plain, records, show
 
 if TYPE_CHECKING:
     from autofuse.api.results import Revalidated
-    from autofuse.database.database import ProfilingDatabase
-    from autofuse.database.records import RunInfo
 
 database_verbs = typer.Typer(help="The profiling database: its content, and whether it is sound.", no_args_is_help=True)
-
-WHOLE = (
-    "name", "series", "state", "median_us", "ci_lo_us", "ci_hi_us", "trusted", "speedup", "speedup_lo", "speedup_hi",
-    "verdict",
-)  # fmt: skip
-"""What `status` says of each plan that was measured whole."""
-
-
-def run_body(opened: ProfilingDatabase, info: RunInfo) -> dict[str, object]:
-    """How a run stands, as one JSON object."""
-    from autofuse.database.ask.times import beside_no_fusion
-
-    end = info.finished_at or datetime.now(UTC)
-    counts = opened.outcome_counts(info.id)
-    table = opened.table("plan_measurements", info.id).records()
-    rows = beside_no_fusion([row for row in table if row["run_id"] is not None])
-    whole = [{key: row[key] for key in WHOLE} for row in rows]
-    return {
-        "run": info.id,
-        "state": info.state,
-        "model": info.model_name,
-        "threads": info.setting.threads,
-        "started_at": info.started_at.isoformat(timespec="seconds"),
-        "elapsed_s": (end - info.started_at).total_seconds(),
-        "budget": dict(info.budget),
-        "measured": sum(counts.values()),
-        "outcomes": counts,
-        "summary": dict(info.summary or {}),
-        "whole_model": whole,
-    }
 
 
 @database_verbs.command("info")

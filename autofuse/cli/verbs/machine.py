@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
@@ -11,6 +11,9 @@ from rich.text import Text
 from autofuse.cli.failures import EXIT_FAILED_CHECK
 from autofuse.cli.options import Database, Device, OutputFormat, Rpc, RpcKey, RpcKeyFile, RpcTracker
 from autofuse.cli.screens.render import console, describe, records, show
+
+if TYPE_CHECKING:
+    from autofuse.api.results import Check
 
 device_verbs = typer.Typer(help="Device profiles: this machine and the others that are known.", no_args_is_help=True)
 
@@ -30,20 +33,25 @@ def doctor(
 
     Packages, linker, CPU, a kernel from source to result, database, disk; exit code 1 when a check fails.
     """
-    from autofuse.cli.checks.doctor import checks
-    from autofuse.device.address import choose_address, told_key
+    from autofuse import api
 
     screen = console()
-    found = []
-    for check in checks(database, device, choose_address(rpc, rpc_tracker, told_key(rpc_key, rpc_key_file))):
-        found.append(check)
-        if form == "text":
-            advice = f" -> {check.advice}" if check.advice else ""
-            line = Text.assemble(
-                (f"{check.status:<5}", _COLOURS[check.status]), f"{check.name:<12} {check.found}{advice}"
-            )
-            screen.print(line, soft_wrap=True)
-    failed = sum(check.status == "fail" for check in found)
+
+    def tell(check: Check) -> None:
+        advice = f" -> {check.advice}" if check.advice else ""
+        line = Text.assemble((f"{check.status:<5}", _COLOURS[check.status]), f"{check.name:<12} {check.found}{advice}")
+        screen.print(line, soft_wrap=True)
+
+    found = api.doctor(
+        database,
+        device=device,
+        rpc=rpc,
+        rpc_tracker=rpc_tracker,
+        rpc_key=rpc_key,
+        rpc_key_file=rpc_key_file,
+        progress=tell if form == "text" else None,
+    )
+    failed = any(check.status == "fail" for check in found)
     if form == "json":
         show({"ok": not failed, "checks": found}, form)
     if failed:
@@ -55,21 +63,19 @@ def cflags() -> None:
 
     gcc program.c $(autofuse cflags) -o program; see autofuse.h and example.c in the folder that it names.
     """
-    from autofuse.backend.c_interface import compiler_arguments
+    from autofuse import api
 
-    typer.echo(shlex.join(compiler_arguments()))
+    typer.echo(shlex.join(api.cflags()))
 
 
 @device_verbs.command("list")
 def device_list(form: OutputFormat = "text") -> None:
     """List the profiles that --device accepts by name."""
-    from autofuse.device.profile import load_profile, shipped_profiles
+    from autofuse import api
 
     rows = []
-    for path in shipped_profiles().values():
-        profile = load_profile(path)
-        target = profile.target()
-        row = {"name": profile.name, "isa": target.isa, "mcpu": profile.mcpu, "cores": profile.cores}
+    for profile in api.device_list():
+        row = {"name": profile.name, "isa": profile.target().isa, "mcpu": profile.mcpu, "cores": profile.cores}
         rows.append({**row, "description": profile.description})
     show(rows, form, records(rows))
 
@@ -80,33 +86,18 @@ def device_show(
     form: OutputFormat = "text",
 ) -> None:
     """Show one profile, and whether this machine can measure for it."""
-    from autofuse.backend.compile.host_cpu import accepts, device_named, local_device
-    from autofuse.device.fingerprint import fingerprint
-    from autofuse.device.profile import require_measurable
-    from autofuse.errors import DeviceError
+    from autofuse import api
 
-    profile = device_named(device)
-    refusal = None
-    try:
-        require_measurable(profile, local_device())
-    except DeviceError as error:
-        refusal = str(error)
-    host = None if refusal else local_device()
-    body = {
-        **profile.model_dump(),
-        "isa": profile.target().isa,
-        "known_to_llvm": accepts(profile),
-        "measurable_here": refusal is None,
-        "why_not": refusal,
-        "fingerprint": fingerprint(profile, host).key,
-    }
+    found = api.device_show(device)
+    facts = {name: value for name, value in vars(found).items() if name != "profile"}
+    body = {**found.profile.model_dump(), **facts}
     show(body, form, describe({key: value for key, value in body.items() if value is not None}))
 
 
 @device_verbs.command("probe")
 def device_probe(form: OutputFormat = "text") -> None:
     """Print this machine's profile as a .toml file that --device reads."""
-    from autofuse.backend.compile.host_cpu import local_device
+    from autofuse import api
 
-    profile = local_device()
+    profile = api.device_probe()
     show(profile.model_dump(), form, Text(profile.to_toml().rstrip()))

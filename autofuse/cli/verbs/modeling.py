@@ -9,6 +9,7 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
+from autofuse import api
 from autofuse.cli.options import (
     Buckets,
     Database,
@@ -33,7 +34,7 @@ from autofuse.cli.options import (
     WeightGrowth,
 )
 from autofuse.cli.screens.compile_view import compile_progress, compile_text
-from autofuse.cli.screens.render import describe, plain, records, show, size
+from autofuse.cli.screens.render import describe, plain, records, show
 from autofuse.values.arguments import (
     DEFAULT_BENCH_BUDGET,
     DEFAULT_ON_MISS,
@@ -43,8 +44,8 @@ from autofuse.values.arguments import (
     parse_files,
     parse_shape_sets,
     parse_shapes,
+    size,
 )
-from autofuse.views.terms import explained
 
 if TYPE_CHECKING:
     from autofuse.api.results import BenchReport, GraphSummary
@@ -63,8 +64,6 @@ def inspect(
 
     Operators, costs, open decisions, what cannot be tuned and why, and the size of the search.
     """
-    from autofuse import api
-
     summary = api.inspect(model, shapes=parse_shapes(shape or []), space=space)
     show(summary, form, _summary_text(summary, operators))
 
@@ -161,8 +160,6 @@ def compile_(
 
     Measures nothing, and says for each plan and each group how it is known.
     """
-    from autofuse import api
-
     report = api.compile(
         model,
         output,
@@ -205,8 +202,6 @@ def run(
 
     Its code runs with all your rights: run those that you made, or --trust the keys of those who did.
     """
-    from autofuse import api
-
     report = api.run(library, inputs=parse_files(inputs or []), output_folder=output_folder, trust=trust or ())
     rows = [{name: value for name, value in vars(output).items() if value is not None} for output in report.outputs]
     show({"library": report.library, "outputs": rows}, form, records(plain(rows)))
@@ -237,8 +232,6 @@ def bench(
 
     Its outputs are checked against ONNX Runtime; times are interleaved, with their interval.
     """
-    from autofuse import api
-
     report = api.bench(
         model,
         library=library,
@@ -301,7 +294,7 @@ def bench_text(report: BenchReport) -> Group:
         row["verdict"] = _VERDICTS.get(rival.verdict, rival.verdict) or f"not measured: {rival.error or 'unknown'}"
         rows.append(row)
     words = [name for name in ("tvm-untuned",) if name in report.rivals]
-    return Group(Text(head), "", records(rows), "", Text(explained(("median", "ratio", *words))))
+    return Group(Text(head), "", records(rows), "", Text(api.terms(("median", "ratio", *words))))
 
 
 _VERDICTS = {"faster": "autofuse is faster", "slower": "autofuse is slower", "not trusted": "not trusted (noise)"}

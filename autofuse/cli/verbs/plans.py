@@ -12,8 +12,8 @@ from rich.console import Group
 from rich.text import Text
 
 from autofuse.cli.options import Database, Device, Model, OutputFormat, Shapes, Threads
-from autofuse.cli.screens.render import describe, plain, records, show, size
-from autofuse.values.arguments import micros, parse_shapes
+from autofuse.cli.screens.render import describe, plain, records, show
+from autofuse.values.arguments import micros, parse_shapes, size
 
 if TYPE_CHECKING:
     from autofuse.api.results import EdgeReason, Span

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autofuse.cli.failures import say
-from autofuse.device.address import DEFAULT_PORT, KEY_VARIABLE, environment_key, parse_address, told_key
-from autofuse.values.arguments import parse_duration
+from autofuse.values.arguments import DEFAULT_PORT
+
+if TYPE_CHECKING:
+    from autofuse.api.results import Serving
 
 
 def serve(
@@ -43,24 +43,25 @@ def serve(
 
     One client at a time, by TVM's RPC; a session that crashes or hangs is ended, and the next one is served.
     """
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # sessions are forks, which must find no threads
-    from autofuse.backend.rpc.server import DeviceServer, ServerOptions
-    from autofuse.measure.remote.device_server import serve as run
+    from autofuse import api
 
-    where = None if tracker is None else parse_address(tracker, "--tracker")
-    kept = told_key(key, key_file, "--key") or environment_key()
-    options = ServerOptions(host, port, kept or _new_key(), where, announce, parse_duration(session, "--session"))
-    shown = options.key if key or not kept else "..."
-    source = f" of {key_file or KEY_VARIABLE}" if shown == "..." else f" {shown}"
-
-    def ready(server: DeviceServer) -> None:
-        typer.echo(f"serving at {host}:{server.port}, key{source}")
-        typer.echo(f"from the other machine: autofuse doctor --rpc HOST:{server.port} --rpc-key {shown}")
-        if where:
-            typer.echo(f"offered at tracker {tracker} as {options.key}")
-
-    run(options, say, ready)
+    api.serve(
+        host=host,
+        port=port,
+        key=key,
+        key_file=key_file,
+        tracker=tracker,
+        announce=announce,
+        session=session,
+        ready=_tell,
+        log=say,
+    )
 
 
-def _new_key() -> str:
-    return secrets.token_urlsafe(12).replace("-", ".")
+def _tell(found: Serving) -> None:
+    shown = found.key or "..."
+    source = f" {shown}" if found.key else f" of {found.source}"
+    typer.echo(f"serving at {found.host}:{found.port}, key{source}")
+    typer.echo(f"from the other machine: autofuse doctor --rpc HOST:{found.port} --rpc-key {shown}")
+    if found.tracker:
+        typer.echo(f"offered at tracker {found.tracker} as {found.kind}")

@@ -19,11 +19,9 @@ from autofuse.cli.screens.next_steps import after_job, after_tuning
 from autofuse.cli.screens.render import Format, describe, plain, show
 from autofuse.errors import AutofuseError, InputError
 from autofuse.values.arguments import parse_shapes
-from autofuse.values.outputs import database_files
 
 if TYPE_CHECKING:
-    from autofuse.job.outcome import JobOutcome
-    from autofuse.search.tune import TuneResult
+    from autofuse.api.results import JobOutcome, TuneResult
 
 Models = Annotated[list[Path], typer.Argument(metavar="MODEL...", help="ONNX files.", show_default=False)]
 
@@ -90,13 +88,10 @@ def _refuse_log(log: Path | None, models: Sequence[Path], database: str | None) 
     """InputError when the log would be written into what is not one, or a file that the job reads."""
     if log is None:
         return
+    from autofuse import api
     from autofuse.cli.screens.job_view import check_log
-    from autofuse.database.connection import locate
-    from autofuse.graph.loading.files import weight_files
 
-    read = {f"the model ({path.name})": path for path in models}
-    read |= {f"a file of a model's weights ({path.name})": path for model in models for path in weight_files(model)}
-    check_log(log, {**read, **database_files(locate(database).path)})
+    check_log(log, api.files_of_tuning(models, database))
 
 
 def _tune_job(
@@ -105,11 +100,10 @@ def _tune_job(
     """The job, its view, its outcome; `on_finish` is called however it ends."""
     from autofuse import api
     from autofuse.cli.screens.job_view import JobView, outcome_text
-    from autofuse.job.coordinator import Ear
 
     try:
         with graceful_stop() as stop_if_asked, JobView(log=log) as view:
-            ear = Ear(asked(stop_if_asked), view, lambda text: say(f"autofuse: {text}"))
+            ear = api.Ear(asked(stop_if_asked), view, lambda text: say(f"autofuse: {text}"))
             outcome = api.tune_all(models, ear=ear, **named)
     except AutofuseError as error:
         _call(

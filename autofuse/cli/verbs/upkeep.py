@@ -10,7 +10,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autofuse.cli.options import Database, OutputFormat, Sign, Trust
-from autofuse.cli.screens.render import plain, records, show, size
+from autofuse.cli.screens.render import plain, records, show
+from autofuse.values.arguments import size
 
 if TYPE_CHECKING:
     from autofuse.api.results import MergeReport

@@ -113,7 +113,11 @@ def _facts(analysis: Analysis, reference: RunReference | None) -> dict[str, obje
 def _run_facts(analysis: Analysis, info: RunInfo) -> dict[str, object]:
     names = ("measurements", "failures", "trials", "plan_measurements", "choices")
     standing = run_standing(info, {name: analysis.frame(name, info.id) for name in names})
-    return {"run": info, "standing": standing, **{name: _rows(analysis.frame(name, info.id)) for name in FRAMES_IN_JSON}}
+    return {
+        "run": info,
+        "standing": standing,
+        **{name: _rows(analysis.frame(name, info.id)) for name in FRAMES_IN_JSON},
+    }
 
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:

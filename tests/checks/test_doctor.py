@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from autofuse.cli.checks import doctor
+from autofuse.checks import doctor
 from autofuse.cli.main import app
 from autofuse.device.profile import DeviceProfile, load_profile, shipped_profiles
 from autofuse.errors import DatabaseError

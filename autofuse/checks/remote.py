@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autofuse.cli.checks.check import Check
+from autofuse.checks.check import Check
 from autofuse.device.address import Address
 from autofuse.errors import AutofuseError
 

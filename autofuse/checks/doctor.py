@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from autofuse.cli.checks.check import Check
-from autofuse.cli.checks.doctor_remote import remote_checks
-from autofuse.cli.screens.render import size
+from autofuse.checks.check import Check
+from autofuse.checks.remote import remote_checks
 from autofuse.device.address import Address
 from autofuse.device.provenance import governor, package_version
 from autofuse.errors import AutofuseError
+from autofuse.values.arguments import size
 
 if TYPE_CHECKING:
     from autofuse.device.profile import DeviceProfile

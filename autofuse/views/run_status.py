@@ -1,0 +1,56 @@
+"""How a single run stands, from what the database has of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from autofuse.database.ask.times import beside_no_fusion
+from autofuse.database.database import ProfilingDatabase
+from autofuse.database.records import RunInfo
+
+WHOLE = (
+    "name", "series", "state", "median_us", "ci_lo_us", "ci_hi_us", "trusted", "speedup", "speedup_lo", "speedup_hi",
+    "verdict",
+)  # fmt: skip
+"""What is said of each plan that was measured whole."""
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """A run: `outcomes` counts what became of its candidates, `whole_model` has a row (`WHOLE`) a measured plan."""
+
+    run: int
+    state: str
+    model: str
+    threads: int
+    started_at: datetime
+    elapsed_s: float
+    budget: Mapping[str, Any]
+    measured: int
+    outcomes: Mapping[str, int]
+    summary: Mapping[str, Any]
+    whole_model: Sequence[Mapping[str, Any]]
+
+
+def run_status(opened: ProfilingDatabase, info: RunInfo) -> RunStatus:
+    """How the run `info` stands now."""
+    end = info.finished_at or datetime.now(UTC)
+    counts = opened.outcome_counts(info.id)
+    table = opened.table("plan_measurements", info.id).records()
+    rows = beside_no_fusion([row for row in table if row["run_id"] is not None])
+    return RunStatus(
+        run=info.id,
+        state=info.state,
+        model=info.model_name,
+        threads=info.setting.threads,
+        started_at=info.started_at,
+        elapsed_s=(end - info.started_at).total_seconds(),
+        budget=dict(info.budget),
+        measured=sum(counts.values()),
+        outcomes=counts,
+        summary=dict(info.summary or {}),
+        whole_model=[{key: row[key] for key in WHOLE} for row in rows],
+    )
