@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeviceReport:
-    """A profile; whether this machine can measure for it (else `why_not`); the fingerprint that times are kept under."""
+    """A profile; whether this machine can measure for it (else `why_not`); the `fingerprint` that times are kept by."""
 
     profile: DeviceProfile
     isa: str

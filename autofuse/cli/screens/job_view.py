@@ -22,7 +22,6 @@ from autofuse.cli.screens.render import describe, records
 from autofuse.cli.terminal import printable
 from autofuse.values.arguments import format_duration
 from autofuse.values.outputs import Inputs, Kind, check_output
-from autofuse.values.ratios import expected_ratio
 
 if TYPE_CHECKING:
     from autofuse.api.results import JobInfo, JobOutcome, TaskInfo
@@ -100,6 +99,8 @@ def _measured(job: JobInfo) -> int:
 
 
 def _task_row(task: TaskInfo) -> dict[str, object]:
+    from autofuse.values.ratios import expected_ratio  # late: it loads NumPy
+
     expected = expected_ratio(task.baseline_us, task.best_us)
     return {
         "model": Path(task.model).stem, "device": task.device, "state": task.state, "phase": task.phase,
