@@ -3,8 +3,6 @@
 They load what makes them: import them under `TYPE_CHECKING` where starting fast matters.
 """
 
-from pandas import DataFrame
-
 from autofuse.api.jobs import Stopping
 from autofuse.api.machine import Serving
 from autofuse.backend.library.files import RunOutput, RunReport
@@ -26,7 +24,7 @@ from autofuse.views.report.reports import Comparison, Report
 from autofuse.views.run_status import RunStatus
 
 __all__ = [
-    "BenchReport", "Check", "Comparison", "CompileReport", "DataFrame", "EdgeReason", "Explanation",
+    "BenchReport", "Check", "Comparison", "CompileReport", "EdgeReason", "Explanation",
     "GraphSummary", "JobInfo", "JobOutcome", "Judgement", "Library", "MergeReport", "PlanDifference", "PlanExport",
     "Progress", "Report", "Revalidated", "RivalReport", "RunOutput", "RunReport", "RunStatus", "Serving",
     "ShownPlan", "Span", "Stopping", "TaskInfo", "TuneResult",

@@ -78,7 +78,7 @@ def test_the_flags_of_a_job_reach_it(tune: Any) -> None:
         "models": [Path("a.onnx"), Path("b.onnx")], "until": "06:30", "run": "night", "early_stopping": "0.5",
         "memory_limit": "4G", "devices": ["pi4", "pi5"],
     }  # fmt: skip
-    assert (tune.asked["disk_limit"], tune.asked["executor"]) == ("2G", "local")
+    assert (tune.asked["disk_limit"], tune.asked["executor"]) == ("2G", None)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from autofuse.cli.terminal import out
 from autofuse.errors import InputError
 
 if TYPE_CHECKING:
-    from autofuse.api.results import DataFrame, Report
+    from autofuse.api.results import Report
 
 
 def report(
@@ -53,14 +53,16 @@ def report(
         else:
             out("".join(f"{file}\n" for file in found.files))
     elif found.frame is not None:
-        _print_frame(found, found.frame, form)
+        _print_frame(found, form)
     elif form == "json":
         show(found.facts(), "json")
     else:
         out(found.text().rstrip("\n") + "\n")
 
 
-def _print_frame(found: Report, frame: DataFrame, form: str) -> None:
+def _print_frame(found: Report, form: str) -> None:
+    frame = found.frame
+    assert frame is not None
     if form == "json":
         show(json.loads(frame.to_json(orient="records", date_format="iso")), "json")
     elif form == "csv":
