@@ -1,12 +1,20 @@
-"""`python -m experiments` lists the experiments, `python -m experiments NAME ARGUMENTS` runs one."""
+"""`python -m experiments` lists the experiments, `python -m experiments NAME ARGUMENTS` runs one.
+
+What a run measures goes to `experiments/results`, under this machine's kind; `--scratch` before the name keeps nothing.
+`python -m experiments render` makes the index and the tables of all pages from there.
+"""
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
 
-from experiments.index import EXPERIMENTS, INDEX, find, page
+from experiments import records
+from experiments.index import EXPERIMENTS, INDEX, ROOT, find, page
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -14,7 +22,8 @@ def main(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in ("list", "-h", "--help"):
         print("\n".join(listing()))
         return 0
-    name, *rest = arguments
+    scratch = arguments[0] == "--scratch"
+    name, *rest = arguments[scratch:] or [""]
     if name == "render":
         return render(rest)
     experiment = find(name)
@@ -24,7 +33,10 @@ def main(arguments: Sequence[str]) -> int:
     program, sys.argv[0] = sys.argv[0], f"experiments {name}"  # what `--help` calls itself
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        return experiment.main()(rest)
+        if scratch:
+            return experiment.main()(rest)
+        with records.running(f"python -m experiments {shlex.join(arguments)}"):
+            return experiment.main()(rest)
     except KeyboardInterrupt:
         print("interrupted; what was finished is kept where the experiment keeps results", file=sys.stderr)
         return 130
@@ -37,15 +49,31 @@ def listing() -> list[str]:
     """A line an experiment: its name and its question."""
     width = max(len(experiment.name) for experiment in EXPERIMENTS)
     lines = [f"  {experiment.name:{width}}  {experiment.question}" for experiment in EXPERIMENTS]
-    return ["python -m experiments NAME [ARGUMENTS]", "", *lines, "", f"  {'render':{width}}  Writes the index."]
+    return [
+        "python -m experiments [--scratch] NAME [ARGUMENTS]",
+        "",
+        *lines,
+        "",
+        f"  {'render':{width}}  Writes the index, and the tables of all pages from results/.",
+    ]
+
+
+def all_tables() -> dict[str, records.Table[Any]]:
+    """Every table that is kept, by its name."""
+    modules = [import_module(experiment.home) for experiment in EXPERIMENTS if experiment.table]
+    return {table.name: table for module in modules for table in getattr(module, "TABLES", ())}
 
 
 def render(arguments: Sequence[str]) -> int:
-    """Write the index."""
+    """Write the index, and every table of every page."""
     if arguments:
         print("render takes no arguments", file=sys.stderr)
         return 2
     INDEX.write_text(page(), encoding="utf-8")
+    tables = all_tables()
+    for path in sorted({ROOT / experiment.table for experiment in EXPERIMENTS if experiment.table}):
+        text = path.read_text(encoding="utf-8")
+        path.write_text(records.rendered(text, tables), encoding="utf-8")
     return 0
 
 

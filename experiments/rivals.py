@@ -30,6 +30,7 @@ from autofuse.search.progress import Progress, TuneResult
 from autofuse.search.shares import finals_seconds
 from autofuse.search.tune import open_session
 from experiments.races import race
+from experiments.records import Table, keep
 from experiments.tables import head, line, read_rows, write_rows
 
 FIXED = ("none", "always", "tvm", "default")
@@ -59,18 +60,23 @@ class PlanRow:
 
 
 def run_cases(
-    arguments: Sequence[str] | None, cases: Cases, out: Path, description: str, further: PlansOf | None = None
+    arguments: Sequence[str] | None,
+    cases: Cases,
+    table: Table[PlanRow],
+    description: str,
+    further: PlansOf | None = None,
 ) -> int:
     """The command line of an experiment: tune each case and race its plans; rows of other cases in the folder stay."""
-    options = case_options(arguments, cases, out, description)
+    options = case_options(arguments, cases, Path("out") / table.name, description)
     folder: Path = options.out
     folder.mkdir(parents=True, exist_ok=True)
     for name in options.cases:
         model = folder / f"{name}.onnx"
         onnx.save(cases[name](), model)
         plans = further(name, load(model, {})) if further is not None else {}
-        found = compare_plans(model, folder / f"{name}.db", options.seconds, plans, options.threads)
-        rows = [row for row in read(folder) if row.model != name] + found
+        raced = compare_plans(model, folder / f"{name}.db", options.seconds, plans, options.threads)
+        keep(table, raced)
+        rows = [row for row in read(folder) if row.model != name] + raced
         print(write(rows, folder), flush=True)
     return 0
 
@@ -202,6 +208,11 @@ def markdown(rows: Iterable[PlanRow]) -> str:
         doubt = "" if row.trusted else " ?"
         lines.append(line([row.model, name, row.kernels, f"{row.us:.1f}", f"{ratio}{doubt}"]))
     return "\n".join(lines) + "\n"
+
+
+def plan_table(name: str) -> Table[PlanRow]:
+    """The table of an experiment that races plans."""
+    return Table(name, PlanRow, ("model", "plan"), markdown)
 
 
 def write(rows: Sequence[PlanRow], out: Path) -> str:

@@ -18,6 +18,7 @@ from autofuse.measure.networks.bench import Contender, ContenderResult
 from experiments import tables
 from experiments.peers.models import asked_for
 from experiments.races import race
+from experiments.records import Table, keep
 
 
 @dataclass(frozen=True)
@@ -81,9 +82,13 @@ def markdown(rows: Sequence[Row]) -> str:
         if row.ratio is None:
             lines.append(tables.line([row.network, row.threads, row.budget, "", "", row.problem]))
             continue
-        ratio = f"{row.ratio:.3f} ({row.lo:.3f}-{row.hi:.3f}){'' if row.trusted else ' ?'}"
+        interval = f"{row.ratio:.3f} ({row.lo:.3f}-{row.hi:.3f}){'' if row.trusted else ' ?'}"
+        ratio = "1" if row.ratio == row.lo == row.hi else interval  # the longest, against itself
         lines.append(tables.line([row.network, row.threads, row.budget, f"{row.elapsed_s:.0f}", row.measured, ratio]))
     return "\n".join(lines) + "\n"
+
+
+TABLES = (Table("budgets", Row, ("network", "threads", "budget"), markdown),)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -99,10 +104,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed = False
     options.out.mkdir(parents=True, exist_ok=True)
     for file in files:
-        found = measure(file, options.threads, options.budgets.split(","), options.bench, options.out)
-        failed |= any(row.problem for row in found)
+        measured = measure(file, options.threads, options.budgets.split(","), options.bench, options.out)
+        failed |= any(row.problem for row in measured)
+        keep(TABLES[0], measured)
         old = tables.read_rows(options.out, Row)
-        rows = [row for row in old if (row.network, row.threads) != (file.stem, options.threads)] + found
+        rows = [row for row in old if (row.network, row.threads) != (file.stem, options.threads)] + measured
         tables.write_rows(options.out, rows, markdown(rows))
-        print(markdown(found), flush=True)
+        print(markdown(measured), flush=True)
     return int(failed)

@@ -25,6 +25,7 @@ from autofuse.search.progress import TuneResult
 from autofuse.views.inspect import bytes_moved
 from experiments import tables
 from experiments.peers.models import asked_for
+from experiments.records import Table, keep
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,9 @@ def _mean(values: Iterable[float | None]) -> str:
     return f"{geometric_mean(known):.3f} (of {len(known)})" if known else ""
 
 
+TABLES = (Table("fusion_alone", Row, ("network", "threads"), markdown, lambda row: (row.network, row.threads)),)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Rows that are there are kept, failed ones tried again; 1 when one of this call failed."""
     parser = argparse.ArgumentParser(description="What fusion alone gives.")
@@ -128,6 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 continue
             row = measure(file, options.out / f"{file.stem}.db", threads, options.budget)
             failed |= bool(row.problem)
+            keep(TABLES[0], [row])
             rows = sorted([*(other for other in rows if other not in here), row], key=lambda r: (r.network, r.threads))
             tables.write_rows(options.out, rows, markdown(rows))
             print(f"{row.network}, {threads} threads: {row.problem or _ratio(row.none)}", flush=True)

@@ -35,6 +35,7 @@ from autofuse.rewrite.driver import rewrite
 from autofuse.views.inspect import bytes_moved
 from experiments import tables
 from experiments.peers.environments import MissingEnvironmentError, interpreter
+from experiments.records import Table, keep
 
 WRITTEN_OUT = frozenset({"layer_normalization_apart", "gelu_apart", "swish_apart", "mish_apart"})
 """Fissions that make of an operator what exporters wrote for it when opsets ended at 14."""
@@ -44,6 +45,8 @@ LEVELS = {"ort_extended": "ORT_ENABLE_EXTENDED", "ort_all": "ORT_ENABLE_ALL"}
 NO_KERNEL = frozenset({"Input", "Output", "Const", "Constant", "Parameter", "Result", "Reshape", "Reorder", "Memory"})
 """Layer types of OpenVINO that are not counted: data, views, and changes of layout (which would be launches, too)."""
 OWN = ("dnnfusion", "default", "always")
+COLUMNS = {"tvm-partition": "tvm"}
+"""Of plans whose column has another name."""
 RIVALS = ("tvm", "ort_extended", "ort_all", "openvino")
 
 PAPER = {
@@ -97,10 +100,11 @@ def count(path: Path) -> Row:
     for name in NAMES:
         try:
             plan = always_plan(graph, space) if name == "always" else named_plan(graph, name)
-            counts[name], moved[name] = len(lowering.lower(plan).kernels), bytes_moved(graph, plan) / 1e6
+            counts[COLUMNS.get(name, name)] = len(lowering.lower(plan).kernels)
+            moved[name] = bytes_moved(graph, plan) / 1e6
         except AutofuseError as error:
             print(f"{path.stem}: plan {name}: {error}", file=sys.stderr)
-            counts[name] = -1
+            counts[COLUMNS.get(name, name)] = -1
     with tempfile.TemporaryDirectory() as folder:
         plain = Path(folder) / "plain.onnx"
         onnx.save(to_model(graph), plain)
@@ -183,6 +187,14 @@ def _mean(ratios: Sequence[float]) -> float:
     return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
+def _place(row: Row) -> int:
+    """The paper's networks in its order, then the others."""
+    return list(PAPER).index(row.model) if row.model in PAPER else len(PAPER)
+
+
+TABLES = (Table("kernel_counts", Row, ("model",), markdown, _place),)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Count the models given; rows of others in the folder are kept."""
     parser = argparse.ArgumentParser(description="Kernels before and after fusion.")
@@ -194,6 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for path in options.models:
         rows[path.stem] = row = count(path)
         print(row, flush=True)
+        keep(TABLES[0], [row])
         text = markdown(list(rows.values()))
         tables.write(out, list(rows.values()), text)
     print(text)

@@ -21,6 +21,7 @@ from autofuse import api
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.loading.load import load
 from experiments import tables
+from experiments.records import Table, keep
 
 BAR = 1.3
 CHILD = Path(__file__).with_name("child.py")
@@ -90,6 +91,9 @@ def markdown(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+TABLES = (Table("memory", Row, ("model",), markdown),)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the table; 0 when every model keeps the bar."""
     parser = argparse.ArgumentParser(description="Peak resident memory against ONNX Runtime.")
@@ -104,4 +108,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows.append(row_of(Path(model), database or None, options.threads, options.out))
         print(markdown(rows).splitlines()[-1], flush=True)
     tables.write(options.out, rows, markdown(rows))
+    keep(TABLES[0], rows)
     return 0 if all(row.ratio <= BAR for row in rows) else 1

@@ -25,9 +25,11 @@ from autofuse.values.arguments import parse_duration
 from experiments.architectures import catalogue
 from experiments.networks import table
 from experiments.networks.row import Job, Row, sha256, title
+from experiments.records import keep
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = "experiments.networks.one_network"
+TABLES = (table.TABLE,)
 SLACK_S = 1800.0
 """What a row may take beyond its budgets: building, loading TVM's slow rival, checking."""
 BUSY_PERCENT = 15.0
@@ -49,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{title(row.network, row.threads)}: {row.error or 'finished'}", flush=True)
             finished &= row.finished
             table.write(_rows(out, models), out)
+            if row.finished:
+                keep(TABLES[0], [row])
     rows = _rows(out, models)
     table.write(rows, out)
     print(f"\n{table.markdown(rows)}\nThis table: {out / 'results.md'}, its figures: {out / 'results.csv'}")

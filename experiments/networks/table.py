@@ -5,9 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from experiments.networks.row import RIVALS, Ratio, Row, title
+from experiments.records import Table
 from experiments.tables import head, line, write_csv
 
 TITLES = {"onnxruntime": "ONNX Runtime", "tvm-untuned": "TVM, untuned", "none": "no fusion"}
@@ -40,6 +41,31 @@ def markdown(rows: Sequence[Row]) -> str:
         parts.append("\n".join(f"- {problem}" for problem in problems))
     parts.append("\n".join(f"- {fact}" for fact in circumstances(finished)))
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def published(rows: Sequence[Row]) -> str:
+    """The table of the README: ratios without the times behind them, which say little on another machine."""
+    titles = ("network", "threads", "kernels: no fusion → autofuse", *(f"against {TITLES[name]}" for name in RIVALS))
+    lines = head((*titles, "largest error", "tuning", "candidates"))
+    shown = sorted(rows, key=lambda row: row.threads)
+    for row in shown:
+        ratios = [ratio(row.rivals.get(name, Ratio())) for name in RIVALS]
+        kernels = f"{_known(row.kernels_none)} → {_known(row.kernels)}"
+        error = "—" if row.max_rel_error is None else f"{row.max_rel_error:.0e}"
+        minutes = f"{row.tuning_s / 60:.1f} min"
+        lines.append(line([row.network, row.threads, kernels, *ratios, error, minutes, row.candidates]))
+    for threads in dict.fromkeys(row.threads for row in shown):
+        means = _means(threads, [row for row in shown if row.threads == threads])
+        lines.append(line([*means[:3], *means[4:7], "", "", ""]))
+    return "\n".join(lines) + "\n"
+
+
+def kept(**cells: Any) -> Row:
+    """A row as the results keep it."""
+    return Row(**{**cells, "rivals": {name: Ratio(**rival) for name, rival in cells["rivals"].items()}})
+
+
+TABLE = Table("networks", kept, ("network", "threads"), published)
 
 
 def ratio(rival: Ratio) -> str:

@@ -26,6 +26,7 @@ from autofuse.measure.machine import probe_machine
 from experiments import tables
 from experiments.operators.cases import FAMILIES
 from experiments.peers.limits import Rates, demand_of, limit_of
+from experiments.records import Table, keep
 
 
 @dataclass(frozen=True)
@@ -34,17 +35,18 @@ class Row:
 
     `gbs`: weights, input and output once, over our time. `of_limit`: the least time that arithmetic at peak, or memory
     at its bandwidth, would take / our time; above 1 where the data stay in cache. `bound`: which of the two it is.
+    Results of earlier sessions have no times, only ratios.
     """
 
     operator: str
     threads: int
-    ours_us: float
-    onnxruntime_us: float
+    ours_us: float | None
+    onnxruntime_us: float | None
     ratio: float
     ci_lo: float
     ci_hi: float
     trusted: bool
-    gbs: float
+    gbs: float | None
     of_limit: float
     bound: str
     schedule: str
@@ -93,11 +95,32 @@ def markdown(found: Sequence[Row]) -> str:
     lines = tables.head(("operator", "threads", "us", "ONNX Runtime, us", "ratio", "GB/s", "of the limit", "schedule"))
     for row in found:
         doubt = "" if row.trusted else " ?"
-        times = f"{row.ours_us:.1f}", f"{row.onnxruntime_us:.1f}"
+        times = _figure(row.ours_us), _figure(row.onnxruntime_us)
         ratio = f"{row.ratio:.2f} ({row.ci_lo:.2f}-{row.ci_hi:.2f}){doubt}"
         limit = f"{100 * row.of_limit:.0f} % ({row.bound})"
-        lines.append(tables.line([row.operator, row.threads, *times, ratio, f"{row.gbs:.1f}", limit, row.schedule]))
+        lines.append(tables.line([row.operator, row.threads, *times, ratio, _figure(row.gbs), limit, row.schedule]))
     return "\n".join(lines) + "\n"
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"
+
+
+def published(found: Sequence[Row]) -> str:
+    """The table of the README: ratios, the limit and the schedules."""
+    lines = tables.head(("operator", "ONNX Runtime's time / ours", "of the limit", "schedule"))
+    for row in found:
+        ratio = f"{row.ratio:.2f} ({row.ci_lo:.2f}-{row.ci_hi:.2f}){'' if row.trusted else ' ?'}"
+        lines.append(tables.line([row.operator, ratio, f"{100 * row.of_limit:.0f} % ({row.bound})", row.schedule]))
+    return "\n".join(lines) + "\n"
+
+
+def _place(row: Row) -> int:
+    names = [name for family in FAMILIES.values() for name in family]
+    return names.index(row.operator) if row.operator in names else len(names)
+
+
+TABLES = (Table("operators", Row, ("operator", "threads"), published, _place),)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -114,6 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found: list[Row] = []
     for row in rows(options):
         found.append(row)
+        keep(TABLES[0], [row])
         print(markdown(found).splitlines()[-1], flush=True)
     tables.write(options.out, found, markdown(found))
     return 0 if found else 1

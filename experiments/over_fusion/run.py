@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from experiments.over_fusion.cases import CASES
-from experiments.rivals import run_cases
+from experiments.rivals import plan_table, run_cases
+
+TABLES = (plan_table("over_fusion"),)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Tune each case against both ends."""
-    return run_cases(arguments, CASES, Path("out/over_fusion"), "Cases where fusing loses.")
+    return run_cases(arguments, CASES, TABLES[0], "Cases where fusing loses.")

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from math import exp, isnan, log
 from pathlib import Path
 from statistics import fmean, median
+from typing import Any
 
 from experiments import tables
 from experiments.priors.tasks import Task, read_tasks
+from experiments.records import Table, keep
 
 WITHIN = 1.15
 """The bar of a first candidate: its time over the best found."""
@@ -146,6 +148,14 @@ def _tile(schedule: dict[str, int | str]) -> dict[str, str]:
     return {"tile": "x".join(map(str, sides))} if None not in sides else {}
 
 
+def _row(**cells: Any) -> Row:
+    """A row as it was kept: what JSON has no number for was nothing to count."""
+    return Row(**{name: float("nan") if value is None else value for name, value in cells.items()})
+
+
+TABLES = (Table("priors", _row, ("target", "threads", "family"), markdown),)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the table; 0 when there was something to compare."""
     parser = argparse.ArgumentParser(description="First guesses against the best found, from tuning databases.")
@@ -161,5 +171,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = table(tasks)
     text = markdown(rows)
     tables.write(options.out, rows, text)
+    keep(TABLES[0], rows)
     print(text)
     return 0 if rows else 1

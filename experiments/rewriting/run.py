@@ -8,36 +8,72 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from autofuse.fusion.planner.rewriting import ALL, RewritingPlanner
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.loading.load import from_model
 from autofuse.views.inspect import bytes_moved
 from experiments.architectures import decomposed
+from experiments.records import Table, keep
+from experiments.tables import head, line
 
 NETWORKS = {"gpt2": decomposed.gpt2, "mobilebert": decomposed.mobilebert, "tinybert": decomposed.tinybert}
 HEAD = (
-    "| network | operators | kernels without | kernels with | fewer | exact rules only | MB moved | MFLOPs saved "
-    "| open places | decisions | shared |"
+    *("network", "operators", "kernels without", "kernels with", "fewer", "exact rules only", "MB moved"),
+    *("MFLOPs saved", "open places", "decisions", "shared"),
 )
 
 
-def row(name: str) -> str:
-    """One line of the table, and the rules that were applied behind it."""
+@dataclass(frozen=True)
+class Row:
+    """One network. `without`, `kernels`, `exact`: kernels without rewriting, with it, with the rules that are exact.
+
+    `moved_none_mb`, `moved_mb`: what the kernels read and write without rewriting and with it. `places`: open places
+    of rewriting, of which equal contexts share one of the `decisions`.
+    """
+
+    network: str
+    operators: int
+    without: int
+    kernels: int
+    exact: int
+    moved_none_mb: float
+    moved_mb: float
+    mflops_saved: float
+    places: int
+    decisions: int
+
+
+def measure(name: str) -> tuple[Row, str]:
+    """A network's row, and the rules that were applied."""
     graph = from_model(NETWORKS[name](), name)
     planner = RewritingPlanner(graph)
     plans = planner.plan({ALL: "keep"}), planner.plan({})
     before, after = (len(plan.groups) for plan in plans)
     exact = len(RewritingPlanner(graph, FusionSpace(exact=True)).plan({}).groups)
-    moved = " -> ".join(f"{bytes_moved(graph, plan) / 1e6:.0f}" for plan in plans)
+    moved = [bytes_moved(graph, plan) / 1e6 for plan in plans]
     applied = [site for site in planner.sites if site.step in plans[1].rewrites]
     saved = sum(site.flops_saved for site in applied) / 1e6
     rules = ", ".join(f"{count} {rule}" for rule, count in Counter(s.rule.name for s in applied).most_common())
-    share = f"{100 * (1 - after / before):.1f} %"
-    places, asked = sum(max(1, len(one.sites)) for one in planner.decisions), len(planner.decisions)
-    space = (places, asked, f"{places / asked:.1f}x")
-    cells = (name, len(graph.operators), before, after, share, exact, moved, f"{saved:.0f}", *space)
-    return f"| {' | '.join(map(str, cells))} |\n<!-- {rules} -->"
+    places = sum(max(1, len(one.sites)) for one in planner.decisions)
+    operators = len(graph.operators)
+    return Row(name, operators, before, after, exact, *moved, saved, places, len(planner.decisions)), rules
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The rows as a table."""
+    lines = head(HEAD)
+    for row in rows:
+        fewer = f"{100 * (1 - row.kernels / row.without):.1f} %"
+        moved = f"{row.moved_none_mb:.0f} -> {row.moved_mb:.0f}"
+        space = row.places, row.decisions, f"{row.places / row.decisions:.1f}x"
+        counts = row.operators, row.without, row.kernels, fewer, row.exact
+        lines.append(line([row.network, *counts, moved, f"{row.mflops_saved:.0f}", *space]))
+    return "\n".join(lines) + "\n"
+
+
+TABLES = (Table("rewriting", Row, ("network",), markdown, lambda row: list(NETWORKS).index(row.network)),)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,7 +84,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in names:
         if name not in NETWORKS:
             parser.error(f"unknown network {name!r}; allowed: {', '.join(NETWORKS)}")
-    print(HEAD, "|" + " --- |" * HEAD.count(" | ") + " --- |", sep="\n")
+    rows = []
     for name in tuple(names) or tuple(NETWORKS):
-        print(row(name), flush=True)
+        row, rules = measure(name)
+        rows.append(row)
+        print(f"{name}: {rules}", flush=True)
+    keep(TABLES[0], rows)
+    print(markdown(rows))
     return 0

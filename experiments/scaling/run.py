@@ -20,6 +20,7 @@ from autofuse.measure.networks.bench import Contender, ContenderResult
 from experiments import tables
 from experiments.peers.models import asked_for
 from experiments.races import race
+from experiments.records import Table, keep
 
 THREADS = (2, 1)
 """The first is what the times of the other are held against."""
@@ -82,6 +83,9 @@ def markdown(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+TABLES = (Table("scaling", Row, ("network", "rival"), markdown),)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Rows of other networks in the folder stay; 1 when a network could not be measured."""
     parser = argparse.ArgumentParser(description="One thread against two.")
@@ -95,8 +99,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     files = asked_for(parser, options.models)
     rows: list[Row] = []
     for file in files:
-        found = measure(file, options.databases / f"{file.stem}.db", options.budget, options.bench)
-        rows = [row for row in tables.read_rows(options.out, Row) if row.network != file.stem] + found
+        measured = measure(file, options.databases / f"{file.stem}.db", options.budget, options.bench)
+        rows = [row for row in tables.read_rows(options.out, Row) if row.network != file.stem] + measured
+        keep(TABLES[0], measured)
         tables.write_rows(options.out, rows, markdown(rows))
-        print(markdown(found), flush=True)
+        print(markdown(measured), flush=True)
     return int(any(row.problem for row in rows))

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, pairwise
-from pathlib import Path
 
 from autofuse.errors import PlanError
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import FusionPlan, Group
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.fold import fold_sites
-from experiments.rivals import run_cases
+from experiments.rivals import plan_table, run_cases
 from experiments.seeds.models import MODELS
 
+TABLES = (plan_table("seeds"),)
 CHAINS = ("conv_bn_relu", "depthwise_bn_relu", "weenet")
 """Models of three operators in a row, of which every combination is measured."""
 
@@ -46,4 +46,4 @@ def combinations_of(name: str, graph: Graph) -> Mapping[str, FusionPlan]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Tune each model and race its plans."""
     description = "The operators that the project began with."
-    return run_cases(arguments, MODELS, Path("out/seeds"), description, combinations_of)
+    return run_cases(arguments, MODELS, TABLES[0], description, combinations_of)

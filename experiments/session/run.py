@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -25,6 +26,7 @@ import tvm_ffi
 import autofuse
 from autofuse.backend.c_interface import compiler_arguments
 from autofuse.values.statistics import Interval, median_interval
+from experiments.records import Table, keep
 from experiments.session.networks import NETWORKS
 
 LIMIT_US = 20.0
@@ -56,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows += measured_in_python(name, path, given.blocks, given.calls)
         rows.append(measured_in_c(name, path, given.out / "overhead", given.blocks, given.calls))
     _tell(markdown(rows))
+    keep(TABLES[0], rows)
     different = calls_that_differ(given.out / "small.so", given.thread_calls)
     _tell(f"{THREADS} threads x {given.thread_calls:,} calls: {different} results differ")
     slow = [row for row in rows if "aligned" in row.way and row.above_us.lo > LIMIT_US]
@@ -165,3 +168,11 @@ def markdown(rows: Sequence[Overhead]) -> str:
 def _tell(line: str) -> None:
     sys.stdout.write(line + os.linesep)
     sys.stdout.flush()
+
+
+def _row(**cells: Any) -> Overhead:
+    """A row as it was kept."""
+    return Overhead(**{**cells, "above_us": Interval(**cells["above_us"])})
+
+
+TABLES = (Table("session", _row, ("network", "way"), markdown),)
