@@ -10,6 +10,8 @@
 # make measured       a small network tuned and exported to out/measured: what this kind of CPU says
 # make lint    ruff check, ruff format --check, mypy
 # make models  the networks of experiments/models as ONNX files in out/models (installs torch apart from .venv)
+# make importer-check   what TVM's importer computes against ONNX: writes the list of what it is trusted with (half an hour)
+# make node-suite       ONNX's own node cases, each compiled, run and compared (half an hour)
 # make peers   every rival on every network, one thread and two (hours; experiments/peers/README.md)
 # make clean   remove what was built (the virtual environment too)
 
@@ -24,7 +26,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 LINKERS := g++ gcc clang++ clang c++ cc
 
 .DELETE_ON_ERROR:
-.PHONY: setup demo test test-browser test-arm test-cluster test-docs docs release-check measured lint models peers peers-setup check-machine clean
+.PHONY: setup demo test test-browser test-arm test-cluster test-docs docs release-check measured lint models importer-check node-suite peers peers-setup check-machine clean
 
 setup: $(STAMP)
 
@@ -104,6 +106,12 @@ lint: $(STAMP)
 
 models: $(STAMP)
 	$(BIN)/python -m experiments models
+
+importer-check: $(STAMP)
+	$(BIN)/python -m experiments.importer_check.run
+
+node-suite: $(STAMP)
+	$(BIN)/python -m experiments.node_suite.run
 
 peers-setup: $(STAMP)
 	$(BIN)/python -m experiments peers.environments

@@ -18,12 +18,14 @@ from autofuse.compiler.ladder import Found, Ladder
 from autofuse.compiler.plans import FoundPlan, find_plan
 from autofuse.compiler.report import HIT, MEASURED_HERE, RULE, STALE_CODE, CompileReport, GroupReport, PlanReport
 from autofuse.database.ask.labels import unique_labels
+from autofuse.device.target import Target
 from autofuse.errors import StrictMissError
+from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.loading.files import weight_files
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.kernels.emission import Emission
-from autofuse.kernels.lowering.coverage import require_kernels
+from autofuse.kernels.lowering.coverage import require_kernels, with_trusted_groups
 from autofuse.kernels.lowering.lower import Lowered, lower
 from autofuse.kernels.workload.workload import BoundWorkload
 from autofuse.values.arguments import Shapes
@@ -92,6 +94,11 @@ def _found(context: Context, model: Path, shapes: Shapes, plan: str | None, emis
     chosen = find_plan(context, graph, sha256, plan)
     lowered = lower(graph, chosen.plan, around.target, [group.operators for group in chosen.plan.groups])
     ladder, policy = Ladder(context.database, around, emission, chosen.plan.winograd), context.policy
+    lowered = _lowered(graph, chosen.plan, around.target)
+    trusted = with_trusted_groups(chosen.plan, lowered)
+    if trusted != chosen.plan:
+        chosen, lowered = replace(chosen, plan=trusted), _lowered(graph, trusted, around.target)
+    ladder, policy = Ladder(context.database, around, chosen.plan.winograd), context.policy
     found = ladder.find(lowered.kernels, policy.measured_only)
     _refuse_misses(context, lowered, found)
     if policy.weight_growth is not None:
@@ -105,6 +112,10 @@ def _as_measured(plan: FoundPlan, found: Mapping[str, Found]) -> FoundPlan:
     if plan.tier != HIT or not changed:
         return plan
     return replace(plan, tier=STALE_CODE, source=f"{plan.source}, {changed} of its kernels are other code now")
+
+
+def _lowered(graph: Graph, plan: FusionPlan, target: Target) -> Lowered:
+    return lower(graph, plan, target, [group.operators for group in plan.groups])
 
 
 def _refuse_misses(context: Context, lowered: Lowered, found: Mapping[str, Found]) -> None:

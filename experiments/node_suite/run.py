@@ -8,80 +8,27 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import re
 from collections.abc import Iterator, Sequence
-from multiprocessing.connection import Connection
+from functools import partial
 from pathlib import Path
 
+from experiments.children import results_of
 from experiments.node_suite.cases import NodeCase, node_cases
 from experiments.node_suite.engines import ENGINES, Row, run_case
 from experiments.node_suite.table import table
 
 CASE_SECONDS = 60.0
 """A case that takes longer is a time-out."""
-START_SECONDS = 60.0
-"""What the first case of a child may take besides: it imports TVM."""
-CASES_A_CHILD = 200
-"""Then a new child starts fresh, so that nothing piles up."""
-SPAWN = multiprocessing.get_context("spawn")
-
-
-class Child:
-    """A process that runs the cases that it is sent, one after another."""
-
-    def __init__(self, engine: str) -> None:
-        self._engine = engine
-        self._here, there = SPAWN.Pipe()
-        self._process = SPAWN.Process(target=_serve, args=(engine, there), daemon=True)
-        self._process.start()
-        there.close()
-        self.served = 0
-
-    def run(self, case: NodeCase, limit_s: float) -> Row:
-        """The case's row; the child is dead after a crash or a time-out."""
-        extra = 0.0 if self.served else START_SECONDS
-        self.served += 1
-        self._here.send(case)
-        try:
-            if self._here.poll(limit_s + extra):
-                row: Row = self._here.recv()
-                return row
-        except EOFError:
-            self._process.join()
-            self.served = CASES_A_CHILD
-            return Row(case.name, self._engine, "crash", f"the process ended with {self._process.exitcode}")
-        self.close()
-        return Row(case.name, self._engine, "time-out", f"killed after {limit_s:.0f} s", limit_s)
-
-    def close(self) -> None:
-        """End the process."""
-        self.served = CASES_A_CHILD
-        self._here.close()
-        self._process.kill()
-        self._process.join()
-
-
-def _serve(engine: str, there: Connection) -> None:
-    while True:
-        try:
-            case = there.recv()
-        except EOFError:
-            return
-        there.send(run_case(engine, case))
 
 
 def rows_of(engine: str, cases: Sequence[NodeCase], limit_s: float = CASE_SECONDS) -> Iterator[Row]:
     """The row of each case, in their order."""
-    child: Child | None = None
-    for case in cases:
-        if child is None or child.served >= CASES_A_CHILD:
-            if child is not None:
-                child.close()
-            child = Child(engine)
-        yield child.run(case, limit_s)
-    if child is not None:
-        child.close()
+
+    def lost(case: NodeCase, reason: str) -> Row:
+        return Row(case.name, engine, reason.partition(":")[0], reason)
+
+    return results_of(partial(run_case, engine), cases, limit_s, lost)
 
 
 def read_rows(path: Path) -> list[Row]:

@@ -28,7 +28,7 @@ from autofuse.errors import DeviceError, InputError, PlanError
 from autofuse.graph.loading.load import from_model
 from autofuse.graph.model import Graph, Operator, Tensor
 from autofuse.kernels.build import Kernel, build_kernel
-from autofuse.kernels.importer.fallback import fallback_function
+from autofuse.kernels.importer.fallback import imported_function
 from autofuse.kernels.workload.free_reshape import is_view
 from autofuse.kernels.workload.workload import bind_workload
 
@@ -53,7 +53,7 @@ def groups_of(graph: Graph, groups: Sequence[Sequence[str]]) -> list[BoundKernel
     made: list[BoundKernel] = []
     for names in groups:
         bound = bind_workload(graph, names, {})
-        made.append((bound, None if is_view(bound.workload) else Kernel(*fallback_function(bound.workload, TARGET))))
+        made.append((bound, None if is_view(bound.workload) else Kernel(*imported_function(bound.workload, TARGET))))
     return made
 
 
@@ -422,7 +422,7 @@ def test_a_single_function_compiles_and_runs(network: tuple[onnx.ModelProto, Gra
 
     graph = network[1]
     relu = next(operator for operator in graph.operators if operator.op_type == "Relu")
-    function, _ = fallback_function(bind_workload(graph, [relu.name], {}).workload, TARGET)
+    function, _ = imported_function(bind_workload(graph, [relu.name], {}).workload, TARGET)
     x, y = (tvm.runtime.tensor(np.full((1, 4, 8, 8), value, "float32")) for value in (-1.0, np.nan))
     compile_function(function, TARGET)["main"](x, y)
     assert (y.numpy() == 0).all()

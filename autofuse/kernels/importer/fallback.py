@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from autofuse.device.target import Target
 from autofuse.kernels.importer.generic_schedule import schedule_function
+from autofuse.kernels.importer.mended import mended_workload
 from autofuse.kernels.importer.refusals import importer_refusal
-from autofuse.kernels.importer.relax_import import UnsupportedOperatorError, import_workload
+from autofuse.kernels.importer.relax_import import ImportedFunction, UnsupportedOperatorError, import_workload
 from autofuse.kernels.workload.onnx_model import workload_model
 from autofuse.kernels.workload.workload import PLAIN, Workload
 
@@ -30,7 +31,12 @@ def fallback_function(workload: Workload, target: Target) -> tuple[Any, Packing]
         reason = "only plain layouts can be lowered by TVM's importer"
     if reason is not None:
         raise UnsupportedOperatorError(workload, reason)
-    imported = import_workload(workload, workload_model(workload))
+    return imported_function(workload, target)
+
+
+def imported_function(workload: Workload, target: Target) -> tuple[Any, Packing]:
+    """As `fallback_function`, of what nobody checked: only for who checks it."""
+    imported = _imported(workload)
     extra = list(imported.extra)
 
     def pack(constants: Sequence[NDArray[np.generic]]) -> list[NDArray[np.generic]]:
@@ -39,13 +45,18 @@ def fallback_function(workload: Workload, target: Target) -> tuple[Any, Packing]
     return schedule_function(imported.function, target), pack
 
 
+def _imported(workload: Workload) -> ImportedFunction:
+    mended = mended_workload(workload)
+    return import_workload(mended, workload_model(mended))
+
+
 def check_importable(workload: Workload) -> str:
     """Why no function can be made of `workload` by TVM's importer; empty when one can (nothing is scheduled)."""
     reason = importer_refusal(workload)
     if reason is not None:
         return reason
     try:
-        import_workload(workload, workload_model(workload))
+        _imported(workload)
     except UnsupportedOperatorError as error:
         return error.reason
     return ""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from autofuse.errors import InputError
 from autofuse.kernels.importer.chain import Call, chain
+from autofuse.kernels.importer.mended import mended_function
 from autofuse.kernels.workload.workload import Workload
 
 
@@ -76,6 +77,7 @@ class _Calls:
 
         self._relax = relax
         self._module = module
+        self._workload = workload
         main = module["main"]
         self._bindings = [binding for block in main.body.blocks for binding in block.bindings]
         self._refuse_others()
@@ -89,9 +91,9 @@ class _Calls:
     def merged(self) -> Any:
         """One function of all calls, merged by FuseTIR, or chained as they are where FuseTIR gives up."""
         try:
-            return _lowerable(self._with_unread(self._fused()))
+            return mended_function(self._with_unread(self._fused()), self._workload)
         except Exception:  # noqa: BLE001  # FuseTIR fails in many ways on blocks without loops: scatter, sort, cumsum
-            return _lowerable(self._chained())
+            return mended_function(self._chained(), self._workload)
 
     def _fused(self) -> Any:
         from tvm.relax.transform import FuseTIR
@@ -250,22 +252,6 @@ def _buffer(variable: Any) -> Any:
     from tvm import tirx
 
     return tirx.decl_buffer(variable.ty.shape.values, variable.ty.dtype.dtype, str(variable.name))
-
-
-def _lowerable(function: Any) -> Any:
-    """`function` without the two intrinsics that TVM has no code for: sinh and cosh, here by exp."""
-    from tvm import tirx
-    from tvm.ir import Call as Intrinsic
-    from tvm_ffi import structural_map
-
-    def replace(call: Any) -> Any:
-        name = getattr(call.op, "name", "")
-        if name not in ("tirx.sinh", "tirx.cosh"):
-            return call
-        rising, falling = tirx.exp(call.args[0]), tirx.exp(-call.args[0])
-        return (rising - falling if name == "tirx.sinh" else rising + falling) * 0.5
-
-    return structural_map(function, (Intrinsic, replace))
 
 
 def _widened(made: str, wanted: str) -> bool:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from autofuse.errors import InputError
+from autofuse.fusion.plan import FusionPlan, Group
 from autofuse.graph.model import Graph
+from autofuse.graph.transform.copies import copy_name
 from autofuse.kernels.families.registry import is_own
 from autofuse.kernels.importer.fallback import check_importable
+from autofuse.kernels.importer.refusals import importer_refusal
+from autofuse.kernels.lowering.lower import Lowered
 from autofuse.kernels.workload.free_reshape import is_view
 from autofuse.kernels.workload.workload import bind_workload
 
@@ -28,6 +34,22 @@ def without_kernel(graph: Graph) -> dict[str, str]:
         if known[workload.key]:
             found[operator.name] = known[workload.key]
     return found
+
+
+def with_trusted_groups(plan: FusionPlan, lowered: Lowered) -> FusionPlan:
+    """`plan` with the operators of each group apart that only TVM's importer covers, and was not checked for.
+
+    What is ours alone may be what the importer gets wrong beside another operator. A group with a copy stays.
+    """
+    copies = {copy_name(copy) for copy in plan.copies}
+    groups: list[Group] = []
+    for group, bound in zip(plan.groups, lowered.groups, strict=True):
+        whole = is_own(bound.workload) or is_view(bound.workload) or not copies.isdisjoint(group.operators)
+        if whole or len(group.operators) == 1 or importer_refusal(bound.workload) is None:
+            groups.append(group)
+        else:
+            groups += [Group((name,)) for name in group.operators]
+    return replace(plan, groups=tuple(groups))
 
 
 def require_kernels(graph: Graph) -> None:

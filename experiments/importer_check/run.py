@@ -1,0 +1,151 @@
+"""Checks what TVM's importer computes against ONNX, and writes the list of what it is trusted with.
+
+.venv/bin/python -m experiments.importer_check.run       # `make importer-check`; goes on where it was interrupted
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+
+from autofuse.kernels.families.registry import is_own
+from autofuse.kernels.importer.trusted import merged
+from autofuse.kernels.importer.variant import Variant, variant_of
+from autofuse.kernels.workload.workload import Workload
+from experiments.children import TIME_OUT, results_of
+from experiments.importer_check.check import Finding, check
+from experiments.importer_check.draws import of_node_cases, random_workload
+
+LIST = Path(__file__).resolve().parents[2] / "autofuse" / "kernels" / "importer" / "trusted.json"
+APPLICATION_SECONDS = 60.0
+APPLICATIONS = 2
+"""Different applications of a variant that are checked, each on four sets of values."""
+
+
+def applications(draws: int, seed: int) -> Iterator[Workload]:
+    """At most `APPLICATIONS` different ones of each variant: ONNX's own, then random ones."""
+    seen: Counter[Variant] = Counter()
+    keys: set[str] = set()
+    for workload in _all(draws, seed):
+        variant = variant_of(workload, workload.operators[0])
+        if workload.key in keys or seen[variant] >= APPLICATIONS or not _checkable(workload):
+            continue
+        keys.add(workload.key)
+        seen[variant] += 1
+        yield workload
+
+
+def _all(draws: int, seed: int) -> Iterator[Workload]:
+    """ONNX's node cases, random applications that only TVM covers, then those of ours, which it meets beside them."""
+    yield from of_node_cases()
+    chance = np.random.default_rng(seed)
+    drawn = [workload for _ in range(draws) for workload in random_workload(chance)]
+    yield from sorted(drawn, key=is_own)
+
+
+def _checkable(workload: Workload) -> bool:
+    """Whether the text says all of it: no tensor or graph among the attributes, no empty tensor."""
+    values = [value for operator in workload.operators for _, value in operator.attributes]
+    return not any(isinstance(value, bytes) for value in values) and all(0 not in v.shape for v in workload.values)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Check what no row exists for yet, and write the list."""
+    options = _parser().parse_args(arguments)
+    options.out.mkdir(parents=True, exist_ok=True)
+    path = options.out / "rows.jsonl"
+    old = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    done = {json.loads(line)["text"] for line in old}
+    waiting = (
+        []
+        if options.write
+        else [work.text for work in applications(options.draws, options.seed) if work.text not in done]
+    )
+    print(f"{len(waiting)} applications to check, {len(done)} done", flush=True)
+    shares = [waiting[first :: options.processes] for first in range(options.processes)]
+    with path.open("a", encoding="utf-8", buffering=1) as file, ThreadPoolExecutor(options.processes) as pool:
+        list(pool.map(partial(_check_share, file=file), shares))
+    rows = [Finding(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+    print(written(rows, options))
+    return 0
+
+
+def _check_share(share: list[str], file: TextIO) -> None:
+    for number, row in enumerate(results_of(check, share, APPLICATION_SECONDS, _lost), 1):
+        if not row.reason.startswith(TIME_OUT):  # on a busy machine; the next start tries again
+            file.write(json.dumps(row.record()) + "\n")
+        if number % 100 == 0:
+            print(f"{number} of {len(share)}", flush=True)
+
+
+def _lost(text: str, reason: str) -> Finding:
+    workload = Workload.from_text(text)
+    variant = variant_of(workload, workload.operators[0])
+    return Finding(variant.operator, str(variant), "wrong", reason, text)
+
+
+def written(rows: Sequence[Finding], options: argparse.Namespace) -> str:
+    """Writes the list of what the rows allow; one line on it."""
+    found: dict[Variant, list[Finding]] = defaultdict(list)
+    for row in rows:
+        workload = Workload.from_text(row.text)
+        if row.state != "none":
+            found[variant_of(workload, workload.operators[0])].append(row)
+    right: dict[str, dict[Variant, str]] = defaultdict(dict)
+    wrong: dict[str, dict[Variant, str]] = defaultdict(dict)
+    for variant, own in found.items():
+        bad = next((row.reason for row in own if row.state == "wrong"), None)
+        (right if bad is None else wrong)[variant.operator][variant] = bad or ""
+    body = {
+        "about": "Written by `make importer-check`: the variants of operators whose results by TVM's ONNX importer "
+        "agree with ONNX's reference or ONNX Runtime (trusted), and those that do not (wrong).",
+        "versions": {name: metadata.version(name) for name in ("apache-tvm", "onnx", "onnxruntime")},
+        "seed": options.seed,
+        "draws": options.draws,
+        "applications": len(rows),
+        "trusted": {name: merged(variants) for name, variants in sorted(right.items())},
+        "wrong": {name: merged(variants) for name, variants in sorted(wrong.items())},
+    }
+    LIST.write_text(_readable(body) + "\n", encoding="utf-8")
+    counts = f"{sum(map(len, right.values()))} variants right, {sum(map(len, wrong.values()))} wrong"
+    return f"{len(rows)} applications of {len(right) + len(wrong)} operators: {counts}; {LIST.name} is written"
+
+
+def _readable(body: dict[str, object]) -> str:
+    """JSON with one entry a line."""
+    parts = []
+    for name, value in body.items():
+        if not isinstance(value, dict) or name == "versions":
+            parts.append(f"{json.dumps(name)}: {json.dumps(value)}")
+            continue
+        operators = []
+        for operator, entries in value.items():
+            lines = ",\n   ".join(json.dumps(entry) for entry in entries)
+            operators.append(f"  {json.dumps(operator)}: [\n   {lines}]")
+        inner = ",\n".join(operators)
+        parts.append(f"{json.dumps(name)}: {{\n{inner}\n }}")
+    return "{\n " + ",\n ".join(parts) + "\n}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="TVM's importer against ONNX: writes the list of what is trusted.")
+    parser.add_argument("--draws", type=int, default=3000, help="random applications to draw (default: 3000)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--write", action="store_true", help="check nothing more: write the list of what was checked")
+    parser.add_argument("--processes", type=int, default=1, metavar="N", help="children at a time (default: 1)")
+    parser.add_argument("--out", type=Path, default=Path("out/importer_check"), help="folder of rows.jsonl")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
