@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
@@ -81,3 +82,21 @@ def results_of(
             yield lost(item, str(error))
     if child is not None:
         child.close()
+
+
+def each_result(
+    work: Callable[[Item], Result],
+    items: Sequence[Item],
+    limit_s: float,
+    lost: Callable[[Item, str], Result],
+    take: Callable[[Result], None],
+    processes: int = 1,
+) -> None:
+    """Hands work(item) of every item to `take`, from `processes` children at a time, so in no order."""
+
+    def share(first: int) -> None:
+        for result in results_of(work, items[first::processes], limit_s, lost):
+            take(result)
+
+    with ThreadPoolExecutor(processes) as pool:
+        list(pool.map(share, range(processes)))

@@ -25,7 +25,7 @@ from autofuse.graph.loading.files import weight_files
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.kernels.emission import Emission
-from autofuse.kernels.lowering.coverage import require_kernels, with_trusted_groups
+from autofuse.kernels.lowering.coverage import require_kernels, with_checked_groups
 from autofuse.kernels.lowering.lower import Lowered, lower
 from autofuse.kernels.workload.workload import BoundWorkload
 from autofuse.values.arguments import Shapes
@@ -92,13 +92,11 @@ def _found(context: Context, model: Path, shapes: Shapes, plan: str | None, emis
     around = context.around
     sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
     chosen = find_plan(context, graph, sha256, plan)
-    lowered = lower(graph, chosen.plan, around.target, [group.operators for group in chosen.plan.groups])
-    ladder, policy = Ladder(context.database, around, emission, chosen.plan.winograd), context.policy
     lowered = _lowered(graph, chosen.plan, around.target)
-    trusted = with_trusted_groups(chosen.plan, lowered)
-    if trusted != chosen.plan:
-        chosen, lowered = replace(chosen, plan=trusted), _lowered(graph, trusted, around.target)
-    ladder, policy = Ladder(context.database, around, chosen.plan.winograd), context.policy
+    checked = with_checked_groups(chosen.plan, lowered)
+    if checked != chosen.plan:
+        chosen, lowered = replace(chosen, plan=checked), _lowered(graph, checked, around.target)
+    ladder, policy = Ladder(context.database, around, emission, chosen.plan.winograd), context.policy
     found = ladder.find(lowered.kernels, policy.measured_only)
     _refuse_misses(context, lowered, found)
     if policy.weight_growth is not None:

@@ -16,6 +16,7 @@ from onnx.reference import ReferenceEvaluator
 from autofuse.device.target import Target
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.loading.load import from_model
+from autofuse.graph.mapping import POINTWISE, names
 from autofuse.graph.model import Graph
 from autofuse.kernels.importer.fallback import imported_function
 from autofuse.kernels.importer.relax_import import UnsupportedOperatorError
@@ -31,10 +32,9 @@ VALUES = ("plain", "plain", "infinite", "masked")
 """What the first input holds: numbers; some infinities and -0 among them; nothing but -infinity in some rows."""
 
 
-_FINITE = frozenset(
-    ("AffineGrid", "DynamicQuantizeLinear", "GridSample", "QuantizeLinear", "Resize", "RoiAlign", "Upsample")
-)
-"""Operators whose result ONNX leaves open for infinities: they interpolate (infinity times 0) or round to integers."""
+_FINITE = names("AffineGrid DynamicQuantizeLinear GridSample LRN QuantizeLinear Resize RoiAlign Upsample")
+"""Operators whose result is open for infinities: they interpolate (infinity times 0), round to integers, or ONNX
+Runtime adds and subtracts in turn."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,8 @@ def _values(workload: Workload, graph: Graph, seed: int, kind: str) -> dict[str,
             feeds[name] = np.hstack([corner, corner + chance.uniform(0.5, 6, corner.shape)]).astype(value.dtype)
         if place == 0 and value.dtype.startswith("float") and feeds[name].ndim and operator.op_type not in _FINITE:
             feeds[name] = _special(feeds[name], kind, chance)
+        if place == 1 and value.dtype.startswith("float") and operator.op_type in POINTWISE and kind == "infinite":
+            feeds[name] = np.asarray(chance.choice([0.0, -0.0, np.inf, -np.inf, 1.0, -2.5], value.shape), value.dtype)
     return feeds
 
 

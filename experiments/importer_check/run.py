@@ -10,11 +10,8 @@ import json
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 
@@ -22,7 +19,7 @@ from autofuse.kernels.families.registry import is_own
 from autofuse.kernels.importer.trusted import merged
 from autofuse.kernels.importer.variant import Variant, variant_of
 from autofuse.kernels.workload.workload import Workload
-from experiments.children import TIME_OUT, results_of
+from experiments.children import TIME_OUT, each_result
 from experiments.importer_check.check import Finding, check
 from experiments.importer_check.draws import of_node_cases, random_workload
 
@@ -72,20 +69,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else [work.text for work in applications(options.draws, options.seed) if work.text not in done]
     )
     print(f"{len(waiting)} applications to check, {len(done)} done", flush=True)
-    shares = [waiting[first :: options.processes] for first in range(options.processes)]
-    with path.open("a", encoding="utf-8", buffering=1) as file, ThreadPoolExecutor(options.processes) as pool:
-        list(pool.map(partial(_check_share, file=file), shares))
+    with path.open("a", encoding="utf-8", buffering=1) as file:
+
+        def take(row: Finding) -> None:
+            if not row.reason.startswith(TIME_OUT):  # on a busy machine; the next start tries again
+                file.write(json.dumps(row.record()) + "\n")
+
+        each_result(check, waiting, APPLICATION_SECONDS, _lost, take, options.processes)
     rows = [Finding(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
     print(written(rows, options))
     return 0
-
-
-def _check_share(share: list[str], file: TextIO) -> None:
-    for number, row in enumerate(results_of(check, share, APPLICATION_SECONDS, _lost), 1):
-        if not row.reason.startswith(TIME_OUT):  # on a busy machine; the next start tries again
-            file.write(json.dumps(row.record()) + "\n")
-        if number % 100 == 0:
-            print(f"{number} of {len(share)}", flush=True)
 
 
 def _lost(text: str, reason: str) -> Finding:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TextIO
 
-from experiments.children import results_of
+from experiments.children import each_result
 from experiments.node_suite.cases import NodeCase, node_cases
 from experiments.node_suite.engines import ENGINES, Row, run_case
 from experiments.node_suite.table import table
@@ -22,13 +23,13 @@ CASE_SECONDS = 60.0
 """A case that takes longer is a time-out."""
 
 
-def rows_of(engine: str, cases: Sequence[NodeCase], limit_s: float = CASE_SECONDS) -> Iterator[Row]:
-    """The row of each case, in their order."""
+def run_cases(engine: str, cases: Sequence[NodeCase], take: Callable[[Row], None], processes: int = 1) -> None:
+    """Hands the row of each case to `take`."""
 
     def lost(case: NodeCase, reason: str) -> Row:
         return Row(case.name, engine, reason.partition(":")[0], reason)
 
-    return results_of(partial(run_case, engine), cases, limit_s, lost)
+    each_result(partial(run_case, engine), cases, CASE_SECONDS, lost, take, processes)
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -51,11 +52,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cases = [case for case in node_cases() if re.search(options.only or "", case.name)]
     for engine in ENGINES:
         waiting = [case for case in cases if (engine, case.name) not in done]
+        print(f"{engine}: {len(waiting)} cases", flush=True)
         with path.open("a", encoding="utf-8", buffering=1) as file:
-            for number, row in enumerate(rows_of(engine, waiting), 1):
+
+            def take(row: Row, file: TextIO = file) -> None:
                 file.write(json.dumps(row.record()) + "\n")
-                if row.state not in ("right", "refused") or number % 100 == 0:
-                    print(f"{engine} {number}/{len(waiting)} {row.case}: {row.state} {row.reason}", flush=True)
+                if row.state not in ("right", "refused"):
+                    print(f"{row.engine} {row.case}: {row.state} {row.reason}", flush=True)
+
+            run_cases(engine, waiting, take, options.processes)
     rows = read_rows(path)
     text = table(rows)
     (options.out / "results.md").write_text(text, encoding="utf-8")
@@ -69,5 +74,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="ONNX's node cases: right, wrong, refused, crashed.")
     parser.add_argument("--only", metavar="REGEX", help="run the cases of these names again")
+    parser.add_argument("--processes", type=int, default=1, metavar="N", help="children at a time (default: 1)")
     parser.add_argument("--out", type=Path, default=Path("out/node_suite"), help="folder of rows.jsonl and results")
     return parser

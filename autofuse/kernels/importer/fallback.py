@@ -26,9 +26,8 @@ def fallback_function(workload: Workload, target: Target) -> tuple[Any, Packing]
     outputs. UnsupportedOperatorError when TVM has no converter, is known to compute the operator
     wrongly, or cannot make a single kernel of it.
     """
-    reason = importer_refusal(workload)
-    if reason is None and any(value.layout != PLAIN for value in workload.values):
-        reason = "only plain layouts can be lowered by TVM's importer"
+    blocked = any(value.layout != PLAIN for value in workload.values)
+    reason = "only plain layouts can be lowered by TVM's importer" if blocked else importer_refusal(workload)
     if reason is not None:
         raise UnsupportedOperatorError(workload, reason)
     return imported_function(workload, target)
