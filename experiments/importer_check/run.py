@@ -1,13 +1,12 @@
-"""Checks what TVM's importer computes against ONNX, and writes the list of what it is trusted with.
+"""Checks what TVM's importer computes against ONNX, and writes the list of what it was checked for.
 
-.venv/bin/python -m experiments.importer_check.run       # `make importer-check`; goes on where it was interrupted
+.venv/bin/python -m experiments importer_check       # `make importer-check`; goes on where it was interrupted
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from importlib import metadata
@@ -16,14 +15,14 @@ from pathlib import Path
 import numpy as np
 
 from autofuse.kernels.families.registry import is_own
-from autofuse.kernels.importer.trusted import merged
+from autofuse.kernels.importer.checked import merged
 from autofuse.kernels.importer.variant import Variant, variant_of
 from autofuse.kernels.workload.workload import Workload
 from experiments.children import TIME_OUT, each_result
 from experiments.importer_check.check import Finding, check
 from experiments.importer_check.draws import of_node_cases, random_workload
 
-LIST = Path(__file__).resolve().parents[2] / "autofuse" / "kernels" / "importer" / "trusted.json"
+LIST = Path(__file__).resolve().parents[2] / "autofuse" / "kernels" / "importer" / "checked.json"
 APPLICATION_SECONDS = 60.0
 APPLICATIONS = 2
 """Different applications of a variant that are checked, each on four sets of values."""
@@ -101,12 +100,12 @@ def written(rows: Sequence[Finding], options: argparse.Namespace) -> str:
         (right if bad is None else wrong)[variant.operator][variant] = bad or ""
     body = {
         "about": "Written by `make importer-check`: the variants of operators whose results by TVM's ONNX importer "
-        "agree with ONNX's reference or ONNX Runtime (trusted), and those that do not (wrong).",
+        "agree with ONNX's reference or ONNX Runtime (right), and those that do not (wrong).",
         "versions": {name: metadata.version(name) for name in ("apache-tvm", "onnx", "onnxruntime")},
         "seed": options.seed,
         "draws": options.draws,
         "applications": len(rows),
-        "trusted": {name: merged(variants) for name, variants in sorted(right.items())},
+        "right": {name: merged(variants) for name, variants in sorted(right.items())},
         "wrong": {name: merged(variants) for name, variants in sorted(wrong.items())},
     }
     LIST.write_text(_readable(body) + "\n", encoding="utf-8")
@@ -131,14 +130,12 @@ def _readable(body: dict[str, object]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="TVM's importer against ONNX: writes the list of what is trusted.")
+    parser = argparse.ArgumentParser(
+        description="TVM's importer against ONNX: writes the list of what it may be asked for."
+    )
     parser.add_argument("--draws", type=int, default=3000, help="random applications to draw (default: 3000)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--write", action="store_true", help="check nothing more: write the list of what was checked")
     parser.add_argument("--processes", type=int, default=1, metavar="N", help="children at a time (default: 1)")
     parser.add_argument("--out", type=Path, default=Path("out/importer_check"), help="folder of rows.jsonl")
     return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())

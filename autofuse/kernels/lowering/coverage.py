@@ -36,7 +36,7 @@ def without_kernel(graph: Graph) -> dict[str, str]:
     return found
 
 
-def with_trusted_groups(plan: FusionPlan, lowered: Lowered) -> FusionPlan:
+def with_checked_groups(plan: FusionPlan, lowered: Lowered) -> FusionPlan:
     """`plan` with the operators of each group apart that only TVM's importer covers, and was not checked for.
 
     What is ours alone may be what the importer gets wrong beside another operator. A group with a copy stays.

@@ -1,4 +1,4 @@
-"""What TVM's importer is trusted with: the variants that were checked against ONNX, as `trusted.json` lists them.
+"""What TVM's importer was checked for: the variants that were checked against ONNX, as `checked.json` lists them.
 
 `make importer-check` writes that file (experiments/importer_check); nobody edits it by hand.
 """
@@ -19,21 +19,21 @@ Entry = Mapping[str, Any]
 
 
 @cache
-def checked() -> Mapping[str, Any]:
-    """The whole file: `versions`, and operator -> entries under `trusted` and `wrong`."""
-    text = resources.files("autofuse.kernels.importer").joinpath("trusted.json").read_text(encoding="utf-8")
+def check_list() -> Mapping[str, Any]:
+    """The whole file: `versions`, and operator -> entries under `right` and `wrong`."""
+    text = resources.files("autofuse.kernels.importer").joinpath("checked.json").read_text(encoding="utf-8")
     found: Mapping[str, Any] = json.loads(text)
     return found
 
 
 @cache
 def _other_version() -> str:
-    was, now = checked()["versions"]["apache-tvm"], metadata.version("apache-tvm")
+    was, now = check_list()["versions"]["apache-tvm"], metadata.version("apache-tvm")
     return "" if was == now else f"TVM's importer was checked in version {was}, and {now} is installed"
 
 
-def distrust(workload: Workload) -> str | None:
-    """Why the importer's result for `workload` is not trusted; None when each operator's variant was right."""
+def unchecked(workload: Workload) -> str | None:
+    """Why the importer's result for `workload` may be wrong; None when each operator's variant was right."""
     if _other_version():
         return _other_version()
     for operator in workload.operators:
@@ -45,9 +45,9 @@ def distrust(workload: Workload) -> str | None:
 
 @cache
 def _reason(variant: Variant) -> str | None:
-    if _entry(checked()["trusted"].get(variant.operator, ()), variant) is not None:
+    if _entry(check_list()["right"].get(variant.operator, ()), variant) is not None:
         return None
-    wrong = _entry(checked()["wrong"].get(variant.operator, ()), variant)
+    wrong = _entry(check_list()["wrong"].get(variant.operator, ()), variant)
     if wrong is not None:
         return f"what TVM computes differs from ONNX ({wrong['because']}; {variant})"
     return f"what TVM computes was not checked against ONNX ({variant})"

@@ -13,10 +13,10 @@ from onnx import helper
 
 from autofuse.graph.loading.load import from_model
 from autofuse.graph.nodes import schema_of
+from autofuse.kernels.importer.checked import check_list, merged, unchecked
 from autofuse.kernels.importer.refusals import importer_refusal
-from autofuse.kernels.importer.trusted import checked, distrust, merged
 from autofuse.kernels.importer.variant import Variant, variant_of
-from autofuse.kernels.lowering.coverage import with_trusted_groups
+from autofuse.kernels.lowering.coverage import with_checked_groups
 from autofuse.kernels.workload.workload import Value, Workload, WorkloadOperator, bind_workload
 from experiments.importer_check.check import check
 from experiments.importer_check.draws import random_workload
@@ -31,26 +31,26 @@ def one(op_type: str, dtypes: list[str], shape: tuple[int, ...], result: str, **
 
 
 def test_the_list_belongs_to_the_installed_tvm() -> None:
-    assert checked()["versions"]["apache-tvm"] == metadata.version("apache-tvm")
+    assert check_list()["versions"]["apache-tvm"] == metadata.version("apache-tvm")
 
 
 def test_the_list_names_operators_and_versions_of_the_installed_onnx() -> None:
     newest = onnx.defs.onnx_opset_version()
-    for part in ("trusted", "wrong"):
-        for operator, entries in checked()[part].items():
+    for part in ("right", "wrong"):
+        for operator, entries in check_list()[part].items():
             for version in {version for entry in entries for version in entry["version"]}:
                 schema = schema_of(operator, min(version, newest))
                 assert schema is not None and schema.since_version == version, (operator, version)
 
 
 def test_what_is_wrong_says_how() -> None:
-    assert all(entry["because"] for entries in checked()["wrong"].values() for entry in entries)
+    assert all(entry["because"] for entries in check_list()["wrong"].values() for entry in entries)
 
 
-def test_no_variant_is_both_trusted_and_wrong() -> None:
-    for operator in set(checked()["trusted"]) & set(checked()["wrong"]):
-        for right in checked()["trusted"][operator]:
-            for wrong in checked()["wrong"][operator]:
+def test_no_variant_is_both_right_and_wrong() -> None:
+    for operator in set(check_list()["right"]) & set(check_list()["wrong"]):
+        for right in check_list()["right"][operator]:
+            for wrong in check_list()["wrong"][operator]:
                 names = set(right) | set(wrong) - {"because"}
                 apart = any(set(right.get(name, [""])).isdisjoint(wrong.get(name, [""])) for name in names)
                 assert apart, (operator, right, wrong)
@@ -68,7 +68,7 @@ def test_a_sample_of_the_list_is_still_right() -> None:
 
 
 def test_what_nobody_checked_is_refused_with_its_variant() -> None:
-    reason = distrust(one("Trilu", ["uint32"], (2, 3), "uint32"))
+    reason = unchecked(one("Trilu", ["uint32"], (2, 3), "uint32"))
     assert reason == "Trilu: what TVM computes was not checked against ONNX (uint32 > uint32)"
 
 
@@ -162,11 +162,11 @@ def test_a_group_that_only_an_unchecked_import_covers_is_taken_apart() -> None:
     names = tuple(operator.name for operator in graph.operators)
     plan = FusionPlan((Group(names),))
     lowered = lower(graph, plan, TARGET, [names])
-    assert with_trusted_groups(plan, lowered) == plan  # both are ours
+    assert with_checked_groups(plan, lowered) == plan  # both are ours
     text = "g (uint32[4,6] a, uint32[4,6] b) => (uint32[4,6] y) { m = Max (a, b) y = Trilu (m) }"
     graph = from_model(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 21]> {text}'), "g")
     names = tuple(operator.name for operator in graph.operators)
     plan = FusionPlan((Group(names),))
-    parted = with_trusted_groups(plan, lower(graph, plan, TARGET, [names]))
+    parted = with_checked_groups(plan, lower(graph, plan, TARGET, [names]))
     assert [group.operators for group in parted.groups] == [(name,) for name in names]
     assert bind_workload(graph, names[:1], {}).workload.operators[0].op_type == "Max"
