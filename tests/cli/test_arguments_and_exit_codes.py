@@ -114,7 +114,7 @@ def test_wrong_usage_exits_with_two(arguments: list[str]) -> None:
         (["tune", "m.onnx", "--shape", "x=a"], "--shape: sizes of 'x': got 'a', allowed: positive integers"),
         (["tune", "m.onnx", "--space", "huge"], "--space: 'huge' is unknown; allowed: default"),
         (["tune", "m.onnx", "--pareto", "--run", "night"], "--pareto: not for a job"),
-        (["bench", "m.onnx", "--against", "torch"], "--against: got 'torch', allowed: onnxruntime, tvm, none"),
+        (["bench", "m.onnx", "--against", "torch"], "--against: got 'torch', allowed: onnxruntime, tvm-untuned, none"),
         (["bench", "m.onnx", "--budget", "0"], "--budget: got '0', allowed: a duration above zero"),
         (["inspect", "absent.onnx"], "absent.onnx"),
         (["device", "show", "toaster"], "--device: 'toaster' is unknown; allowed: local, apple-m1"),
@@ -221,4 +221,6 @@ def test_a_plan_file_of_another_model_is_refused(tmp_path: Path) -> None:
     refused = call("plan", "show", path, "--plan", plan)
     assert (refused.exit_code, str(plan) in refused.stderr, "'other'" in refused.stderr) == (6, True, True)
     missing = call("plan", "show", path, "--plan", "fastest")
-    assert "allowed: none, tvm, dnnfusion, default, always, best, or the path of a plan file" in missing.stderr
+    assert (
+        "allowed: none, tvm-partition, dnnfusion, default, always, best, or the path of a plan file" in missing.stderr
+    )

@@ -44,12 +44,14 @@ def test_afterwards_signals_mean_what_they_meant_before() -> None:
 def test_an_interrupted_tune_records_its_candidate_and_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded: list[int] = []
 
-    def search(_model: Path, *, progress: Any, **_named: object) -> None:
+    def search(_model: Path, *, progress: Any, stop: Any, **_named: object) -> None:
         for candidate in range(5):
             if candidate == 2:
                 os.kill(os.getpid(), signal.SIGINT)
             recorded.append(candidate)
             progress(Progress("schedules", "", 1.0, None, candidate))
+            if stop():
+                raise KeyboardInterrupt
 
     monkeypatch.setattr(api, "tune", search)
     result = CliRunner().invoke(app, ["tune", "m.onnx"])

@@ -186,6 +186,7 @@ def test_bench_prints_the_agreed_object(monkeypatch: pytest.MonkeyPatch) -> None
         "device": "local",
         "rpc": None,
         "rpc_key": None,
+        "rpc_key_file": None,
         "rpc_tracker": None,
         "on_miss": "rule",
         "against": "onnxruntime,none",
@@ -253,7 +254,9 @@ def test_compile_prints_hit_or_miss_for_each_group(monkeypatch: pytest.MonkeyPat
     facts = [["library", "m.so"], ["size", "2.0", "KiB"], ["schedules", "1", "hit,", "1", "rule"]]
     assert [line.split() for line in lines[4:7]] == facts
     assert lines[-1].startswith("tier: how it is known")
+    assert callable(asked.pop("progress"))
     assert asked == {
+        "dry_run": False,
         "model": Path("m.onnx"),
         "output": Path("m.so"),
         "sign": None,
@@ -262,6 +265,7 @@ def test_compile_prints_hit_or_miss_for_each_group(monkeypatch: pytest.MonkeyPat
         "device": "local",
         "rpc": None,
         "rpc_key": None,
+        "rpc_key_file": None,
         "rpc_tracker": None,
         "on_miss": "none",
         "strict": True,
@@ -289,7 +293,7 @@ def test_compile_prints_hit_or_miss_for_each_group(monkeypatch: pytest.MonkeyPat
 def test_tune_passes_its_flags_and_prints_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, object] = {}
 
-    def tune(model: Path, *, progress: Any, **named: object) -> dict[str, object]:
+    def tune(model: Path, *, progress: Any, stop: Any, **named: object) -> dict[str, object]:
         progress(state())
         asked.update(named, model=model)
         return {
@@ -320,6 +324,7 @@ def test_tune_passes_its_flags_and_prints_the_result(monkeypatch: pytest.MonkeyP
         "pareto": False,
         "rpc": None,
         "rpc_key": None,
+        "rpc_key_file": None,
         "rpc_tracker": None,
         "shapes": {"x": (1,)},
     }
