@@ -10,6 +10,7 @@ import pytest
 from autofuse.database.database import open_database
 from autofuse.database.records import Block, Candidate, CandidateOutcome, ChosenGroup, RunStart
 from autofuse.environment.circumstances import circumstances
+from autofuse.environment.place import Place
 from autofuse.errors import InputError
 from autofuse.graph.loading.load import load
 from autofuse.kernels.workload.workload import bind_workload
@@ -56,7 +57,7 @@ def test_a_stale_winner_is_measured_with_the_versions_of_today(onnx_builder: typ
         database.record_plan("1" * 64, "2" * 64, "{}", "search")
         group = ChosenGroup(("soft",), workload.key, number, 9002.5)
         database.record_choice(run, "2" * 64, [group], median_us=None, trusted=False)
-        (done,) = revalidate(database, 5, device="local", threads=1)
+        (done,) = revalidate(database, 5, Place(threads=1))
         assert (done.stale, done.uses, done.old_us) == (True, 1, 9002.5)
         assert done.new_us is not None and done.new_us < 9000
         assert done.verdict in ("faster", "holds"), "a busy machine may leave too few good blocks to be sure"
@@ -69,6 +70,6 @@ def test_a_stale_winner_is_measured_with_the_versions_of_today(onnx_builder: typ
 def test_nothing_to_revalidate_is_said(tmp_path: Path) -> None:
     with open_database(tmp_path / "p.db") as database:
         with pytest.raises(InputError, match="no measured choice"):
-            revalidate(database, 3, device="local", threads=1)
+            revalidate(database, 3, Place(threads=1))
         with pytest.raises(InputError, match="--revalidate"):
-            revalidate(database, 0, device="local", threads=1)
+            revalidate(database, 0, Place(threads=1))
