@@ -10,6 +10,8 @@ from autofuse.graph.model import Graph
 from autofuse.measure.checking.reference import run_reference
 from autofuse.measure.networks.bench import Contender, ContenderResult, bench_contenders
 
+NO_RATIO = "no ratio: too few rounds count, the machine is busy"
+
 
 def race(
     graph: Graph, contenders: Sequence[Contender], threads: int, seconds: float, target: Target, seed: int = 0

@@ -17,7 +17,7 @@ from autofuse.graph.loading.load import load
 from autofuse.measure.networks.bench import Contender, ContenderResult
 from experiments import tables
 from experiments.peers.models import asked_for
-from experiments.races import race
+from experiments.races import NO_RATIO, race
 from experiments.records import Table, keep
 
 
@@ -68,7 +68,7 @@ def judged(row: Row, result: ContenderResult | None) -> Row:
         return row
     problem = result.error or result.wrong
     if problem or not result.ratio or not result.ci_lo or not result.ci_hi:
-        return Row(row.network, row.threads, row.budget, row.elapsed_s, row.measured, problem=problem or "no time")
+        return Row(row.network, row.threads, row.budget, row.elapsed_s, row.measured, problem=problem or NO_RATIO)
     return Row(
         row.network, row.threads, row.budget, row.elapsed_s, row.measured,
         1 / result.ratio, 1 / result.ci_hi, 1 / result.ci_lo, result.trusted,

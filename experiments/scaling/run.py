@@ -19,7 +19,7 @@ from autofuse.graph.model import Graph
 from autofuse.measure.networks.bench import Contender, ContenderResult
 from experiments import tables
 from experiments.peers.models import asked_for
-from experiments.races import race
+from experiments.races import NO_RATIO, race
 from experiments.records import Table, keep
 
 THREADS = (2, 1)
@@ -67,7 +67,7 @@ def row_of(network: str, rival: str, results: dict[str, ContenderResult]) -> Row
     one = results[str(min(THREADS))]
     problem = next((text for result in results.values() if (text := result.error or result.wrong)), "")
     if problem or one.ratio is None:
-        return Row(network, rival, problem=problem or "no time")
+        return Row(network, rival, problem=problem or NO_RATIO)
     return Row(network, rival, one.ratio, one.ci_lo, one.ci_hi, one.trusted)
 
 

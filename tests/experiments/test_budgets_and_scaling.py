@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import onnx
 import pytest
 
 from autofuse.measure.networks.bench import ContenderResult
 from experiments.budgets import run as budgets
+from experiments.races import NO_RATIO, race
 from experiments.scaling import run as scaling
 from experiments.seeds.models import conv_bn_relu
 from experiments.tables import read_rows
@@ -47,15 +49,33 @@ def test_a_model_that_cannot_be_read_is_a_row_with_its_reason(experiment: Module
     assert row.network == "broken" and row.problem
 
 
-def test_each_library_runs_with_its_own_number_of_threads(tmp_path: Path) -> None:
+def _watched(experiment: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[ContenderResult]:
+    """What the races of an experiment find: every contender is timed, also where a busy machine leaves no ratio."""
+    seen: list[ContenderResult] = []
+
+    def watched(*arguments: Any) -> dict[str, ContenderResult]:
+        results = race(*arguments)
+        seen.extend(results.values())
+        return results
+
+    monkeypatch.setattr(experiment, "race", watched)
+    return seen
+
+
+def test_each_library_runs_with_its_own_number_of_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = _watched(scaling, monkeypatch)
     onnx.save(conv_bn_relu("c", 8, 8, 12, 3), tmp_path / "c.onnx")
     rows = scaling.measure(tmp_path / "c.onnx", tmp_path / "c.db", None, 0.5)
     assert [row.rival for row in rows] == ["autofuse", "ONNX Runtime"]
-    assert all(row.ratio and row.ratio > 0 and not row.problem for row in rows)
+    assert len(seen) == 4 and all(result.median_us and not result.error and not result.wrong for result in seen)
+    assert all(row.ratio or row.problem == NO_RATIO for row in rows)
 
 
-def test_a_short_tuning_ends_with_a_library_that_was_raced(tmp_path: Path) -> None:
+def test_a_short_tuning_ends_with_a_library_that_was_raced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = _watched(budgets, monkeypatch)
     onnx.save(conv_bn_relu("c", 8, 8, 12, 3), tmp_path / "c.onnx")
     rows = budgets.measure(tmp_path / "c.onnx", 1, ["12s", "8s"], 0.5, tmp_path)
     assert [row.budget for row in rows] == ["12s", "8s"]
-    assert all(row.ratio and row.measured and not row.problem for row in rows)
+    assert all(row.measured for row in rows)
+    assert len(seen) == 2 and all(result.median_us and not result.error and not result.wrong for result in seen)
+    assert all(row.ratio or row.problem == NO_RATIO for row in rows)
