@@ -76,6 +76,5 @@ def test_a_short_tuning_ends_with_a_library_that_was_raced(tmp_path: Path, monke
     onnx.save(conv_bn_relu("c", 8, 8, 12, 3), tmp_path / "c.onnx")
     rows = budgets.measure(tmp_path / "c.onnx", 1, ["12s", "8s"], 0.5, tmp_path)
     assert [row.budget for row in rows] == ["12s", "8s"]
-    assert all(row.measured for row in rows)
     assert len(seen) == 2 and all(result.median_us and not result.error and not result.wrong for result in seen)
     assert all(row.ratio or row.problem == NO_RATIO for row in rows)
