@@ -6,17 +6,16 @@ import os
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Self
 
 from sqlalchemy import Connection, Engine
 
 from autofuse.database import connection
 from autofuse.database.ask import lookups, transfers, views
-from autofuse.database.faults import clear_errors, damage_of
+from autofuse.database.faults import clear_errors, content_error, damage_of, unexpected
 from autofuse.database.owner import Owner, this_process
 from autofuse.database.record import candidates, plans, runs
 from autofuse.database.record.identities import Identities
@@ -104,10 +103,10 @@ class ProfilingDatabase:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        with closing(self):
+            if unexpected(error) and (found := self.problems()):
+                raise content_error(self.location.text, found[0]) from error
 
     def close(self) -> None:
         """Let go of the file or the server."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from sqlalchemy import Connection, exc, text
 
-from autofuse.errors import DatabaseError
+from autofuse.errors import AutofuseError, DatabaseError
 
 KEPT = "everything recorded before is kept"
 
@@ -44,6 +44,23 @@ def errors_of(name: str) -> Iterator[None]:
         raise DatabaseError(f"{name}: {_reason(error)}") from error
     except UnicodeDecodeError as error:  # of a damaged file's own names, which SQLite puts into its messages
         raise DatabaseError(f"{name}: {_SQLITE['SQLITE_CORRUPT']}") from error
+    except ValueError as error:  # SQLite keeps any value in any column: texts that are no JSON, and no date
+        if not unexpected(error):
+            raise
+        raise content_error(name, f"a value is unfit for its column: {error}") from error
+
+
+def unexpected(error: BaseException | None) -> bool:
+    """Whether an error may come from what a database holds: nobody raised it on purpose."""
+    return isinstance(error, Exception) and not isinstance(error, AutofuseError | OSError)
+
+
+def content_error(name: str, problem: str) -> DatabaseError:
+    """The error for rows that autofuse would never write."""
+    return DatabaseError(
+        f"{name}: its content was changed by something else ({problem}); `autofuse db check` shows all that is wrong: "
+        "restore a copy, or move it away and start a new one"
+    )
 
 
 def damage_of(connection: Connection) -> list[str]:

@@ -67,6 +67,7 @@ def check_output(path: Path, kind: Kind, inputs: Inputs | None = None, *, option
         for name, given in (inputs or {}).items():
             if given is not None and _same(real, given):
                 raise InputError(f"{where} is {name}, which is read; name another file")
+        _refuse_beside_database(real, where)
         if real.exists():
             _refuse_existing(real, kind, where)
         if real.parent.is_dir() and not os.access(real.parent, os.W_OK):  # said before the work, not after it
@@ -120,6 +121,7 @@ def write_output(
 
 def output_folder(folder: Path, *, option: str = "--output") -> Path:
     """`folder`, made where it is missing; InputError when it is a file, or cannot be made."""
+    _refuse_beside_database(folder, f"{option}: {str(folder)!r}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
@@ -170,6 +172,21 @@ def _followed(path: Path, where: str) -> Path:
     if path.is_symlink() and not real.exists():
         raise InputError(f"{where} is a symbolic link that leads nowhere ({real}); remove it, or name another file")
     return real
+
+
+def _refuse_beside_database(path: Path, where: str) -> None:
+    """SQLite takes what has such a name beside a database for its own: it reads it, removes it, or fails."""
+    for end in filter(None, DATABASE_SUFFIXES):
+        name = path.name.removesuffix(end)
+        if name not in ("", path.name) and _is_database(path.with_name(name)):
+            raise InputError(f"{where} is a name that the database {name} needs; name another one")
+
+
+def _is_database(path: Path) -> bool:
+    try:
+        return path.is_file() and has_head(path, b"SQLite format 3\0")
+    except (OSError, ValueError):
+        return False
 
 
 def _same(real: Path, given: Path) -> bool:

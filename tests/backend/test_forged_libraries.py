@@ -61,6 +61,7 @@ IMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "more memory than there is": (segment(1, 40, 1 << 50), "sizes of its segments are impossible"),
     "overlapping segments": (segment(1, 16, 0), "its segments overlap|elsewhere"),
     "no dynamic section": (segment(2, 16, 1 << 30), "dynamic section is missing or elsewhere"),
+    "a segment that is not read": (segment(1, 32, 0), "dynamic section is missing or elsewhere|points outside of it"),
     "segments beyond the end": (lambda image: number(image, 32, 1 << 40), "its headers point outside of it"),
     "no segments": (lambda image: number(image, 56, 0, "<H"), "it has no segments"),
     "another machine": (lambda image: number(image, 18, 2, "<H"), "it is not for"),

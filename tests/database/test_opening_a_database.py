@@ -167,13 +167,14 @@ def test_tables_without_a_version_are_refused(filled: Path) -> None:
     assert "no schema version" in refusal(filled)
 
 
-def test_a_newer_schema_asks_for_a_newer_autofuse(filled: Path) -> None:
+@pytest.mark.parametrize("revision", ["r9999", ""])
+def test_a_newer_schema_asks_for_a_newer_autofuse(filled: Path, revision: str) -> None:
     with sqlite3.connect(filled) as other:
-        other.execute("UPDATE af_alembic_version SET version_num = 'r9999'")
+        other.execute("UPDATE af_alembic_version SET version_num = ?", (revision,))
     other.close()
     for read_only in (True, False):
         message = refusal(filled, read_only=read_only)
-        assert "'r9999'" in message and "upgrade autofuse" in message
+        assert f"{revision!r}" in message and "upgrade autofuse" in message
 
 
 def test_a_lock_is_waited_for_and_then_named(filled: Path, make_setting: Settings, make_outcome: Outcome) -> None:
@@ -262,3 +263,25 @@ def test_asking_only_changes_nothing_and_makes_no_file(tmp_path: Path, filled: P
     with open_for_lookup(filled) as opened:
         assert opened.read_only
         assert opened.table("candidates").rows
+
+
+def test_what_fails_on_rows_that_name_missing_ones_is_no_defect_of_ours(filled: Path) -> None:
+    with sqlite3.connect(filled) as other:
+        other.execute("DELETE FROM af_device")
+    other.close()
+    problem = "names a missing af_device.*`autofuse db check`"
+    with pytest.raises(DatabaseError, match=problem), open_database(filled):
+        raise KeyError(21)  # as an export did, which looks for the key of that row
+
+
+def test_a_text_that_is_no_json_is_no_defect_of_ours(filled: Path) -> None:
+    with sqlite3.connect(filled) as other:
+        other.execute("UPDATE af_device SET facts = 'x'")
+    other.close()
+    with open_database(filled) as opened, pytest.raises(DatabaseError, match="unfit for its column.*db check"):
+        opened.table("devices")
+
+
+def test_a_defect_beside_a_sound_database_stays_one(filled: Path) -> None:
+    with pytest.raises(KeyError), open_database(filled):
+        raise KeyError(21)

@@ -193,3 +193,14 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="is no folder; name a folder"):
         output_folder(tmp_path / "file")
+
+
+@pytest.mark.parametrize("end", ["-wal", "-shm", "-journal"])
+def test_no_file_and_no_folder_gets_a_name_that_a_database_needs(end: str, tmp_path: Path) -> None:
+    """SQLite cannot open a database beside which a folder has such a name, and removes a file."""
+    (tmp_path / "own.db").write_bytes(b"SQLite format 3\0 and the rest")
+    for write in (lambda path: output_folder(path), lambda path: write_output(path, "new", NEW)):
+        with pytest.raises(InputError, match=r"a name that the database own\.db needs; name another one"):
+            write(tmp_path / f"own.db{end}")
+    write_output(tmp_path / f"other.db{end}", "new", NEW)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["own.db", f"other.db{end}"])

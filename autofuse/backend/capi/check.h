@@ -57,11 +57,11 @@ AF_FAST static int sha_is(const void *data, uint64_t size, const void *wanted) {
   return !memcmp(digest, wanted, 32);
 }
 
-/* Whether `count` bytes at `start` lie in the memory of one of the segments that are loaded. */
+/* Whether `size` bytes of the file come to lie at `start`: what a segment does not read from it is zero. */
 static int elf_inside(const Elf64_Phdr *segments, int count, uint64_t start, uint64_t size) {
   for (int i = 0; i < count; i++)
-    if (segments[i].p_type == PT_LOAD && segments[i].p_vaddr <= start && size <= segments[i].p_memsz &&
-        start - segments[i].p_vaddr <= segments[i].p_memsz - size)
+    if (segments[i].p_type == PT_LOAD && segments[i].p_vaddr <= start && size <= segments[i].p_filesz &&
+        start - segments[i].p_vaddr <= segments[i].p_filesz - size)
       return 1;
   return 0;
 }

@@ -89,7 +89,7 @@ def _segments_problem(segments: Sequence[_Segment], size: int) -> str:
 def _dynamic_problem(image: bytes, segments: Sequence[_Segment]) -> str:
     dynamic = [one for one in segments if one.kind == _DYNAMIC]
     loads = [one for one in segments if one.kind == _LOAD]
-    if len(dynamic) != 1 or not _inside(loads, dynamic[0].address, dynamic[0].file_bytes):
+    if len(dynamic) != 1 or not _inside(loads, dynamic[0].address, dynamic[0].file_bytes, dynamic[0].offset):
         return "its dynamic section is missing or elsewhere"
     start, end = dynamic[0].offset, dynamic[0].offset + dynamic[0].file_bytes
     for tag, value in struct.iter_unpack("<qQ", image[start : end - (end - start) % 16]):
@@ -100,8 +100,14 @@ def _dynamic_problem(image: bytes, segments: Sequence[_Segment]) -> str:
     return "its dynamic section has no end"
 
 
-def _inside(loads: Sequence[_Segment], address: int, size: int) -> bool:
-    return any(one.address <= address and address + size <= one.address + one.memory_bytes for one in loads)
+def _inside(loads: Sequence[_Segment], address: int, size: int, offset: int | None = None) -> bool:
+    """Whether so many bytes of the file (there, at `offset`) come to lie at `address`: what is not read is zero."""
+    return any(
+        one.address <= address
+        and address + size <= one.address + one.file_bytes
+        and offset in (None, one.offset + address - one.address)
+        for one in loads
+    )
 
 
 def _defined(image: bytes, start: int, count: int) -> Iterator[str]:

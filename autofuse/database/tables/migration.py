@@ -81,7 +81,7 @@ def refuse_unknown(revision: str, place: str) -> None:
 
     try:
         ScriptDirectory(str(MIGRATIONS)).get_revision(revision)
-    except CommandError as error:
+    except (CommandError, AssertionError) as error:  # Alembic asserts that it is not empty
         raise DatabaseError(
             f"{place}: its schema {revision!r} is not known to this autofuse (it knows up to {HEAD_REVISION!r}); "
             "upgrade autofuse"

@@ -1,0 +1,101 @@
+"""A thousand attempts on the product, as its users and those who mean it harm would make them.
+
+    python -m experiments.attack.run --seed 1 --attempts 1000
+
+An attempt is made of its axis and seed alone. It *kept its word* (did what it was asked, and changed nothing else), or
+was *refused* with one message; everything else is a finding, printed with the seed that makes it again
+(`--axes NAME --seed SEED --attempts 1`), and the run ends with exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+import autofuse  # noqa: F401  before ONNX Runtime: it switches telemetry off
+from experiments.attack.stage import prepare
+from experiments.fuzz.contain import Attempt, Limits, Outcome, outcomes
+
+SHARES = {
+    "outputs": 200, "arguments": 240, "databases": 150, "libraries": 110, "sessions": 100, "models": 120, "kills": 30,
+    "serving": 50,
+}  # fmt: skip
+"""Attempts of each axis in a thousand; each axis is a module with `attempt(folder, seed)`."""
+LIMITS = Limits(cpu_s=40.0, memory_bytes=3 << 30)
+KEPT, REFUSED, FINDING = "kept its word", "refused", "finding"
+
+
+def attempts(axis: str, folder: Path, seed: int, count: int) -> list[Attempt]:
+    """Attempts of seeds `seed`, `seed` + 1, ... of one axis."""
+    attempt: Callable[[Path, int], str] = import_module(f"experiments.attack.{axis}").attempt
+    return [partial(_quietly, attempt, folder, seed + number) for number in range(count)]
+
+
+def _quietly(attempt: Callable[[Path, int], str], folder: Path, seed: int) -> None:
+    attempt(folder, seed)
+
+
+def prepared(folder: Path, *, tuned: bool = True) -> Path:
+    """`folder` with its stage, made in a process of its own: what is forked later must find no threads."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            prepare(folder, tuned=tuned)
+            code = 0
+        finally:
+            os._exit(code)
+    if os.waitpid(child, 0)[1]:
+        raise RuntimeError("attack: the stage cannot be prepared")
+    return folder
+
+
+def judged(outcome: Outcome) -> str:
+    """A word for the table."""
+    return FINDING if outcome.finding else REFUSED if outcome.kind == "refused" else KEPT
+
+
+def attack(axis: str, seed: int, count: int, folder: Path) -> list[Outcome]:
+    """Outcomes of one axis; findings are printed."""
+    found: list[Outcome] = []
+    for outcome in outcomes(attempts(axis, folder, seed, count), LIMITS):
+        if outcome.finding:
+            last = outcome.text.strip().splitlines()[-1] if outcome.text.strip() else ""
+            print(f"{axis}, seed {seed + len(found)}: {outcome.kind}: {last[:900]}", flush=True)
+        found.append(outcome)
+    return found
+
+
+def main() -> int:
+    """Exit code 1 when there are findings."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1, help="of the first attempt of each axis")
+    parser.add_argument("--attempts", type=int, default=1000, help="of all axes together")
+    parser.add_argument("--axes", default=",".join(SHARES), help=f"some of {', '.join(SHARES)}")
+    parser.add_argument("--folder", type=Path, help="keep the stage there; a temporary one when left out")
+    options = parser.parse_args()
+    axes = options.axes.split(",")
+    whole = sum(SHARES[axis] for axis in axes)
+    findings = 0
+    with tempfile.TemporaryDirectory(prefix="autofuse-attack-") as scratch:
+        folder = prepared(options.folder or Path(scratch))
+        for axis in axes:
+            start = time.monotonic()
+            found = attack(axis, options.seed, max(1, round(options.attempts * SHARES[axis] / whole)), folder)
+            counts = Counter(map(judged, found))
+            line = ", ".join(f"{counts[kind]} {kind}" for kind in (KEPT, REFUSED, FINDING))
+            print(f"{axis}: {len(found)} attempts in {time.monotonic() - start:.0f} s: {line}", flush=True)
+            findings += counts[FINDING]
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
