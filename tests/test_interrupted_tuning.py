@@ -27,6 +27,7 @@ import psutil
 import pytest
 
 from autofuse.database.database import open_database
+from autofuse.search.progress import PHASES
 
 KILLS = 10
 PATIENCE_S = 60.0
@@ -173,7 +174,7 @@ def killed(model: Path) -> Chapter:
         run.kill()
         chapter.orphans += run.orphans()
         chapter.after.append(recorded(database))
-        chapter.phases += re.findall(r"^\S+ (\w+) \d", "".join(run.said), re.MULTILINE)
+        chapter.phases += re.findall(rf"phase \d of \d, ({'|'.join(PHASES)})", "".join(run.said))
         if database.exists() and database.stat().st_size:  # a kill may come between the file and its first page
             chapter.close()
     return chapter
