@@ -104,6 +104,9 @@ def _values(workload: Workload, graph: Graph, seed: int, kind: str) -> dict[str,
         if operator.op_type == "RoiAlign" and place == 1:
             corner = chance.uniform(0, 3, (value.shape[0], 2))
             feeds[name] = np.hstack([corner, corner + chance.uniform(0.5, 6, corner.shape)]).astype(value.dtype)
+        if operator.op_type == "RoiAlign" and place == 2:
+            images = workload.values[operator.inputs[0]].shape[0]
+            feeds[name] = chance.integers(0, images, value.shape).astype(value.dtype)
         if place == 0 and value.dtype.startswith("float") and feeds[name].ndim and operator.op_type not in _FINITE:
             feeds[name] = _special(feeds[name], kind, chance)
         if place == 1 and value.dtype.startswith("float") and operator.op_type in POINTWISE and kind == "infinite":

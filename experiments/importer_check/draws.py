@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -97,10 +98,24 @@ def _bound(
     return bound, {value.name: feeds[value.name].shape for value in bound.graph.input}
 
 
+def of_regions() -> Iterator[Workload]:
+    """Every way of RoiAlign that detectors use."""
+    chance = np.random.default_rng(0)
+    ways = product(FLOATS, ("half_pixel", "output_half_pixel"), (0, 1, 2), (1.0, 0.5), ((), (2,)))
+    for dtype, transform, ratio, scale, weights in ways:
+        attributes = {"coordinate_transformation_mode": transform, "sampling_ratio": ratio, "spatial_scale": scale}
+        inputs = _of(chance, dtype, 2, 3, 6, 7), _of(chance, dtype, 3, 4), np.array([0, 1, 1])
+        sizes = {"output_height": 2, "output_width": 3}
+        yield from _workloads(Application("RoiAlign", inputs, attributes | sizes, weights))
+
+
 def random_workload(chance: np.random.Generator) -> Iterator[Workload]:
     """The workloads of one random application, of any operator that is drawn here."""
     drawers = (_elementwise, _binary, _reduction, _row, _extreme, _product, _window, _image, _movement, _known_axis)
-    item = drawers[chance.integers(len(drawers))](chance)
+    yield from _workloads(drawers[chance.integers(len(drawers))](chance))
+
+
+def _workloads(item: Application) -> Iterator[Workload]:
     labels = [f"i{place}" if array is not None else "" for place, array in enumerate(item.inputs)]
     results = [f"o{place}" for place in range(item.outputs)]
     node = helper.make_node(item.op_type, labels, results, **item.attributes)

@@ -9,18 +9,22 @@ import argparse
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
 import numpy as np
+from onnx.defs import onnx_opset_version
 
+from autofuse.graph.loading.upgrade import FORM
+from autofuse.graph.nodes import schema_of
 from autofuse.kernels.families.registry import is_own
 from autofuse.kernels.importer.checked import merged
 from autofuse.kernels.importer.variant import Variant, variant_of
 from autofuse.kernels.workload.workload import Workload
 from experiments.children import TIME_OUT, each_result
 from experiments.importer_check.check import Finding, check
-from experiments.importer_check.draws import of_node_cases, random_workload
+from experiments.importer_check.draws import of_node_cases, of_regions, random_workload
 
 LIST = Path(__file__).resolve().parents[2] / "autofuse" / "kernels" / "importer" / "checked.json"
 APPLICATION_SECONDS = 60.0
@@ -42,11 +46,17 @@ def applications(draws: int, seed: int) -> Iterator[Workload]:
 
 
 def _all(draws: int, seed: int) -> Iterator[Workload]:
-    """ONNX's node cases, random applications that only TVM covers, then those of ours, which it meets beside them."""
+    """ONNX's node cases, random applications that only TVM covers, then those of ours, which it meets beside them.
+
+    What is drawn is checked with the oldest opset of a loaded graph and with the newest.
+    """
     yield from of_node_cases()
     chance = np.random.default_rng(seed)
-    drawn = [workload for _ in range(draws) for workload in random_workload(chance)]
-    yield from sorted(drawn, key=is_own)
+    drawn = [*of_regions(), *(workload for _ in range(draws) for workload in random_workload(chance))]
+    for workload in sorted(drawn, key=is_own):
+        for opset in (workload.opset, FORM, onnx_opset_version()):
+            if schema_of(workload.operators[0].op_type, opset) is not None:
+                yield replace(workload, opset=opset)
 
 
 def _checkable(workload: Workload) -> bool:

@@ -272,3 +272,8 @@ def test_a_file_with_weights_beside_it_loads(tmp_path, model, run):
         graph.constants["w"][0] = 1
     with pytest.raises(InputError, match="external"):
         from_model(onnx.load(path, load_external_data=False), "m")
+
+
+def test_mean_variance_normalization_loads_although_its_body_is_invalid_in_onnx(graph_of):
+    graph = graph_of("g (float[1,2,3,4] x) => (float[1,2,3,4] y) { y = MeanVarianceNormalization (x) }", 13)
+    assert [operator.op_type for operator in graph.operators] == ["MeanVarianceNormalization"]

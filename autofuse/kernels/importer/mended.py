@@ -49,6 +49,26 @@ def _place_of_extreme(operator: WorkloadOperator, values: list[Value]) -> list[W
     return [replace(operator, outputs=(found,)), WorkloadOperator("Clip", (found, *bounds), operator.outputs)]
 
 
+def _floored(operator: WorkloadOperator, values: list[Value]) -> list[WorkloadOperator]:
+    """Mod of floats with the sign of the divisor, from that with the sign of the dividend: by infinity TVM's is NaN."""
+    result, (a, b) = values[operator.outputs[0]], operator.inputs
+    if not result.dtype.startswith("float") or operator.attribute("fmod", 0):
+        return [operator]
+    zero = _added(values, Value("literal", (), result.dtype, literal="0.0"))
+    rest, sum_, sign, product = (_added(values, Value("inner", result.shape, result.dtype)) for _ in range(4))
+    divisor = _added(values, Value("inner", values[b].shape, result.dtype))
+    apart = _added(values, Value("inner", result.shape, "bool"))
+    return [
+        WorkloadOperator("Mod", (a, b), (rest,), (("fmod", 1),)),
+        WorkloadOperator("Sign", (rest,), (sign,)),
+        WorkloadOperator("Sign", (b,), (divisor,)),
+        WorkloadOperator("Mul", (sign, divisor), (product,)),
+        WorkloadOperator("Less", (product, zero), (apart,)),
+        WorkloadOperator("Add", (rest, b), (sum_,)),
+        WorkloadOperator("Where", (apart, sum_, rest), operator.outputs),
+    ]
+
+
 def _hardmax(operator: WorkloadOperator, values: list[Value]) -> list[WorkloadOperator]:
     """OneHot(ArgMax(x)), whose place is mended as above: TVM's own finds none among nothing but -infinity."""
     data, axis = values[operator.inputs[0]], operator.attribute("axis", -1)
@@ -97,6 +117,7 @@ _RULES: Mapping[str, Callable[[WorkloadOperator, list[Value]], list[WorkloadOper
     "ArgMax": _place_of_extreme,
     "ArgMin": _place_of_extreme,
     "Hardmax": _hardmax,
+    "Mod": _floored,
     "ReduceLogSumExp": _log_sum_exp,
 }
 

@@ -1,0 +1,94 @@
+"""ONNX's node cases: what was wrong is right or refused, and a case that kills its process is a row."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+import pytest
+
+from experiments.children import each_result
+from experiments.node_suite.cases import NodeCase, difference, node_cases
+from experiments.node_suite.engines import Row, run_case
+from experiments.node_suite.table import category, table
+
+ONCE_WRONG = {
+    "test_attention_24_qk_matmul_output_mode3_softmax_precision_expanded": "right",
+    "test_bitshift_right_int32_shift_ge_width": "right",
+    "test_bitshift_right_int8_shift_ge_width": "right",
+    "test_mod_float_edge_cases_fmod_0_float16": "right",
+    "test_mod_float_edge_cases_fmod_0_float32": "right",
+    "test_mod_float_edge_cases_fmod_0_float64": "right",
+}
+ALWAYS_RIGHT = {"test_mvn", "test_roialign_aligned_true", "test_hardmax_example", "test_mod_float64_mixed_sign_fmod_0"}
+
+
+@pytest.fixture(scope="module")
+def cases() -> dict[str, NodeCase]:
+    return {case.name: case for case in node_cases()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*ONCE_WRONG, *sorted(ALWAYS_RIGHT)])
+def test_a_case_that_was_wrong_or_nearly_lost_is_right(cases: dict[str, NodeCase], name: str) -> None:
+    row = run_case("autofuse", cases[name])
+    assert row.state == ONCE_WRONG.get(name, "right"), row
+
+
+def test_a_random_operator_is_refused(cases: dict[str, NodeCase]) -> None:
+    row = run_case("autofuse", cases["test_bernoulli"])
+    assert row.state == "refused" and "Bernoulli" in row.reason
+
+
+def test_training_dropout_is_refused(cases: dict[str, NodeCase]) -> None:
+    row = run_case("autofuse", cases["test_training_dropout"])
+    assert row.state == "refused", row
+
+
+def case(wanted: np.ndarray) -> NodeCase:
+    from onnx import helper
+
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [], [])
+    return NodeCase("test_x", helper.make_model(graph).SerializeToString(), (), (wanted,), 1e-3, 1e-7)
+
+
+def test_a_result_differs_by_value_type_shape_and_number() -> None:
+    wanted = np.array([1.0, 2.0], "float32")
+    assert difference(case(wanted), [wanted.copy()]) == ""
+    assert "relative error" in difference(case(wanted), [wanted + 1])
+    assert "float64" in difference(case(wanted), [wanted.astype("float64")])
+    assert "[1, 2]" in difference(case(wanted), [wanted[None]])
+    assert "2 results" in difference(case(wanted), [wanted, wanted])
+
+
+def work(item: str) -> str:
+    if item == "crash":
+        os._exit(9)
+    if item == "hang":
+        time.sleep(600)
+    return item
+
+
+def test_a_child_that_dies_or_hangs_costs_its_item_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("experiments.children.START_SECONDS", 30.0)
+    found: list[str] = []
+    each_result(work, ["a", "crash", "b", "c"], 60.0, lambda item, why: f"{item}: {why}", found.append)
+    assert found == ["a", "crash: crash: the process ended with 9", "b", "c"]
+    monkeypatch.setattr("experiments.children.START_SECONDS", 0.0)
+    found.clear()
+    each_result(work, ["hang"], 3.0, lambda item, why: f"{item}: {why}", found.append)
+    assert found == ["hang: time-out: killed after 3 s"]
+
+
+def test_the_table_counts_states_and_kinds_of_refusals() -> None:
+    rows = [
+        Row("test_a", "autofuse", "right"),
+        Row("test_b", "autofuse", "refused", "result 'y' has no static shape"),
+        Row("test_c", "autofuse", "wrong", "everything"),
+        *(Row(name, "onnxruntime", "right") for name in ("test_a", "test_b", "test_c")),
+    ]
+    text = table(rows)
+    assert "| right | 1 | 3 |" in text and "| shapes that depend on data | 1 | 1 |" in text
+    assert text.endswith("- `test_c`: wrong: everything\n")
+    assert category("what nobody thought of") == "others"
