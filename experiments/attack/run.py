@@ -1,6 +1,6 @@
 """A thousand attempts on the product, as its users and those who mean it harm would make them.
 
-    python -m experiments.attack.run --seed 1 --attempts 1000
+    python -m experiments attack --seed 1 --attempts 1000
 
 An attempt is made of its axis and seed alone. It *kept its word* (did what it was asked, and changed nothing else), or
 was *refused* with one message; everything else is a finding, printed with the seed that makes it again
@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -74,14 +73,14 @@ def attack(axis: str, seed: int, count: int, folder: Path) -> list[Outcome]:
     return found
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 1 when there are findings."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="of the first attempt of each axis")
     parser.add_argument("--attempts", type=int, default=1000, help="of all axes together")
     parser.add_argument("--axes", default=",".join(SHARES), help=f"some of {', '.join(SHARES)}")
     parser.add_argument("--folder", type=Path, help="keep the stage there; a temporary one when left out")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     axes = options.axes.split(",")
     whole = sum(SHARES[axis] for axis in axes)
     findings = 0
@@ -95,7 +94,3 @@ def main() -> int:
             print(f"{axis}: {len(found)} attempts in {time.monotonic() - start:.0f} s: {line}", flush=True)
             findings += counts[FINDING]
     return 1 if findings else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
