@@ -115,8 +115,18 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment("session", "What does a call cost above TVM's virtual machine?", "", _page("session")),
     Experiment("arm_proxy", "How good is the code for ARM, counted without an ARM machine?", "", _page("arm_proxy")),
     Experiment("kernel_texts", "Which kernels does a change alter?", "dump FOLDER MODEL.onnx ..."),
-    Experiment("importer_check", "What may TVM's importer be asked for? It writes the list that the package ships."),
-    Experiment("node_suite", "Which of ONNX's own node cases are right, and which refused?"),
+    Experiment(
+        "importer_check",
+        "What may TVM's importer be asked for? It writes the list that the package ships.",
+        "--processes 2",
+        _page("importer_check"),
+    ),
+    Experiment(
+        "node_suite",
+        "Which of ONNX's own node cases are right, and which refused?",
+        "--processes 2",
+        _page("node_suite"),
+    ),
     Experiment(
         "random_graphs",
         "Do random graphs under random plans compute what ONNX Runtime does?",

@@ -17,7 +17,9 @@ from typing import TextIO
 from experiments.children import each_result
 from experiments.node_suite.cases import NodeCase, node_cases
 from experiments.node_suite.engines import ENGINES, Row, run_case
-from experiments.node_suite.table import table
+from experiments.node_suite.table import TABLES, table, verdicts
+from experiments.records import keep
+from experiments.tables import write_rows
 
 CASE_SECONDS = 60.0
 """A case that takes longer is a time-out."""
@@ -61,14 +63,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     print(f"{row.engine} {row.case}: {row.state} {row.reason}", flush=True)
 
             run_cases(engine, waiting, take, options.processes)
-    rows = read_rows(path)
-    text = table(rows)
-    (options.out / "results.md").write_text(text, encoding="utf-8")
-    (options.out / "results.json").write_text(
-        json.dumps([row.record() for row in rows], indent=1) + "\n", encoding="utf-8"
-    )
-    print(text)
-    return int(any(row.engine == "autofuse" and row.state not in ("right", "refused") for row in rows))
+    found = verdicts(read_rows(path))
+    if not options.only:
+        keep(TABLES[0], found)
+    print(write_rows(options.out, found, table(found)))
+    return int(any(case.autofuse not in ("right", "refused") for case in found))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from experiments.node_suite.engines import STATES, Row
+from experiments.records import Table
 
 REASONS = (
     (r"sequence, an optional or text|is no tensor|element type string", "sequences, optionals, texts"),
@@ -27,19 +29,42 @@ def category(reason: str) -> str:
     return next((name for pattern, name in REASONS if re.search(pattern, reason)), "others")
 
 
-def table(rows: Sequence[Row]) -> str:
+@dataclass(frozen=True)
+class Verdict:
+    """What both engines made of a case: their states, the kind of our refusal, and why ours is neither good state."""
+
+    case: str
+    autofuse: str
+    onnxruntime: str
+    refused_because: str = ""
+    reason: str = ""
+
+
+def verdicts(rows: Iterable[Row]) -> list[Verdict]:
+    """One verdict a case that both engines have a row of, by name."""
+    found = {(row.engine, row.case): row for row in rows}
+    both = sorted(case for engine, case in found if engine == "autofuse" and ("onnxruntime", case) in found)
+    return [_verdict(found["autofuse", case], found["onnxruntime", case]) for case in both]
+
+
+def _verdict(ours: Row, theirs: Row) -> Verdict:
+    because = category(ours.reason) if ours.state == "refused" else ""
+    reason = ours.reason if ours.state not in ("right", "refused") else ""
+    return Verdict(ours.case, ours.state, theirs.state, because, reason)
+
+
+def table(cases: Sequence[Verdict]) -> str:
     """States of both engines, then the refusals by kind, then every case that is neither right nor refused."""
-    ours = {row.case: row for row in rows if row.engine == "autofuse"}
-    theirs = {row.case: row for row in rows if row.engine == "onnxruntime"}
-    counts = {name: Counter(row.state for row in found.values()) for name, found in (("a", ours), ("o", theirs))}
+    ours, theirs = Counter(case.autofuse for case in cases), Counter(case.onnxruntime for case in cases)
     lines = ["| | autofuse | ONNX Runtime |", "|---|---:|---:|"]
-    lines += [f"| {state} | {counts['a'][state]} | {counts['o'][state]} |" for state in STATES]
-    lines += [f"| all | {len(ours)} | {len(theirs)} |", ""]
+    lines += [f"| {state} | {ours[state]} | {theirs[state]} |" for state in STATES]
+    lines += [f"| all | {len(cases)} | {len(cases)} |", ""]
     lines += ["| refused because of | cases | of these right in ONNX Runtime |", "|---|---:|---:|"]
-    refused = Counter(category(row.reason) for row in ours.values() if row.state == "refused")
-    known = {name for name, row in theirs.items() if row.state == "right"}
-    both = Counter(category(row.reason) for row in ours.values() if row.state == "refused" and row.case in known)
+    refused = Counter(case.refused_because for case in cases if case.autofuse == "refused")
+    both = Counter(case.refused_because for case in cases if case.onnxruntime == "right")
     lines += [f"| {name} | {count} | {both[name]} |" for name, count in refused.most_common()]
-    others = [row for row in ours.values() if row.state not in ("right", "refused")]
-    lines += ["", *(f"- `{row.case}`: {row.state}: {row.reason}" for row in others)]
-    return "\n".join(lines).rstrip() + "\n"
+    bad = [f"- `{case.case}`: {case.autofuse}: {case.reason}" for case in cases if case.reason]
+    return "\n".join([*lines, "", *bad]).rstrip() + "\n"
+
+
+TABLES = (Table("node_suite", Verdict, ("case",), table),)

@@ -11,7 +11,7 @@ import pytest
 from experiments.children import each_result
 from experiments.node_suite.cases import NodeCase, difference, node_cases
 from experiments.node_suite.engines import Row, run_case
-from experiments.node_suite.table import category, table
+from experiments.node_suite.table import category, table, verdicts
 
 ONCE_WRONG = {
     "test_attention_24_qk_matmul_output_mode3_softmax_precision_expanded": "right",
@@ -86,9 +86,10 @@ def test_the_table_counts_states_and_kinds_of_refusals() -> None:
         Row("test_a", "autofuse", "right"),
         Row("test_b", "autofuse", "refused", "result 'y' has no static shape"),
         Row("test_c", "autofuse", "wrong", "everything"),
+        Row("test_d", "autofuse", "right"),
         *(Row(name, "onnxruntime", "right") for name in ("test_a", "test_b", "test_c")),
     ]
-    text = table(rows)
+    text = table(verdicts(rows))
     assert "| right | 1 | 3 |" in text and "| shapes that depend on data | 1 | 1 |" in text
     assert text.endswith("- `test_c`: wrong: everything\n")
     assert category("what nobody thought of") == "others"
