@@ -76,7 +76,7 @@ RESIDUAL = made(
     "e = Conv (x, u); r = Relu (e); d = Conv <group=48, pads=[1, 1, 1, 1]> (r, w); s = Relu (d); p = Conv (s, v); "
     "y = Add (p, x)", IMAGE, u=real(48, 16, 1, 1), w=real(48, 1, 3, 3), v=real(16, 48, 1, 1),
 )  # fmt: skip
-IMPORTED = made("y = CumSum (x, a)", real(6, 40), a=np.array(1, "int32"))
+IMPORTED = made("y = CumSum (x, a)", real(6, 40), a=np.array(1, "int64"))
 
 TILE = {"contraction.vectors": 2, "contraction.pixels": 4}
 DIRECT = TILE | {"contraction.algorithm": "direct"}

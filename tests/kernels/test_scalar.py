@@ -326,7 +326,6 @@ def test_float64_is_exact_where_onnx_runtime_has_no_kernel(op: str) -> None:
         (WorkloadOperator("Dropout", (0,), (1, 1)), "float32", "first output"),
         (WorkloadOperator("Dropout", (0, -1, 2), (1,)), "float32", "training"),
         (WorkloadOperator("BatchNormalization", (0,) * 5, (1,), (("training_mode", 1),)), "float32", "training"),
-        (WorkloadOperator("Mod", (0, 0), (1,)), "float32", "fmod"),
         (WorkloadOperator("Gelu", (0,), (1,), (("approximate", "cubic"),)), "float32", "cubic"),
     ],
     ids=lambda part: part.op_type if isinstance(part, WorkloadOperator) else str(part),

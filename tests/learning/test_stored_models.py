@@ -174,7 +174,7 @@ def test_mutated_files_are_refused_or_read_and_nothing_else(path: Path, tmp_path
 
 def test_what_is_no_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "text.model").write_text("hello")
-    for place, reason in ((tmp_path / "none.model", "No such file"), (tmp_path, "Is a directory"),
+    for place, reason in ((tmp_path / "none.model", "No such file"), (tmp_path, "no regular file"),
                           (tmp_path / "text.model", "damaged, or no model")):  # fmt: skip
         with pytest.raises(InputError, match=reason):
             load(place)
