@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import tvm
 from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
@@ -134,6 +133,8 @@ def _judges(workload: Workload) -> dict[str, Judge]:
     with contextlib.suppress(Exception):  # the reference lacks it
         reference = ReferenceEvaluator(model)
         found["ONNX"] = lambda feeds: reference.run(None, dict(feeds))
+    import onnxruntime  # late: autofuse switches its telemetry off first
+
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1

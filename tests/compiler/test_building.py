@@ -36,7 +36,7 @@ def test_progress_goes_to_stderr_line_by_line(capsys: pytest.CaptureFixture[str]
     progress("generating kernels", 0, 3)
     progress("translating kernels to machine code", 3, 3)
     said = capsys.readouterr()
-    assert (said.out, said.err) == ("", "autofuse: translating kernels to machine code (3)\n")
+    assert (said.out, said.err) == ("", "compile: translating kernels to machine code (3)\n")
 
 
 def test_a_rule_whose_code_is_too_long_gives_way_to_the_simplest_schedule(

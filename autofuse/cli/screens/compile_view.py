@@ -29,7 +29,7 @@ def compile_progress() -> Callable[[str, int, int], None]:
     def tell(phase: str, done: int, total: int) -> None:
         nonlocal said, width
         last = done == total
-        text = f"autofuse: {phase} ({total})" if last else f"autofuse: {phase}: {done} of {total}"
+        text = f"compile: {phase} ({total})" if last else f"compile: {phase}: {done} of {total}"
         if live:
             sys.stderr.write("\r" + text.ljust(width) + ("\n" if last else ""))
             width = len(text)
