@@ -300,7 +300,7 @@ def every_judge(tvm: Callable[[pd.DataFrame], Opinion], seed: int = 0) -> list[J
         BytesSaved(),
         FixedPlan("autofuse's rule", DEFAULT),
         FixedPlan("paper's rule", "dnnfusion", paper),
-        FixedPlan("TVM's FuseOps", "tvm", tvm),
+        FixedPlan("TVM's FuseOps", "tvm-partition", tvm),
         Constant("always fuse", True),
         Constant("never fuse", False),
         Chance(seed),

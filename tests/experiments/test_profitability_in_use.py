@@ -83,6 +83,6 @@ def test_the_table_of_unseen_networks_has_means_and_doubts() -> None:
 def test_an_unseen_network_is_compiled_three_ways_and_compared(database: Path, folder: Path) -> None:
     pair = f"{networks.find('pointwise0', folder)}={folder / 'tuned.db'}"
     record(folder / "tuned.db", folder, "pointwise0")
-    arguments = [pair, "--train", str(database), "--bench", "2", "--out", str(folder / "unseen")]
+    arguments = [pair, "--train", str(database), "--bench", "10", "--out", str(folder / "unseen")]
     assert unseen.main(arguments) in (0, 1)
     assert "| pointwise0 | 1 | " in (folder / "unseen" / "results.md").read_text(encoding="utf-8")
