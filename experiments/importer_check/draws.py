@@ -109,6 +109,23 @@ def of_regions() -> Iterator[Workload]:
         yield from _workloads(Application("RoiAlign", inputs, attributes | sizes, weights))
 
 
+def of_index_types() -> Iterator[Workload]:
+    """What reads axes, places and depths, in both types of integers that they may have."""
+    chance = np.random.default_rng(0)
+    for dtype, index, axis in product(NUMBERS, (np.int32, np.int64), (0, 1, 2)):
+        data = _of(chance, dtype, 3, 4, 5)
+        for exclusive, reverse in product((0, 1), (0, 1)):
+            flags = {"exclusive": exclusive, "reverse": reverse}
+            yield from _workloads(Application("CumSum", (data, np.array(axis, index)), flags, (1,)))
+        places = np.zeros((3, 4, 5), index)
+        yield from _workloads(Application("ScatterElements", (data, places, data), {"axis": axis}))
+        yield from _workloads(Application("Trilu", (data, np.array(axis - 1, np.int64)), {"upper": axis % 2}, (1,)))
+        for depth in (np.int32, np.int64):
+            levels = np.array([0, 1], dtype)
+            inputs = (_of(chance, np.dtype(index).name, 3, 4), np.array(5, depth), levels)
+            yield from _workloads(Application("OneHot", inputs, {"axis": axis}, (1, 2)))
+
+
 def random_workload(chance: np.random.Generator) -> Iterator[Workload]:
     """The workloads of one random application, of any operator that is drawn here."""
     drawers = (_elementwise, _binary, _reduction, _row, _extreme, _product, _window, _image, _movement, _known_axis)

@@ -24,7 +24,7 @@ from autofuse.kernels.importer.variant import Variant, variant_of
 from autofuse.kernels.workload.workload import Workload
 from experiments.children import TIME_OUT, each_result
 from experiments.importer_check.check import Finding, check
-from experiments.importer_check.draws import of_node_cases, of_regions, random_workload
+from experiments.importer_check.draws import of_index_types, of_node_cases, of_regions, random_workload
 
 LIST = Path(__file__).resolve().parents[2] / "autofuse" / "kernels" / "importer" / "checked.json"
 APPLICATION_SECONDS = 60.0
@@ -52,7 +52,11 @@ def _all(draws: int, seed: int) -> Iterator[Workload]:
     """
     yield from of_node_cases()
     chance = np.random.default_rng(seed)
-    drawn = [*of_regions(), *(workload for _ in range(draws) for workload in random_workload(chance))]
+    drawn = [
+        *of_regions(),
+        *of_index_types(),
+        *(workload for _ in range(draws) for workload in random_workload(chance)),
+    ]
     for workload in sorted(drawn, key=is_own):
         for opset in (workload.opset, FORM, onnx_opset_version()):
             if schema_of(workload.operators[0].op_type, opset) is not None:
@@ -143,7 +147,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description="TVM's importer against ONNX: writes the list of what it may be asked for."
     )
-    parser.add_argument("--draws", type=int, default=3000, help="random applications to draw (default: 3000)")
+    parser.add_argument("--draws", type=int, default=8000, help="random applications to draw (default: 8000)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--write", action="store_true", help="check nothing more: write the list of what was checked")
     parser.add_argument("--processes", type=int, default=1, metavar="N", help="children at a time (default: 1)")
