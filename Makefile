@@ -10,8 +10,8 @@
 # make measured       a small network tuned and exported to out/measured: what this kind of CPU says
 # make lint    ruff check, ruff format --check, mypy
 # make models  the networks of experiments/models as ONNX files in out/models (installs torch apart from .venv)
-# make importer-check   what TVM's importer computes against ONNX: writes the list of what it may be asked for (half an hour)
-# make node-suite       ONNX's own node cases, each compiled, run and compared (half an hour)
+# make importer-check   what TVM's importer computes against ONNX: writes the list of what it may be asked for (a quarter of an hour)
+# make node-suite       ONNX's own node cases, each compiled, run and compared (a quarter of an hour)
 # make peers   every rival on every network, one thread and two (hours; experiments/peers/README.md)
 # make clean   remove what was built (the virtual environment too)
 
