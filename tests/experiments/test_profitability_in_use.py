@@ -84,10 +84,5 @@ def test_an_unseen_network_is_compiled_three_ways_and_compared(database: Path, f
     pair = f"{networks.find('pointwise0', folder)}={folder / 'tuned.db'}"
     record(folder / "tuned.db", folder, "pointwise0")
     arguments = [pair, "--train", str(database), "--bench", "10", "--out", str(folder / "unseen")]
-    try:
-        assert unseen.main(arguments) in (0, 1)
-    except RuntimeError as error:
-        if str(error) == "not measured":
-            pytest.skip("a busy machine left too few good blocks for a ratio")
-        raise
+    assert unseen.main(arguments) in (0, 1)
     assert "| pointwise0 | 1 | " in (folder / "unseen" / "results.md").read_text(encoding="utf-8")

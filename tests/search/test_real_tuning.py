@@ -168,16 +168,16 @@ def test_trials_are_kept_once_a_plan_is_complete(cnn: Tuned) -> None:
 def test_bench_says_that_it_is_right_and_what_the_rivals_take(cnn: Tuned) -> None:
     result = call(
         "bench", cnn.model, "--library", cnn.model.with_suffix(".so"), "--db", cnn.database, "--threads", 1,
-        "--against", "onnxruntime", "--budget", "1s", "--format", "json",
+        "--against", "onnxruntime", "--budget", "5s", "--format", "json",
     )  # fmt: skip
     assert result.exit_code == 0, result.stderr
     body = json.loads(result.stdout)
     assert body["kernels"] == cnn.report.kernels
     assert body["max_rel_error"] <= LIMIT
+    assert body["autofuse_us"] > 0
     rival = body["rivals"]["onnxruntime"]
-    if rival["ratio"] is not None:  # a busy machine leaves too few good blocks
-        assert body["autofuse_us"] > 0 and rival["median_us"] > 0
-        assert rival["ci_lo"] <= rival["ratio"] <= rival["ci_hi"]
+    assert rival["median_us"] > 0
+    assert rival["ci_lo"] <= rival["ratio"] <= rival["ci_hi"]
 
 
 def test_strict_on_an_empty_database_exits_with_three_and_writes_nothing(cnn: Tuned, tmp_path: Path) -> None:
