@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -11,6 +12,12 @@ import pytest
 
 import autofuse  # noqa: F401  before any test imports ONNX Runtime: it switches telemetry off
 from autofuse.measure.machine import MachineRates
+
+
+def pytest_configure() -> None:
+    """Hears SIGINT again where a script started pytest in the background: children inherit a signal that is ignored."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
