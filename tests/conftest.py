@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,6 +15,10 @@ import pytest
 
 import autofuse  # noqa: F401  before any test imports ONNX Runtime: it switches telemetry off
 from autofuse.measure.machine import MachineRates
+from autofuse.measure.timing.race import Samples, interleaved
+
+RACES = ("autofuse.measure.networks.bench.interleaved", "autofuse.measure.remote.remote_race.interleaved")
+"""Where whole networks are raced."""
 
 
 def pytest_configure() -> None:
@@ -32,6 +39,31 @@ def no_probing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(
             "autofuse.environment.rates.probe_machine", lambda *_: MachineRates(1, 50, 50, 40, 40, 10, 10)
         )
+
+
+@contextmanager
+def counted_rounds(rounds: int = 6) -> Iterator[None]:
+    """Races of so many rounds, in which every block counts: each has its ratio, on a busy machine too.
+
+    The clock and the waiting of each block are measured and kept as ever; only what they rule out is not. No budget of
+    seconds ends such a race, so a test that uses it asserts what stands in a result, never that it is trusted.
+    """
+
+    def raced(contenders: Any, clock: Any, policy: Any, **further: Any) -> dict[str, Samples]:
+        counted = replace(policy, max_rounds=rounds, budget_s=300.0, settle_probes=2, clock_floor=0.0, waited_limit=1e9)
+        return interleaved(contenders, clock, counted, **further)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for place in RACES:
+            patch.setattr(place, raced)
+        yield
+
+
+@pytest.fixture(name="counted_rounds")
+def counted_rounds_fixture() -> Iterator[None]:
+    """See `counted_rounds`."""
+    with counted_rounds():
+        yield
 
 
 @pytest.fixture

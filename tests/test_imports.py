@@ -62,7 +62,6 @@ HOMES: dict[str, set[str]] = {
     "pandas": {"views", "learning"},
     "typer": {"cli"},
     "rich": {"cli"},
-    "click": {"cli"},
 }
 """The only parts that may import an outside library."""
 

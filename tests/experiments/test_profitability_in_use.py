@@ -14,8 +14,10 @@ from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.graph.loading.load import load
 from autofuse.kernels.lowering.lower import Lowering
 from autofuse.learning.stored import load as load_model
+from autofuse.measure.networks.bench import ContenderResult
 from experiments.profitability import candidates, effort, networks, unseen
 from experiments.profitability.held_out import models_without
+from experiments.races import NO_RATIO
 from tests.experiments.by_law import law, record
 
 NAMES = ("pointwise0", "pointwise1", "pointwise2")
@@ -79,10 +81,38 @@ def test_the_table_of_unseen_networks_has_means_and_doubts() -> None:
     assert "| geometric mean of 2 |  | 98% | 85% |" in text
 
 
+def test_an_unseen_network_without_a_ratio_is_a_row_with_its_reason() -> None:
+    row = unseen.Row("net", 2, None, None, None, None, None, None, False, "model", 12.4)
+    bare = ContenderResult(9.0, None, None, None, False)
+    raced = {"tuned": bare, "model": replace(bare, ratio=2.0, ci_lo=1.6, ci_hi=2.5), "rule": replace(bare, wrong="off")}
+    found = unseen.judged(row, raced)
+    assert (found.model, found.model_lo, found.model_hi) == (0.5, 0.4, 0.625)
+    assert (found.rule, found.problem) == (None, f"tuned: {NO_RATIO}; rule: off")
+    text = unseen.markdown([found, unseen.judged(row, dict.fromkeys(raced, bare))])
+    assert "| net | 2 | 50% (40%-62%) ? | - | model | 12 s |" in text
+    assert "| net | 2 | - | - | model | 12 s |" in text
+    assert "| geometric mean of 1 |  | 50% | - |" in text
+    assert f"net: tuned: {NO_RATIO}; rule: off" in text.splitlines()
+
+
+@pytest.mark.parametrize("ratio", [None, 1.25])
+def test_the_bar_of_unseen_networks_is_not_kept_where_a_ratio_is_missing(
+    ratio: float | None, database: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = unseen.Row("pointwise0", 1, ratio, ratio, ratio, 1.0, 1.0, 1.0, True, "model", 1.0, "" if ratio else "busy")
+    monkeypatch.setattr(unseen, "row_of", lambda *_: found)
+    pair = f"{networks.find('pointwise0', folder)}={database}"
+    assert unseen.main([pair, "--train", str(database), "--out", str(tmp_path)]) == (0 if ratio else 1)
+    assert "| pointwise0 | 1 | " in (tmp_path / "results.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.slow
-def test_an_unseen_network_is_compiled_three_ways_and_compared(database: Path, folder: Path) -> None:
-    pair = f"{networks.find('pointwise0', folder)}={folder / 'tuned.db'}"
+def test_an_unseen_network_is_compiled_three_ways_and_compared(
+    database: Path, folder: Path, counted_rounds: None
+) -> None:
+    path = networks.find("pointwise0", folder)
     record(folder / "tuned.db", folder, "pointwise0")
-    arguments = [pair, "--train", str(database), "--bench", "10", "--out", str(folder / "unseen")]
-    assert unseen.main(arguments) in (0, 1)
-    assert "| pointwise0 | 1 | " in (folder / "unseen" / "results.md").read_text(encoding="utf-8")
+    ((_, trained),) = models_without(["pointwise0"], [database], folder / "models")
+    row = unseen.row_of(path, folder / "tuned.db", trained, 1, 1.0)
+    assert row.problem == "" and row.model and row.rule
+    assert row.model_lo and row.model_hi and row.model_lo <= row.model <= row.model_hi
