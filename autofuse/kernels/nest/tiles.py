@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from math import isqrt
 
 from autofuse.kernels.tir.emit import Emitter, Expr, Index, larger, smaller
 
@@ -252,6 +251,18 @@ def divisor_near(total: int, wanted: int) -> int:
     """The divisor of `total` nearest to `wanted` (0 or less: `total`); the smaller one of two."""
     if wanted <= 0 or wanted >= total:
         return total
-    small = [d for d in range(1, isqrt(total) + 1) if total % d == 0]
-    divisors = [*small, *(total // d for d in small)]
-    return min(divisors, key=lambda d: (abs(d - wanted), d))
+    return min(divisors(total), key=lambda d: (abs(d - wanted), d))
+
+
+def divisors(total: int) -> list[int]:
+    """All divisors of `total`, in no order, from its prime factors: few steps even where `total` is very large."""
+    found, rest, factor = [1], total, 2
+    while factor * factor <= rest:
+        power = 1
+        smaller = tuple(found)
+        while rest % factor == 0:
+            rest //= factor
+            power *= factor
+            found += [power * d for d in smaller]
+        factor += 1
+    return found if rest == 1 else [*found, *(rest * d for d in found)]
