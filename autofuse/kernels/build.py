@@ -15,9 +15,9 @@ from tvm.script.ir_builder import IRBuilder
 
 from autofuse.device.target import Target
 from autofuse.errors import InputError
+from autofuse.kernels.families.fused.band import Band, BandEmitter, banded
+from autofuse.kernels.families.fused.block import BlockEmitter, Chain, chained
 from autofuse.kernels.families.registry import FAMILIES, KNOB_FAMILY, anchor_types, family_of, is_own
-from autofuse.kernels.fused.band import Band, BandEmitter, banded
-from autofuse.kernels.fused.block import BlockEmitter, Chain, chained
 from autofuse.kernels.importer.fallback import fallback_function
 from autofuse.kernels.nest.evaluate import Pack, Scope
 from autofuse.kernels.nest.nest import Nest, cut

@@ -25,8 +25,8 @@ from autofuse.fusion.planner.planner import plan_from
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
-from autofuse.kernels.contraction.form import contraction_form, convolution_windows
-from autofuse.kernels.fused.band import Band, banded
+from autofuse.kernels.families.contraction.form import contraction_form, convolution_windows
+from autofuse.kernels.families.fused.band import Band, banded
 from autofuse.kernels.lowering.lower import Lowered, Lowering
 from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import canonical, nests_of, open_knobs

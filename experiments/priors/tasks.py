@@ -13,10 +13,10 @@ from pathlib import Path
 
 from autofuse.device.target import Target
 from autofuse.environment.space import load_space
-from autofuse.kernels.contraction.form import Convolution, contraction_form
-from autofuse.kernels.contraction.winograd import winograd_refusal
+from autofuse.kernels.families.contraction.form import Convolution, contraction_form
+from autofuse.kernels.families.contraction.winograd import winograd_refusal
+from autofuse.kernels.families.fused.block import Chain, chained
 from autofuse.kernels.families.registry import KNOB_FAMILY, family_of
-from autofuse.kernels.fused.block import Chain, chained
 from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import FEW_ROWS, Schedule, Values, canonical, nests_of, open_knobs
 from autofuse.kernels.workload.workload import Workload

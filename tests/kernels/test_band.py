@@ -11,7 +11,7 @@ import pytest
 from autofuse.device.target import Target
 from autofuse.environment.space import load_space
 from autofuse.kernels.build import build_kernel
-from autofuse.kernels.fused.band import Band, banded
+from autofuse.kernels.families.fused.band import Band, banded
 from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import canonical, nests_of, open_knobs
 from tests.kernels.conftest import Array, Bench, Small, parsed, real

@@ -11,7 +11,7 @@ import pytest
 from autofuse.device.target import Target
 from autofuse.environment.space import load_space
 from autofuse.kernels.build import build_kernel
-from autofuse.kernels.fused.block import Chain, chained
+from autofuse.kernels.families.fused.block import Chain, chained
 from autofuse.kernels.schedule.knobs import nests_of, open_knobs
 from tests.kernels.conftest import Array, Bench, Small, parsed, real
 

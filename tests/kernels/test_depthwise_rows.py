@@ -8,7 +8,7 @@ import pytest
 
 from autofuse.device.target import Target
 from autofuse.environment.space import load_space
-from autofuse.kernels.families.depthwise_rows import rows_refusal
+from autofuse.kernels.families.windowed.pixel_lanes import rows_refusal
 from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import open_knobs
 from tests.kernels.conftest import Bench, Small, parsed, real

@@ -6,7 +6,7 @@ import pytest
 
 from autofuse.device.target import Target
 from autofuse.environment.space import load_space
-from autofuse.kernels.contraction.parallel_grid import JobGrid, evenness
+from autofuse.kernels.families.contraction.parallel_grid import JobGrid, evenness
 from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import open_knobs
 from tests.kernels.conftest import Bench, Small, parsed, real

@@ -7,7 +7,7 @@ import pytest
 from autofuse.backend.compile.function import assembly
 from autofuse.device.target import Target
 from autofuse.kernels.build import build_kernel
-from autofuse.kernels.contraction.panels import LINE, Share
+from autofuse.kernels.families.contraction.panels import LINE, Share
 from tests.kernels.conftest import Bench, Small, parsed, real
 
 AVX512 = Target("znver4", 16, 32, 2, 32768, 1048576)

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from autofuse.kernels.contraction.form import contraction_form
-from autofuse.kernels.contraction.transposed_window import Spread
+from autofuse.kernels.families.contraction.form import contraction_form
+from autofuse.kernels.families.contraction.transposed_window import Spread
 from autofuse.kernels.families.registry import family_of, is_own
 from autofuse.kernels.schedule.knobs import nests_of
 from tests.kernels.conftest import Bench, Small, parsed, real

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from autofuse.kernels.contraction.form import Convolution, contraction_form
-from autofuse.kernels.contraction.winograd import TRANSFORMS, winograd_refusal
+from autofuse.kernels.families.contraction.form import Convolution, contraction_form
+from autofuse.kernels.families.contraction.winograd import TRANSFORMS, winograd_refusal
 from tests.kernels.conftest import Array, Bench, Small, parsed, real
 
 Shape = tuple[int, ...]

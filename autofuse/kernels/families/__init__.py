@@ -1,1 +1,1 @@
-"""The other kernel families, and the registry of all."""
+"""The kernel families: one room or file a family, the protocol that they keep, and the tuple of all."""

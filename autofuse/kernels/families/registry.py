@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from autofuse.kernels.contraction.direct import ContractionEmitter
-from autofuse.kernels.contraction.dot import DotEmitter, dot_refusal
-from autofuse.kernels.contraction.form import (
+from autofuse.kernels.families.contraction.direct import ContractionEmitter
+from autofuse.kernels.families.contraction.dot import DotEmitter, dot_refusal
+from autofuse.kernels.families.contraction.form import (
     CONVOLUTIONS,
     Contraction,
     Convolution,
@@ -16,15 +16,15 @@ from autofuse.kernels.contraction.form import (
     pixel_lanes,
     pixel_lanes_refusal,
 )
-from autofuse.kernels.contraction.k_blocking import PassesEmitter
-from autofuse.kernels.contraction.split_k import PartedEmitter
-from autofuse.kernels.contraction.winograd import WinogradEmitter, winograd_refusal
-from autofuse.kernels.families.depthwise_rows import DepthwiseRowsEmitter, rows_refusal
+from autofuse.kernels.families.contraction.k_blocking import PassesEmitter
+from autofuse.kernels.families.contraction.split_k import PartedEmitter
+from autofuse.kernels.families.contraction.winograd import WinogradEmitter, winograd_refusal
 from autofuse.kernels.families.elementwise import ElementwiseEmitter
 from autofuse.kernels.families.reduction import REDUCE, ReductionEmitter, reduced_axes
-from autofuse.kernels.families.softmax_inner_axis import ColumnEmitter
-from autofuse.kernels.families.softmax_last_axis import RowEmitter, row_axis
-from autofuse.kernels.families.windowed import AveragePoolEmitter, DepthwiseEmitter, MaxPoolEmitter
+from autofuse.kernels.families.softmax.inner_axis import ColumnEmitter
+from autofuse.kernels.families.softmax.last_axis import RowEmitter, row_axis
+from autofuse.kernels.families.windowed.direct import AveragePoolEmitter, DepthwiseEmitter, MaxPoolEmitter
+from autofuse.kernels.families.windowed.pixel_lanes import DepthwiseRowsEmitter, rows_refusal
 from autofuse.kernels.nest import index, scalar
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest

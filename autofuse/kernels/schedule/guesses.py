@@ -8,9 +8,15 @@ from itertools import product
 from math import floor, prod
 
 from autofuse.device.target import Target
-from autofuse.kernels.contraction.direct import NARROW
-from autofuse.kernels.contraction.form import CONVOLUTIONS, Contraction, contraction_form, copies_rows, pixel_lanes
-from autofuse.kernels.contraction.parallel_grid import JobGrid, evenness
+from autofuse.kernels.families.contraction.direct import NARROW
+from autofuse.kernels.families.contraction.form import (
+    CONVOLUTIONS,
+    Contraction,
+    contraction_form,
+    copies_rows,
+    pixel_lanes,
+)
+from autofuse.kernels.families.contraction.parallel_grid import JobGrid, evenness
 from autofuse.kernels.families.registry import WINOGRAD, family_of
 from autofuse.kernels.nest.tiles import divisor_near, longest_row
 from autofuse.kernels.schedule.knobs import (

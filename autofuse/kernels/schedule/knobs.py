@@ -10,8 +10,8 @@ from functools import partial
 from math import prod
 
 from autofuse.device.target import Target
-from autofuse.kernels.contraction.dot import dot_refusal
-from autofuse.kernels.contraction.form import (
+from autofuse.kernels.families.contraction.dot import dot_refusal
+from autofuse.kernels.families.contraction.form import (
     Contraction,
     Convolution,
     contraction_form,
@@ -20,13 +20,13 @@ from autofuse.kernels.contraction.form import (
     pixel_lanes_refusal,
     reads_rows,
 )
-from autofuse.kernels.contraction.winograd import winograd_refusal
-from autofuse.kernels.families.depthwise_rows import rows_refusal
+from autofuse.kernels.families.contraction.winograd import winograd_refusal
+from autofuse.kernels.families.fused.band import Band, band_rows, banded
+from autofuse.kernels.families.fused.block import Chain, chained
 from autofuse.kernels.families.registry import KNOB_FAMILY, WHOLE_SUMS, WINOGRAD, family_of, is_own
 from autofuse.kernels.families.registry import anchor_types as _anchor_types
-from autofuse.kernels.families.softmax_last_axis import row_count
-from autofuse.kernels.fused.band import Band, band_rows, banded
-from autofuse.kernels.fused.block import Chain, chained
+from autofuse.kernels.families.softmax.last_axis import row_count
+from autofuse.kernels.families.windowed.pixel_lanes import rows_refusal
 from autofuse.kernels.nest.evaluate import in_rows
 from autofuse.kernels.nest.nest import Nest, cut
 from autofuse.kernels.nest.scalar import SCALAR

@@ -8,8 +8,8 @@ from math import prod
 import numpy as np
 
 from autofuse.device.target import Target
-from autofuse.kernels.contraction.form import Convolution, contraction_form
-from autofuse.kernels.contraction.winograd import winograd_refusal
+from autofuse.kernels.families.contraction.form import Convolution, contraction_form
+from autofuse.kernels.families.contraction.winograd import winograd_refusal
 from autofuse.kernels.families.registry import family_of
 from autofuse.kernels.schedule.knobs import nests_of, vector_lanes
 from autofuse.kernels.schedule.limits import winograd_tile

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.kernels.contraction.direct import ContractionEmitter, Knobs, TileJob
-from autofuse.kernels.contraction.form import Contraction, Product
-from autofuse.kernels.contraction.panels import pack_weights
+from autofuse.kernels.families.contraction.direct import ContractionEmitter, Knobs, TileJob
+from autofuse.kernels.families.contraction.form import Contraction, Product
+from autofuse.kernels.families.contraction.panels import pack_weights
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import Run, kernel_tap, positions

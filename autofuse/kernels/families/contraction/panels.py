@@ -9,7 +9,7 @@ import numpy as np
 from tvm import tirx
 from tvm.script.ir_builder import tirx as builder
 
-from autofuse.kernels.contraction.form import Contraction
+from autofuse.kernels.families.contraction.form import Contraction
 from autofuse.kernels.tir.emit import Emitter, Expr
 
 LINE = 16

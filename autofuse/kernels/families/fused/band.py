@@ -12,11 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 
-from autofuse.kernels.contraction.direct import ContractionEmitter
-from autofuse.kernels.contraction.form import contraction_form, convolution_windows
+from autofuse.kernels.families.contraction.direct import ContractionEmitter
+from autofuse.kernels.families.contraction.form import contraction_form, convolution_windows
+from autofuse.kernels.families.fused.block import Chain, hands_on
 from autofuse.kernels.families.registry import KNOB_FAMILY, family_of
-from autofuse.kernels.families.windowed import AveragePoolEmitter, DepthwiseEmitter, MaxPoolEmitter, WindowedEmitter
-from autofuse.kernels.fused.block import Chain, hands_on
+from autofuse.kernels.families.windowed.direct import (
+    AveragePoolEmitter,
+    DepthwiseEmitter,
+    MaxPoolEmitter,
+    WindowedEmitter,
+)
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import Window

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from autofuse.kernels.contraction.form import Contraction, copies_rows, reads_rows
-from autofuse.kernels.contraction.panels import Share, ask_ahead, pack_weights
-from autofuse.kernels.contraction.parallel_grid import JobGrid
+from autofuse.kernels.families.contraction.form import Contraction, copies_rows, reads_rows
+from autofuse.kernels.families.contraction.panels import Share, ask_ahead, pack_weights
+from autofuse.kernels.families.contraction.parallel_grid import JobGrid
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import Run, Window, divisor_near, kernel_tap, positions, row_taps, runs, tap_loops

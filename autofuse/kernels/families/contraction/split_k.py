@@ -12,7 +12,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from autofuse.kernels.contraction.direct import ContractionEmitter, TileJob
+from autofuse.kernels.families.contraction.direct import ContractionEmitter, TileJob
 from autofuse.kernels.nest.tiles import Run, divisor_near
 from autofuse.kernels.tir.emit import Expr, Index, delinear, linear
 

@@ -7,7 +7,7 @@ from math import prod
 
 from tvm import tirx
 
-from autofuse.kernels.families.softmax_last_axis import MIN_JOB_ELEMENTS, row_axis
+from autofuse.kernels.families.softmax.last_axis import MIN_JOB_ELEMENTS, row_axis
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import divisor_near

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from autofuse.kernels.contraction.transposed_window import Spread
+from autofuse.kernels.families.contraction.transposed_window import Spread
 from autofuse.kernels.nest.tiles import Window, divisor_near
 from autofuse.kernels.tir.emit import Expr, Index, delinear
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from autofuse.kernels.contraction.direct import ContractionEmitter, TileJob
+from autofuse.kernels.families.contraction.direct import ContractionEmitter, TileJob
 from autofuse.kernels.nest.tiles import Run
 from autofuse.kernels.tir.emit import Expr, const
 

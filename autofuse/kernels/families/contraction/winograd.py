@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from autofuse.kernels.contraction.form import Convolution
-from autofuse.kernels.contraction.panels import Share, ask_ahead
+from autofuse.kernels.families.contraction.form import Convolution
+from autofuse.kernels.families.contraction.panels import Share, ask_ahead
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import Window, divisor_near, runs

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
-from autofuse.kernels.contraction.direct import ContractionEmitter
-from autofuse.kernels.contraction.form import Product, contraction_form
-from autofuse.kernels.families.softmax_last_axis import RowEmitter, Rows, row_axis
+from autofuse.kernels.families.contraction.direct import ContractionEmitter
+from autofuse.kernels.families.contraction.form import Product, contraction_form
+from autofuse.kernels.families.softmax.last_axis import RowEmitter, Rows, row_axis
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, delinear, linear

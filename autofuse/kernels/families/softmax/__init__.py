@@ -1,0 +1,1 @@
+"""Softmax and normalisations: over the last axis by rows, over an inner axis by columns."""

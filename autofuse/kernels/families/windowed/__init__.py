@@ -1,0 +1,1 @@
+"""Windows that slide over each channel by itself: depthwise convolutions and poolings."""
