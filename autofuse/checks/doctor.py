@@ -25,6 +25,7 @@ from autofuse.device.address import Address
 from autofuse.device.provenance import governor, package_version
 from autofuse.errors import AutofuseError
 from autofuse.values.arguments import size
+from autofuse.values.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from autofuse.device.profile import DeviceProfile
@@ -140,8 +141,8 @@ def kernel(device: str) -> Check:
 
 def run_kernel(profile: DeviceProfile, seconds: float = CHILD_SECONDS) -> Check:
     """See `kernel`."""
-    with tempfile.TemporaryDirectory(prefix="autofuse-doctor-") as folder:
-        command = [sys.executable, "-m", "autofuse.backend.compile.smoke", folder]
+    with scratch_folder() as folder:
+        command = [sys.executable, "-m", "autofuse.backend.compile.smoke", str(folder)]
         output, problem = _child(command, json.dumps(asdict(profile.target())), seconds)
     if not problem:
         problem = str(json.loads(output.splitlines()[-1])["problem"])

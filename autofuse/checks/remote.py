@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autofuse.checks.check import Check
 from autofuse.device.address import Address
 from autofuse.errors import AutofuseError
+from autofuse.values.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from autofuse.device.profile import DeviceProfile
@@ -124,9 +123,9 @@ def kernel(address: Address, device: str) -> Check:
     values = tuple(Value(kind, (_ELEMENTS,), "float32") for kind in ("input", "input", "output"))
     workload = Workload(values, (WorkloadOperator("Add", (0, 1), (2,)),), 17)
     named = ask_device(address, _profile(device))
-    with tempfile.TemporaryDirectory(prefix="autofuse-doctor-") as folder:
+    with scratch_folder() as folder:
         numbers = np.arange(_ELEMENTS, dtype=np.float32)
-        paths = [Path(folder) / f"{name}.npy" for name in ("a", "b", "sum")]
+        paths = [folder / f"{name}.npy" for name in ("a", "b", "sum")]
         for path, array in zip(paths, (numbers, numbers * 2, numbers * 3), strict=True):
             np.save(path, array)
         request = MeasureRequest(workload, {}, (Case((paths[0], paths[1]), (paths[2],)),))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -91,10 +90,14 @@ def output_file(
     """An empty file to write to, which stands at `path` once the block ends; after an error, what was there stays.
 
     See `check_output` for what is refused. It lies beside `path`, is forced to the disk, and has the permissions of
-    the file that it replaces. `parents`: missing folders are made. InputError when it cannot be written.
+    the file that it replaces. What killed processes left beside it goes first. `parents`: missing folders are made.
+    InputError when it cannot be written.
     """
     real = check_output(path, kind, inputs, option=option)
-    part = real.with_name(f".autofuse-{secrets.token_hex(8)}.part")
+    from autofuse.values.scratch import part_name, sweep_parts  # late: it needs psutil, and most verbs write nothing
+
+    sweep_parts(real.parent)
+    part = real.with_name(part_name())
     where = f"{option}: {str(path)!r}"
     try:
         if parents:

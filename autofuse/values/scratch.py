@@ -1,19 +1,28 @@
-"""Temporary folders that do not pile up when jobs are killed."""
+"""Temporary folders, and parts of files beside an output, that do not pile up when jobs are killed."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
+import secrets
 import shutil
+import socket
+import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 from filelock import FileLock, Timeout
 
 from autofuse.values.locks import held, lock_folder
 
 _LOCK = "in-use.lock"
+_PART = re.compile(r"\.autofuse-([0-9a-f]{12})-([0-9]+)-([0-9]+)-[0-9a-f]{16}\.part")
+_START_TOLERANCE_S = 5.0
+"""Start times derive from a clock that may be set; a reused process id is rarely this close."""
 
 
 @contextmanager
@@ -46,3 +55,47 @@ def _sweep(old: Path) -> None:
             shutil.rmtree(old, ignore_errors=True)
     except (Timeout, OSError):
         pass  # in use, or not ours to remove
+
+
+def part_name() -> str:
+    """A fresh name for what will be moved to its place once it is whole; it tells whose it is."""
+    started = int(psutil.Process().create_time())
+    return f".autofuse-{_system()}-{os.getpid()}-{started}-{secrets.token_hex(8)}.part"
+
+
+def left_parts(folder: Path) -> list[Path]:
+    """What processes of this user and this system left in `folder` under a `part_name` when they were killed."""
+    found = []
+    for path in folder.glob(".autofuse-*.part"):
+        name = _PART.fullmatch(path.name)
+        if name and name[1] == _system() and path.lstat().st_uid == os.getuid() and _ended(int(name[2]), int(name[3])):
+            found.append(path)
+    return found
+
+
+def sweep_parts(folder: Path) -> None:
+    """Remove the files among `left_parts`; those that cannot be removed stay."""
+    with suppress(OSError):
+        for path in left_parts(folder):
+            if stat.S_ISREG(path.lstat().st_mode):
+                path.unlink()
+
+
+def _system() -> str:
+    """Digits that tell apart where process ids mean different processes: machines, and containers on one."""
+    marks = [socket.gethostname()]
+    with suppress(OSError):
+        marks.append(str(Path("/proc/self/ns/pid").readlink()))
+    with suppress(OSError):
+        marks.append(Path("/etc/machine-id").read_text(encoding="utf-8"))
+    return hashlib.sha256("\n".join(marks).encode()).hexdigest()[:12]
+
+
+def _ended(pid: int, started: int) -> bool:
+    """Whether a process is gone, also when its number is another's now."""
+    try:
+        return abs(psutil.Process(pid).create_time() - started) > _START_TOLERANCE_S
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.Error:
+        return False

@@ -6,6 +6,8 @@ import json
 import resource
 import signal
 import stat
+import subprocess
+import sys
 import zipfile
 from collections.abc import Sequence
 from contextlib import closing
@@ -210,6 +212,29 @@ def exported(database: Path, tmp_path: Path) -> Path:
     folder = tmp_path / "export"
     assert call("db", "export", folder, "--db", recorded(database)).exit_code == 0
     return folder
+
+
+KILLED = """
+import os, signal, sys
+from autofuse.cli.main import app
+from autofuse.database.files import exchange
+exchange.replace_files = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+app(["db", "export", sys.argv[1], "--db", sys.argv[2]])
+"""
+
+
+def test_an_export_that_was_killed_leaves_nothing_in_the_way_of_the_next(database: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "export"
+    words = [sys.executable, "-c", KILLED, str(folder), str(recorded(database))]
+    assert subprocess.run(words, check=False).returncode == -9
+    (left,) = folder.iterdir()
+    assert (left / "manifest.json").exists()
+    (left / "notes").write_text("mine")
+    refused("holds something else", "db", "export", folder, "--db", database)
+    assert [path.name for path in left.iterdir()] == ["notes"], "what is not of an export stays"
+    (left / "notes").unlink()
+    assert call("db", "export", folder, "--db", database).exit_code == 0
+    assert not list(folder.glob(".autofuse*"))
 
 
 def test_an_export_leaves_files_that_it_did_not_write(exported: Path, database: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from autofuse.values.scratch import scratch_folder
+from autofuse.values.outputs import Kind, write_output
+from autofuse.values.scratch import left_parts, part_name, scratch_folder
 
 HOLD = """
 import sys, time
@@ -19,6 +20,17 @@ with scratch_folder(Path(sys.argv[1])) as folder:
     (folder / "arrays").mkdir()
     (folder / "arrays" / "x.npy").write_bytes(b"0" * 1000)
     print(folder, flush=True)
+    time.sleep(60)
+"""
+
+
+WRITE = """
+import sys, time
+from pathlib import Path
+from autofuse.values.outputs import Kind, output_file
+with output_file(Path(sys.argv[1]) / "model.so", Kind("a note")) as part:
+    part.write_bytes(b"half of it")
+    print(part, flush=True)
     time.sleep(60)
 """
 
@@ -71,3 +83,36 @@ def test_what_only_looks_like_a_folder_of_ours_is_left_alone(tmp_path: Path) -> 
     with scratch_folder(tmp_path):
         assert precious.is_dir()
         assert (tmp_path / f"{prefix}file").read_text() == "x"
+
+
+def test_the_next_write_to_a_folder_removes_the_parts_of_killed_writers_and_nothing_else(tmp_path: Path) -> None:
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITE, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    killed = writers[0]
+    try:
+        left, kept = (Path(writer.stdout.readline().strip()) for writer in writers)  # type: ignore[union-attr]
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+        other_system = tmp_path / left.name.replace(left.name[10:22], "0" * 12)
+        alike = [other_system, tmp_path / ".autofuse-notes.part", tmp_path / f"{left.name}.txt", tmp_path / "a.part"]
+        for path in alike:
+            path.write_text("mine")
+        precious = tmp_path / "precious"
+        precious.write_text("a thesis")
+        (tmp_path / f"{left.name[:-6]}a.part").symlink_to(precious)
+        write_output(tmp_path / "plan.json", "{}", Kind("a plan"))
+        assert not left.exists()
+        assert kept.read_bytes() == b"half of it"
+        assert all(path.read_text() == "mine" for path in alike)
+        assert precious.read_text() == "a thesis"
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.communicate()
+
+
+def test_a_part_of_this_process_is_in_use(tmp_path: Path) -> None:
+    (tmp_path / part_name()).write_text("x")
+    assert left_parts(tmp_path) == []

@@ -10,7 +10,6 @@ import gzip
 import hashlib
 import json
 import sqlite3
-import tempfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -23,7 +22,7 @@ from sqlalchemy import MetaData, StaticPool, create_engine
 
 from autofuse import __version__
 from autofuse.database.files.content import NUMBER, Form, forms
-from autofuse.database.files.export_folder import files_to_replace, replace_files
+from autofuse.database.files.export_folder import files_to_replace, new_files, replace_files, sweep_exports
 from autofuse.database.files.values import Raw, parse_document
 from autofuse.database.records import canonical_json
 from autofuse.database.tables import migration
@@ -104,11 +103,12 @@ def export(
     damaged row.
     """
     try:
+        sweep_exports(folder, MANIFEST)
         old = files_to_replace(folder, lambda: [MANIFEST, *_manifest(folder).names()])
         output_folder(folder, option="export folder")
-        with tempfile.TemporaryDirectory(prefix=".autofuse-export-", dir=folder) as fresh:
-            manifest = _write(connection, Path(fresh), samples, compression, key)
-            replace_files(folder, Path(fresh), old, [MANIFEST, *manifest.names()])
+        with new_files(folder) as fresh:
+            manifest = _write(connection, fresh, samples, compression, key)
+            replace_files(folder, fresh, old, [MANIFEST, *manifest.names()])
     except OSError as error:
         raise InputError(f"export folder {folder}: {error.strerror or error}; name another folder") from error
     return manifest

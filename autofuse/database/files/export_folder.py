@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import shutil
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from autofuse.database.tables.schema import PREFIX
 from autofuse.errors import InputError
 from autofuse.values.outputs import force
+from autofuse.values.scratch import left_parts, part_name
+
+
+@contextmanager
+def new_files(folder: Path) -> Iterator[Path]:
+    """An empty folder within `folder` for the files of an export; it goes at the end."""
+    fresh = folder / part_name()
+    fresh.mkdir(mode=0o700)
+    try:
+        yield fresh
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def sweep_exports(folder: Path, manifest: str) -> None:
+    """Remove what killed exports left in `folder` of `new_files`: files of an export, then the folder that held them.
+
+    `manifest`: its name. Whatever else lies there stays.
+    """
+    for left in left_parts(folder):
+        if not stat.S_ISDIR(left.lstat().st_mode):
+            continue
+        for path in list(left.iterdir()):
+            if path.name == manifest or path.name.startswith(PREFIX):
+                path.unlink()
+        if not any(left.iterdir()):
+            left.rmdir()
 
 
 def files_to_replace(folder: Path, listed: Callable[[], Sequence[str]]) -> set[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import cache
@@ -18,6 +17,7 @@ from autofuse.database.files.values import MAX_TEXT
 from autofuse.database.tables import migration
 from autofuse.database.tables.schema import HEAD_REVISION, PREFIX, VERSION_TABLE
 from autofuse.errors import DatabaseError
+from autofuse.values.scratch import scratch_folder
 
 BUSY_TIMEOUT_S = 60.0
 
@@ -41,8 +41,8 @@ def open_source(path_or_url: str | os.PathLike[str], name: str | None = None) ->
             _refuse_other_schema(raw, place)
             yield raw
             return
-        with tempfile.TemporaryDirectory(prefix="autofuse-migrate-") as folder:
-            copy = Path(folder) / "copy.db"
+        with scratch_folder() as folder:
+            copy = folder / "copy.db"
             _migrated_copy(raw, copy, place)
             with closing(_connect(Location(location.text, copy))) as migrated:
                 _refuse_other_schema(migrated, place)

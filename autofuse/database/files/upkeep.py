@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from autofuse.database.owner import Owner, is_dead
 from autofuse.database.tables.schema import HEAD_REVISION, Base
 from autofuse.errors import DatabaseError, InputError
 from autofuse.values.outputs import Kind, output_file
+from autofuse.values.scratch import scratch_folder
 from autofuse.values.signatures import private_key
 
 CACHE_KIB = 256 << 10
@@ -94,8 +94,8 @@ def import_database(
 
     `trust`: files of public keys, one of which must have signed it.
     """
-    with tempfile.TemporaryDirectory(prefix="autofuse-import-") as scratch:
-        staging = Path(scratch) / "import.db"
+    with scratch_folder() as scratch:
+        staging = scratch / "import.db"
         exchange.read_export(Path(folder), staging, trust)
         return merge_database(into, staging, dry_run=dry_run, name=f"export {os.fspath(folder)}")
 

@@ -5,7 +5,6 @@ Workers need autofuse installed, of the same version, and one thread each (`dask
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 from autofuse.measure.children.process import Child, available_cores, default_memory, wait
 from autofuse.measure.measurement import Failure
+from autofuse.values.scratch import scratch_folder
 
 BUILDER_MODULE = "autofuse.measure.children.builder"
 START_S = 90.0
@@ -27,8 +27,7 @@ def build(
     `hello`: target, builder and the limit of a build in seconds. `parts`: workload text and schedule. `arrays`: its
     constants (.npy).
     """
-    with tempfile.TemporaryDirectory(prefix="autofuse-build-") as name:
-        folder = Path(name)
+    with scratch_folder() as folder:
         paths = []
         for number, content in enumerate(arrays):
             paths.append(str(folder / f"original-{number}.npy"))
