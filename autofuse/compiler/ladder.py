@@ -16,8 +16,9 @@ from autofuse.environment.space import load_space
 from autofuse.errors import InputError
 from autofuse.fusion.plan import LARGEST_TILE
 from autofuse.kernels.emission import Emission
+from autofuse.kernels.families.protocol import Values
 from autofuse.kernels.schedule.guesses import first_schedules
-from autofuse.kernels.schedule.knobs import Values, open_knobs
+from autofuse.kernels.schedule.knobs import open_knobs
 from autofuse.kernels.schedule.limits import knobs_within, larger
 from autofuse.kernels.schedule.transfer import adapted, distance, schedule_fault, structure
 from autofuse.kernels.tir.digest import digest

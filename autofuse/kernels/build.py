@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -15,18 +15,13 @@ from tvm.script.ir_builder import IRBuilder
 
 from autofuse.device.target import Target
 from autofuse.errors import InputError
-from autofuse.kernels.families.fused.band import Band, BandEmitter, banded
-from autofuse.kernels.families.fused.block import BlockEmitter, Chain, chained
-from autofuse.kernels.families.registry import FAMILIES, KNOB_FAMILY, anchor_types, family_of, is_own
+from autofuse.kernels.families.protocol import Joined, Schedule, vector_lanes
+from autofuse.kernels.families.registry import family_of, is_own, nests_of, units_of
 from autofuse.kernels.importer.fallback import fallback_function
 from autofuse.kernels.nest.evaluate import Pack, Scope
-from autofuse.kernels.nest.nest import Nest, cut
-from autofuse.kernels.nest.scalar import SCALAR
-from autofuse.kernels.schedule.knobs import complete, vector_lanes
+from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.tir.emit import Array, Emitter
 from autofuse.kernels.workload.workload import Value, Workload
-
-Schedule = Mapping[str, int | str]
 
 
 @dataclass(frozen=True)
@@ -64,22 +59,16 @@ class _Builder:
         self.parameters: dict[str, list[Any]] = {"input": [], "constant": [], "output": []}
 
     def build(self) -> Kernel:
-        nests = cut(self.workload, anchor_types(), frozenset(SCALAR))
+        nests = nests_of(self.workload)
         with IRBuilder() as ib, builder.prim_func(s_tir=True):
             builder.func_name("main")
             builder.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True})
             scope = Scope(self.workload, self.emitter, self._arguments(), self._constant)
             done = 0
-            for unit in self._units(nests):
-                parts = (unit,) if isinstance(unit, Nest) else unit.nests
+            for unit in units_of(self.workload, nests, self.schedule):
+                parts = unit.nests if isinstance(unit, Joined) else (unit,)
                 self._allocate(scope, parts[-1])
-                if isinstance(unit, Chain):
-                    BlockEmitter(scope, unit, self._knobs).emit()
-                elif isinstance(unit, Band):
-                    BandEmitter(scope, unit, self._knobs).emit()
-                else:
-                    family = family_of(self.workload, unit.anchor)
-                    FAMILIES[family].emit(scope, unit, self._knobs(KNOB_FAMILY.get(family, "")))
+                family_of(self.workload, unit).emit(scope, unit, self.schedule)
                 done += len(parts)
                 later = {value for other in nests[done:] for value in other.stores}
                 scope.ready |= set(parts[-1].stores) - later
@@ -112,14 +101,6 @@ class _Builder:
         found = self.constants[name]
         assert (found.shape, found.dtype) == (shape, dtype), f"two packings are called {name}"
         return found
-
-    def _units(self, nests: list[Nest]) -> Sequence[Nest | Chain | Band]:
-        """What is emitted in turn: nests, or runs of them where the schedule has blocks or bands of rows."""
-        units = chained(self.workload, nests) if self._knobs("block")["rows"] else [*nests]
-        return banded(self.workload, units) if self._knobs("band")["rows"] else units
-
-    def _knobs(self, family: str) -> dict[str, int | str]:
-        return complete(self.schedule, family)
 
     def _allocate(self, scope: Scope, nest: Nest) -> None:
         """Memory for what a nest writes for later nests."""

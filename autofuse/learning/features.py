@@ -20,8 +20,7 @@ from autofuse.fusion.relation import COLUMNS, relation
 from autofuse.graph.cost import flops, group_cost, operator_cost
 from autofuse.graph.mapping import MappingType, names
 from autofuse.graph.model import Graph, Operator
-from autofuse.kernels.families.registry import FAMILIES, family_of, is_own
-from autofuse.kernels.schedule.knobs import nests_of
+from autofuse.kernels.families.registry import FAMILIES, is_own, kind_of, nests_of
 from autofuse.kernels.workload.as_graph import as_graph
 from autofuse.kernels.workload.workload import Workload
 
@@ -190,9 +189,10 @@ def cell_name(first: MappingType, second: MappingType) -> str:
 def _kernel(workload: Workload) -> dict[str, float]:
     """Whose kernel it is (ours or that of TVM's importer), and of which loop nests."""
     nests = nests_of(workload)
-    families = [family_of(workload, nest.anchor) for nest in nests]
+    kinds = [kind_of(workload, nest) for nest in nests]
+    known = [kind for family in FAMILIES for kind in family.kinds]
     found = {"own": float(is_own(workload)), "nests": float(len(nests))}
-    return found | {f"nests_{family}": float(families.count(family)) for family in FAMILIES}
+    return found | {f"nests_{kind}": float(kinds.count(kind)) for kind in known}
 
 
 def _work(graph: Graph, edges: Edges) -> dict[str, float]:

@@ -14,8 +14,9 @@ import optuna
 from autofuse.database.records import canonical_json
 from autofuse.device.target import Target
 from autofuse.graph.model import Graph
+from autofuse.kernels.families.protocol import Values
 from autofuse.kernels.schedule.guesses import first_schedules
-from autofuse.kernels.schedule.knobs import Values, canonical, fits_registers, open_knobs
+from autofuse.kernels.schedule.knobs import canonical, fits_registers, open_knobs
 from autofuse.kernels.schedule.limits import knobs_within, winograd_tile
 from autofuse.kernels.workload.workload import BoundWorkload, Workload
 

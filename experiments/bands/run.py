@@ -25,11 +25,13 @@ from autofuse.fusion.planner.planner import plan_from
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
-from autofuse.kernels.families.contraction.form import contraction_form, convolution_windows
+from autofuse.kernels.families.contraction.form import contraction_form
 from autofuse.kernels.families.fused.band import Band, banded
+from autofuse.kernels.families.registry import nests_of
+from autofuse.kernels.families.windows import convolution_windows
 from autofuse.kernels.lowering.lower import Lowered, Lowering
 from autofuse.kernels.schedule.guesses import first_schedules
-from autofuse.kernels.schedule.knobs import canonical, nests_of, open_knobs
+from autofuse.kernels.schedule.knobs import canonical, open_knobs
 from autofuse.kernels.workload.workload import Workload
 from autofuse.measure.checking.reference import run_reference
 from autofuse.measure.networks.bench import Contender, bench_contenders

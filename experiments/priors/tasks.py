@@ -13,12 +13,13 @@ from pathlib import Path
 
 from autofuse.device.target import Target
 from autofuse.environment.space import load_space
-from autofuse.kernels.families.contraction.form import Convolution, contraction_form
+from autofuse.kernels.families.contraction.form import FEW_ROWS, Convolution, contraction_form
 from autofuse.kernels.families.contraction.winograd import winograd_refusal
 from autofuse.kernels.families.fused.block import Chain, chained
-from autofuse.kernels.families.registry import KNOB_FAMILY, family_of
+from autofuse.kernels.families.protocol import Schedule, Values
+from autofuse.kernels.families.registry import family_of, nests_of
 from autofuse.kernels.schedule.guesses import first_schedules
-from autofuse.kernels.schedule.knobs import FEW_ROWS, Schedule, Values, canonical, nests_of, open_knobs
+from autofuse.kernels.schedule.knobs import canonical, open_knobs
 from autofuse.kernels.workload.workload import Workload
 from autofuse.search.schedules import schedule_text
 
@@ -91,7 +92,7 @@ class Task:
         nests = nests_of(self.workload)
         if any(isinstance(unit, Chain) for unit in chained(self.workload, nests)):
             return "chain"
-        kinds = [(family_of(self.workload, nest.anchor), nest.anchor) for nest in nests]
+        kinds = [(family_of(self.workload, nest).name, nest.anchor) for nest in nests]
         for kind, anchor in kinds:
             if kind == "contraction":
                 assert anchor is not None
@@ -104,8 +105,8 @@ class Task:
                     return "1x1 convolution"
                 lanes = self.target.lanes
                 return "convolution" if winograd_refusal(self.workload, anchor, form, lanes) else "3x3 convolution"
-        owners = [KNOB_FAMILY[kind] for kind, _ in kinds if kind in KNOB_FAMILY]
-        return next((owner for owner in ("windowed", "row") if owner in owners), "elementwise")
+        names = [kind for kind, _ in kinds]
+        return next((name for name in ("windowed", "row") if name in names), "elementwise")
 
 
 def read_tasks(databases: Iterable[Path], trusted: bool = False) -> Iterator[Task]:

@@ -20,10 +20,10 @@ from autofuse.fusion.planner.baselines import default_plan, none_plan
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.loading.load import from_model
 from autofuse.graph.model import Graph
-from autofuse.kernels.families.registry import FAMILIES, family_of
+from autofuse.kernels.families.registry import FAMILIES, kind_of, nests_of
 from autofuse.kernels.lowering.lower import lower
 from autofuse.kernels.schedule.guesses import first_schedules
-from autofuse.kernels.schedule.knobs import nests_of, open_knobs
+from autofuse.kernels.schedule.knobs import open_knobs
 from autofuse.kernels.workload.workload import BoundWorkload
 from autofuse.measure.checking.reference import capture
 from autofuse.measure.cluster.farm import BuildFarm
@@ -171,5 +171,5 @@ def test_the_two_nets_have_kernels_of_every_family(target: Target) -> None:
     for make in NETS.values():
         graph = make()
         for _, bound in kernels(graph, default_plan(graph), target):
-            found |= {family_of(bound.workload, nest.anchor) for nest in nests_of(bound.workload)}
-    assert found >= set(FAMILIES)
+            found |= {kind_of(bound.workload, nest) for nest in nests_of(bound.workload)}
+    assert found >= {kind for family in FAMILIES for kind in family.kinds}

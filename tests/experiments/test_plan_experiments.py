@@ -13,7 +13,7 @@ from autofuse.fusion.legality import check_plan
 from autofuse.fusion.planner.baselines import always_plan, none_plan
 from autofuse.graph.loading.load import from_model
 from autofuse.kernels.families.fused.band import Band, banded
-from autofuse.kernels.schedule.knobs import nests_of
+from autofuse.kernels.families.registry import nests_of
 from autofuse.kernels.workload.workload import bind_workload
 from experiments.bands.cases import CASES as BANDS
 from experiments.bands.run import inner_maps, recomputed

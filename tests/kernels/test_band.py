@@ -12,8 +12,9 @@ from autofuse.device.target import Target
 from autofuse.environment.space import load_space
 from autofuse.kernels.build import build_kernel
 from autofuse.kernels.families.fused.band import Band, banded
+from autofuse.kernels.families.registry import nests_of
 from autofuse.kernels.schedule.guesses import first_schedules
-from autofuse.kernels.schedule.knobs import canonical, nests_of, open_knobs
+from autofuse.kernels.schedule.knobs import canonical, open_knobs
 from tests.kernels.conftest import Array, Bench, Small, parsed, real
 
 SHORT = {"contraction.vectors": 2, "contraction.pixels": 3, "windowed.pixels": 2}

@@ -12,7 +12,8 @@ from autofuse.device.target import Target
 from autofuse.environment.space import load_space
 from autofuse.kernels.build import build_kernel
 from autofuse.kernels.families.fused.block import Chain, chained
-from autofuse.kernels.schedule.knobs import nests_of, open_knobs
+from autofuse.kernels.families.registry import nests_of
+from autofuse.kernels.schedule.knobs import open_knobs
 from tests.kernels.conftest import Array, Bench, Small, parsed, real
 
 SHORT = {"contraction.vectors": 1, "contraction.pixels": 3}

@@ -16,19 +16,14 @@ from autofuse.device.target import Target
 from autofuse.environment.space import load_space
 from autofuse.errors import InputError
 from autofuse.kernels.build import build_kernel
+from autofuse.kernels.families.protocol import vector_lanes
+from autofuse.kernels.families.registry import knobs, nests_of
+from autofuse.kernels.families.windowed.family import WINDOWED
 from autofuse.kernels.schedule.guesses import first_schedules
-from autofuse.kernels.schedule.knobs import (
-    DECLARED,
-    canonical,
-    complete,
-    declared_names,
-    fits_registers,
-    nests_of,
-    open_knobs,
-    vector_lanes,
-)
+from autofuse.kernels.schedule.knobs import canonical, declared_names, fits_registers, open_knobs
 from tests.kernels.conftest import Bench, Small, parsed, real
 
+DECLARED = knobs()
 AVX2 = Target("znver3", 8, 16, 2, 32768, 524288)
 AVX512 = Target("znver4", 16, 32, 2, 32768, 1 << 20)
 NEON = Target("cortex-a76", 4, 32, 4, 65536, 524288, mtriple="aarch64-linux-gnu", mattr=("+neon",))
@@ -86,7 +81,7 @@ LAYOUTS = {"x": "c8", "y": "c8"}
 def covering(family: str, isa: str) -> list[dict[str, int | str]]:
     """Schedules in which each value that is declared, or shipped for a target class, stands at least once."""
     space = load_space("default", isa).schedule.get(family, {})
-    lists = {f"{family}.{knob}": (*declared, *space.get(knob, ())) for knob, (declared, _) in DECLARED[family].items()}
+    lists = {f"{family}.{knob}": (*one.values, *space.get(knob, ())) for knob, one in DECLARED[family].items()}
     values = {name: tuple(dict.fromkeys(given)) for name, given in lists.items()}
     most = max(map(len, values.values()))
     return [{name: given[number % len(given)] for name, given in values.items()} for number in range(most)]
@@ -152,7 +147,7 @@ def test_open_knobs_are_choices_of_the_space(bench: Bench, name: str, target: Ta
     given = space(target.isa)
     for knob, values in open_knobs(bench.bind(MODELS[name]).workload, target, given).items():
         family, short = knob.split(".")
-        allowed = given.get(family, {}).get(short, DECLARED[family][short][0])
+        allowed = given.get(family, {}).get(short, DECLARED[family][short].values)
         assert set(values) <= set(allowed)
         assert len(values) > 1
         assert values[0] == next(value for value in allowed if value in values)
@@ -215,8 +210,8 @@ def test_vectors_are_as_wide_as_the_smallest_block(bench: Bench) -> None:
 
 
 def test_a_missing_knob_takes_its_first_declared_value() -> None:
-    found = complete({"windowed.pixels": 7}, "windowed")
-    rows = DECLARED["windowed"]["rows_per_job"][0][0]
+    found = WINDOWED.chosen({"windowed.pixels": 7})
+    rows = DECLARED["windowed"]["rows_per_job"].values[0]
     assert found == {"algorithm": "direct", "pixels": 7, "rows_per_job": rows}
     assert declared_names()["windowed"] == frozenset(found)
 

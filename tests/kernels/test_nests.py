@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autofuse.kernels.schedule.knobs import nests_of
+from autofuse.kernels.families.registry import nests_of
 from tests.kernels.conftest import Array, Bench, Small, parsed, real
 
 SHORT = {"contraction.vectors": 1, "contraction.pixels": 2, "contraction.rows_per_job": 2, "windowed.pixels": 2}

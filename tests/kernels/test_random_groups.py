@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from onnx import NodeProto, helper
 
-from autofuse.kernels.families.registry import is_own
-from autofuse.kernels.schedule.knobs import DECLARED
+from autofuse.kernels.families.registry import is_own, knobs
 from tests.kernels.conftest import Array, Bench, Small, real
 
 MAX_ELEMENTS = 3000
@@ -326,9 +325,9 @@ def models(draw: Any) -> Small:
 def schedules(draw: Any) -> dict[str, int | str]:
     """Any values of any knobs."""
     return {
-        f"{family}.{knob}": draw(st.sampled_from(values))
-        for family, knobs in DECLARED.items()
-        for knob, (values, _) in knobs.items()
+        f"{family}.{knob}": draw(st.sampled_from(declared.values))
+        for family, declared_knobs in knobs().items()
+        for knob, declared in declared_knobs.items()
     }
 
 

@@ -10,8 +10,7 @@ import pytest
 from onnx import helper
 
 from autofuse.kernels.families.reduction import REDUCE
-from autofuse.kernels.families.registry import is_own
-from autofuse.kernels.schedule.knobs import nests_of
+from autofuse.kernels.families.registry import is_own, nests_of
 from tests.kernels.conftest import Array, Bench, Small, parsed, real
 
 node = helper.make_node

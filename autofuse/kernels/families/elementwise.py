@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import prod
+from typing import ClassVar
 
+from autofuse.kernels.families.protocol import Case, Declared, Family, Knob, Schedule, Unit, Values
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import divisor_near
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, delinear
+from autofuse.kernels.workload.workload import Workload
 
 Knobs = Mapping[str, int | str]
 MIN_JOB_ELEMENTS = 4096
@@ -85,3 +88,28 @@ class ElementwiseEmitter:
             results = [(value, scope.name(scope.read(value, index))) for value in self.nest.stores]
             for value, result in results:
                 self.emitter.store(scope.arrays[value], index, result)
+
+
+class Elementwise(Family):
+    """Nests without an anchor."""
+
+    name = "elementwise"
+    knobs: ClassVar[Declared] = {"jobs": Knob((8, 2, 32), "parallel chunks of an elementwise loop")}
+
+    def takes(self, workload: Workload, unit: Unit) -> bool:
+        """See Family."""
+        return isinstance(unit, Nest) and unit.anchor is None
+
+    def useful(self, case: Case, unit: Unit, knob: str, values: Values) -> Iterable[int | str]:
+        """See Family: as many jobs as have enough to do."""
+        assert isinstance(unit, Nest)
+        size = prod(unit.space)
+        return [value for value in values if isinstance(value, int) and size >= MIN_JOB_ELEMENTS * value]
+
+    def emit(self, scope: Scope, unit: Unit, schedule: Schedule) -> None:
+        """See Family."""
+        assert isinstance(unit, Nest)
+        ElementwiseEmitter(scope, unit, self.chosen(schedule)).emit()
+
+
+ELEMENTWISE = Elementwise()

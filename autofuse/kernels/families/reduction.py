@@ -8,6 +8,7 @@ from typing import Any
 
 from tvm import tirx
 
+from autofuse.kernels.families.protocol import Family, Schedule, Unit
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.tir.emit import Emitter, Expr, Index, const, delinear
@@ -184,3 +185,22 @@ def _across(emitter: Emitter, partial: Any, chains: int, lanes: int, fold: Fold)
         lanes //= 2
         with emitter.vector(lanes) as lane:
             emitter.put(partial, lane, fold(partial[lane], partial[lanes + lane]))
+
+
+class Reduction(Family):
+    """Reduce* and global pooling."""
+
+    name = "reduction"
+    anchors = frozenset(REDUCE)
+
+    def refusal(self, workload: Workload, operator: WorkloadOperator) -> str | None:
+        """See Family."""
+        return None if reduced_axes(workload, operator) else f"{operator.op_type} over no axis has no definition here"
+
+    def emit(self, scope: Scope, unit: Unit, schedule: Schedule) -> None:
+        """See Family."""
+        assert isinstance(unit, Nest)
+        ReductionEmitter(scope, unit, self.chosen(schedule)).emit()
+
+
+REDUCTION = Reduction()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from autofuse.kernels.families.registry import WINOGRAD
-from autofuse.kernels.schedule.knobs import Values
+from autofuse.kernels.families.contraction.winograd import ALGORITHMS as WINOGRAD
+from autofuse.kernels.families.protocol import Values
 
 ALGORITHM = "contraction.algorithm"
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from math import log2
 
 from autofuse.device.target import Target
-from autofuse.kernels.schedule.knobs import DECLARED, Schedule, Values, canonical, fits_registers
+from autofuse.kernels.families.protocol import Schedule, Values
+from autofuse.kernels.schedule.knobs import canonical, declared_names, fits_registers
 from autofuse.kernels.workload.workload import Workload
 
 SHAPED_ATTRIBUTES = frozenset({"group", "output_shape", "shape", "split"})
@@ -51,9 +52,10 @@ def schedule_fault(schedule: object, target: Target) -> str | None:
     """Why something stored is no schedule that could be built for `target`; None when it is one."""
     if not isinstance(schedule, dict):
         return "it is no object"
+    known = declared_names()
     for name, value in schedule.items():
         family, _, knob = str(name).partition(".")
-        if knob not in DECLARED.get(family, {}):
+        if knob not in known.get(family, ()):
             return f"{name!r} is no knob"
         if isinstance(value, bool) or not isinstance(value, int | str):
             return f"{name!r} is neither an integer nor a text"

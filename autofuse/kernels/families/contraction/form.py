@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
-from autofuse.kernels.families.contraction.transposed_window import Spread
+from autofuse.kernels.families.windows import convolution_windows, integers
 from autofuse.kernels.nest.tiles import Window, divisor_near
 from autofuse.kernels.tir.emit import Expr, Index, delinear
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
+
+FEW_ROWS = 16
+"""Results a column up to which a product is bound by its weights."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ class TransposedConvolution(Convolution):
     @property
     def backwards(self) -> tuple[int, ...]:
         """Spatial dimensions whose windows take the taps of the weights in the reverse order."""
-        strides = _integers(self.operator, "strides")
+        strides = integers(self.operator, "strides")
         return tuple(i for i in range(len(self.w_shape) - 2) if not strides or strides[i] == 1)
 
     @property
@@ -232,7 +235,7 @@ class Product(Contraction):
         return np.ascontiguousarray(matrix).reshape(prod(self.weight_batch), self.columns, self.depth, 1)
 
 
-CONVOLUTIONS: Mapping[str, type[Convolution]] = {"Conv": Convolution, "ConvTranspose": TransposedConvolution}
+FORMS: Mapping[str, type[Convolution]] = {"Conv": Convolution, "ConvTranspose": TransposedConvolution}
 
 
 def _lead(batch: Index, shape: tuple[int, ...]) -> Index:
@@ -249,65 +252,6 @@ def _split(pixels: int, split: int) -> tuple[Window, ...]:
     return (last,) if rows == 1 else (Window(rows, 1, outputs=rows), last)
 
 
-def convolution_windows(workload: Workload, operator: WorkloadOperator) -> tuple[Window, ...]:
-    """The sliding windows of a convolution (also a transposed one) or pooling, from its shapes and attributes."""
-    x, out = workload.values[operator.inputs[0]].shape, workload.values[operator.outputs[0]].shape
-    rank = len(x) - 2
-    taps = _integers(operator, "kernel_shape") or workload.values[operator.inputs[1]].shape[2:]
-    strides = _integers(operator, "strides") or (1,) * rank
-    dilations = _integers(operator, "dilations") or (1,) * rank
-    sizes = zip(x[2:], taps, strides, dilations, out[2:], strict=True)
-    if operator.op_type == "ConvTranspose":
-        spread = [
-            Spread(size, tap, stride, dilation, outputs=outputs) for size, tap, stride, dilation, outputs in sizes
-        ]
-        begins = _spread_begins(operator, spread)
-        spread = [replace(window, pad_begin=begin) for window, begin in zip(spread, begins, strict=True)]
-        return tuple(_turned(window) if window.stride == 1 else window for window in spread)
-    windows = [Window(size, tap, stride, dilation, outputs=outputs) for size, tap, stride, dilation, outputs in sizes]
-    return tuple(
-        replace(window, pad_begin=begin, pad_end=end)
-        for window, (begin, end) in zip(windows, _pads(operator, windows), strict=True)
-    )
-
-
-def _turned(spread: Spread) -> Window:
-    """A spread of stride 1 as the window of a convolution whose taps run backwards."""
-    pad = (spread.taps - 1) * spread.dilation - spread.pad_begin
-    return Window(spread.size, spread.taps, 1, spread.dilation, pad, 0, spread.outputs)
-
-
-def _spread_begins(operator: WorkloadOperator, windows: Sequence[Spread]) -> Sequence[int]:
-    """Padding cut off at the begin of a transposed convolution; beyond its reach a wider result is bias alone."""
-    mode, rank = str(operator.attribute("auto_pad", "NOTSET")), len(windows)
-    if mode in ("NOTSET", "VALID") and operator.attribute("output_shape") is None:
-        return (_integers(operator, "pads") or (0,) * (2 * rank))[:rank]
-    extra = _integers(operator, "output_padding") or (0,) * rank
-    total = [
-        max(0, w.stride * (w.size - 1) + (w.taps - 1) * w.dilation + 1 + more - w.outputs)
-        for w, more in zip(windows, extra, strict=True)
-    ]
-    return [(t + ("UPPER" not in mode)) // 2 for t in total]
-
-
-def _pads(operator: WorkloadOperator, windows: Sequence[Window]) -> Sequence[tuple[int, int]]:
-    """Padding at the begin and the end of each dimension."""
-    mode, rank = str(operator.attribute("auto_pad", "NOTSET")), len(windows)
-    if "SAME" in mode:
-        total = [max(0, (w.outputs - 1) * w.stride + (w.taps - 1) * w.dilation + 1 - w.size) for w in windows]
-        begins = [(t + ("LOWER" in mode)) // 2 for t in total]
-        return [(begin, t - begin) for t, begin in zip(total, begins, strict=True)]
-    pads = _integers(operator, "pads") or (0,) * (2 * rank)
-    return list(zip(pads[:rank], pads[rank:], strict=True))
-
-
-def _integers(operator: WorkloadOperator, name: str) -> tuple[int, ...]:
-    """A list attribute; empty when absent."""
-    value = operator.attribute(name) or ()
-    assert isinstance(value, tuple)
-    return tuple(int(item) for item in value)
-
-
 def contraction_form(
     workload: Workload, operator: WorkloadOperator, split: int = 1, by_rows: bool = False
 ) -> Contraction:
@@ -315,7 +259,7 @@ def contraction_form(
 
     `by_rows`: the pixels of a 1x1 convolution keep their own rows.
     """
-    if operator.op_type in CONVOLUTIONS:
+    if operator.op_type in FORMS:
         return _convolution(workload, operator, split, by_rows)
     return _product(workload, operator, split)
 
@@ -327,7 +271,7 @@ def _convolution(workload: Workload, operator: WorkloadOperator, split: int, by_
     windows = convolution_windows(workload, operator)
     flat = not by_rows and all(w.taps == 1 and w.stride == 1 and w.clean and w.outputs == w.size for w in windows)
     bias = operator.inputs[2] if len(operator.inputs) > 2 else -1
-    return CONVOLUTIONS[operator.op_type](
+    return FORMS[operator.op_type](
         operator, operator.inputs[0], operator.inputs[1], bias, (out[0], groups), (1, groups),
         _split(prod(out[2:]), split) if flat else windows, out[1] // groups, shape[0][1] // groups,
         shape[0], shape[1], shape[2], out, flat=flat,
@@ -396,3 +340,8 @@ def reads_rows(form: Contraction, in_rows: Callable[[int], bool]) -> bool:
 def copies_rows(form: Contraction) -> bool:
     """Whether a row of results reads whole rows of the left-hand side: a convolution with a window."""
     return isinstance(form, Convolution) and not form.flat and all(type(window) is Window for window in form.windows)
+
+
+def results_a_column(form: Contraction) -> int:
+    """Results that share a column of the right-hand side."""
+    return prod(form.batch) * prod(window.outputs for window in form.windows)

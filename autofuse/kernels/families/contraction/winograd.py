@@ -28,6 +28,9 @@ from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 Knobs = Mapping[str, int | str]
 Matrix = Sequence[Sequence[float]]
 
+ALGORITHMS = {"winograd2": 2, "winograd4": 4}
+"""Values of the knob `algorithm` -> sides of a tile of results."""
+
 # m -> (B^T, G, A^T)
 TRANSFORMS: Mapping[int, tuple[Matrix, Matrix, Matrix]] = {
     2: (

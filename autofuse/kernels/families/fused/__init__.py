@@ -1,1 +1,1 @@
-"""Several anchors in one kernel: blocks of rows, bands of feature maps."""
+"""The families that compute several nests together, a part of their rows at a time."""

@@ -7,44 +7,41 @@ window of stride 1) are computed in both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 from autofuse.kernels.families.contraction.direct import ContractionEmitter
-from autofuse.kernels.families.contraction.form import contraction_form, convolution_windows
-from autofuse.kernels.families.fused.block import Chain, hands_on
-from autofuse.kernels.families.registry import KNOB_FAMILY, family_of
-from autofuse.kernels.families.windowed.direct import (
-    AveragePoolEmitter,
-    DepthwiseEmitter,
-    MaxPoolEmitter,
-    WindowedEmitter,
-)
+from autofuse.kernels.families.contraction.family import CONTRACTION
+from autofuse.kernels.families.fused.block import hands_on
+from autofuse.kernels.families.protocol import Case, Declared, FusedFamily, Guess, Joined, Knob, Schedule, Unit, Values
+from autofuse.kernels.families.windowed.direct import WindowedEmitter
+from autofuse.kernels.families.windowed.family import WINDOWED
+from autofuse.kernels.families.windows import convolution_windows
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import Window
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, delinear, larger, linear, smaller
 from autofuse.kernels.workload.workload import Workload
 
-Knobs = Mapping[str, int | str]
-
-WINDOWED: Mapping[str, type[WindowedEmitter]] = {
-    "depthwise": DepthwiseEmitter,
-    "max_pool": MaxPoolEmitter,
-    "average_pool": AveragePoolEmitter,
-}
 SLIDING = frozenset({"Conv", "MaxPool", "AveragePool"})
+ORDER = CONTRACTION.full("order")
+IDLE = frozenset(
+    {
+        *map(CONTRACTION.full, CONTRACTION.in_whole_maps),
+        *map(WINDOWED.full, WINDOWED.in_whole_maps),
+    }
+)
+"""Knobs without a meaning where windows are computed by bands of rows: convolutions are direct, and a band is a job."""
 SPATIAL = 2
 """Dimensions of space from which on a map has rows: the first is cut into bands, the last is a row."""
 
 
 @dataclass(frozen=True)
-class Band:
+class Band(Joined):
     """Nests each of which slides its windows over what the one before it makes."""
-
-    nests: tuple[Nest, ...]
 
 
 @dataclass(frozen=True)
@@ -73,9 +70,9 @@ class MapRows(Array):
         return linear((outer, *place, lane), (channels // self.block, *extents, self.block))
 
 
-def banded(workload: Workload, units: Sequence[Nest | Chain]) -> list[Nest | Chain | Band]:
+def banded(workload: Workload, units: Sequence[Unit]) -> list[Unit]:
     """`units` with every longest run of nests that slide over one another as one band."""
-    found: list[Nest | Chain | Band] = []
+    found: list[Unit] = []
     run: list[Nest] = []
     for unit in (*units, None):
         if isinstance(unit, Nest) and (not run or _linked(workload, run[-1], unit)):
@@ -83,7 +80,7 @@ def banded(workload: Workload, units: Sequence[Nest | Chain]) -> list[Nest | Cha
             continue
         found += [Band(tuple(run))] if len(run) > 1 else run
         run = [unit] if isinstance(unit, Nest) else []
-        if isinstance(unit, Chain):
+        if isinstance(unit, Joined):
             found.append(unit)
     return found
 
@@ -106,17 +103,17 @@ def _row_windows(workload: Workload, band: Band) -> list[Window]:
 
 
 class BandEmitter:
-    """Emits a band; `knobs` gives the knobs of each family."""
+    """Emits a band under a schedule, `together` rows of its result at a time."""
 
-    def __init__(self, scope: Scope, band: Band, knobs: Callable[[str], Knobs]) -> None:
-        self.scope, self.band, self.knobs = scope, band, knobs
+    def __init__(self, scope: Scope, band: Band, schedule: Schedule, together: int) -> None:
+        self.scope, self.band, self.schedule, self.together = scope, band, schedule, together
         self.emitter: Emitter = scope.emitter
         self.windows = _row_windows(scope.workload, band)
 
     def emit(self) -> None:
         """Emits bands in parallel, then the rows that fill none."""
         total = self.windows[-1].outputs
-        rows = min(int(self.knobs("band")["rows"]), total)
+        rows = min(self.together, total)
         full, rest = divmod(total, rows)
         for first, bands, count in ((0, full, rows), (full * rows, 1, rest)):
             if count:
@@ -158,14 +155,10 @@ class BandEmitter:
         emitter, size = self.emitter, nest.space[2]
         low = emitter.simplify(larger(span.begin, 0))
         count = emitter.simplify(larger(smaller(span.begin + span.count, size) - low, 0))
-        family = family_of(self.scope.workload, nest.anchor)
-        knobs = self.knobs(KNOB_FAMILY[family])
-        if family in WINDOWED:
-            self.windowed(WINDOWED[family](self.scope, nest, knobs), image, low, count)
+        if WINDOWED.takes(self.scope.workload, nest):
+            self.windowed(WINDOWED.by_channels(self.scope, nest, self.schedule), image, low, count)
         else:
-            form = contraction_form(self.scope.workload, nest.anchor, by_rows=True)
-            some_rows = {**knobs, "rows_per_job": 1}
-            self.contraction(ContractionEmitter(self.scope, nest, form, some_rows), image, low, count)
+            self.contraction(CONTRACTION.by_rows(self.scope, nest, self.schedule), image, low, count)
 
     @contextmanager
     def row(self, low: Expr, count: Expr, inner: Sequence[int]) -> Iterator[Index]:
@@ -194,3 +187,50 @@ class BandEmitter:
             else:
                 with self.row(low, count, inner) as row, self.emitter.serial(part.panels) as panel:
                     part.panel((image, group), panel, row, accumulators)
+
+
+class BandFamily(FusedFamily):
+    """Windows that slide over one another's feature maps, a band of rows at a time."""
+
+    name = "band"
+    knobs: ClassVar[Declared] = {
+        "rows": Knob((0, 4, 8, 2, 14), "rows of its result that a chain of windows computes together (0: all, in turn)")
+    }
+
+    def joined(self, workload: Workload, units: Sequence[Unit]) -> Sequence[Unit]:
+        """See FusedFamily."""
+        return banded(workload, units)
+
+    def takes(self, workload: Workload, unit: Unit) -> bool:
+        """See Family."""
+        return isinstance(unit, Band)
+
+    def useful(self, case: Case, unit: Unit, knob: str, values: Values) -> Iterable[int | str]:
+        """See Family: fewer rows than the band has."""
+        assert isinstance(unit, Band)
+        rows = band_rows(case.workload, unit)
+        return tuple(value for value in values if int(value) < rows) or values[:1]
+
+    def rules(self, schedule: Schedule) -> bool:
+        """See FusedFamily."""
+        return self.is_on(schedule)
+
+    def canonical(self, schedule: Guess, knobs: Mapping[str, Values]) -> Guess:
+        """See Family: the rows of a band stand side by side, so they need no copy."""
+        if not self.is_on(schedule):
+            return schedule
+        order = {ORDER: "pixels"} if schedule.get(ORDER) == "copied" else {}
+        return {name: value for name, value in (schedule | order).items() if name not in IDLE}
+
+    def guesses(self, case: Case, found: list[Guess]) -> list[Guess]:
+        """See Family: the best guess so far, by bands of some rows."""
+        rows = [value for value in case.knobs.get(self.full("rows"), ()) if value]
+        return [*found, *(found[0] | {self.full("rows"): value} for value in rows[:2])]
+
+    def emit(self, scope: Scope, unit: Unit, schedule: Schedule) -> None:
+        """See Family."""
+        assert isinstance(unit, Band)
+        BandEmitter(scope, unit, schedule, int(self.chosen(schedule)["rows"])).emit()
+
+
+BAND = BandFamily()

@@ -6,13 +6,17 @@ layer with the normalisation behind it is another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
+from typing import ClassVar
 
 from autofuse.kernels.families.contraction.direct import ContractionEmitter
+from autofuse.kernels.families.contraction.family import CONTRACTION, PRODUCTS
 from autofuse.kernels.families.contraction.form import Product, contraction_form
+from autofuse.kernels.families.protocol import Case, Declared, FusedFamily, Joined, Knob, Schedule, Unit, Values
+from autofuse.kernels.families.softmax.family import LAST_AXIS, NORMALISATIONS, SOFTMAX
 from autofuse.kernels.families.softmax.last_axis import RowEmitter, Rows, row_axis
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
@@ -21,18 +25,16 @@ from autofuse.kernels.workload.workload import Workload
 
 Knobs = Mapping[str, int | str]
 
-PRODUCTS = frozenset({"MatMul", "Gemm"})
-ROWS = frozenset({"Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization"})
+ROWS = SOFTMAX | NORMALISATIONS
 
 
 @dataclass(frozen=True)
-class Chain:
+class Chain(Joined):
     """Nests each of which reads the rows that the one before it makes, in the same order.
 
     `lead`: extents over which the products repeat with other operands; `rows`: rows within each.
     """
 
-    nests: tuple[Nest, ...]
     lead: tuple[int, ...]
     rows: int
 
@@ -49,24 +51,27 @@ class RowBlock(Array):
         return row * self.shape[-1] + index[-1]
 
 
-def chained(workload: Workload, nests: Sequence[Nest]) -> list[Nest | Chain]:
-    """`nests` with every longest run of linked ones as one chain."""
-    found: list[Nest | Chain] = []
+def chained(workload: Workload, units: Sequence[Unit]) -> list[Unit]:
+    """`units` with every longest run of linked nests as one chain."""
+    found: list[Unit] = []
     place = 0
-    while place < len(nests):
+    while place < len(units):
         end = place + 1
-        while end < len(nests) and _chain(workload, nests[place : end + 1]) is not None:
+        while end < len(units) and _chain(workload, units[place : end + 1]) is not None:
             end += 1
-        chain = _chain(workload, nests[place:end])
-        found.append(chain or nests[place])
+        chain = _chain(workload, units[place:end])
+        found.append(chain or units[place])
         place = end
     return found
 
 
-def _chain(workload: Workload, nests: Sequence[Nest]) -> Chain | None:
-    """The nests as one chain; None when they are none."""
+def _chain(workload: Workload, units: Sequence[Unit]) -> Chain | None:
+    """The units as one chain; None when they are none."""
+    nests = [unit for unit in units if isinstance(unit, Nest)]
     products = [nest for nest in nests if nest.anchor is not None and nest.anchor.op_type in PRODUCTS]
-    if len(nests) < 2 or not products or not all(_linked(workload, *pair) for pair in pairwise(nests)):
+    if len(nests) < max(2, len(units)) or not products:
+        return None
+    if not all(_linked(workload, *pair) for pair in pairwise(nests)):
         return None
     forms = [contraction_form(workload, nest.anchor) for nest in products if nest.anchor is not None]
     spaces = {
@@ -112,10 +117,10 @@ def _by_rows(workload: Workload, nest: Nest) -> bool:
 
 
 class BlockEmitter:
-    """Emits a chain; `knobs` gives the knobs of each family."""
+    """Emits a chain under a schedule, `together` rows at a time."""
 
-    def __init__(self, scope: Scope, chain: Chain, knobs: Callable[[str], Knobs]) -> None:
-        self.scope, self.chain, self.knobs = scope, chain, knobs
+    def __init__(self, scope: Scope, chain: Chain, schedule: Schedule, together: int) -> None:
+        self.scope, self.chain, self.schedule, self.together = scope, chain, schedule, together
         self.emitter: Emitter = scope.emitter
         self.links = [nest.stores[0] for nest in chain.nests[:-1]]
 
@@ -124,14 +129,14 @@ class BlockEmitter:
         chain, scope = self.chain, self.scope
         self.products = {
             number: ContractionEmitter(
-                scope, nest, contraction_form(scope.workload, nest.anchor), self.knobs("contraction")
+                scope, nest, contraction_form(scope.workload, nest.anchor), CONTRACTION.chosen(self.schedule)
             )
             for number, nest in enumerate(chain.nests)
             if nest.anchor is not None and nest.anchor.op_type in PRODUCTS
         }
         for product in self.products.values():
             product.prepare()
-        width = min(int(self.knobs("block")["rows"]), chain.rows)
+        width = min(self.together, chain.rows)
         full, rest = divmod(chain.rows, width)
         for first, blocks, rows in ((0, full, width), (full * width, 1, rest)):
             if rows:
@@ -168,7 +173,7 @@ class BlockEmitter:
     def normalise(self, nest: Nest, batch: Index, start: Expr, rows: int) -> None:
         """A softmax or a normalisation of the rows of one block."""
         emitter = self.emitter
-        family = RowEmitter(self.scope, nest, self.knobs("row"))
+        family = RowEmitter(self.scope, nest, LAST_AXIS.chosen(self.schedule))
         lead = (*self.chain.lead, self.chain.rows)
         together = min(family.rows, rows)
         for first, count, width in ((0, rows // together, together), (rows // together * together, 1, rows % together)):
@@ -186,3 +191,35 @@ class BlockEmitter:
         if shape == (*self.chain.lead, self.chain.rows):
             return (*batch, row)
         return tuple(self.emitter.simplify(part) for part in delinear(flat, shape))
+
+
+class Block(FusedFamily):
+    """Chains of products and normalisations, a block of rows at a time."""
+
+    name = "block"
+    knobs: ClassVar[Declared] = {
+        "rows": Knob(
+            (32, 0, 16, 64), "rows that a chain of products and normalisations computes together (0: all, in turn)"
+        )
+    }
+
+    def joined(self, workload: Workload, units: Sequence[Unit]) -> Sequence[Unit]:
+        """See FusedFamily."""
+        return chained(workload, units)
+
+    def takes(self, workload: Workload, unit: Unit) -> bool:
+        """See Family."""
+        return isinstance(unit, Chain)
+
+    def useful(self, case: Case, unit: Unit, knob: str, values: Values) -> Iterable[int | str]:
+        """See Family: no more rows than the chain has."""
+        assert isinstance(unit, Chain)
+        return tuple(value for value in values if int(value) <= unit.rows) or values[:1]
+
+    def emit(self, scope: Scope, unit: Unit, schedule: Schedule) -> None:
+        """See Family."""
+        assert isinstance(unit, Chain)
+        BlockEmitter(scope, unit, schedule, int(self.chosen(schedule)["rows"])).emit()
+
+
+BLOCK = Block()

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from autofuse.kernels.families.contraction.form import Convolution, contraction_form, convolution_windows
+from autofuse.kernels.families.contraction.form import Convolution, contraction_form
+from autofuse.kernels.families.windows import convolution_windows
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import Run, Window, divisor_near, kernel_tap, positions, row_taps, runs, tap_loops

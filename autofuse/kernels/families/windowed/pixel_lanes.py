@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import product
 
-from autofuse.kernels.families.contraction.form import convolution_windows
+from autofuse.kernels.families.windows import convolution_windows
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import divisor_near

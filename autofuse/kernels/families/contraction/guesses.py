@@ -1,0 +1,252 @@
+"""First guesses of contractions: worth trying before any search, by rules that `experiments/priors` measures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import product
+from math import floor, prod
+
+from autofuse.device.target import Target
+from autofuse.kernels.families.contraction.direct import NARROW
+from autofuse.kernels.families.contraction.form import (
+    FEW_ROWS,
+    Contraction,
+    contraction_form,
+    copies_rows,
+    pixel_lanes,
+    results_a_column,
+)
+from autofuse.kernels.families.contraction.knobs import KNOBS, NAME
+from autofuse.kernels.families.contraction.parallel_grid import JobGrid, evenness
+from autofuse.kernels.families.contraction.winograd import ALGORITHMS
+from autofuse.kernels.families.protocol import Case, Guess, Schedule, Values, chosen
+from autofuse.kernels.families.windows import CONVOLUTIONS
+from autofuse.kernels.nest.tiles import divisor_near, longest_row
+from autofuse.kernels.workload.workload import Workload
+
+ALGORITHM, ORDER, OPERAND, PASSES = (f"{NAME}.{knob}" for knob in ("algorithm", "order", "operand", "passes"))
+VECTORS, PIXELS, SPLIT = (f"{NAME}.{knob}" for knob in ("vectors", "pixels", "split"))
+ROWS, PANELS = (f"{NAME}.{knob}" for knob in ("rows_per_job", "panels_per_job"))
+TILES, STAGE = (f"{NAME}.{knob}" for knob in ("tiles", "stage"))
+
+STREAMED = 4
+"""Vectors side by side in a panel of weights that is streamed from memory (measured on Zen 3: 4 best, 8 slower)."""
+PAGE_BYTES, LINE_BYTES, WAYS = 4096, 64, 8
+"""Addresses a page apart share a set of the first cache, which holds so many of their lines."""
+LEAST_TILES = 4
+"""4x4 tiles of an image below which Winograd only makes its weights larger; just so many pay with 2x2 tiles."""
+ENOUGH = 16
+"""Accumulators beyond which more of them hide nothing: of the tiles that have them, the one with the fewest loads for
+each multiplication is the fastest (measured on Zen 5, 32 registers: 4x6 before 2x14 nearly everywhere)."""
+FARTHER = 2.2
+"""Loads that one counts for where a wide panel of weights leaves the first cache (Zen 5: 3x8 before 4x6 in products of
+768 channels, not in those of 256; 3x7 before 4x6 before 2x14 in images of 7x7 pixels)."""
+LEAST_CHUNK = 10
+"""Tiles that must share a reading of Winograd's weights, where these are large (Zen 5, 49 tiles of 512 channels: 7 at a
+time take 1.7 times as long as all together)."""
+BIG_PANEL = 4
+"""A panel of a window's weights that is larger than a quarter of the second cache is taken in parts of the first
+cache's size (measured on Zen 3: a fifth faster; products gained nothing)."""
+
+
+EVEN, STEPS = 0.85, 20
+"""How evenly threads have to share Winograd's jobs; differences that matter elsewhere: a twentieth of the time."""
+
+
+def contraction_guesses(case: Case, form: Contraction) -> list[Guess]:
+    """Schedules of a contraction, best guess first.
+
+    Winograd where the image fills its tiles, all of it transformed ahead where its chunks are too few for the threads;
+    in other contractions the tiles that keep most accumulators busy (narrow vectors: the default first, since their
+    many loads need registers too). Where what a row reads crowds the cache, a copy of it.
+    """
+    algorithms = case.knobs.get(ALGORITHM, ())
+    if not ALGORITHMS.keys().isdisjoint(algorithms):
+        guesses = _winograd_guesses(case, form)
+    else:
+        guesses = _direct_guesses(case, form)
+    if "pixel_lanes" in algorithms:
+        turned: Guess = {ALGORITHM: "pixel_lanes", OPERAND: "direct"}
+        tiles = _busiest_tiles(case, pixel_lanes(case.workload, form.operator))
+        guesses = [case.default | tile | turned for tile in tiles[:2]] + guesses
+    return guesses
+
+
+def _direct_guesses(case: Case, form: Contraction) -> list[Guess]:
+    """Register tiles, and copies of what a row reads where that crowds the cache."""
+    busiest = [case.default | tile for tile in _busiest_tiles(case, form)]
+    guesses = [*busiest[:2], case.default] if case.target.lanes > NARROW else [case.default, *busiest[:1]]
+    if not _crowded(case.workload):
+        return guesses
+    copied: Guess = {ORDER: "copied", PANELS: 0, PASSES: 1}
+    return [guess | copied for guess in guesses[:2]] + guesses
+
+
+def fits_registers(schedule: Schedule, target: Target) -> bool:
+    """Whether the accumulators, a row of weights and one broadcast fit the vector registers."""
+    vectors, pixels = schedule.get(VECTORS), schedule.get(PIXELS)
+    if not isinstance(vectors, int) or not isinstance(pixels, int):
+        return True
+    return vectors * pixels + vectors + 1 <= target.registers
+
+
+def _busiest_tiles(case: Case, form: Contraction) -> list[Guess]:
+    """Register tiles, those first of which most accumulators are in use on average, counting tiles that are cut short.
+
+    Each with jobs that the threads share evenly; else of equal ones the narrower panel; with few rows, which only
+    stream their weights, the wider, up to `STREAMED`. Of those that have enough accumulators, the one with the fewest
+    loads.
+    """
+    knobs, target, threads = case.knobs, case.target, case.threads
+    few = results_a_column(form) <= FEW_ROWS
+    sweep = _whole_sweeps(form, knobs, target)
+    column_bytes = 4 * target.lanes * form.depth * prod(window.taps for window in form.windows)
+    columns = -(-form.columns // target.lanes)
+    found = []
+    for vectors, pixels in product(knobs.get(VECTORS, (1,)), knobs.get(PIXELS, (longest_row(form.windows),))):
+        tile: Guess = {VECTORS: vectors, PIXELS: pixels}
+        v = min(int(vectors), columns)
+        if not fits_registers(tile, target) or (few and v > STREAMED):
+            continue
+        tile |= sweep | _passes(form, v * target.lanes, knobs, target)
+        near = 2 * STREAMED * column_bytes <= target.l1_bytes or PASSES in tile
+        wide, ways = columns / -(-columns // v), []
+        for number, cut in enumerate(_cuts(form, knobs, 1 if few or PASSES in tile else threads)):
+            rows = results_a_column(form) if few else _row_length(form, cut)
+            p = min(int(pixels), rows)
+            long = rows / -(-rows // p)
+            loads = 1 / wide + (1 if near else FARTHER) / long if wide * long >= ENOUGH else float("inf")
+            busy = min(wide * long, ENOUGH) * _evenness(case, form, tile | cut, columns)
+            ways.append((-busy, loads, -v if few else v, p, number, tile | cut))
+        found.append(min(ways, key=lambda entry: entry[:5]))
+    return [tile for *_, tile in sorted(found, key=lambda entry: entry[:5])]
+
+
+def _cuts(form: Contraction, knobs: Mapping[str, Values], threads: int) -> Iterator[Guess]:
+    """Ways to cut a contraction into jobs, the default first; just that for one thread."""
+    yield {}
+    point = getattr(form, "flat", False) and len(form.windows) == 1
+    splits: Values = knobs.get(SPLIT, ()) if point else (1,)
+    panels = dict.fromkeys((*knobs.get(PANELS, ())[:1], *(value for value in knobs.get(PANELS, ()) if value == 0)))
+    if threads > 1:
+        for split, rows, some in product(splits, knobs.get(ROWS, ()), panels):
+            if split != 1 or not point:
+                yield {ROWS: rows, PANELS: some} | ({SPLIT: split} if point else {})
+
+
+def _row_length(form: Contraction, cut: Guess) -> int:
+    """Results in a row, where a `cut` may split those of a point contraction into rows."""
+    width = longest_row(form.windows)
+    return width // divisor_near(width, int(cut.get(SPLIT, 1)))
+
+
+def _evenness(case: Case, form: Contraction, guess: Guess, columns: int) -> float:
+    """How evenly threads share the jobs of a guess, in steps; `columns`: vectors of them."""
+    if case.threads == 1:
+        return 1.0
+    vectors = min(int(guess[VECTORS]), columns)
+    rows = divisor_near(longest_row(form.windows), int(guess.get(SPLIT, 1))) * prod(form.rows)
+    jobs = JobGrid.cut(prod(form.batch), -(-columns // vectors), rows, chosen(NAME, KNOBS, case.default | guess))
+    return floor(STEPS * jobs.evenness(columns, vectors, case.threads)) / STEPS
+
+
+def _whole_sweeps(form: Contraction, knobs: Mapping[str, Values], target: Target) -> Guess:
+    """All rows in a job, where the weights come from memory: a sweep over all asks for the next panel ahead."""
+    weights_bytes = 4 * form.columns * form.depth * prod(window.taps for window in form.windows)
+    whole = weights_bytes > target.l2_bytes and not getattr(form, "flat", False) and 0 in knobs.get(ROWS, ())
+    return {ROWS: 0} if whole else {}
+
+
+def _passes(form: Contraction, panel_lanes: int, knobs: Mapping[str, Values], target: Target) -> Guess:
+    """Passes over all rows, each with a part of the weights, where those of a panel are many."""
+    choices = [int(value) for value in knobs.get(PASSES, ())]
+    taps = prod(window.taps for window in form.windows)
+    panel_bytes = 4 * panel_lanes * form.depth * taps
+    if not choices or taps == 1 or panel_bytes * BIG_PANEL <= target.l2_bytes:
+        return {}
+    nearest = min(choices, key=lambda value: abs(value - panel_bytes / target.l1_bytes))
+    return {PASSES: nearest, ROWS: 0}
+
+
+def _crowded(workload: Workload) -> bool:
+    """Whether a row of results of a convolution reads more lines of one set than the first cache holds.
+
+    So in maps whose size is a multiple of a page: all channels and outer taps of a position meet in a few sets.
+    """
+    for operator in workload.operators:
+        block = workload.values[operator.inputs[0]].block if operator.op_type == "Conv" else 0
+        form = contraction_form(workload, operator) if block else None
+        if form is None or not copies_rows(form):
+            continue
+        starts = [0]
+        row_bytes = form.windows[-1].size * block * 4
+        for window in reversed(form.windows[:-1]):
+            starts = [s + tap * window.dilation * row_bytes for s in starts for tap in range(window.taps)]
+            row_bytes *= window.size
+        starts = [s + number * row_bytes for s in starts for number in range(-(-form.depth // block))]
+        lines = Counter(start % PAGE_BYTES // LINE_BYTES for start in starts)
+        if max(lines.values()) > WAYS:
+            return True
+    return False
+
+
+def _winograd_guesses(case: Case, form: Contraction) -> list[Guess]:
+    """Choices of algorithm and stage for a convolution that has them, best guess first.
+
+    Of an image of few tiles, or of tiles that divide badly, all together: so its weights, which are most of its bytes,
+    are read once.
+    """
+    knobs, target, default = case.knobs, case.target, case.default
+    fitting = [p for p in knobs.get(PIXELS, ()) if fits_registers(default | {PIXELS: p}, target)]
+    if fitting and target.lanes > NARROW:
+        default[PIXELS] = max(fitting)
+    names = ("winograd4", "winograd2", "direct")
+    four, two, direct = (default | {ALGORITHM: name} for name in names)
+    direct |= next(iter(_busiest_tiles(case, form)), {}) if target.lanes > NARROW else {}
+    root: Guess = {STAGE: "root"}
+    tiles = _image_tiles(case.workload)
+    if tiles < LEAST_TILES:
+        found = [direct, two, four]
+    elif tiles == LEAST_TILES:
+        found = [two, four | root, direct, two | root]
+    elif (chunk := divisor_near(tiles, int(default.get(TILES, 1)))) < LEAST_CHUNK or tiles // chunk < 2 * target.cores:
+        most: Guess = {TILES: max(knobs.get(TILES, (1,)), key=int)}
+        found = [four | root | most, four | most, two | root | most, direct, two]
+    else:
+        found = [four, four | root, direct, two]
+    return [_shared(case, guess, form) for guess in found]
+
+
+def _shared(case: Case, guess: Guess, form: Contraction) -> Guess:
+    """A guess of Winograd's algorithm whose jobs the threads share evenly: the given one where it is such."""
+    knobs, threads = case.knobs, case.threads
+    m = ALGORITHMS.get(str(guess[ALGORITHM]), 0)
+    if threads == 1 or not m:
+        return guess
+    image = form.batch[0] * prod(-(-window.outputs // m) for window in form.windows[-2:])
+    columns = form.columns // case.target.lanes
+
+    def even(one: Guess) -> float:
+        knob = chosen(NAME, KNOBS, one)
+        chunks = image // divisor_near(image, int(knob["tiles"]))
+        panels = columns // divisor_near(columns, min(int(knob["vectors"]), columns))
+        jobs = (
+            chunks
+            if knob["stage"] == "chunk"
+            else chunks * (panels // divisor_near(panels, int(knob["panels_per_job"])))
+        )
+        return evenness([1] * jobs, threads)
+
+    others = [guess | {STAGE: "root", TILES: tiles} for tiles in sorted(knobs.get(TILES, ()), key=int, reverse=True)]
+    best = max([guess, *others], key=lambda one: min(even(one), EVEN))
+    return best if STAGE in knobs else guess
+
+
+def _image_tiles(workload: Workload) -> int:
+    """4x4 tiles of the results (of a layer, where they have several) of a workload's first convolution."""
+    for operator in workload.operators:
+        if operator.op_type in CONVOLUTIONS:
+            batch, _, *image = workload.values[operator.outputs[0]].shape
+            return batch * prod(-(-extent // 4) for extent in image[-2:])
+    return 0

@@ -1,0 +1,108 @@
+"""The family of windows that slide over each channel by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import prod
+from typing import ClassVar
+
+from autofuse.kernels.families.protocol import Case, Declared, Family, Guess, Knob, Schedule, Unit, Values, up_to
+from autofuse.kernels.families.windowed.direct import (
+    AveragePoolEmitter,
+    DepthwiseEmitter,
+    MaxPoolEmitter,
+    WindowedEmitter,
+)
+from autofuse.kernels.families.windowed.pixel_lanes import DepthwiseRowsEmitter, rows_refusal
+from autofuse.kernels.families.windows import CONVOLUTIONS, convolution_windows, is_depthwise, window_refusal
+from autofuse.kernels.nest.evaluate import Scope
+from autofuse.kernels.nest.nest import Nest
+from autofuse.kernels.nest.tiles import longest_row
+from autofuse.kernels.workload.workload import Workload, WorkloadOperator
+
+POOLS = {"MaxPool": "max_pool", "AveragePool": "average_pool"}
+DEPTHWISE = "depthwise"
+EMITTERS: Mapping[str, type[WindowedEmitter]] = {
+    DEPTHWISE: DepthwiseEmitter,
+    "max_pool": MaxPoolEmitter,
+    "average_pool": AveragePoolEmitter,
+}
+SPLINTER = 2
+"""Part of a vector that a row of pixels fills at least (Zen 5, 16 lanes: rows of 7 take a third longer turned)."""
+
+
+class Windowed(Family):
+    """Depthwise convolution, max and average pooling."""
+
+    name = "windowed"
+    knobs: ClassVar[Declared] = {
+        "algorithm": Knob(
+            ("direct", "pixel_lanes"),
+            "with the lanes over channels, or over pixels (depthwise convolutions of stride 1, between maps in rows)",
+        ),
+        "pixels": Knob((4, 8, 7, 2), "neighbouring results held in registers", tile=True),
+        "rows_per_job": Knob((0, 7, 14, 4), "rows of results a parallel job computes (0: all)"),
+    }
+    anchors = CONVOLUTIONS | frozenset(POOLS)
+    in_whole_maps = ("algorithm", "rows_per_job")
+    """Knobs without a meaning where results are computed some rows at a time."""
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """See Family."""
+        return tuple(EMITTERS)
+
+    def kind(self, nest: Nest) -> str:
+        """See Family."""
+        assert nest.anchor is not None
+        return POOLS.get(nest.anchor.op_type, DEPTHWISE)
+
+    def takes(self, workload: Workload, unit: Unit) -> bool:
+        """See Family: of convolutions those of one input channel a group."""
+        if not isinstance(unit, Nest) or unit.anchor is None:
+            return False
+        kind = unit.anchor.op_type
+        return kind in POOLS or (kind in CONVOLUTIONS and is_depthwise(workload, unit.anchor))
+
+    def refusal(self, workload: Workload, operator: WorkloadOperator) -> str | None:
+        """See Family."""
+        return window_refusal(workload, operator)
+
+    def useful(self, case: Case, unit: Unit, knob: str, values: Values) -> Iterable[int | str]:
+        """See Family."""
+        assert isinstance(unit, Nest) and unit.anchor is not None
+        if knob == "algorithm":
+            able = self._has_pixel_lanes(case.workload, unit)
+            return [value for value in values if able or value == "direct"]
+        windows = convolution_windows(case.workload, unit.anchor)
+        return up_to(values, longest_row(windows) if knob == "pixels" else prod(w.outputs for w in windows[:-1]))
+
+    def guesses(self, case: Case, found: list[Guess]) -> list[Guess]:
+        """See Family: the lanes over pixels, where these fill them."""
+        algorithm = self.full("algorithm")
+        if "pixel_lanes" not in case.knobs.get(algorithm, ()):
+            return found
+        nests = [nest for nest in case.nests if self.takes(case.workload, nest) and self.kind(nest) == DEPTHWISE]
+        filled = all(nest.space[-1] * SPLINTER >= case.target.lanes for nest in nests)
+        place = 0 if filled else 1
+        return [*found[:place], case.default | {algorithm: "pixel_lanes"}, *found[place:]]
+
+    def emit(self, scope: Scope, unit: Unit, schedule: Schedule) -> None:
+        """See Family."""
+        assert isinstance(unit, Nest)
+        knobs = self.chosen(schedule)
+        if knobs["algorithm"] == "pixel_lanes" and self._has_pixel_lanes(scope.workload, unit):
+            DepthwiseRowsEmitter(scope, unit, knobs).emit()
+        else:
+            self.by_channels(scope, unit, schedule).emit()
+
+    def by_channels(self, scope: Scope, nest: Nest, schedule: Schedule) -> WindowedEmitter:
+        """What emits a nest with its lanes over channels."""
+        return EMITTERS[self.kind(nest)](scope, nest, self.chosen(schedule))
+
+    def _has_pixel_lanes(self, workload: Workload, nest: Nest) -> bool:
+        assert nest.anchor is not None
+        return self.kind(nest) == DEPTHWISE and rows_refusal(workload, nest.anchor) is None
+
+
+WINDOWED = Windowed()
