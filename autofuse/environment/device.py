@@ -13,7 +13,7 @@ from autofuse.device.profile import LOCAL, DeviceProfile, require_measurable
 from autofuse.device.provenance import Provenance, collect
 from autofuse.errors import DeviceError, InputError
 from autofuse.measure.cluster.farm import BuildFarm
-from autofuse.measure.pool import LocalRunner
+from autofuse.measure.local_runner import LocalRunner
 from autofuse.measure.remote.link import Link, LinkLimits, describe_device
 from autofuse.measure.remote.remote_runner import RemoteRunner
 from autofuse.measure.runner import Runner

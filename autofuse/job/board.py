@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from autofuse.database.job_records import TaskInfo
+from autofuse.job.requests import CloseSearches, StartSearcher, TakeTurn, TurnEnded
 from autofuse.job.settings import BoardSpec, JobSettings
 from autofuse.job.timetable import Turn
-from autofuse.measure.children.messages import Message
 from autofuse.measure.children.process import Child, Reply, default_memory
 from autofuse.measure.measurement import Failure
 
@@ -68,7 +67,7 @@ class Board:
         elif self._greeted:
             self._send()
 
-    def collect(self) -> Message | Failure | None:
+    def collect(self) -> TurnEnded | Failure | None:
         """The answer to the turn under way, a Failure when its process died, or None while it lasts."""
         assert self._child is not None
         reply: Reply | None = self._child.collect(True)
@@ -82,6 +81,7 @@ class Board:
             self._greeted = True
             self._send()
             return None
+        assert isinstance(reply, TurnEnded | Failure)
         return reply
 
     def ask_to_stop(self) -> None:
@@ -107,7 +107,7 @@ class Board:
         """End the search process; an idle one ends its runs first."""
         child = self._child
         if child is not None and self._greeted and child.running() and not child.busy:
-            child.request({"do": "close"}, STOP_S)
+            child.request(CloseSearches(), STOP_S)
             while child.collect(True) is None:
                 time.sleep(0.02)
         self.kill()
@@ -119,27 +119,14 @@ class Board:
         setup = self._setup
         memory = setup.settings.memory_bytes or default_memory(1)
         self._child = Child(SEARCHER, memory, {}, setup.import_paths)
-        hello: dict[str, Any] = {
-            "do": "hello",
-            "settings": setup.settings.to_json(),
-            "opener": setup.opener,
-            "database": setup.database,
-            "board": self.number,
-            "stop": str(self._stop),
-            "pulse": str(self._pulse),
-            "spec": asdict(self.spec),
-        }
+        hello = StartSearcher(
+            setup.settings, self.spec, setup.opener, setup.database, self.number, self._stop, self._pulse
+        )
         self._child.request(hello, START_S)
 
     def _send(self) -> None:
         assert self._child is not None and self.task is not None and self.turn is not None
-        turn: Mapping[str, Any] = {
-            "do": self.turn.phase,
-            "model": self.task.model,
-            "device": self.task.device,
-            "seconds": self.turn.seconds,
-            "trials": self.turn.trials,
-            "race_s": self.turn.race_s,
-        }
+        task, turn = self.task, self.turn
         self._heard = self._heard[0], time.monotonic()
-        self._child.request(turn, self.turn.seconds + SILENCE_S)
+        request = TakeTurn(turn.phase, task.model, task.device, turn.seconds, turn.race_s, turn.trials)
+        self._child.request(request, turn.seconds + SILENCE_S)

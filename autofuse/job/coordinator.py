@@ -5,9 +5,8 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from autofuse.database.database import ProfilingDatabase
 from autofuse.database.job_records import (
@@ -18,14 +17,13 @@ from autofuse.database.job_records import (
     RUNNING,
     JobInfo,
     TaskInfo,
-    TaskProgress,
 )
 from autofuse.errors import DatabaseError, DeviceError, PlanError
 from autofuse.job.board import OPENER, Board, Setup
 from autofuse.job.outcome import JobOutcome, outcome_of
+from autofuse.job.requests import SearchError, TurnEnded
 from autofuse.job.settings import BoardSpec, JobSettings
 from autofuse.job.timetable import begun, next_turn
-from autofuse.measure.children.messages import Message
 from autofuse.measure.measurement import Failure
 from autofuse.values.scratch import scratch_folder
 
@@ -242,22 +240,19 @@ class Coordinator:
         if isinstance(reply, Failure):
             board.task = None
             self._died(board, task, reply)
-        elif "error" in reply:
+        elif reply.error is not None:
             board.task = None
-            self._refused(board, task, reply)
+            self._refused(board, task, reply.error)
         else:
             self._brought(task, reply)
             board.failures, board.task = 0, None
             self._lost = [lost for lost in self._lost if lost.spec != board.spec]
 
-    def _brought(self, task: TaskInfo, reply: Message) -> None:
-        body: Any = reply.get("progress")
-        progress = None if body is None else TaskProgress(**body)
-        result: Any = reply.get("result")
-        if result is not None and progress is not None:
-            self.queue.finish(task.id, result, progress)
+    def _brought(self, task: TaskInfo, turn: TurnEnded) -> None:
+        if turn.result is not None and turn.progress is not None:
+            self.queue.finish(task.id, asdict(turn.result), turn.progress)
         else:
-            self.queue.give_back(task.id, progress)
+            self.queue.give_back(task.id, turn.progress)
 
     def _died(self, board: Board, task: TaskInfo, failure: Failure) -> None:
         """The search process crashed, hung or ran out of memory."""
@@ -267,9 +262,9 @@ class Coordinator:
         self.queue.died(task.id, f"{failure.kind}: {failure.message}")
         board.failures += 1
 
-    def _refused(self, board: Board, task: TaskInfo, reply: Message) -> None:
+    def _refused(self, board: Board, task: TaskInfo, error: SearchError) -> None:
         """The search ended with an error that it could name: of the board, of the database, or of the model."""
-        kind, text = str(reply["error"]), str(reply["text"])
+        kind, text = error.kind, error.text
         if kind == DeviceError.__name__:
             self._board_failed(board, text, task)
         elif kind == DatabaseError.__name__ and self.base.location.path is None:
@@ -279,7 +274,7 @@ class Coordinator:
             self._full = DatabaseError(text)
             self._stop("full")
         else:
-            self.queue.fail(task.id, text, {"exit_code": int(str(reply["exit_code"]))})
+            self.queue.fail(task.id, text, {"exit_code": error.exit_code})
 
     def _board_failed(self, board: Board, why: str, task: TaskInfo | None = None) -> None:
         """The board gives its task back; after some failures in a row the job goes on without it."""

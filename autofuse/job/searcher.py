@@ -10,19 +10,21 @@ import logging
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autofuse.database.database import ProfilingDatabase, open_database
+from autofuse.database.job_records import CONFIRM, TaskProgress
 from autofuse.environment.device import find_device, thread_count
 from autofuse.errors import AutofuseError
+from autofuse.job.requests import CloseSearches, SearchError, StartSearcher, TakeTurn, TurnEnded
 from autofuse.job.settings import BoardSpec, JobSettings
 from autofuse.job.timetable import HOUR_S, OPEN_SESSIONS
-from autofuse.measure.children.child import Handler, serve
-from autofuse.measure.children.messages import Message
+from autofuse.measure.children.child import Handlers, serve
+from autofuse.measure.children.messages import Done
 from autofuse.measure.children.process import own_memory
 from autofuse.search.budget import Budget
 from autofuse.search.progress import Progress
@@ -60,94 +62,79 @@ class Searcher:
         self._noted, self._before = 0.0, 0
         self._title = self._opener_name = ""
 
-    def handlers(self) -> Mapping[str, Handler]:
-        """Requests by name."""
-        return {"hello": self.hello, "search": self.search, "confirm": self.confirm, "close": self.close}
+    def handlers(self) -> Handlers:
+        """What it does, by the kind of request."""
+        return {StartSearcher: self.start, TakeTurn: self.take_turn, CloseSearches: self.close}
 
-    def hello(self, request: Message) -> Message:
-        """Open the database. `stop`: the file that asks for a stop by being there; `pulse`: touched while it works."""
-        settings: Any = request["settings"]
-        self._settings = JobSettings.from_json(settings)
-        self._base = open_database(str(request["database"]))
-        self._stop, self._pulse = Path(str(request["stop"])), Path(str(request["pulse"]))
-        self._board = int(str(request["board"]))
-        spec: Any = request["spec"]
-        self._spec, self._opener_name = BoardSpec(**spec), str(request["opener"])
+    def start(self, request: StartSearcher) -> Done:
+        """Open the database, and import what opens a search."""
+        self._settings, self._spec, self._opener_name = request.settings, request.spec, request.opener
+        self._base = open_database(request.database)
+        self._stop, self._pulse, self._board = request.stop, request.pulse, request.board
         self._opener()
         logging.getLogger("autofuse.values.locks").addHandler(_Waiting(self.waits))
-        return {}
+        return Done()
 
     def waits(self, text: str) -> None:
         """Tell the status what the search waits for: it is not hung."""
         self._pulse.touch()
         self._note(text)
 
-    def search(self, request: Message) -> Message:
-        """Search one model on for `seconds`; what that brought, or the error that ends its task."""
-        return self._answer(request, self._search)
-
-    def confirm(self, request: Message) -> Message:
-        """Measure the finalists of one model whole in about `seconds`; its result, or the error that ends its task."""
-        return self._answer(request, self._confirm)
-
-    def close(self, _request: Message) -> Message:
+    def close(self, _request: CloseSearches) -> Done:
         """End all searches cleanly."""
         while self._open:
             self._close_oldest()
-        return {}
+        return Done()
 
-    def _answer(self, request: Message, act: Callable[[ModelSession, Message, Budget], Message]) -> Message:
+    def take_turn(self, request: TakeTurn) -> TurnEnded:
+        """Search on, or measure the finalists, for about `seconds`; what that brought."""
         started = time.monotonic()
-        budget = Budget.lasting(float(str(request["seconds"])), self._stop_asked)
-        key = str(request["model"]), str(request["device"])
-        self._title = Path(key[0]).stem
+        budget = Budget.lasting(request.seconds, self._stop_asked)
+        key = request.model, request.device
+        self._title = Path(request.model).stem
         try:
             session = self._session(*key)
             before = session.counts.ok, session.counts.failed
             self._before = sum(before)
-            found = {"stopped": False, **act(session, request, budget)}
+            turn = (self._confirm if request.phase == CONFIRM else self._search)(session, request, budget)
         except KeyboardInterrupt:  # while the model was opened
-            return {"stopped": True, "progress": None}
+            return TurnEnded()
         except AutofuseError as error:
             self._forget(key, error)
-            kind = type(error).__name__
-            return {"error": kind, "text": str(error), "exit_code": error.exit_code, "stopped": False}
+            return TurnEnded(error=SearchError(type(error).__name__, str(error), error.exit_code))
         session.release()  # a device serves one client at a time: the next slice may be another model's
         self._note("")
-        counts, spent_s = session.counts, time.monotonic() - started
-        race_s = float(str(request["race_s"]))
-        progress = {
-            "spent_s": spent_s,
-            "measured": counts.ok + counts.failed - sum(before),
-            "failed": counts.failed - before[1],
-            "run_id": session.run_id,
-            "best_us": session.best_us(),
-            "baseline_us": session.baseline_us(),
-            "reserve_s": session.reserve(race_s=race_s)() - race_s,
-        }
-        return {**found, "progress": {**progress, **_plain(found)}}
+        counts = session.counts
+        progress = TaskProgress(
+            spent_s=time.monotonic() - started,
+            measured=counts.ok + counts.failed - sum(before),
+            failed=counts.failed - before[1],
+            run_id=session.run_id,
+            best_us=session.best_us(),
+            baseline_us=session.baseline_us(),
+            reserve_s=session.reserve(race_s=request.race_s)() - request.race_s,
+        )
+        if turn.progress is not None:
+            progress = replace(progress, gain=turn.progress.gain, exhausted=turn.progress.exhausted)
+        return replace(turn, progress=progress)
 
-    def _search(self, session: ModelSession, request: Message, budget: Budget) -> Message:
-        trials = request.get("trials")
+    def _search(self, session: ModelSession, request: TakeTurn, budget: Budget) -> TurnEnded:
         before_us, ahead, measured = session.best_us(), session.ahead(), session.counts.measured
         started = time.monotonic()
-        exhausted = session.advance(budget, None if trials is None else int(str(trials)))
+        exhausted = session.advance(budget, request.trials)
         spent_s, new = time.monotonic() - started, session.counts.measured - measured
         after_us = session.best_us()
         saved = 1.0 - after_us / before_us if before_us and after_us else None
         gain = gain_in_an_hour(session.ahead(), ahead, new, spent_s, saved)
-        return {"gain": gain, "exhausted": exhausted, "stopped": budget.stopped()}
+        return TurnEnded(TaskProgress(spent_s=spent_s, measured=new, failed=0, gain=gain, exhausted=exhausted))
 
-    def _confirm(self, session: ModelSession, request: Message, budget: Budget) -> Message:
+    def _confirm(self, session: ModelSession, request: TakeTurn, budget: Budget) -> TurnEnded:
         if not session.ready():
-            race_s = float(str(request["race_s"]))
-            session.advance(budget.keeping(session.reserve(budget.left() / 2, race_s)))
-        result = session.conclude(budget, float(str(request["race_s"])))
-        if result is None:
-            return {"stopped": True}
-        key = str(request["model"]), str(request["device"])
-        self._open.pop(key)[0].close()
-        return {"result": asdict(result)}
+            session.advance(budget.keeping(session.reserve(budget.left() / 2, request.race_s)))
+        result = session.conclude(budget, request.race_s)
+        if result is not None:
+            self._open.pop((request.model, request.device))[0].close()
+        return TurnEnded(result=result)
 
     # sessions
 
@@ -240,10 +227,6 @@ def gain_in_an_hour(
     if saved is None or expected <= 0:
         return forecast
     return min(1.0, forecast * (1.0 - OBSERVED + OBSERVED * min(saved / expected, MOST_TRUSTED)))
-
-
-def _plain(found: Mapping[str, object]) -> dict[str, object]:
-    return {name: found[name] for name in ("gain", "exhausted") if name in found}
 
 
 def main() -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from autofuse.device.target import Target
 from autofuse.errors import DeviceError
 from autofuse.measure.children.child import serve
-from autofuse.measure.children.codec import target_from_json, target_to_json
-from autofuse.measure.children.messages import Message
-from autofuse.measure.children.process import Child, default_memory, wait
+from autofuse.measure.children.messages import Message, Request
+from autofuse.measure.children.process import Child, ask, default_memory
 from autofuse.measure.measurement import Failure
 from autofuse.measure.timing.clock import PROBE_STEPS, pin_main_thread
 
@@ -36,22 +34,35 @@ class MachineRates:
     dram_gbs_n: float
 
 
+@dataclass(frozen=True)
+class Rates(Message):
+    """See `MachineRates`."""
+
+    rates: MachineRates
+
+
+@dataclass(frozen=True)
+class MeasureRates(Request[Rates]):
+    """Measure the rates of one thread, and of `threads`."""
+
+    target: Target
+    threads: int
+
+
 def probe_machine(target: Target, threads: int) -> MachineRates:
     """Measure the rates in a child process, in about two seconds; DeviceError when it fails."""
     child = Child(MODULE, default_memory(1), {"TVM_NUM_THREADS": str(threads)}, ())
     try:
-        child.request({"do": "rates", "target": target_to_json(target), "threads": threads}, LIMIT_S)
-        reply = wait(child)
+        reply = ask(child, MeasureRates(target, threads), LIMIT_S)
     finally:
         child.kill()
     if isinstance(reply, Failure):
         raise DeviceError(f"cannot measure this machine's rates: {reply.message}")
-    rates: Any = reply["rates"]
-    return MachineRates(threads, *map(float, rates))
+    return reply.rates
 
 
-def _rates(request: Message) -> Message:
-    target, threads = target_from_json(request["target"]), int(str(request["threads"]))
+def _rates(request: MeasureRates) -> Rates:
+    target, threads = request.target, request.threads
     found: list[tuple[float, float, float]] = []
     for count in (1, threads):
         found.append(_of_threads(target, count))
@@ -59,7 +70,7 @@ def _rates(request: Message) -> Message:
             found *= 2
             break
     (flops_1, l2_1, dram_1), (flops_n, l2_n, dram_n) = found
-    return {"rates": [flops_1, flops_n, l2_1, l2_n, dram_1, dram_n]}
+    return Rates(MachineRates(threads, flops_1, flops_n, l2_1, l2_n, dram_1, dram_n))
 
 
 def _of_threads(target: Target, count: int) -> tuple[float, float, float]:
@@ -79,7 +90,7 @@ def _of_threads(target: Target, count: int) -> tuple[float, float, float]:
 
 def main() -> None:
     """Serve one coordinator until it goes away."""
-    serve({"rates": _rates})
+    serve({MeasureRates: _rates})
 
 
 if __name__ == "__main__":

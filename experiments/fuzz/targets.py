@@ -6,7 +6,6 @@ import hashlib
 import json
 import random
 import shutil
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -192,31 +191,43 @@ def _damaged_end(dice: random.Random, data: bytes) -> bytes:
 
 
 def _try_message(_: Path, seed: int) -> None:
-    """Decodes bytes of the wire, and answers what they ask."""
-    from autofuse.measure.children.child import answer
-    from autofuse.measure.children.codec import case_from_json, policy_from_json, target_from_json, timing_from_json
-    from autofuse.measure.children.messages import HEADER, MAGIC, ProtocolError, decode
+    """Reads bytes of the wire, and answers what they ask."""
+    from autofuse.measure.children import requests
+    from autofuse.measure.children.child import Handlers, answer
+    from autofuse.measure.children.messages import Done, Message, ProtocolError, Refused, framed, unframed
+    from autofuse.measure.children.messages import decode as understood
 
     dice = random.Random(seed)
     target = {"mcpu": "znver3", "lanes": 8, "registers": 16, "cores": 2, "l1_bytes": 32768, "l2_bytes": 262144}
-    body = {"do": "hello", "target": target, "threads": 1, "cases": [{"inputs": ["a"], "outputs": ["b"]}], "id": 1}
-    text = json.dumps(damaged_json(dice, body)).encode()
-    frame = HEADER.pack(MAGIC, len(text)) + text
-    buffer = bytearray(damaged(dice, frame) if dice.random() < 0.6 else frame)
-    readers = (target_from_json, case_from_json, policy_from_json, timing_from_json)
+    cases = [{"inputs": ["a"], "outputs": ["b"]}]
+    slices = [{"us": 1.5, "calls": 3, "clock": 1.0, "waited": 0.0, "good": True}]
+    us = {"median": 1.5, "lo": 1.4, "hi": 1.6, "confidence": 0.95, "count": 1}
+    timing = {"us": us, "slices": slices, "trusted": True, "reason": "", "stopped": "enough", "probe_us": 1.0}
+    name, body = dice.choice(
+        (
+            ("StartWorker", {"target": target, "builder": "module:name", "threads": 1, "cpus": [0]}),
+            ("Check", {"id": 1, "cases": cases, "limit": None}),
+            ("Build", {"id": 1, "workload": "", "schedule": {"tile": 8}, "builder": "m:n", "constants": ["a"]}),
+            ("Timed", {"timing": timing, "clock_best_s": [1.0]}),
+        )
+    )
+    text = f"{name} {json.dumps(damaged_json(dice, body))}".encode()
+    buffer = bytearray(damaged(dice, framed(text)) if dice.random() < 0.6 else framed(text))
 
-    def hello(message: Mapping[str, object]) -> Mapping[str, object]:
-        for reader in readers:
-            reader(message.get("target"))
-        return {}
+    def done(_request: Message) -> Message:
+        return Done()
 
+    handlers: Handlers = {requests.StartWorker: done, requests.Check: done, requests.Build: done}
     try:
-        message = decode(buffer)
-        said = {} if message is None else answer({"hello": hello}, message)
-    except (ProtocolError, struct.error) as error:
+        found = unframed(buffer)
+        if found is not None and found.startswith(b"Timed"):
+            understood(found, {"Timed": requests.Timed})
+            return
+        said = Done() if found is None else answer(handlers, found)
+    except ProtocolError as error:
         raise InputError(str(error)) from error
-    if said.get("ok") is False:
-        raise InputError(str(said["message"]).replace("\n", " ") or "refused")
+    if isinstance(said, Refused):
+        raise InputError(said.message.replace("\n", " ") or "refused")
 
 
 VERBS = (

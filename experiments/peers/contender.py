@@ -11,10 +11,9 @@ import numpy as np
 
 from autofuse.device.target import Target
 from autofuse.measure.children.child import RefusedError, serve
-from autofuse.measure.children.codec import target_from_json
-from autofuse.measure.children.messages import Message
 from autofuse.measure.networks.contender import ContenderSession
 from autofuse.measure.networks.network import Array, Network
+from experiments.peers.requests import Prepare, RivalReady
 from experiments.peers.runtimes.job import Job, UnsupportedError
 
 MODULES = {
@@ -42,28 +41,20 @@ def open_network(kind: str, path: Path, target: Target, threads: int, inputs: Ma
     return network
 
 
-def prepare(request: Message) -> Message:
+def prepare(request: Prepare) -> RivalReady:
     """Make a rival's form of the model; its path and a note."""
-    places: Any = request["inputs"]
-    job = Job(
-        str(request["kind"]),
-        Path(str(request["model"])),
-        Path(str(request["folder"])),
-        int(str(request["threads"])),
-        {name: np.load(path) for name, path in places.items()},
-        target_from_json(request["target"]),
-        float(str(request["budget_s"])),
-    )
+    inputs = {name: np.load(path) for name, path in request.inputs.items()}
+    job = Job(request.kind, request.model, request.folder, request.threads, inputs, request.target, request.budget_s)
     try:
         ready = runtime(job.kind).prepare(job)
     except UnsupportedError as error:
         raise RefusedError("build_error", str(error)) from error
-    return {"path": str(ready.path), "note": ready.note}
+    return RivalReady(ready.path, ready.note)
 
 
 def main() -> None:
     """Serve one coordinator until it goes away."""
-    serve({**ContenderSession(open_network).handlers(), "prepare": prepare})
+    serve({**ContenderSession(open_network).handlers(), Prepare: prepare})
 
 
 if __name__ == "__main__":

@@ -39,21 +39,21 @@ ENVIRONMENTS = {
         (
             (TORCH, "numpy>=2,<3"),
             ("onnx==1.23.2", "onnxruntime==1.31.1", "onnxscript", "transformers", "safetensors"),
-            ("openvino==2026.4.1", "ncnn", "pnnx", "psutil", "matplotlib"),
+            ("openvino==2026.4.1", "ncnn", "pnnx", "psutil", "pydantic>=2.10,<3", "matplotlib"),
             # These would replace torch by their own choice of it.
             ("--no-deps", "torchvision==0.28.0", "pillow", "onnx2torch"),
         )
     ),
     "litert": Environment(
         (
-            (TORCH, "litert-torch", "transformers", "psutil"),
+            (TORCH, "litert-torch", "transformers", "psutil", "pydantic>=2.10,<3"),
             ("--no-deps", "torchvision==0.28.0", "pillow", "onnx==1.23.2", "onnx2torch"),
         )
     ),
     "metaschedule": Environment(
         (
             ("apache-tvm==0.27.0.post1", "apache-tvm-ffi==0.1.14.post1", "numpy>=2,<3", "onnx==1.23.2"),
-            ("psutil", "cloudpickle", "xgboost-cpu"),
+            ("psutil", "pydantic>=2.10,<3", "cloudpickle", "xgboost-cpu"),
         )
     ),
 }

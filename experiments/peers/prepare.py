@@ -15,11 +15,11 @@ import numpy as np
 
 from autofuse.device.target import Target
 from autofuse.errors import DeviceError
-from autofuse.measure.children.codec import target_to_json
-from autofuse.measure.children.process import Child, default_memory, wait
+from autofuse.measure.children.process import Child, ask, default_memory
 from autofuse.measure.measurement import Failure
 from autofuse.measure.networks.network import Array
 from experiments.peers.environments import ENVIRONMENTS, ROOT, MissingEnvironmentError, interpreter
+from experiments.peers.requests import Prepare
 from experiments.peers.rivals import OWN, Rival, host_of
 
 LIMIT_S = 3600.0
@@ -145,25 +145,21 @@ def _converted(rival: Rival, subject: Subject, folder: Path) -> Prepared:
     """A foreign rival's form of the model, made in its own environment."""
     folder.mkdir(parents=True, exist_ok=True)
     host = host_of(rival, subject.threads, subject.folder / "inductor")
-    places = {}
-    for index, (name, array) in enumerate(subject.inputs.items()):
-        places[name] = str(folder / f"input-{index}.npy")
+    places = {name: folder / f"input-{index}.npy" for index, name in enumerate(subject.inputs)}
+    for name, array in subject.inputs.items():
         np.save(places[name], array, allow_pickle=False)
-    request = {
-        "do": "prepare", "kind": rival.kind, "model": str(subject.model), "folder": str(folder),
-        "threads": subject.threads, "inputs": places, "target": target_to_json(subject.target),
-        "budget_s": subject.metaschedule_s,
-    }  # fmt: skip
+    request = Prepare(
+        rival.kind, subject.model, folder, subject.threads, places, subject.target, subject.metaschedule_s
+    )
     environment = {"TVM_NUM_THREADS": str(subject.threads), **host.environment}
     try:
         child = Child(host.module, default_memory(1), environment, (), host.python)
     except DeviceError as error:
         return Prepared(error=str(error))
     try:
-        child.request(request, LIMIT_S + subject.metaschedule_s, "build_error")
-        reply = wait(child, 0.5)
+        reply = ask(child, request, LIMIT_S + subject.metaschedule_s, "build_error")
     finally:
         child.kill()
     if isinstance(reply, Failure):
         return Prepared(error=reply.message)
-    return Prepared(path=str(reply["path"]), note=str(reply["note"]))
+    return Prepared(path=str(reply.path), note=reply.note)

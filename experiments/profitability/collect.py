@@ -33,8 +33,8 @@ from autofuse.graph.key import graph_key
 from autofuse.graph.loading.load import load
 from autofuse.kernels.lowering.coverage import require_kernels
 from autofuse.measure.checking.reference import capture
+from autofuse.measure.local_runner import LocalRunner
 from autofuse.measure.measurement import Limits
-from autofuse.measure.pool import LocalRunner
 from autofuse.measure.timing.sampling import SamplingPolicy
 from autofuse.search.budget import Budget
 from autofuse.search.evidence import SearchEvidence

@@ -57,8 +57,8 @@ def seconds(farm: BuildFarm, requests: list[MeasureRequest], folder: Path) -> fl
     started, done = time.monotonic(), 0
     farm.submit(list(enumerate(requests)), folder)
     while done < len(requests):
-        for _, failure in farm.feed(hold=False):
-            raise SystemExit(str(failure))
+        for _, ended in farm.feed(hold=False):
+            raise SystemExit(str(ended))
         for child, reply in wait_any(farm.busy()) if farm.busy() else ():
             for _, built in farm.take(child, reply):
                 assert isinstance(built, Built), built

@@ -70,8 +70,8 @@ def build_all(
 def constants(found: Found, index: int) -> list[Any]:
     built = found[index]
     assert isinstance(built, Built), built
-    assert built.kernel.read_bytes()[:4] == b"\x7fELF"
-    return [np.load(path) for path in built.constants]
+    assert built.files.kernel.read_bytes()[:4] == b"\x7fELF"
+    return [np.load(path) for path in built.files.constants]
 
 
 def require_equal(found: Found, other: Found) -> None:

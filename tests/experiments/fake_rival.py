@@ -7,6 +7,7 @@ import numpy as np
 
 from autofuse.measure.children.child import RefusedError, serve
 from autofuse.measure.networks.contender import ContenderSession
+from experiments.peers.requests import Prepare, RivalReady
 
 FACTORS = {"right": 2.0, "wrong": 2.5}
 
@@ -33,11 +34,11 @@ def open_network(kind, path, target, threads, inputs):
 
 
 def prepare(request):
-    if request["kind"] == "refuses":
+    if request.kind == "refuses":
         raise RefusedError("build_error", "it has no such layer")
-    found = {name: np.load(path).shape for name, path in request["inputs"].items()}
-    return {"path": request["folder"], "note": f"{found}"}
+    found = {name: np.load(path).shape for name, path in request.inputs.items()}
+    return RivalReady(request.folder, f"{found}")
 
 
 if __name__ == "__main__":
-    serve({**ContenderSession(open_network).handlers(), "prepare": prepare})
+    serve({**ContenderSession(open_network).handlers(), Prepare: prepare})

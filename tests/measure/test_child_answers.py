@@ -8,16 +8,18 @@ import os
 import pytest
 
 from autofuse.measure.children.child import RefusedError, answer
+from autofuse.measure.children.messages import Message, Refused, encode
+from autofuse.measure.children.requests import Drop
 
 
 def kind_of(error: Exception) -> str:
-    def fail(_request: object) -> dict[str, object]:
+    def fail(_request: object) -> Message:
         raise error
 
-    reply = answer({"act": fail}, {"do": "act"})
-    assert reply["ok"] is False
-    assert reply["message"]
-    return str(reply["kind"])
+    reply = answer({Drop: fail}, encode(Drop(1)))
+    assert isinstance(reply, Refused)
+    assert reply.message
+    return reply.kind
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])

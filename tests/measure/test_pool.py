@@ -1,152 +1,231 @@
-"""The runner with real child processes, whose builders and kernels misbehave on demand."""
+"""The pool of children: what it hands out, tries again, discards and counts. Its children need no TVM."""
+
+from __future__ import annotations
 
 import os
+import signal
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from autofuse.errors import DeviceError
-from autofuse.measure.measurement import Failure, Limits, Measurement
-from autofuse.measure.pool import LocalRunner
-from autofuse.measure.timing.sampling import SamplingPolicy
-from tests.measure.runner_contract import RunnerContract, outcome
+from autofuse.measure.children.messages import Message
+from autofuse.measure.children.pool import ATTEMPTS, START_ATTEMPTS, Again, Answer, Call, Pool, Program
+from autofuse.measure.children.process import Child, ask
+from autofuse.measure.measurement import Failure, Limits
+from tests.measure.quiet_child import Echo, Echoed, Greet, Misbehave
 
-QUICK = SamplingPolicy(cap_s=0.3)
-SHORT = Limits(build_s=8, run_s=6, memory_bytes=600 << 20)
-
-
-@pytest.fixture(scope="module")
-def runner(target, rogues, tmp_path_factory):
-    """One runner for most tests: that it goes on working after each accident is part of what they show."""
-    lock = tmp_path_factory.mktemp("lock") / "measure.lock"
-    with LocalRunner(target, workers=2, limits=SHORT, policy=QUICK, lock=lock, **rogues) as made:
-        yield made
+HERE = Path(__file__).parent
+MEMORY = 300 << 20
 
 
-class TestLocalRunner(RunnerContract):
-    """What every runner must do; the `runner` of this module does it."""
+def program(crash: bool = False) -> Program:
+    return Program("quiet_child", Call(Greet(crash), 30.0), paths=(HERE,), memory_bytes=MEMORY)
 
 
-@pytest.mark.parametrize(
-    ("act", "kind", "says"),
-    [
-        ("exit_build", "build_error", "exited with code 3"),
-        ("garbage", "build_error", "wrote garbage"),
-        ("nan", "wrong", "nan at"),
-        ("hog", "out_of_memory", "memory"),
-        ("stubborn_build", "timeout", "8 s"),
-    ],
-)
-def test_an_accident_becomes_a_failure_that_says_what_happened(runner, ask, act, kind, says):
-    failure = runner.measure([ask(act)])[0].failure
-    assert failure is not None
-    assert failure.kind == kind
-    assert says in failure.message
+def first(word: str) -> Call:
+    return Call(Misbehave(word) if word in ("complain", "sleep") else Echo(word), 30.0, "build_error")
 
 
-def test_a_child_that_prints_a_lot_is_no_trouble(runner, ask):
-    assert outcome(runner.measure([ask("chatter")])[0]) == "ok"
+Made = Callable[..., Pool[str]]
 
 
-def test_the_limit_of_the_request_replaces_the_default(runner, ask):
-    assert outcome(runner.measure([ask("wrong")])[0]) == "wrong"
-    assert outcome(runner.measure([ask("wrong", limit=1.0)])[0]) == "ok"
+@pytest.fixture
+def made() -> Iterator[Made]:
+    pools: list[Pool[str]] = []
+
+    def make(size: int = 1, start: Callable[[], Child] | None = None, **options: Any) -> Pool[str]:
+        pools.append(Pool(start or program().start, first, size, "quiet child", **options))
+        return pools[-1]
+
+    yield make
+    for pool in pools:
+        pool.close()
 
 
-def test_a_hung_build_takes_its_own_children_with_it(runner, ask):
-    assert outcome(runner.measure([ask("grandchild")])[0]) == "timeout"
-    time.sleep(0.1)
-    sleepers = [
-        process
-        for process in psutil.process_iter(["cmdline", "ppid"])
-        if "import time; time.sleep(3600)" in (process.info["cmdline"] or [])
-    ]
-    assert not sleepers
+def drained(pool: Pool[str], meanwhile: Callable[[], None] = lambda: None) -> list[Answer[str]]:
+    """Answers until the pool is done; those that are no failures end their job."""
+    found: list[Answer[str]] = []
+    deadline = time.monotonic() + 60.0
+    while not pool.done:
+        assert time.monotonic() < deadline
+        for answer in pool.step():
+            found.append(answer)
+            if answer.member is not None and not isinstance(answer.reply, Failure):
+                pool.finish(answer.member)
+        meanwhile()
+    return found
 
 
-def test_results_come_one_by_one_and_an_abandoned_batch_leaves_no_child(target, rogues, ask, tmp_path):
-    with LocalRunner(target, workers=2, limits=SHORT, policy=QUICK, lock=tmp_path / "lock", **rogues) as runner:
-        stream = runner.stream([ask("raise"), ask(), ask()])
-        index, measured = next(stream)
-        assert (index, outcome(measured)) == (0, "build_error")
-        children = runner.processes()
-        assert children
-        stream.close()
-        assert not any(psutil.pid_exists(child) for child in children)
-        assert outcome(runner.measure([ask()])[0]) == "ok"
+def killer(pool: Pool[str], times: int) -> Callable[[], None]:
+    """Kills the child that sleeps, `times` times."""
+    left = [times]
+
+    def kill() -> None:
+        for member in pool.members:
+            if left[0] and member.started and member.job is not None and member.job.work == "sleep":
+                left[0] -= 1
+                os.kill(member.child.pid, signal.SIGKILL)
+                while member.child.running():
+                    time.sleep(0.01)
+
+    return kill
 
 
-def test_a_worker_is_replaced_after_its_share_of_candidates(target, rogues, ask, tmp_path):
-    limits = Limits(candidates=1, build_s=10)
-    with LocalRunner(target, workers=1, limits=limits, policy=QUICK, lock=tmp_path / "lock", **rogues) as runner:
-        seen = set()
-        for _ in range(2):
-            assert outcome(runner.measure([ask()])[0]) == "ok"
-            seen.update(runner.processes())
-        assert len(seen) == 2
+def test_every_job_is_answered_by_as_few_children_as_do(made: Made) -> None:
+    pool = made(2)
+    pool.submit(["a", "b", "c"])
+    assert sorted(answer.reply.text for answer in drained(pool) if isinstance(answer.reply, Echoed)) == ["a", "b", "c"]
+    assert len(pool.members) == 2
+    pool.submit(["d"])
+    assert [answer.work for answer in drained(pool)] == ["d"]
+    assert len(pool.members) == 2
 
 
-def test_a_worker_that_died_while_idle_is_replaced(target, rogues, ask, tmp_path):
-    with LocalRunner(target, workers=1, policy=QUICK, lock=tmp_path / "lock", **rogues) as runner:
-        assert outcome(runner.measure([ask()])[0]) == "ok"
-        (child,) = runner.processes()
-        os.kill(child, 9)
-        while psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
-            time.sleep(0.01)
-        assert outcome(runner.measure([ask()])[0]) == "ok"
-        assert child not in runner.processes()
+def test_a_crash_is_the_failure_of_its_own_job_and_another_child_goes_on(made: Made) -> None:
+    pool = made()
+    pool.submit(["complain", "a"])
+    crashed, after = drained(pool)
+    assert isinstance(crashed.reply, Failure)
+    assert crashed.reply.kind == "build_error"
+    assert "the sky is falling" in crashed.reply.message
+    assert after.reply == Echoed("a")
 
 
-def test_workers_that_never_start_make_the_device_lost(target, ask, tmp_path):
-    limits = Limits(start_s=0.05)
-    with LocalRunner(target, workers=1, limits=limits, lock=tmp_path / "lock") as runner:
-        failures = [measured.failure for measured in runner.measure([ask(), ask()])]
-    assert [failure.kind for failure in failures] == ["device_lost"] * 2
-    assert "no worker process starts" in failures[0].message
+def test_a_job_whose_children_are_killed_is_tried_again_but_not_for_ever(made: Made) -> None:
+    pool = made()
+    pool.submit(["sleep", "a"])
+    found = drained(pool, killer(pool, ATTEMPTS))
+    assert {answer.work for answer in found} == {"sleep", "a"}
+    (ended,) = (answer.reply for answer in found if answer.work == "sleep")
+    assert isinstance(ended, Failure)
+    assert ended.kind == "out_of_memory"
 
 
-def test_a_builder_that_cannot_be_imported_is_a_build_error(target, ask, tmp_path):
-    with LocalRunner(target, workers=1, builder="no_such_module:build", lock=tmp_path / "lock") as runner:
-        failure = runner.measure([ask()])[0].failure
-    assert failure.kind == "build_error"
-    assert "no_such_module" in failure.message
+def test_what_a_child_holds_is_made_again_when_it_dies(made: Made) -> None:
+    pool = made()
+    pool.submit(["kept"])
+    answers: list[Answer[str]] = []
+    while not answers:
+        answers = pool.step()
+    (member,) = pool.members
+    pool.hold(member)
+    assert pool.done
+    pool.ask_now(member, Call(Misbehave("complain"), 30.0))
+    assert not pool.done
+    assert [answer.reply for answer in drained(pool)] == [Echoed("kept")]
 
 
-def test_an_interpreter_that_is_gone_raises_a_device_error(target, ask, tmp_path, monkeypatch):
-    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
-    with LocalRunner(target, workers=1, lock=tmp_path / "lock") as runner, pytest.raises(DeviceError, match="python"):
-        runner.measure([ask()])
+def test_work_that_is_held_and_lost_too_often_is_given_back_with_the_reason(made: Made) -> None:
+    pool = made()
+    pool.submit(["kept"])
+    answers: list[Answer[str]] = []
+    while not pool.done:
+        for answer in pool.step():
+            answers.append(answer)
+            if answer.member is not None:
+                pool.hold(answer.member)
+                pool.ask_now(answer.member, Call(Misbehave("complain"), 30.0))
+    ended = answers[-1].reply
+    assert len(answers) == ATTEMPTS + 1
+    assert isinstance(ended, Failure)
+    assert ended.kind == "device_lost"
+    assert f"lost with its process {ATTEMPTS} times" in ended.message
 
 
-def test_two_threads_are_used_when_asked_for(target, rogues, ask, tmp_path):
-    with LocalRunner(target, threads=2, workers=1, policy=QUICK, lock=tmp_path / "lock", **rogues) as runner:
-        (measured,) = runner.measure([ask()])
-        assert outcome(measured) == "ok"
-        assert measured.threads == 2
-        (child,) = runner.processes()
-        environment = psutil.Process(child).environ()
-        assert environment["TVM_NUM_THREADS"] == "2"
+def test_when_no_child_starts_all_work_comes_back_and_new_work_is_tried_anew(made: Made) -> None:
+    started = []
+
+    def start() -> Child:
+        started.append(1)
+        return program(crash=len(started) <= START_ATTEMPTS).start()
+
+    pool = made(start=start)
+    pool.submit(["a", "b"])
+    found = drained(pool)
+    assert [answer.work for answer in found] == ["a", "b"]
+    for answer in found:
+        assert isinstance(answer.reply, Failure)
+        assert answer.reply.kind == "device_lost"
+        assert answer.reply.message.startswith("no quiet child starts: ")
+        assert "the sky is falling" in answer.reply.message
+    pool.submit(["c"])
+    assert [answer.reply for answer in drained(pool)] == [Echoed("c")]
+    assert len(started) == START_ATTEMPTS + 1
 
 
-def test_cold_constants_are_timed_too(target, rogues, ask, tmp_path):
-    policy = SamplingPolicy(cap_s=0.3, cold_constants=True)
-    with LocalRunner(target, workers=1, policy=policy, lock=tmp_path / "lock", **rogues) as runner:
-        (measured,) = runner.measure([ask()])
-    assert outcome(measured) == "ok"
-    assert measured.median_us > 0.01
+def test_a_child_is_replaced_after_its_share_of_jobs_and_when_it_died_idle(made: Made) -> None:
+    pool = made(limits=Limits(candidates=2))
+    seen: list[int] = []
+    for word in ("a", "b", "c"):
+        pool.submit([word])
+        drained(pool)
+        seen.append(pool.members[0].child.pid)
+    assert seen[0] == seen[1] != seen[2]
+    os.kill(seen[2], signal.SIGKILL)
+    pool.submit(["d"])
+    while pool.members[0].child.running():
+        time.sleep(0.01)
+    assert [answer.reply for answer in drained(pool)] == [Echoed("d")]
+    assert pool.members[0].child.pid != seen[2]
 
 
-def test_a_measurement_is_exactly_one_of_time_and_failure():
-    with pytest.raises(ValueError, match="exactly one"):
-        Measurement()
-    with pytest.raises(ValueError, match="expected one of build_error"):
-        Failure("sad", "")
+def test_nothing_new_is_handed_out_while_the_owner_holds_it_back(made: Made) -> None:
+    pool = made()
+    pool.submit(["a"])
+    assert pool.step(hold=True) == []
+    assert not pool.members
+    assert [answer.reply for answer in drained(pool)] == [Echoed("a")]
 
 
-def test_kernels_run_on_the_cpus_that_are_named(target, rogues, ask, tmp_path):
-    cpu = max(os.sched_getaffinity(0))
-    with LocalRunner(target, workers=1, policy=QUICK, lock=tmp_path / "lock", cpus=(cpu,), **rogues) as runner:
-        assert outcome(runner.measure([ask()])[0]) == "ok"
-        (child,) = runner.processes()
-        assert psutil.Process(child).cpu_affinity() == [cpu]
+def test_a_pool_that_is_restarted_begins_its_work_anew_with_children_of_the_other_kind(made: Made) -> None:
+    pool = made()
+    pool.submit(["sleep", "b"])
+    while not pool.under_way():
+        pool.step()
+    pid = pool.members[0].child.pid
+    pool.restart(program().start, 2)
+    assert not psutil.pid_exists(pid)
+    assert [job.work for job in pool.waiting] == ["sleep", "b"]
+    found = drained(pool, killer(pool, ATTEMPTS))
+    assert sorted(answer.work for answer in found) == ["b", "sleep"]
+
+
+def test_a_judge_decides_what_a_childs_death_means(made: Made) -> None:
+    verdicts: list[Failure | Again] = [Again(Failure("device_lost", "restarted")), Failure("wrong", "at fault")]
+    pool = made(judge=lambda _child, _failure: verdicts.pop(0))
+    pool.submit(["complain"])
+    assert [answer.reply for answer in drained(pool)] == [Failure("wrong", "at fault")]
+    assert not verdicts
+
+
+def test_a_child_that_starts_idle_is_given_work_at_once(made: Made) -> None:
+    """As a session on a device does, which its starter has greeted."""
+    greeted: list[Message] = []
+
+    def start() -> Child:
+        child = Child("quiet_child", MEMORY, {}, [HERE])
+        ask(child, Greet(), 30.0)
+        return child
+
+    pool = made(start=start, greeted=greeted.append)
+    pool.submit(["a"])
+    pool.feed()
+    assert pool.under_way() == ["a"]
+    assert [answer.reply for answer in drained(pool)] == [Echoed("a")]
+    assert greeted == []
+
+
+def test_an_idle_child_can_be_asked_something_beside_the_work(made: Made) -> None:
+    pool = made()
+    member = pool.any_member()
+    assert not isinstance(member, Failure)
+    assert pool.ask_now(member, Call(Echo("aside"), 30.0)) == Echoed("aside")
+    broken = made(start=program(crash=True).start)
+    failure = broken.any_member()
+    assert isinstance(failure, Failure)
+    assert "the sky is falling" in failure.message
+    assert not broken.members

@@ -8,19 +8,21 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autofuse.measure.children.process import Child, wait
+from autofuse.measure.children.messages import Request
+from autofuse.measure.children.process import Child, ask
 from autofuse.measure.measurement import Failure
+from tests.measure.quiet_child import Dance, Echo, Echoed, Misbehave
 
 HERE = Path(__file__).parent
 
 PARENT = """
 import sys
 from pathlib import Path
-from autofuse.measure.children.process import Child, wait
+from autofuse.measure.children.process import Child, ask
+from tests.measure.quiet_child import Echo, Misbehave
 
 child = Child("quiet_child", 1 << 30, {{}}, [Path({here!r})])
-child.request({{"do": "echo"}}, 10)
-assert wait(child)["echo"] == {{"do": "echo"}}
+assert ask(child, Echo("hello"), 10).text == "hello"
 {then}
 print(child.pid, flush=True)
 sys.stdin.read()
@@ -51,8 +53,8 @@ def gone(pid: int, within_s: float = 30.0) -> bool:
     "then",
     [
         "",
-        "child.request({'do': 'sleep'}, 100)",
-        "child.request({'do': 'stubborn'}, 100)",
+        "child.request(Misbehave('sleep'), 100)",
+        "child.request(Misbehave('stubborn'), 100)",
         "child.pause()",
     ],
     ids=["idle", "asleep", "in native code that holds the interpreter", "stopped"],
@@ -78,55 +80,69 @@ def child():
     made.kill()
 
 
-def answer(child: Child, request: dict[str, object], limit_s: float = 10.0):
-    child.request(request, limit_s)
-    return wait(child)
+def answer(child: Child, request: Request, limit_s: float = 10.0):
+    return ask(child, request, limit_s)
 
 
 def test_an_unknown_request_is_refused_and_the_child_lives(child):
-    reply = answer(child, {"do": "dance"})
+    reply = answer(child, Dance())
     assert isinstance(reply, Failure)
-    assert "'dance'" in reply.message
+    assert reply.message == "unknown message 'Dance': expected one of Echo, Greet, Misbehave"
     assert child.running()
 
 
+def test_an_ill_typed_request_is_refused_with_its_field_and_the_child_lives(child, monkeypatch):
+    monkeypatch.setattr("autofuse.measure.children.process.encode", lambda _message: b'Echo {"text":[],"loud":1}')
+    reply = answer(child, Echo("hello"))
+    assert isinstance(reply, Failure)
+    assert reply.message == "Echo: text: Input should be a valid string; loud: Unexpected keyword argument"
+    assert child.running()
+
+
+def test_an_ill_typed_answer_ends_the_child(child):
+    reply = answer(child, Echo(wrong=True))
+    assert isinstance(reply, Failure)
+    assert "wrote garbage to its coordinator: Echoed: text: Input should be a valid string" in reply.message
+    assert not child.running()
+
+
 def test_a_stopped_child_goes_on_when_resumed(child):
-    answer(child, {"do": "echo"})
+    answer(child, Echo())
     child.pause()
     time.sleep(0.05)
     assert psutil.Process(child.pid).status() == psutil.STATUS_STOPPED
     child.resume()
-    assert answer(child, {"do": "echo"})["ok"] is True
+    assert answer(child, Echo("on")) == Echoed("on")
 
 
 def test_memory_beyond_the_limit_ends_a_child_that_does_not_notice(child):
-    reply = answer(child, {"do": "grow"})
+    reply = answer(child, Misbehave("grow"))
     assert isinstance(reply, Failure)
     assert reply.kind == "out_of_memory"
 
 
 def test_a_request_too_large_for_the_pipe_still_arrives(child):
     text = "x" * (1 << 21)
-    assert answer(child, {"do": "echo", "text": text})["echo"]["text"] == text
+    assert answer(child, Echo(text)) == Echoed(text)
 
 
 def test_a_stopped_child_with_a_full_pipe_times_out(child):
-    answer(child, {"do": "echo"})
+    answer(child, Echo())
     child.pause()
-    reply = answer(child, {"do": "echo", "text": "x" * (1 << 21)}, limit_s=0.5)
+    reply = answer(child, Echo("x" * (1 << 21)), limit_s=0.5)
     assert isinstance(reply, Failure)
     assert reply.kind == "timeout"
     assert not child.running()
 
 
 def test_an_answer_nobody_asked_for_ends_the_child(child):
-    reply = answer(child, {"do": "twice"})
+    reply = answer(child, Misbehave("twice"))
     assert isinstance(reply, Failure)
     assert not child.running()
 
 
 def test_the_end_of_what_a_crashed_child_printed_is_in_the_message(child):
-    reply = answer(child, {"do": "complain"})
+    reply = answer(child, Misbehave("complain"))
     assert "the sky is falling" in reply.message
     assert "Traceback" not in reply.message
     assert "exited with code 9" in reply.message

@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-from autofuse.measure.children.process import Child, wait
+from autofuse.measure.children.process import Child, ask
+from autofuse.measure.measurement import Failure
+from autofuse.measure.remote.requests import Describe
 from autofuse.values.telemetry import SWITCHED_OFF
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,14 +126,16 @@ def test_importing_autofuse_switches_telemetry_off_whatever_stood_there() -> Non
 def test_every_child_has_telemetry_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "telling.py").write_text(
         "import os\nfrom autofuse.measure.children.child import serve\n"
-        "serve({'tell': lambda request: {'said': os.environ.get('ORT_DISABLE_TELEMETRY', '')}})\n"
+        "from autofuse.measure.children.messages import Refused\n"
+        "from autofuse.measure.remote.requests import Describe\n"
+        "serve({Describe: lambda request: Refused('wrong', os.environ.get('ORT_DISABLE_TELEMETRY', ''))})\n"
     )
     monkeypatch.delenv("ORT_DISABLE_TELEMETRY")
     child = Child("telling", 1 << 30, {"ORT_DISABLE_TELEMETRY": "0"}, [tmp_path])
     try:
-        child.request({"do": "tell"}, 60.0)
-        answer: Any = wait(child)
-        assert answer["said"] == SWITCHED_OFF["ORT_DISABLE_TELEMETRY"]
+        answer = ask(child, Describe(), 60.0)
+        assert isinstance(answer, Failure)
+        assert answer.message == SWITCHED_OFF["ORT_DISABLE_TELEMETRY"]
     finally:
         child.kill()
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import autofuse
 from autofuse.cli.main import app
-from autofuse.measure.pool import LocalRunner
+from autofuse.measure.local_runner import LocalRunner
 from autofuse.measure.timing.race import InterleavingPolicy
 from autofuse.measure.timing.sampling import SamplingPolicy
 

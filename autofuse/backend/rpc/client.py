@@ -1,15 +1,13 @@
-"""The client's side of a session on a device: files up and down, and requests as JSON, through TVM's RPC.
+"""The client's side of a session on a device: files up and down, and encoded requests, through TVM's RPC.
 
 Calls block, some of them for ever when the device is stuck: use it in a process that can be killed.
 """
 
 from __future__ import annotations
 
-import json
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from autofuse.backend.rpc.server import REQUEST
 from autofuse.device.address import Address
@@ -45,14 +43,12 @@ class DeviceSession:
                 f"{address.text} is TVM's own RPC server: start `autofuse serve` there instead ({_last(error)})"
             ) from error
 
-    def ask(self, request: Mapping[str, object]) -> Mapping[str, Any]:
-        """The device's answer to one request; ConnectionLostError when the session is gone."""
+    def ask(self, request: bytes) -> bytes:
+        """The device's answer to one request, both encoded; ConnectionLostError when the session is gone."""
         try:
-            text = str(self._ask(json.dumps(request)))
+            return str(self._ask(request.decode())).encode()
         except Exception as error:
             raise ConnectionLostError(_last(error)) from error
-        answer: Mapping[str, Any] = json.loads(text)
-        return answer
 
     def upload(self, path: Path, name: str) -> None:
         """Copy a file into the session's folder as `name`, which must be new there."""

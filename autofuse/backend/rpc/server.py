@@ -28,7 +28,7 @@ from autofuse.backend.rpc.door import Door
 from autofuse.errors import DeviceError
 
 REQUEST = "autofuse.request"
-"""Global function of a session: JSON text in, JSON text out."""
+"""Global function of a session: an encoded request in, the encoded answer out."""
 
 TRACKER_S = 5.0
 """A tracker that does not answer within so many seconds is away."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from autofuse.device.target import Target
 from autofuse.kernels.workload.workload import Workload
-from autofuse.measure.children.child import Handler, note, serve
-from autofuse.measure.children.codec import target_from_json
-from autofuse.measure.children.messages import Message
+from autofuse.measure.children.child import Handlers, note, serve
+from autofuse.measure.children.messages import Done
+from autofuse.measure.children.requests import Build, Export, Exported, ExportProbe, StartBuilder
 
 KERNEL = "kernel.so"
 
@@ -26,52 +26,50 @@ class BuildSession:
     def __init__(self) -> None:
         self._target: Target | None = None
 
-    def handlers(self) -> Mapping[str, Handler]:
-        """Requests by name."""
-        return {"hello": self.hello, "export": self.export, "probe": self.probe}
+    def handlers(self) -> Handlers:
+        """What it does, by the kind of request."""
+        return {StartBuilder: self.start, Export: self.export, ExportProbe: self.export_probe}
 
-    def hello(self, request: Message) -> Message:
+    def start(self, request: StartBuilder) -> Done:
         """Import everything, so that the first candidate finds a warm process."""
-        self._target = target_from_json(request["target"])
-        preload(str(request["builder"]))
-        return {}
+        self._target = request.target
+        preload(request.builder)
+        return Done()
 
-    def export(self, request: Message) -> Message:
+    def export(self, request: Export) -> Exported:
         """Workload text, schedule -> the kernel's shared library and its packed constants in `folder`; its code."""
         from autofuse.backend.compile.function import export_function
         from autofuse.kernels.tir.digest import code_key
 
         assert self._target is not None
-        folder = Path(str(request["folder"]))
-        folder.mkdir(parents=True, exist_ok=True)
+        request.folder.mkdir(parents=True, exist_ok=True)
+        kernel = request.folder / KERNEL
         start = time.perf_counter()
         _, built = kernel_of(request, self._target)
-        export_function(built.function, self._target, folder / KERNEL)
+        export_function(built.function, self._target, kernel)
         build_s = time.perf_counter() - start
         constants = []
-        for number, array in enumerate(built.pack(loaded(request["constants"]))):
-            constants.append(str(folder / f"constant-{number}.npy"))
+        for number, array in enumerate(built.pack(loaded(request.constants))):
+            constants.append(request.folder / f"constant-{number}.npy")
             np.save(constants[-1], np.asarray(array), allow_pickle=False)
-        code = code_key(built.function)
-        return {"build_s": build_s, "code": code, "kernel": str(folder / KERNEL), "constants": constants}
+        return Exported(build_s, code_key(built.function), kernel, tuple(constants))
 
-    def probe(self, request: Message) -> Message:
+    def export_probe(self, request: ExportProbe) -> Done:
         """The clock probe's loop as a shared library at `path`."""
         from autofuse.backend.compile.function import export_function
         from autofuse.backend.compile.probes import fma_function
 
         assert self._target is not None
-        function = fma_function(self._target, int(str(request["threads"])), int(str(request["steps"])))
-        path = Path(str(request["path"]))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        export_function(function, self._target, path)
-        return {}
+        function = fma_function(self._target, request.threads, request.steps)
+        request.path.parent.mkdir(parents=True, exist_ok=True)
+        export_function(function, self._target, request.path)
+        return Done()
 
 
-def kernel_of(request: Message, target: Target) -> tuple[Workload, Any]:
+def kernel_of(request: Build | Export, target: Target) -> tuple[Workload, Any]:
     """The workload of a request, and what its builder makes of it: a `function`, and `pack` for its constants."""
-    workload = Workload.from_text(str(request["workload"]))
-    return workload, imported(str(request["builder"]))(workload, request["schedule"], target)
+    workload = Workload.from_text(request.workload)
+    return workload, imported(request.builder)(workload, request.schedule, target)
 
 
 def preload(path: str) -> None:
@@ -89,10 +87,9 @@ def imported(path: str) -> Callable[..., Any]:
     return found
 
 
-def loaded(paths: object) -> list[NDArray[np.generic]]:
+def loaded(paths: Sequence[Path]) -> list[NDArray[np.generic]]:
     """Arrays of .npy files, mapped."""
-    assert isinstance(paths, list)
-    return [np.load(str(path), mmap_mode="r") for path in paths]
+    return [np.load(path, mmap_mode="r") for path in paths]
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,9 @@ from autofuse.device.target import Target
 from autofuse.kernels.workload.packing import to_physical
 from autofuse.kernels.workload.workload import Value, Workload
 from autofuse.measure.checking.tolerance import compare, poisoned
-from autofuse.measure.children.child import Handler, RefusedError
-from autofuse.measure.children.codec import case_from_json, policy_from_json, timing_to_json
-from autofuse.measure.children.messages import Message
+from autofuse.measure.children.child import Handlers, RefusedError
+from autofuse.measure.children.messages import Done
+from autofuse.measure.children.requests import Check, Checked, Drop, Time, Timed
 from autofuse.measure.measurement import Case
 from autofuse.measure.timing.clock import Clock, pin_main_thread, waited_ns
 from autofuse.measure.timing.sampling import sample
@@ -51,11 +51,11 @@ class CandidateSession:
     target: Target | None = None
     clock: Clock | None = None
     candidates: dict[int, Candidate] = field(default_factory=dict)
-    arrays: dict[tuple[str, str], Array] = field(default_factory=dict)
+    arrays: dict[tuple[Path, str], Array] = field(default_factory=dict)
 
-    def handlers(self) -> Mapping[str, Handler]:
-        """Requests by name."""
-        return {"check": self.check, "time": self.time, "drop": self.drop}
+    def handlers(self) -> Handlers:
+        """What it does, by the kind of request."""
+        return {Check: self.check, Time: self.time, Drop: self.drop}
 
     def place(self, path: Path) -> Path:
         """Where the file that a request names lies."""
@@ -71,16 +71,13 @@ class CandidateSession:
         )
         self.candidates[identity] = Candidate(workload, kernel, inputs, list(constants), outputs)
 
-    def check(self, request: Message) -> Message:
+    def check(self, request: Check) -> Checked:
         """Run once on each case with poisoned outputs; RefusedError("wrong") unless all compare."""
-        candidate = self._candidate(request)
-        limit = request.get("limit")
-        cases: Any = request["cases"]
+        candidate = self._candidate(request.id)
         worst = 0.0
-        for index in reversed(range(len(cases))):  # the first case last: its inputs stay for the timing
-            case = case_from_json(cases[index])
-            worst = max(worst, self._check_case(candidate, case, None if limit is None else float(str(limit))))
-        return {"max_rel_error": worst}
+        for case in reversed(request.cases):  # the first case last: its inputs stay for the timing
+            worst = max(worst, self._check_case(candidate, case, request.limit))
+        return Checked(worst)
 
     def _check_case(self, candidate: Candidate, case: Case, limit: float | None) -> float:
         workload = candidate.workload
@@ -102,13 +99,11 @@ class CandidateSession:
                 raise RefusedError("wrong", f"the kernel changed its input {index}")
         return worst
 
-    def time(self, request: Message) -> Message:
+    def time(self, request: Time) -> Timed:
         """Gated slices of one candidate, with the main thread pinned meanwhile."""
-        candidate, clock = self._candidate(request), self.clock
+        candidate, clock, policy = self._candidate(request.id), self.clock, request.policy
         assert clock is not None
-        clock.inherit(_floats(request["clock_best_s"]))
-        policy = policy_from_json(request["policy"])
-        best = request.get("best_us")
+        clock.inherit(request.clock_best_s)
         expected_s = 1.0
 
         def run(calls: int) -> float:
@@ -121,23 +116,23 @@ class CandidateSession:
         with pin_main_thread():
             if not clock.best_s:
                 clock.calibrate()
-            timing = sample(run, clock, waited_ns, policy, None if best is None else float(str(best)))
-        return {"timing": timing_to_json(timing), "clock_best_s": list(clock.best_s)}
+            timing = sample(run, clock, waited_ns, policy, request.best_us)
+        return Timed(timing, clock.best_s)
 
-    def drop(self, request: Message) -> Message:
+    def drop(self, request: Drop) -> Done:
         """Forget a candidate; unknown ids are fine."""
-        self.candidates.pop(identity_of(request), None)
-        return {}
+        self.candidates.pop(request.id, None)
+        return Done()
 
-    def _candidate(self, request: Message) -> Candidate:
-        if identity_of(request) not in self.candidates:
-            raise RefusedError("run_error", f"candidate {identity_of(request)} is not built in this process")
-        return self.candidates[identity_of(request)]
+    def _candidate(self, identity: int) -> Candidate:
+        if identity not in self.candidates:
+            raise RefusedError("run_error", f"candidate {identity} is not built in this process")
+        return self.candidates[identity]
 
-    def _array(self, path: str, value: Value) -> Array:
+    def _array(self, path: Path, value: Value) -> Array:
         key = (path, value.layout)
         if key not in self.arrays:
-            array = to_physical(np.load(self.place(Path(path)), mmap_mode="r"), value)
+            array = to_physical(np.load(self.place(path), mmap_mode="r"), value)
             if array.dtype != np.dtype(value.dtype):
                 raise RefusedError("run_error", f"{path} holds {array.dtype}, the workload wants {value.dtype}")
             if sum(kept.nbytes for kept in self.arrays.values()) + array.nbytes > KEPT_BYTES:
@@ -151,11 +146,6 @@ def values_of(workload: Workload, kind: str) -> list[Value]:
     return [workload.values[index] for index in workload.of_kind(kind)]
 
 
-def identity_of(request: Message) -> int:
-    """The candidate that a request is about."""
-    return int(str(request["id"]))
-
-
 def confine(cpus: Iterable[int]) -> None:
     """Let this process, and threads that it starts from now on, use only these CPUs (Linux)."""
     if hasattr(os, "sched_setaffinity"):
@@ -165,12 +155,7 @@ def confine(cpus: Iterable[int]) -> None:
             raise RefusedError("run_error", f"the device cannot use CPUs {list(cpus)}: {error.strerror}") from error
 
 
-def _paired(paths: Sequence[Any], values: Sequence[Value]) -> list[tuple[str, Value]]:
+def _paired(paths: Sequence[Path], values: Sequence[Value]) -> list[tuple[Path, Value]]:
     if len(paths) != len(values):
         raise RefusedError("run_error", f"{len(paths)} arrays for {len(values)} values of the workload")
-    return [(str(path), value) for path, value in zip(paths, values, strict=True)]
-
-
-def _floats(value: object) -> tuple[float, ...]:
-    assert isinstance(value, list)
-    return tuple(float(item) for item in value)
+    return list(zip(paths, values, strict=True))

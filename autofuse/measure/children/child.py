@@ -13,8 +13,19 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from autofuse.measure.children.messages import Message, ProtocolError, decode, encode
+from autofuse.measure.children.messages import (
+    Message,
+    ProtocolError,
+    Refused,
+    Request,
+    decode,
+    encode,
+    framed,
+    known,
+    unframed,
+)
 
 PARENT_VARIABLE = "AUTOFUSE_PARENT"
 MEMORY_VARIABLE = "AUTOFUSE_MEMORY_BYTES"
@@ -23,7 +34,8 @@ LOST_PARENT = 77
 FULL_DISK = ("No space left on device", "Disk quota exceeded", "File size limit exceeded")
 """What the system and a linker say when a file cannot grow."""
 
-Handler = Callable[[Message], Message]
+Handlers = Mapping[type[Request[Any]], Callable[[Any], Message]]
+"""What a program does, by the kind of request that asks for it."""
 
 
 class RefusedError(Exception):
@@ -34,7 +46,7 @@ class RefusedError(Exception):
         self.kind = kind
 
 
-def serve(handlers: Mapping[str, Handler]) -> None:
+def serve(handlers: Handlers) -> None:
     """Answer requests from standard input until it ends.
 
     The protocol moves to a private copy of standard output, and whatever kernels or libraries print goes
@@ -44,7 +56,7 @@ def serve(handlers: Mapping[str, Handler]) -> None:
     os.dup2(2, 1)
     _follow_parent()
     _limit()
-    requests: queue.SimpleQueue[Message] = queue.SimpleQueue()
+    requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(requests,), daemon=True).start()
     while True:
         _write(replies, answer(handlers, requests.get()))
@@ -55,22 +67,22 @@ def note(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
-def answer(handlers: Mapping[str, Handler], request: Message) -> Message:
-    """What a handler says to one request, or why it refused; never raises for what a handler raises."""
-    name = str(request.get("do"))
+def answer(handlers: Handlers, text: bytes) -> Message:
+    """What a handler says to one request, or why it is refused; never raises for what a handler raises."""
     try:
-        if name not in handlers:
-            raise RefusedError("run_error", f"unknown request {name!r}: expected one of {', '.join(sorted(handlers))}")
-        return {"ok": True, **handlers[name](request)}
+        try:
+            request = decode(text, known(handlers))
+        except ProtocolError as error:
+            raise RefusedError("run_error", str(error)) from error
+        return handlers[type(request)](request)
     except RefusedError as refusal:
-        return {"ok": False, "kind": refusal.kind, "message": str(refusal)}
+        return Refused(refusal.kind, str(refusal))
     except MemoryError as error:
-        return {"ok": False, "kind": "out_of_memory", "message": f"memory limit reached: {error}"}
+        return Refused("out_of_memory", f"memory limit reached: {error}")
     except Exception as error:  # noqa: BLE001 a builder or a kernel may raise anything; the parent records it
         if _is_full_disk(error):
-            return {"ok": False, "kind": "device_lost", "message": f"the disk is full: {_short(error)}"}
-        kind = "out_of_memory" if _is_allocation(str(error)) else ""
-        return {"ok": False, "kind": kind, "message": _short(error)}
+            return Refused("device_lost", f"the disk is full: {_short(error)}")
+        return Refused("out_of_memory" if _is_allocation(str(error)) else "", _short(error))
 
 
 def _is_allocation(text: str) -> bool:
@@ -93,14 +105,14 @@ def _short(error: Exception) -> str:
     return f"{type(error).__name__}: {text} ({Path(place.filename).name}:{place.lineno})"
 
 
-def _read(requests: queue.SimpleQueue[Message]) -> None:
+def _read(requests: queue.SimpleQueue[bytes]) -> None:
     buffer = bytearray()
     while True:
         try:
             data = os.read(0, 1 << 16)
             buffer += data
-            while data and (message := decode(buffer)) is not None:
-                requests.put(message)
+            while data and (text := unframed(buffer)) is not None:
+                requests.put(text)
         except (OSError, ProtocolError) as error:
             note(f"child: {error}")
             data = b""
@@ -109,7 +121,7 @@ def _read(requests: queue.SimpleQueue[Message]) -> None:
 
 
 def _write(descriptor: int, message: Message) -> None:
-    frame = memoryview(encode(message))
+    frame = memoryview(framed(encode(message)))
     while frame:
         frame = frame[os.write(descriptor, frame) :]
 

@@ -1,32 +1,99 @@
-"""Messages between a coordinator and its children: JSON objects with a length in front, nothing else."""
+"""What crosses a pipe: frozen dataclasses as JSON behind the name of their class, with a length in front."""
 
 from __future__ import annotations
 
-import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar, get_args
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 
 HEADER = struct.Struct(">4sI")
-MAGIC = b"AFm1"
+MAGIC = b"AFm2"
 MAX_BYTES = 64 << 20
-
-Message = Mapping[str, object]
+MOST_REASONS = 3
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {}
+"""What writes and reads each class of messages, made when it is first needed."""
 
 
 class ProtocolError(ValueError):
-    """The bytes on the pipe are no message."""
+    """The bytes are no message, or none that is understood here; the text says why."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """What one process says to another. One with other fields, or with values of other types, is refused."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, ser_json_inf_nan="constants")
+
+
+A = TypeVar("A", bound=Message)
+M = TypeVar("M", bound=Message)
+Known = Mapping[str, type[M]]
+"""The messages that a process understands, by name."""
+
+
+@dataclass(frozen=True)
+class Request(Message, Generic[A]):
+    """A message that is answered by an `A`, or by `Refused`."""
+
+    answer: ClassVar[type[Message]]
+
+    def __init_subclass__(cls) -> None:
+        cls.answer = get_args(cls.__orig_bases__[0])[0]  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class Done(Message):
+    """The answer to a request that asks for nothing back."""
+
+
+@dataclass(frozen=True)
+class Refused(Message):
+    """The answer that there is none. `kind`: of a failure ("": what a crash would count as); `message`: for people."""
+
+    kind: str
+    message: str
+
+
+def known(types: Iterable[type[M]]) -> Known[M]:
+    """The table that `decode` takes."""
+    return {one.__name__: one for one in types}
 
 
 def encode(message: Message) -> bytes:
-    """The frame of `message`; ProtocolError when it is too long."""
-    body = json.dumps(message, separators=(",", ":")).encode()
-    if len(body) > MAX_BYTES:
-        raise ProtocolError(f"message of {len(body)} bytes exceeds {MAX_BYTES}")
-    return HEADER.pack(MAGIC, len(body)) + body
+    """The text of a message: its name, a space, its fields as JSON. ProtocolError for values of other types."""
+    try:
+        fields = _adapter(type(message)).dump_json(message, warnings="error")
+    except PydanticSerializationError as error:
+        raise ProtocolError(f"{type(message).__name__} cannot be sent: {error}") from error
+    return b"%s %s" % (type(message).__name__.encode(), fields)
 
 
-def decode(buffer: bytearray) -> Message | None:
-    """Take the first whole message off `buffer`; None while it is incomplete, ProtocolError for garbage."""
+def decode(text: bytes, table: Known[M]) -> M:
+    """The inverse of `encode`; ProtocolError with a reason for what is not in `table` or not of its types."""
+    head, _, fields = text.partition(b" ")
+    name = head[:40].decode(errors="replace")
+    if name not in table:
+        raise ProtocolError(f"unknown message {name!r}: expected one of {', '.join(sorted(table))}")
+    try:
+        message: M = _adapter(table[name]).validate_json(fields)
+    except ValidationError as error:
+        raise ProtocolError(f"{name}: {_reasons(error)}") from error
+    return message
+
+
+def framed(text: bytes) -> bytes:
+    """`text` with its length in front; ProtocolError when it is too long."""
+    if len(text) > MAX_BYTES:
+        raise ProtocolError(f"message of {len(text)} bytes exceeds {MAX_BYTES}")
+    return HEADER.pack(MAGIC, len(text)) + text
+
+
+def unframed(buffer: bytearray) -> bytes | None:
+    """Take the first whole text off `buffer`; None while it is incomplete, ProtocolError for garbage."""
     if len(buffer) < HEADER.size:
         if not MAGIC.startswith(bytes(buffer[: len(MAGIC)])):
             raise ProtocolError(f"not a message: {bytes(buffer[:40])!r}")
@@ -36,12 +103,19 @@ def decode(buffer: bytearray) -> Message | None:
         raise ProtocolError(f"not a message: {bytes(buffer[:40])!r}")
     if len(buffer) < HEADER.size + length:
         return None
-    body = bytes(buffer[HEADER.size : HEADER.size + length])
+    text = bytes(buffer[HEADER.size : HEADER.size + length])
     del buffer[: HEADER.size + length]
-    try:
-        message = json.loads(body)
-    except ValueError as error:
-        raise ProtocolError(f"message is not JSON: {error}") from error
-    if not isinstance(message, dict):
-        raise ProtocolError(f"message is a {type(message).__name__}, not an object")
-    return message
+    return text
+
+
+def _adapter(kind: type[Message]) -> TypeAdapter[Any]:
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]
+
+
+def _reasons(error: ValidationError) -> str:
+    """The first mistakes, each with the field that it stands in."""
+    found = error.errors(include_url=False, include_context=False)
+    said = [": ".join(filter(None, (".".join(map(str, one["loc"])), one["msg"]))) for one in found[:MOST_REASONS]]
+    return "; ".join([*said, "..."] if len(found) > MOST_REASONS else said)

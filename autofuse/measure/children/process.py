@@ -12,13 +12,24 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import overload
+from typing import Any, TypeVar, cast, overload
 
 import psutil
 
 from autofuse.errors import DeviceError
 from autofuse.measure.children.child import MEMORY_VARIABLE, PARENT_VARIABLE
-from autofuse.measure.children.messages import Message, ProtocolError, decode, encode
+from autofuse.measure.children.messages import (
+    Known,
+    Message,
+    ProtocolError,
+    Refused,
+    Request,
+    decode,
+    encode,
+    framed,
+    known,
+    unframed,
+)
 from autofuse.measure.measurement import Failure, Left, no_end
 from autofuse.values.telemetry import SWITCHED_OFF
 
@@ -30,6 +41,7 @@ SPIN_S = 0.25
 PACKAGE_ROOT = Path(__file__).resolve().parents[3]
 
 Reply = Message | Failure
+A = TypeVar("A", bound=Message)
 
 
 class Child:
@@ -48,7 +60,7 @@ class Child:
         paths: Iterable[Path],
         python: Path | None = None,
     ) -> None:
-        """`python`: another environment's interpreter, with NumPy; it finds this autofuse too.
+        """`python`: another environment's interpreter, with NumPy and pydantic; it finds this autofuse too.
 
         `killed`: whether somebody else ended it by SIGKILL, as the system does when memory runs out.
         """
@@ -57,6 +69,7 @@ class Child:
         self.deadline: float | None = None
         self.crash_kind = "run_error"
         self._limit_s = 0.0
+        self._answers: Known[Message] = {}
         self._buffer = bytearray()
         self._log = bytearray()
         command = [str(python or sys.executable), "-P", "-m", module]
@@ -90,13 +103,14 @@ class Child:
         """Whether a request is under way."""
         return self.deadline is not None
 
-    def request(self, message: Message, limit_s: float, crash_kind: str = "run_error") -> None:
+    def request(self, message: Request[Any], limit_s: float, crash_kind: str = "run_error") -> None:
         """Send `message`; `limit_s` seconds from now it has failed. `crash_kind`: what a crash counts as."""
         assert not self.busy, "a child answers one request at a time"
         self._limit_s, self.crash_kind = limit_s, crash_kind
+        self._answers = known((message.answer, Refused))
         self.deadline = time.monotonic() + limit_s
         if self.alive:
-            self._send(memoryview(encode(message)))
+            self._send(memoryview(framed(encode(message))))
 
     def running(self) -> bool:
         """Whether the process still runs (a child may die while idle)."""
@@ -182,14 +196,15 @@ class Child:
         open_pipe = self._drain(self._out, self._buffer)
         self._drain(self._err, self._log)
         try:
-            message = decode(self._buffer)
+            text = unframed(self._buffer)
+            message = None if text is None else decode(text, self._answers)
         except ProtocolError as error:
-            return self._fail(self.crash_kind, f"the process wrote garbage to its coordinator: {error}")
+            return self._garbage(error)
         if message is not None:
             self.deadline = None
             if self._buffer:
                 return self._fail(self.crash_kind, "the process answered more than it was asked")
-            return message if message.get("ok") is True else self._refusal(message)
+            return self._refusal(message) if isinstance(message, Refused) else message
         if not open_pipe:
             return self._died()
         if watch_memory and self.memory() > self.memory_bytes:
@@ -198,12 +213,14 @@ class Child:
             return self._fail("timeout", f"no answer within {self._limit_s:g} s")
         return None
 
-    def _refusal(self, message: Message) -> Failure:
-        kind = str(message.get("kind") or self.crash_kind)
+    def _refusal(self, refused: Refused) -> Failure:
         try:
-            return Failure(kind, str(message.get("message")))
+            return Failure(refused.kind or self.crash_kind, refused.message)
         except ValueError as error:
-            return self._fail(self.crash_kind, f"the process wrote garbage to its coordinator: {error}")
+            return self._garbage(error)
+
+    def _garbage(self, error: Exception) -> Failure:
+        return self._fail(self.crash_kind, f"the process wrote garbage to its coordinator: {error}")
 
     def _fail(self, kind: str, message: str) -> Failure:
         self.kill()
@@ -262,6 +279,12 @@ def wait(child: Child, tick_s: float = TICK_S, left: Left = no_end) -> Reply | N
         if found:
             return found[0][1]
     return None
+
+
+def ask(child: Child, request: Request[A], limit_s: float, crash_kind: str = "run_error") -> A | Failure:
+    """Send one request and wait for what comes of it."""
+    child.request(request, limit_s, crash_kind)
+    return cast(A | Failure, wait(child))
 
 
 def default_memory(workers: int) -> int:

@@ -7,15 +7,16 @@ files of this machine, and a cluster that hangs or goes away ends with this proc
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from concurrent.futures import CancelledError
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from autofuse.measure.children.builder import KERNEL, BuildSession
-from autofuse.measure.children.child import Handler, RefusedError, note, serve
-from autofuse.measure.children.messages import Message
+from autofuse.measure.children.child import Handlers, RefusedError, note, serve
+from autofuse.measure.children.messages import Done, Refused, decode, encode, known
+from autofuse.measure.children.requests import Export, Exported, ExportProbe, StartBuilder
 from autofuse.measure.cluster import worker as cluster_worker
+from autofuse.measure.cluster.requests import ClusterReady, StartClusterBuilder
 
 CONNECT_S = 10.0
 PING_S = 5.0
@@ -26,64 +27,66 @@ class ClusterSession:
 
     def __init__(self) -> None:
         self._client: Any = None
-        self._hello: Message = {}
+        self._start: StartBuilder | None = None
+        self._limit_s = 0.0
         self._own = BuildSession()
 
-    def handlers(self) -> Mapping[str, Handler]:
-        """Requests by name."""
-        return {"hello": self.hello, "export": self.export, "probe": self.probe}
+    def handlers(self) -> Handlers:
+        """What it does, by the kind of request."""
+        return {StartClusterBuilder: self.start, Export: self.export, ExportProbe: self.export_probe}
 
-    def hello(self, request: Message) -> Message:
+    def start(self, request: StartClusterBuilder) -> ClusterReady:
         """Connect; the number of builds that the cluster does at once."""
         import distributed
 
-        self._hello = {"target": request["target"], "builder": request["builder"], "build_s": request["build_s"]}
+        self._start, self._limit_s = StartBuilder(request.target, request.builder), request.build_s
         try:
             self._client = distributed.Client(
-                str(request["scheduler"]), timeout=CONNECT_S, set_as_default=False, heartbeat_interval="2s"
+                request.scheduler, timeout=CONNECT_S, set_as_default=False, heartbeat_interval="2s"
             )
             cores = sum(self._client.nthreads().values())
         except (OSError, TimeoutError) as error:
-            raise RefusedError(
-                "device_lost", f"no Dask scheduler answers at {request['scheduler']}: {error}"
-            ) from error
+            raise RefusedError("device_lost", f"no Dask scheduler answers at {request.scheduler}: {error}") from error
         if not cores:
-            raise RefusedError("device_lost", f"the Dask scheduler at {request['scheduler']} has no workers")
-        return {"cores": cores}
+            raise RefusedError("device_lost", f"the Dask scheduler at {request.scheduler} has no workers")
+        return ClusterReady(cores)
 
-    def export(self, request: Message) -> Message:
+    def export(self, request: Export) -> Exported:
         """See `autofuse.measure.children.builder.BuildSession.export`; the files are written here."""
-        arrays = [Path(path).read_bytes() for path in _strings(request["constants"])]
-        parts = {"workload": request["workload"], "schedule": request["schedule"]}
-        limit_s = float(str(self._hello["build_s"]))
-        future = self._client.submit(cluster_worker.build, dict(self._hello), parts, arrays, pure=False)
+        assert self._start is not None
+        arrays = [path.read_bytes() for path in request.constants]
+        future = self._client.submit(
+            cluster_worker.build, encode(self._start), encode(request), arrays, self._limit_s, pure=False
+        )
         try:
-            answer: Any = self._result(future, limit_s)
+            answer, library, packed = self._result(future)
         finally:
             future.cancel()
-        if "kind" in answer:
-            raise RefusedError(str(answer["kind"]), str(answer["message"]))
-        folder = Path(str(request["folder"]))
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / KERNEL).write_bytes(answer["kernel"])
-        constants = []
-        for number, content in enumerate(answer["constants"]):
-            constants.append(str(folder / f"constant-{number}.npy"))
-            Path(constants[-1]).write_bytes(content)
-        made = {"build_s": answer["build_s"], "code": answer["code"]}
-        return {**made, "kernel": str(folder / KERNEL), "constants": constants}
+        told = decode(answer, known((Exported, Refused)))
+        if isinstance(told, Refused):
+            raise RefusedError(told.kind, told.message)
+        assert isinstance(told, Exported)
+        request.folder.mkdir(parents=True, exist_ok=True)
+        kernel = request.folder / KERNEL
+        kernel.write_bytes(library)
+        constants = tuple(request.folder / f"constant-{number}.npy" for number in range(len(packed)))
+        for path, content in zip(constants, packed, strict=True):
+            path.write_bytes(content)
+        return replace(told, kernel=kernel, constants=constants)
 
-    def probe(self, request: Message) -> Message:
+    def export_probe(self, request: ExportProbe) -> Done:
         """Built here: it is one kernel a job."""
-        self._own.hello(self._hello)
-        return self._own.probe(request)
+        assert self._start is not None
+        self._own.start(self._start)
+        return self._own.export_probe(request)
 
-    def _result(self, future: Any, limit_s: float) -> object:
+    def _result(self, future: Any) -> tuple[bytes, bytes, list[bytes]]:
         """What the cluster answers; a cluster that is gone is no fault of the candidate."""
-        deadline = time.monotonic() + 2 * limit_s
+        deadline = time.monotonic() + 2 * self._limit_s
         while True:
             try:
-                return future.result(timeout=PING_S)
+                found: tuple[bytes, bytes, list[bytes]] = future.result(timeout=PING_S)
+                return found
             except TimeoutError:
                 self._ping()
                 if time.monotonic() > deadline:
@@ -106,11 +109,6 @@ def _refusal(error: RuntimeError) -> RefusedError:
     note(f"cluster: {type(error).__name__}: {error}")
     lost = type(error).__name__ not in ("KilledWorker",)
     return RefusedError("device_lost" if lost else "build_error", f"{type(error).__name__}: {error}")
-
-
-def _strings(value: object) -> list[str]:
-    assert isinstance(value, list)
-    return [str(item) for item in value]
 
 
 def main() -> None:

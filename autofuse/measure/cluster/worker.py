@@ -6,11 +6,13 @@ Workers need autofuse installed, of the same version, and one thread each (`dask
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from autofuse.measure.children.process import Child, available_cores, default_memory, wait
+from autofuse.measure.children.messages import Refused, decode, encode, known
+from autofuse.measure.children.process import Child, ask, available_cores, default_memory
+from autofuse.measure.children.requests import Export, StartBuilder
 from autofuse.measure.measurement import Failure
 from autofuse.values.scratch import scratch_folder
 
@@ -19,50 +21,46 @@ START_S = 90.0
 _NAME = "autofuse_builders"
 
 
-def build(
-    hello: Mapping[str, Any], parts: Mapping[str, Any], arrays: Sequence[bytes]
-) -> dict[str, str | float | bytes | list[bytes]]:
-    """The kernel's library and its packed constants (.npy) as bytes, with the seconds that took; or a failure.
+def build(start: bytes, export: bytes, arrays: Sequence[bytes], limit_s: float) -> tuple[bytes, bytes, list[bytes]]:
+    """The answer to `export` with the kernel's library and its packed constants (.npy); `Refused` without any.
 
-    `hello`: target, builder and the limit of a build in seconds. `parts`: workload text and schedule. `arrays`: its
-    constants (.npy).
+    `start`, `export`: the requests of those names, encoded. `arrays`: the original constants (.npy).
     """
     with scratch_folder() as folder:
         paths = []
         for number, content in enumerate(arrays):
-            paths.append(str(folder / f"original-{number}.npy"))
-            Path(paths[-1]).write_bytes(content)
-        child = _child(hello)
+            paths.append(folder / f"original-{number}.npy")
+            paths[-1].write_bytes(content)
+        child = _child(start)
         if isinstance(child, Failure):
-            return {"kind": child.kind, "message": child.message}
-        request = {"do": "export", "constants": paths, "folder": str(folder), "builder": hello["builder"], **parts}
-        child.request(request, float(hello["build_s"]), "build_error")
-        reply: Any = wait(child)
+            return _refused(child), b"", []
+        request = decode(export, known((Export,)))
+        assert isinstance(request, Export)
+        reply = ask(child, replace(request, constants=tuple(paths), folder=folder), limit_s, "build_error")
         if isinstance(reply, Failure):
-            return {"kind": reply.kind, "message": reply.message}
-        constants = [Path(path).read_bytes() for path in reply["constants"]]
-        return {
-            "build_s": float(reply["build_s"]),
-            "code": str(reply["code"]),
-            "kernel": Path(reply["kernel"]).read_bytes(),
-            "constants": constants,
-        }
+            return _refused(reply), b"", []
+        return encode(reply), reply.kernel.read_bytes(), [path.read_bytes() for path in reply.constants]
 
 
-def _child(hello: Mapping[str, Any]) -> Child | Failure:
+def _refused(failure: Failure) -> bytes:
+    return encode(Refused(failure.kind, failure.message))
+
+
+def _child(start: bytes) -> Child | Failure:
     """This worker thread's building process for this target, kept for the next candidate: it dies with its thread."""
     from distributed import get_worker
 
-    kept: dict[tuple[int, str], Child] = get_worker().__dict__.setdefault(_NAME, {})
-    key = threading.get_ident(), repr(sorted(hello["target"].items())) + str(hello["builder"])
+    kept: dict[tuple[int, bytes], Child] = get_worker().__dict__.setdefault(_NAME, {})
+    key = threading.get_ident(), start
     child = kept.get(key)
     if child is not None and child.running() and not child.busy:
         return child
     for old in [name for name in kept if name[0] == key[0]]:
         kept.pop(old).kill()
+    request = decode(start, known((StartBuilder,)))
+    assert isinstance(request, StartBuilder)
     child = Child(BUILDER_MODULE, default_memory(available_cores()), {"TVM_NUM_THREADS": "1"}, ())
-    child.request({"do": "hello", "target": hello["target"], "builder": hello["builder"]}, START_S)
-    reply = wait(child)
+    reply = ask(child, request, START_S)
     if isinstance(reply, Failure):
         return reply
     kept[key] = child

@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.device.target import Target
 from autofuse.errors import DeviceError, InputError
-from autofuse.measure.children.codec import target_to_json
-from autofuse.measure.children.messages import Message
-from autofuse.measure.children.process import Child, Reply, default_memory, wait
+from autofuse.measure.children.messages import Message, Request
+from autofuse.measure.children.process import Child, default_memory, wait
 from autofuse.measure.measurement import Failure, Left, no_end
+from autofuse.measure.networks.requests import CompareOutputs, LoadNetwork, SaveOutputs, StartProbe, TimeCalls
 from autofuse.measure.timing.clock import Clock
 from autofuse.measure.timing.lock import alone
 from autofuse.measure.timing.race import (
@@ -39,6 +39,9 @@ OUT_OF_TIME = "no time was left for it"
 DEFAULT_POLICY = InterleavingPolicy()
 
 Array = NDArray[np.generic]
+A = TypeVar("A", bound=Message)
+Files = tuple[dict[str, Path], tuple[Path, ...] | None]
+"""Files of a network's inputs by name, and of its expected outputs in order."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ class Host:
     """The program that a contender runs in: `python -m module`.
 
     It must serve a `contender.ContenderSession`, whose opener then says which kinds there are.
-    `python`: an interpreter with NumPy, of any virtual environment (None: this one). `load_s`: limit of loading.
+    `python`: an interpreter with NumPy and pydantic, of any virtual environment (None: this one). `load_s`: limit of
+    loading.
     """
 
     module: str = MODULE
@@ -151,11 +155,10 @@ def outputs_of(
         racer.load(written(folder, inputs, None), left)
         if racer.error:
             raise DeviceError(f"{library.name} does not run: {racer.error}")
-        reply = racer.ask({"do": "outputs", "folder": str(folder)}, LOAD_S, left)
+        reply = racer.ask(SaveOutputs(folder), LOAD_S, left)
         if isinstance(reply, Failure):
             raise DeviceError(f"{library.name} gives no results: {reply.message}")
-        paths: Any = reply["paths"]
-        return [np.load(path) for path in paths]
+        return [np.load(path) for path in reply.paths]
 
 
 class _Racer:
@@ -182,7 +185,7 @@ class _Racer:
     def __exit__(self, *_: object) -> None:
         self._child.kill()
 
-    def ask(self, message: Message, limit_s: float, left: Left = no_end) -> Reply:
+    def ask(self, message: Request[A], limit_s: float, left: Left = no_end) -> A | Failure:
         """One request, with the process running only meanwhile; a Failure, and its end, when no time is `left`."""
         self._child.resume()
         self._child.request(message, limit_s)
@@ -191,50 +194,43 @@ class _Racer:
             self._child.kill()
             return Failure("timeout", OUT_OF_TIME)
         self._child.pause()
-        return reply
+        return cast(A | Failure, reply)
 
     def start_probe(self) -> None:
-        reply = self.ask({"do": "probe", "target": target_to_json(self.target), "threads": self.threads}, LOAD_S)
+        reply = self.ask(StartProbe(self.target, self.threads), LOAD_S)
         if isinstance(reply, Failure):
             raise DeviceError(f"the clock probe does not start: {reply.message}")
 
-    def load(self, files: tuple[dict[str, str], list[str] | None], left: Left = no_end) -> None:
+    def load(self, files: Files, left: Left = no_end) -> None:
         """Load and check; failures stay in `error` and `wrong`."""
         assert self.contender is not None
         if left() <= 0:
             self.error = OUT_OF_TIME
             return
         inputs, expected = files
-        request = {
-            "do": "load",
-            "kind": self.contender.kind,
-            "path": str(self.contender.path),
-            "target": target_to_json(self.target),
-            "threads": self.threads,
-            "inputs": inputs,
-        }
+        request = LoadNetwork(self.contender.kind, self.contender.path, self.target, self.threads, inputs)
         reply = self.ask(request, self.contender.host.load_s, left)
         if isinstance(reply, Failure):
             self.error = f"{reply.kind}: {reply.message}"
             return
-        self.load_s, self._slowest_s = float(str(reply["load_s"])), float(str(reply["first_s"]))
+        self.load_s, self._slowest_s = reply.load_s, reply.first_s
         if expected is None:
             return
-        reply = self.ask({"do": "check", "expected": expected}, CALL_S, left)
-        if isinstance(reply, Failure) and reply.message == OUT_OF_TIME:
+        compared = self.ask(CompareOutputs(expected), CALL_S, left)
+        if isinstance(compared, Failure) and compared.message == OUT_OF_TIME:
             self.error = OUT_OF_TIME
             return
-        if isinstance(reply, Failure):
-            self.wrong = reply.message
+        if isinstance(compared, Failure):
+            self.wrong = compared.message
             return
-        self.max_rel_error, self.wrong = float(str(reply["max_rel_error"])), str(reply["reason"])
+        self.max_rel_error, self.wrong = compared.max_rel_error, compared.reason
 
     def block(self, calls: int) -> Block:
         """See `autofuse.measure.timing.race.BlockOf`."""
-        reply = self.ask({"do": "block", "calls": calls}, CALL_S + 4 * self._slowest_s * (calls + 1))
+        reply = self.ask(TimeCalls(calls), CALL_S + 4 * self._slowest_s * (calls + 1))
         if isinstance(reply, Failure):
             raise ContenderLostError(f"{reply.kind}: {reply.message}")
-        return Block(float(str(reply["seconds"])), float(str(reply["waited"])))
+        return Block(reply.seconds, reply.waited)
 
 
 class Raced(Protocol):
@@ -300,17 +296,14 @@ def _check(contenders: Sequence[Contender]) -> None:
             raise InputError(f"contender {contender.name!r}: kind {contender.kind!r} is not one of {', '.join(KINDS)}")
 
 
-def written(
-    folder: Path, inputs: Mapping[str, Array], expected: Sequence[Array] | None
-) -> tuple[dict[str, str], list[str] | None]:
-    """The arrays as files in `folder`: (input name -> path, paths of expected outputs)."""
-    places = {}
-    for index, (name, array) in enumerate(inputs.items()):
-        places[name] = str(folder / f"input-{index}.npy")
+def written(folder: Path, inputs: Mapping[str, Array], expected: Sequence[Array] | None) -> Files:
+    """The arrays as files in `folder`."""
+    places = {name: folder / f"input-{index}.npy" for index, name in enumerate(inputs)}
+    for name, array in inputs.items():
         np.save(places[name], array, allow_pickle=False)
     if expected is None:
         return places, None
-    outputs = [str(folder / f"output-{index}.npy") for index in range(len(expected))]
+    outputs = tuple(folder / f"output-{index}.npy" for index in range(len(expected)))
     for path, array in zip(outputs, expected, strict=True):
         np.save(path, array, allow_pickle=False)
     return places, outputs

@@ -6,16 +6,25 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from autofuse.device.target import Target
 from autofuse.measure.checking.tolerance import compare
-from autofuse.measure.children.child import Handler, RefusedError, serve
-from autofuse.measure.children.codec import target_from_json
-from autofuse.measure.children.messages import Message
+from autofuse.measure.children.child import Handlers, RefusedError, serve
+from autofuse.measure.children.messages import Done
 from autofuse.measure.networks.network import Array, Network, open_network
+from autofuse.measure.networks.requests import (
+    CallsTimed,
+    Compared,
+    CompareOutputs,
+    Loaded,
+    LoadNetwork,
+    Saved,
+    SaveOutputs,
+    StartProbe,
+    TimeCalls,
+)
 from autofuse.measure.timing.clock import PROBE_STEPS, pin_main_thread, waited_ns
 
 WARM_BELOW_S = 0.5
@@ -36,60 +45,57 @@ class ContenderSession:
         self._call_s = 0.0
         self._pinned = ExitStack()
 
-    def handlers(self) -> Mapping[str, Handler]:
-        """Requests by name."""
+    def handlers(self) -> Handlers:
+        """What it does, by the kind of request."""
         return {
-            "load": self.load,
-            "probe": self.probe,
-            "check": self.check,
-            "outputs": self.outputs,
-            "block": self.block,
+            LoadNetwork: self.load,
+            StartProbe: self.start_probe,
+            CompareOutputs: self.compare,
+            SaveOutputs: self.save,
+            TimeCalls: self.time_calls,
         }
 
-    def load(self, request: Message) -> Message:
+    def load(self, request: LoadNetwork) -> Loaded:
         """Open the network on its inputs and run it once; the seconds of both."""
-        arrays: Any = request["inputs"]
-        inputs = {name: np.asarray(np.load(path), order="C") for name, path in arrays.items()}
-        target, threads = target_from_json(request["target"]), int(str(request["threads"]))
+        inputs = {name: np.asarray(np.load(path), order="C") for name, path in request.inputs.items()}
         start = time.perf_counter()
-        network = self._opener(str(request["kind"]), Path(str(request["path"])), target, threads, inputs)
+        network = self._opener(request.kind, request.path, request.target, request.threads, inputs)
         loaded = time.perf_counter()
         network.run()
         self._network = network
         self._begin(network.run, time.perf_counter() - loaded)
-        return {"load_s": loaded - start, "first_s": self._call_s}
+        return Loaded(loaded - start, self._call_s)
 
-    def probe(self, request: Message) -> Message:
+    def start_probe(self, request: StartProbe) -> Done:
         """Become the clock probe of all cores."""
         from autofuse.backend.compile.probes import FmaProbe
 
-        probe = FmaProbe(target_from_json(request["target"]), int(str(request["threads"])), PROBE_STEPS)
+        probe = FmaProbe(request.target, request.threads, PROBE_STEPS)
         probe.seconds()
         self._begin(probe.run, WARM_BELOW_S)
-        return {}
+        return Done()
 
     def _begin(self, run: Callable[[], None], call_s: float) -> None:
         self._run, self._call_s = run, call_s
         self._pinned.enter_context(pin_main_thread())
 
-    def check(self, request: Message) -> Message:
+    def compare(self, request: CompareOutputs) -> Compared:
         """Compare the results of the last run with reference files, in the model's order of outputs."""
-        paths: Any = request["expected"]
         results = self.results()
-        if len(results) != len(paths):
-            raise RefusedError("wrong", f"{len(results)} outputs, the reference has {len(paths)}")
-        verdicts = [compare(result, np.load(path)) for result, path in zip(results, paths, strict=True)]
+        if len(results) != len(request.expected):
+            raise RefusedError("wrong", f"{len(results)} outputs, the reference has {len(request.expected)}")
+        verdicts = [compare(result, np.load(path)) for result, path in zip(results, request.expected, strict=True)]
         worst = max((verdict.max_rel_error for verdict in verdicts), default=0.0)
         reasons = [f"output {index}: {verdict.reason}" for index, verdict in enumerate(verdicts) if not verdict.ok]
-        return {"max_rel_error": worst, "reason": "; ".join(reasons)}
+        return Compared(worst, "; ".join(reasons))
 
-    def outputs(self, request: Message) -> Message:
+    def save(self, request: SaveOutputs) -> Saved:
         """Results of the last run as .npy files in `folder`, in the model's order of outputs."""
-        paths = []
-        for number, array in enumerate(self.results()):
-            paths.append(str(Path(str(request["folder"])) / f"result-{number}.npy"))
-            np.save(paths[-1], array, allow_pickle=False)
-        return {"paths": paths}
+        results = self.results()
+        paths = tuple(request.folder / f"result-{number}.npy" for number in range(len(results)))
+        for path, array in zip(paths, results, strict=True):
+            np.save(path, array, allow_pickle=False)
+        return Saved(paths)
 
     def results(self) -> list[Array]:
         """Results of the last run, in the model's order of outputs."""
@@ -97,9 +103,9 @@ class ContenderSession:
             raise RefusedError("run_error", "nothing is loaded")
         return self._network.outputs()
 
-    def block(self, request: Message) -> Message:
+    def time_calls(self, request: TimeCalls) -> CallsTimed:
         """Time `calls` calls in a row after one that warms the caches; mean seconds, part waited."""
-        run, calls = self._run, int(str(request["calls"]))
+        run, calls = self._run, request.calls
         if run is None:
             raise RefusedError("run_error", "nothing is loaded")
         if self._call_s < WARM_BELOW_S:
@@ -110,7 +116,7 @@ class ContenderSession:
         spent = time.perf_counter_ns() - start
         waited = waited_ns() - waited
         self._call_s = spent / calls / 1e9
-        return {"seconds": self._call_s, "waited": max(0.0, waited / spent)}
+        return CallsTimed(self._call_s, max(0.0, waited / spent))
 
 
 def main() -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
 from autofuse.device.target import Target
 from autofuse.errors import AutofuseError
 from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
-from autofuse.measure.children.child import Handler, RefusedError, serve
-from autofuse.measure.children.codec import target_from_json
-from autofuse.measure.children.messages import Message
+from autofuse.measure.children.child import Handlers, RefusedError, serve
+from autofuse.measure.children.messages import Done
+from autofuse.measure.networks.requests import BuildLibrary, LoadModel
 
 
 class LibrarySession:
@@ -24,32 +20,29 @@ class LibrarySession:
         self._target: Target | None = None
         self._threads = 1
 
-    def handlers(self) -> Mapping[str, Handler]:
-        """Requests by name."""
-        return {"hello": self.hello, "build": self.build}
+    def handlers(self) -> Handlers:
+        """What it does, by the kind of request."""
+        return {LoadModel: self.load, BuildLibrary: self.build}
 
-    def hello(self, request: Message) -> Message:
+    def load(self, request: LoadModel) -> Done:
         """Load the model."""
-        shapes: Any = request["shapes"]
-        self._target, self._threads = target_from_json(request["target"]), int(str(request["threads"]))
-        self._graph = load(Path(str(request["model"])), {name: tuple(shape) for name, shape in shapes.items()})
-        return {}
+        self._target, self._threads = request.target, request.threads
+        self._graph = load(request.model, dict(request.shapes))
+        return Done()
 
-    def build(self, request: Message) -> Message:
+    def build(self, request: BuildLibrary) -> Done:
         """A plan with a schedule for each workload -> the library at `output`."""
         from autofuse.backend.compile.realise import build_library
         from autofuse.kernels.lowering.lower import lower
 
         assert self._graph is not None and self._target is not None
-        schedules: Any = request["schedules"]
         try:
-            plan = FusionPlan.from_json(str(request["plan"]))
+            plan = FusionPlan.from_json(request.plan)
             lowered = lower(self._graph, plan, self._target, [group.operators for group in plan.groups])
-            output = Path(str(request["output"]))
-            build_library(lowered, schedules, self._target, self._threads, output, plan_key=plan.key)
+            build_library(lowered, request.schedules, self._target, self._threads, request.output, plan_key=plan.key)
         except AutofuseError as error:
             raise RefusedError("build_error", str(error)) from error
-        return {}
+        return Done()
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from autofuse.device.address import LOOPBACK
 from autofuse.device.description import DeviceDescription
 from autofuse.device.host import probe_host
 from autofuse.device.provenance import collect
-from autofuse.measure.remote.device_session import BoardSession
+from autofuse.measure.remote.device_session import ServedSession
 from autofuse.values.scratch import scratch_folder
 
 
@@ -30,7 +30,7 @@ def serve(options: ServerOptions, log: Callable[[str], None], ready: Callable[[D
         return DeviceDescription(host, collect(), instance)
 
     def open_session(folder: Path, before: str) -> Answer:
-        return BoardSession(folder, described, before).answer
+        return ServedSession(folder, described, before).answer
 
     with scratch_folder() as folder:
         for number in (signal.SIGTERM, signal.SIGHUP):

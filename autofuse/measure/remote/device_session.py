@@ -7,23 +7,44 @@ slices, the comparison with the reference. Files come by the digest of their con
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from autofuse.device.description import DeviceDescription
 from autofuse.kernels.workload.workload import Workload
-from autofuse.measure.children.candidates import CandidateSession, confine, identity_of
-from autofuse.measure.children.child import Handler, RefusedError, answer
-from autofuse.measure.children.codec import target_from_json
-from autofuse.measure.children.messages import Message
+from autofuse.measure.children.candidates import CandidateSession, confine
+from autofuse.measure.children.child import Handlers, RefusedError, answer
+from autofuse.measure.children.messages import Done, encode
 from autofuse.measure.networks.contender import ContenderSession
+from autofuse.measure.networks.requests import (
+    CallsTimed,
+    CloseNetwork,
+    Compared,
+    CompareOutputs,
+    Loaded,
+    LoadNetwork,
+    Saved,
+    SaveOutputs,
+    TimeCalls,
+)
+from autofuse.measure.remote.requests import (
+    Describe,
+    Described,
+    Keep,
+    LoadKernel,
+    Missing,
+    ProbeRun,
+    RunProbe,
+    StartSession,
+    Wanted,
+)
 from autofuse.measure.timing.clock import Clock, pin_main_thread
 
 if TYPE_CHECKING:
@@ -37,7 +58,7 @@ KEPT_BYTES = 2 << 30
 MIN_FREE_BYTES = 256 << 20
 
 
-class BoardSession(CandidateSession):
+class ServedSession(CandidateSession):
     """One client's session in `folder`, where its uploads arrive.
 
     `described`: the device, asked when it is wanted. `before`: how the session before this one ended.
@@ -52,47 +73,47 @@ class BoardSession(CandidateSession):
         self._probe: FmaProbe | None = None
         self._results = 0
 
-    def handlers(self) -> Mapping[str, Handler]:
-        """Requests by name."""
+    def handlers(self) -> Handlers:
+        """What it does, by the kind of request."""
         return {
-            "describe": self.describe,
-            "missing": self.missing,
-            "keep": self.keep,
-            "hello": self.hello,
-            "load": self.load,
-            "probe": self.probe,
-            "open": self.open,
-            "compare": self.compare,
-            "block": self.block,
-            "outputs": self.outputs,
-            "shut": self.shut,
+            Describe: self.describe,
+            Missing: self.missing,
+            Keep: self.keep,
+            StartSession: self.start,
+            LoadKernel: self.load,
+            RunProbe: self.run_probe,
+            LoadNetwork: self.load_network,
+            CompareOutputs: self.compare,
+            SaveOutputs: self.save,
+            TimeCalls: self.time_calls,
+            CloseNetwork: self.close_network,
             **super().handlers(),
         }
 
     def answer(self, text: str) -> str:
-        """One request as JSON text, answered likewise."""
-        return json.dumps(answer(self.handlers(), json.loads(text)))
+        """One encoded request, answered likewise."""
+        return encode(answer(self.handlers(), text.encode())).decode()
 
     # -- the device and its files
 
-    def describe(self, _request: Message) -> Message:
+    def describe(self, _request: Describe) -> Described:
         """The device, now."""
-        return {"device": self._described().to_json(), "before": self._before}
+        return Described(self._described(), self._before)
 
-    def missing(self, request: Message) -> Message:
-        """Those of the files in `names` that must be uploaded first."""
-        return {"missing": [name for name in _names(request["names"]) if not self._touch(name)]}
+    def missing(self, request: Missing) -> Wanted:
+        """Those of the files that must be uploaded first."""
+        return Wanted(tuple(name for name in request.names if not self._touch(name)))
 
-    def keep(self, request: Message) -> Message:
+    def keep(self, request: Keep) -> Done:
         """Take an uploaded file over, when it is what its name says."""
-        name = str(request["name"])
-        source, goal = self._folder / name, self.place(Path(name))
+        goal = self.place(Path(request.name))
+        source = self._folder / request.name
         if _digest(source) != goal.stem:
             source.unlink(missing_ok=True)
-            raise RefusedError("run_error", f"the upload of {name[:12]} was damaged on the way")
+            raise RefusedError("run_error", f"the upload of {request.name[:12]} was damaged on the way")
         self._make_room(source.stat().st_size)
         source.replace(goal)
-        return {}
+        return Done()
 
     def place(self, path: Path) -> Path:
         """See CandidateSession: a file that was uploaded; RefusedError for any other name."""
@@ -121,78 +142,71 @@ class BoardSession(CandidateSession):
 
     # -- candidates
 
-    def hello(self, request: Message) -> Message:
+    def start(self, request: StartSession) -> ProbeRun:
         """Use the CPUs and the threads that the client wants, and start the clock probe it brought."""
         from autofuse.backend.compile.jit import load_kernel
         from autofuse.backend.compile.probes import FmaProbe
         from autofuse.backend.library.threads import configure_threads
 
-        cpus: Any = request.get("cpus")
-        if cpus:
-            confine(cpus)
-        self.target, threads = target_from_json(request["target"]), int(str(request["threads"]))
-        configure_threads(threads)
-        kernel = load_kernel(self.place(Path(str(request["probe"]))))
-        self._probe = FmaProbe(self.target, threads, int(str(request["steps"])), kernel)
+        if request.cpus:
+            confine(request.cpus)
+        self.target = request.target
+        configure_threads(request.threads)
+        kernel = load_kernel(self.place(request.probe))
+        self._probe = FmaProbe(request.target, request.threads, request.steps, kernel)
         self._probe.seconds()
         self.clock = Clock(self._probe.seconds)
-        return {"probe_s": self._probe.seconds()}
+        return ProbeRun(self._probe.seconds())
 
-    def load(self, request: Message) -> Message:
+    def load(self, request: LoadKernel) -> Done:
         """A kernel and its packed constants, by the names of their files, under an id of the client's."""
         from autofuse.backend.compile.jit import load_kernel, tensor
 
-        kernel = load_kernel(self.place(Path(str(request["kernel"]))))
-        constants = [tensor(np.load(self.place(Path(name)))) for name in _names(request["constants"])]
-        self.take(identity_of(request), Workload.from_text(str(request["workload"])), kernel, constants)
-        return {}
+        kernel = load_kernel(self.place(request.kernel))
+        constants = [tensor(np.load(self.place(path))) for path in request.constants]
+        self.take(request.id, Workload.from_text(request.workload), kernel, constants)
+        return Done()
 
     # -- whole networks
 
-    def probe(self, _request: Message) -> Message:
+    def run_probe(self, _request: RunProbe) -> ProbeRun:
         """One run of the clock probe."""
         assert self._probe is not None
         with pin_main_thread():
-            return {"seconds": self._probe.seconds()}
+            return ProbeRun(self._probe.seconds())
 
-    def open(self, request: Message) -> Message:
+    def load_network(self, request: LoadNetwork) -> Loaded:
         """A network under a name of the client's, run once on its inputs; see `ContenderSession.load`."""
-        inputs: Any = request["inputs"]
         session = ContenderSession()
-        placed = {
-            **request,
-            "path": str(self.place(Path(str(request["path"])))),
-            "inputs": {name: str(self.place(Path(file))) for name, file in inputs.items()},
-        }
-        loaded = session.load(placed)
-        self._networks[str(request["name"])] = session
+        inputs = {name: self.place(file) for name, file in request.inputs.items()}
+        loaded = session.load(replace(request, path=self.place(request.path), inputs=inputs))
+        self._networks[request.name] = session
         return loaded
 
-    def compare(self, request: Message) -> Message:
-        """The last results of a network against the reference; see `ContenderSession.check`."""
-        paths = [str(self.place(Path(name))) for name in _names(request["expected"])]
-        return self._network(request).check({"expected": paths})
+    def compare(self, request: CompareOutputs) -> Compared:
+        """The last results of a network against the reference; see `ContenderSession.compare`."""
+        expected = tuple(self.place(path) for path in request.expected)
+        return self._network(request.name).compare(replace(request, expected=expected))
 
-    def block(self, request: Message) -> Message:
-        """Timed calls of a network; see `ContenderSession.block`."""
-        return self._network(request).block(request)
+    def time_calls(self, request: TimeCalls) -> CallsTimed:
+        """Timed calls of a network; see `ContenderSession.time_calls`."""
+        return self._network(request.name).time_calls(request)
 
-    def outputs(self, request: Message) -> Message:
-        """The last results of a network as .npy files to be downloaded."""
-        names = []
-        for array in self._network(request).results():
+    def save(self, request: SaveOutputs) -> Saved:
+        """The last results of a network as .npy files to be downloaded, whatever folder was named."""
+        paths = []
+        for array in self._network(request.name).results():
             self._results += 1
-            names.append(f"result-{self._results}.npy")
-            np.save(self._folder / names[-1], array, allow_pickle=False)
-        return {"names": names}
+            paths.append(Path(f"result-{self._results}.npy"))
+            np.save(self._folder / paths[-1], array, allow_pickle=False)
+        return Saved(tuple(paths))
 
-    def shut(self, request: Message) -> Message:
+    def close_network(self, request: CloseNetwork) -> Done:
         """Forget a network."""
-        self._networks.pop(str(request["name"]), None)
-        return {}
+        self._networks.pop(request.name, None)
+        return Done()
 
-    def _network(self, request: Message) -> ContenderSession:
-        name = str(request["name"])
+    def _network(self, name: str) -> ContenderSession:
         if name not in self._networks:
             raise RefusedError("run_error", f"no network {name!r} is open")
         return self._networks[name]
@@ -206,8 +220,3 @@ def file_name(path: Path) -> str:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _names(value: object) -> list[str]:
-    assert isinstance(value, list)
-    return [str(item) for item in value]

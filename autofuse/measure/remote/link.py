@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from autofuse.device.address import Address
 from autofuse.device.description import DeviceDescription
 from autofuse.errors import DeviceError
-from autofuse.measure.children.messages import Message
-from autofuse.measure.children.process import Child, Reply, default_memory, wait
+from autofuse.measure.children.messages import Message, Request
+from autofuse.measure.children.process import Child, ask, default_memory
 from autofuse.measure.measurement import Failure
+from autofuse.measure.remote.requests import Connect, Describe
 
 MODULE = "autofuse.measure.remote.session_child"
 RETRY_S = 1.0
-
+A = TypeVar("A", bound=Message)
 
 KILLED = "crashed: SIGKILL"
 """How a session ended (as the device tells the next one) whose process was killed from outside."""
@@ -72,15 +74,14 @@ class Link:
     def describe(self) -> DeviceDescription:
         """The device now; DeviceError when it does not answer."""
         self.connected()
-        reply = self.ask({"do": "describe"}, self.limits.connect_s)
+        reply = self.ask(Describe(), self.limits.connect_s)
         if isinstance(reply, Failure):
             raise DeviceError(f"{self.address.text} does not describe itself: {reply.message}")
-        return DeviceDescription.from_json(reply["device"])
+        return reply.device
 
-    def ask(self, message: Message, limit_s: float) -> Reply:
+    def ask(self, request: Request[A], limit_s: float) -> A | Failure:
         """One request of an open session."""
-        self.child.request(message, limit_s)
-        return wait(self.child)
+        return ask(self.child, request, limit_s)
 
     def recover(self, failure: Failure) -> Failure:
         """Open a new session after one that broke with `failure`.
@@ -126,13 +127,12 @@ class Link:
     def _open(self, limit_s: float) -> DeviceDescription:
         self.drop()
         self._child = Child(MODULE, default_memory(1), self.limits.environment, ())
-        self._child.request({"do": "connect", "address": asdict(self.address)}, limit_s)
-        reply = wait(self._child)
+        reply = ask(self._child, Connect(self.address), limit_s)
         if isinstance(reply, Failure):
             self._child.kill()
             raise DeviceError(self._explained(reply, limit_s))
-        self._before = str(reply.get("before", ""))
-        return DeviceDescription.from_json(reply["device"])
+        self._before = reply.before
+        return reply.device
 
     def _explained(self, failure: Failure, limit_s: float) -> str:
         if failure.kind != "timeout":

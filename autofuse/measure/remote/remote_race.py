@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +20,9 @@ from autofuse.measure.networks.bench import (
     results_of_race,
     written,
 )
+from autofuse.measure.networks.requests import CloseNetwork, CompareOutputs, LoadNetwork, SaveOutputs, TimeCalls
 from autofuse.measure.remote.link import Link
+from autofuse.measure.remote.requests import RunProbe
 from autofuse.measure.timing.clock import Clock
 from autofuse.measure.timing.race import Block, ContenderLostError, InterleavingPolicy, Samples, interleaved
 
@@ -44,44 +44,36 @@ class _RemoteRacer:
         self.load_s: float | None = None
         self._slowest_s = 1.0
 
-    def load(self, target: Target, threads: int, inputs: Mapping[str, str], expected: Sequence[str] | None) -> None:
+    def load(self, target: Target, threads: int, inputs: Mapping[str, Path], expected: tuple[Path, ...] | None) -> None:
         """Load and check; failures stay in `error` and `wrong`."""
         if self.contender.kind == HERE_ONLY:
             self.error = "TVM's own pipeline is not run on a device elsewhere, which has no compiler"
             return
         path = self.contender.path
-        uploads = path.stat().st_size + sum(Path(file).stat().st_size for file in inputs.values())
-        request = {
-            "do": "open",
-            "name": self.contender.name,
-            "kind": self.contender.kind,
-            "path": str(path),
-            "target": asdict(target),
-            "threads": threads,
-            "inputs": dict(inputs),
-        }
+        uploads = path.stat().st_size + sum(file.stat().st_size for file in inputs.values())
+        request = LoadNetwork(self.contender.kind, path, target, threads, inputs, self.name)
         reply = self._link.ask(request, LOAD_S + uploads / UPLOAD_BYTES_S)
         if isinstance(reply, Failure):
             self._failed(reply)
             return
-        self.load_s, self._slowest_s = float(str(reply["load_s"])), float(str(reply["first_s"]))
+        self.load_s, self._slowest_s = reply.load_s, reply.first_s
         if expected is None:
             return
-        reply = self._link.ask({"do": "compare", "name": self.contender.name, "expected": list(expected)}, LOAD_S)
-        if isinstance(reply, Failure):
-            self.wrong = reply.message
+        compared = self._link.ask(CompareOutputs(expected, self.name), LOAD_S)
+        if isinstance(compared, Failure):
+            self.wrong = compared.message
             return
-        self.max_rel_error, self.wrong = float(str(reply["max_rel_error"])), str(reply["reason"])
+        self.max_rel_error, self.wrong = compared.max_rel_error, compared.reason
 
     def block(self, calls: int) -> Block:
         """See `autofuse.measure.timing.race.BlockOf`."""
         if not self._link.child.alive:
             raise ContenderLostError("the session on the device broke under another contender")
         limit = CALL_S + 4 * self._slowest_s * (calls + 1)
-        reply = self._link.ask({"do": "block", "name": self.contender.name, "calls": calls}, limit)
+        reply = self._link.ask(TimeCalls(calls, self.name), limit)
         if isinstance(reply, Failure):
             raise ContenderLostError(f"{reply.kind}: {reply.message}")
-        return Block(float(str(reply["seconds"])), float(str(reply["waited"])))
+        return Block(reply.seconds, reply.waited)
 
     def _failed(self, failure: Failure) -> None:
         self.error = f"{failure.kind}: {failure.message}"
@@ -112,10 +104,10 @@ def race(
         racers.append(racer)
 
     def probe() -> float:
-        reply = link.ask({"do": "probe"}, PROBE_S)
+        reply = link.ask(RunProbe(), PROBE_S)
         if isinstance(reply, Failure):
             raise DeviceError(f"{link.address.text}: the clock probe fails: {reply.message}")
-        return float(str(reply["seconds"]))
+        return reply.seconds
 
     alive = {racer.name: racer.block for racer in racers if not racer.error}
     samples: dict[str, Samples] = {}
@@ -135,10 +127,9 @@ def results_of(
     racer.load(target, threads, places, None)
     if racer.error:
         raise DeviceError(f"{link.address.text}: cannot run {library.name}: {racer.error}")
-    reply = link.ask({"do": "outputs", "name": "outputs", "folder": str(folder)}, LOAD_S)
+    reply = link.ask(SaveOutputs(folder, racer.name), LOAD_S)
     if isinstance(reply, Failure):
         raise DeviceError(f"{link.address.text}: no results of {library.name}: {reply.message}")
-    paths: Any = reply["paths"]
-    results = [np.load(path) for path in paths]
-    link.ask({"do": "shut", "name": "outputs"}, CALL_S)
+    results = [np.load(path) for path in reply.paths]
+    link.ask(CloseNetwork(racer.name), CALL_S)
     return results

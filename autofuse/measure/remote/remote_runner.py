@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,21 +16,21 @@ from numpy.typing import NDArray
 from autofuse.device.description import DeviceDescription
 from autofuse.device.target import Target
 from autofuse.errors import DeviceError
-from autofuse.measure.children.codec import case_to_json, policy_to_json, timing_from_json
-from autofuse.measure.children.messages import Message
-from autofuse.measure.children.process import TICK_S, Child, Reply, poll
+from autofuse.measure.children.messages import Done
+from autofuse.measure.children.pool import ATTEMPTS, Again, Answer, Call, Pool
+from autofuse.measure.children.process import TICK_S, Child, poll
+from autofuse.measure.children.requests import Check, Checked, Drop, Time, Timed
 from autofuse.measure.cluster.farm import BuildFarm, Built
-from autofuse.measure.measurement import Failure, Left, Limits, Measurement, MeasureRequest, no_end
+from autofuse.measure.measurement import Failure, Left, Limits, Measurement, MeasureRequest, Timing, no_end
 from autofuse.measure.networks.bench import OUT_OF_TIME, Contender, ContenderResult
 from autofuse.measure.remote.link import Link, RestartedError
 from autofuse.measure.remote.remote_race import race, results_of
+from autofuse.measure.remote.requests import LoadKernel, StartSession
 from autofuse.measure.timing.clock import PROBE_STEPS
 from autofuse.measure.timing.race import InterleavingPolicy
 from autofuse.measure.timing.sampling import SamplingPolicy
 from autofuse.values.scratch import scratch_folder
 
-ATTEMPTS = 3
-"""Times that a candidate is tried on a device that restarts under it."""
 AHEAD = 8
 """Built candidates that wait for the device, at most; building goes on meanwhile."""
 PROBE_S, MIN_STEPS = 2e-3, 500
@@ -45,20 +44,10 @@ DEFAULT_LIMITS, DEFAULT_POLICY, DEFAULT_ROUNDS = Limits(), SamplingPolicy(), Int
 
 @dataclass
 class _Trial:
-    """The candidate that is on the device, and how far it has come."""
+    """A built candidate on its way over the device."""
 
     built: Built
-    doing: str = "load"
     error: float | None = None
-
-
-@dataclass
-class _Batch:
-    """What is left of a batch: indices without a measurement, kernels that wait, the candidate on the device."""
-
-    open: set[int]
-    ready: deque[Built] = field(default_factory=deque)
-    trial: _Trial | None = None
 
 
 class RemoteRunner:
@@ -83,7 +72,8 @@ class RemoteRunner:
         self.name = link.address.text
         self.target, self.threads, self.limits, self.policy, self.rounds = target, threads, limits, policy, rounds
         self._link, self._farm, self._cpus = link, farm, tuple(cpus)
-        self._clock_best: list[float] = []
+        self._clock_best: tuple[float, ...] = ()
+        self._session = Pool(self._ready, self._load, 1, "session on the device", judge=self._judge)
         self._stack = ExitStack()
         self._folder: Path | None = None
         self._greeted: object = None
@@ -99,7 +89,7 @@ class RemoteRunner:
 
     def close(self) -> None:
         """See Runner."""
-        self._farm.close()
+        self._drop()
         self._link.close()
         self._stack.close()
         self._folder = None
@@ -132,158 +122,129 @@ class RemoteRunner:
         try:
             yield from self._run(batch, left)
         except BaseException:  # also KeyboardInterrupt and an abandoned generator: nothing may be left busy
-            self._link.drop()
-            self._farm.close()
+            self._drop()
             raise
 
-    def _run(self, batch: Sequence[MeasureRequest], left: Left) -> Iterator[tuple[int, Measurement]]:
-        self._farm.submit(list(enumerate(batch)), self.folder)
-        state = _Batch(set(range(len(batch))))
-        while state.open:
-            if left() <= 0:
-                self._link.drop()
-                self._farm.close()
-                return
-            for index, failure in self._farm.feed(hold=len(state.ready) >= AHEAD):
-                state.open.discard(index)
-                yield index, self._failed(failure)
-            if state.trial is None and state.ready:
-                state.trial = _Trial(state.ready.popleft())
-                self._ask(state.trial)
-            waited = [*self._farm.busy(), *([self._link.child] if state.trial else [])]
-            for child, reply in poll(waited, TICK_S):
-                if state.trial is not None and child is self._link.child:
-                    yield from self._from_device(state, state.trial, reply)
-                elif state.open:
-                    yield from self._from_farm(state, child, reply)
-
-    def _from_farm(self, state: _Batch, child: Child, reply: Reply) -> Iterator[tuple[int, Measurement]]:
-        for index, built in self._farm.take(child, reply):
-            if isinstance(built, Built):
-                state.ready.append(built)
-            else:
-                state.open.discard(index)
-                yield index, self._failed(built)
-
-    def _from_device(self, state: _Batch, trial: _Trial, reply: Reply) -> Iterator[tuple[int, Measurement]]:
-        built = trial.built
-        try:
-            measured = self._advance(trial, reply)
-        except RestartedError as restarted:
-            built.attempts, state.trial = built.attempts + 1, None
-            try:
-                self._ready()
-            except DeviceError as error:
-                yield from self._give_back(state, str(error))
-                return
-            if built.attempts < ATTEMPTS:
-                state.ready.appendleft(built)
-                return
-            text = f"{restarted} under this candidate {ATTEMPTS} times"
-            measured = self._failed(restarted.failure, built) if restarted.failure else self._lost(text, built)
-        except DeviceError as error:
-            yield from self._give_back(state, str(error))
-            return
-        if measured is not None:
-            state.trial = None
-            state.open.discard(built.index)
-            shutil.rmtree(built.folder, ignore_errors=True)
-            yield built.index, measured
-
-    def _give_back(self, state: _Batch, message: str) -> Iterator[tuple[int, Measurement]]:
+    def _drop(self) -> None:
+        self._session.close()
+        self._link.drop()
         self._farm.close()
-        left, state.open, state.trial = sorted(state.open), set(), None
-        yield from ((index, self._lost(message)) for index in left)
 
-    def _ready(self) -> None:
+    def _run(self, batch: Sequence[MeasureRequest], left: Left) -> Iterator[tuple[int, Measurement]]:
+        """Build and measure; when the device is lost, all that has no measurement yet is given back."""
+        missing = set(range(len(batch)))
+        self._farm.submit(list(enumerate(batch)), self.folder)
+        while missing:
+            if left() <= 0:
+                self._drop()
+                return
+            try:
+                for index, measured in self._step():
+                    missing.discard(index)
+                    yield index, measured
+            except DeviceError as error:
+                self._drop()
+                yield from ((index, self._lost(str(error))) for index in sorted(missing))
+                return
+
+    def _step(self) -> Iterator[tuple[int, Measurement]]:
+        """Go on building, unless enough kernels wait, and measuring; a moment later, what is through or failed."""
+        for index, built in self._farm.feed(hold=len(self._session.waiting) >= AHEAD):
+            yield from self._take_built(index, built)
+        for answer in self._session.feed():
+            yield from self._answered(answer)
+        session = self._session.busy()
+        for child, reply in poll([*self._farm.busy(), *session], TICK_S):
+            if child in session:
+                for answer in self._session.take(child, reply):
+                    yield from self._answered(answer)
+            else:
+                for index, built in self._farm.take(child, reply):
+                    yield from self._take_built(index, built)
+
+    def _take_built(self, index: int, built: Built | Failure) -> Iterator[tuple[int, Measurement]]:
+        if isinstance(built, Failure):
+            yield index, self._measured(None, None, built)
+        else:
+            self._session.submit([_Trial(built)])
+
+    def _answered(self, answer: Answer[_Trial]) -> Iterator[tuple[int, Measurement]]:
+        trial, reply, member = answer.work, answer.reply, answer.member
+        if member is not None and isinstance(reply, Done):
+            self._session.ask(member, self._check(trial))
+        elif member is not None and isinstance(reply, Checked):
+            trial.error = reply.max_rel_error
+            self._session.ask(member, self._time(trial))
+        else:
+            yield self._ended(answer)
+
+    def _ended(self, answer: Answer[_Trial]) -> tuple[int, Measurement]:
+        """The measurement of a candidate that failed or was timed; the device forgets it."""
+        trial, reply, member = answer.work, answer.reply, answer.member
+        timing = failure = None
+        if isinstance(reply, Timed) and member is not None:
+            timing, self._clock_best = reply.timing, reply.clock_best_s
+            self._session.finish(member)
+        elif isinstance(reply, Failure):
+            failure = reply
+        if member is not None and member.child.alive:
+            self._session.ask_now(member, Call(Drop(trial.built.identity), self.limits.run_s))
+        shutil.rmtree(trial.built.folder, ignore_errors=True)
+        return trial.built.index, self._measured(trial, timing, failure)
+
+    # -- the session
+
+    def _ready(self) -> Child:
         """Connected, and greeted with the clock probe; DeviceError when the device does not answer."""
         child = self._link.connected()
-        if self._greeted is child:
-            return
-        if self._greet() > PROBE_S:
-            self._probe_steps = max(MIN_STEPS, round(self._probe_steps * PROBE_S / self._greet()))
-            self._greet()
-        self._greeted = child
+        if self._greeted is not child:
+            if self._greet() > PROBE_S:
+                self._probe_steps = max(MIN_STEPS, round(self._probe_steps * PROBE_S / self._greet()))
+                self._greet()
+            self._greeted = child
+        return child
+
+    def _judge(self, _child: Child, failure: Failure) -> Failure | Again:
+        """See `pool.Judge`: the device knows how its process ended. DeviceError when it stays away."""
+        try:
+            return self._link.recover(failure)
+        except RestartedError as restarted:
+            text = f"{restarted} under this candidate {ATTEMPTS} times"
+            return Again(restarted.failure or Failure("device_lost", text))
 
     def _greet(self) -> float:
         """Set the session up; seconds of the clock probe there."""
         probe = self.folder / f"probe-{self._probe_steps}.so"
         if not probe.exists():
             self._farm.probe(probe, self.threads, self._probe_steps)
-        hello = {
-            "do": "hello",
-            "target": self._farm.target_json,
-            "threads": self.threads,
-            "probe": str(probe),
-            "steps": self._probe_steps,
-            "cpus": list(self._cpus),
-        }
+        hello = StartSession(self._farm.target, self.threads, probe, self._probe_steps, self._cpus)
         reply = self._link.ask(hello, self._link.limits.start_s)
         if isinstance(reply, Failure):
             raise DeviceError(f"{self.name} cannot be used: {reply.message}")
-        return float(str(reply["probe_s"]))
+        return reply.seconds
 
-    def _ask(self, trial: _Trial) -> None:
-        built, request = trial.built, trial.built.request
-        limit = self.limits.run_s + built.size_bytes / UPLOAD_BYTES_S
-        message: Message
-        if trial.doing == "load":
-            message = {
-                "do": "load",
-                "id": built.identity,
-                "workload": request.workload.text,
-                "kernel": str(built.kernel),
-                "constants": [str(path) for path in built.constants],
-            }
-        elif trial.doing == "check":
-            cases = [case_to_json(case) for case in request.cases]
-            message = {"do": "check", "id": built.identity, "cases": cases, "limit": request.limit}
-            limit = self.limits.run_s * len(cases) + _size(request) / UPLOAD_BYTES_S
-        elif trial.doing == "time":
-            message = {
-                "do": "time",
-                "id": built.identity,
-                "policy": policy_to_json(self.policy),
-                "best_us": request.best_us,
-                "clock_best_s": self._clock_best,
-            }
-            limit = self.limits.run_s + 4 * self.policy.cap_s
-        else:
-            message = {"do": "drop", "id": built.identity}
-        self._link.child.request(message, limit)
+    def _load(self, trial: _Trial) -> Call:
+        built = trial.built
+        load = LoadKernel(built.identity, built.request.workload.text, built.files.kernel, built.files.constants)
+        return Call(load, self.limits.run_s + built.size_bytes / UPLOAD_BYTES_S)
 
-    def _advance(self, trial: _Trial, reply: Reply) -> Measurement | None:
-        """Take a reply in; the measurement when the candidate is through, else the next request is under way.
+    def _check(self, trial: _Trial) -> Call:
+        request = trial.built.request
+        limit_s = self.limits.run_s * len(request.cases) + _size(request) / UPLOAD_BYTES_S
+        return Call(Check(trial.built.identity, request.cases, request.limit), limit_s)
 
-        RestartedError when the device started anew meanwhile, DeviceError when it is gone.
-        """
-        if isinstance(reply, Failure):
-            if self._link.child.alive:
-                self._link.ask({"do": "drop", "id": trial.built.identity}, self.limits.run_s)
-            if not self._link.child.alive:
-                reply = self._link.recover(reply)
-                self._ready()
-            return self._failed(reply, trial.built, trial.error)
-        if trial.doing == "time":
-            self._clock_best = [float(seconds) for seconds in _list(reply["clock_best_s"])]
-            timing = timing_from_json(reply["timing"])
-            dropped = self._link.ask({"do": "drop", "id": trial.built.identity}, self.limits.run_s)
-            if isinstance(dropped, Failure) and not self._link.child.alive:
-                self._link.recover(dropped)
-                self._ready()
-            return Measurement(timing, None, trial.built.build_s, trial.error, self.threads, trial.built.code)
-        if trial.doing == "check":
-            trial.error = float(str(reply["max_rel_error"]))
-        trial.doing = {"load": "check", "check": "time"}[trial.doing]
-        self._ask(trial)
-        return None
+    def _time(self, trial: _Trial) -> Call:
+        time_it = Time(trial.built.identity, self.policy, trial.built.request.best_us, self._clock_best)
+        return Call(time_it, self.limits.run_s + 4 * self.policy.cap_s)
 
-    def _failed(self, failure: Failure, built: Built | None = None, error: float | None = None) -> Measurement:
-        build_s, code = (built.build_s, built.code) if built else (None, "")
-        return Measurement(failure=failure, build_s=build_s, max_rel_error=error, threads=self.threads, code=code)
+    def _measured(self, trial: _Trial | None, timing: Timing | None, failure: Failure | None) -> Measurement:
+        if trial is None:
+            return Measurement(timing, failure, threads=self.threads)
+        files = trial.built.files
+        return Measurement(timing, failure, files.build_s, trial.error, self.threads, files.code)
 
-    def _lost(self, message: str, built: Built | None = None) -> Measurement:
-        return self._failed(Failure("device_lost", message), built)
+    def _lost(self, message: str) -> Measurement:
+        return self._measured(None, None, Failure("device_lost", message))
 
     # -- whole networks
 
@@ -329,8 +290,3 @@ class RemoteRunner:
 
 def _size(request: MeasureRequest) -> int:
     return sum(path.stat().st_size for case in request.cases for path in (*case.inputs, *case.outputs))
-
-
-def _list(value: Any) -> list[Any]:
-    assert isinstance(value, list)
-    return value

@@ -7,16 +7,41 @@ in the middle of any call: the coordinator then kills this process, which it cou
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn, TypeVar, cast
 
 from autofuse.backend.rpc.client import ConnectionLostError, DeviceSession
-from autofuse.device.address import Address
-from autofuse.measure.children.child import Handler, RefusedError, note, serve
-from autofuse.measure.children.messages import Message
+from autofuse.measure.children.child import Handlers, RefusedError, note, serve
+from autofuse.measure.children.messages import Message, ProtocolError, Refused, Request, decode, encode, known
+from autofuse.measure.children.requests import Check, Checked, Drop, Time
+from autofuse.measure.measurement import Case
+from autofuse.measure.networks.requests import (
+    CloseNetwork,
+    Compared,
+    CompareOutputs,
+    Loaded,
+    LoadNetwork,
+    Saved,
+    SaveOutputs,
+    TimeCalls,
+)
 from autofuse.measure.remote.device_session import file_name
+from autofuse.measure.remote.requests import (
+    Connect,
+    Describe,
+    Described,
+    Keep,
+    LoadKernel,
+    Missing,
+    ProbeRun,
+    RunProbe,
+    StartSession,
+)
 
+A = TypeVar("A", bound=Message)
+SAME_VERSION = "install the same version of autofuse on both machines"
 LOST = 76
 """Exit code when the session is gone: the coordinator finds out whether the device is, too."""
 
@@ -28,106 +53,94 @@ class RemoteSession:
         self._session: DeviceSession | None = None
         self._names: dict[tuple[str, int, int], str] = {}
 
-    def handlers(self) -> Mapping[str, Handler]:
-        """Requests by name."""
+    def handlers(self) -> Handlers:
+        """What it does, by the kind of request."""
         return {
-            "connect": self.connect,
-            "describe": self.forward,
-            "hello": self.hello,
-            "load": self.load,
-            "check": self.check,
-            "time": self.forward,
-            "drop": self.forward,
-            "probe": self.forward,
-            "open": self.open,
-            "compare": self.compare,
-            "block": self.forward,
-            "outputs": self.outputs,
-            "shut": self.forward,
+            Connect: self.connect,
+            StartSession: self.start,
+            LoadKernel: self.load,
+            Check: self.check,
+            LoadNetwork: self.load_network,
+            CompareOutputs: self.compare,
+            SaveOutputs: self.save,
+            **dict.fromkeys((Describe, Time, Drop, RunProbe, TimeCalls, CloseNetwork), self.forward),
         }
 
-    def connect(self, request: Message) -> Message:
+    def connect(self, request: Connect) -> Described:
         """Open the session; the device's description."""
-        address: Any = request["address"]
         try:
-            self._session = DeviceSession(Address(**address))
+            self._session = DeviceSession(request.address)
         except ConnectionLostError as error:
             raise RefusedError("device_lost", str(error)) from error
-        return self.forward({"do": "describe"})
+        return self.forward(Describe())
 
-    def forward(self, request: Message) -> Message:
+    def forward(self, request: Request[A]) -> A:
         """The device's answer; the process ends when the session is gone."""
         assert self._session is not None
         try:
-            answer = self._session.ask(request)
+            text = self._session.ask(encode(request))
         except ConnectionLostError as error:
             _leave(error)
-        if answer.get("ok") is not True:
-            raise RefusedError(str(answer.get("kind") or "run_error"), str(answer.get("message")))
-        return {key: value for key, value in answer.items() if key != "ok"}
+        try:
+            answer = decode(text, known((request.answer, Refused)))
+        except ProtocolError as error:
+            raise RefusedError("device_lost", f"the device answers something else ({error}); {SAME_VERSION}") from error
+        if isinstance(answer, Refused):
+            raise RefusedError(answer.kind or "run_error", answer.message)
+        return cast(A, answer)
 
-    def hello(self, request: Message) -> Message:
+    def start(self, request: StartSession) -> ProbeRun:
         """Bring the clock probe along."""
-        probe = Path(str(request["probe"]))
-        self._upload([probe])
-        return self.forward({**request, "probe": self._name(probe)})
+        (probe,) = self._upload([request.probe])
+        return self.forward(replace(request, probe=probe))
 
-    def load(self, request: Message) -> Message:
+    def load(self, request: LoadKernel) -> Message:
         """Bring a kernel and its constants along."""
-        kernel, constants = Path(str(request["kernel"])), _paths(request["constants"])
-        self._upload([kernel, *constants])
-        names = [self._name(path) for path in constants]
-        return self.forward({**request, "kernel": self._name(kernel), "constants": names})
+        kernel, *constants = self._upload([request.kernel, *request.constants])
+        return self.forward(replace(request, kernel=kernel, constants=tuple(constants)))
 
-    def check(self, request: Message) -> Message:
+    def check(self, request: Check) -> Checked:
         """Bring the cases along."""
-        cases: Any = request["cases"]
-        self._upload([path for case in cases for kind in ("inputs", "outputs") for path in _paths(case[kind])])
-        named = [
-            {kind: [self._name(path) for path in _paths(case[kind])] for kind in ("inputs", "outputs")}
-            for case in cases
-        ]
-        return self.forward({**request, "cases": named})
+        self._upload([path for case in request.cases for path in (*case.inputs, *case.outputs)])
+        named = [Case(self._names_of(case.inputs), self._names_of(case.outputs)) for case in request.cases]
+        return self.forward(replace(request, cases=tuple(named)))
 
-    def open(self, request: Message) -> Message:
+    def load_network(self, request: LoadNetwork) -> Loaded:
         """Bring a network and its inputs along."""
-        inputs: Any = request["inputs"]
-        path = Path(str(request["path"]))
-        self._upload([path, *_paths(list(inputs.values()))])
-        named = {name: self._name(Path(file)) for name, file in inputs.items()}
-        return self.forward({**request, "path": self._name(path), "inputs": named})
+        path, *files = self._upload([request.path, *request.inputs.values()])
+        return self.forward(replace(request, path=path, inputs=dict(zip(request.inputs, files, strict=True))))
 
-    def compare(self, request: Message) -> Message:
+    def compare(self, request: CompareOutputs) -> Compared:
         """Bring the reference along."""
-        expected = _paths(request["expected"])
-        self._upload(expected)
-        return self.forward({**request, "expected": [self._name(path) for path in expected]})
+        return self.forward(replace(request, expected=self._upload(request.expected)))
 
-    def outputs(self, request: Message) -> Message:
+    def save(self, request: SaveOutputs) -> Saved:
         """Write the network's results into `folder`; their paths."""
         assert self._session is not None
-        names: Any = self.forward({"do": "outputs", "name": request["name"]})["names"]
         paths = []
-        for name in names:
-            path = Path(str(request["folder"])) / str(name)
+        for there in self.forward(replace(request, folder=Path())).paths:
+            paths.append(request.folder / there.name)
             try:
-                path.write_bytes(self._session.download(str(name)))
+                paths[-1].write_bytes(self._session.download(there.name))
             except ConnectionLostError as error:
                 _leave(error)
-            paths.append(str(path))
-        return {"paths": paths}
+        return Saved(tuple(paths))
 
-    def _upload(self, paths: Iterable[Path]) -> None:
-        """Those files that the device does not have."""
-        named = {self._name(path): path for path in paths}
-        missing: Any = self.forward({"do": "missing", "names": list(named)})["missing"]
+    def _upload(self, paths: Iterable[Path]) -> tuple[Path, ...]:
+        """Bring those files that the device does not have; what all are called there, in the order of `paths`."""
+        names = self._names_of(paths := tuple(paths))
+        here = {str(name): path for name, path in zip(names, paths, strict=True)}
         assert self._session is not None
-        for name in missing:
+        for name in self.forward(Missing(tuple(here))).names:
             try:
-                self._session.upload(named[name], name)
+                self._session.upload(here[name], name)
             except ConnectionLostError as error:
                 _leave(error)
-            self.forward({"do": "keep", "name": name})
+            self.forward(Keep(name))
+        return names
+
+    def _names_of(self, paths: Iterable[Path]) -> tuple[Path, ...]:
+        return tuple(Path(self._name(path)) for path in paths)
 
     def _name(self, path: Path) -> str:
         known = path.stat()
@@ -140,11 +153,6 @@ class RemoteSession:
 def _leave(error: Exception) -> NoReturn:
     note(f"the session broke: {error}")
     os._exit(LOST)
-
-
-def _paths(value: object) -> list[Path]:
-    assert isinstance(value, list)
-    return [Path(str(item)) for item in value]
 
 
 def main() -> None:

@@ -1,0 +1,125 @@
+"""What a coordinator asks of the children that build, check and time single kernels, and what they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from autofuse.device.target import Target
+from autofuse.measure.children.messages import Done, Message, Request
+from autofuse.measure.measurement import Case, Timing
+from autofuse.measure.timing.sampling import SamplingPolicy
+
+# -- building
+
+
+@dataclass(frozen=True)
+class StartBuilder(Request[Done]):
+    """Import everything that builds for `target`; `builder`: "package.module:function"."""
+
+    target: Target
+    builder: str
+
+
+@dataclass(frozen=True)
+class Exported(Message):
+    """A kernel's library and its packed constants as files; seconds of building, and `Measurement.code`."""
+
+    build_s: float
+    code: str
+    kernel: Path
+    constants: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Export(Request[Exported]):
+    """Build a kernel (its workload as text) with these constants (.npy files) into `folder`."""
+
+    workload: str
+    schedule: Mapping[str, int | str]
+    builder: str
+    constants: tuple[Path, ...]
+    folder: Path
+
+
+@dataclass(frozen=True)
+class ExportProbe(Request[Done]):
+    """Build the clock probe's loop as a shared library at `path`."""
+
+    path: Path
+    threads: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class StartWorker(Request[Done]):
+    """Become a child that builds, checks and times here. `cpus`: those that it may use (none named: any)."""
+
+    target: Target
+    builder: str
+    threads: int
+    cpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class KernelBuilt(Message):
+    """Seconds of building, and `Measurement.code`."""
+
+    build_s: float
+    code: str
+
+
+@dataclass(frozen=True)
+class Build(Request[KernelBuilt]):
+    """Build a kernel and hold it as candidate `id`."""
+
+    id: int
+    workload: str
+    schedule: Mapping[str, int | str]
+    builder: str
+    constants: tuple[Path, ...]
+
+
+# -- candidates
+
+
+@dataclass(frozen=True)
+class Checked(Message):
+    """The candidate is right, with this error at most."""
+
+    max_rel_error: float
+
+
+@dataclass(frozen=True)
+class Check(Request[Checked]):
+    """Run a candidate on each case; refused as "wrong" unless all outputs compare."""
+
+    id: int
+    cases: tuple[Case, ...]
+    limit: float | None = None
+
+
+@dataclass(frozen=True)
+class Timed(Message):
+    """A time, and the best clock probes (seconds) that the session has seen."""
+
+    timing: Timing
+    clock_best_s: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Time(Request[Timed]):
+    """Time a candidate. `best_us`: of the incumbent. `clock_best_s`: the best probes of the session so far."""
+
+    id: int
+    policy: SamplingPolicy
+    best_us: float | None = None
+    clock_best_s: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Drop(Request[Done]):
+    """Forget a candidate; unknown ones are fine."""
+
+    id: int

@@ -1,0 +1,152 @@
+"""The runner with real child processes, whose builders and kernels misbehave on demand."""
+
+import os
+import time
+
+import psutil
+import pytest
+
+from autofuse.errors import DeviceError
+from autofuse.measure.local_runner import LocalRunner
+from autofuse.measure.measurement import Failure, Limits, Measurement
+from autofuse.measure.timing.sampling import SamplingPolicy
+from tests.measure.runner_contract import RunnerContract, outcome
+
+QUICK = SamplingPolicy(cap_s=0.3)
+SHORT = Limits(build_s=8, run_s=6, memory_bytes=600 << 20)
+
+
+@pytest.fixture(scope="module")
+def runner(target, rogues, tmp_path_factory):
+    """One runner for most tests: that it goes on working after each accident is part of what they show."""
+    lock = tmp_path_factory.mktemp("lock") / "measure.lock"
+    with LocalRunner(target, workers=2, limits=SHORT, policy=QUICK, lock=lock, **rogues) as made:
+        yield made
+
+
+class TestLocalRunner(RunnerContract):
+    """What every runner must do; the `runner` of this module does it."""
+
+
+@pytest.mark.parametrize(
+    ("act", "kind", "says"),
+    [
+        ("exit_build", "build_error", "exited with code 3"),
+        ("garbage", "build_error", "wrote garbage"),
+        ("nan", "wrong", "nan at"),
+        ("hog", "out_of_memory", "memory"),
+        ("stubborn_build", "timeout", "8 s"),
+    ],
+)
+def test_an_accident_becomes_a_failure_that_says_what_happened(runner, ask, act, kind, says):
+    failure = runner.measure([ask(act)])[0].failure
+    assert failure is not None
+    assert failure.kind == kind
+    assert says in failure.message
+
+
+def test_a_child_that_prints_a_lot_is_no_trouble(runner, ask):
+    assert outcome(runner.measure([ask("chatter")])[0]) == "ok"
+
+
+def test_the_limit_of_the_request_replaces_the_default(runner, ask):
+    assert outcome(runner.measure([ask("wrong")])[0]) == "wrong"
+    assert outcome(runner.measure([ask("wrong", limit=1.0)])[0]) == "ok"
+
+
+def test_a_hung_build_takes_its_own_children_with_it(runner, ask):
+    assert outcome(runner.measure([ask("grandchild")])[0]) == "timeout"
+    time.sleep(0.1)
+    sleepers = [
+        process
+        for process in psutil.process_iter(["cmdline", "ppid"])
+        if "import time; time.sleep(3600)" in (process.info["cmdline"] or [])
+    ]
+    assert not sleepers
+
+
+def test_results_come_one_by_one_and_an_abandoned_batch_leaves_no_child(target, rogues, ask, tmp_path):
+    with LocalRunner(target, workers=2, limits=SHORT, policy=QUICK, lock=tmp_path / "lock", **rogues) as runner:
+        stream = runner.stream([ask("raise"), ask(), ask()])
+        index, measured = next(stream)
+        assert (index, outcome(measured)) == (0, "build_error")
+        children = runner.processes()
+        assert children
+        stream.close()
+        assert not any(psutil.pid_exists(child) for child in children)
+        assert outcome(runner.measure([ask()])[0]) == "ok"
+
+
+def test_a_worker_is_replaced_after_its_share_of_candidates(target, rogues, ask, tmp_path):
+    limits = Limits(candidates=1, build_s=10)
+    with LocalRunner(target, workers=1, limits=limits, policy=QUICK, lock=tmp_path / "lock", **rogues) as runner:
+        seen = set()
+        for _ in range(2):
+            assert outcome(runner.measure([ask()])[0]) == "ok"
+            seen.update(runner.processes())
+        assert len(seen) == 2
+
+
+def test_a_worker_that_died_while_idle_is_replaced(target, rogues, ask, tmp_path):
+    with LocalRunner(target, workers=1, policy=QUICK, lock=tmp_path / "lock", **rogues) as runner:
+        assert outcome(runner.measure([ask()])[0]) == "ok"
+        (child,) = runner.processes()
+        os.kill(child, 9)
+        while psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.01)
+        assert outcome(runner.measure([ask()])[0]) == "ok"
+        assert child not in runner.processes()
+
+
+def test_workers_that_never_start_make_the_device_lost(target, ask, tmp_path):
+    limits = Limits(start_s=0.05)
+    with LocalRunner(target, workers=1, limits=limits, lock=tmp_path / "lock") as runner:
+        failures = [measured.failure for measured in runner.measure([ask(), ask()])]
+    assert [failure.kind for failure in failures] == ["device_lost"] * 2
+    assert "no worker process starts" in failures[0].message
+
+
+def test_a_builder_that_cannot_be_imported_is_a_build_error(target, ask, tmp_path):
+    with LocalRunner(target, workers=1, builder="no_such_module:build", lock=tmp_path / "lock") as runner:
+        failure = runner.measure([ask()])[0].failure
+    assert failure.kind == "build_error"
+    assert "no_such_module" in failure.message
+
+
+def test_an_interpreter_that_is_gone_raises_a_device_error(target, ask, tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    with LocalRunner(target, workers=1, lock=tmp_path / "lock") as runner, pytest.raises(DeviceError, match="python"):
+        runner.measure([ask()])
+
+
+def test_two_threads_are_used_when_asked_for(target, rogues, ask, tmp_path):
+    with LocalRunner(target, threads=2, workers=1, policy=QUICK, lock=tmp_path / "lock", **rogues) as runner:
+        (measured,) = runner.measure([ask()])
+        assert outcome(measured) == "ok"
+        assert measured.threads == 2
+        (child,) = runner.processes()
+        environment = psutil.Process(child).environ()
+        assert environment["TVM_NUM_THREADS"] == "2"
+
+
+def test_cold_constants_are_timed_too(target, rogues, ask, tmp_path):
+    policy = SamplingPolicy(cap_s=0.3, cold_constants=True)
+    with LocalRunner(target, workers=1, policy=policy, lock=tmp_path / "lock", **rogues) as runner:
+        (measured,) = runner.measure([ask()])
+    assert outcome(measured) == "ok"
+    assert measured.median_us > 0.01
+
+
+def test_a_measurement_is_exactly_one_of_time_and_failure():
+    with pytest.raises(ValueError, match="exactly one"):
+        Measurement()
+    with pytest.raises(ValueError, match="expected one of build_error"):
+        Failure("sad", "")
+
+
+def test_kernels_run_on_the_cpus_that_are_named(target, rogues, ask, tmp_path):
+    cpu = max(os.sched_getaffinity(0))
+    with LocalRunner(target, workers=1, policy=QUICK, lock=tmp_path / "lock", cpus=(cpu,), **rogues) as runner:
+        assert outcome(runner.measure([ask()])[0]) == "ok"
+        (child,) = runner.processes()
+        assert psutil.Process(child).cpu_affinity() == [cpu]
