@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from autofuse.measure.children.messages import Refused, decode, encode, known
 from autofuse.measure.children.process import Child, ask, available_cores, default_memory
