@@ -36,9 +36,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def no_probing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tune of a test probes no peak rates, which takes seconds; `@pytest.mark.probing` wants the real ones."""
     if request.node.get_closest_marker("probing") is None:
-        monkeypatch.setattr(
-            "autofuse.environment.rates.probe_machine", lambda *_: MachineRates(1, 50, 50, 40, 40, 10, 10)
-        )
+        for probe in ("probe_machine", "probe_device"):
+            monkeypatch.setattr(
+                f"autofuse.environment.rates.{probe}", lambda *_: MachineRates(1, 50, 50, 40, 40, 10, 10)
+            )
 
 
 @contextmanager

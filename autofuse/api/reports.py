@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,11 +52,11 @@ def open(database: str | None = None) -> Analysis:  # noqa: A001 the name in pan
     return open_analysis(database)
 
 
-def terms(words: Iterable[str]) -> str:
-    """What words of tables and screens ("trusted", "tier", ...) mean, each in one sentence."""
-    from autofuse.views.terms import explained
+def terms(screen: str) -> str:
+    """What the words of tables ("trusted", "tier", ...) mean that stand in the text of a screen, a sentence each."""
+    from autofuse.views.terms import explained, used_in
 
-    return explained(words)
+    return explained(used_in(screen))
 
 
 def _reference(run: str | int) -> RunReference:

@@ -16,7 +16,7 @@ from autofuse.fusion.evidence import Span
 from autofuse.fusion.explain import EdgeReason
 from autofuse.job.outcome import JobOutcome
 from autofuse.learning.judge import Judgement
-from autofuse.search.progress import Progress, TuneResult
+from autofuse.search.progress import CompositionReport, PlanTime, Progress, TuneResult
 from autofuse.search.revalidation import Revalidated
 from autofuse.views.inspect import GraphSummary
 from autofuse.views.plans import Explanation, PlanDifference, PlanExport, ShownPlan
@@ -24,8 +24,8 @@ from autofuse.views.report.reports import Comparison, Report
 from autofuse.views.run_status import RunStatus
 
 __all__ = [
-    "BenchReport", "Check", "Comparison", "CompileReport", "EdgeReason", "Explanation",
+    "BenchReport", "Check", "Comparison", "CompileReport", "CompositionReport", "EdgeReason", "Explanation",
     "GraphSummary", "JobInfo", "JobOutcome", "Judgement", "Library", "MergeReport", "PlanDifference", "PlanExport",
-    "Progress", "Report", "Revalidated", "RivalReport", "RunOutput", "RunReport", "RunStatus", "Serving",
+    "PlanTime", "Progress", "Report", "Revalidated", "RivalReport", "RunOutput", "RunReport", "RunStatus", "Serving",
     "ShownPlan", "Span", "Stopping", "TaskInfo", "TuneResult",
 ]  # fmt: skip

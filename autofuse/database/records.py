@@ -146,7 +146,10 @@ class PlanOutcome(Timing):
 
 @dataclass(frozen=True, kw_only=True)
 class RunStart:
-    """What a tuning run starts from; `provenance`: git, kernel, governor, ... each may be None."""
+    """What a tuning run starts from; `provenance`: git, kernel, governor, ... each may be None.
+
+    `started_at`: when its time began, in UTC (None: now).
+    """
 
     name: str
     model_name: str
@@ -156,6 +159,7 @@ class RunStart:
     arguments: Mapping[str, Json] = field(default_factory=dict)
     budget: Mapping[str, Json] = field(default_factory=dict)
     provenance: Mapping[str, Json] = field(default_factory=dict)
+    started_at: datetime | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

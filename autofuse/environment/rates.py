@@ -9,6 +9,7 @@ from autofuse.database.database import ProfilingDatabase
 from autofuse.environment.circumstances import Circumstances
 from autofuse.errors import DeviceError
 from autofuse.measure.machine import probe_machine
+from autofuse.measure.remote.remote_rates import probe_device
 
 RATES = "rates"
 """Key of the rates in a run's provenance."""
@@ -17,17 +18,19 @@ RATES = "rates"
 def machine_rates(base: ProfilingDatabase, around: Circumstances) -> dict[str, float] | None:
     """Peak of arithmetic (GFLOP/s) and of memory (GB/s), see `autofuse.measure.machine.MachineRates`.
 
-    Those of the newest run here that has them, else probed now, in a few seconds; None for a device elsewhere.
+    Those of the newest run here that has them, else probed now on the device itself, in a few seconds; None where that
+    fails.
     """
     place = around.setting.device, around.setting.threads
     for row in reversed(base.table("runs").records()):
         found = _rates(row["provenance"])
         if found and (row["device_fingerprint"], row["threads"]) == place:
             return found
-    if around.device.address is not None:
-        return None
+    address, threads, cpus = around.device.address, around.setting.threads, around.profile.pinning
     try:
-        return asdict(probe_machine(around.target, around.setting.threads))
+        if address is None:
+            return asdict(probe_machine(around.target, threads))
+        return asdict(probe_device(address, around.target, threads, cpus if isinstance(cpus, tuple) else ()))
     except DeviceError:
         return None
 

@@ -23,6 +23,10 @@ class Span:
     lo: float
     hi: float
 
+    def without_call(self) -> Span:
+        """Of one kernel: what it takes by itself, as tables of kernels show it."""
+        return Span(*(max(0.0, us - LAUNCH_US) for us in (self.us, self.lo, self.hi)))
+
     def overlaps(self, other: Span) -> bool:
         """Whether noise alone can explain the difference."""
         return self.lo <= other.hi and other.lo <= self.hi

@@ -126,7 +126,13 @@ def _built(
     ]
     lab.runner.close()  # idle children would hold memory that the builds need
     target, threads = evidence.around.target, evidence.around.setting.threads
-    problems = build_libraries(finals.model, target, threads, orders, lab.tell, left=budget.left) if orders else {}
+
+    def tell(note: str, done: int, total: int) -> None:
+        finals.standing.built = done, total
+        lab.tell(note)
+
+    problems = build_libraries(finals.model, target, threads, orders, tell, left=budget.left) if orders else {}
+    finals.standing.built = None
     made = sorted((one for one in orders if one.name not in problems), key=lambda one: one.name != base)
     return [Contender(one.name, "autofuse", one.output) for one in made], problems
 

@@ -24,7 +24,8 @@ class Standing:
     measured groups. `prepared`: the baselines have their first times. `plan_search`: goes on where it was in the next
     slice of a job. `previous`: name of the plan that an earlier run chose ("" when there was none). `unnamed`: fixed
     plans that there was no time to make. `phase`: one of `PHASES`; `firsts`: workloads that get a first time in it.
-    `ends_at`: when the finalists will have been measured, once that has begun."""
+    `built`: how many finalists are, and of how many, while they are built. `ends_at`: when the finalists will have been
+    measured, once that has begun."""
 
     evidence: SearchEvidence
     baselines: dict[str, FusionPlan] = field(default_factory=dict)
@@ -33,6 +34,7 @@ class Standing:
     plan_search: PlanSearch | None = None
     phase: str = PHASES[0]
     firsts: Sequence[WorkloadSearch] = ()
+    built: tuple[int, int] | None = None
     ends_at: float | None = None
     plan_trials: int = 0
     previous: str = ""

@@ -33,7 +33,7 @@ class Teller:
         done = counts.measured
         if self.trials is None:
             done = sum(len(search.tried) for search in evidence.searches.values())
-        part = (sum(search.best_us is not None for search in firsts), len(firsts)) if firsts else None
+        part = (sum(search.best_us is not None for search in firsts), len(firsts)) if firsts else standing.built
         baseline_us = standing.baseline_us() if best_us is not None else None
         self.watch(
             Progress(

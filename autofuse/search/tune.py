@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -132,7 +133,7 @@ def open_session(
         reference, reference_s = _reference(graph, seed, scratch / "reference")
         _go_on(stop)
         base.release_dead()
-        run_id, name = _run(base, around, model, graph, seed, budget_s, trials)
+        run_id, name = _run(base, around, model, graph, seed, budget_s, trials, started)
         opening(f"starting to measure on {around.profile.name}")
         options = RunnerOptions(SamplingPolicy(cold_constants=True), scheduler=scheduler)
         runner = stack.enter_context(open_runner(around.device, threads, options))
@@ -213,8 +214,9 @@ def _run(
     seed: int,
     budget_s: float | None,
     trials: int | None,
+    started: float,
 ) -> tuple[int, str]:
-    """Goes on with the interrupted run of this model in this setting, or starts a new one."""
+    """Goes on with the interrupted run of this model in this setting, or starts a new one (at `started`)."""
     sha = hashlib.sha256(model.read_bytes()).hexdigest()
     old = base.interrupted_run(around.setting, sha)
     if old is not None:
@@ -230,5 +232,6 @@ def _run(
         arguments={"model": model.name, "threads": around.setting.threads, "device": around.profile.name},
         budget={"seconds": budget_s, "trials": trials},
         provenance={**around.provenance.as_dict(), RATES: machine_rates(base, around)},
+        started_at=datetime.now(UTC) - timedelta(seconds=Budget.now() - started),
     )
     return base.start_run(around.setting, start), name

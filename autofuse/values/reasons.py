@@ -20,7 +20,7 @@ REASON_CODES: Mapping[str, str] = MappingProxyType(
         "timeout": "fused took too long to build or to run",
         "not_tried_budget": "never measured: the budget was spent",
         "pruned_by_model": "never measured: the learned model expected nothing of it",
-        "chosen_measured": "chosen because it was measured to be faster",
+        "chosen_measured": "fused in the plan that was measured and chosen",
         "chosen_model": "chosen because the learned model expects it to be faster",
         "chosen_rule": "chosen by the fixed rule, never measured",
         "rewritten": "the operators were replaced by others that compute the same",

@@ -23,6 +23,7 @@ from autofuse.graph.model import Graph
 from autofuse.graph.transform.copies import copy_name
 from autofuse.kernels.lowering.lower import Lowering
 from autofuse.values.outputs import Inputs, Kind, check_output, database_files, has_mark, write_output
+from autofuse.values.reasons import REASON_CODES
 from autofuse.views.picture import picture
 
 BEST = "best"
@@ -44,6 +45,11 @@ class Explanation:
         for name in sorted(wanted - self.operators):
             raise InputError(f"--edge: the model has no operator {name!r} (`autofuse inspect --operators` lists them)")
         return replace(self, edges=tuple(row for row in self.edges if wanted <= {row.producer, row.consumer}))
+
+    @staticmethod
+    def meaning(code: str) -> str:
+        """What a reason code says."""
+        return REASON_CODES.get(code, "")
 
 
 @dataclass(frozen=True)
@@ -151,7 +157,9 @@ def export(
     """
     kind = kind_of(output)
     known = evidence(graph, plan, place)
-    times = {piece.operators: span for piece in groups_of(graph, plan) if (span := known.of(piece.covers))}
+    times = {
+        piece.operators: span.without_call() for piece in groups_of(graph, plan) if (span := known.of(piece.covers))
+    }
     if kind == "svg":
         drawn = picture(graph, plan, {operators: f"{span.us:.1f} us" for operators, span in times.items()})
         write_output(output, drawn + DRAWN + "\n", EXPORTS[kind], inputs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -35,11 +35,19 @@ class RunStatus:
     whole_model: Sequence[Mapping[str, Any]]
 
 
+def length_s(info: RunInfo, measured_at: Iterable[datetime]) -> float:
+    """Seconds from the start of a run to its end; to the last of `measured_at` where its process was killed."""
+    end = info.finished_at
+    if end is None:
+        end = datetime.now(UTC) if info.state == "running" else max(measured_at, default=info.started_at)
+    return max(0.0, (end - info.started_at).total_seconds())
+
+
 def run_status(opened: ProfilingDatabase, info: RunInfo) -> RunStatus:
     """How the run `info` stands now."""
-    end = info.finished_at or datetime.now(UTC)
     counts = opened.outcome_counts(info.id)
     table = opened.table("plan_measurements", info.id).records()
+    dates = [row["created_at"] for row in (*opened.table("measurements", info.id).records(), *table)]
     rows = beside_no_fusion([row for row in table if row["run_id"] is not None])
     return RunStatus(
         run=info.id,
@@ -47,7 +55,7 @@ def run_status(opened: ProfilingDatabase, info: RunInfo) -> RunStatus:
         model=info.model_name,
         threads=info.setting.threads,
         started_at=info.started_at,
-        elapsed_s=(end - info.started_at).total_seconds(),
+        elapsed_s=length_s(info, [date for date in dates if isinstance(date, datetime)]),
         budget=dict(info.budget),
         measured=sum(counts.values()),
         outcomes=counts,

@@ -2,31 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from types import MappingProxyType
 
+from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.values.ratios import LONG_US, MIN_BLOCKS, MIN_LONG_BLOCKS
 
-TERMS = {
-    "median": "the median time of a call over the good blocks that all plans of a race have in common",
-    "ratio": (
-        "one median over another of the same blocks, with its 95 % interval; there is none below "
-        f"{MIN_BLOCKS} good blocks ({MIN_LONG_BLOCKS} where a call takes {LONG_US / 1e6:g} s or more)"
-    ),
-    "trusted": "clock and noise were good enough for the time to count",
-    "composed": "the sum of a plan's kernels, each timed alone: what the search ranks plans by",
-    "bound": "no plan of the measured kernels can be faster than this sum",
-    "gap": "how much faster the exactly composed plan is than the best sampled one",
-    "tier": "how it is known: hit (measured here), stale, another CPU of the family, nearest shape, model, rule, none",
-    "no fusion": "our kernels with their tuned schedules, one operator a kernel",
-    "tvm-partition": "the kernels that TVM's own pass would fuse, built as ours",
-    "tvm-untuned": "TVM's default pipeline as it comes, nothing tuned",
-    "largest error": "against ONNX Runtime, as a part of the output's range",
-    "over first schedule": "the chosen schedule against the first one that was measured for the group",
-    "fixed rule": "the schedule that a kernel family takes where nothing was measured",
-    "hollow dot": "a ratio of times that are not trusted",
-    "of peak": "operations a second, of what the machine's probe reached; Winograd may go above 100 %",
-    "of bandwidth": "bytes a second, of what the machine's memory probe reached; caches may go above 100 %",
-    "#": "the first digits of a kernel's key, where two kernels have the same name",
+TERMS: Mapping[str, str] = MappingProxyType(
+    {
+        "median": "the median time of a call over the good blocks that all plans of a race have in common",
+        "ratio": (
+            "one median over another of the same blocks, with its 95 % interval; there is none below "
+            f"{MIN_BLOCKS} good blocks ({MIN_LONG_BLOCKS} where a call takes {LONG_US / 1e6:g} s or more)"
+        ),
+        "trusted": "clock and noise were good enough for the time to count",
+        "composed": (
+            f"the sum of a plan's kernels, each timed alone, plus {LAUNCH_US:g} µs for calling each; "
+            "the search goes by it"
+        ),
+        "bound": "no plan of the measured kernels can be faster than this sum",
+        "gap": "how much faster the exactly composed plan is than the best sampled one",
+        "if fused, if apart": (
+            "the kernels around the edge as one and as two, each timed alone, plus "
+            f"{LAUNCH_US:g} µs for calling each; with 95 % intervals"
+        ),
+        "peak memory": "the most that the tensors between the kernels need at once; weights are not counted",
+        "tier": (
+            "how it is known: hit (measured here), stale, another CPU of the family, nearest shape, model, rule, none"
+        ),
+        "no fusion": "plan none: our kernels with their tuned schedules, one operator a kernel",
+        "default": "the plan of the fixed rules, where the search begins",
+        "search": "the best plan that was sampled",
+        "previous": "the plan that an earlier run chose",
+        "model": "the plan that a trained model chose",
+        "dnnfusion": "the plan of the paper's rules",
+        "always": "the plan that fuses whatever may be fused",
+        "tvm-partition": "the kernels that TVM's own pass would fuse, built as ours",
+        "tvm-untuned": "TVM's default pipeline as it comes, nothing tuned",
+        "largest error": "against ONNX Runtime, as a part of the output's range",
+        "known already": "found in the database and not measured again",
+        "anchor": "the operator that shapes a kernel's loops; the others are computed along with it",
+        "mapping type": "how an operator's outputs depend on its inputs, in DNNFusion's words",
+        "open decisions": "what a search may decide, each at one place of the model or at several alike",
+        "regions": "parts of the model that can be decided one by one",
+        "workload": "equal kernels of one model or of several; it is measured once",
+        "gain an hour": "part of the time that an hour more of search is expected to save",
+        "expected of no fusion": "composed time of plan none over that of the best plan so far",
+        "over first schedule": "the chosen schedule against the first one that was measured for the group",
+        "fixed rule": "the schedule that a kernel family takes where nothing was measured",
+        "hollow dot": "a ratio of times that are not trusted",
+        "of peak": "operations a second, of what the machine's probe reached; Winograd may go above 100 %",
+        "of bandwidth": "bytes a second, of what the machine's memory probe reached; caches may go above 100 %",
+        "#": "the first digits of a kernel's key, where two kernels have the same name",
+    }
+)
+
+_PLANS = ("default", "search", "previous", "model", "dnnfusion", "always")
+"""Names of plans that are words of everyday, too: a row of a table begins with them, and a number follows."""
+_ROW = r"^(?:\| )?\**{}\**(?: \(chosen\))?[ |]+\d"
+_MARKS: Mapping[str, str] = {
+    "ratio": r"\bratio\b|(?<!expected )\bof (?:no fusion|ONNX Runtime)\b|rival / autofuse|\bA / B\b|\bas fast as\b",
+    "composed": r"\bcomposed\b|sum of kernels",
+    "if fused, if apart": r"\bif (?:fused|apart)\b",
+    "no fusion": r"\b(?:no|without) fusion\b|" + _ROW.format("none"),
+    "largest error": r"\blargest error\b|\bmax rel error\b",
+    "anchor": r"\(anchors? ",
+    "#": r" #[0-9a-f]{4}",
+    **{name: _ROW.format(name) for name in _PLANS},
 }
 
 
@@ -37,4 +81,11 @@ def explained(terms: Iterable[str]) -> str:
 
 def used_in(text: str) -> list[str]:
     """The terms that stand in a screen's text, in the order of `TERMS`."""
-    return [term for term in TERMS if (" #" if term == "#" else term) in text.lower()]
+    return [term for term in TERMS if _mark(term).search(text)]
+
+
+@cache
+def _mark(term: str) -> re.Pattern[str]:
+    """What shows that a term stands in a text: the term itself as a word, or what is put for it."""
+    text = _MARKS.get(term) or rf"(?<![\w-]){re.escape(term)}s?(?![\w-])"
+    return re.compile(text, re.IGNORECASE | re.MULTILINE)

@@ -19,9 +19,15 @@ from typer.testing import CliRunner
 from autofuse import api
 from autofuse.cli.main import app
 from autofuse.cli.screens.live import TuneView, best_text, line
-from autofuse.cli.screens.next_steps import after_job, after_tuning
+from autofuse.cli.screens.next_steps import (
+    after_compiling,
+    after_inspecting,
+    after_job,
+    after_status,
+    after_tuning,
+)
 from autofuse.cli.screens.render import cell, describe, heading, plain, records
-from autofuse.search.progress import Progress
+from autofuse.search.progress import PlanTime, Progress, TuneResult
 from autofuse.values.arguments import micros, size
 
 
@@ -253,7 +259,8 @@ def test_compile_prints_hit_or_miss_for_each_group(monkeypatch: pytest.MonkeyPat
     assert lines[2].split() == ["Gemm", "1x10", "rule", "-"]
     facts = [["library", "m.so"], ["size", "2.0", "KiB"], ["schedules", "1", "hit,", "1", "rule"]]
     assert [line.split() for line in lines[4:7]] == facts
-    assert lines[-1].startswith("tier: how it is known")
+    assert [line.partition(":")[0] for line in lines if line.startswith("tier: how it is known")] == ["tier"]
+    assert lines[-2:] == ["next  autofuse run m.so", "      autofuse bench m.onnx --library m.so --threads 1"]
     assert callable(asked.pop("progress"))
     assert asked == {
         "dry_run": False,
@@ -293,14 +300,13 @@ def test_compile_prints_hit_or_miss_for_each_group(monkeypatch: pytest.MonkeyPat
 def test_tune_passes_its_flags_and_prints_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, object] = {}
 
-    def tune(model: Path, *, progress: Any, stop: Any, **named: object) -> dict[str, object]:
+    def tune(model: Path, *, progress: Any, stop: Any, **named: object) -> TuneResult:
         progress(state())
         asked.update(named, model=model)
-        return {
-            "run": "net-2t",
-            "measured": 30,
-            "plans": {"none": {"median_us": 13424.0}, "search": {"median_us": 6712.0}},
-        }
+        plans = {"none": PlanTime(9, None, 13424.0), "search": PlanTime(4, 6700.0, 6712.0)}
+        return TuneResult(
+            "net", "net-2t", 1, "p.db", "zen3", 2, "finished", 60.0, 30, 2, 5, 3, "search", "ab" * 32, 4, plans
+        )
 
     monkeypatch.setattr(api, "tune", tune)
     arguments = ["tune", "net.onnx", "--budget", "10m", "--trials", "30", "--seed", "3", "--space", "dnnfusion"]
@@ -308,7 +314,8 @@ def test_tune_passes_its_flags_and_prints_the_result(monkeypatch: pytest.MonkeyP
         app, [*arguments, "--threads", "2", "--device", "zen3", "--db", "p.db", "--shape", "x=1"]
     )
     assert "28 ok, 2 failed" in result.stderr
-    assert "search   6.712 ms" in result.stdout
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert ["search", "4", "6.700", "ms", "6.712", "ms", "-", "no", "-"] in rows
     assert "autofuse compile net.onnx -o net.so --device zen3 --threads 2 --shape x=1 --db p.db" in result.stdout
     assert asked == {
         "model": Path("net.onnx"),
@@ -337,16 +344,17 @@ def replace_namespace(value: SimpleNamespace, **changes: object) -> SimpleNamesp
 def test_one_line_tells_the_whole_state() -> None:
     assert line(state()) == (
         "phase 3 of 7, schedules; candidates (of 60): 28 ok, 2 failed, 5 known already; "
-        "best 6.712 ms, 2.00x of no fusion; 900 an hour; 2 min 00 s gone, 2 min 00 s left: Conv+Relu 1x64x56x56"
+        "best 6.712 ms composed, 2.00x of no fusion; 900 an hour; 2 min 00 s gone, 2 min 00 s left: "
+        "Conv+Relu 1x64x56x56"
     )
-    assert "best nothing measured yet" in line(state(best_us=None))
+    assert "best no plan has all its kernels measured yet" in line(state(best_us=None))
     assert "phase 2 of 7, baselines: 12 of 51; " in line(state(phase="baselines", part=(12, 51)))
     assert "2 min 05 s gone, 1 min 55 s left" in line(state(), waited_s=5.0)
     assert "2 min 00 s gone, no end set" in line(state(left_s=None))
 
 
 def test_the_best_is_compared_with_onnxruntime_where_its_time_is_known() -> None:
-    assert best_text(state(rival_us=8054.4)) == "6.712 ms, 2.00x of no fusion, 1.20x of ONNX Runtime"
+    assert best_text(state(rival_us=8054.4)) == "6.712 ms composed, 2.00x of no fusion, 1.20x of ONNX Runtime"
     assert best_text(state(), [9120.0, 7010.0, 6712.0]).endswith(", fell from 9.120 ms in 2 steps")
 
 
@@ -369,8 +377,18 @@ def test_without_a_terminal_there_is_one_line_a_minute_and_one_at_the_end() -> N
         "phase 3 of 7, schedules: 60 of 200",
         "phase 3 of 7, schedules: 120 of 200",
         "phase 4 of 7, plans",
-        "phase 4 of 7, plans",
+        "done",
     ]
+
+
+def test_the_last_line_says_how_it_ended_and_promises_nothing_more() -> None:
+    screen = Console(file=io.StringIO(), force_terminal=False, width=1000)
+    with pytest.raises(KeyboardInterrupt), TuneView(screen, clock=lambda: 0.0) as view:
+        view(state(phase="plans", part=(3, 8)))
+        raise KeyboardInterrupt
+    last = lines_of(screen)[-1]
+    assert last.startswith("stopped in phase 4 of 7, plans: 3 of 8; candidates") and " left" not in last
+    assert last.endswith("2.00x of no fusion; 2 min 00 s gone")
 
 
 def test_no_minute_is_silent_while_nothing_is_told() -> None:
@@ -408,11 +426,14 @@ def test_on_a_terminal_the_view_shows_the_state_and_leaves_one_line() -> None:
         for text in (
             "phase 3 of 7, schedules: 3 of 8",
             "28 ok, 2 failed, 5 known already",
-            "6.712 ms, 2.00x of no fusion",
+            "6.712 ms composed, 2.00x of no fusion",
+            "composed: the sum of a plan's kernels",
             "9.120 ms → 8.000 ms → 7.010 ms → 6.712 ms",
             "2 min 00 s left",
         ):
             assert text in shown
+        assert "doing" not in shown.splitlines()[0], "the bar has its own line"
+        assert shown.count("composed: ") == 1
     assert "best 6.712 ms" in screen.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -424,6 +445,13 @@ def test_a_run_ends_with_the_commands_that_come_next() -> None:
     assert " ".join(lines[0][2:]) == f"compile net.onnx -o net.so {place}"
     assert " ".join(lines[1]) == "autofuse report --db 'my db' --html net.html"
     assert " ".join(lines[2]) == f"autofuse bench net.onnx --against onnxruntime,none {place}"
+    looked = printed(after_inspecting(Path("net.onnx"), {"shapes": {"x": (1, 3)}, "space": None}))
+    assert looked.split() == ["next", "autofuse", "tune", "net.onnx", "--budget", "10m", "--shape", "x=1,3"]
+    compiled = printed(after_compiling(Path("net.onnx"), "n.so", 3, {"device": "local"}))
+    assert "autofuse run n.so" in compiled and "autofuse bench net.onnx --library n.so" in compiled
+    assert "autofuse tune net.onnx" in printed(after_compiling(Path("net.onnx"), "", 0, {"device": "local"}))
+    assert after_status("3", "failed", {}) is None
+    assert "autofuse stop --run 3 --db p.db" in printed(after_status("3", "running", {"database": "p.db"}))
     job = printed(after_job([(Path(f"{name}.onnx"), "local") for name in "abcde"], "night", {}))
     assert "autofuse report --run night --html night.html" in job and "autofuse compile a.onnx -o a.so" in job
     assert "compile e.onnx" not in job and "and so on for 2 more" in job

@@ -47,18 +47,20 @@ def orders(model: Path, tmp_path: Path) -> list[Order]:
     return made
 
 
-def build(model: Path, orders: list[Order], between: Any = lambda _word: None) -> dict[str, str]:
+def build(model: Path, orders: list[Order], between: Any = lambda *_: None) -> dict[str, str]:
     return build_libraries(Model(model, {}), TARGET, 1, orders, between, 2)
 
 
 def test_each_library_computes_what_the_model_does(model: Path, orders: list[Order]) -> None:
     """And one that lacks a schedule says so, while the others are built."""
     orders.append(Order("bare", orders[0].plan, {}, orders[0].output.with_name("bare.so")))
-    words: list[str] = []
-    problems = build(model, orders, words.append)
+    told: list[tuple[str, int, int]] = []
+    problems = build(model, orders, lambda *what: told.append(what))
     assert list(problems) == ["bare"]
     assert "no schedule is given" in problems["bare"]
-    assert {"building plan none, plan default"} & set(words)
+    assert "building plan none, plan default" in {note for note, _, _ in told}
+    counts = [done for _, done, _ in told]
+    assert counts[0] == 0 and counts == sorted(counts) and max(counts) >= 1 and {total for *_, total in told} == {3}
     graph = load(model, {})
     inputs = generate_inputs(graph, 1)
     expected = run_reference(graph, inputs)[graph.outputs[0]]
@@ -71,7 +73,7 @@ def test_each_library_computes_what_the_model_does(model: Path, orders: list[Ord
 def test_a_child_that_dies_takes_one_library_with_it(model: Path, orders: list[Order]) -> None:
     killed: list[int] = []
 
-    def kill_once(_word: str) -> None:
+    def kill_once(*_told: object) -> None:
         if killed:
             return
         builders = [one for one in psutil.Process().children() if "library_builder" in " ".join(one.cmdline())]
@@ -85,7 +87,7 @@ def test_a_child_that_dies_takes_one_library_with_it(model: Path, orders: list[O
 
 
 def test_an_interrupt_between_ends_every_child(model: Path, orders: list[Order]) -> None:
-    def stop(_word: str) -> None:
+    def stop(*_told: object) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -23,6 +23,7 @@ from autofuse.errors import DeviceError
 from autofuse.measure.cluster.farm import BuildFarm
 from autofuse.measure.measurement import Limits
 from autofuse.measure.remote.link import Link, LinkLimits, describe_device
+from autofuse.measure.remote.remote_rates import probe_device
 from autofuse.measure.remote.remote_runner import RemoteRunner
 from autofuse.measure.timing.sampling import SamplingPolicy
 from tests.measure.runner_contract import RunnerContract, outcome
@@ -251,3 +252,11 @@ def test_serving_beyond_this_machine_is_warned_of(tmp_path: Path) -> None:
     assert "serving at 0.0.0.0:" in first
     assert "without encryption" in said
     assert done.returncode != 0
+
+
+def test_the_peak_rates_of_a_device_are_probed_there(served: Served, target: Any) -> None:
+    rates = probe_device(served.address, target, 2, limits=LINK)
+    assert rates.threads == 2 and 0.1 < rates.gflops_1 < 2000 and rates.gflops_n > 0.1
+    assert rates.l2_gbs_1 > 0.1 and rates.dram_gbs_n > 0.1
+    with pytest.raises(DeviceError):
+        probe_device(Address("127.0.0.1", served.port, "guessed"), target, 1, limits=LINK)

@@ -135,12 +135,12 @@ class SyntheticDevice:
         target: Target,
         _threads: int,
         orders: Sequence[Order],
-        tell: Callable[[str], None],
+        tell: Callable[[str, int, int], None],
         left: Left = no_end,
     ) -> dict[str, str]:
         graph = load(model.path, model.shapes)
-        for order in orders:
-            tell(f"building plan {order.name}")
+        for number, order in enumerate(orders):
+            tell(f"building plan {order.name}", number, len(orders))
             lowered = lower(graph, order.plan, target, [group.operators for group in order.plan.groups])
             times = [self.cost(bound.workload, order.schedules[bound.workload.key]) for bound in lowered.kernels]
             assert not any(isinstance(us, Failure) for us in times), "a failed candidate became part of a plan"

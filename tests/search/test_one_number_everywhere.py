@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import onnx
 import pytest
 from typer.testing import CliRunner
 
@@ -100,6 +101,49 @@ def test_the_end_of_tune_status_report_page_frames_and_a_job_agree(tuned: tuple[
     body = json.loads(printed("report", "--db", path, "--format", "json"))
     for one in body["plan_measurements"]:
         assert one["speedup"] == pytest.approx(result.plans[one["name"]].speedup, rel=1e-6)
+
+
+def test_the_sum_of_the_kernels_is_one_number_too(tuned: tuple[TuneResult, Path], convolution: Path) -> None:
+    result, path = tuned
+    composed_us = result.plans[result.chosen].composed_us
+    assert composed_us is not None
+    with open_analysis(path) as af:
+        page, text, groups = page_data(af, af.run()), render_markdown(af), af.groups
+    assert page["trust"]["sum_us"] == pytest.approx(composed_us)  # type: ignore[index]
+    assert f"The groups add up to {composed_us:,.1f} µs (composed)" in text
+    front = json.loads(printed("plan", "pareto", convolution, "--db", path, "--threads", 1, "--format", "json"))
+    assert composed_us in [pytest.approx(point["us"]) for point in front["points"]]
+
+    # a kernel: what the page says, what `compile` takes, what an exported plan notes
+    report = json.loads(printed("compile", convolution, "--db", path, "--threads", 1, "--dry-run", "--format", "json"))
+    assert sorted(one["us"] for one in report["groups"]) == pytest.approx(sorted(groups["us"]))
+    export = path.with_name("plan.onnx")
+    printed("plan", "export", convolution, "--plan", "best", "--db", path, "--threads", 1, "-o", export)
+    noted = {
+        prop.value for node in onnx.load(export).graph.node for prop in node.metadata_props if "time_us" in prop.key
+    }
+    assert sorted(float(text.split()[0]) for text in noted) == pytest.approx(sorted(set(groups["us"])), abs=1e-3)
+
+
+def test_an_edge_gains_the_same_in_explain_the_frame_and_the_page(
+    tuned: tuple[TuneResult, Path], convolution: Path
+) -> None:
+    _, path = tuned
+    with open_analysis(path) as af:
+        edges, page = af.edges, page_data(af, af.run())
+    said = json.loads(
+        printed("explain", convolution, "--plan", "best", "--db", path, "--threads", 1, "--format", "json")
+    )
+    by_place = {(row["producer"], row["consumer"]): row for row in said["edges"]}
+    known = edges[edges["gain_us"].notna()]
+    assert len(known)
+    for _, edge in known.iterrows():
+        row = by_place[edge["producer"], edge["consumer"]]
+        assert edge["gain_us"] == pytest.approx(row["apart_us"]["us"] - row["fused_us"]["us"])
+        assert (bool(edge["fused"]), edge["reason"]) == (row["fused"], row["code"])
+    gains = [row["gain_us"] for row in page["tables"]["edges"]]  # type: ignore[index]
+    total = sum(gain for gain in gains if gain == gain)
+    assert total == pytest.approx(known["gain_us"].sum())
 
 
 def test_a_group_gains_the_same_in_its_table_its_plot_and_pandas(tuned: tuple[TuneResult, Path]) -> None:

@@ -14,6 +14,7 @@ from autofuse.environment.rates import machine_rates
 from autofuse.search.progress import TuneResult
 from autofuse.views.frames.analysis import open_analysis
 from autofuse.views.report.page import page_data
+from autofuse.views.report.render import render_markdown
 
 Tune = Callable[..., TuneResult]
 
@@ -22,13 +23,16 @@ def test_groups_have_their_roofline_and_shares_of_what_was_probed(run: Tune, two
     run(two_layers)
     with open_analysis(tmp_path / "profile.db") as af:
         assert af.runs["provenance"].iloc[0]["rates"]["gflops_n"] == 50.0
-        groups, page = af.groups, page_data(af, af.run())
+        groups, page, text = af.groups, page_data(af, af.run()), render_markdown(af)
     products = groups[groups["label"].str.contains("Gemm|MatMul")].iloc[0]
     assert products["flops"] >= 2 * 8 * 16 * 24  # the product alone
     assert products["bytes"] >= 4 * (8 * 16 + 16 * 24 + 8 * 24)
     assert products["gflops"] == pytest.approx(products["flops"] / products["median_us"] / 1e3)
     assert products["peak_share"] == pytest.approx(products["gflops"] / 50.0)
     assert products["bandwidth_share"] == pytest.approx(products["bytes"] / products["median_us"] / 1e3 / 10.0)
+    line = next(line for line in text.splitlines() if line.startswith(f"| {products['label']} "))
+    shares = [f"{100 * products[name]:.0f} %" for name in ("peak_share", "bandwidth_share")]
+    assert [cell.strip() for cell in line.split("|")][11:13] == shares and "| of peak | of bandwidth |" in text
     rows = {row["label"]: row for row in page["tables"]["groups"]}  # type: ignore[index]
     assert rows[products["label"]]["peak_share"] == products["peak_share"]
 
@@ -36,7 +40,7 @@ def test_groups_have_their_roofline_and_shares_of_what_was_probed(run: Tune, two
 def test_a_fused_edge_says_its_kernel_and_what_fusing_saves(run: Tune, two_layers: Path, tmp_path: Path) -> None:
     result = run(two_layers)
     with open_analysis(tmp_path / "profile.db") as af:
-        edges, page = af.edges, page_data(af, af.run())
+        edges, page, text = af.edges, page_data(af, af.run()), render_markdown(af)
     fused = edges[edges["fused"].astype(bool) & edges["gain_us"].notna()]
     assert result.chosen != "none" and len(fused)
     for _, edge in fused.iterrows():
@@ -45,6 +49,8 @@ def test_a_fused_edge_says_its_kernel_and_what_fusing_saves(run: Tune, two_layer
     assert edges[~edges["fused"].astype(bool)]["label"].isna().all()
     rows: Any = page["tables"]["fusions"]  # type: ignore[index]
     assert [row["gain_us"] for row in rows] == sorted(fused["gain_us"], reverse=True)
+    saved = [f"| {row['producer']} | {row['consumer']} | {row['label']} |" for row in rows]
+    assert [line for line in text.splitlines() if line.startswith(tuple(saved))]
 
 
 @pytest.mark.slow

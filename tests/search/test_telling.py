@@ -33,6 +33,13 @@ def test_the_baselines_count_their_workloads(run: Any, device: Any, two_layers: 
     assert [done for done, _ in parts] == sorted(done for done, _ in parts)
 
 
+def test_the_finalists_are_counted_while_they_are_built(run: Any, device: Any, two_layers: Path) -> None:
+    states = [state for state in told(run, two_layers) if state.phase == "confirming"]
+    parts = [state.part for state in states if state.note.startswith("building plan ")]
+    assert len(parts) > 1 and parts == [(number, len(parts)) for number in range(len(parts))]
+    assert {state.part for state in states if state.note == "measuring the finalists"} == {None}
+
+
 def test_the_end_counts_building_and_measuring_the_finalists(run: Any, device: Any, two_layers: Path) -> None:
     states = told(run, two_layers, budget_s=3000.0)
     left = [state.left_s for state in states]

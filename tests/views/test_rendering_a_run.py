@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
+from autofuse.cli.main import app
 from autofuse.errors import InputError
 from autofuse.views.frames.analysis import Analysis, open_analysis
 from autofuse.views.report import markdown
@@ -48,14 +51,20 @@ def test_coverage_trust_failures_and_unknown_facts_are_said(analysis: Analysis) 
 
 def test_equal_groups_stand_together_with_their_gain_over_the_first_schedule(analysis: Analysis) -> None:
     rows = [line for line in section(render_markdown(analysis), "Groups").splitlines() if line.startswith("| ")]
-    assert rows[2] == '| Conv 1x8 | 2 | 80.0 % | 100.0 µs | 2.00x [1.71, 2.39] | 4 | yes | `{"tile":2}` |'
-    assert rows[3] == "| Pool 1x8 | 1 | 20.0 % | 50.0 µs |  | 0 |  | fixed rule |"
+    unknown = "|  |  |  |  |  |"  # of a workload that cannot be read, the roofline
+    assert rows[2] == f'| Conv 1x8 | 2 | 80.0 % | 100.0 µs | 2.00x [1.71, 2.39] | 4 | yes {unknown} `{{"tile":2}}` |'
+    assert rows[3] == f"| Pool 1x8 | 1 | 20.0 % | 50.0 µs |  | 0 |  {unknown} fixed rule |"
 
 
 def test_edges_and_progress_are_summed_up(analysis: Analysis) -> None:
     page = render_markdown(analysis)
-    assert "| fused | chosen_measured | 2 |" in section(page, "Edges")
+    edges = section(page, "Edges")
+    assert "| fused | chosen_measured | fused in the plan that was measured and chosen | 2 | 12.0 µs |" in edges
+    assert "| conv1 | relu1 | Conv 1x8 | 100.0 µs | 12.0 µs | 11 % |" in edges
     search = section(page, "Search")
+    status = CliRunner().invoke(app, ["status", "--db", str(analysis.database.location.path)]).stdout
+    an_hour = re.findall(r"([\d,]+) an hour", search + status)
+    assert len(an_hour) == 2 and an_hour[0] == an_hour[1]
     assert "4 candidates were measured" in search and "4 plans were tried" in search
     assert [line.split(" | ")[0] for line in search.splitlines() if "µs" in line] == ["| 0", "| 2"]
 

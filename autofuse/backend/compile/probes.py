@@ -40,11 +40,13 @@ class FmaProbe:
 class ReadProbe:
     """Sums `size_bytes` of float32 a thread, `sweeps` times, with vector loads: reads, and nothing else."""
 
-    def __init__(self, target: Target, threads: int, size_bytes: int, sweeps: int) -> None:
-        width = target.lanes * READ_STREAMS
-        rows = max(1, size_bytes // (4 * width))
+    def __init__(
+        self, target: Target, threads: int, size_bytes: int, sweeps: int, kernel: Kernel | None = None
+    ) -> None:
+        """`kernel`: what `read_function` makes of the same arguments, compiled elsewhere (None: now)."""
+        width, rows = target.lanes * READ_STREAMS, _rows(target, size_bytes)
         self.bytes = 4.0 * rows * width * sweeps * threads
-        self._kernel = JitKernel(_read_function(target.lanes, rows, sweeps, threads), target)
+        self._kernel = kernel or JitKernel(read_function(target, threads, size_bytes, sweeps), target)
         self._arguments = (
             tensor(np.ones(threads * rows * width, "float32")),
             tensor(np.zeros(threads * width, "float32")),
@@ -88,11 +90,17 @@ def fma_function(target: Target, threads: int, steps: int) -> Any:
     return builder.get()
 
 
-def _read_function(lanes: int, rows: int, sweeps: int, threads: int) -> Any:
-    """out[t] = sum over sweeps and rows of data[t, row], one vector a stream."""
+def _rows(target: Target, size_bytes: int) -> int:
+    """Rows of one vector a stream in so many bytes."""
+    return max(1, size_bytes // (4 * target.lanes * READ_STREAMS))
+
+
+def read_function(target: Target, threads: int, size_bytes: int, sweeps: int) -> Any:
+    """TIR of out[t] = sum over sweeps and rows of data[t, row], one vector a stream."""
     from tvm.script.ir_builder import IRBuilder
     from tvm.script.ir_builder import tirx as build
 
+    lanes, rows = target.lanes, _rows(target, size_bytes)
     width = lanes * READ_STREAMS
     with IRBuilder() as builder, build.prim_func(s_tir=True):
         build.func_name("main")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 from rich.text import Text
 
-from autofuse import api
 from autofuse.cli.screens.render import describe, records
 
 if TYPE_CHECKING:
@@ -69,12 +68,7 @@ def compile_text(report: CompileReport) -> Group:
         parts += ["", Text(report.warning[0].upper() + report.warning[1:] + ".")]
     if report.groups and not report.hits:
         parts += ["", Text("Nothing of this was measured here; `autofuse tune` with the same --threads does that.")]
-    words = [
-        "tier",
-        *(["trusted"] if doubted else []),
-        *(["#"] if any(" #" in one.group for one in report.groups) else []),
-    ]
-    return Group(*parts, "", Text(api.terms(words)))
+    return Group(*parts)
 
 
 def _plans(report: CompileReport) -> list[dict[str, object]]:

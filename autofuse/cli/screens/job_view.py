@@ -18,7 +18,7 @@ from rich.text import Text
 
 from autofuse.api import left_s
 from autofuse.cli.screens.live import LINE_EVERY_S, View
-from autofuse.cli.screens.render import describe, records
+from autofuse.cli.screens.render import describe, explained, records
 from autofuse.cli.terminal import printable
 from autofuse.values.arguments import format_duration
 from autofuse.values.outputs import Inputs, Kind, check_output
@@ -156,7 +156,7 @@ class JobView(View):
     def __call__(self, job: JobInfo) -> None:
         """Take the newest state."""
         if self._screen.is_terminal:
-            self._live.update(job_text(job))
+            self._live.update(explained(job_text(job)))
         now = self._clock()
         if self._last is not None and now - self._last < LINE_EVERY_S:
             return

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -26,6 +27,8 @@ WATCH_S = 1.0
 """Seconds between two looks at whether the line of the minute is due."""
 LAST_FALLS = 4
 """Steps by which the best time fell that the live view names, beside the first."""
+WORDS = "composed, no fusion, known already"
+"""Words of the live view that it explains, in one line each."""
 READING = "loading the compiler, reading the model and the database;"
 
 
@@ -35,12 +38,12 @@ def left_s(progress: Progress, waited_s: float) -> float | None:
 
 
 def best_text(progress: Progress, falls: Sequence[float] = ()) -> str:
-    """The best time, and how it stands to others: "6.712 ms, 1.84x of no fusion, fell from 9.120 ms in 5 steps"."""
+    """The best time, and how it stands: "6.712 ms composed, 1.84x of no fusion, fell from 9 ms in 5 steps"."""
     from autofuse.values.ratios import expected_ratio  # late: it loads NumPy
 
     if progress.best_us is None:
-        return "nothing measured yet"
-    parts = [micros(progress.best_us)]
+        return "no plan has all its kernels measured yet"
+    parts = [f"{micros(progress.best_us)} composed"]
     if progress.best_us > 0:  # 0: a model that needs no kernel at all
         for rival_us, rival in ((progress.baseline_us, "no fusion"), (progress.rival_us, "ONNX Runtime")):
             if (expected := expected_ratio(rival_us, progress.best_us)) is not None:
@@ -62,6 +65,18 @@ def line(progress: Progress, waited_s: float = 0.0, falls: Sequence[float] = ())
         f"{format_duration(elapsed_s)} gone, {_left_text(left)}",
     ]
     return "; ".join(parts) + (f": {progress.note}" if progress.note else "")
+
+
+def last_line(progress: Progress, waited_s: float, falls: Sequence[float], stopped: bool) -> str:
+    """How it ended, in one line of a log."""
+    elapsed_s = progress.elapsed_s + waited_s
+    parts = [
+        f"stopped in {progress.where}" if stopped else "done",
+        _candidates(progress),
+        f"best {best_text(progress, falls)}",
+        f"{format_duration(elapsed_s)} gone",
+    ]
+    return "; ".join(parts)
 
 
 def _candidates(progress: Progress) -> str:
@@ -131,7 +146,7 @@ class TuneView(View):
         self._closed.set()
         super().__exit__(kind, error, trace)
         if self._state is not None:
-            self._print_line()
+            self._print(last_line(self._state, self._waited_s(), self._falls, stopped=kind is not None))
 
     def __call__(self, progress: Progress) -> None:
         """Take the newest state."""
@@ -177,7 +192,15 @@ class TuneView(View):
             grid.add_row("", Text(_falling(self._falls)))
         grid.add_row("measured", Text(f"{_candidates(progress)}; {_an_hour(progress, elapsed)} an hour"))
         grid.add_row("time", Text(f"{format_duration(elapsed)} gone, {_left_text(left)}"))
-        return Group(ProgressBar(total=1.0, completed=min(share, 1.0), width=60), grid)
+        bar = ProgressBar(total=1.0, completed=min(share, 1.0), width=60)
+        return Group(bar, "", grid, Text(_words(), style="dim"))  # "": a bar does not end its line
+
+
+@cache
+def _words() -> str:
+    from autofuse import api  # late: it loads NumPy
+
+    return api.terms(WORDS)
 
 
 def _falling(falls: Sequence[float]) -> str:

@@ -1,4 +1,7 @@
-"""The commands that come next, as they are typed: shown at the end of a tuning run, of a job, of an interruption."""
+"""The commands that come next, as they are typed: what the screens of the verbs end with.
+
+`named`: the arguments of the verb by their names in `api`.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,72 @@ MOST_MODELS = 3
 
 
 def after_tuning(model: Path, named: Mapping[str, Any]) -> Table:
-    """What follows a run of one model; `named`: the arguments of `api.tune`."""
-    database, place = _database(named), _place(named, str(named.get("device", "local")))
+    """What follows a run of one model."""
+    there = _there(named)
     return _listed(
         [
-            _compile(model, [*place, *_shapes(named), *database]),
-            ["report", *database, "--html", f"{model.stem}.html"],
-            ["bench", str(model), "--against", "onnxruntime,none", *place, *_shapes(named), *database],
+            _compile(model, there),
+            ["report", *_database(named), "--html", f"{model.stem}.html"],
+            ["bench", str(model), "--against", "onnxruntime,none", *there],
         ]
     )
+
+
+def after_inspecting(model: Path, named: Mapping[str, Any]) -> Table:
+    """What follows a look at a model."""
+    space = ["--space", str(named["space"])] if named.get("space") else []
+    return _listed([["tune", str(model), "--budget", "10m", *space, *_shapes(named)]])
+
+
+def after_compiling(model: Path, library: str, hits: int, named: Mapping[str, Any]) -> Table:
+    """What follows a library ("": a dry run), of whose kernels so many were measured here."""
+    there = _there(named)
+    tune = [] if hits else [["tune", str(model), "--budget", "10m", *there]]
+    if not library:
+        return _listed([*tune, _compile(model, there)])
+    used = [["run", library], ["bench", str(model), "--library", library, *there]]
+    return _listed([*tune, *used])
+
+
+def after_bench(model: Path, named: Mapping[str, Any]) -> Table:
+    """What follows a comparison with rivals: why it is so, edge by edge, and the page that has its times now."""
+    return _listed(
+        [
+            ["report", *_database(named), "--html", f"{model.stem}.html"],
+            ["explain", str(model), "--plan", "best", *_there(named)],
+        ]
+    )
+
+
+def after_explaining(model: Path, plan: str, named: Mapping[str, Any]) -> Table:
+    """What follows a plan's kernels or edges: what it changes, and a picture of it."""
+    there, other = _there(named), "default" if plan == "none" else "none"
+    return _listed(
+        [
+            ["plan", "diff", str(model), other, plan, *there],
+            ["plan", "export", str(model), "--plan", plan, "-o", f"{model.stem}.svg", *there],
+        ]
+    )
+
+
+def after_front(model: Path, file: str, named: Mapping[str, Any]) -> Table:
+    """What follows time against memory; `file`: of its fastest plan ("": none was written)."""
+    there = _there(named)
+    if not file:
+        return _listed([["plan", "pareto", str(model), "--save", "plans", *there]])
+    return _listed([[*_compile(model, there), "--plan", file]])
+
+
+def after_comparing(run: str, named: Mapping[str, Any]) -> Table:
+    """What follows a comparison whose newer side is `run`."""
+    return _listed([["report", "--run", run, *_database(named), "--html", f"{run}.html"]])
+
+
+def after_status(run: str, state: str, named: Mapping[str, Any]) -> Table | None:
+    """What follows how a run or a job stands."""
+    if state == "running":
+        return _listed([["stop", "--run", run, *_database(named)]])
+    return None if state == "failed" else after_comparing(run, named)
 
 
 def after_job(done: Sequence[tuple[Path, str]], run: str, named: Mapping[str, Any]) -> Table:
@@ -33,6 +93,11 @@ def after_job(done: Sequence[tuple[Path, str]], run: str, named: Mapping[str, An
     for model, device in done[:MOST_MODELS]:
         commands.append(_compile(model, [*_place(named, device), *_shapes(named), *database]))
     return _listed(commands, more=max(0, len(done) - MOST_MODELS))
+
+
+def _there(named: Mapping[str, Any]) -> list[str]:
+    """Where a plan is for, the sizes of the model, and where what is known of it stands."""
+    return [*_place(named, str(named.get("device") or "local")), *_shapes(named), *_database(named)]
 
 
 def _compile(model: Path, options: Iterable[str]) -> list[str]:

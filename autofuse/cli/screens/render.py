@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from enum import Enum
+from io import StringIO
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
@@ -51,14 +52,34 @@ def console(stderr: bool = False) -> Console:
     return Screen(file=stream, width=None if stream.isatty() else _PIPE_WIDTH, highlight=False, soft_wrap=False)
 
 
-def show(value: object, form: Format, text: RenderableType | None = None) -> None:
-    """Print `value`: as one JSON object, or as `text` (None: laid out from its own fields)."""
+def show(value: object, form: Format, text: RenderableType | None = None, then: RenderableType | None = None) -> None:
+    """Print `value`: as one JSON object, or as `text` (None: laid out from its own fields).
+
+    A text ends with what its words mean, and with `then`: the commands that come next.
+    """
     if form == "json":
         out(json.dumps(plain(value), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
         return
     screen = console()
+    _write(screen, explained(describe(value) if text is None else text))
+    if then is not None:
+        _write(screen, Group("", then))
+
+
+def explained(text: RenderableType) -> RenderableType:
+    """`text`, and below it what the words in it mean."""
+    from autofuse import api
+
+    wide = Console(file=StringIO(), width=_PIPE_WIDTH)  # where no word is broken over two lines
+    wide.print(text)
+    words = api.terms(wide.file.getvalue())  # type: ignore[attr-defined]
+    return Group(text, "", Text(words, style="dim")) if words else text
+
+
+def _write(screen: Console, text: RenderableType) -> None:
+    """Lines end where their text does: nothing else is copied out of a terminal."""
     with screen.capture() as capture:
-        screen.print(describe(value) if text is None else text)
+        screen.print(text)
     sys.stdout.write("".join(line.rstrip() + "\n" for line in capture.get().split("\n")[:-1]))
     sys.stdout.flush()
 

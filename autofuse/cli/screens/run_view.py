@@ -9,7 +9,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autofuse import api
 from autofuse.cli.screens.render import describe, heading, records
 from autofuse.values.arguments import format_duration, micros
 
@@ -32,7 +31,6 @@ def run_text(body: Mapping[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [Text(title, style="bold"), grid]
     if body["whole_model"]:
         parts += ["", records(_plans(body["whole_model"]), "whole model")]
-        parts += ["", Text(api.terms(("median", "ratio", "no fusion", "trusted")))]
     if body["summary"]:
         parts += ["", describe(body["summary"], "what it said at its end")]
     return Group(*parts)

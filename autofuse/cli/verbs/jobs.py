@@ -12,7 +12,8 @@ from rich.console import RenderableType
 from autofuse.cli.failures import say
 from autofuse.cli.options import Database, OutputFormat
 from autofuse.cli.screens.job_view import job_body, job_line, job_text, refreshed
-from autofuse.cli.screens.render import console, plain, show
+from autofuse.cli.screens.next_steps import after_status
+from autofuse.cli.screens.render import console, explained, plain, show
 from autofuse.cli.screens.run_view import run_text
 
 if TYPE_CHECKING:
@@ -37,13 +38,14 @@ def status(
 
     if not watch:
         found = api.status(database, run=run)
-        show(_body(found), form, _text(found))
+        body = _body(found)
+        show(body, form, _text(found), after_status(str(body["run"]), found.state, {"database": database}))
         return
     screen = console()
     with refreshed(screen) as redraw:
         while True:
             found = api.status(database, run=run)
-            redraw(job_line(found) if is_job(found) and not screen.is_terminal else _text(found))
+            redraw(job_line(found) if is_job(found) and not screen.is_terminal else explained(_text(found)))
             if found.state != "running":
                 return
             time.sleep(WATCH_S)

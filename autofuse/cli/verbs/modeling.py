@@ -34,6 +34,7 @@ from autofuse.cli.options import (
     WeightGrowth,
 )
 from autofuse.cli.screens.compile_view import compile_progress, compile_text
+from autofuse.cli.screens.next_steps import after_bench, after_compiling, after_inspecting
 from autofuse.cli.screens.render import describe, plain, records, show
 from autofuse.values.arguments import (
     DEFAULT_BENCH_BUDGET,
@@ -65,7 +66,8 @@ def inspect(
     Operators, costs, open decisions, what cannot be tuned and why, and the size of the search.
     """
     summary = api.inspect(model, shapes=parse_shapes(shape or []), space=space)
-    show(summary, form, _summary_text(summary, operators))
+    then = after_inspecting(model, {"shapes": parse_shapes(shape or []), "space": space})
+    show(summary, form, _summary_text(summary, operators), then)
 
 
 def _summary_text(summary: GraphSummary, every_operator: bool) -> Group:
@@ -160,6 +162,7 @@ def compile_(
 
     Measures nothing, and says for each plan and each group how it is known.
     """
+    sets = parse_shape_sets(shape or [])
     report = api.compile(
         model,
         output,
@@ -177,13 +180,14 @@ def compile_(
         weight_growth=weight_growth,
         trained=trained,
         dry_run=dry_run,
-        shapes=parse_shape_sets(shape or []),
+        shapes=sets,
         buckets=parse_buckets(buckets or []),
         plan=plan,
         sign=sign,
         progress=compile_progress(),
     )
-    show(report, form, compile_text(report))
+    named = {"database": database, "threads": threads, "device": device, "shapes": sets[0] if len(sets) == 1 else {}}
+    show(report, form, compile_text(report), after_compiling(model, report.library, report.hits, named))
 
 
 def run(
@@ -232,12 +236,12 @@ def bench(
 
     Its outputs are checked against ONNX Runtime; times are interleaved, with their interval.
     """
+    named: dict[str, Any] = {
+        "database": database, "threads": threads, "device": device, "shapes": parse_shapes(shape or [])
+    }  # fmt: skip
     report = api.bench(
         model,
         library=library,
-        database=database,
-        threads=threads,
-        device=device,
         rpc=rpc,
         rpc_tracker=rpc_tracker,
         rpc_key=rpc_key,
@@ -245,10 +249,10 @@ def bench(
         on_miss=on_miss,
         against=against,
         budget=budget,
-        shapes=parse_shapes(shape or []),
         trust=trust or (),
+        **named,
     )
-    show(bench_body(report), form, bench_text(report))
+    show(bench_body(report), form, bench_text(report), after_bench(model, named))
 
 
 def bench_body(report: BenchReport) -> dict[str, object]:
@@ -293,8 +297,7 @@ def bench_text(report: BenchReport) -> Group:
             row["interval"] = f"{rival.ci_lo:.3f} - {rival.ci_hi:.3f}"
         row["verdict"] = _VERDICTS.get(rival.verdict, rival.verdict) or f"not measured: {rival.error or 'unknown'}"
         rows.append(row)
-    words = [name for name in ("tvm-untuned",) if name in report.rivals]
-    return Group(Text(head), "", records(rows), "", Text(api.terms(("median", "ratio", *words))))
+    return Group(Text(head), "", records(rows))
 
 
 _VERDICTS = {"faster": "autofuse is faster", "slower": "autofuse is slower", "not trusted": "not trusted (noise)"}

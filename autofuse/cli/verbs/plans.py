@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group
 from rich.text import Text
 
 from autofuse.cli.options import Database, Device, Model, OutputFormat, Shapes, Threads
+from autofuse.cli.screens.next_steps import after_explaining, after_front
 from autofuse.cli.screens.render import describe, plain, records, show
 from autofuse.values.arguments import micros, parse_shapes, size
 
@@ -42,11 +43,10 @@ def plan_show(
     """Show the kernels of a plan. Its JSON (--format json) is a plan file that --plan reads."""
     from autofuse import api
 
-    found = api.plan_show(
-        model, plan=plan, database=database, device=device, threads=threads, shapes=parse_shapes(shape or [])
-    )
+    named = _named(database, device, threads, shape)
+    found = api.plan_show(model, plan=plan, **named)
     text = f"plan {plan} ({found.plan.key[:12]}): {found.text}"
-    show(json.loads(found.plan.to_json()), form, Text(text.rstrip()))
+    show(json.loads(found.plan.to_json()), form, Text(text.rstrip()), after_explaining(model, plan, named))
 
 
 @plan_verbs.command("diff")
@@ -63,8 +63,8 @@ def plan_diff(
     """Show what differs between two plans of one model."""
     from autofuse import api
 
-    shapes = parse_shapes(shape or [])
-    found = api.plan_diff(model, first, second, database=database, device=device, threads=threads, shapes=shapes).found
+    named = _named(database, device, threads, shape)
+    found = api.plan_diff(model, first, second, **named).found
     rows = [
         {"only in": name, "what": what, "operators": " + ".join(operators)}
         for name, what, groups in (
@@ -106,16 +106,7 @@ def plan_export(
     """
     from autofuse import api
 
-    found = api.plan_export(
-        model,
-        output,
-        plan=plan,
-        weights=weights,
-        database=database,
-        device=device,
-        threads=threads,
-        shapes=parse_shapes(shape or []),
-    )
+    found = api.plan_export(model, output, plan=plan, weights=weights, **_named(database, device, threads, shape))
     show(found, form, describe(_body(found)))
 
 
@@ -137,12 +128,11 @@ def plan_pareto(
     """
     from autofuse import api
 
-    points = api.plan_pareto(
-        model, save=save, database=database, device=device, threads=threads, shapes=parse_shapes(shape or [])
-    )
+    named = _named(database, device, threads, shape)
+    points = api.plan_pareto(model, save=save, **named)
     rows = [
         {
-            "sum of kernels": micros(point.us),
+            "composed": micros(point.us),
             "peak memory": size(point.peak_bytes),
             "kernels": point.kernels,
             "plan": point.file or point.plan.key[:12],
@@ -153,7 +143,7 @@ def plan_pareto(
         {"us": p.us, "peak_bytes": p.peak_bytes, "kernels": p.kernels, "plan_key": p.plan.key, "file": p.file}
         for p in points
     ]
-    show({"points": body}, form, records(plain(rows)))
+    show({"points": body}, form, records(plain(rows)), after_front(model, points[0].file if points else "", named))
 
 
 def explain(
@@ -174,21 +164,23 @@ def explain(
     """
     from autofuse import api
 
-    found = api.explain(
-        model,
-        plan=plan,
-        edge=edge,
-        database=database,
-        device=device,
-        threads=threads,
-        shapes=parse_shapes(shape or []),
-    )
+    named = _named(database, device, threads, shape)
+    found = api.explain(model, plan=plan, edge=edge, **named)
     rows = found.edges
     counts = Counter(("fused" if row.fused else "apart", row.code) for row in rows)
-    summary = [{"edges": kind, "code": code, "count": count} for (kind, code), count in sorted(counts.items())]
+    summary = [
+        {"edges": kind, "code": code, "count": count, "meaning": found.meaning(code)}
+        for (kind, code), count in sorted(counts.items())
+    ]
     timed = any(row.fused_us or row.apart_us for row in rows)
     table = [_edge_row(row, timed) for row in rows]
-    show({"plan": found.plan_key, "edges": rows}, form, Group(records(plain(table)), "", records(plain(summary))))
+    text = Group(records(plain(table)), "", records(plain(summary)))
+    show({"plan": found.plan_key, "edges": rows}, form, text, after_explaining(model, plan, named))
+
+
+def _named(database: str | None, device: str, threads: int | None, shape: list[str] | None) -> dict[str, Any]:
+    """Where a plan is looked for, as `api` has it."""
+    return {"database": database, "device": device, "threads": threads, "shapes": parse_shapes(shape or [])}
 
 
 def _edge_row(row: EdgeReason, timed: bool) -> dict[str, object]:

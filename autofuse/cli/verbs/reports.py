@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autofuse.cli.options import Database, OutputFormat
+from autofuse.cli.screens.next_steps import after_comparing
 from autofuse.cli.screens.render import plain, records, show
 from autofuse.cli.terminal import out
 from autofuse.errors import InputError
@@ -87,7 +88,8 @@ def compare(
     found = api.compare(first, second, database=database)
     rows, sides = found.rows, (found.a, found.b)
     body = {"a": found.a, "b": found.b, "verdicts": found.verdicts, "comparison": rows}
-    show(body, form, _comparison(rows, sides, found.verdicts))
+    then = after_comparing(second, {"database": database}) if rows else None
+    show(body, form, _comparison(rows, sides, found.verdicts), then)
 
 
 def _named(side: Mapping[str, Any]) -> str:
@@ -115,7 +117,10 @@ def _comparison(
         for row in rows
     ]
     summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    notes = ["A / B above 1: B is faster. A verdict needs trusted times whose interval leaves out 1."]
+    notes = [
+        "A / B is the ratio of their medians; above 1: B is faster. A verdict needs trusted times whose interval "
+        "leaves out 1."
+    ]
     if any("not measured" in verdict for verdict in counts):
         notes.append("Not measured: that run took the schedule over from an earlier one, so it has no time of its own.")
     return Group(Text(head), records(plain(lines)), Text(f"{summary}.\n" + "\n".join(notes)))

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Group
 
 from autofuse.cli import options
 from autofuse.cli.failures import graceful_stop, say
 from autofuse.cli.screens.live import TuneView
 from autofuse.cli.screens.next_steps import after_job, after_tuning
-from autofuse.cli.screens.render import Format, describe, plain, show
+from autofuse.cli.screens.render import Format, plain, show
+from autofuse.cli.screens.tune_view import tune_text
 from autofuse.errors import AutofuseError, InputError
 from autofuse.values.arguments import parse_shapes
 
@@ -71,7 +71,7 @@ def tune(
     if not several and all(option is None for option in asked_for):
         own = {"device": devices[0], "rpc": addresses[0] if addresses else None, "pareto": pareto}
         result = _tune_one(models[0], {**common, **own})
-        show(result, form, Group(describe(result), "", after_tuning(models[0], {**common, **own})))
+        show(result, form, tune_text(result), after_tuning(models[0], {**common, **own}))
         return
     if pareto:
         raise InputError("--pareto: not for a job; run it, then `autofuse plan pareto MODEL` for each model")
@@ -112,7 +112,7 @@ def _tune_job(
         )
         raise
     done = [(Path(task.model), task.device) for task in outcome.tasks if task.chosen is not None]
-    show(outcome, form, Group(outcome_text(outcome), "", after_job(done, outcome.run, named)))
+    show(outcome, form, outcome_text(outcome), after_job(done, outcome.run, named))
     _call(on_finish, outcome)
     if outcome.exit_code:
         raise typer.Exit(outcome.exit_code)

@@ -50,7 +50,7 @@ def start(connection: Connection, ids: Identities, setting: Setting, run: RunSta
         "graph_key": run.graph_key,
         "seed": run.seed,
         "state": RUNNING,
-        "started_at": datetime.now(UTC),
+        "started_at": run.started_at or datetime.now(UTC),
         "arguments": dict(run.arguments),
         "budget": dict(run.budget),
         "provenance": dict(run.provenance),

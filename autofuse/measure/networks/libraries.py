@@ -47,14 +47,15 @@ def build_libraries(
     target: Target,
     threads: int,
     orders: Sequence[Order],
-    tell: Callable[[str], None],
+    tell: Callable[[str, int, int], None],
     workers: int | None = None,
     left: Left = no_end,
 ) -> dict[str, str]:
     """Build all `orders`, in their order, `workers` at a time (None: one a core); why some failed, by name.
 
-    `tell` is called with a word on what is built, several times a second. What is not built when no time is `left`
-    is given up; each order after the first is begun only if it will be done by then, as builds have gone so far.
+    `tell` is called several times a second: with a word on what is built, how many are done, and of how many. What is
+    not built when no time is `left` is given up; each order after the first is begun only if it will be done by then,
+    as builds have gone so far.
     DeviceError when the disk is full: no plan is at fault.
     """
     size = max(1, min(workers or available_cores(), len(orders)))
@@ -68,7 +69,8 @@ def build_libraries(
                 break
             builders.drop_late()
             answers = builders.pool.step()
-            tell("building " + ", ".join(f"plan {name}" for name in builders.names()))
+            building = "building " + ", ".join(f"plan {name}" for name in builders.names())
+            tell(building, builders.done(), len(orders))
             for answer in answers:
                 builders.take(answer)
     finally:
@@ -83,7 +85,12 @@ class _Builders:
         self.pool, self._left = pool, left
         self._since: dict[str, float] = {}
         self._slower = 1.0
+        self._built = 0
         self.problems: dict[str, str] = {}
+
+    def done(self) -> int:
+        """How many are built, or never will be."""
+        return self._built + len(self.problems)
 
     def names(self) -> list[str]:
         """Of the libraries under way; of those that wait while the children start."""
@@ -102,6 +109,7 @@ class _Builders:
             self.pool.finish(answer.member)
 
     def _note_built(self, order: Order) -> None:
+        self._built += 1
         if order.expected_s:
             self._slower = max(self._slower, (time.monotonic() - self._since[order.name]) / order.expected_s)
 

@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from autofuse.kernels.workload.workload import Workload
 from autofuse.measure.children.candidates import CandidateSession, confine
 from autofuse.measure.children.child import Handlers, RefusedError, answer
 from autofuse.measure.children.messages import Done, encode
+from autofuse.measure.machine import MeasureRates, Rates, rates_of
 from autofuse.measure.networks.contender import ContenderSession
 from autofuse.measure.networks.requests import (
     CallsTimed,
@@ -82,6 +83,7 @@ class ServedSession(CandidateSession):
             StartSession: self.start,
             LoadKernel: self.load,
             RunProbe: self.run_probe,
+            MeasureRates: self.rates,
             LoadNetwork: self.load_network,
             CompareOutputs: self.compare,
             SaveOutputs: self.save,
@@ -146,12 +148,9 @@ class ServedSession(CandidateSession):
         """Use the CPUs and the threads that the client wants, and start the clock probe it brought."""
         from autofuse.backend.compile.jit import load_kernel
         from autofuse.backend.compile.probes import FmaProbe
-        from autofuse.backend.library.threads import configure_threads
 
-        if request.cpus:
-            confine(request.cpus)
+        _settle(request.cpus, request.threads)
         self.target = request.target
-        configure_threads(request.threads)
         kernel = load_kernel(self.place(request.probe))
         self._probe = FmaProbe(request.target, request.threads, request.steps, kernel)
         self._probe.seconds()
@@ -166,6 +165,13 @@ class ServedSession(CandidateSession):
         constants = [tensor(np.load(self.place(path))) for path in request.constants]
         self.take(request.id, Workload.from_text(request.workload), kernel, constants)
         return Done()
+
+    def rates(self, request: MeasureRates) -> Rates:
+        """What the device can do at best, by the probes that were uploaded."""
+        from autofuse.backend.compile.jit import load_kernel
+
+        _settle(request.cpus, request.threads)
+        return rates_of(request, lambda path: load_kernel(self.place(path)))
 
     # -- whole networks
 
@@ -210,6 +216,15 @@ class ServedSession(CandidateSession):
         if name not in self._networks:
             raise RefusedError("run_error", f"no network {name!r} is open")
         return self._networks[name]
+
+
+def _settle(cpus: Sequence[int], threads: int) -> None:
+    """From now on this process runs on these CPUs (none named: any) with so many threads."""
+    from autofuse.backend.library.threads import configure_threads
+
+    if cpus:
+        confine(cpus)
+    configure_threads(threads)
 
 
 def file_name(path: Path) -> str:

@@ -16,6 +16,7 @@ from autofuse.backend.rpc.client import ConnectionLostError, DeviceSession
 from autofuse.measure.children.child import Handlers, RefusedError, note, serve
 from autofuse.measure.children.messages import Message, ProtocolError, Refused, Request, decode, encode, known
 from autofuse.measure.children.requests import Check, Checked, Drop, Time
+from autofuse.measure.machine import MeasureRates, Rates
 from autofuse.measure.measurement import Case
 from autofuse.measure.networks.requests import (
     CloseNetwork,
@@ -59,6 +60,7 @@ class RemoteSession:
             Connect: self.connect,
             StartSession: self.start,
             LoadKernel: self.load,
+            MeasureRates: self.rates,
             Check: self.check,
             LoadNetwork: self.load_network,
             CompareOutputs: self.compare,
@@ -98,6 +100,11 @@ class RemoteSession:
         """Bring a kernel and its constants along."""
         kernel, *constants = self._upload([request.kernel, *request.constants])
         return self.forward(replace(request, kernel=kernel, constants=tuple(constants)))
+
+    def rates(self, request: MeasureRates) -> Rates:
+        """Bring the probes along."""
+        names = self._upload(request.kernels.values())
+        return self.forward(replace(request, kernels=dict(zip(request.kernels, names, strict=True))))
 
     def check(self, request: Check) -> Checked:
         """Bring the cases along."""

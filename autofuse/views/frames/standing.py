@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import pandas as pd
 
 from autofuse.database.job_records import CONFIRM, DONE, FAILED, QUEUED, RUNNING, SEARCH
 from autofuse.values.arguments import format_duration
+from autofuse.views.run_status import length_s
 
 if TYPE_CHECKING:
     from autofuse.database.job_records import JobInfo, TaskInfo
@@ -34,15 +34,9 @@ def run_standing(info: RunInfo, frames: Mapping[str, pd.DataFrame]) -> list[str]
 
 
 def run_length_s(info: RunInfo, frames: Mapping[str, pd.DataFrame]) -> float:
-    """Seconds from the start of a run to its end; to its last measurement where its process was killed."""
-    if info.finished_at is not None:
-        end = info.finished_at
-    elif info.state == RUNNING:
-        end = datetime.now(UTC)
-    else:
-        dates = [frames[name]["created_at"].max() for name in ("measurements", "plan_measurements")]
-        end = max((date.to_pydatetime() for date in dates if not pd.isna(date)), default=info.started_at)
-    return max(0.0, (end - info.started_at).total_seconds())
+    """See `length_s`."""
+    dates = [frames[name]["created_at"].max() for name in ("measurements", "plan_measurements")]
+    return length_s(info, [date.to_pydatetime() for date in dates if not pd.isna(date)])
 
 
 def run_command(info: RunInfo) -> str:

@@ -50,6 +50,18 @@ def micros(value: float) -> str:
     return "" if missing(value) else f"{value:,.1f} µs"
 
 
+def number(value: float) -> str:
+    """A number of three digits, or its whole part where that is longer."""
+    if missing(value):
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def percent(part: float) -> str:
+    """A part of 1 in percent."""
+    return "" if missing(part) else f"{100 * part:.0f} %"
+
+
 def share(part: float, total: float) -> str:
     """`part` of `total` in percent."""
     return f"{100 * part / total:.0f} %" if total else "0 %"

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Hashable, Mapping
 from html import escape
 from importlib import resources
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from autofuse import __version__
 from autofuse.values.outputs import Kind, database_files, has_head, has_mark, write_output
 from autofuse.values.ratios import Ratio
-from autofuse.values.reasons import REASON_CODES
-from autofuse.views.frames.groups import GAIN
-from autofuse.views.frames.roofline import ROOFLINE
 from autofuse.views.frames.standing import job_standing, plan_gap, run_length_s, run_standing
 from autofuse.views.frames.whole import whole_model
 from autofuse.views.report import markdown, series
+from autofuse.views.report.tables import (
+    chosen_edges,
+    composed_us,
+    distinct_groups,
+    edge_counts,
+    last_choice,
+    paying_fusions,
+)
 from autofuse.views.terms import TERMS
 
 if TYPE_CHECKING:
@@ -32,8 +38,11 @@ FRAMES = ("plan_measurements", "choices", "groups", "candidates", "measurements"
 MAX_ROWS = 400
 """Rows of a table on the page; `autofuse report --output` writes them all."""
 
-UNSEEN = ("tier", "bound", "gap")
-"""Terms that the page has no use for."""
+SEEN = (
+    "median", "ratio", "trusted", "composed", "no fusion", "tvm-partition", "tvm-untuned", "largest error",
+    "over first schedule", "fixed rule", "hollow dot", "of peak", "of bandwidth", "#",
+)  # fmt: skip
+"""Terms that the page uses."""
 
 Json = dict[str, object]
 
@@ -86,7 +95,7 @@ def night_data(analysis: Analysis, job: JobInfo) -> Json:
 def page_data(analysis: Analysis, info: RunInfo, transfer: Json | None = None) -> Json:
     """Everything that the page of a run shows, as plain values; `transfer`: see `_transfer` (None: made here)."""
     frames = {name: analysis.frame(name, info.id) for name in FRAMES}
-    groups = _last_choice(frames["groups"])
+    groups = last_choice(frames["groups"])
     start = pd.Timestamp(info.started_at)
     return {
         "run": _run(analysis, info, frames),
@@ -117,7 +126,7 @@ def page_data(analysis: Analysis, info: RunInfo, transfer: Json | None = None) -
             "fusions": _fusion_rows(frames["edges"], frames["choices"]),
             "failures": series.failure_kinds(frames["failures"]),
             "provenance": _provenance(info),
-            "words": [{"word": word, "meaning": meaning} for word, meaning in TERMS.items() if word not in UNSEEN],
+            "words": [{"word": word, "meaning": TERMS[word]} for word in SEEN],
         },
     }
 
@@ -193,7 +202,7 @@ def _trust(frames: dict[str, pd.DataFrame], groups: pd.DataFrame) -> Json:
         "measured": int(groups["candidate_id"].notna().sum()),
         "trusted": int(trusted.sum()),
         "trusted_share": float(groups.loc[trusted, "us"].sum()) / total if total else 0.0,
-        "sum_us": total,
+        "sum_us": composed_us(groups),
         "whole": None if chosen is None else bool(chosen["trusted"]),
         "whole_us": None if chosen is None else float(chosen["median_us"]),
     }
@@ -213,7 +222,7 @@ def _composed(frames: dict[str, pd.DataFrame], groups: pd.DataFrame) -> pd.Serie
     trials = frames["trials"].dropna(subset=["composed_us"]).drop_duplicates("plan_key", keep="last")
     known = trials.set_index("plan_key")["composed_us"]
     if not groups.empty and not frames["choices"].empty and groups["us"].notna().all():
-        known[frames["choices"].iloc[-1]["plan_key"]] = float(groups["us"].sum())
+        known[frames["choices"].iloc[-1]["plan_key"]] = composed_us(groups)
     return known
 
 
@@ -225,24 +234,13 @@ def _transfer(analysis: Analysis) -> Json:
     return series.device_transfer(analysis.candidates)
 
 
-def _last_choice(groups: pd.DataFrame) -> pd.DataFrame:
-    last: pd.DataFrame = groups[groups["choice_id"] == groups["choice_id"].max()]
-    return last
-
-
 def _group_rows(groups: pd.DataFrame) -> list[Json]:
-    merged = groups.groupby("workload_key", sort=False).agg(
-        uses=("position", "size"),
-        share=("share", "sum"),
-        **{name: (name, "first") for name in ("label", "us", "schedule", "trusted", *GAIN, *ROOFLINE)},
-    )
-    merged = merged.sort_values("share", ascending=False, kind="stable").iloc[:MAX_ROWS]
     return [
         {
-            **{name: row[name] for name in ("label", "uses", "share", "us", "trusted", *GAIN, *ROOFLINE)},
+            **_named(row),
             "schedule": _knobs(row["schedule"])[:400] if isinstance(row["schedule"], str) else "fixed rule",
         }
-        for row in merged.to_dict("records")
+        for row in distinct_groups(groups).iloc[:MAX_ROWS].to_dict("records")
     ]
 
 
@@ -258,31 +256,17 @@ def _knobs(schedule: str) -> str:
 
 def _edge_rows(edges: pd.DataFrame, choices: pd.DataFrame) -> list[Json]:
     """How many edges of the chosen plan were decided for which reason, and what that gained."""
-    if not choices.empty:
-        edges = edges[edges["plan_key"] == choices.iloc[-1]["plan_key"]]
-    rows: list[Json] = []
-    for (fused, reason), here in edges.groupby(["fused", "reason"], sort=True):
-        known = here["gain_us"].dropna()
-        rows.append(
-            {
-                "fused": "one kernel" if fused else "apart",
-                "reason": str(reason),
-                "meaning": REASON_CODES.get(str(reason), ""),
-                "edges": len(here),
-                "gain_us": float(known.sum()) if len(known) else None,
-            }
-        )
-    return rows
+    rows = edge_counts(chosen_edges(edges, choices)).to_dict("records")
+    return [{**_named(row), "fused": "one kernel" if row["fused"] else "apart"} for row in rows]
 
 
 def _fusion_rows(edges: pd.DataFrame, choices: pd.DataFrame) -> list[Json]:
     """The fused edges of the chosen plan whose gain is known, the largest first."""
-    if not choices.empty:
-        edges = edges[edges["plan_key"] == choices.iloc[-1]["plan_key"]]
-    known = edges[edges["fused"].fillna(False).astype(bool) & edges["gain_us"].notna()]
-    known = known.sort_values("gain_us", ascending=False, kind="stable").iloc[:MAX_ROWS]
-    columns = ["producer", "consumer", "label", "group_us", "gain_us", "gain_share", "reason"]
-    return [{str(name): value for name, value in row.items()} for row in known[columns].to_dict("records")]
+    return [_named(row) for row in paying_fusions(chosen_edges(edges, choices)).iloc[:MAX_ROWS].to_dict("records")]
+
+
+def _named(row: Mapping[Hashable, Any]) -> Json:
+    return {str(name): value for name, value in row.items()}
 
 
 def _provenance(info: RunInfo) -> list[Json]:
@@ -290,7 +274,7 @@ def _provenance(info: RunInfo) -> list[Json]:
         "model": f"{info.model_name}, SHA-256 {info.model_sha256[:16]}",
         "seed": info.seed,
         **{f"argument {key}": value for key, value in info.arguments.items()},
-        **{f"budget {key}": value for key, value in info.budget.items()},
+        **{f"budget {key}": "no limit" if value is None else value for key, value in info.budget.items()},
         **info.provenance,
     }
     return [

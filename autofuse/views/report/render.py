@@ -22,11 +22,18 @@ from autofuse.values.outputs import (
 )
 from autofuse.values.ratios import Ratio
 from autofuse.views.frames.columns import COLUMNS
-from autofuse.views.frames.groups import GAIN
 from autofuse.views.frames.standing import plan_gap, run_length_s, run_standing
 from autofuse.views.frames.whole import Beside, whole_model
 from autofuse.views.report import markdown
 from autofuse.views.report.spreadsheet import csv_safe
+from autofuse.views.report.tables import (
+    chosen_edges,
+    composed_us,
+    distinct_groups,
+    edge_counts,
+    last_choice,
+    paying_fusions,
+)
 from autofuse.views.terms import TERMS, used_in
 
 if TYPE_CHECKING:
@@ -46,6 +53,7 @@ CSV_FRAMES = (
 )
 FRAMES = ("plan_measurements", "choices", "groups", "candidates", "measurements", "failures", "edges", "trials")
 MAX_FAILURES = 10
+MAX_FUSIONS = 20
 UNKNOWN = "unknown"
 HEADLINE = {"none": "without fusion", "onnxruntime": "ONNX Runtime"}
 """What the headline compares the chosen plan with."""
@@ -72,7 +80,7 @@ def render_markdown(analysis: Analysis, run: RunReference | None = None) -> str:
         "## Edges",
         _edges(frames["edges"], frames["choices"]),
         "## Search",
-        _search(info, frames["measurements"], frames["trials"]),
+        _search(info, frames),
     ]
     text = "\n\n".join(parts)
     words = markdown.table(["word", "meaning"], ([term, TERMS[term]] for term in used_in(text)))
@@ -187,14 +195,15 @@ def _rival_cells(one: Beside) -> list[str]:
 
 
 def _trust(frames: dict[str, pd.DataFrame]) -> str:
-    groups = _last_choice(frames["groups"])
+    groups = last_choice(frames["groups"])
     if groups.empty:
         return "No choice was recorded."
     measured = groups["candidate_id"].notna()
     trusted = groups["trusted"].fillna(False).astype(bool)
     total = groups["us"].sum()
     lines = [
-        f"- {int(measured.sum())} of {len(groups)} groups have a measured schedule; the others use the fixed rule.",
+        f"- {int(measured.sum())} of {len(groups)} groups have a measured schedule"
+        + ("." if measured.all() else "; the others use the fixed rule."),
         f"- {int(trusted.sum())} of {len(groups)} groups have a trusted time: "
         f"{markdown.share(groups.loc[trusted, 'us'].sum(), total)} of the measured time.",
     ]
@@ -203,7 +212,8 @@ def _trust(frames: dict[str, pd.DataFrame]) -> str:
         lines.append(f"- The whole-model time is {'' if chosen['trusted'] else '**not** '}trusted.")
         if total:
             whole = markdown.micros(chosen["median_us"])
-            lines.append(f"- The groups add up to {markdown.micros(total)}, the whole model takes {whole}.")
+            summed = f"- The groups add up to {markdown.micros(composed_us(groups))} (composed)"
+            lines.append(f"{summed}, the whole model takes {whole}.")
     return "\n".join(lines)
 
 
@@ -225,7 +235,7 @@ def _provenance(info: RunInfo) -> str:
         "model": f"{info.model_name}, SHA-256 {info.model_sha256[:16]}",
         "seed": info.seed,
         **{f"argument {key}": value for key, value in info.arguments.items()},
-        **{f"budget {key}": value for key, value in info.budget.items()},
+        **{f"budget {key}": "no limit" if value is None else value for key, value in info.budget.items()},
         **info.provenance,
     }
     return markdown.table(
@@ -238,51 +248,69 @@ def _fact(value: object) -> object:
 
 
 def _groups(frames: dict[str, pd.DataFrame]) -> str:
-    """The groups of the choice, equal ones together, the longest first."""
-    groups = _last_choice(frames["groups"])
+    """The groups of the choice, equal ones together, the longest first, and how near each comes to the machine's best
+    rates."""
+    groups = last_choice(frames["groups"])
     if groups.empty:
         return "No choice was recorded."
-    merged = groups.groupby("workload_key", sort=False).agg(
-        times=("position", "size"),
-        share=("share", "sum"),
-        **{name: (name, "first") for name in ("label", "us", "schedule", "trusted", *GAIN)},
-    )
-    merged = merged.sort_values("share", ascending=False, kind="stable")
-    rows = [
-        [
-            markdown.text(row["label"]),
-            row["times"],
-            f"{100 * row['share']:.1f} %",
-            markdown.micros(row["us"]),
-            ""
-            if pd.isna(row["gain"])
-            else f"{row['gain']:.2f}x {markdown.interval(row['gain_lo'], row['gain_hi'], 2)}",
-            row["schedules"],
-            markdown.yes(row["trusted"]),
-            markdown.code(row["schedule"]) if isinstance(row["schedule"], str) else "fixed rule",
-        ]
-        for _, row in merged.iterrows()
+    head = [
+        "group", "kernels", "share", "time each", "over first schedule", "schedules", "trusted", "MFLOP", "MB",
+        "GFLOP/s", "of peak", "of bandwidth", "best schedule",
+    ]  # fmt: skip
+    return markdown.table(head, (_group_cells(row) for _, row in distinct_groups(groups).iterrows()))
+
+
+def _group_cells(row: pd.Series) -> list[object]:
+    gain = "" if pd.isna(row["gain"]) else f"{row['gain']:.2f}x {markdown.interval(row['gain_lo'], row['gain_hi'], 2)}"
+    return [
+        markdown.text(row["label"]),
+        row["uses"],
+        f"{100 * row['share']:.1f} %",
+        markdown.micros(row["us"]),
+        gain,
+        row["schedules"],
+        markdown.yes(row["trusted"]),
+        markdown.number(row["flops"] / 1e6),
+        markdown.number(row["bytes"] / 1e6),
+        markdown.number(row["gflops"]),
+        markdown.percent(row["peak_share"]),
+        markdown.percent(row["bandwidth_share"]),
+        markdown.code(row["schedule"]) if isinstance(row["schedule"], str) else "fixed rule",
     ]
-    head = ["group", "kernels", "share", "time each", "over first schedule", "schedules", "trusted", "best schedule"]
-    return markdown.table(head, rows)
 
 
 def _edges(edges: pd.DataFrame, choices: pd.DataFrame) -> str:
-    if not choices.empty:
-        edges = edges[edges["plan_key"] == choices.iloc[-1]["plan_key"]]
-    if edges.empty:
+    chosen = chosen_edges(edges, choices)
+    if chosen.empty:
         return "No decisions were recorded."
-    counts = Counter(zip(edges["fused"], edges["reason"], strict=True))
-    rows = [["fused" if fused else "apart", reason, count] for (fused, reason), count in sorted(counts.items())]
-    return markdown.table(["edge", "reason", "edges"], rows)
+    rows = [
+        ["fused" if row["fused"] else "apart", row["reason"], row["meaning"], row["edges"],
+         markdown.micros(row["gain_us"])]
+        for _, row in edge_counts(chosen).iterrows()
+    ]  # fmt: skip
+    counts = markdown.table(["edge", "reason", "meaning", "edges", "saved"], rows)
+    fusions = paying_fusions(chosen)
+    if fusions.empty:
+        return f"{counts}\n\nWhat a fused edge saves is known where both of its forms were measured: nowhere yet."
+    more = f"\n\n{len(fusions) - MAX_FUSIONS} more save less." if len(fusions) > MAX_FUSIONS else ""
+    return f"{counts}\n\nFused edges, by what they save a call:\n\n{_fusions(fusions.iloc[:MAX_FUSIONS])}{more}"
 
 
-def _search(info: RunInfo, measurements: pd.DataFrame, trials: pd.DataFrame) -> str:
+def _fusions(fusions: pd.DataFrame) -> str:
+    rows = (
+        [markdown.text(row["producer"]), markdown.text(row["consumer"]), markdown.text(row["label"]),
+         markdown.micros(row["group_us"]), markdown.micros(row["gain_us"]), markdown.percent(row["gain_share"])]
+        for _, row in fusions.iterrows()
+    )  # fmt: skip
+    return markdown.table(["producer", "consumer", "kernel", "its time", "saved", "of the time apart"], rows)
+
+
+def _search(info: RunInfo, frames: dict[str, pd.DataFrame]) -> str:
     """How fast the run measured, and when its composed plan got better."""
+    measurements, trials = frames["measurements"], frames["trials"]
     lines = [f"{len(measurements)} candidates were measured"]
-    if len(measurements):
-        hours = max((measurements["created_at"].max() - info.started_at).total_seconds(), 1.0) / 3600
-        lines.append(f" ({len(measurements) / hours:.0f} an hour)")
+    if hours := run_length_s(info, frames) / 3600:
+        lines.append(f" ({len(measurements) / hours:,.0f} an hour)")
     lines.append(f", {len(trials)} plans were tried.{_composition(info)}")
     better = trials[(trials["composed_us"] == trials["best_us"]) & ~trials["best_us"].duplicated()]
     if better.empty:
@@ -309,11 +337,6 @@ def _composition(info: RunInfo) -> str:
     regions = f"{facts.get('regions')} regions, {facts.get('distinct')} of them distinct"
     beside = f", {100 * float(str(gap)):.2f} % faster than the best sampled plan" if gap is not None else ""
     return f" Composed exactly from all measured groups ({regions}): {markdown.micros(composed)}{beside}."
-
-
-def _last_choice(groups: pd.DataFrame) -> pd.DataFrame:
-    last: pd.DataFrame = groups[groups["choice_id"] == groups["choice_id"].max()]
-    return last
 
 
 def _timing(row: pd.Series) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from autofuse.database.records import DOUBT
+from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.values.ratios import NOT_TRUSTED
 
 Json = dict[str, object]
@@ -21,7 +22,7 @@ MAX_FAILURES = 40
 
 
 def best_so_far(groups: pd.DataFrame, measurements: pd.DataFrame, tasks: pd.Series, start: pd.Timestamp) -> list[Json]:
-    """Sum of the best times of the chosen plan's groups against seconds since `start`, from the moment all have one.
+    """Composed time of the chosen plan's groups against seconds since `start`, from the moment all have a time.
 
     `groups`: of one choice; `measurements`: of the run; `tasks`: workload key of each candidate number.
     """
@@ -37,8 +38,8 @@ def best_so_far(groups: pd.DataFrame, measurements: pd.DataFrame, tasks: pd.Seri
     frame = frame[frame["key"].isin(uses.index)].sort_values("s", kind="stable")
     best: dict[str, float] = {}
     points: list[tuple[float, float]] = []
-    total = 0.0
-    needed = len(set(uses.index) & set(frame["key"]))
+    timed_keys = sorted(set(uses.index) & set(frame["key"]))
+    total, needed = LAUNCH_US * float(uses[timed_keys].sum()), len(timed_keys)
     for seconds, key, us in frame.itertuples(index=False):
         known = best.get(key)
         if known is None or us < known:

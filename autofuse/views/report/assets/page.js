@@ -21,6 +21,7 @@ const percent = (part, digits = 0) => (none(part) ? "–" : `${(100 * part).toFi
 const times = (value) => (none(value) ? "–" : `${value.toFixed(2)}×`);
 const range = (lo, hi, digits = 2) => (none(lo) || none(hi) ? "" : `${lo.toFixed(digits)}–${hi.toFixed(digits)}`);
 const count = (value) => (none(value) ? "–" : Math.round(value).toLocaleString("en"));
+const mega = (value) => (none(value) ? "–" : Number((value / 1e6).toPrecision(3)).toLocaleString("en"));
 const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
 
 // Elements ----------------------------------------------------------------------------------------
@@ -458,7 +459,7 @@ function plots() {
   const known = [["chosen plan, best schedules so far", progress.groups], ["best plan of the plan search", progress.plans]].filter(([, list]) => list.length);
   const names = known.map(([name]) => name);
   const nothing = data.counts.measured ? "No plan was chosen, so there is no sum of groups to follow." : { running: "Nothing was measured yet.", finished: "Nothing was measured in this run: everything was known." }[data.run.state] ?? "Nothing was measured before the run ended.";
-  plot("progress", "Best so far", "Time of a call (sum of the groups) against wall time.", known.length && curves(known.map(([, list]) => list), names, true), nothing, names);
+  plot("progress", "Best so far", "Composed time of a call (the groups, each timed alone) against wall time.", known.length && curves(known.map(([, list]) => list), names, true), nothing, names);
   const changed = ratios.filter((row) => row.value !== 1 || row.lo !== 1 || row.hi !== 1), same = ratios.length - changed.length;
   plot("speedups", "Speedup per group", "The chosen schedule of each group against the first one that was measured for it, with its 95 % interval; the longest groups first. Green: faster; red: slower; grey: no difference; a hollow dot: the times are not trusted. The best of many candidates flatters itself a little.", changed.length && speedups(changed), ratios.length ? "Each group keeps the first schedule that was measured for it." : "No group of the choice was measured.");
   if (changed.length && same) document.getElementById("speedups").append(make("p", {}, `${count(same)} more group${same > 1 ? "s keep their" : " keeps its"} first schedule.`));
@@ -477,7 +478,7 @@ function plots() {
 function tables() {
   const { groups, edges, provenance } = data.tables;
   let place = section("groups", "Groups", "Each kernel of the chosen plan; equal ones stand together.");
-  table(place, [["label", "group"], ["uses", "kernels", count], ["share", "share", (v) => percent(v, 1)], ["us", "time each", micros], ["first_us", "first schedule", micros], ["gain", "over first", times], ["schedules", "schedules", count], ["gflops", "GFLOP/s", (v) => (none(v) ? "–" : v.toFixed(1))], ["peak_share", "of peak", (v) => percent(v)], ["bandwidth_share", "of bandwidth", (v) => percent(v)], ["trusted", "trusted", (v) => (none(v) ? "" : v ? "yes" : "no")], ["schedule", "schedule"]], groups);
+  table(place, [["label", "group"], ["uses", "kernels", count], ["share", "share", (v) => percent(v, 1)], ["us", "time each", micros], ["first_us", "first schedule", micros], ["gain", "over first", times], ["schedules", "schedules", count], ["flops", "MFLOP", mega], ["bytes", "MB", mega], ["gflops", "GFLOP/s", (v) => (none(v) ? "–" : v.toFixed(1))], ["peak_share", "of peak", (v) => percent(v)], ["bandwidth_share", "of bandwidth", (v) => percent(v)], ["trusted", "trusted", (v) => (none(v) ? "" : v ? "yes" : "no")], ["schedule", "schedule"]], groups);
   place = section("edges", "Edges", "Why operators share a kernel, or do not.");
   if (edges.length) table(place, [["fused", "edge"], ["reason", "reason"], ["meaning", "meaning"], ["edges", "edges", count], ["gain_us", "gain", micros]], edges);
   else place.append(make("p", { class: "none" }, "No decisions were recorded."));

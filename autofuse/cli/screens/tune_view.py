@@ -1,0 +1,96 @@
+"""What `tune` ends with: the plan that it chose, how fast that is and how sure, and what it left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autofuse.cli.screens.render import records
+from autofuse.values.arguments import format_duration, micros, size
+
+if TYPE_CHECKING:
+    from autofuse.api.results import CompositionReport, PlanTime, TuneResult
+
+
+def tune_text(result: TuneResult) -> Group:
+    """The choice first, then every plan that was measured whole, then what else the search knows."""
+    threads = f"{result.threads} thread{'s' if result.threads > 1 else ''}"
+    title = f"{result.model} on {result.device}, {threads}: {result.state} after {format_duration(result.elapsed_s)}"
+    grid = Table.grid(padding=(0, 2))
+    for name, text in _facts(result):
+        grid.add_row(name, Text(text))
+    parts: list[RenderableType] = [Text(title, style="bold"), grid, "", records(_plans(result), "plans")]
+    if result.front:
+        rows = [
+            {"composed_us": point.us, "peak memory": size(point.peak_bytes), "kernels": point.kernels,
+             "plan": point.plan_key[:12]}
+            for point in result.front
+        ]  # fmt: skip
+        parts += ["", records(rows, "time against memory")]
+    return Group(*parts)
+
+
+def _facts(result: TuneResult) -> Iterator[tuple[str, str]]:
+    yield "chosen", _chosen(result)
+    if result.composition is not None:
+        yield "composed", _composition(result.composition)
+    yield (
+        "candidates",
+        f"{result.measured - result.failed} ok, {result.failed} failed, {result.hits} known already; "
+        f"{result.plan_trials} plans tried",
+    )
+    if result.untrusted:
+        yield "not trusted", f"the times of {', '.join(result.untrusted)}"
+    if result.warning:
+        yield "warning", result.warning
+    elif result.left_out:
+        yield "left out", "; ".join(result.left_out)
+    yield "recorded", f"run {result.run_id} ({result.run}) in {result.database}"
+
+
+def _chosen(result: TuneResult) -> str:
+    """The plan with its time, its ratio, and what speaks against them."""
+    head = f"plan {result.chosen}, {result.kernels} kernels"
+    time = result.plans.get(result.chosen)
+    if time is None or time.median_us is None:
+        return f"{head}: not measured whole"
+    ratio = "" if time.speedup is None else f", {_ratio(time)} of no fusion"
+    doubt = "" if time.trusted else f" (not trusted: {time.problem or 'noise'})"
+    return f"{head}: {micros(time.median_us)}{ratio}{doubt}"
+
+
+def _ratio(time: PlanTime) -> str:
+    """A ratio with its interval, or why there is none."""
+    if time.speedup is None or time.ci_lo is None or time.ci_hi is None:
+        return time.verdict or "-"
+    return f"{time.speedup:.2f}x ({time.ci_lo:.2f}-{time.ci_hi:.2f})"
+
+
+def _plans(result: TuneResult) -> list[dict[str, object]]:
+    """Fastest first; those that were not measured whole last."""
+    timed = sorted(result.plans.items(), key=lambda item: item[1].median_us or float("inf"))
+    noted = any(time.problem for _, time in timed)
+    return [
+        {
+            "plan": name,
+            "kernels": time.kernels,
+            "composed_us": time.composed_us,
+            "median_us": time.median_us,
+            "of no fusion": _ratio(time),
+            "trusted": None if time.median_us is None else time.trusted,
+            "largest error": None if time.max_rel_error is None else f"{time.max_rel_error:.1e}",
+            **({"note": time.problem} if noted else {}),
+        }
+        for name, time in timed
+    ]
+
+
+def _composition(found: CompositionReport) -> str:
+    parts = [f"{micros(found.composed_us)} at best, of all measured kernels", f"bound {micros(found.bound_us)}"]
+    if found.gap is not None:
+        parts.append(f"gap {100 * found.gap:.2f} %")
+    return ", ".join([*parts, f"{found.regions} regions, of which {found.distinct} differ"])

@@ -1,0 +1,59 @@
+"""The tables that the page and the text of a run have in common: its groups, its edges, the fusions that pay."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from autofuse.fusion.evidence import LAUNCH_US
+from autofuse.values.reasons import REASON_CODES
+from autofuse.views.frames.groups import GAIN
+from autofuse.views.frames.roofline import ROOFLINE
+
+GROUP = ("label", "us", "schedule", "trusted", *GAIN, *ROOFLINE)
+FUSION = ("producer", "consumer", "label", "group_us", "gain_us", "gain_share", "reason")
+
+
+def last_choice(groups: pd.DataFrame) -> pd.DataFrame:
+    """The groups of the newest choice."""
+    last: pd.DataFrame = groups[groups["choice_id"] == groups["choice_id"].max()]
+    return last
+
+
+def composed_us(groups: pd.DataFrame) -> float:
+    """The sum of the groups of a choice that have a time, with the calls of their kernels: as the search has it."""
+    timed = groups["us"].dropna()
+    return float(timed.sum()) + LAUNCH_US * len(timed)
+
+
+def distinct_groups(groups: pd.DataFrame) -> pd.DataFrame:
+    """Equal groups together, the longest first: `uses` of them, their `share` of the time, and `GROUP` of one."""
+    merged = groups.groupby("workload_key", sort=False).agg(
+        uses=("position", "size"), share=("share", "sum"), **{name: (name, "first") for name in GROUP}
+    )
+    found: pd.DataFrame = merged.sort_values("share", ascending=False, kind="stable")
+    return found
+
+
+def chosen_edges(edges: pd.DataFrame, choices: pd.DataFrame) -> pd.DataFrame:
+    """The edges of the plan that was chosen last; all of them where none was."""
+    if choices.empty:
+        return edges
+    chosen: pd.DataFrame = edges[edges["plan_key"] == choices.iloc[-1]["plan_key"]]
+    return chosen
+
+
+def edge_counts(edges: pd.DataFrame) -> pd.DataFrame:
+    """How many edges were decided for which reason, what that means, and what it gained as far as that is known."""
+    rows = []
+    for (fused, reason), here in edges.groupby(["fused", "reason"], sort=True):
+        known = here["gain_us"].dropna()
+        meaning = REASON_CODES.get(str(reason), "")
+        rows.append((bool(fused), str(reason), meaning, len(here), float(known.sum()) if len(known) else None))
+    return pd.DataFrame(rows, columns=["fused", "reason", "meaning", "edges", "gain_us"])
+
+
+def paying_fusions(edges: pd.DataFrame) -> pd.DataFrame:
+    """The fused edges whose gain is known (`FUSION`), the largest first."""
+    known = edges[edges["fused"].fillna(False).astype(bool) & edges["gain_us"].notna()]
+    found: pd.DataFrame = known.sort_values("gain_us", ascending=False, kind="stable")[list(FUSION)]
+    return found

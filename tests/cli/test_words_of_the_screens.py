@@ -1,0 +1,88 @@
+"""Each screen explains the words that stand on it, once, and ends with the command that comes next."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from autofuse.cli.screens.render import explained, records, show
+from autofuse.cli.screens.tune_view import tune_text
+from autofuse.search.progress import CompositionReport, FrontPoint, PlanTime, TuneResult
+from autofuse.views.terms import TERMS
+
+PLANS = {
+    "none": PlanTime(64, 3000.0, 3100.0, 1.0, 1.0, 1.0, True, 4e-7),
+    "search": PlanTime(29, 2500.0, 2480.0, 1.25, 1.21, 1.29, True, 3e-7, "", "faster"),
+    "tvm-partition": PlanTime(38, None, problem="no time was left to build it"),
+}
+RESULT = TuneResult(
+    "net", "net-1t", 7, "p.db", "local", 1, "finished", 65.0, 47, 2, 5, 12, "search", "ab" * 32, 29, PLANS,
+    composition=CompositionReport(2510.0, 2500.0, 2400.0, 0.004, 29, 21, 0, 1, 0.1),
+)  # fmt: skip
+
+
+def printed(renderable: object, width: int = 150) -> str:
+    screen = Console(file=io.StringIO(), width=width)
+    screen.print(renderable)
+    text = screen.file.getvalue()  # type: ignore[attr-defined]
+    assert isinstance(text, str)
+    return text
+
+
+def words_of(text: str) -> list[str]:
+    """The terms that are explained at the end of a screen."""
+    return [line.partition(":")[0] for line in text.splitlines() if line.partition(":")[0] in TERMS]
+
+
+def test_a_screen_explains_the_words_that_stand_on_it_and_no_others() -> None:
+    shown = printed(explained(records([{"plan": "none", "trusted": True}])))
+    assert words_of(shown) == ["trusted"]
+    assert printed(explained(Text("sound"))).strip() == "sound"
+    assert words_of(printed(explained(records([{"group": "Conv 1x8 #ab12", "tier": "hit"}])))) == ["tier", "#"]
+
+
+def test_words_are_found_where_a_narrow_terminal_breaks_them() -> None:
+    shown = printed(explained(records([{"largest error": 1, "sum of kernels": 1, "peak memory": 1}])), 24)
+    assert "composed: " in shown and "peak memory: " in shown and "largest error: " in shown
+
+
+def test_a_text_ends_with_the_next_command_and_json_does_not(capsys: pytest.CaptureFixture[str]) -> None:
+    grid = Table.grid()
+    grid.add_row("next autofuse report")
+    show({"trusted": True}, "text", None, grid)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["trusted", "yes"] and lines[-1] == "next autofuse report"
+    assert lines[2].startswith("trusted: ")
+    show({"trusted": True}, "json", None, grid)
+    assert "next" not in capsys.readouterr().out
+
+
+def test_a_tuning_ends_with_its_choice_its_plans_and_their_words() -> None:
+    shown = printed(explained(tune_text(RESULT)))
+    lines = shown.splitlines()
+    assert lines[0].strip() == "net on local, 1 thread: finished after 1 min 05 s"
+    assert "plan search, 29 kernels: 2.480 ms, 1.25x (1.21-1.29) of no fusion" in lines[1]
+    assert "2.500 ms at best, of all measured kernels, bound 2.400 ms, gap 0.40 %" in lines[2]
+    assert "45 ok, 2 failed, 5 known already; 12 plans tried" in lines[3]
+    rows = [line.split()[0] for line in lines if line.startswith(("search ", "none ", "tvm-partition "))]
+    assert rows == ["search", "none", "tvm-partition"], "the fastest first, what was not measured last"
+    assert words_of(shown) == [
+        "median", "ratio", "trusted", "composed", "bound", "gap", "no fusion", "search", "tvm-partition",
+        "largest error", "known already", "regions",
+    ]  # fmt: skip
+
+
+def test_a_tuning_says_once_what_it_left_out_and_why_it_is_not_trusted() -> None:
+    doubtful = replace(PLANS["search"], trusted=False, speedup=None, problem="the interval is 6.5 % of the median wide")
+    left_out = ("plan none was not measured whole",)
+    result = replace(RESULT, plans={"search": doubtful}, left_out=left_out, warning=f"no time: {left_out[0]}")
+    shown = printed(tune_text(result))
+    assert "2.480 ms (not trusted: the interval is 6.5 % of the median wide)" in shown
+    assert shown.count(left_out[0]) == 1
+    front = (FrontPoint(2500.0, 3 * 2**20, 29, "ab" * 32),)
+    assert "3.0 MiB" in printed(tune_text(replace(RESULT, front=front)))
