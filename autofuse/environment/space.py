@@ -20,6 +20,9 @@ DEFAULT = "default"
 ISAS = ("avx512", "avx2", "neon", "generic")
 """Target classes that may override values; see `autofuse.device.target.Target.isa`."""
 
+OTHER = "other"
+"""In the row of a knob: the target classes that it does not name."""
+
 KnobValue = int | str
 Schedules = Mapping[str, Mapping[str, tuple[KnobValue, ...]]]
 
@@ -165,17 +168,33 @@ def _schedule(
 def _family(
     reader: _Reader, table: Mapping[str, object], family: str, isa: str, knobs: Collection[str] | None
 ) -> Mapping[str, tuple[KnobValue, ...]]:
-    """The values common to all target classes, overridden by those of `isa`; the other classes are checked too."""
+    """The values of each knob for `isa`; those for the other target classes are checked too.
+
+    A row is a list, or a table of lists by target class (`OTHER`: those it does not name). A table that is called as a
+    target class has rows of its own, which go before the others.
+    """
     prefix = f"schedule.{family}."
-    common = {key: value for key, value in table.items() if not isinstance(value, dict)}
-    overrides = {key: value for key, value in table.items() if isinstance(value, dict)}
-    reader.keys(overrides, prefix, ISAS)
     merged: dict[str, tuple[KnobValue, ...]] = {}
-    for part, entries in ((None, common), *overrides.items()):
-        here = prefix if part is None else f"{prefix}{part}."
+    of_isa: dict[str, tuple[KnobValue, ...]] = {}
+    for name, row in table.items():
+        if isinstance(row, dict) and (name in ISAS or name not in (knobs or table)):
+            reader.keys({name: row}, prefix, (*ISAS, *sorted(knobs or ())))
+            if knobs is not None:
+                reader.keys(row, f"{prefix}{name}.", sorted(knobs))
+            values = {knob: reader.values(f"{prefix}{name}.{knob}", value) for knob, value in row.items()}
+            of_isa |= values if name == isa else {}
+            continue
         if knobs is not None:
-            reader.keys(entries, here, sorted(knobs))
-        checked = {knob: reader.values(here + knob, value) for knob, value in entries.items()}
-        if part in (None, isa):
-            merged |= checked
-    return merged
+            reader.keys({name: row}, prefix, sorted(knobs))
+        chosen = _row(reader, row, prefix + name, isa)
+        merged |= {name: chosen} if chosen else {}
+    return merged | of_isa
+
+
+def _row(reader: _Reader, row: object, key: str, isa: str) -> tuple[KnobValue, ...]:
+    """The values of one row for `isa`; empty where it says nothing about that."""
+    if not isinstance(row, dict):
+        return reader.values(key, row)
+    reader.keys(row, f"{key}.", (*ISAS, OTHER))
+    values = {name: reader.values(f"{key}.{name}", value) for name, value in row.items()}
+    return values.get(isa, values.get(OTHER, ()))

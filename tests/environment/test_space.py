@@ -61,6 +61,44 @@ def test_values_of_the_target_class_replace_the_common_ones(tmp_path: Path) -> N
     assert load_space(path, "neon", DECLARED).schedule["depthwise"] == {"rows": (2,)}
 
 
+ROWS = """\
+schema = 1
+
+[schedule.contraction]
+register_rows = { avx2 = [6, 4], other = [4, 7, 14] }
+order = { neon = ["rows"] }
+"""
+
+
+def test_a_row_may_name_values_by_target_class(tmp_path: Path) -> None:
+    spaces = {isa: load_space(written(tmp_path, ROWS), isa, DECLARED).schedule["contraction"] for isa in ISAS}
+    assert spaces["avx2"] == {"register_rows": (6, 4)}
+    assert spaces["avx512"] == spaces["generic"] == {"register_rows": (4, 7, 14)}
+    assert spaces["neon"] == {"register_rows": (4, 7, 14), "order": ("rows",)}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "other =",
+            "sse =",
+            "key 'schedule.contraction.register_rows.sse' is unknown, allowed: avx512, avx2, neon, gen",
+        ),
+        ("[6, 4]", "[]", "key 'schedule.contraction.register_rows.avx2': got [], allowed: a list with at least one"),
+        (
+            "order =",
+            "odor =",
+            "key 'schedule.contraction.odor' is unknown, allowed: avx512, avx2, neon, generic, order",
+        ),
+    ],
+)
+def test_a_bad_row_by_target_class_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load_space(written(tmp_path, ROWS.replace(old, new)), "avx512", DECLARED)
+    assert message in str(caught.value)
+
+
 def test_the_fusion_part_is_read(tmp_path: Path) -> None:
     fusion = load_space(written(tmp_path, GOOD), "avx2", DECLARED).fusion
     assert (fusion.decide, fusion.max_group_operators) == (("depend",), 12)

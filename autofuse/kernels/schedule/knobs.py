@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from autofuse.device.target import Target
 from autofuse.kernels.families import registry
-from autofuse.kernels.families.protocol import Case, Family, Schedule, Unit, Values
+from autofuse.kernels.families.protocol import Case, Family, FusedFamily, Schedule, Unit, Values
 from autofuse.kernels.families.registry import family_of, fused_families, nests_of
 from autofuse.kernels.workload.workload import Workload
 
@@ -50,7 +50,7 @@ def canonical(schedule: Schedule, knobs: Mapping[str, Values]) -> dict[str, int 
     kept = {name: value for name, value in sorted(schedule.items()) if name in knobs}
     for family in reversed(registry.families()):  # those that compute several nests come first, and may have the say
         kept = family.canonical(kept, knobs)
-        if family in fused_families() and family.rules(kept):
+        if isinstance(family, FusedFamily) and family.rules(kept):
             break
     return kept
 

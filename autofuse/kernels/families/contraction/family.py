@@ -74,7 +74,9 @@ class ContractionFamily(Family):
             idle += ["passes"]
         if winograd and kept.get(self.full("stage"), "chunk") == "chunk":
             idle += ["panels_per_job"]
-        return {name: value for name, value in kept.items() if name not in map(self.full, idle)}
+        for knob in idle:
+            kept.pop(self.full(knob), None)
+        return kept
 
     def guesses(self, case: Case, found: list[Guess]) -> list[Guess]:
         """See Family: what the rules say of the first contraction of a workload."""

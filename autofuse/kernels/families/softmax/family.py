@@ -27,10 +27,7 @@ class LastAxis(Family):
 
     def takes(self, workload: Workload, unit: Unit) -> bool:
         """See Family."""
-        if not isinstance(unit, Nest) or unit.anchor is None:
-            return False
-        over_last = row_axis(unit.anchor, len(unit.space)) == len(unit.space) - 1 if unit.space else True
-        return unit.anchor.op_type in NORMALISATIONS or (unit.anchor.op_type in SOFTMAX and over_last)
+        return super().takes(workload, unit) and not INNER_AXIS.takes(workload, unit)
 
     def useful(self, case: Case, unit: Unit, knob: str, values: Values) -> Iterable[int | str]:
         """See Family."""
@@ -49,6 +46,12 @@ class InnerAxis(Family):
 
     name = "column"
     anchors = SOFTMAX
+
+    def takes(self, workload: Workload, unit: Unit) -> bool:
+        """See Family."""
+        if not isinstance(unit, Nest) or unit.anchor is None or not super().takes(workload, unit):
+            return False
+        return row_axis(unit.anchor, len(unit.space)) != len(unit.space) - 1
 
     def emit(self, scope: Scope, unit: Unit, schedule: Schedule) -> None:
         """See Family."""

@@ -1,0 +1,177 @@
+"""What every kernel family of the tuple keeps, whatever it computes: see `autofuse/kernels/families/protocol.py`."""
+
+from __future__ import annotations
+
+import random
+import tomllib
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from autofuse.device.target import Target
+from autofuse.environment.space import FOLDER, ISAS, load_space
+from autofuse.kernels.build import build_kernel
+from autofuse.kernels.families.protocol import FusedFamily, Schedule
+from autofuse.kernels.families.registry import FAMILIES, family_of, is_own, knobs, nests_of, refusal
+from autofuse.kernels.schedule.guesses import first_schedules
+from autofuse.kernels.schedule.knobs import canonical, declared_names, fits_registers, open_knobs
+from autofuse.kernels.tir.digest import code_key
+from autofuse.kernels.workload.workload import Workload
+from autofuse.values.resources import data_path
+from tests.kernels.conftest import Bench, Small, parsed, real
+from tests.kernels.kernel_sample import SAMPLES, TARGETS
+
+ALL_KNOBS = [(family, knob) for family, own in knobs().items() for knob in own]
+DRAWS = 12
+
+
+def workload_of(name: str, target: Target) -> Workload:
+    sample = SAMPLES[name]
+    return Bench().bind(sample.small, dict.fromkeys(sample.blocked, f"c{target.lanes}")).workload
+
+
+def opened(workload: Workload, target: Target) -> dict[str, tuple[int | str, ...]]:
+    return open_knobs(workload, target, load_space("default", target.isa).schedule)
+
+
+def code(workload: Workload, schedule: Schedule, target: Target) -> str:
+    return code_key(build_kernel(workload, schedule, target).function)
+
+
+def test_names_are_distinct_and_say_what_they_mean() -> None:
+    assert max(Counter(family.name for family in FAMILIES).values()) == 1
+    assert max(Counter(kind for family in FAMILIES for kind in family.kinds).values()) == 1
+    assert declared_names() == {family.name: frozenset(family.knobs) for family in FAMILIES if family.knobs}
+    for family, knob in ALL_KNOBS:
+        declared = knobs()[family][knob]
+        assert knob.isidentifier() and family.isidentifier()
+        assert len(declared.meaning) > 20
+        assert len(set(declared.values)) == len(declared.values) > 1
+        assert len({type(value) for value in declared.values}) == 1
+
+
+def test_each_knob_has_one_row_in_the_search_space_and_each_row_is_a_knob() -> None:
+    body = tomllib.loads((data_path(FOLDER) / "default.toml").read_text(encoding="utf-8"))
+    rows = [(family, knob) for family, table in body["schedule"].items() for knob in table]
+    assert sorted(rows) == sorted(ALL_KNOBS)
+    lines = (data_path(FOLDER) / "default.toml").read_text(encoding="utf-8").splitlines()
+    assert sum(" = " in line for line in lines[lines.index("[schedule.contraction]") :]) == len(ALL_KNOBS)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_the_row_of_a_knob_is_of_its_type(isa: str) -> None:
+    space = load_space("default", isa, declared_names()).schedule
+    for family, knob in ALL_KNOBS:
+        kinds = {type(value) for value in knobs()[family][knob].values}
+        assert {type(value) for value in space.get(family, {}).get(knob, ())} <= kinds
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_just_one_family_takes_a_nest(name: str) -> None:
+    workload = workload_of(name, TARGETS["avx2"])
+    for nest in nests_of(workload):
+        (family,) = (family for family in FAMILIES if family.takes(workload, nest))
+        assert family is family_of(workload, nest)
+        assert family.kind(nest) in family.kinds
+        assert nest.anchor is None or nest.anchor.op_type in family.anchors
+    for family in FAMILIES:
+        if isinstance(family, FusedFamily):
+            joined = family.joined(workload, nests_of(workload))
+            parts = [nest for unit in joined for nest in getattr(unit, "nests", (unit,))]
+            assert parts == nests_of(workload)
+
+
+@pytest.mark.parametrize("isa", TARGETS)
+@pytest.mark.parametrize("name", SAMPLES)
+def test_guesses_are_legal_canonical_and_distinct(name: str, isa: str) -> None:
+    target = TARGETS[isa]
+    workload = workload_of(name, target)
+    found = opened(workload, target)
+    guesses = first_schedules(workload, found, target, threads=2)
+    assert guesses
+    assert len({repr(sorted(guess.items())) for guess in guesses}) == len(guesses)
+    for guess in guesses:
+        assert all(value in found[knob] for knob, value in guess.items())
+        assert canonical(guess, found) == guess
+        assert fits_registers(guess, target)
+
+
+@pytest.mark.parametrize("isa", TARGETS)
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_canonical_schedule_is_its_own_canonical_form(name: str, isa: str) -> None:
+    target, rng = TARGETS[isa], random.Random(7)
+    found = opened(workload_of(name, target), target)
+    for _ in range(DRAWS):
+        kept = canonical({knob: rng.choice(values) for knob, values in found.items()}, found)
+        assert canonical(kept, found) == kept
+        assert set(kept) <= set(found)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_idle_knobs_do_not_change_the_code(name: str) -> None:
+    target, rng = TARGETS["avx2"], random.Random(11)
+    workload = workload_of(name, target)
+    found = opened(workload, target)
+    draws = [{knob: rng.choice(values) for knob, values in found.items()} for _ in range(DRAWS)]
+    idle = [schedule for schedule in draws if canonical(schedule, found) != schedule]
+    for schedule in idle[:2]:
+        assert code(workload, schedule, target) == code(workload, canonical(schedule, found), target)
+
+
+@pytest.mark.parametrize(("family", "knob"), ALL_KNOBS)
+def test_a_useful_knob_changes_the_code_of_some_workload(family: str, knob: str) -> None:
+    target, name = TARGETS["avx2"], f"{family}.{knob}"
+    for sample in SAMPLES:
+        workload = workload_of(sample, target)
+        found = opened(workload, target)
+        fitting = {other: value for other, value in SAMPLES[sample].schedule.items() if value in found.get(other, ())}
+        base = {other: values[0] for other, values in found.items()} | fitting
+        kept = [canonical(base | {name: value}, found) for value in found.get(name, ())]
+        if not any(name in schedule for schedule in kept):
+            continue
+        first = code(workload, kept[0], target)
+        if any(code(workload, schedule, target) != first for schedule in kept[1:] if schedule != kept[0]):
+            return
+    pytest.fail("no sample has other code under another value")
+
+
+X, IMAGE, W = real(2, 6), real(1, 4, 6, 6), real(4, 4, 3, 3)
+REFUSED: Mapping[str, Small] = {
+    "Conv": Small(parsed("y = Conv <pads=[3, 3, 3, 3], strides=[9, 9]> (x, w)"), {"x": real(1, 4, 1, 1)}, ["y"],
+                  {"w": W}),
+    "ConvTranspose": Small(parsed("y = ConvTranspose <strides=[1, 4097]> (x, w)"), {"x": real(1, 4, 1, 2)}, ["y"],
+                           {"w": W}),
+    "MaxPool": Small(parsed("y, i = MaxPool <kernel_shape=[2, 2]> (x)"), {"x": IMAGE}, ["y", "i"]),
+    "AveragePool": Small(parsed("y = AveragePool <kernel_shape=[2, 2], dilations=[2, 2], pads=[1, 1, 1, 1]> (x)"),
+                         {"x": real(1, 4, 1, 1)}, ["y"], opset=19),
+    "ReduceSum": Small(parsed("y = ReduceSum <noop_with_empty_axes=1> (x)"), {"x": X}, ["y"]),
+    "MatMul": Small(parsed("y = MatMul (x, x)"), {"x": np.ones((3, 3), "float64")}, ["y"]),
+    "Softmax": Small(parsed("y = Softmax <axis=-1> (x)"), {"x": X.astype("float64")}, ["y"]),
+    "LayerNormalization": Small(parsed("y, m = LayerNormalization <axis=-1> (x, g)"), {"x": X}, ["y", "m"],
+                                {"g": real(6)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op_type", REFUSED)
+def test_a_refusal_says_which_operator_and_why(bench: Bench, op_type: str) -> None:
+    workload = bench.bind(REFUSED[op_type]).workload
+    operator = next(one for one in workload.operators if one.op_type == op_type)
+    reason = refusal(workload, operator)
+    assert reason is not None and reason.startswith(op_type) and "has no definition here" in reason
+    assert not is_own(workload)
+
+
+def test_every_anchor_belongs_to_a_family_that_can_refuse_it() -> None:
+    refused = {family.name for family in FAMILIES if family.anchors & set(REFUSED)}
+    assert refused == {family.name for family in FAMILIES if family.anchors}
+
+
+def test_the_samples_have_nests_of_every_kind() -> None:
+    met = {
+        family_of(workload, nest).kind(nest)
+        for workload in (workload_of(name, TARGETS["avx2"]) for name in SAMPLES)
+        for nest in nests_of(workload)
+    }
+    assert met == {kind for family in FAMILIES for kind in family.kinds}
