@@ -6,7 +6,6 @@ What a run measures goes to `experiments/results`, under this machine's kind; `-
 
 from __future__ import annotations
 
-import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -35,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if scratch:
             return experiment.main()(rest)
-        with records.running(f"python -m experiments {shlex.join(arguments)}"):
+        with records.running(records.command(arguments)):
             return experiment.main()(rest)
     except KeyboardInterrupt:
         print("interrupted; what was finished is kept where the experiment keeps results", file=sys.stderr)

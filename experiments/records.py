@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -56,6 +57,12 @@ class Record:
     trusted: bool | None
     rows: list[Cells]
     note: str = ""
+
+
+def command(arguments: Sequence[str]) -> str:
+    """How a run was called, without the folders of this machine: an absolute path is shown by its last part."""
+    shown = (re.sub(r"(^|=)/[^=]*/([^/=]+)/?", r"\1\2", text) for text in arguments)
+    return f"python -m experiments {shlex.join(shown)}"
 
 
 @dataclass(frozen=True)

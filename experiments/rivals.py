@@ -29,6 +29,7 @@ from autofuse.search.phases import add_baseline, measure_baseline, measure_basel
 from autofuse.search.progress import Progress, TuneResult
 from autofuse.search.shares import finals_seconds
 from autofuse.search.tune import open_session
+from experiments.options import new_parser
 from experiments.races import race
 from experiments.records import Table, keep
 from experiments.tables import head, line, read_rows, write_rows
@@ -74,7 +75,7 @@ def run_cases(
         model = folder / f"{name}.onnx"
         onnx.save(cases[name](), model)
         plans = further(name, load(model, {})) if further is not None else {}
-        raced = compare_plans(model, folder / f"{name}.db", options.seconds, plans, options.threads)
+        raced = compare_plans(model, folder / f"{name}.db", options.budget, plans, options.threads)
         keep(table, raced)
         rows = [row for row in read(folder) if row.model != name] + raced
         print(write(rows, folder), flush=True)
@@ -84,13 +85,10 @@ def run_cases(
 def case_options(
     arguments: Sequence[str] | None, cases: Iterable[str], out: Path, description: str
 ) -> argparse.Namespace:
-    """`cases` (all where none is named), `seconds`, `threads` and the folder `out`, as the command line gives them."""
+    """`cases` (all where none is named), `budget` (seconds), `threads` and `out`, as the command line gives them."""
     allowed = list(cases)
-    parser = argparse.ArgumentParser(description=description)
+    parser = new_parser(description, out=out, threads=1, budget="60s")
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(allowed)} (default: all)")
-    parser.add_argument("--seconds", type=float, default=60.0, help="tuning time of each case (default: 60)")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=out)
     options = parser.parse_args(arguments)
     for name in options.cases:
         if name not in allowed:

@@ -22,10 +22,11 @@ from pathlib import Path
 import platformdirs
 from filelock import FileLock
 
+from experiments.index import ROOT
+
 VERSION = "2"
 """Changes with this file: an older folder is then made again."""
 
-ROOT = Path(__file__).resolve().parents[2]
 EMULATORS = ("qemu-user-static", "qemu-user")
 LINKER = "binutils-aarch64-linux-gnu"
 DEVICE_PACKAGES = ("python3-minimal", "libpython3-stdlib", "libstdc++6")

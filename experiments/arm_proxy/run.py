@@ -1,12 +1,11 @@
 """How good is the code for ARM, without an ARM machine: counted instructions, and llvm-mca where it is installed.
 
-`python -m experiments arm_proxy [--networks LIST] [--devices LIST] [--out FOLDER]` writes a CSV file with a row a
+`python -m experiments arm_proxy [MODEL ...] [--devices LIST] [--out FOLDER]` writes a CSV file with a row a
 contraction and prints a table. Nothing is timed, so a busy machine does no harm.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
 import shutil
 import statistics
@@ -26,8 +25,10 @@ from autofuse.kernels.lowering.lower import lower
 from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import open_knobs
 from autofuse.kernels.workload.workload import Workload
-from experiments.architectures import catalogue
 from experiments.arm_proxy.loops import Loop, hot_loop
+from experiments.catalogue import WRITTEN
+from experiments.model_files import HELP, asked_for
+from experiments.options import listed, new_parser
 from experiments.tables import head, line, write_csv
 
 DEVICES = ("raspberry-pi-3", "raspberry-pi-4", "raspberry-pi-5", "graviton2", "graviton3")
@@ -123,17 +124,17 @@ def table(rows: Sequence[Row]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the CSV file and the table; what is out of bound is named."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--devices", default=",".join(DEVICES))
-    parser.add_argument("--networks", default=",".join(NETWORKS))
-    parser.add_argument("--out", type=Path, default=Path("out/arm_proxy"))
+    parser = new_parser(__doc__, out="out/arm_proxy")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"{HELP} (default: {' '.join(NETWORKS)})")
+    parser.add_argument(
+        "--devices", type=listed, default=list(DEVICES), help=f"profiles (default: {','.join(DEVICES)})"
+    )
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
-    for network in options.networks.split(","):
-        model = catalogue.write(network, options.out / "networks")
-        for device in options.devices.split(","):
-            rows += rows_of(device, network, model)
+    for model in asked_for(parser, options.models or NETWORKS, WRITTEN):
+        for device in options.devices:
+            rows += rows_of(device, model.stem, model)
     write_csv(options.out / "loops.csv", [asdict(row) for row in rows])
     print(table(rows))
     for row in rows:

@@ -9,7 +9,6 @@ was *refused* with one message; everything else is a finding, printed with the s
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 import time
@@ -22,6 +21,7 @@ from pathlib import Path
 import autofuse  # noqa: F401  before ONNX Runtime: it switches telemetry off
 from experiments.attack.stage import prepare
 from experiments.fuzz.contain import Attempt, Limits, Outcome, outcomes
+from experiments.options import new_parser, one_of
 
 SHARES = {
     "outputs": 200, "arguments": 240, "databases": 150, "libraries": 110, "sessions": 100, "models": 120, "kills": 30,
@@ -75,13 +75,12 @@ def attack(axis: str, seed: int, count: int, folder: Path) -> list[Outcome]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 1 when there are findings."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=1, help="of the first attempt of each axis")
+    parser = new_parser(__doc__, seed=1)
     parser.add_argument("--attempts", type=int, default=1000, help="of all axes together")
-    parser.add_argument("--axes", default=",".join(SHARES), help=f"some of {', '.join(SHARES)}")
+    parser.add_argument("--axes", type=one_of(*SHARES), default=list(SHARES), help=f"some of {', '.join(SHARES)}")
     parser.add_argument("--folder", type=Path, help="keep the stage there; a temporary one when left out")
     options = parser.parse_args(arguments)
-    axes = options.axes.split(",")
+    axes = options.axes
     whole = sum(SHARES[axis] for axis in axes)
     findings = 0
     with tempfile.TemporaryDirectory(prefix="autofuse-attack-") as scratch:

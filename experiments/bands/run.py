@@ -1,6 +1,6 @@
 """Windows over windows: kernels apart, one kernel in turn, one kernel by bands of rows. See README.md.
 
-.venv/bin/python -m experiments bands --seconds 40 --out out/bands
+.venv/bin/python -m experiments bands --budget 40s --out out/bands
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out.mkdir(parents=True, exist_ok=True)
     kept = [row for row in _read(out / "results.csv") if row.case not in options.cases]
     for name in options.cases:
-        kept += measure(name, out, options.seconds, options.threads)
+        kept += measure(name, out, options.budget, options.threads)
         tables.write(out, kept, markdown(kept))
         print(markdown(kept), flush=True)
     return 0

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,8 @@ from autofuse.errors import AutofuseError
 from autofuse.graph.loading.load import load
 from autofuse.measure.networks.bench import Contender, ContenderResult
 from experiments import tables
-from experiments.peers.models import asked_for
+from experiments.model_files import HELP, asked_for
+from experiments.options import durations, new_parser
 from experiments.races import NO_RATIO, race
 from experiments.records import Table, keep
 
@@ -93,18 +93,17 @@ TABLES = (Table("budgets", Row, ("network", "threads", "budget"), markdown),)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Rows of other networks in the folder stay; 1 when one of this call has a problem."""
-    parser = argparse.ArgumentParser(description="Short tunings against long ones.")
-    parser.add_argument("models", nargs="+", metavar="MODEL", help="ONNX files, folders of them, or names as in peers")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--budgets", default="5m,3m,1m", help="the longest first (default: 5m,3m,1m)")
-    parser.add_argument("--bench", type=float, default=30.0, metavar="SECONDS", help="of timing (default: 30)")
-    parser.add_argument("--out", type=Path, default=Path("out/budgets"))
+    parser = new_parser("Short tunings against long ones.", out="out/budgets", threads=1, bench="30s")
+    parser.add_argument("models", nargs="+", metavar="MODEL", help=HELP)
+    parser.add_argument(
+        "--budgets", type=durations, default=["5m", "3m", "1m"], help="longest first (default: 5m,3m,1m)"
+    )
     options = parser.parse_args(arguments)
     files = asked_for(parser, options.models)
     failed = False
     options.out.mkdir(parents=True, exist_ok=True)
     for file in files:
-        measured = measure(file, options.threads, options.budgets.split(","), options.bench, options.out)
+        measured = measure(file, options.threads, options.budgets, options.bench, options.out)
         failed |= any(row.problem for row in measured)
         keep(TABLES[0], measured)
         old = tables.read_rows(options.out, Row)

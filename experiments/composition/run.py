@@ -9,7 +9,6 @@ programming over the same groups with the same times). Databases are copied firs
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -27,6 +26,7 @@ from autofuse.graph.model import Graph
 from autofuse.kernels.lowering.lower import Lowering
 from autofuse.search.composition import Composition, Region, compose, gap_of
 from experiments import tables
+from experiments.options import new_parser
 
 
 @dataclass(frozen=True)
@@ -133,10 +133,8 @@ def markdown(rows: Sequence[Row]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the table of all pairs; 0 when there was something to compare."""
-    parser = argparse.ArgumentParser(description="Exact composition against sampling, from databases.")
+    parser = new_parser("Exact composition against sampling, from databases.", out="out/composition", threads=1)
     parser.add_argument("pairs", nargs="+", type=Path, metavar="MODEL DATABASE", help="a model and its database, ...")
-    parser.add_argument("--threads", type=int, default=1, help="threads that the times are of (default: 1)")
-    parser.add_argument("--out", type=Path, default=Path("out/composition"), help="folder of the table")
     options = parser.parse_args(arguments)
     if len(options.pairs) % 2:
         parser.error("give a database after each model")

@@ -7,7 +7,6 @@ The rows are made up (`synthetic.py`); only the seconds and bytes printed here a
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import statistics
@@ -23,6 +22,7 @@ from autofuse.views.frames.analysis import open_analysis
 from autofuse.views.report.page import write_html
 from experiments.browser import WIDE, browsers, missing, opened_in_s, worked_s
 from experiments.database.synthetic import write_database
+from experiments.options import new_parser, one_of
 
 STEPS = ("merge", "exchange", "report")
 OPENINGS = 5
@@ -31,17 +31,18 @@ OPENING_S = 2.0
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make databases and time what is done with them; 1 when a promise is broken."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("out/database"))
+    parser = new_parser(__doc__, out="out/database")
     parser.add_argument("--candidates", type=int, default=100_000, help="of each of the two databases")
     parser.add_argument("--report-candidates", type=int, default=50_000)
     parser.add_argument("--blocks", type=int, default=30, help="blocks of a measurement, as a real run has them")
-    parser.add_argument("--steps", default=",".join(STEPS), help=f"some of {', '.join(STEPS)}, in this order")
+    parser.add_argument(
+        "--steps", type=one_of(*STEPS), default=list(STEPS), help=f"some of {', '.join(STEPS)}, in this order"
+    )
     options = parser.parse_args(arguments)
     out: Path = options.out
     out.mkdir(parents=True, exist_ok=True)
     broken: list[str] = []
-    steps = options.steps.split(",")
+    steps = options.steps
     if "merge" in steps:
         _merge(out, options.candidates, options.blocks, broken)
     if "exchange" in steps:

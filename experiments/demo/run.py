@@ -16,9 +16,10 @@ from pathlib import Path
 
 import onnx
 
-from experiments.architectures import mobilenet_v2
+from experiments import catalogue
+from experiments.index import ROOT
+from experiments.options import new_parser
 
-ROOT = Path(__file__).resolve().parents[2]
 DATABASE = "profile.db"
 
 
@@ -31,17 +32,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         old.unlink()
     started = time.monotonic()
     model = folder / "mobilenet_v2.onnx"
-    onnx.save(mobilenet_v2.build(options.width, options.size), model)
+    onnx.save(catalogue.build("mobilenet_v2", width=options.width, size=options.size), model)
     print(f"MobileNetV2 (width {options.width:g}, {options.size} pixels, random weights) is in {model}", flush=True)
     database = ["--db", str(folder / DATABASE)]
     machine = ["--threads", str(options.threads)] if options.threads else []
     library, report = folder / "mobilenet_v2.so", folder / "report"
+    compared = ["--against", "onnxruntime,tvm-untuned,none", "--budget", f"{options.bench:g}s"]
     steps: list[list[str]] = [
         ["inspect", str(model)],
-        ["tune", str(model), "--budget", options.budget, *database, *machine],
+        ["tune", str(model), "--budget", f"{options.budget:g}s", *database, *machine],
         ["compile", str(model), "-o", str(library), *database, *machine],
         ["report", *database, "-o", str(report)],
-        ["bench", str(model), "--against", "onnxruntime,tvm,none", "--budget", options.bench, *database, *machine],
+        ["bench", str(model), *compared, *database, *machine],
     ]
     for step in steps:
         print(f"\n$ autofuse {shlex.join(step)}", flush=True)
@@ -55,11 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--budget", default="4m", help="time for tuning (default: 4m)")
-    parser.add_argument("--bench", default="45s", help="time for the comparison (default: 45s)")
+    parser = new_parser(__doc__, out=ROOT / "out" / "demo", budget="4m", bench="45s")
     parser.add_argument("--threads", type=int, help="threads that run the model (default: all cores)")
     parser.add_argument("--width", type=float, default=1.0, help="scales the network's channels (default: 1)")
     parser.add_argument("--size", type=int, default=224, help="pixels a side (default: 224)")
-    parser.add_argument("--out", type=Path, default=ROOT / "out" / "demo", help="folder of all files written")
     return parser.parse_args(given)

@@ -21,6 +21,7 @@ from pathlib import Path
 from experiments.fault_drill.faults import FAULTS, Fault
 from experiments.fault_drill.scene import Scene, Snapshot
 from experiments.fault_drill.winners import compare_winners
+from experiments.options import new_parser
 
 SETTLE_S = (0.0, 2.0)
 """Seconds between two faults, at random between these, and until something new is recorded: the job is at work."""
@@ -115,7 +116,7 @@ def run(folder: Path, options: argparse.Namespace) -> dict[str, object]:
         calm_results = calm.results()
     with Scene(folder / "drill", options.database, options.models, options.trials) as scene:
         tell("the drill")
-        story = strike(scene, options.faults, 60 * options.minutes, options.seed, tell)
+        story = strike(scene, options.faults, options.time, options.seed, tell)
         results = scene.results()
         doubled = scene.doubled()
         damage = scene.damage()
@@ -140,14 +141,11 @@ def run(folder: Path, options: argparse.Namespace) -> dict[str, object]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the drill and print what came of it; exit code 1 when anything is wrong."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__, out="out/fault_drill", seed=1, time="25m")
     parser.add_argument("--faults", type=int, default=100)
-    parser.add_argument("--minutes", type=float, default=25.0, help="the faults' longest time")
     parser.add_argument("--database", choices=("sqlite", "postgres"), default="postgres")
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--models", type=int, default=2)
     parser.add_argument("--trials", type=int, default=120, help="candidates of the job")
-    parser.add_argument("--out", type=Path, help="a JSON file")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="autofuse-drill-", ignore_cleanup_errors=True) as name:
         Path(name).chmod(0o755)

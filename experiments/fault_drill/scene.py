@@ -24,8 +24,8 @@ from sqlalchemy import text
 from autofuse.database.database import open_database
 from autofuse.errors import DatabaseError
 from experiments.fault_drill.postgres import Postgres
+from experiments.index import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 KEY, RUN = "drill", "drill"
 BOARDS = 2
 START_S = 120.0

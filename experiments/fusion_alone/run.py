@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,8 @@ from autofuse.measure.machine import probe_machine
 from autofuse.search.progress import TuneResult
 from autofuse.views.inspect import bytes_moved
 from experiments import tables
-from experiments.peers.models import asked_for
+from experiments.model_files import HELP, asked_for
+from experiments.options import new_parser
 from experiments.records import Table, keep
 
 
@@ -114,18 +114,15 @@ TABLES = (Table("fusion_alone", Row, ("network", "threads"), markdown, lambda ro
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Rows that are there are kept, failed ones tried again; 1 when one of this call failed."""
-    parser = argparse.ArgumentParser(description="What fusion alone gives.")
-    parser.add_argument("models", nargs="+", metavar="MODEL", help="ONNX files, folders of them, or names as in peers")
-    parser.add_argument("--threads", default="1,2", help="numbers of threads (default: 1,2)")
-    parser.add_argument("--budget", default="2m", help="tuning time of each row (default: 2m)")
+    parser = new_parser("What fusion alone gives.", out="out/fusion_alone", threads="1,2", budget="2m")
+    parser.add_argument("models", nargs="+", metavar="MODEL", help=HELP)
     parser.add_argument("--again", action="store_true", help="measure rows anew that are there")
-    parser.add_argument("--out", type=Path, default=Path("out/fusion_alone"))
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     files = asked_for(parser, options.models)
     failed = False
     for file in files:
-        for threads in map(int, options.threads.split(",")):
+        for threads in options.threads:
             rows = tables.read_rows(options.out, Row)
             here = [row for row in rows if (row.network, row.threads) == (file.stem, threads)]
             if not options.again and any(not row.problem for row in here):

@@ -6,7 +6,6 @@ with the seed that makes it again (`--targets NAME --seed SEED --mutations 1`), 
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from experiments.fuzz.contain import Limits, Outcome, counted, outcomes
 from experiments.fuzz.targets import TARGETS, attempts
+from experiments.options import new_parser, one_of
 
 BATCH = 500
 KINDS = ("accepted", "refused", "refused silently", "traceback", "crash", "hang")
@@ -35,15 +35,14 @@ def fuzz(name: str, seed: int, mutations: int, folder: Path, limits: Limits) -> 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 1 when there are findings."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=0, help="of the first mutation of each target")
+    parser = new_parser(__doc__, seed=0)
     parser.add_argument("--mutations", type=int, default=1000, help="of each target")
-    parser.add_argument("--targets", default=",".join(TARGETS), help=f"some of {', '.join(TARGETS)}")
+    parser.add_argument("--targets", type=one_of(*TARGETS), default=list(TARGETS), help=f"some of {', '.join(TARGETS)}")
     parser.add_argument("--cpu", type=float, default=20.0, help="seconds of processor time for one mutation")
     options = parser.parse_args(arguments)
     findings = 0
     with tempfile.TemporaryDirectory(prefix="autofuse-fuzz-") as scratch:
-        for name in options.targets.split(","):
+        for name in options.targets:
             folder = Path(scratch) / name
             folder.mkdir()
             os.chdir(folder)

@@ -11,7 +11,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib import metadata
-from pathlib import Path
 
 import numpy as np
 from onnx.defs import onnx_opset_version
@@ -25,8 +24,10 @@ from autofuse.kernels.workload.workload import Workload
 from experiments.children import TIME_OUT, each_result
 from experiments.importer_check.check import Finding, check
 from experiments.importer_check.draws import of_index_types, of_node_cases, of_regions, random_workload
+from experiments.index import ROOT
+from experiments.options import new_parser
 
-LIST = Path(__file__).resolve().parents[2] / "autofuse" / "kernels" / "importer" / "checked.json"
+LIST = ROOT / "autofuse" / "kernels" / "importer" / "checked.json"
 APPLICATION_SECONDS = 60.0
 APPLICATIONS = 2
 """Different applications of a variant that are checked, each on four sets of values."""
@@ -144,12 +145,8 @@ def _readable(body: dict[str, object]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description="TVM's importer against ONNX: writes the list of what it may be asked for."
-    )
+    description = "TVM's importer against ONNX: writes the list of what it may be asked for."
+    parser = new_parser(description, out="out/importer_check", seed=0, processes=1)
     parser.add_argument("--draws", type=int, default=8000, help="random applications to draw (default: 8000)")
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--write", action="store_true", help="check nothing more: write the list of what was checked")
-    parser.add_argument("--processes", type=int, default=1, metavar="N", help="children at a time (default: 1)")
-    parser.add_argument("--out", type=Path, default=Path("out/importer_check"), help="folder of rows.jsonl")
     return parser

@@ -9,7 +9,6 @@ renames axes in memory (Reshape and its like alone) is none, neither in our plan
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import subprocess
@@ -34,6 +33,8 @@ from autofuse.kernels.workload.free_reshape import RENAMING
 from autofuse.rewrite.driver import rewrite
 from autofuse.views.inspect import bytes_moved
 from experiments import tables
+from experiments.model_files import HELP, asked_for
+from experiments.options import new_parser
 from experiments.peers.environments import MissingEnvironmentError, interpreter
 from experiments.records import Table, keep
 
@@ -197,13 +198,12 @@ TABLES = (Table("kernel_counts", Row, ("model",), markdown, _place),)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Count the models given; rows of others in the folder are kept."""
-    parser = argparse.ArgumentParser(description="Kernels before and after fusion.")
-    parser.add_argument("models", nargs="+", type=Path, metavar="MODEL", help="ONNX files")
-    parser.add_argument("--out", type=Path, default=Path("out/kernel_counts"))
+    parser = new_parser("Kernels before and after fusion.", out="out/kernel_counts")
+    parser.add_argument("models", nargs="+", metavar="MODEL", help=HELP)
     options = parser.parse_args(arguments)
     out: Path = options.out
     rows = {row.model: row for row in _read(out / "results.csv")}
-    for path in options.models:
+    for path in asked_for(parser, options.models):
         rows[path.stem] = row = count(path)
         print(row, flush=True)
         keep(TABLES[0], [row])

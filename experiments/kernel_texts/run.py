@@ -9,7 +9,6 @@ writes one file a network and device. `compare` says which kernels differ; its e
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +25,9 @@ from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import open_knobs
 from autofuse.kernels.tir.digest import code_text
 from autofuse.kernels.workload.workload import Workload
+from experiments.catalogue import WRITTEN
+from experiments.model_files import HELP, asked_for
+from experiments.options import listed, new_parser
 
 PLANS = ("default", "none")
 DEVICES = "zen3,zen4,raspberry-pi-5"
@@ -88,19 +90,21 @@ def compare(before: Path, after: Path) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """See the module; the exit code."""
-    parser = argparse.ArgumentParser(description="Kernel texts before and after a change.")
+    parser = new_parser(__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     dumping = verbs.add_parser("dump")
     dumping.add_argument("folder", type=Path)
-    dumping.add_argument("models", type=Path, nargs="+")
-    dumping.add_argument("--devices", default=DEVICES, help="names of device profiles, separated by commas")
+    dumping.add_argument("models", nargs="+", metavar="MODEL", help=HELP)
+    dumping.add_argument(
+        "--devices", type=listed, default=listed(DEVICES), help=f"device profiles (default: {DEVICES})"
+    )
     comparing = verbs.add_parser("compare")
     comparing.add_argument("before", type=Path)
     comparing.add_argument("after", type=Path)
     asked = parser.parse_args(arguments)
     if asked.verb == "dump":
-        for model in asked.models:
-            for device in asked.devices.split(","):
+        for model in asked_for(parser, asked.models, WRITTEN):
+            for device in asked.devices:
                 print(f"{model.stem} on {device}: {dump(asked.folder, model, device)} kernels", flush=True)
         return 0
     lines = compare(asked.before, asked.after)

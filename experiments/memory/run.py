@@ -7,7 +7,6 @@ A model without a database is compiled by the fixed rules. The bar: at most 1.3 
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -21,11 +20,12 @@ from autofuse import api
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.loading.load import load
 from experiments import tables
+from experiments.index import ROOT
+from experiments.options import new_parser
 from experiments.records import Table, keep
 
 BAR = 1.3
 CHILD = Path(__file__).with_name("child.py")
-ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("autofuse", "onnxruntime")
 
 
@@ -96,10 +96,8 @@ TABLES = (Table("memory", Row, ("model",), markdown),)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the table; 0 when every model keeps the bar."""
-    parser = argparse.ArgumentParser(description="Peak resident memory against ONNX Runtime.")
+    parser = new_parser("Peak resident memory against ONNX Runtime.", out="out/memory", threads=1)
     parser.add_argument("models", nargs="+", metavar="MODEL[=DATABASE]")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=Path("out/memory"))
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     rows = []

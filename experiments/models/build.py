@@ -8,17 +8,17 @@ import zlib
 import torch
 from torch import Tensor, nn
 
-from experiments.models.catalogue import NETWORKS, SEED
+from experiments.catalogue import NETWORKS, SEED
 
 
 def build(name: str, **arguments: object) -> nn.Module:
     """The network called `name`, in eval mode; KeyError when there is none. `arguments`: more for its builder."""
-    recipe = NETWORKS[name]
-    module, _, function = recipe.builder.partition(":")
+    network = NETWORKS[name]
+    module, _, function = network.exported.partition(":")
     torch.manual_seed(zlib.crc32(name.encode()) + SEED)
     builder = getattr(importlib.import_module(f"experiments.models.{module}"), function)
-    network: nn.Module = builder(**recipe.arguments, **arguments)
-    return network.eval()
+    made: nn.Module = builder(**network.arguments, **arguments)
+    return made.eval()
 
 
 def example(name: str, seed: int = 1) -> tuple[Tensor, ...]:

@@ -11,7 +11,7 @@ import torch
 from onnx import ModelProto
 from torch import Tensor, nn
 
-from experiments.models.catalogue import ARCHITECTURE, NETWORKS
+from experiments.catalogue import ARCHITECTURE, ATTENTION, NETWORKS
 
 VISION_OPSET, LANGUAGE_OPSET = 17, 18
 ANSWERS = 1e-3
@@ -20,10 +20,10 @@ ANSWERS = 1e-3
 
 def export(name: str, module: nn.Module, inputs: tuple[Tensor, ...], path: Path) -> ModelProto:
     """Write the network called `name` to `path`; its metadata says which it is."""
-    names = list(NETWORKS[name].inputs)
+    names, transformer = list(NETWORKS[name].inputs), NETWORKS[name].family == ATTENTION
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        model = _dynamo(module, inputs, names) if NETWORKS[name].transformer else _traced(module, inputs, names, path)
+        model = _dynamo(module, inputs, names) if transformer else _traced(module, inputs, names, path)
     model = lifted(model)
     model.graph.name = name
     onnx.helper.set_model_props(model, {ARCHITECTURE: name})

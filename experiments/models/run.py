@@ -6,28 +6,28 @@ of their own. A file that is there already is left alone.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.models.catalogue import NETWORKS
+from experiments.catalogue import EXPORTED, with_form
+from experiments.index import ROOT
+from experiments.model_files import FOLDERS
+from experiments.options import new_parser
 from experiments.peers.environments import install
 
-ROOT = Path(__file__).resolve().parents[2]
-FOLDER = ROOT / "out" / "models"
+NETWORKS = with_form(EXPORTED)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 when every network asked for is there."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """0 when every network options for is there."""
+    parser = new_parser(__doc__, out=FOLDERS[EXPORTED])
     parser.add_argument("networks", nargs="*", metavar="name", help=f"default: all of {', '.join(NETWORKS)}")
-    parser.add_argument("--out", type=Path, default=FOLDER, help="folder of the files written (default: out/models)")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.networks if name not in NETWORKS]
     if unknown:
         parser.error(f"{unknown[0]!r} is not one of {', '.join(NETWORKS)}")
-    return generate(options.networks or list(NETWORKS), options.out.resolve())
+    return generate(options.networks or NETWORKS, options.out.resolve())
 
 
 def generate(names: Sequence[str], folder: Path) -> int:

@@ -21,13 +21,14 @@ from pathlib import Path
 import psutil
 
 from autofuse.device.host import HostCpu, probe_host
-from autofuse.values.arguments import parse_duration
-from experiments.architectures import catalogue
+from experiments.catalogue import TABLE, WRITTEN
+from experiments.index import ROOT
+from experiments.model_files import HELP, asked_for
 from experiments.networks import table
 from experiments.networks.row import Job, Row, sha256, title
+from experiments.options import new_parser
 from experiments.records import keep
 
-ROOT = Path(__file__).resolve().parents[2]
 MODULE = "experiments.networks.one_network"
 TABLES = (table.TABLE,)
 SLACK_S = 1800.0
@@ -37,9 +38,10 @@ BUSY_PERCENT = 15.0
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """All rows in turn; 0 when all of them are finished."""
-    options = _parser().parse_args(arguments)
-    out: Path = options.out
-    models = _models(options)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    options.out = out = options.out.resolve()
+    models = asked_for(parser, options.models, WRITTEN, TABLE)
     finished = True
     for model in models:
         for threads in options.threads:
@@ -140,51 +142,10 @@ def _row_path(out: Path, model: Path, threads: int) -> Path:
     return out / "rows" / f"{model.stem}-{threads}t.json"
 
 
-def _models(options: argparse.Namespace) -> list[Path]:
-    """The generated networks and the given files, each name once."""
-    models = [catalogue.write(name, options.out / "models") for name in options.networks]
-    for path in options.models:
-        models += sorted(path.resolve().glob("*.onnx")) if path.is_dir() else [path.resolve()]
-    missing = [str(path) for path in models if not path.is_file()]
-    names = [path.stem for path in models]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if missing or twice or not models:
-        raise SystemExit(
-            f"no such file: {', '.join(missing)}" if missing
-            else f"these names stand for two models each: {', '.join(twice)}; rename one" if twice
-            else f"no model: name files, a folder, or --networks {','.join(catalogue.NETWORKS)}"
-        )  # fmt: skip
-    return models
-
-
 def _parser() -> argparse.ArgumentParser:
-    def duration(text: str) -> float:
-        return parse_duration(text)
-
-    def resolved(text: str) -> Path:
-        return Path(text).resolve()
-
-    def networks(text: str) -> list[str]:
-        names = list(catalogue.NETWORKS) if text == "all" else [name.strip() for name in text.split(",")]
-        for name in names:
-            if name not in catalogue.NETWORKS:
-                raise argparse.ArgumentTypeError(f"{name!r} is not one of all, {', '.join(catalogue.NETWORKS)}")
-        return names
-
-    def threads(text: str) -> list[int]:
-        counts = [int(part) for part in text.split(",")]
-        if min(counts) < 1:
-            raise argparse.ArgumentTypeError(f"{min(counts)} is not a number of threads")
-        return list(dict.fromkeys(counts))
-
     cores = probe_host(HostCpu("")).threads
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", type=Path, help="ONNX files, or folders of them")
-    parser.add_argument("--networks", type=networks, default=[], help="generated networks by name, or all")
-    parser.add_argument("--threads", type=threads, default=f"1,{cores}", help=f"default: 1,{cores}")
-    parser.add_argument("--budget", type=duration, default="10m", help="tuning time of each row (default: 10m)")
+    parser = new_parser(__doc__, out=ROOT / "out" / "networks", threads=f"1,{cores}", budget="10m", bench="2m")
+    parser.add_argument("models", nargs="+", metavar="MODEL", help=f"{HELP} ({', '.join(TABLE)})")
     parser.add_argument("--trials", type=int, help="stop tuning after so many candidates")
-    parser.add_argument("--bench", type=duration, default="2m", help="time of each comparison (default: 2m)")
     parser.add_argument("--only-bench", action="store_true", help="measure again, from the databases as they are")
-    parser.add_argument("--out", type=resolved, default=ROOT / "out" / "networks", help="folder of all files written")
     return parser

@@ -18,6 +18,7 @@ from experiments.children import each_result
 from experiments.node_suite.cases import NodeCase, node_cases
 from experiments.node_suite.engines import ENGINES, Row, run_case
 from experiments.node_suite.table import TABLES, table, verdicts
+from experiments.options import new_parser
 from experiments.records import keep
 from experiments.tables import write_rows
 
@@ -71,8 +72,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="ONNX's node cases: right, wrong, refused, crashed.")
+    parser = new_parser("ONNX's node cases: right, wrong, refused, crashed.", out="out/node_suite", processes=1)
     parser.add_argument("--only", metavar="REGEX", help="run the cases of these names again")
-    parser.add_argument("--processes", type=int, default=1, metavar="N", help="children at a time (default: 1)")
-    parser.add_argument("--out", type=Path, default=Path("out/node_suite"), help="folder of rows.jsonl and results")
     return parser

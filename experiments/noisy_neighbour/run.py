@@ -6,7 +6,6 @@ is: the noisy job must have found one as fast, or have said that it does not tru
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -22,11 +21,12 @@ import autofuse
 from autofuse.backend.compile.host_cpu import local_device
 from autofuse.graph.loading.load import load
 from autofuse.measure.networks.bench import Contender, ContenderResult
-from autofuse.values.arguments import parse_duration
-from experiments.architectures import catalogue
+from experiments.catalogue import WRITTEN
+from experiments.index import ROOT
+from experiments.model_files import HELP, asked_for
+from experiments.options import new_parser
 from experiments.races import race
 
-ROOT = Path(__file__).resolve().parents[2]
 NETWORKS = ("weenet", "squeezenet1_1")
 QUIET, NOISY = "quiet", "noisy"
 TOLERANCE = 1.05
@@ -70,12 +70,12 @@ def neighbour(cores: int, seed: int, log: Path) -> Iterator[None]:
             process.wait()
 
 
-def tune(folder: Path, name: str, models: Sequence[Path], threads: int, budget: str) -> Mapping[str, Any]:
+def tune(folder: Path, name: str, models: Sequence[Path], threads: int, budget_s: float) -> Mapping[str, Any]:
     """One job; its JSON outcome, kept in the folder: a second call with the same folder does not tune again."""
     outcome = folder / f"{name}.json"
     if not outcome.exists():
         command = [sys.executable, "-m", "autofuse", "tune", *map(str, models), "--db", str(folder / f"{name}.db")]
-        flags = ["--run", name, "--budget", budget, "--threads", str(threads), "--format", "json"]
+        flags = ["--run", name, "--budget", f"{budget_s:g}s", "--threads", str(threads), "--format", "json"]
         done = subprocess.run([*command, *flags], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode not in ENDED:
             raise SystemExit(f"the {name} job ended with {done.returncode}")
@@ -113,24 +113,19 @@ def row(model: Path, result: ContenderResult, quiet: Mapping[str, Any], noisy: M
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Both jobs, then the comparison; exit code 1 when a winner differs and the job did not say so."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--budget", default="30m", help="of each of the two jobs")
-    parser.add_argument("--networks", default=",".join(NETWORKS), help="of experiments/architectures")
-    parser.add_argument("--threads", type=int, default=1)
+    parser = new_parser(__doc__, out="out/noisy_neighbour", threads=1, budget="30m", bench="20s", seed=1)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"{HELP} (default: {' '.join(NETWORKS)})")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="that the neighbour takes at most")
-    parser.add_argument("--seed", type=int, default=1, help="of the neighbour's visits")
-    parser.add_argument("--bench", default="20s", help="of each comparison")
-    parser.add_argument("--out", type=Path, default=ROOT / "out" / "noisy_neighbour")
     options = parser.parse_args(arguments)
     folder: Path = options.out
     folder.mkdir(parents=True, exist_ok=True)
-    models = [catalogue.write(name, folder / "models") for name in options.networks.split(",")]
+    models = asked_for(parser, options.models or NETWORKS, WRITTEN)
     quiet = tune(folder, QUIET, models, options.threads, options.budget)
     with neighbour(options.cores, options.seed, folder / "neighbour.log"):
         noisy = tune(folder, NOISY, models, options.threads, options.budget)
     rows = []
     for model, calm, loud in zip(models, quiet["tasks"], noisy["tasks"], strict=True):
-        result, same = compared(folder, model, options.threads, parse_duration(options.bench, "--bench"))
+        result, same = compared(folder, model, options.threads, options.bench)
         rows.append(row(model, result, calm, loud, same))
     text = json.dumps([asdict(one) for one in rows], indent=1)
     (folder / "results.json").write_text(text + "\n", encoding="utf-8")

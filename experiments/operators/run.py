@@ -25,8 +25,11 @@ from autofuse.graph.loading.load import load
 from autofuse.measure.machine import probe_machine
 from experiments import tables
 from experiments.operators.cases import FAMILIES
+from experiments.options import new_parser, one_of
 from experiments.peers.limits import Rates, demand_of, limit_of
 from experiments.records import Table, keep
+
+DESCRIPTION = "Single operators against ONNX Runtime and the machine's limit."
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ def rows(options: argparse.Namespace) -> Iterator[Row]:
     """One row an operator, as soon as it is measured."""
     options.out.mkdir(parents=True, exist_ok=True)
     database = str(options.out / "operators.db")
-    for family in options.families.split(","):
+    for family in options.families:
         for name, build in FAMILIES[family].items():
             if options.only and not any(part in name for part in options.only.split(",")):
                 continue
@@ -125,14 +128,10 @@ TABLES = (Table("operators", Row, ("operator", "threads"), published, _place),)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the table; 0 when every operator was measured."""
-    parser = argparse.ArgumentParser(description="Single operators against ONNX Runtime and the machine's limit.")
-    parser.add_argument("--families", default=",".join(FAMILIES), help="which (default: all)")
+    parser = new_parser(DESCRIPTION, out="out/operators", threads=1, budget="60s", bench="8s")
+    parser.add_argument("--families", type=one_of(*FAMILIES), default=list(FAMILIES), help="which (default: all)")
     parser.add_argument("--only", default="", help="parts of the names of the operators wanted")
-    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--trials", type=int, default=32, help="candidates tuned for each operator (0: none)")
-    parser.add_argument("--budget", default="60s", help="longest tuning of an operator")
-    parser.add_argument("--bench", default="8s", help="time of each comparison")
-    parser.add_argument("--out", type=Path, default=Path("out/operators"))
     options = parser.parse_args(arguments)
     found: list[Row] = []
     for row in rows(options):

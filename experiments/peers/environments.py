@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import subprocess
 import sys
@@ -14,7 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from experiments.index import ROOT
+from experiments.options import new_parser
+
 FOLDER = ROOT / "out" / "peers-venv"
 STAMP = "installed"
 
@@ -93,7 +94,7 @@ def install(name: str) -> Path:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Install those named (none: all)."""
-    parser = argparse.ArgumentParser(description="The rivals' environments, below out/peers-venv.")
+    parser = new_parser("The rivals' environments, below out/peers-venv.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ENVIRONMENTS)} (default: all)")
     names = parser.parse_args(arguments).names
     unknown = [name for name in names if name not in ENVIRONMENTS]

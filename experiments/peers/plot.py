@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from experiments.options import new_parser
 
 LEAST_ROWS = 4
 LEGEND_COLUMNS = 4
@@ -71,7 +72,7 @@ def _series(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read the CSV file, write the picture (its suffix says which kind)."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = new_parser(__doc__)
     parser.add_argument("source", type=Path, metavar="RESULTS.csv")
     parser.add_argument("target", type=Path, metavar="PICTURE.svg")
     options = parser.parse_args(arguments)

@@ -26,18 +26,19 @@ from autofuse.measure.children.process import default_memory
 from autofuse.measure.machine import probe_machine
 from autofuse.measure.networks.bench import Contender, ContenderResult, Host, bench_contenders
 from autofuse.measure.networks.judgement import judged
-from autofuse.values.arguments import parse_duration
+from experiments.catalogue import EXPORTED
+from experiments.index import ROOT
+from experiments.model_files import FOLDERS, HELP, resolve
 from experiments.networks.one_network import facts
 from experiments.networks.row import sha256, title
+from experiments.options import duration, new_parser, one_of
 from experiments.peers import table
 from experiments.peers.environments import FOLDER, MissingEnvironmentError, interpreter
 from experiments.peers.limits import Rates, demand_of
-from experiments.peers.models import resolve
 from experiments.peers.prepare import Prepared, Subject, prepare
 from experiments.peers.rivals import RIVALS, Rival, host_of
 from experiments.peers.row import Entry, Row
 
-ROOT = Path(__file__).resolve().parents[2]
 SEED = 0
 BUSY_PERCENT = 15.0
 SHARES = 2
@@ -52,9 +53,9 @@ PACKAGES = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """All rows in turn; 0 when all of them are finished (with --prepare: when all are ready)."""
     options = _parser().parse_args(arguments)
-    out: Path = options.out
+    options.out = out = options.out.resolve()
     try:
-        models = resolve(options.models, options.generated)
+        models = resolve(options.models, EXPORTED, options.generated)
         counts = [thread_count(count, "local") for count in options.threads]
     except InputError as error:
         raise SystemExit(str(error)) from error
@@ -174,41 +175,19 @@ def _row_path(out: Path, model: Path, threads: int) -> Path:
     return out / "rows" / f"{model.stem}-{threads}t.json"
 
 
-def _duration(text: str) -> float:
-    return parse_duration(text)
-
-
 def _path(text: str) -> Path:
     return Path(text).resolve()
 
 
-def _threads(text: str) -> list[int]:
-    return list(dict.fromkeys(int(part) for part in text.split(",")))
-
-
-def _rivals(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in RIVALS:
-            raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(RIVALS)}")
-    return list(dict.fromkeys(names))
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__, out="out/peers", threads="1,2", budget="", bench="2m")
     add = parser.add_argument
-    add("models", nargs="+", help="ONNX files, folders of them, names of experiments/models/, or `all` of those")
-    add("--threads", type=_threads, default="1,2", help="default: 1,2")
-    add("--rivals", type=_rivals, default=",".join(RIVALS), help=f"default: {','.join(RIVALS)}")
-    add("--bench", type=_duration, default="2m", help="time of each comparison (default: 2m)")
-    add("--budget", type=_duration, default=0.0, help="tune autofuse so long for each row (default: not at all)")
-    add(
-        "--metaschedule-budget", type=_duration, default=0.0, help="tune TVM so long for each row (default: not at all)"
-    )
+    add("models", nargs="+", metavar="MODEL", help=HELP)
+    add("--rivals", type=one_of(*RIVALS), default=list(RIVALS), help=f"default: {','.join(RIVALS)}")
+    add("--metaschedule-budget", type=duration, default=0.0, help="tune TVM so long for each row (default: not at all)")
     add("--databases", type=_path, default=ROOT / "out" / "networks", help="folder of NAME.db (default: out/networks)")
-    add("--generated", type=_path, default=ROOT / "out" / "models", help="folder of networks given by name")
+    add("--generated", type=_path, default=FOLDERS[EXPORTED], help="folder of networks given by name")
     add("--prepare", action="store_true", help="convert, tune and compile, but measure nothing")
     add("--retry", action="store_true", help="make ready again what could not be made ready")
     add("--again", action="store_true", help="measure finished rows again")
-    add("--out", type=_path, default=ROOT / "out" / "peers", help="folder of all files written")
     return parser

@@ -8,7 +8,6 @@ how far the best schedule with it is from the best of all: where another default
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import exp, isnan, log
@@ -17,6 +16,7 @@ from statistics import fmean, median
 from typing import Any
 
 from experiments import tables
+from experiments.options import new_parser
 from experiments.priors.tasks import Task, read_tasks
 from experiments.records import Table, keep
 
@@ -158,11 +158,10 @@ TABLES = (Table("priors", _row, ("target", "threads", "family"), markdown),)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the table; 0 when there was something to compare."""
-    parser = argparse.ArgumentParser(description="First guesses against the best found, from tuning databases.")
+    parser = new_parser("First guesses against the best found, from tuning databases.", out="out/priors")
     parser.add_argument("databases", nargs="+", type=Path)
     parser.add_argument("--trusted", action="store_true", help="leave out times that were not trusted")
     parser.add_argument("--knobs", action="store_true", help="the loss of each value of each knob instead")
-    parser.add_argument("--out", type=Path, default=Path("out/priors"))
     options = parser.parse_args(arguments)
     tasks = list(read_tasks(options.databases, options.trusted))
     if options.knobs:

@@ -12,7 +12,6 @@ budget each goes on from what is known.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import random
 import sys
@@ -40,8 +39,10 @@ from autofuse.search.budget import Budget
 from autofuse.search.evidence import SearchEvidence
 from autofuse.search.lab import Lab
 from autofuse.search.schedules import WorkloadSearch
-from autofuse.values.arguments import parse_duration
 from autofuse.values.scratch import scratch_folder
+from experiments.catalogue import WRITTEN
+from experiments.model_files import FOLDERS
+from experiments.options import new_parser
 from experiments.profitability import candidates, networks
 
 SEED = 0
@@ -202,16 +203,13 @@ def _sha256(path: Path) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the networks named (none: all); 1 when one of them could not be measured."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__, threads=1, budget="75s")
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"of {', '.join(networks.FAMILIES)}")
     parser.add_argument("--db", type=Path, default=Path("out/profitability/times.db"), help="where times are kept")
-    parser.add_argument("--models", type=Path, default=Path("out/networks/models"), help="folder of the ONNX files")
-    parser.add_argument("--budget", default="75s", help="of each network (default: 75s)")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--models", type=Path, default=FOLDERS[WRITTEN], help="folder of the ONNX files")
     parser.add_argument("--workers", type=int, help="children that build side by side (default: one a core)")
     parser.add_argument("--device", default="local", help="local, the name of a profile, or a .toml file")
     options = parser.parse_args(arguments)
-    budget_s = parse_duration(options.budget, "--budget")
     options.db.parent.mkdir(parents=True, exist_ok=True)
     failed = 0
     with ExitStack() as stack:
@@ -220,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runner = stack.enter_context(
             LocalRunner(around.target, options.threads, policy=POLICY, limits=LIMITS, workers=options.workers)
         )
-        job = Job(options.models, budget_s, around, runner)
+        job = Job(options.models, options.budget, around, runner)
         for network in options.networks or networks.in_turn():
             try:
                 print(collect(network, base, job), flush=True)

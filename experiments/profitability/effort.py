@@ -10,7 +10,6 @@ search without a model ended with. The bar: a third as many.
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,8 +24,10 @@ from autofuse.graph.key import graph_key
 from autofuse.graph.loading.load import load
 from autofuse.kernels.lowering.lower import Lowering
 from autofuse.search.guide import ADVICE_S, ASKING_S
-from autofuse.values.arguments import parse_duration
 from experiments import tables
+from experiments.catalogue import WRITTEN
+from experiments.model_files import HELP, asked_for
+from experiments.options import new_parser
 from experiments.profitability.held_out import models_without
 
 CLOSE = 0.98
@@ -106,14 +107,13 @@ def needed(sums: Sequence[float], aim_us: float) -> int:
     return next((count for count, us in enumerate(sums, 1) if us <= aim_us), 0)
 
 
-def row_of(model: Path, trained: Path, threads: int, budget: str, out: Path) -> Row:
+def row_of(model: Path, trained: Path, threads: int, budget_s: float, out: Path) -> Row:
     """Tune one network both ways; what was tuned before is only counted again."""
     sums = {}
-    seconds = parse_duration(budget, "--budget")
     for kind, guide, more in (("alone", "none", 0.0), ("guided", str(trained), ASKING_S + ADVICE_S)):
         database = out / f"{model.stem}-{threads}t-{kind}.db"
         if not database.exists():
-            api.tune(model, database=str(database), budget=seconds + more, threads=threads, trained=guide)
+            api.tune(model, database=str(database), budget=budget_s + more, threads=threads, trained=guide)
         sums[kind] = trajectory(model, database, threads)
     alone, guided = sums["alone"], sums["guided"]
     aim_us = alone[-1] / CLOSE
@@ -151,14 +151,11 @@ def markdown(rows: Sequence[Row]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the table; 0 when every search needed at most a third with the model."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="+", type=Path, metavar="MODEL", help="ONNX files")
+    parser = new_parser(__doc__, out="out/profitability/effort", threads=1, budget="2m")
+    parser.add_argument("models", nargs="+", metavar="MODEL", help=HELP)
     parser.add_argument("--train", nargs="+", type=Path, required=True, help="databases to learn from")
-    parser.add_argument("--budget", default="2m", help="of each search (default: 2m)")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=Path("out/profitability/effort"))
     options = parser.parse_args(arguments)
-    models = {model.stem: model for model in options.models}
+    models = {model.stem: model for model in asked_for(parser, options.models, WRITTEN)}
     rows = []
     for network, trained in models_without(models, options.train, options.out):
         rows.append(row_of(models[network], trained, options.threads, options.budget, options.out))

@@ -6,24 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from autofuse.errors import InputError
-from experiments.architectures import catalogue
-from experiments.profitability import generated
+from experiments.catalogue import GENERATED, NETWORKS, TABLE
+from experiments.model_files import write
 
-CONVOLUTIONAL, ATTENTION, POINTWISE = "convolutional", "attention", "pointwise"
-
-FAMILIES: Mapping[str, str] = {
-    "weenet": CONVOLUTIONAL,
-    "squeezenet1_1": CONVOLUTIONAL,
-    "tinybert": ATTENTION,
-    "mobilenet_v2": CONVOLUTIONAL,
-    "efficientnet_b0": CONVOLUTIONAL,
-    "resnet50": CONVOLUTIONAL,
-    "bert_base": ATTENTION,
-    **dict.fromkeys(generated.CONVOLUTIONAL, CONVOLUTIONAL),
-    **dict.fromkeys(generated.ATTENTION, ATTENTION),
-    **dict.fromkeys(generated.POINTWISE, POINTWISE),
-}
-"""Family of each network: feature maps, sequences, or matrices that are only worked on element by element."""
+FAMILIES: Mapping[str, str] = {name: NETWORKS[name].family for name in (*TABLE, *GENERATED)}
+"""Family of each network."""
 
 
 def in_turn() -> tuple[str, ...]:
@@ -35,8 +22,6 @@ def in_turn() -> tuple[str, ...]:
 
 def find(network: str, folder: Path) -> Path:
     """The ONNX file of a network in `folder`, made there if need be; InputError for an unknown name."""
-    if network in generated.NAMES:
-        return generated.write(network, folder)
-    if network in catalogue.NETWORKS:
-        return catalogue.write(network, folder)
-    raise InputError(f"network {network!r} is unknown; allowed: {', '.join(FAMILIES)}")
+    if network not in FAMILIES:
+        raise InputError(f"network {network!r} is unknown; allowed: {', '.join(FAMILIES)}")
+    return write(network, folder)

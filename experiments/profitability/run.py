@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -15,6 +14,9 @@ from pathlib import Path
 
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.learning.dataset import Dataset, read_dataset
+from experiments.catalogue import WRITTEN
+from experiments.model_files import FOLDERS
+from experiments.options import new_parser
 from experiments.profitability import metrics, tables
 from experiments.profitability.cases import Case, read_cases
 from experiments.profitability.evaluate import Decided, Summary, Taken, auc_by_relation, contest, evaluate, summary
@@ -97,13 +99,11 @@ def describe(data: Dataset, cases: Sequence[Case]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write tables, CSV files and a picture; 0 when there was something to judge."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__, out="out/profitability", seed=0)
     parser.add_argument("--db", type=Path, default=Path("out/profitability/times.db"))
-    parser.add_argument("--models", type=Path, default=Path("out/networks/models"), help="folder of the ONNX files")
-    parser.add_argument("--out", type=Path, default=Path("out/profitability"))
+    parser.add_argument("--models", type=Path, default=FOLDERS[WRITTEN], help="folder of the ONNX files")
     parser.add_argument("--folds", type=int, default=8, help="networks are held out in so many folds (0: one by one)")
     parser.add_argument("--splits", nargs="+", choices=KINDS, default=KINDS, help="what is held out (default: all)")
-    parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     data, cases, tvm = read(options.db, options.models)
     judges = every_judge(fused_by_tvm(tvm), options.seed)

@@ -10,7 +10,6 @@ bar: the model's library at 90 % of the tuned speed in the geometric mean, compi
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -23,6 +22,7 @@ from autofuse.backend.compile.host_cpu import local_device
 from autofuse.graph.loading.load import load
 from autofuse.measure.networks.bench import Contender, ContenderResult
 from experiments import tables
+from experiments.options import new_parser
 from experiments.profitability.held_out import models_without
 from experiments.races import NO_RATIO, race
 
@@ -121,12 +121,9 @@ def mean_of(rows: Sequence[Row], kind: str) -> float | None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the table; 0 when the bars are kept, 1 too when a network has no share."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__, out="out/profitability/unseen", threads=1, bench="20s")
     parser.add_argument("pairs", nargs="+", metavar="MODEL=DATABASE", help="a network and the database of its tuning")
     parser.add_argument("--train", nargs="+", type=Path, required=True, help="databases to learn from")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--bench", type=float, default=20.0, help="seconds of each comparison (default: 20)")
-    parser.add_argument("--out", type=Path, default=Path("out/profitability/unseen"))
     options = parser.parse_args(arguments)
     pairs = {
         Path(model).stem: (Path(model), Path(base)) for model, _, base in (p.partition("=") for p in options.pairs)

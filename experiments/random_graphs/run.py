@@ -1,6 +1,6 @@
 """Random models by the thousand, in slices: every seed is a row, and a second run goes on where the first ended.
 
-.venv/bin/python -m experiments random_graphs --seeds 0:10000 --seconds 600 --out out/random_graphs
+.venv/bin/python -m experiments random_graphs --seeds 0:10000 --time 10m
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess as Process
 from pathlib import Path
 
+from experiments.options import new_parser
 from experiments.random_graphs.check import Outcome, check
 
 SEEDS_A_CHILD = 50
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = out / "rows.jsonl"
     done = {row["seed"] for row in _read(rows)}
     waiting = [seed for seed in range(first, last) if seed not in done]
-    end = time.monotonic() + options.seconds
+    end = time.monotonic() + options.time
     children: dict[Process, tuple[list[int], float]] = {}
     while children or (waiting and time.monotonic() < end):
         while waiting and len(children) < options.processes and time.monotonic() < end:
@@ -102,9 +103,8 @@ def _summary(rows: Sequence[dict[str, object]], out: Path) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="Random models: plan, build, compare with ONNX Runtime.")
+    parser = new_parser(
+        "Random models: plan, build, compare with ONNX Runtime.", out="out/random_graphs", processes=1, time="10m"
+    )
     parser.add_argument("--seeds", default="0:10000", metavar="FIRST:LAST", help="seeds of this run (default: 0:10000)")
-    parser.add_argument("--seconds", type=float, default=600.0, help="wall time of this slice (default: 600)")
-    parser.add_argument("--processes", type=int, default=1, metavar="N", help="children at a time (default: 1)")
-    parser.add_argument("--out", type=Path, default=Path("out/random_graphs"), help="folder of rows.jsonl")
     return parser

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +13,12 @@ from autofuse.fusion.planner.rewriting import ALL, RewritingPlanner
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.loading.load import from_model
 from autofuse.views.inspect import bytes_moved
-from experiments.architectures import decomposed
+from experiments.catalogue import DECOMPOSED, build, with_form
+from experiments.options import new_parser
 from experiments.records import Table, keep
 from experiments.tables import head, line
 
-NETWORKS = {"gpt2": decomposed.gpt2, "mobilebert": decomposed.mobilebert, "tinybert": decomposed.tinybert}
+NETWORKS = sorted(with_form(DECOMPOSED))
 HEAD = (
     *("network", "operators", "kernels without", "kernels with", "fewer", "exact rules only", "MB moved"),
     *("MFLOPs saved", "open places", "decisions", "shared"),
@@ -47,7 +47,7 @@ class Row:
 
 def measure(name: str) -> tuple[Row, str]:
     """A network's row, and the rules that were applied."""
-    graph = from_model(NETWORKS[name](), name)
+    graph = from_model(build(name, DECOMPOSED), name)
     planner = RewritingPlanner(graph)
     plans = planner.plan({ALL: "keep"}), planner.plan({})
     before, after = (len(plan.groups) for plan in plans)
@@ -73,19 +73,19 @@ def markdown(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-TABLES = (Table("rewriting", Row, ("network",), markdown, lambda row: list(NETWORKS).index(row.network)),)
+TABLES = (Table("rewriting", Row, ("network",), markdown, lambda row: NETWORKS.index(row.network)),)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"of {', '.join(NETWORKS)} (default: all)")
     names = parser.parse_args(arguments).networks
     for name in names:
         if name not in NETWORKS:
             parser.error(f"unknown network {name!r}; allowed: {', '.join(NETWORKS)}")
     rows = []
-    for name in tuple(names) or tuple(NETWORKS):
+    for name in names or NETWORKS:
         row, rules = measure(name)
         rows.append(row)
         print(f"{name}: {rules}", flush=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 import time
@@ -12,9 +11,10 @@ from pathlib import Path
 from autofuse.job.coordinator import Ear
 from autofuse.job.run import run_job
 from autofuse.job.settings import BoardSpec, JobSettings
+from experiments.index import ROOT
+from experiments.options import new_parser
 from experiments.scale.recorded import recorded
 
-ROOT = Path(__file__).resolve().parents[2]
 OPENER = "experiments.scale.replay:open_session"
 PROFILE = "generic-avx2"
 CONFIRM_S = 1.5
@@ -52,7 +52,7 @@ def wall_seconds(folder: Path, boards: int, candidates: int) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the wall times of one and two boards, and their ratio."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = new_parser(__doc__)
     parser.add_argument("--candidates", type=int, default=10, help="of each model (default: 10)")
     candidates = parser.parse_args(arguments).candidates
     with tempfile.TemporaryDirectory(prefix="autofuse-boards-") as name:

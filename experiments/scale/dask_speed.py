@@ -8,7 +8,6 @@ meanwhile disturbs both. The workers are warm: each built a kernel before.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import subprocess
@@ -32,6 +31,7 @@ from autofuse.measure.children.process import wait_any
 from autofuse.measure.cluster.farm import BuildFarm, Built
 from autofuse.measure.measurement import MeasureRequest
 from experiments.fault_drill.scene import free_port, listens, wait_until
+from experiments.options import new_parser
 
 START_S = 120.0
 
@@ -97,7 +97,7 @@ def cluster(workers: int, folder: Path) -> Iterator[BuildFarm]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the seconds of each round with one worker and with two, and the median of the ratios."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("model", type=Path, metavar="MODEL.onnx")
     parser.add_argument("--kernels", type=int, default=40, help="to build in each round (default: 40)")
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,12 +1,11 @@
 """How large, and how fast, the profiling database is: recording, a night's growth, look-ups at ten million samples.
 
-`python -m experiments scale.database record|fill|lookup FOLDER`: each part on its own, for a machine to be quiet only
+`python -m experiments scale.database record|fill|lookup`: each part on its own, for a machine to be quiet only
 while times are taken (`fill` takes minutes and times nothing).
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import sqlite3
@@ -20,6 +19,7 @@ from pathlib import Path
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.database.records import Block, Candidate, CandidateOutcome, RunStart, Setting, content_key
 from autofuse.device.target import Target
+from experiments.options import new_parser
 from experiments.scale.recorded import Replayed, endless
 
 TARGET = Target("znver4", 16, 32, 2, 32768, 1 << 20)
@@ -165,11 +165,10 @@ PARTS = {"record": record, "fill": fill, "lookup": lookup}
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the figures of one part."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__, out="out/scale")
     parser.add_argument("part", choices=PARTS)
-    parser.add_argument("folder", type=Path)
     options = parser.parse_args(arguments)
-    options.folder.mkdir(parents=True, exist_ok=True)
-    figures = PARTS[options.part](options.folder)
+    options.out.mkdir(parents=True, exist_ok=True)
+    figures = PARTS[options.part](options.out)
     print(json.dumps({name: round(value, 3) for name, value in figures.items()}, indent=1))
     return 0

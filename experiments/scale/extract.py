@@ -5,7 +5,6 @@ For each model a list of [seconds since the candidate before, seconds of its bui
 
 from __future__ import annotations
 
-import argparse
 import json
 import sqlite3
 from collections.abc import Sequence
@@ -13,6 +12,8 @@ from contextlib import closing
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
+
+from experiments.options import new_parser
 
 QUERY = """
 SELECT m.created_at, m.build_s, m.median_us, (SELECT count(*) FROM af_sample s WHERE s.measurement_id = m.id)
@@ -37,7 +38,7 @@ def extract(database: Path) -> dict[str, list[list[float]]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the candidates of all databases as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__)
     parser.add_argument("databases", nargs="+", type=Path, metavar="DATABASE")
     found: dict[str, list[list[float]]] = {}
     for database in parser.parse_args(arguments).databases:

@@ -6,11 +6,11 @@ under the default plan, and how many of them another model has brought already.
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import onnx
@@ -20,36 +20,38 @@ from autofuse.device.profile import load_profile, shipped_profiles
 from autofuse.fusion.planner.baselines import default_plan
 from autofuse.graph.loading.load import load
 from autofuse.kernels.lowering.lower import lower
-from experiments.architectures import bert, mobilenet_v2, squeezenet1_1, weenet
+from experiments.architectures import bert
+from experiments.catalogue import build
+from experiments.options import new_parser
 
 
 def variants() -> Iterator[tuple[str, Callable[[], ModelProto]]]:
     """(family, builder) of each model."""
     for width in (0.35, 0.5, 0.75, 1.0, 1.3, 1.4):
         for size in (96, 128, 160, 192, 224):
-            yield "mobilenet_v2", lambda w=width, s=size: mobilenet_v2.build(width=w, size=s)  # type: ignore[misc]
+            yield "mobilenet_v2", partial(build, "mobilenet_v2", width=width, size=size)
     for size in (128, 160, 192, 224):
-        yield "squeezenet1_1", lambda s=size: squeezenet1_1.build(size=s)  # type: ignore[misc]
+        yield "squeezenet1_1", partial(build, "squeezenet1_1", size=size)
     for channels in (16, 32, 64):
         for size in (64, 128):
-            yield "weenet", lambda c=channels, s=size: weenet.build(channels=c, size=s)  # type: ignore[misc]
+            yield "weenet", partial(build, "weenet", channels=channels, size=size)
     for layers in (2, 4, 6, 8, 12):
         for sequence in (64, 128):
             size = replace(bert.TINY, layers=layers, sequence=sequence)
-            yield "bert", lambda s=size, n=layers: bert.build(f"bert{n}", s)  # type: ignore[misc]
+            yield "bert", partial(bert.build, f"bert{layers}", size)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print, for each family and all of them, distinct workloads over the sum of each model's own."""
-    argparse.ArgumentParser(description=__doc__).parse_args(arguments)
+    new_parser(__doc__).parse_args(arguments)
     target = load_profile(shipped_profiles()["generic-avx2"]).target()
     seen: set[str] = set()
     families: dict[str, list[int]] = {}
     models = 0
     with tempfile.TemporaryDirectory(prefix="autofuse-sharing-") as name:
-        for family, build in variants():
+        for family, make in variants():
             path = Path(name) / "model.onnx"
-            onnx.save(build(), path)
+            onnx.save(make(), path)
             graph = load(path, {})
             plan = default_plan(graph)
             lowered = lower(graph, plan, target, [group.operators for group in plan.groups])

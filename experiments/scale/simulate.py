@@ -6,7 +6,6 @@ coordinators, slices and candidates of each model, how evenly the gain is spread
 
 from __future__ import annotations
 
-import argparse
 import heapq
 import json
 import random
@@ -24,6 +23,7 @@ from autofuse.job.searcher import gain_in_an_hour
 from autofuse.job.settings import JobSettings
 from autofuse.job.timetable import next_turn
 from autofuse.search.prospects import Prospect, expected_saving
+from experiments.options import new_parser
 from experiments.scale.recorded import endless
 
 OPEN_S, CANDIDATES_LEFT = 12.0, 48
@@ -157,13 +157,12 @@ def _slice(model: Model, seconds: float, phase: str, rate: float, chance: random
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="where the job's database is kept")
+    parser = new_parser(__doc__, out="out/scale")
     parser.add_argument("--models", type=int, default=200)
     parser.add_argument("--boards", type=int, default=20)
     parser.add_argument("--hours", type=float, default=8.0, help="of virtual time")
     options = parser.parse_args(arguments)
-    options.folder.mkdir(parents=True, exist_ok=True)
-    found = simulate(options.folder, options.models, options.boards, options.hours)
+    options.out.mkdir(parents=True, exist_ok=True)
+    found = simulate(options.out, options.models, options.boards, options.hours)
     print(json.dumps({name: round(value, 3) for name, value in found.items()}, indent=1))
     return 0

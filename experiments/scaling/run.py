@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +17,8 @@ from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.measure.networks.bench import Contender, ContenderResult
 from experiments import tables
-from experiments.peers.models import asked_for
+from experiments.model_files import HELP, asked_for
+from experiments.options import new_parser
 from experiments.races import NO_RATIO, race
 from experiments.records import Table, keep
 
@@ -40,7 +40,7 @@ class Row:
     problem: str = ""
 
 
-def measure(model: Path, database: Path, budget: str | None, bench_s: float) -> list[Row]:
+def measure(model: Path, database: Path, budget: float, bench_s: float) -> list[Row]:
     """The rows of one network: autofuse's libraries in one race, ONNX Runtime's sessions in another."""
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -88,12 +88,9 @@ TABLES = (Table("scaling", Row, ("network", "rival"), markdown),)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Rows of other networks in the folder stay; 1 when a network could not be measured."""
-    parser = argparse.ArgumentParser(description="One thread against two.")
-    parser.add_argument("models", nargs="+", metavar="MODEL", help="ONNX files, folders of them, or names as in peers")
+    parser = new_parser("One thread against two.", out="out/scaling", budget="", bench="20s")
+    parser.add_argument("models", nargs="+", metavar="MODEL", help=HELP)
     parser.add_argument("--databases", type=Path, default=Path("out/scaling"), help="folder of NAME.db")
-    parser.add_argument("--budget", help="tune each number of threads so long first, such as 1m")
-    parser.add_argument("--bench", type=float, default=20.0, metavar="SECONDS", help="of each race (default: 20)")
-    parser.add_argument("--out", type=Path, default=Path("out/scaling"))
     options = parser.parse_args(arguments)
     options.databases.mkdir(parents=True, exist_ok=True)
     files = asked_for(parser, options.models)

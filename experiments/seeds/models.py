@@ -9,11 +9,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from onnx import ModelProto
 
 from experiments.architectures.small import SmallModel
+from experiments.catalogue import build
 
 
 def norm(model: SmallModel, x: str, channels: int) -> str:
@@ -86,7 +88,7 @@ def optimium(before: str, after: tuple[str, ...], channels: int = 64, size: int 
 
 
 MODELS: dict[str, Callable[[], ModelProto]] = {
-    "weenet": lambda: conv_bn_relu("weenet", 64, 64, 128, 3),
+    "weenet": partial(build, "weenet"),
     "conv_bn_relu": lambda: conv_bn_relu("conv_bn_relu", 128, 256, 28, 1),
     "depthwise_bn_relu": lambda: conv_bn_relu("depthwise_bn_relu", 512, 512, 14, 3, 512),
     "rnn_cell": rnn_cell,

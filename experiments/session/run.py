@@ -8,7 +8,6 @@ median of their differences with its 95 % interval. The networks compute next to
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -26,8 +25,9 @@ import tvm_ffi
 import autofuse
 from autofuse.backend.c_interface import compiler_arguments
 from autofuse.values.statistics import Interval, median_interval
+from experiments.options import new_parser
 from experiments.records import Table, keep
-from experiments.session.networks import NETWORKS
+from experiments.session.cases import CASES
 
 LIMIT_US = 20.0
 THREADS = 8
@@ -45,15 +45,14 @@ class Overhead:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; 1 when a promise is broken."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("out/session"))
+    parser = new_parser(__doc__, out="out/session")
     parser.add_argument("--blocks", type=int, default=3000)
     parser.add_argument("--calls", type=int, default=5, help="calls a block: so few that most blocks are left in peace")
     parser.add_argument("--thread-calls", type=int, default=10_000, help="calls of each of the eight threads")
     given = parser.parse_args(arguments)
     given.out.mkdir(parents=True, exist_ok=True)
     rows: list[Overhead] = []
-    for name, make in NETWORKS.items():
+    for name, make in CASES.items():
         path = compiled(make(), given.out / f"{make.__name__}.so")
         rows += measured_in_python(name, path, given.blocks, given.calls)
         rows.append(measured_in_c(name, path, given.out / "overhead", given.blocks, given.calls))

@@ -8,18 +8,14 @@ import pytest
 
 from autofuse.graph.loading.load import load
 from autofuse.kernels.lowering.coverage import require_kernels
-from experiments.profitability import generated
+from experiments.catalogue import build
+from experiments.model_files import write
 
 
 @pytest.mark.parametrize("name", ["cnn0", "attention2", "pointwise1"])
 def test_a_generated_network_can_be_tuned_and_is_always_the_same(name: str, tmp_path: Path) -> None:
-    path = generated.write(name, tmp_path)
+    path = write(name, tmp_path)
     graph = load(path)
     require_kernels(graph)
     assert len(graph.operators) >= 15
-    assert generated.build(name).SerializeToString() == generated.build(name).SerializeToString()
-
-
-def test_an_unknown_network_is_a_key_error(tmp_path: Path) -> None:
-    with pytest.raises(KeyError):
-        generated.write("cnn99", tmp_path)
+    assert build(name).SerializeToString() == build(name).SerializeToString()

@@ -17,7 +17,7 @@ from onnx import ModelProto
 import autofuse
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.loading.load import load
-from experiments.architectures import bert, catalogue, efficientnet_b0, resnet50, squeezenet1_1, weenet
+from experiments.architectures import bert, efficientnet_b0, resnet50, squeezenet1_1, weenet
 from experiments.networks import run, table
 from experiments.networks.row import Ratio, Row
 
@@ -100,15 +100,6 @@ def test_a_generated_network_loads_and_answers_differently_to_different_inputs(n
 @pytest.mark.parametrize("name", SMALL)
 def test_the_same_seed_gives_the_same_weights(name: str) -> None:
     assert SMALL[name]().SerializeToString() == SMALL[name]().SerializeToString()
-
-
-def test_the_catalogue_writes_each_network_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(catalogue.NETWORKS, "weenet", SMALL["weenet"])
-    path = catalogue.write("weenet", tmp_path)
-    written = path.stat().st_mtime_ns
-    assert catalogue.write("weenet", tmp_path) == path
-    assert path.stat().st_mtime_ns == written
-    assert [file.name for file in tmp_path.iterdir()] == ["weenet.onnx"]
 
 
 FULL = Row(
@@ -200,10 +191,10 @@ def test_a_changed_model_is_measured_anew(tmp_path: Path) -> None:
     assert run.stored(tmp_path / "out", model, 1) == Row("net", 1, run.sha256(model))
 
 
-@pytest.mark.parametrize("arguments", [[], ["missing.onnx"], ["--networks", "lenet"], ["--threads", "0", "x.onnx"]])
+@pytest.mark.parametrize("arguments", [[], ["missing.onnx"], ["lenet"], ["--threads", "0", "x.onnx"]])
 def test_wrong_arguments_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as refusal:
         run.main(arguments)
     assert refusal.value.code != 0
     said = f"{refusal.value.code}{capsys.readouterr().err}"
-    assert any(word in said for word in ("no model", "no such file", "is not one of", "not a number of threads"))
+    assert any(word in said for word in ("required: MODEL", "and no network", "not above zero"))

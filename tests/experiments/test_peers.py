@@ -14,15 +14,13 @@ import pytest
 from onnx import TensorProto, helper
 
 from autofuse.backend.compile.host_cpu import local_device
-from autofuse.errors import InputError
 from autofuse.graph.loading.load import load
 from autofuse.measure.measurement import Slice
 from autofuse.measure.networks.bench import Contender, Host, bench_contenders
 from autofuse.measure.timing.race import Samples
 from autofuse.values.statistics import median_interval
 from experiments.architectures import weenet
-from experiments.models.catalogue import NETWORKS
-from experiments.peers import environments, models, plot, run, table
+from experiments.peers import environments, plot, run, table
 from experiments.peers import prepare as making
 from experiments.peers.environments import ENVIRONMENTS, MissingEnvironmentError
 from experiments.peers.limits import Demand, Rates, demand_of, limit_of
@@ -278,27 +276,6 @@ def test_wrong_arguments_of_the_peer_benchmark_are_refused(
         run.main([*arguments, "--generated", str(tmp_path)])
     assert refusal.value.code != 0
     assert said in f"{refusal.value.code}{capsys.readouterr().err}"
-
-
-def test_models_are_files_folders_and_names_each_once(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.onnx").write_bytes(b"")
-    (tmp_path / "made").mkdir()
-    (tmp_path / "made" / "gpt2.onnx").write_bytes(b"")
-    found = models.resolve([str(tmp_path / "b.onnx"), str(tmp_path), "gpt2"], tmp_path / "made")
-    assert [path.stem for path in found] == ["b", "a", "gpt2"]
-    (tmp_path / "made" / "a.onnx").write_bytes(b"")
-    with pytest.raises(InputError, match="two models are called 'a'"):
-        models.resolve([str(tmp_path), str(tmp_path / "made")], tmp_path)
-
-
-def test_the_catalogue_has_the_fifteen_networks_of_the_paper_and_three_more() -> None:
-    assert len(NETWORKS) == 18
-    folder = Path(run.ROOT) / "experiments" / "models"
-    for recipe in NETWORKS.values():
-        module, _, function = recipe.builder.partition(":")
-        assert f"def {function}(" in (folder / f"{module}.py").read_text(encoding="utf-8")
-        assert all(wanted.shape[0] == 1 for wanted in recipe.inputs.values())
 
 
 def test_layers_that_ncnn_does_not_have_are_named() -> None:

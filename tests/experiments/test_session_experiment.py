@@ -7,17 +7,17 @@ from pathlib import Path
 import onnx
 import pytest
 
-from experiments.session import networks
+from experiments.session import cases
 from experiments.session.run import calls_that_differ, compiled, markdown, measured_in_c, measured_in_python
 
 
-@pytest.mark.parametrize("name", networks.NETWORKS)
+@pytest.mark.parametrize("name", cases.CASES)
 def test_its_networks_are_models(name: str) -> None:
-    onnx.checker.check_model(networks.NETWORKS[name](), full_check=True)
+    onnx.checker.check_model(cases.CASES[name](), full_check=True)
 
 
 def test_it_measures_from_python_and_from_c_and_counts_what_differs(tmp_path: Path) -> None:
-    path = compiled(networks.small(), tmp_path / "small.so")
+    path = compiled(cases.small(), tmp_path / "small.so")
     rows = [
         *measured_in_python("small", path, blocks=6, calls=20),
         measured_in_c("small", path, tmp_path / "overhead", blocks=6, calls=20),

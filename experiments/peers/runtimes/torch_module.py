@@ -11,7 +11,7 @@ import onnx
 import torch
 from torch import Tensor, fx, nn
 
-from experiments.models.catalogue import ARCHITECTURE, NETWORKS
+from experiments.catalogue import ARCHITECTURE, ATTENTION, NETWORKS
 from experiments.peers.runtimes.job import Array, UnsupportedError
 
 
@@ -23,13 +23,14 @@ def module_of(model: Path, attention: str = "sdpa") -> tuple[nn.Module, str]:
     proto = onnx.load(model)
     name = next((entry.value for entry in proto.metadata_props if entry.key == ARCHITECTURE), "")
     if name in NETWORKS:
-        recipe = NETWORKS[name]
-        if recipe.operators:
-            raise UnsupportedError(f"needs the compiled operators of {recipe.operators}, which do not load here")
+        network = NETWORKS[name]
+        if network.operators:
+            raise UnsupportedError(f"needs the compiled operators of {network.operators}, which do not load here")
         from experiments.models.build import build
 
-        given = {"attention": attention} if recipe.transformer else {}
-        return build(name, **given), f"torch module ({attention} attention)" if recipe.transformer else "torch module"
+        transformer = network.family == ATTENTION
+        given = {"attention": attention} if transformer else {}
+        return build(name, **given), f"torch module ({attention} attention)" if transformer else "torch module"
     from experiments.models import torchvision_operators
 
     torchvision_operators.declare()  # which onnx2torch imports

@@ -35,7 +35,7 @@ def deep() -> onnx.ModelProto:
     return _model(text, {f"w{number}": (8, 8) for number in range(LAYERS)})
 
 
-NETWORKS: Mapping[str, Callable[[], onnx.ModelProto]] = {
+CASES: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "1 input, 2 outputs": small,
     "4 inputs, 4 outputs": wide,
     "50 layers with weights": deep,

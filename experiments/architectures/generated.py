@@ -1,50 +1,17 @@
 """Small networks, made at random from the blocks that real ones are made of: each seed is another network.
 
 Widths, sizes and orders are drawn; the blocks (residual, separable, squeeze and excite, branches, attention, ...) are
-those of published architectures. `write(name, folder)` with a name of `NAMES` makes the file.
+those of published architectures. `experiments/catalogue.py` names them.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
-import onnx
 from onnx import ModelProto
 
 from experiments.architectures.draft import Draft, int64
-
-CONVOLUTIONAL = tuple(f"cnn{seed}" for seed in range(12))
-ATTENTION = tuple(f"attention{seed}" for seed in range(8))
-POINTWISE = tuple(f"pointwise{seed}" for seed in range(6))
-NAMES = (*CONVOLUTIONAL, *ATTENTION, *POINTWISE)
-
-
-def write(name: str, folder: Path) -> Path:
-    """`folder/name.onnx`, built unless it is there already; KeyError for a name that is not in `NAMES`."""
-    path = folder / f"{name}.onnx"
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        onnx.save(build(name), part)
-        part.replace(path)
-    return path
-
-
-def build(name: str) -> ModelProto:
-    """The network of a name; the same on every machine."""
-    if name not in NAMES:
-        raise KeyError(name)
-    kind = name.rstrip("0123456789")
-    seed = int(name[len(kind) :])
-    makers: dict[str, Callable[[str, int], ModelProto]] = {
-        "cnn": _convolutional,
-        "attention": _attention,
-        "pointwise": _pointwise,
-    }
-    return makers[kind](name, seed)
 
 
 class _Blocks:
@@ -129,7 +96,8 @@ class _Blocks:
         return self.activation(draft.node("Add", f"{name}.add", [x, y]))
 
 
-def _convolutional(name: str, seed: int) -> ModelProto:
+def cnn(name: str, seed: int) -> ModelProto:
+    """A convolutional network: three or four blocks over feature maps, then a classifier."""
     blocks = _Blocks(name, seed)
     choose = blocks.random.choice
     size, channels = choose([28, 56, 64]), choose([16, 24, 32, 48, 64])
@@ -148,7 +116,8 @@ def _convolutional(name: str, seed: int) -> ModelProto:
     return blocks.draft.model({"image": (1, 3, size * 2, size * 2)}, y if y == "y" else "y", (1, 100))
 
 
-def _attention(name: str, seed: int) -> ModelProto:
+def attention(name: str, seed: int) -> ModelProto:
+    """Two layers of a transformer."""
     draft, choose = Draft(name, seed), random.Random(seed).choice
     length, heads, each = choose([32, 64, 128]), choose([2, 4, 8]), choose([32, 64])
     width, wide, written_out = heads * each, heads * each * choose([2, 4]), choose([False, True])
@@ -227,7 +196,7 @@ def _gelu(draft: Draft, name: str, x: str, kind: str) -> str:
     return draft.node("Mul", name, [draft.node("Mul", f"{name}.m", [x, one]), draft.scalar(f"{name}.half", 0.5)])
 
 
-def _pointwise(name: str, seed: int) -> ModelProto:
+def pointwise(name: str, seed: int) -> ModelProto:
     """Chains, broadcasts of costly results, reductions, moves: where fusing may lose."""
     draft, choose = Draft(name, seed), random.Random(seed + 100).choice
     rows, columns = choose([128, 256, 512]), choose([256, 512, 1024])
