@@ -263,9 +263,9 @@ def test_a_run_on_the_rivals_that_need_no_environment_is_finished_and_kept(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["lenet"], "is no file, no folder, and not one of"),
+        (["lenet"], "is no file, no folder, and no network"),
         (["x.onnx", "--rivals", "caffe"], "'caffe' is not one of onnxruntime"),
-        (["resnet50", "--threads", "0"], "--threads: got 0"),
+        (["resnet50", "--threads", "0"], "--threads: 0 is not above zero"),
     ],
 )
 def test_wrong_arguments_of_the_peer_benchmark_are_refused(

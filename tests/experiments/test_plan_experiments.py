@@ -70,7 +70,7 @@ def test_random_models_are_valid_varied_and_made_by_their_seed() -> None:
 @pytest.mark.slow
 def test_random_graphs_come_out_right_and_a_slice_goes_on_where_the_last_ended(tmp_path: Path) -> None:
     for last in (2, 4):
-        assert random_run.main(["--seeds", f"0:{last}", "--seconds", "300", "--out", str(tmp_path)]) == 0
+        assert random_run.main(["--seeds", f"0:{last}", "--time", "300s", "--out", str(tmp_path)]) == 0
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [row["seed"] for row in rows] == [0, 1, 2, 3]
     assert "4 random models: 4 ok" in (tmp_path / "summary.txt").read_text(encoding="utf-8")
