@@ -17,7 +17,7 @@ from autofuse.graph.model import Graph
 from autofuse.graph.transform.copies import copy_name
 from autofuse.kernels.lowering.lower import Lowered, Lowering
 from autofuse.kernels.schedule.limits import larger
-from autofuse.kernels.workload.free_reshape import is_view
+from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import Workload
 
 VIEW = Span(0.0, 0.0, 0.0)
@@ -76,8 +76,8 @@ def known_pieces(
     for plan, kernels in lowered:
         most = min(most, plan.winograd)
         for piece, bound in zip(groups_of(graph, plan), kernels.groups, strict=True):
-            keys.setdefault(piece, {})["" if is_view(bound.workload) else bound.workload.key] = None
-            if not is_view(bound.workload):
+            keys.setdefault(piece, {})["" if is_free_reshape(bound.workload) else bound.workload.key] = None
+            if not is_free_reshape(bound.workload):
                 workloads[bound.workload.key] = bound.workload
     if codes is None:
         known = base.lookup(setting, workloads, larger(most))

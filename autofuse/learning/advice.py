@@ -21,7 +21,7 @@ from autofuse.fusion.planner.planner import Decision
 from autofuse.fusion.planner.rewriting import RewritingPlanner
 from autofuse.graph.model import Graph
 from autofuse.kernels.lowering.lower import Lowering
-from autofuse.kernels.workload.free_reshape import is_view
+from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import Workload
 from autofuse.learning.features import Place, cut_features, facts_of
 from autofuse.learning.model import DEVIATIONS, Estimate, ProfitabilityModel
@@ -86,8 +86,8 @@ class Adviser:
         """What each workload takes, by key; a view takes nothing."""
         wanted = {workload.key: workload for workload in workloads}
         new = [workload for key, workload in wanted.items() if key not in self._guesses]
-        kernels = [workload for workload in new if not is_view(workload)]
-        self._guesses |= {workload.key: Guess(0.0) for workload in new if is_view(workload)}
+        kernels = [workload for workload in new if not is_free_reshape(workload)]
+        self._guesses |= {workload.key: Guess(0.0) for workload in new if is_free_reshape(workload)}
         cuts = [_Cut(workload) for workload in kernels]
         self._time([single for cut in cuts for single in cut.singles])
         groups = [cut for cut in cuts if len(cut.workload.operators) > 1]
@@ -125,7 +125,7 @@ class _Cut:
         self.workload = workload
         parts = Parts(workload) if len(workload.operators) > 1 else None
         self.parts = [workload] if parts is None else [parts.part({index}) for index in sorted(parts.all)]
-        self.singles = [part for part in self.parts if not is_view(part)] or [workload]
+        self.singles = [part for part in self.parts if not is_free_reshape(part)] or [workload]
 
 
 class PlanAdviser:

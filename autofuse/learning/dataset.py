@@ -45,7 +45,7 @@ from autofuse.device.target import Target
 from autofuse.errors import InputError
 from autofuse.fusion.evidence import LAUNCH_US, Span, total
 from autofuse.fusion.relation import relation
-from autofuse.kernels.workload.free_reshape import is_view
+from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import Workload
 from autofuse.learning.features import Place, at_place, cut_features, facts_of, roofline_us
 from autofuse.learning.parts import MOST_PARTITIONS, Edge, Parts, without_layouts
@@ -286,7 +286,7 @@ class _Cutter:
         """The kernel of some operators, where it is known."""
         if operators not in self.keys:
             workload = self.parts.part(operators, plain=True)
-            self.keys[operators] = VIEW if is_view(workload) else workload.key
+            self.keys[operators] = VIEW if is_free_reshape(workload) else workload.key
         key = self.keys[operators]
         if key == VIEW:
             return _Part(operators, VIEW, _VIEW_SPAN, True)

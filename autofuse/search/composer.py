@@ -10,7 +10,7 @@ from autofuse.fusion.evidence import LAUNCH_US, Identity, Piece, Span
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.skeleton import settled
-from autofuse.kernels.workload.free_reshape import is_view
+from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import BoundWorkload
 from autofuse.search.budget import Budget
 from autofuse.search.composition import Composition, compose, gap_of
@@ -119,7 +119,7 @@ def pieces_of(evidence: SearchEvidence, rewrites: tuple[str, ...] = ()) -> list[
 
 def group_us(evidence: SearchEvidence, bound: BoundWorkload) -> float | None:
     """Best time of a group with its launch; nothing for a view; None when it has none."""
-    if is_view(bound.workload):
+    if is_free_reshape(bound.workload):
         return 0.0
     us = evidence.searches[bound.workload.key].best_us
     return None if us is None else us + LAUNCH_US

@@ -17,7 +17,7 @@ from autofuse.errors import AutofuseError
 from autofuse.graph.loading.load import from_model
 from autofuse.graph.mapping import names
 from autofuse.kernels.families.registry import is_own
-from autofuse.kernels.workload.free_reshape import is_view
+from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import Workload, bind_workload
 
 Array = NDArray[Any]
@@ -65,7 +65,7 @@ def workloads_of(model: onnx.ModelProto, shapes: dict[str, tuple[int, ...]]) -> 
         return
     for operator in graph.operators:
         workload = bind_workload(graph, [operator.name], {}).workload
-        if not is_view(workload):
+        if not is_free_reshape(workload):
             yield workload
 
 

@@ -27,7 +27,7 @@ from autofuse.graph.key import graph_key
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.kernels.lowering.lower import Lowered, Lowering
-from autofuse.kernels.workload.free_reshape import is_view
+from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import Workload
 from autofuse.learning.dataset import target_from
 from experiments.profitability import networks
@@ -143,7 +143,7 @@ def _case(
         for plan, made in lowered
         if plan.folds == folded.folds and not plan.copies and not plan.rewrites
         for group, bound in zip(plan.groups, made.groups, strict=True)
-        if bound.workload.key in times or is_view(bound.workload)
+        if bound.workload.key in times or is_free_reshape(bound.workload)
     }
     anew = recombined(folded, sorted(groups), random.Random(name))
     timed |= {plan.key: made for plan, made in lowered_plans(lowering, anew) if _is_timed(made, times)}

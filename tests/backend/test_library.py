@@ -29,7 +29,7 @@ from autofuse.graph.loading.load import from_model
 from autofuse.graph.model import Graph, Operator, Tensor
 from autofuse.kernels.build import Kernel, build_kernel
 from autofuse.kernels.importer.fallback import imported_function
-from autofuse.kernels.workload.free_reshape import is_view
+from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import bind_workload
 
 Array = NDArray[Any]
@@ -53,7 +53,9 @@ def groups_of(graph: Graph, groups: Sequence[Sequence[str]]) -> list[BoundKernel
     made: list[BoundKernel] = []
     for names in groups:
         bound = bind_workload(graph, names, {})
-        made.append((bound, None if is_view(bound.workload) else Kernel(*imported_function(bound.workload, TARGET))))
+        made.append(
+            (bound, None if is_free_reshape(bound.workload) else Kernel(*imported_function(bound.workload, TARGET)))
+        )
     return made
 
 

@@ -13,7 +13,7 @@ from onnx import helper
 
 from autofuse.kernels.families.contraction.form import contraction_form
 from autofuse.kernels.families.registry import is_own, kind_of, nests_of
-from autofuse.kernels.families.transposed_window import Spread
+from autofuse.kernels.families.transposed_window import TransposedWindow
 from tests.kernels.conftest import Bench, Small, parsed, real
 
 node = helper.make_node
@@ -143,17 +143,17 @@ def test_each_element_meets_each_tap_once(bench: Bench) -> None:
 
 
 @st.composite
-def spreads(draw: st.DrawFn) -> Spread:
+def spreads(draw: st.DrawFn) -> TransposedWindow:
     """Any dimension of a transposed convolution, its result cut or widened at either end."""
     size, taps = draw(st.integers(1, 9)), draw(st.integers(1, 7))
     stride, dilation = draw(st.integers(1, 6)), draw(st.integers(1, 6))
     reach = (size - 1) * stride + (taps - 1) * dilation + 1
     begin = draw(st.integers(0, min(reach - 1, 9)))
     outputs = draw(st.integers(1, reach - begin + stride))
-    return Spread(size, taps, stride, dilation, begin, 0, outputs)
+    return TransposedWindow(size, taps, stride, dilation, begin, 0, outputs)
 
 
-def meetings(spread: Spread) -> dict[int, Counter[tuple[int, int]]]:
+def meetings(spread: TransposedWindow) -> dict[int, Counter[tuple[int, int]]]:
     """Output -> the (element, tap) pairs that meet there, from the definition."""
     found: dict[int, Counter[tuple[int, int]]] = {output: Counter() for output in range(spread.outputs)}
     for element in range(spread.size):
@@ -165,14 +165,14 @@ def meetings(spread: Spread) -> dict[int, Counter[tuple[int, int]]]:
 
 
 @given(spreads())
-def test_an_output_sees_the_pairs_that_meet_there(spread: Spread) -> None:
+def test_an_output_sees_the_pairs_that_meet_there(spread: TransposedWindow) -> None:
     for output, pairs in meetings(spread).items():
         low, high = spread.tap_range(output)
         assert Counter((spread.position(output, t), spread.kernel_tap(output, t)) for t in range(low, high)) == pairs
 
 
 @given(spreads(), st.integers(1, 5))
-def test_rows_need_no_element_outside_what_they_are_said_to_see(spread: Spread, count: int) -> None:
+def test_rows_need_no_element_outside_what_they_are_said_to_see(spread: TransposedWindow, count: int) -> None:
     found = meetings(spread)
     for begin in range(spread.outputs - count + 1):
         first, elements = spread.seen(begin, count)
@@ -181,7 +181,7 @@ def test_rows_need_no_element_outside_what_they_are_said_to_see(spread: Spread, 
 
 
 @given(spreads())
-def test_the_phases_cover_each_output_once_with_the_pairs_that_meet_there(spread: Spread) -> None:
+def test_the_phases_cover_each_output_once_with_the_pairs_that_meet_there(spread: TransposedWindow) -> None:
     wanted, seen = meetings(spread), Counter[int]()
     for count, first in spread.phases:
         for number in range(count):
@@ -196,10 +196,10 @@ def test_the_phases_cover_each_output_once_with_the_pairs_that_meet_there(spread
 
 
 def test_phases_that_see_the_input_alike_are_one_loop() -> None:
-    assert [count for count, _ in Spread(8, 2, 2, 1, 0, 0, 16).phases] == [2]
-    assert [count for count, _ in Spread(8, 4, 2, 1, 1, 0, 16).phases] == [1, 1]
-    assert [count for count, _ in Spread(8, 64, 32, 1, 16, 0, 256).phases] == [16, 16]
-    assert [count for count, _ in Spread(8, 1, 3, 1, 0, 0, 22).phases] == [1, 2]
+    assert [count for count, _ in TransposedWindow(8, 2, 2, 1, 0, 0, 16).phases] == [2]
+    assert [count for count, _ in TransposedWindow(8, 4, 2, 1, 1, 0, 16).phases] == [1, 1]
+    assert [count for count, _ in TransposedWindow(8, 64, 32, 1, 16, 0, 256).phases] == [16, 16]
+    assert [count for count, _ in TransposedWindow(8, 1, 3, 1, 0, 0, 22).phases] == [1, 2]
 
 
 @st.composite

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from autofuse.errors import PlanError
 from autofuse.graph.model import Graph
-from autofuse.kernels.workload.free_reshape import is_view
+from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import PLAIN, BoundWorkload, Value
 
 Array = NDArray[np.generic]
@@ -138,7 +138,7 @@ class _Program:
         """Plan the calls of all groups; functions and weights are made now, the calls emitted by `finish`."""
         for position in _runnable_order(self._graph, [bound for bound, _ in groups]):
             bound, kernel = groups[position]
-            if is_view(bound.workload):
+            if is_free_reshape(bound.workload):
                 self._calls.append(lambda bound=bound: self._emit_view(bound))  # type: ignore[misc]
                 continue
             if kernel is None:

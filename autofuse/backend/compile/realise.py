@@ -19,7 +19,7 @@ from autofuse.errors import InputError
 from autofuse.graph.inputs import index_ranges
 from autofuse.graph.model import Graph
 from autofuse.kernels.emission import Emission
-from autofuse.kernels.workload.free_reshape import is_view
+from autofuse.kernels.workload.free_reshape import is_free_reshape
 
 if TYPE_CHECKING:
     from autofuse.kernels.lowering.lower import Lowered
@@ -121,7 +121,7 @@ class _Kernels:
 
     def bound(self, bound: BoundWorkload, part: Part) -> BoundKernel:
         workload = bound.workload
-        if is_view(workload):
+        if is_free_reshape(workload):
             return bound, None
         if workload.key not in part.schedules:
             raise InputError(f"no schedule is given for {workload.label} ({workload.key[:12]})")

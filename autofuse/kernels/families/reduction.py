@@ -89,10 +89,10 @@ class ReductionEmitter:
         for blocks, width, begin in ((full, lanes, 0), (1 if rest else 0, rest, full * lanes)):
             if not blocks:
                 continue
-            with emitter.parallel(prod(outer) * blocks) as job:
+            with emitter.parallel(prod(outer) * blocks) as task:
                 others = [axis for axis in self.kept if axis != lane_axis]
-                position = dict(zip(others, delinear(job // blocks, outer), strict=True))
-                first = begin + job % blocks * lanes
+                position = dict(zip(others, delinear(task // blocks, outer), strict=True))
+                first = begin + task % blocks * lanes
                 total = emitter.scratch(width)
 
                 def at(lane: Expr, reduced: Index, position: Any = position, first: Expr = first) -> Index:
@@ -116,8 +116,8 @@ class ReductionEmitter:
         emitter = self.emitter
         outer = tuple(self.shape[axis] for axis in self.kept)
         extents = tuple(self.shape[axis] for axis in self.axes)
-        with emitter.parallel(max(1, prod(outer))) as job:
-            position = dict(zip(self.kept, delinear(job, outer), strict=True)) if outer else {}
+        with emitter.parallel(max(1, prod(outer))) as task:
+            position = dict(zip(self.kept, delinear(task, outer), strict=True)) if outer else {}
 
             def element(k: Expr) -> Expr:
                 index = position | dict(zip(self.axes, delinear(k, extents), strict=True))

@@ -18,7 +18,7 @@ from autofuse.kernels.tir.emit import Expr, larger, smaller
 
 
 @dataclass(frozen=True)
-class Spread(Window):
+class TransposedWindow(Window):
     """One dimension of a transposed convolution; a "tap" is counted among those that meet an output."""
 
     @property
@@ -114,7 +114,7 @@ class Spread(Window):
 class Phase(Window):
     """Every stride-th output of a `spread` from `offset` on; its taps are those from `first_tap` on, last first."""
 
-    spread: Spread = field(kw_only=True)
+    spread: TransposedWindow = field(kw_only=True)
     offset: Expr = field(kw_only=True)
     first_tap: Expr = field(default=0, kw_only=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autofuse.kernels.families.transposed_window import Spread
+from autofuse.kernels.families.transposed_window import TransposedWindow
 from autofuse.kernels.nest.tiles import Window
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
@@ -24,9 +24,10 @@ def convolution_windows(workload: Workload, operator: WorkloadOperator) -> tuple
     sizes = zip(x[2:], taps, strides, dilations, out[2:], strict=True)
     if operator.op_type == "ConvTranspose":
         spread = [
-            Spread(size, tap, stride, dilation, outputs=outputs) for size, tap, stride, dilation, outputs in sizes
+            TransposedWindow(size, tap, stride, dilation, outputs=outputs)
+            for size, tap, stride, dilation, outputs in sizes
         ]
-        begins = _spread_begins(operator, spread)
+        begins = _transposed_begins(operator, spread)
         spread = [replace(window, pad_begin=begin) for window, begin in zip(spread, begins, strict=True)]
         return tuple(_turned(window) if window.stride == 1 else window for window in spread)
     windows = [Window(size, tap, stride, dilation, outputs=outputs) for size, tap, stride, dilation, outputs in sizes]
@@ -36,13 +37,13 @@ def convolution_windows(workload: Workload, operator: WorkloadOperator) -> tuple
     )
 
 
-def _turned(spread: Spread) -> Window:
+def _turned(spread: TransposedWindow) -> Window:
     """A spread of stride 1 as the window of a convolution whose taps run backwards."""
     pad = (spread.taps - 1) * spread.dilation - spread.pad_begin
     return Window(spread.size, spread.taps, 1, spread.dilation, pad, 0, spread.outputs)
 
 
-def _spread_begins(operator: WorkloadOperator, windows: Sequence[Spread]) -> Sequence[int]:
+def _transposed_begins(operator: WorkloadOperator, windows: Sequence[TransposedWindow]) -> Sequence[int]:
     """Padding cut off at the begin of a transposed convolution; beyond its reach a wider result is bias alone."""
     mode, rank = str(operator.attribute("auto_pad", "NOTSET")), len(windows)
     if mode in ("NOTSET", "VALID") and operator.attribute("output_shape") is None:

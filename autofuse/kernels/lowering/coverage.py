@@ -12,7 +12,7 @@ from autofuse.kernels.families.registry import is_own
 from autofuse.kernels.importer.fallback import check_importable
 from autofuse.kernels.importer.refusals import importer_refusal
 from autofuse.kernels.lowering.lower import Lowered
-from autofuse.kernels.workload.free_reshape import is_view
+from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import bind_workload
 
 MOST_NAMED = 3
@@ -27,7 +27,7 @@ def without_kernel(graph: Graph) -> dict[str, str]:
     known: dict[str, str] = {}
     for operator in graph.operators:
         workload = bind_workload(graph, [operator.name], {}).workload
-        if is_own(workload) or is_view(workload):
+        if is_own(workload) or is_free_reshape(workload):
             continue
         if workload.key not in known:
             known[workload.key] = check_importable(workload)
@@ -44,7 +44,7 @@ def with_checked_groups(plan: FusionPlan, lowered: Lowered) -> FusionPlan:
     copies = {copy_name(copy) for copy in plan.copies}
     groups: list[Group] = []
     for group, bound in zip(plan.groups, lowered.groups, strict=True):
-        whole = is_own(bound.workload) or is_view(bound.workload) or not copies.isdisjoint(group.operators)
+        whole = is_own(bound.workload) or is_free_reshape(bound.workload) or not copies.isdisjoint(group.operators)
         if whole or len(group.operators) == 1 or importer_refusal(bound.workload) is None:
             groups.append(group)
         else:

@@ -15,7 +15,7 @@ from autofuse.graph.transform.copies import Copy, with_copies
 from autofuse.graph.transform.fold import fold
 from autofuse.kernels.families.registry import is_own
 from autofuse.kernels.lowering.layout import assign_layouts
-from autofuse.kernels.workload.free_reshape import is_view
+from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import PLAIN, BoundWorkload, bind_workload
 from autofuse.rewrite.driver import apply
 
@@ -33,7 +33,7 @@ class Lowered:
     @property
     def kernels(self) -> tuple[BoundWorkload, ...]:
         """The groups that cost a kernel (a pure view of memory costs none)."""
-        return tuple(group for group in self.groups if not is_view(group.workload))
+        return tuple(group for group in self.groups if not is_free_reshape(group.workload))
 
 
 class Lowering:

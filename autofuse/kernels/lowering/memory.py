@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from autofuse.kernels.lowering.lower import Lowered
-from autofuse.kernels.workload.free_reshape import is_view
+from autofuse.kernels.workload.free_reshape import is_free_reshape
 
 
 def peak_bytes(lowered: Lowered) -> int:
@@ -23,7 +23,7 @@ def peak_bytes(lowered: Lowered) -> int:
     for step, bound in enumerate(lowered.groups):
         for name in bound.inputs:
             last[owner.get(name, name)] = step
-        if is_view(bound.workload):
+        if is_free_reshape(bound.workload):
             source = owner.get(bound.inputs[0], bound.inputs[0])
             owner.update(dict.fromkeys(bound.outputs, source))
             continue
@@ -38,7 +38,7 @@ def peak_bytes(lowered: Lowered) -> int:
     for name, step in last.items():
         ending.setdefault(step, []).append(name)
     for step, bound in enumerate(lowered.groups):
-        if not is_view(bound.workload):
+        if not is_free_reshape(bound.workload):
             alive += sum(sizes[name] for name in bound.outputs)
         peak = max(peak, alive)
         alive -= sum(sizes.get(name, 0) for name in ending.get(step, ()))

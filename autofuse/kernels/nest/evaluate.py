@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tvm import tirx
 
 from autofuse.kernels.nest.index import FORWARD, READ
-from autofuse.kernels.nest.nest import VIEWS, Nest
+from autofuse.kernels.nest.nest import RESHAPES, Nest
 from autofuse.kernels.nest.scalar import SCALAR
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, const
 from autofuse.kernels.tir.lanes import holds_let
@@ -210,7 +210,7 @@ def in_rows(workload: Workload, value: int, stored: Callable[[int], bool]) -> bo
     if stored(value):
         return True
     producer = next((operator for operator in workload.operators if value in operator.outputs), None)
-    if producer is None or producer.op_type not in (*VIEWS, "Transpose", "Split", "Slice"):
+    if producer is None or producer.op_type not in (*RESHAPES, "Transpose", "Split", "Slice"):
         return False
     source = producer.inputs[0]
     before, after = workload.values[source].shape, workload.values[value].shape

@@ -11,8 +11,8 @@ from math import prod
 
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
-VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
-FORWARD = VIEWS | {"Transpose"}
+RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
+FORWARD = RESHAPES | {"Transpose"}
 
 
 @dataclass

@@ -9,7 +9,7 @@ from autofuse.kernels.workload.workload import Value, Workload, WorkloadOperator
 RENAMING = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
 
 
-def is_view(workload: Workload) -> bool:
+def is_free_reshape(workload: Workload) -> bool:
     """Whether every output of `workload` is its only input, read as another shape.
 
     True when each operator keeps the row-major order of its data (a Transpose that moves axes of extent 1

@@ -17,8 +17,8 @@ import numpy as np
 from tvm import tirx
 
 from autofuse.kernels.families.contraction.form import Contraction, copies_rows, reads_rows
-from autofuse.kernels.families.contraction.panels import Share, ask_ahead, pack_weights
-from autofuse.kernels.families.contraction.parallel_grid import JobGrid
+from autofuse.kernels.families.contraction.panels import Share, pack_weights, prefetch
+from autofuse.kernels.families.contraction.parallel_grid import ParallelGrid
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import Run, Window, divisor_near, kernel_tap, positions, row_taps, runs, tap_loops
@@ -31,8 +31,8 @@ NARROW, NARROW_BLOCK = 4, 16
 
 
 @dataclass(frozen=True)
-class TileJob:
-    """What one job of the parallel loop knows while its body is emitted."""
+class TileTask:
+    """What one task of the parallel loop knows while its body is emitted."""
 
     batch: Index
     panel: Expr
@@ -44,8 +44,8 @@ class TileJob:
 
 
 @dataclass(frozen=True)
-class Job:
-    """The share of a job of the parallel loop: `panels` and `rows` in it, and where the n-th of each stands."""
+class Task:
+    """The share of a task of the parallel loop: `panels` and `rows` in it, and where the n-th of each stands."""
 
     batch: Index
     panels: int
@@ -54,7 +54,7 @@ class Job:
     row_at: Callable[[Expr], Index]
 
 
-EmitTile = Callable[[TileJob, Run, Expr], None]
+EmitTile = Callable[[TileTask, Run, Expr], None]
 """Emits a tile of a row: the run that it belongs to, and its first pixel."""
 
 
@@ -86,27 +86,27 @@ class ContractionEmitter:
         """Emits the whole nest."""
         emitter = self.emitter
         self.prepare()
-        with self.jobs() as job:
+        with self.tasks() as task:
             accumulators = self.registers()
             self.copy = self.row_buffer() if self.knobs["order"] == "copied" and copies_rows(self.form) else None
             if self.knobs["order"] == "weights":
-                with emitter.serial(job.panels) as panel, emitter.serial(job.rows) as row:
-                    self.panel(job.batch, job.panel_at(panel), job.row_at(row), accumulators)
+                with emitter.serial(task.panels) as panel, emitter.serial(task.rows) as row:
+                    self.panel(task.batch, task.panel_at(panel), task.row_at(row), accumulators)
                 return
-            with emitter.serial(job.rows) as row:
+            with emitter.serial(task.rows) as row:
                 if self.copy is not None:
-                    self.copy_row(job.batch, job.row_at(row))
-                with emitter.serial(job.panels) as panel:
-                    self.panel(job.batch, job.panel_at(panel), job.row_at(row), accumulators)
+                    self.copy_row(task.batch, task.row_at(row))
+                with emitter.serial(task.panels) as panel:
+                    self.panel(task.batch, task.panel_at(panel), task.row_at(row), accumulators)
 
     @contextmanager
-    def jobs(self) -> Iterator[Job]:
-        """The parallel loop: each job has some panels, and some rows of results of one batch."""
+    def tasks(self) -> Iterator[Task]:
+        """The parallel loop: each task has some panels, and some rows of results of one batch."""
         emitter, form = self.emitter, self.form
-        jobs = JobGrid.cut(prod(form.batch), self.panels, prod(form.rows), self.knobs)
-        rows, panels = jobs.rows, jobs.panels
-        with emitter.parallel(prod(jobs.grid)) as number:
-            batch, panel_job, row_job = delinear(number, jobs.grid)
+        tasks = ParallelGrid.cut(prod(form.batch), self.panels, prod(form.rows), self.knobs)
+        rows, panels = tasks.rows, tasks.panels
+        with emitter.parallel(prod(tasks.grid)) as number:
+            batch, panel_job, row_job = delinear(number, tasks.grid)
 
             def row_at(step: Expr) -> Index:
                 flat = emitter.simplify(row_job * rows + step)
@@ -115,7 +115,7 @@ class ContractionEmitter:
             def panel_at(step: Expr) -> Expr:
                 return emitter.simplify(panel_job * panels + step)
 
-            yield Job(delinear(batch, form.batch), panels, rows, panel_at, row_at)
+            yield Task(delinear(batch, form.batch), panels, rows, panel_at, row_at)
 
     def prepare(self) -> None:
         """What has to stand before the loops: the packed right-hand side, where it is not read as it lies."""
@@ -156,11 +156,11 @@ class ContractionEmitter:
         """Logical index of the left operand, simplified."""
         return tuple(self.emitter.simplify(part) for part in self.form.x_index(batch, position, depth))
 
-    def left(self, job: TileJob, position: Index, taps: Index, block: Expr, channel: Expr) -> Expr:
+    def left(self, task: TileTask, position: Index, taps: Index, block: Expr, channel: Expr) -> Expr:
         """An element of the left operand: from the copied row, where there is one."""
         if self.copy is not None:
             return self.copy[self.emitter.simplify(self.copied_at(block, taps[:-1], position[-1]) + channel)]
-        return self.scope.read(self.form.x, self.x_index(job.batch, position, block * self.block + channel))
+        return self.scope.read(self.form.x, self.x_index(task.batch, position, block * self.block + channel))
 
     def copied_at(self, block: Expr, taps: Index, position: Expr) -> Expr:
         """Offset in the copied row of the first channel of a block."""
@@ -188,54 +188,54 @@ class ContractionEmitter:
         `tile` emits each tile of the row (by default all of it: `self.tile`).
         """
         window, origin = part or (self.form.windows[-1], 0)
-        job, emit = partial(TileJob, batch, panel, row, accumulators), tile or self.tile
+        task, emit = partial(TileTask, batch, panel, row, accumulators), tile or self.tile
         if not self.rest_vectors:
-            self.row(job(self.vectors, False, window), origin, emit)
+            self.row(task(self.vectors, False, window), origin, emit)
             return
         if not self.full_panels:
-            self.row(job(self.rest_vectors, True, window), origin, emit)
+            self.row(task(self.rest_vectors, True, window), origin, emit)
             return
         with self.emitter.when(panel < self.full_panels):
-            self.row(job(self.vectors, False, window), origin, emit)
+            self.row(task(self.vectors, False, window), origin, emit)
         with self.emitter.when(panel >= self.full_panels):
-            self.row(job(self.rest_vectors, True, window), origin, emit)
+            self.row(task(self.rest_vectors, True, window), origin, emit)
 
-    def row(self, job: TileJob, origin: Expr, emit: EmitTile) -> None:
+    def row(self, task: TileTask, origin: Expr, emit: EmitTile) -> None:
         """The tiles of one row: the clean ones in loops, those at the padding each by itself unless they are many."""
-        for count, phase in job.window.phases:
+        for count, phase in task.window.phases:
             with self.emitter.serial(count) as number:
-                here = replace(job, window=phase.at(number))
+                here = replace(task, window=phase.at(number))
                 for run in runs(phase, int(self.knobs["pixels"])):
                     with self.emitter.serial(run.count) as tile:
                         emit(here, run, origin + (tile * run.width + run.start))
 
-    def tile(self, job: TileJob, run: Run, start: Expr) -> None:
-        """Accumulators of `run.width` pixels x `job.vectors` vectors: clear, reduce, finish."""
-        held = self.cleared(job, run)
-        if run.reads(job.window):
-            self.reduce(job, run, start)
+    def tile(self, task: TileTask, run: Run, start: Expr) -> None:
+        """Accumulators of `run.width` pixels x `task.vectors` vectors: clear, reduce, finish."""
+        held = self.cleared(task, run)
+        if run.reads(task.window):
+            self.reduce(task, run, start)
         for c, r, sums in held:
-            self.deliver(job, c, job.window.result(start + r), sums, 0)
+            self.deliver(task, c, task.window.result(start + r), sums, 0)
 
-    def held(self, job: TileJob, run: Run) -> list[tuple[int, int, Any]]:
+    def held(self, task: TileTask, run: Run) -> list[tuple[int, int, Any]]:
         """(vector, pixel, its accumulator) of a tile."""
-        return [(c, r, job.accumulators[c * run.width + r]) for c in range(job.vectors) for r in range(run.width)]
+        return [(c, r, task.accumulators[c * run.width + r]) for c in range(task.vectors) for r in range(run.width)]
 
-    def cleared(self, job: TileJob, run: Run) -> list[tuple[int, int, Any]]:
+    def cleared(self, task: TileTask, run: Run) -> list[tuple[int, int, Any]]:
         """`held`, all zero."""
-        held = self.held(job, run)
+        held = self.held(task, run)
         for _, _, sums in held:
             with self.emitter.vector(self.lanes) as lane:
                 self.emitter.put(sums, lane, const(0.0, "float32"))
         return held
 
-    def deliver(self, job: TileJob, vector: int, pixel: Expr, sums: Any, place: Expr) -> None:
+    def deliver(self, task: TileTask, vector: int, pixel: Expr, sums: Any, place: Expr) -> None:
         """Finishes one vector of results, whose sums stand in a buffer from `place` on."""
         emitter = self.emitter
-        column = emitter.simplify((job.panel * self.vectors + vector) * self.lanes)
-        for first, width in self.pieces(self.valid(job, vector)):
+        column = emitter.simplify((task.panel * self.vectors + vector) * self.lanes)
+        for first, width in self.pieces(self.valid(task, vector)):
             with emitter.vector(width) as lane:
-                index = self.form.out_index(job.batch, job.row, pixel, column + first + lane)
+                index = self.form.out_index(task.batch, task.row, pixel, column + first + lane)
                 index = tuple(emitter.simplify(part) for part in index)
                 self.finish(index, sums[emitter.simplify(place + first + lane)])
 
@@ -244,9 +244,9 @@ class ContractionEmitter:
         for first in range(0, columns, self.together):
             yield first, min(self.together, columns - first)
 
-    def valid(self, job: TileJob, vector: int) -> int:
+    def valid(self, task: TileTask, vector: int) -> int:
         """Lanes of a vector of the panel that hold columns."""
-        return (self.form.columns - 1) % self.lanes + 1 if job.last and vector == job.vectors - 1 else self.lanes
+        return (self.form.columns - 1) % self.lanes + 1 if task.last and vector == task.vectors - 1 else self.lanes
 
     def finish(self, index: Index, value: Expr) -> None:
         """Scale, bias and epilogue of one vector of results."""
@@ -258,18 +258,18 @@ class ContractionEmitter:
             value = value + (bias if form.beta == 1.0 else bias * const(form.beta, "float32"))
         self.scope.finish(self.nest, index, value)
 
-    def reduce(self, job: TileJob, run: Run, start: Expr) -> None:
+    def reduce(self, task: TileTask, run: Run, start: Expr) -> None:
         """Sums over channel blocks, taps, and the channels of a block."""
-        self.over_blocks(partial(self.over_taps, job, run, start))
+        self.over_blocks(partial(self.over_taps, task, run, start))
 
-    def reduce_piece(self, job: TileJob, run: Run, start: Expr, piece: Expr, pieces: int) -> None:
+    def reduce_piece(self, task: TileTask, run: Run, start: Expr, piece: Expr, pieces: int) -> None:
         """Sums over one of `pieces` equal numbers of channel blocks; what fills no block belongs to the last piece."""
         each = self.form.depth // self.block // pieces
         with self.emitter.serial(each) as step:
-            self.over_taps(job, run, start, self.emitter.simplify(piece * each + step), self.block)
+            self.over_taps(task, run, start, self.emitter.simplify(piece * each + step), self.block)
         if self.form.depth % self.block:
             with self.emitter.when(piece == pieces - 1):
-                self.over_taps(job, run, start, pieces * each, self.form.depth % self.block)
+                self.over_taps(task, run, start, pieces * each, self.form.depth % self.block)
 
     def over_blocks(self, visit: Callable[[Expr, int], None]) -> None:
         """Calls `visit` with every block of channels and how many it holds: the full ones in a loop."""
@@ -280,20 +280,20 @@ class ContractionEmitter:
         if self.form.depth % self.block:
             visit(full, self.form.depth % self.block)
 
-    def over_taps(self, job: TileJob, run: Run, start: Expr, block: Expr, channels: int) -> None:
+    def over_taps(self, task: TileTask, run: Run, start: Expr, block: Expr, channels: int) -> None:
         """Taps of the outer dimensions in loops that skip the padding; those of the row static at the padding."""
-        with tap_loops(self.emitter, self.form.windows[:-1], job.row) as taps:
-            for tap_loop, pixels in row_taps(self.emitter, run, job.window, start):
+        with tap_loops(self.emitter, self.form.windows[:-1], task.row) as taps:
+            for tap_loop, pixels in row_taps(self.emitter, run, task.window, start):
                 with tap_loop as tap:
-                    self.step(job, run, start, block, channels, (*taps, tap), pixels)
+                    self.step(task, run, start, block, channels, (*taps, tap), pixels)
 
-    def share(self, job: TileJob, run: Run, start: Expr) -> Share | None:
+    def share(self, task: TileTask, run: Run, start: Expr) -> Share | None:
         """A tile's share of a tap's weights that the next sweep over all rows reads; None: it asks for nothing."""
         swept = self.swept_blocks()
         if not swept or self.weights is None or self.scope.workload.values[self.form.w].kind != "constant":
             return None
-        tiles = -(-job.window.outputs // run.width)
-        tile = linear(job.row, self.form.rows) * tiles + start // run.width
+        tiles = -(-task.window.outputs // run.width)
+        tile = linear(task.row, self.form.rows) * tiles + start // run.width
         return Share(tile, prod(self.form.rows) * tiles, self.block * self.panel_lanes, self.block)
 
     def swept_blocks(self) -> int:
@@ -301,39 +301,39 @@ class ContractionEmitter:
         return self.blocks if prod(self.form.rows) == 1 or (self.all_rows and self.knobs["order"] == "weights") else 0
 
     def step(
-        self, job: TileJob, run: Run, start: Expr, block: Expr, channels: int, taps: Index, pixels: list[int]
+        self, task: TileTask, run: Run, start: Expr, block: Expr, channels: int, taps: Index, pixels: list[int]
     ) -> None:
         """One tap: every channel of the block times every valid pixel and vector."""
         emitter, form, lanes = self.emitter, self.form, self.lanes
-        windows = (*form.windows[:-1], job.window)
-        outer = job.row[: len(windows) - 1]
+        windows = (*form.windows[:-1], task.window)
+        outer = task.row[: len(windows) - 1]
         flat_tap = kernel_tap(windows, (*outer, start), taps)
-        packed_at = 0 if self.direct else self.weight_offset(job, block, flat_tap)
+        packed_at = 0 if self.direct else self.weight_offset(task, block, flat_tap)
 
         def weight(channel: Expr, c: int, lane: Expr) -> Expr:
             if self.weights is not None:
                 offset = packed_at + channel * self.panel_lanes + c * lanes + lane
                 return self.weights.buffer[emitter.simplify(offset)]
-            column = (job.panel * self.vectors + c) * lanes + lane
-            index = form.w_index(job.batch, 0, block * self.block + channel, column)
+            column = (task.panel * self.vectors + c) * lanes + lane
+            index = form.w_index(task.batch, 0, block * self.block + channel, column)
             return self.scope.read(form.w, tuple(emitter.simplify(part) for part in index))
 
         def take(channel: Expr) -> None:
             for r in pixels:
                 position = positions(windows, (*outer, start + r), taps)
-                x = self.left(job, position, taps, block, channel)
-                for c in range(job.vectors):
-                    sums = job.accumulators[c * run.width + r]
-                    with emitter.vector(self.valid(job, c) if self.direct else lanes) as lane:
+                x = self.left(task, position, taps, block, channel)
+                for c in range(task.vectors):
+                    sums = task.accumulators[c * run.width + r]
+                    with emitter.vector(self.valid(task, c) if self.direct else lanes) as lane:
                         emitter.put(sums, lane, sums[lane] + x * weight(channel, c, lane))
 
         together = self.channels_together(channels)
-        share = self.share(job, run, start)
+        share = self.share(task, run, start)
         pieces = share.pieces(channels // together) if share is not None else 1
         with emitter.serial(pieces) as piece:
             if share is not None and self.weights is not None:
-                ahead = self.weight_offset(job, block + self.swept_blocks(), flat_tap)
-                ask_ahead(emitter, self.weights.buffer, ahead, share.part(piece, pieces))
+                ahead = self.weight_offset(task, block + self.swept_blocks(), flat_tap)
+                prefetch(emitter, self.weights.buffer, ahead, share.part(piece, pieces))
             with emitter.serial(channels // together // pieces) as step:
                 for number in range(together):
                     with self.scope.point():
@@ -348,12 +348,12 @@ class ContractionEmitter:
         narrow = self.lanes <= NARROW and channels > NARROW and channels % NARROW == 0
         return NARROW if narrow else 1
 
-    def weight_offset(self, job: TileJob, block: Expr, tap: Expr) -> Expr:
+    def weight_offset(self, task: TileTask, block: Expr, tap: Expr) -> Expr:
         """Offset of the packed weights [batch, panel, block, tap, channel, lane] of one tap."""
         flat: Expr = 0
-        for position, extent in zip(job.batch, self.form.weight_batch, strict=True):
+        for position, extent in zip(task.batch, self.form.weight_batch, strict=True):
             flat = flat * extent + (position if extent > 1 else 0)
-        flat = (flat * self.panels + job.panel) * self.blocks + block
+        flat = (flat * self.panels + task.panel) * self.blocks + block
         return self.emitter.simplify((flat * self.taps + tap) * self.block * self.panel_lanes)
 
     def packed_weights(self) -> Array:
@@ -372,9 +372,9 @@ class ContractionEmitter:
         emitter, form = self.emitter, self.form
         array = Array(emitter.scratch(prod(shape)), shape, "float32")
         batches, panels, blocks, taps, block, width = shape
-        with emitter.parallel(batches * panels) as job:
-            batch = delinear(job // panels, form.weight_batch)
-            panel = job % panels
+        with emitter.parallel(batches * panels) as task:
+            batch = delinear(task // panels, form.weight_batch)
+            panel = task % panels
             with emitter.serial(blocks * taps * block) as k:
                 depth = emitter.simplify(k // (taps * block) * block + k % block)
                 tap = emitter.simplify(k // block % taps)
@@ -390,5 +390,5 @@ class ContractionEmitter:
                     if inside:
                         condition = inside[0] if len(inside) == 1 else tirx.all(*inside)
                         value = tirx.if_then_else(condition, value, const(0.0, "float32"))
-                    emitter.put(array.buffer, (job * blocks * taps * block + k) * width + lane, value)
+                    emitter.put(array.buffer, (task * blocks * taps * block + k) * width + lane, value)
         return array

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.kernels.families.contraction.direct import ContractionEmitter, Knobs, TileJob
+from autofuse.kernels.families.contraction.direct import ContractionEmitter, Knobs, TileTask
 from autofuse.kernels.families.contraction.form import Contraction, Product
 from autofuse.kernels.families.contraction.panels import pack_weights
 from autofuse.kernels.nest.evaluate import Scope
@@ -55,31 +55,31 @@ class DotEmitter(ContractionEmitter):
         return 0
 
     def step(
-        self, job: TileJob, run: Run, start: Expr, block: Expr, channels: int, taps: Index, pixels: list[int]
+        self, task: TileTask, run: Run, start: Expr, block: Expr, channels: int, taps: Index, pixels: list[int]
     ) -> None:
         """One tap: a vector of channels of every valid pixel times that of every column."""
         emitter, lanes = self.emitter, self.lanes
         assert self.weights is not None
-        windows = (*self.form.windows[:-1], job.window)
-        outer = job.row[: len(windows) - 1]
-        packed_at = self.weight_offset(job, block, kernel_tap(windows, (*outer, start), taps))
+        windows = (*self.form.windows[:-1], task.window)
+        outer = task.row[: len(windows) - 1]
+        packed_at = self.weight_offset(task, block, kernel_tap(windows, (*outer, start), taps))
         for r in pixels:
             position = positions(windows, (*outer, start + r), taps)
             with emitter.vector(lanes) as lane, self.scope.point():
-                x = self.scope.name(self.left(job, position, taps, block, lane))
-                for c in range(job.vectors):
-                    sums = job.accumulators[c * run.width + r]
+                x = self.scope.name(self.left(task, position, taps, block, lane))
+                for c in range(task.vectors):
+                    sums = task.accumulators[c * run.width + r]
                     weight = self.weights.buffer[emitter.simplify(packed_at + c * lanes + lane)]
                     emitter.put(sums, lane, sums[lane] + x * weight)
 
-    def deliver(self, job: TileJob, vector: int, pixel: Expr, sums: Any, place: Expr) -> None:
+    def deliver(self, task: TileTask, vector: int, pixel: Expr, sums: Any, place: Expr) -> None:
         """Adds the lanes of one accumulator in halves, and finishes the result."""
         emitter, half = self.emitter, self.lanes
         while half > 1:
             half //= 2
             with emitter.vector(half) as lane:
                 emitter.put(sums, place + lane, sums[place + lane] + sums[place + half + lane])
-        index = self.form.out_index(job.batch, job.row, pixel, job.panel * self.vectors + vector)
+        index = self.form.out_index(task.batch, task.row, pixel, task.panel * self.vectors + vector)
         self.finish(tuple(emitter.simplify(part) for part in index), sums[place])
 
     def packed_weights(self) -> Array:

@@ -15,9 +15,9 @@ from autofuse.kernels.families.contraction.form import (
     pixel_lanes_refusal,
 )
 from autofuse.kernels.families.contraction.guesses import contraction_guesses, fits_registers
-from autofuse.kernels.families.contraction.k_blocking import PassesEmitter
+from autofuse.kernels.families.contraction.k_blocking import KBlockingEmitter
 from autofuse.kernels.families.contraction.knobs import KNOBS, NAME, Useful
-from autofuse.kernels.families.contraction.split_k import PartedEmitter
+from autofuse.kernels.families.contraction.split_k import SplitKEmitter
 from autofuse.kernels.families.contraction.winograd import ALGORITHMS, WinogradEmitter, winograd_refusal
 from autofuse.kernels.families.protocol import Case, Family, Guess, Schedule, Unit, Values
 from autofuse.kernels.families.windows import CONVOLUTIONS, is_depthwise, window_refusal
@@ -132,5 +132,5 @@ def _emitter(scope: Scope, nest: Nest, knobs: Guess) -> ContractionEmitter | Win
     if algorithm == "pixel_lanes" and pixel_lanes_refusal(workload, form, scope.in_rows) is None:
         form = pixel_lanes(workload, nest.anchor, split)
     plain = ContractionEmitter(scope, nest, form, knobs)
-    kind = PartedEmitter if plain.parts > 1 else PassesEmitter if plain.passes > 1 else None
+    kind = SplitKEmitter if plain.parts > 1 else KBlockingEmitter if plain.passes > 1 else None
     return kind(scope, nest, form, knobs) if kind else plain

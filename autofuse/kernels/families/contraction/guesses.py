@@ -18,7 +18,7 @@ from autofuse.kernels.families.contraction.form import (
     results_a_column,
 )
 from autofuse.kernels.families.contraction.knobs import KNOBS, NAME
-from autofuse.kernels.families.contraction.parallel_grid import JobGrid, evenness
+from autofuse.kernels.families.contraction.parallel_grid import ParallelGrid, evenness
 from autofuse.kernels.families.contraction.winograd import ALGORITHMS
 from autofuse.kernels.families.protocol import Case, Guess, Schedule, Values, chosen
 from autofuse.kernels.families.windows import CONVOLUTIONS
@@ -51,7 +51,7 @@ cache's size (measured on Zen 3: a fifth faster; products gained nothing)."""
 
 
 EVEN, STEPS = 0.85, 20
-"""How evenly threads have to share Winograd's jobs; differences that matter elsewhere: a twentieth of the time."""
+"""How evenly threads have to share Winograd's tasks; differences that matter elsewhere: a twentieth of the time."""
 
 
 def contraction_guesses(case: Case, form: Contraction) -> list[Guess]:
@@ -94,7 +94,7 @@ def fits_registers(schedule: Schedule, target: Target) -> bool:
 def _busiest_tiles(case: Case, form: Contraction) -> list[Guess]:
     """Register tiles, those first of which most accumulators are in use on average, counting tiles that are cut short.
 
-    Each with jobs that the threads share evenly; else of equal ones the narrower panel; with few rows, which only
+    Each with tasks that the threads share evenly; else of equal ones the narrower panel; with few rows, which only
     stream their weights, the wider, up to `STREAMED`. Of those that have enough accumulators, the one with the fewest
     loads.
     """
@@ -124,7 +124,7 @@ def _busiest_tiles(case: Case, form: Contraction) -> list[Guess]:
 
 
 def _cuts(form: Contraction, knobs: Mapping[str, Values], threads: int) -> Iterator[Guess]:
-    """Ways to cut a contraction into jobs, the default first; just that for one thread."""
+    """Ways to cut a contraction into tasks, the default first; just that for one thread."""
     yield {}
     point = getattr(form, "flat", False) and len(form.windows) == 1
     splits: Values = knobs.get(SPLIT, ()) if point else (1,)
@@ -142,17 +142,17 @@ def _row_length(form: Contraction, cut: Guess) -> int:
 
 
 def _evenness(case: Case, form: Contraction, guess: Guess, columns: int) -> float:
-    """How evenly threads share the jobs of a guess, in steps; `columns`: vectors of them."""
+    """How evenly threads share the tasks of a guess, in steps; `columns`: vectors of them."""
     if case.threads == 1:
         return 1.0
     vectors = min(int(guess[VECTORS]), columns)
     rows = divisor_near(longest_row(form.windows), int(guess.get(SPLIT, 1))) * prod(form.rows)
-    jobs = JobGrid.cut(prod(form.batch), -(-columns // vectors), rows, chosen(NAME, KNOBS, case.default | guess))
-    return floor(STEPS * jobs.evenness(columns, vectors, case.threads)) / STEPS
+    tasks = ParallelGrid.cut(prod(form.batch), -(-columns // vectors), rows, chosen(NAME, KNOBS, case.default | guess))
+    return floor(STEPS * tasks.evenness(columns, vectors, case.threads)) / STEPS
 
 
 def _whole_sweeps(form: Contraction, knobs: Mapping[str, Values], target: Target) -> Guess:
-    """All rows in a job, where the weights come from memory: a sweep over all asks for the next panel ahead."""
+    """All rows in a task, where the weights come from memory: a sweep over all asks for the next panel ahead."""
     weights_bytes = 4 * form.columns * form.depth * prod(window.taps for window in form.windows)
     whole = weights_bytes > target.l2_bytes and not getattr(form, "flat", False) and 0 in knobs.get(ROWS, ())
     return {ROWS: 0} if whole else {}
@@ -219,7 +219,7 @@ def _winograd_guesses(case: Case, form: Contraction) -> list[Guess]:
 
 
 def _shared(case: Case, guess: Guess, form: Contraction) -> Guess:
-    """A guess of Winograd's algorithm whose jobs the threads share evenly: the given one where it is such."""
+    """A guess of Winograd's algorithm whose tasks the threads share evenly: the given one where it is such."""
     knobs, threads = case.knobs, case.threads
     m = ALGORITHMS.get(str(guess[ALGORITHM]), 0)
     if threads == 1 or not m:
@@ -231,12 +231,12 @@ def _shared(case: Case, guess: Guess, form: Contraction) -> Guess:
         knob = chosen(NAME, KNOBS, one)
         chunks = image // divisor_near(image, int(knob["tiles"]))
         panels = columns // divisor_near(columns, min(int(knob["vectors"]), columns))
-        jobs = (
+        tasks = (
             chunks
             if knob["stage"] == "chunk"
             else chunks * (panels // divisor_near(panels, int(knob["panels_per_job"])))
         )
-        return evenness([1] * jobs, threads)
+        return evenness([1] * tasks, threads)
 
     others = [guess | {STAGE: "root", TILES: tiles} for tiles in sorted(knobs.get(TILES, ()), key=int, reverse=True)]
     best = max([guess, *others], key=lambda one: min(even(one), EVEN))

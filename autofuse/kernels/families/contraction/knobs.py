@@ -40,8 +40,8 @@ KNOBS: Declared = {
     ),
     "vectors": Knob((2, 4, 1, 3, 8), "vectors of output channels held in registers", tile=True),
     "pixels": Knob((4, 6, 5, 3, 8), "neighbouring results held in registers", tile=True),
-    "rows_per_job": Knob((4, 1, 2, 8, 0), "rows of results a parallel job computes (0: all)"),
-    "panels_per_job": Knob((1, 2, 4, 0), "panels of output channels a parallel job computes (0: all)"),
+    "rows_per_job": Knob((4, 1, 2, 8, 0), "rows of results a parallel task computes (0: all)"),
+    "panels_per_job": Knob((1, 2, 4, 0), "panels of output channels a parallel task computes (0: all)"),
     "order": Knob(
         ("weights", "pixels", "copied"),
         "what stays in cache: a panel of weights, a row of the input, or a row of the input copied side by side",

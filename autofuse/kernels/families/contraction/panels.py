@@ -64,7 +64,7 @@ class Share:
         return Share(self.tile * pieces + piece, self.tiles * pieces, self.size, self.steps // pieces)
 
 
-def ask_ahead(emitter: Emitter, weights: Any, start: Expr, share: Share) -> None:
+def prefetch(emitter: Emitter, weights: Any, start: Expr, share: Share) -> None:
     """Asks for a tile's share of the weights from `start` on.
 
     Weights that do not fit the second cache come from memory while nothing is computed: in a product of 128 rows that

@@ -1,4 +1,4 @@
-"""The jobs of a contraction's parallel loop, and how evenly threads share them."""
+"""The tasks of a contraction's parallel loop, and how evenly threads share them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from autofuse.kernels.nest.tiles import divisor_near
 
 
 @dataclass(frozen=True)
-class JobGrid:
-    """A job has `panels` of columns and `rows` of results of one batch; `grid`: jobs in each of these directions."""
+class ParallelGrid:
+    """A task has `panels` of columns and `rows` of results of one batch; `grid`: tasks in each of these directions."""
 
     panels: int
     rows: int
@@ -27,7 +27,7 @@ class JobGrid:
         return cls(panels_per_job, rows_per_job, (batches, panels // panels_per_job, rows // rows_per_job))
 
     def evenness(self, vectors_total: int, vectors: int, threads: int) -> float:
-        """How evenly threads share the jobs, whose panels have `vectors` of all vectors of columns each."""
+        """How evenly threads share the tasks, whose panels have `vectors` of all vectors of columns each."""
         panels = np.full(self.grid[1] * self.panels, vectors)
         panels[-1] = vectors_total - vectors * (len(panels) - 1)
         sizes = panels.reshape(-1, self.panels).sum(1)
@@ -35,9 +35,9 @@ class JobGrid:
 
 
 def evenness(sizes: Sequence[int] | np.ndarray, threads: int) -> float:
-    """Part of the time in which threads work on jobs of these sizes: 1 where all end together, 1 / `threads` of one.
+    """Part of the time in which threads work on tasks of these sizes: 1 where all end together, 1 / `threads` of one.
 
-    TVM's loop gives each thread as many neighbouring jobs.
+    TVM's loop gives each thread as many neighbouring tasks.
     """
     each = -(-len(sizes) // threads)
     loads = np.add.reduceat(np.asarray(sizes), np.arange(0, len(sizes), each))

@@ -12,13 +12,13 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from autofuse.kernels.families.contraction.direct import ContractionEmitter, TileJob
+from autofuse.kernels.families.contraction.direct import ContractionEmitter, TileTask
 from autofuse.kernels.nest.tiles import Run, divisor_near
 from autofuse.kernels.tir.emit import Expr, Index, delinear, linear
 
 
 @dataclass(frozen=True)
-class Parts:
+class PartialSums:
     """The sums of all parts as `sums` [part, result, column]: `results` of them, of `columns` that fill vectors."""
 
     sums: Any
@@ -30,7 +30,7 @@ class Parts:
         return (part * self.results + result) * self.columns + column
 
 
-class PartedEmitter(ContractionEmitter):
+class SplitKEmitter(ContractionEmitter):
     """A contraction in `parts` parts (at least 2), each over as many whole blocks of channels."""
 
     def emit(self) -> None:
@@ -38,11 +38,11 @@ class PartedEmitter(ContractionEmitter):
         form, emitter = self.form, self.emitter
         self.prepare()
         results, columns = prod(self.extents()), self.vectors_total * self.lanes
-        parts = Parts(emitter.scratch(self.parts * results * columns), results, columns)
+        parts = PartialSums(emitter.scratch(self.parts * results * columns), results, columns)
         panels_per_job = divisor_near(self.panels, int(self.knobs["panels_per_job"]))
         grid = (prod(form.batch), self.panels // panels_per_job, self.parts)
-        with emitter.parallel(prod(grid)) as job:
-            batch_flat, panel_job, part = delinear(job, grid)
+        with emitter.parallel(prod(grid)) as task:
+            batch_flat, panel_job, part = delinear(task, grid)
             batch = delinear(batch_flat, form.batch)
             accumulators = self.registers()
             with emitter.serial(panels_per_job) as panel_step, emitter.serial(prod(form.rows)) as row_flat:
@@ -59,18 +59,18 @@ class PartedEmitter(ContractionEmitter):
         """Results along every direction but that of the columns."""
         return (*self.form.batch, *self.form.rows, self.form.windows[-1].outputs)
 
-    def part_of_tile(self, parts: Parts, part: Expr, job: TileJob, run: Run, start: Expr) -> None:
+    def part_of_tile(self, parts: PartialSums, part: Expr, task: TileTask, run: Run, start: Expr) -> None:
         """A tile's sums over one part, to where the second nest reads them."""
-        held, lanes = self.cleared(job, run), self.lanes
-        if run.reads(job.window):
-            self.reduce_piece(job, run, start, part, self.parts)
+        held, lanes = self.cleared(task, run), self.lanes
+        if run.reads(task.window):
+            self.reduce_piece(task, run, start, part, self.parts)
         for c, r, sums in held:
-            column = (job.panel * self.vectors + c) * lanes
-            result = linear((*job.batch, *job.row, job.window.result(start + r)), self.extents())
+            column = (task.panel * self.vectors + c) * lanes
+            result = linear((*task.batch, *task.row, task.window.result(start + r)), self.extents())
             with self.emitter.vector(lanes) as lane:
                 self.emitter.put(parts.sums, parts.at(part, result, column + lane), sums[lane])
 
-    def add_parts(self, parts: Parts) -> None:
+    def add_parts(self, parts: PartialSums) -> None:
         """The sums of all parts, first to last; then scale, bias and epilogue."""
         emitter, form = self.emitter, self.form
         extents = self.extents()
@@ -78,10 +78,10 @@ class PartedEmitter(ContractionEmitter):
         for first, vectors, columns in ((0, whole, self.lanes), (whole, 1, rest)):
             if not vectors or not columns:
                 continue
-            with emitter.parallel(parts.results * vectors) as job:
-                result = emitter.simplify(job // vectors)
+            with emitter.parallel(parts.results * vectors) as task:
+                result = emitter.simplify(task // vectors)
                 position = tuple(emitter.simplify(part) for part in delinear(result, extents))
-                vector = emitter.simplify((first + job % vectors) * self.lanes)
+                vector = emitter.simplify((first + task % vectors) * self.lanes)
                 batch, row = position[: len(form.batch)], position[len(form.batch) : -1]
                 for start, width in self.pieces(columns):
                     with emitter.vector(width) as lane:
@@ -89,7 +89,7 @@ class PartedEmitter(ContractionEmitter):
                         index = form.out_index(batch, row, position[-1], column)
                         self.finish(tuple(emitter.simplify(at) for at in index), self.total(parts, result, column))
 
-    def total(self, parts: Parts, result: Expr, column: Expr) -> Expr:
+    def total(self, parts: PartialSums, result: Expr, column: Expr) -> Expr:
         """A column's sums of all parts, added."""
         first, *others = (
             parts.sums[self.emitter.simplify(parts.at(part, result, column))] for part in range(self.parts)

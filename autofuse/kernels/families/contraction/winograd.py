@@ -18,7 +18,7 @@ import numpy as np
 from tvm import tirx
 
 from autofuse.kernels.families.contraction.form import Convolution
-from autofuse.kernels.families.contraction.panels import Share, ask_ahead
+from autofuse.kernels.families.contraction.panels import Share, prefetch
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import Window, divisor_near, runs
@@ -111,13 +111,13 @@ class WinogradEmitter:
         blocks = self.form.depth // self.lanes
         if self.knobs["stage"] == "root":
             v = emitter.scratch(self.chunks * size)
-            with emitter.parallel(self.chunks * blocks) as job:
-                self.transform_input(job // blocks, job % blocks, v, job // blocks * size)
+            with emitter.parallel(self.chunks * blocks) as task:
+                self.transform_input(task // blocks, task % blocks, v, task // blocks * size)
             per_job = divisor_near(self.panels, int(self.knobs["panels_per_job"]))
             grid = (self.panels // per_job, self.chunks)
-            with emitter.parallel(prod(grid)) as job:
+            with emitter.parallel(prod(grid)) as task:
                 product = emitter.scratch(self.products)
-                panel_job, chunk = delinear(job, grid)
+                panel_job, chunk = delinear(task, grid)
                 with emitter.serial(per_job) as step:
                     self.panel(chunk, emitter.simplify(panel_job * per_job + step), v, chunk * size, product)
             return
@@ -227,7 +227,7 @@ class WinogradEmitter:
             with emitter.serial(depth // lanes) as block, emitter.serial(pieces) as piece:
                 if self.streams:
                     behind = u_at + (depth + block * lanes) * self.panel_lanes
-                    ask_ahead(emitter, self.weights.buffer, behind, share.part(piece, pieces))
+                    prefetch(emitter, self.weights.buffer, behind, share.part(piece, pieces))
                 with emitter.serial(lanes // pieces) as inner:
                     k = emitter.simplify(block * lanes + piece * (lanes // pieces) + inner)
                     for r in range(width):

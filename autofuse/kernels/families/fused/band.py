@@ -34,7 +34,7 @@ IDLE = frozenset(
         *map(WINDOWED.full, WINDOWED.in_whole_maps),
     }
 )
-"""Knobs without a meaning where windows are computed by bands of rows: convolutions are direct, and a band is a job."""
+"""Knobs without a meaning where windows are computed by bands of rows: convolutions are direct, a band is a task."""
 SPATIAL = 2
 """Dimensions of space from which on a map has rows: the first is cut into bands, the last is a row."""
 
@@ -45,7 +45,7 @@ class Band(Joined):
 
 
 @dataclass(frozen=True)
-class Span:
+class RowRange:
     """Rows `begin` to `begin + count` of a feature map; those outside the map are not computed."""
 
     begin: Expr
@@ -122,11 +122,11 @@ class BandEmitter:
     def bands(self, first: int, bands: int, rows: int) -> None:
         """`bands` bands of `rows` result rows, from row `first` on, of every image."""
         emitter, nests = self.emitter, self.band.nests
-        with emitter.parallel(nests[-1].space[0] * bands) as job:
-            image = emitter.simplify(job // bands)
+        with emitter.parallel(nests[-1].space[0] * bands) as task:
+            image = emitter.simplify(task // bands)
             outer = self.scope.ready
             self.scope.ready = set(outer)
-            spans = self.spans(Span(emitter.simplify(first + job % bands * rows), rows))
+            spans = self.spans(RowRange(emitter.simplify(first + task % bands * rows), rows))
             for nest, span in zip(nests[:-1], spans, strict=False):
                 self.hold(nest.stores[0], span)
                 self.rows(nest, image, span)
@@ -134,22 +134,22 @@ class BandEmitter:
             self.rows(nests[-1], image, spans[-1])
             self.scope.ready = outer
 
-    def spans(self, last: Span) -> list[Span]:
+    def spans(self, last: RowRange) -> list[RowRange]:
         """The rows that each nest has to make for the `last` one's."""
         found = [last]
         for window in reversed(self.windows[1:]):
             begin, count = window.seen(found[0].begin, found[0].count)
-            found.insert(0, Span(self.emitter.simplify(begin), count))
+            found.insert(0, RowRange(self.emitter.simplify(begin), count))
         return found
 
-    def hold(self, value: int, span: Span) -> None:
+    def hold(self, value: int, span: RowRange) -> None:
         """Memory for the rows of one map, blocked by vectors of channels where these divide."""
         shape, lanes = self.scope.shape(value), self.emitter.lanes
         buffer = self.emitter.scratch(shape[1] * span.count * prod(shape[3:]))
         block = lanes if shape[1] % lanes == 0 else 0
         self.scope.arrays[value] = MapRows(buffer, shape, "float32", block, span.begin, span.count)
 
-    def rows(self, nest: Nest, image: Expr, span: Span) -> None:
+    def rows(self, nest: Nest, image: Expr, span: RowRange) -> None:
         """The rows of a span that are in the map, of one image of one nest."""
         assert nest.anchor is not None
         emitter, size = self.emitter, nest.space[2]

@@ -17,7 +17,7 @@ from autofuse.kernels.families.contraction.family import CONTRACTION, PRODUCTS
 from autofuse.kernels.families.contraction.form import Product, contraction_form
 from autofuse.kernels.families.protocol import Case, Declared, FusedFamily, Joined, Knob, Schedule, Unit, Values
 from autofuse.kernels.families.softmax.family import LAST_AXIS, NORMALISATIONS, SOFTMAX
-from autofuse.kernels.families.softmax.last_axis import RowEmitter, Rows, row_axis
+from autofuse.kernels.families.softmax.last_axis import LastAxisEmitter, Rows, row_axis
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, delinear, linear
@@ -145,9 +145,9 @@ class BlockEmitter:
     def blocks(self, first: int, blocks: int, rows: int) -> None:
         """`blocks` blocks of `rows` rows, from row `first` on, of every batch."""
         emitter, chain = self.emitter, self.chain
-        with emitter.parallel(prod(chain.lead) * blocks) as job:
-            batch = tuple(emitter.simplify(part) for part in delinear(job // blocks, chain.lead)) if chain.lead else ()
-            start = emitter.simplify(first + job % blocks * rows)
+        with emitter.parallel(prod(chain.lead) * blocks) as task:
+            batch = tuple(emitter.simplify(part) for part in delinear(task // blocks, chain.lead)) if chain.lead else ()
+            start = emitter.simplify(first + task % blocks * rows)
             outer = self.scope.ready
             self.scope.ready = set(outer)
             self.hold(batch, start, rows)
@@ -173,7 +173,7 @@ class BlockEmitter:
     def normalise(self, nest: Nest, batch: Index, start: Expr, rows: int) -> None:
         """A softmax or a normalisation of the rows of one block."""
         emitter = self.emitter
-        family = RowEmitter(self.scope, nest, LAST_AXIS.chosen(self.schedule))
+        family = LastAxisEmitter(self.scope, nest, LAST_AXIS.chosen(self.schedule))
         lead = (*self.chain.lead, self.chain.rows)
         together = min(family.rows, rows)
         for first, count, width in ((0, rows // together, together), (rows // together * together, 1, rows % together)):

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from autofuse.device.target import Target
 from autofuse.kernels.families.protocol import Case, Declared, Family, Knob, Schedule, Unit, Values, up_to
-from autofuse.kernels.families.softmax.inner_axis import ColumnEmitter
-from autofuse.kernels.families.softmax.last_axis import RowEmitter, row_axis, row_count
+from autofuse.kernels.families.softmax.inner_axis import InnerAxisEmitter
+from autofuse.kernels.families.softmax.last_axis import LastAxisEmitter, row_axis, row_count
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.workload.workload import Workload
@@ -38,7 +38,7 @@ class LastAxis(Family):
     def emit(self, scope: Scope, unit: Unit, schedule: Schedule) -> None:
         """See Family."""
         assert isinstance(unit, Nest)
-        RowEmitter(scope, unit, self.chosen(schedule)).emit()
+        LastAxisEmitter(scope, unit, self.chosen(schedule)).emit()
 
 
 class InnerAxis(Family):
@@ -56,7 +56,7 @@ class InnerAxis(Family):
     def emit(self, scope: Scope, unit: Unit, schedule: Schedule) -> None:
         """See Family."""
         assert isinstance(unit, Nest)
-        ColumnEmitter(scope, unit, self.chosen(schedule)).emit()
+        InnerAxisEmitter(scope, unit, self.chosen(schedule)).emit()
 
 
 def _rows_in_cache(nest: Nest, count: int, target: Target) -> int:

@@ -17,7 +17,7 @@ from autofuse.kernels.tir.math import exp_below, log
 Knobs = Mapping[str, int | str]
 
 
-class ColumnEmitter:
+class InnerAxisEmitter:
     """A vector of neighbouring columns at a time; its elements are held in cache between the passes."""
 
     def __init__(self, scope: Scope, nest: Nest, knobs: Knobs) -> None:
@@ -41,11 +41,11 @@ class ColumnEmitter:
         total = prod(self.outer) * vectors
         least = MIN_JOB_ELEMENTS // (self.count * width)
         per_job = divisor_near(total, max(1, min(least, total // (2 * emitter.target.cores))))
-        with emitter.parallel(total // per_job) as job:
+        with emitter.parallel(total // per_job) as task:
             held = emitter.scratch(self.count * width)
             largest, denominator = emitter.scratch(width), emitter.scratch(width)
             with emitter.serial(per_job) as step:
-                number = emitter.simplify(job * per_job + step)
+                number = emitter.simplify(task * per_job + step)
                 outer = delinear(number // vectors, self.outer)
                 start = first + number % vectors * width
 

@@ -38,7 +38,7 @@ def row_count(operator: WorkloadOperator, shape: Sequence[int]) -> int:
     return max(1, prod(shape[: row_axis(operator, len(shape))]))
 
 
-class RowEmitter:
+class LastAxisEmitter:
     """Rows are what lies in the dimensions from `axis` on; a block of `rows` of them is held in cache."""
 
     def __init__(self, scope: Scope, nest: Nest, knobs: Knobs) -> None:
@@ -67,10 +67,10 @@ class RowEmitter:
         emitter = self.emitter
         least = MIN_JOB_ELEMENTS // (self.count * width)
         per_job = divisor_near(blocks, max(1, min(least, blocks // (2 * emitter.target.cores))))
-        with emitter.parallel(blocks // per_job) as job:
+        with emitter.parallel(blocks // per_job) as task:
             held = Rows(self, width)
             with emitter.serial(per_job) as step:
-                start = first + (job * per_job + step) * width
+                start = first + (task * per_job + step) * width
                 held.run([self.outer_index(emitter.simplify(start + row)) for row in range(width)])
 
     def outer_index(self, row: Expr) -> Index:
@@ -81,7 +81,7 @@ class RowEmitter:
 class Rows:
     """The working memory of a block of `width` rows, and what is done with them."""
 
-    def __init__(self, family: RowEmitter, width: int) -> None:
+    def __init__(self, family: LastAxisEmitter, width: int) -> None:
         self.scope, self.nest, self.operator = family.scope, family.nest, family.operator
         self.emitter, self.inner, self.count, self.copied = family.emitter, family.inner, family.count, family.copied
         self.width, self.lanes = width, family.emitter.lanes

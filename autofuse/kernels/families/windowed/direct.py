@@ -64,8 +64,8 @@ class WindowedEmitter:
         rows = tuple(window.outputs for window in self.outer) or (1,)
         per_job = divisor_near(prod(rows), int(self.knobs["rows_per_job"]))
         grid = (self.images, self.blocks, prod(rows) // per_job)
-        with emitter.parallel(prod(grid)) as job:
-            image, block, row_job = delinear(job, grid)
+        with emitter.parallel(prod(grid)) as task:
+            image, block, row_job = delinear(task, grid)
             accumulators = self.registers()
             with emitter.serial(per_job) as step:
                 row = tuple(emitter.simplify(part) for part in delinear(row_job * per_job + step, rows))

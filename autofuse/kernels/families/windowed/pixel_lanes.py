@@ -53,12 +53,12 @@ class DepthwiseRowsEmitter:
         self.vectors = self.tiles * self.together
 
     def emit(self) -> None:
-        """Emits the whole nest: a job has some rows of one channel."""
+        """Emits the whole nest: a task has some rows of one channel."""
         emitter = self.emitter
         grid = (self.images, self.channels, self.high.outputs // self.rows)
         reach = (self.held - self.rows) * self.width + self.width - self.wide.outputs
-        with emitter.parallel(grid[0] * grid[1] * grid[2]) as job:
-            image, channel, number = delinear(job, grid)
+        with emitter.parallel(grid[0] * grid[1] * grid[2]) as task:
+            image, channel, number = delinear(task, grid)
             place = (image, emitter.simplify(channel), emitter.simplify(number * self.rows))
             padded = emitter.scratch(self.vectors * self.lanes + reach)
             sums = emitter.scratch(self.vectors * self.lanes)

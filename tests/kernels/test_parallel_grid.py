@@ -6,7 +6,7 @@ import pytest
 
 from autofuse.device.target import Target
 from autofuse.environment.space import load_space
-from autofuse.kernels.families.contraction.parallel_grid import JobGrid, evenness
+from autofuse.kernels.families.contraction.parallel_grid import ParallelGrid, evenness
 from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import open_knobs
 from tests.kernels.conftest import Bench, Small, parsed, real
@@ -28,10 +28,14 @@ def first(bench: Bench, small: Small, threads: int) -> dict[str, int | str]:
 
 @pytest.mark.parametrize(
     ("panels", "rows", "expected"),
-    [(1, 4, JobGrid(1, 4, (2, 6, 3))), (0, 0, JobGrid(6, 12, (2, 1, 1))), (4, 5, JobGrid(3, 4, (2, 2, 3)))],
+    [
+        (1, 4, ParallelGrid(1, 4, (2, 6, 3))),
+        (0, 0, ParallelGrid(6, 12, (2, 1, 1))),
+        (4, 5, ParallelGrid(3, 4, (2, 2, 3))),
+    ],
 )
-def test_jobs_are_cut_as_nearly_as_it_divides(panels: int, rows: int, expected: JobGrid) -> None:
-    assert JobGrid.cut(2, 6, 12, {"panels_per_job": panels, "rows_per_job": rows}) == expected
+def test_jobs_are_cut_as_nearly_as_it_divides(panels: int, rows: int, expected: ParallelGrid) -> None:
+    assert ParallelGrid.cut(2, 6, 12, {"panels_per_job": panels, "rows_per_job": rows}) == expected
 
 
 def test_threads_that_end_together_share_evenly() -> None:
@@ -42,9 +46,9 @@ def test_threads_that_end_together_share_evenly() -> None:
 
 
 def test_a_narrow_last_panel_counts_for_less() -> None:
-    assert JobGrid(1, 1, (1, 3, 1)).evenness(9, 4, 2) == 9 / 16
-    assert JobGrid(3, 1, (1, 1, 2)).evenness(9, 4, 2) == 1.0, "each job has all panels"
-    assert JobGrid(1, 1, (2, 1, 1)).evenness(3, 4, 2) == 1.0, "a batch for each thread"
+    assert ParallelGrid(1, 1, (1, 3, 1)).evenness(9, 4, 2) == 9 / 16
+    assert ParallelGrid(3, 1, (1, 1, 2)).evenness(9, 4, 2) == 1.0, "each job has all panels"
+    assert ParallelGrid(1, 1, (2, 1, 1)).evenness(3, 4, 2) == 1.0, "a batch for each thread"
 
 
 @pytest.mark.parametrize(("columns", "depth", "size"), [(16, 32, 56), (64, 64, 28), (144, 32, 28)])
