@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -98,41 +97,14 @@ def _bound(
     return bound, {value.name: feeds[value.name].shape for value in bound.graph.input}
 
 
-def of_regions() -> Iterator[Workload]:
-    """Every way of RoiAlign that detectors use."""
-    chance = np.random.default_rng(0)
-    ways = product(FLOATS, ("half_pixel", "output_half_pixel"), (0, 1, 2), (1.0, 0.5), ((), (2,)))
-    for dtype, transform, ratio, scale, weights in ways:
-        attributes = {"coordinate_transformation_mode": transform, "sampling_ratio": ratio, "spatial_scale": scale}
-        inputs = _of(chance, dtype, 2, 3, 6, 7), _of(chance, dtype, 3, 4), np.array([0, 1, 1])
-        sizes = {"output_height": 2, "output_width": 3}
-        yield from _workloads(Application("RoiAlign", inputs, attributes | sizes, weights))
-
-
-def of_index_types() -> Iterator[Workload]:
-    """What reads axes, places and depths, in both types of integers that they may have."""
-    chance = np.random.default_rng(0)
-    for dtype, index, axis in product(NUMBERS, (np.int32, np.int64), (0, 1, 2)):
-        data = _of(chance, dtype, 3, 4, 5)
-        for exclusive, reverse in product((0, 1), (0, 1)):
-            flags = {"exclusive": exclusive, "reverse": reverse}
-            yield from _workloads(Application("CumSum", (data, np.array(axis, index)), flags, (1,)))
-        places = np.zeros((3, 4, 5), index)
-        yield from _workloads(Application("ScatterElements", (data, places, data), {"axis": axis}))
-        yield from _workloads(Application("Trilu", (data, np.array(axis - 1, np.int64)), {"upper": axis % 2}, (1,)))
-        for depth in (np.int32, np.int64):
-            levels = np.array([0, 1], dtype)
-            inputs = (_of(chance, np.dtype(index).name, 3, 4), np.array(5, depth), levels)
-            yield from _workloads(Application("OneHot", inputs, {"axis": axis}, (1, 2)))
-
-
 def random_workload(chance: np.random.Generator) -> Iterator[Workload]:
     """The workloads of one random application, of any operator that is drawn here."""
     drawers = (_elementwise, _binary, _reduction, _row, _extreme, _product, _window, _image, _movement, _known_axis)
-    yield from _workloads(drawers[chance.integers(len(drawers))](chance))
+    yield from applied(drawers[chance.integers(len(drawers))](chance))
 
 
-def _workloads(item: Application) -> Iterator[Workload]:
+def applied(item: Application) -> Iterator[Workload]:
+    """The workloads of one application."""
     labels = [f"i{place}" if array is not None else "" for place, array in enumerate(item.inputs)]
     results = [f"o{place}" for place in range(item.outputs)]
     node = helper.make_node(item.op_type, labels, results, **item.attributes)
@@ -153,8 +125,8 @@ def _shape(chance: np.random.Generator, low: int = 1, high: int = 5) -> tuple[in
     return tuple(int(size) for size in chance.integers(2, 6, chance.integers(low, high)))
 
 
-def _of(chance: np.random.Generator, dtype: str, *shape: int) -> Array:
-    """Values do not matter here, but for weights."""
+def some(chance: np.random.Generator, dtype: str, *shape: int) -> Array:
+    """An array of that type; its values do not matter here, but for weights."""
     if dtype == "bool":
         return chance.integers(0, 2, shape).astype(bool)
     return chance.integers(1, 5, shape).astype(dtype)
@@ -174,7 +146,7 @@ def _dtype_for(chance: np.random.Generator, name: str) -> str:
 
 def _elementwise(chance: np.random.Generator) -> Application:
     name = _pick(chance, *UNARY)
-    return Application(name, (_of(chance, _dtype_for(chance, name), *_shape(chance)),), {}, opset=24)
+    return Application(name, (some(chance, _dtype_for(chance, name), *_shape(chance)),), {}, opset=24)
 
 
 def _binary(chance: np.random.Generator) -> Application:
@@ -183,28 +155,28 @@ def _binary(chance: np.random.Generator) -> Application:
     attributes = {"Mod": {"fmod": 1}, "BitShift": {"direction": _pick(chance, "LEFT", "RIGHT")}}.get(name, {})
     if name == "Mod" and dtype.startswith("int"):
         attributes = {"fmod": int(chance.integers(2))}
-    second = _of(chance, dtype, *_pick(chance, shape, shape[-1:], ()))
+    second = some(chance, dtype, *_pick(chance, shape, shape[-1:], ()))
     weights = (1,) if chance.random() < 0.5 else ()
-    return Application(name, (_of(chance, dtype, *shape), second), attributes, weights)
+    return Application(name, (some(chance, dtype, *shape), second), attributes, weights)
 
 
 def _reduction(chance: np.random.Generator) -> Application:
     shape = _shape(chance)
     axes = np.sort(chance.permutation(len(shape))[: chance.integers(1, len(shape) + 1)]).astype(np.int64)
-    data = _of(chance, _pick(chance, *NUMBERS), *shape)
+    data = some(chance, _pick(chance, *NUMBERS), *shape)
     return Application(_pick(chance, *REDUCTIONS), (data, axes), {"keepdims": int(chance.integers(2))}, (1,))
 
 
 def _row(chance: np.random.Generator) -> Application:
     shape = _shape(chance)
-    data = _of(chance, _pick(chance, *FLOATS), *shape)
+    data = some(chance, _pick(chance, *FLOATS), *shape)
     return Application(_pick(chance, *ROWS), (data,), {"axis": int(chance.integers(len(shape)))})
 
 
 def _extreme(chance: np.random.Generator) -> Application:
     shape = _shape(chance)
     axis = int(chance.integers(len(shape)))
-    data = _of(chance, _pick(chance, *NUMBERS), *shape)
+    data = some(chance, _pick(chance, *NUMBERS), *shape)
     if chance.random() < 0.3:
         attributes = {"axis": axis, "largest": int(chance.integers(2))}
         return Application("TopK", (data, np.array([2])), attributes, (1,), outputs=2)
@@ -217,17 +189,17 @@ def _product(chance: np.random.Generator) -> Application:
     rows, depth, columns = (int(size) for size in chance.integers(2, 9, 3))
     weights = (1,) if chance.random() < 0.5 else ()
     if chance.random() < 0.3:
-        second = _of(chance, _pick(chance, "int8", "uint8"), depth, columns)
-        return Application("MatMulInteger", (_of(chance, _pick(chance, "int8", "uint8"), rows, depth), second), {})
+        second = some(chance, _pick(chance, "int8", "uint8"), depth, columns)
+        return Application("MatMulInteger", (some(chance, _pick(chance, "int8", "uint8"), rows, depth), second), {})
     if chance.random() < 0.4:
         flip = int(chance.integers(2))
-        second = _of(chance, dtype, columns, depth) if flip else _of(chance, dtype, depth, columns)
+        second = some(chance, dtype, columns, depth) if flip else some(chance, dtype, depth, columns)
         attributes = {"transB": flip, "alpha": float(_pick(chance, 1.0, 0.5)), "beta": float(_pick(chance, 1.0, 0.5))}
-        third = _of(chance, dtype, columns)
-        return Application("Gemm", (_of(chance, dtype, rows, depth), second, third), attributes, weights)
+        third = some(chance, dtype, columns)
+        return Application("Gemm", (some(chance, dtype, rows, depth), second, third), attributes, weights)
     batch = _pick(chance, (), (2,), (2, 3))
-    first = _of(chance, dtype, *batch, rows, depth)
-    return Application("MatMul", (first, _of(chance, dtype, *_pick(chance, batch, ()), depth, columns)), {}, weights)
+    first = some(chance, dtype, *batch, rows, depth)
+    return Application("MatMul", (first, some(chance, dtype, *_pick(chance, batch, ()), depth, columns)), {}, weights)
 
 
 def _window(chance: np.random.Generator) -> Application:
@@ -238,7 +210,7 @@ def _window(chance: np.random.Generator) -> Application:
     kind = _pick(
         chance, "Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool"
     )
-    data = _of(chance, dtype, *shape)
+    data = some(chance, dtype, *shape)
     if kind.startswith("Global"):
         return Application(kind, (data,), {})
     if "Pool" in kind:
@@ -246,47 +218,47 @@ def _window(chance: np.random.Generator) -> Application:
         return Application(kind, (data,), {"kernel_shape": [int(chance.integers(2, 4))] * rank} | attributes | extra)
     group = int(_pick(chance, 1, 2, 4))
     channels = (4, 4 // group)
-    weight = _of(chance, dtype, *channels, *(int(chance.integers(2, 4)),) * rank)
+    weight = some(chance, dtype, *channels, *(int(chance.integers(2, 4)),) * rank)
     return Application(kind, (data, weight), {"group": group} | attributes, (1,) if chance.random() < 0.8 else ())
 
 
 def _image(chance: np.random.Generator) -> Application:
     dtype = _pick(chance, *FLOATS)
-    data = _of(chance, dtype, 2, 4, 6, 7)
+    data = some(chance, dtype, 2, 4, 6, 7)
     norms = ("InstanceNormalization", "GroupNormalization", "MeanVarianceNormalization", "LayerNormalization")
     kind = _pick(chance, *norms, "BatchNormalization", "LRN", "GridSample", "RoiAlign")
-    channel = _of(chance, dtype, 4)
+    channel = some(chance, dtype, 4)
     if kind in ("InstanceNormalization", "GroupNormalization"):
         groups = {"num_groups": 2} if kind == "GroupNormalization" else {}
         return Application(kind, (data, channel, channel), groups, _pick(chance, (), (1, 2)))
     if kind == "BatchNormalization":
         return Application(kind, (data, channel, channel, channel, channel), {}, (1, 2, 3, 4))
     if kind == "LayerNormalization":
-        return Application(kind, (data, _of(chance, dtype, 7), _of(chance, dtype, 7)), {"axis": -1})
+        return Application(kind, (data, some(chance, dtype, 7), some(chance, dtype, 7)), {"axis": -1})
     if kind == "LRN":
         return Application(kind, (data,), {"size": int(_pick(chance, 3, 5)), "bias": 1.0})
     if kind == "GridSample":
         modes = {"mode": _pick(chance, "linear", "nearest"), "align_corners": int(chance.integers(2)),
                  "padding_mode": _pick(chance, "zeros", "border", "reflection")}  # fmt: skip
-        return Application(kind, (data, _of(chance, dtype, 2, 3, 3, 2)), modes)
+        return Application(kind, (data, some(chance, dtype, 2, 3, 3, 2)), modes)
     if kind == "RoiAlign":
         modes = {"coordinate_transformation_mode": _pick(chance, "half_pixel", "output_half_pixel"),
                  "sampling_ratio": int(chance.integers(3)), "spatial_scale": float(_pick(chance, 1.0, 0.5)),
                  "mode": _pick(chance, "avg", "max"), "output_height": 2, "output_width": 2}  # fmt: skip
-        return Application(kind, (data, _of(chance, dtype, 3, 4), np.array([0, 1, 1])), modes, _pick(chance, (), (2,)))
+        return Application(kind, (data, some(chance, dtype, 3, 4), np.array([0, 1, 1])), modes, _pick(chance, (), (2,)))
     return Application(kind, (data,), {})
 
 
 def _movement(chance: np.random.Generator) -> Application:
     dtype, shape = _pick(chance, *NUMBERS), _shape(chance, 2, 4)
-    data, axis = _of(chance, dtype, *shape), int(chance.integers(len(shape)))
+    data, axis = some(chance, dtype, *shape), int(chance.integers(len(shape)))
     kind = _pick(chance, "GatherND", "ScatterElements", "ScatterND", "OneHot", "Trilu", "CumSum", "EyeLike")
     if kind == "GatherND":
         return Application(kind, (data, np.zeros((3, int(chance.integers(1, len(shape) + 1))), np.int64)), {})
     if kind == "ScatterElements":
         return Application(kind, (data, np.zeros(shape, np.int64), data), {"axis": axis})
     if kind == "ScatterND":
-        return Application(kind, (data, np.zeros((2, 1), np.int64), _of(chance, dtype, 2, *shape[1:])), {})
+        return Application(kind, (data, np.zeros((2, 1), np.int64), some(chance, dtype, 2, *shape[1:])), {})
     if kind == "OneHot":
         values = np.array([0, 1], _pick(chance, "float32", "int64", "float64"))
         return Application(kind, (np.zeros(shape, np.int64), np.array(5), values), {}, (1, 2))
@@ -295,7 +267,7 @@ def _movement(chance: np.random.Generator) -> Application:
     if kind == "CumSum":
         flags = {"exclusive": int(chance.integers(2)), "reverse": int(chance.integers(2))}
         return Application(kind, (data, np.array(axis)), flags, (1,))
-    return Application(kind, (_of(chance, dtype, 4, 5),), {})
+    return Application(kind, (some(chance, dtype, 4, 5),), {})
 
 
 def _known_axis(chance: np.random.Generator) -> Application:
@@ -305,5 +277,5 @@ def _known_axis(chance: np.random.Generator) -> Application:
     scale, zero = np.full(size, 0.25, np.float32), np.full(size, 3, small)
     weights = (1, 2) if chance.random() < 0.7 else ()
     if chance.random() < 0.5:
-        return Application("QuantizeLinear", (_of(chance, "float32", *shape), scale, zero), {}, weights)
-    return Application("DequantizeLinear", (_of(chance, small, *shape), scale, zero), {}, weights)
+        return Application("QuantizeLinear", (some(chance, "float32", *shape), scale, zero), {}, weights)
+    return Application("DequantizeLinear", (some(chance, small, *shape), scale, zero), {}, weights)

@@ -10,6 +10,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from importlib import metadata
 
 import numpy as np
@@ -23,7 +24,8 @@ from autofuse.kernels.importer.variant import Variant, variant_of
 from autofuse.kernels.workload.workload import Workload
 from experiments.children import TIME_OUT, each_result
 from experiments.importer_check.check import Finding, check
-from experiments.importer_check.draws import of_index_types, of_node_cases, of_regions, random_workload
+from experiments.importer_check.draws import of_node_cases, random_workload
+from experiments.importer_check.ways import of_ways
 from experiments.index import ROOT
 from experiments.options import new_parser
 
@@ -49,19 +51,28 @@ def applications(draws: int, seed: int) -> Iterator[Workload]:
 def _all(draws: int, seed: int) -> Iterator[Workload]:
     """ONNX's node cases, random applications that only TVM covers, then those of ours, which it meets beside them.
 
-    What is drawn is checked with the oldest opset of a loaded graph and with the newest.
+    What is drawn is checked with every version of its schema that a loaded graph may have.
     """
     yield from of_node_cases()
     chance = np.random.default_rng(seed)
     drawn = [
-        *of_regions(),
-        *of_index_types(),
+        *of_ways(),
         *(workload for _ in range(draws) for workload in random_workload(chance)),
     ]
     for workload in sorted(drawn, key=is_own):
-        for opset in (workload.opset, FORM, onnx_opset_version()):
-            if schema_of(workload.operators[0].op_type, opset) is not None:
-                yield replace(workload, opset=opset)
+        for opset in opsets_of(workload.operators[0].op_type):
+            yield replace(workload, opset=opset)
+
+
+@cache
+def opsets_of(kind: str) -> tuple[int, ...]:
+    """An opset for each version of an operator's schema that a loaded graph may have."""
+    found: dict[int, int] = {}
+    for opset in range(FORM, onnx_opset_version() + 1):
+        schema = schema_of(kind, opset)
+        if schema is not None:
+            found.setdefault(schema.since_version, opset)
+    return tuple(found.values())
 
 
 def _checkable(workload: Workload) -> bool:

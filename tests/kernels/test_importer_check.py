@@ -12,6 +12,7 @@ import pytest
 from onnx import helper
 
 from autofuse.graph.loading.load import from_model
+from autofuse.graph.loading.upgrade import FORM
 from autofuse.graph.nodes import schema_of
 from autofuse.kernels.importer.checked import check_list, merged, unchecked
 from autofuse.kernels.importer.refusals import importer_refusal
@@ -19,7 +20,7 @@ from autofuse.kernels.importer.variant import Variant, variant_of
 from autofuse.kernels.lowering.coverage import with_checked_groups
 from autofuse.kernels.workload.workload import Value, Workload, WorkloadOperator, bind_workload
 from experiments.importer_check.check import check
-from experiments.importer_check.draws import random_workload
+from experiments.importer_check.draws import Application, applied, random_workload
 from tests.kernels.conftest import Array, Bench, Small, parsed, real
 
 
@@ -65,6 +66,37 @@ def test_a_sample_of_the_list_is_still_right() -> None:
                 tried.add(kind)
                 finding = check(workload.text)
                 assert finding.state == "right", finding
+
+
+@pytest.mark.parametrize("opset", range(FORM, onnx.defs.onnx_opset_version() + 1))
+def test_quantized_models_of_any_opset_use_variants_that_were_checked(opset: int) -> None:
+    for kind, types in (
+        ("QuantizeLinear", "float32 float32 int8 > int8"),
+        ("DequantizeLinear", "int8 float32 > float32"),
+    ):
+        inputs, result = (part.split() for part in types.split(" > "))
+        values = [Value("input", (3, 4) if place == 0 else (), dtype) for place, dtype in enumerate(inputs)]
+        operator = WorkloadOperator(kind, tuple(range(len(values))), (len(values),))
+        workload = Workload((*values, Value("output", (3, 4), result[0])), (operator,), opset)
+        assert unchecked(workload) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs", "attributes"),
+    [
+        ("GatherND", ((2, 3, 4), (2, 2, 1)), {"batch_dims": 1}),
+        ("ScatterElements", ((3, 4), (3, 4), (3, 4)), {"axis": 0, "reduction": "add"}),
+        ("EyeLike", ((4, 4),), {"k": -1}),
+        ("Einsum", ((2, 3, 4), (2, 4, 5)), {"equation": "bij,bjk->bik"}),
+    ],
+)
+def test_ways_that_networks_use_were_checked(
+    kind: str, inputs: tuple[tuple[int, ...], ...], attributes: dict[str, Any]
+) -> None:
+    arrays = [np.zeros(shape, np.int64 if kind != "Einsum" and place == 1 else np.float32)
+              for place, shape in enumerate(inputs)]  # fmt: skip
+    (workload,) = applied(Application(kind, tuple(arrays), attributes))
+    assert unchecked(workload) is None
 
 
 def test_what_nobody_checked_is_refused_with_its_variant() -> None:
