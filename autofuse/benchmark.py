@@ -27,6 +27,7 @@ from autofuse.graph.submodel import to_model
 from autofuse.measure.checking.reference import run_reference
 from autofuse.measure.networks.bench import Contender, ContenderResult
 from autofuse.measure.networks.judgement import judged
+from autofuse.values.arguments import file_title
 from autofuse.values.names import NO_FUSION, ONNX_RUNTIME, TVM_UNTUNED
 from autofuse.values.ratios import compare
 from autofuse.values.scratch import scratch_folder
@@ -120,7 +121,7 @@ def bench(
         name = context.around.profile.name
         keys = {OWN: read_metadata(own, trust).plan_key, NO_FUSION: none_plan(graph).key}
         recorded = _record(context, graph, results, keys)
-    return replace(_report(model.stem, threads, name, kernels, results), recorded=recorded)
+    return replace(_report(file_title(model), threads, name, kernels, results), recorded=recorded)
 
 
 def _record(context: Context, graph: Graph, results: Mapping[str, ContenderResult], keys: Mapping[str, str]) -> bool:

@@ -36,6 +36,16 @@ GOING_ON = {"tune": "; what was measured is recorded, and the same command goes 
 class Verbs(TyperGroup):
     """The group of all verbs; turns exceptions into a message and an exit code."""
 
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        """Read the command line; Ctrl-C meanwhile is told as it is later."""
+        try:
+            return super().make_context(*arguments, **options)
+        except KeyboardInterrupt:
+            say("autofuse: interrupted")
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+        except TyperException as error:
+            raise _printable(error) from None
+
     def invoke(self, ctx: Any) -> Any:
         """Run the verb. Whatever it raises is told in one line; no traceback reaches a user."""
         try:
@@ -60,11 +70,19 @@ class Verbs(TyperGroup):
                 raise
             say(f"autofuse: {_system_message(error)}")
             raise typer.Exit(EXIT_SYSTEM) from None
-        except (typer.Exit, typer.Abort, TyperException):
-            raise  # usage, and how verbs end: typer tells these
+        except TyperException as error:
+            raise _printable(error) from None
+        except (typer.Exit, typer.Abort):
+            raise  # how verbs end: typer tells it
         except Exception as error:  # noqa: BLE001 anything else is a mistake of ours, and told as one
             tell_defect(error)
             raise typer.Exit(EXIT_DEFECT) from None
+
+
+def _printable(error: TyperException) -> TyperException:
+    """An error of usage, which typer tells: its text may quote what was given."""
+    error.message = printable(error.message)
+    return error
 
 
 def say(message: str) -> None:
@@ -120,6 +138,8 @@ def guarded(verbs: Callable[[], None]) -> None:
 
 def _leave(code: int) -> NoReturn:
     """End the process; output that cannot be written counts as a failure, and is told once."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while the interpreter ends would show a traceback
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -128,6 +148,8 @@ def _leave(code: int) -> NoReturn:
         if error.errno != errno.EPIPE and code == 0:
             say(f"autofuse: the output cannot be written: {error.strerror}")
             code = EXIT_SYSTEM
+    if code == EXIT_INTERRUPTED:
+        os._exit(code)  # Python ends by the signal when a library's own start was interrupted
     sys.exit(code)
 
 

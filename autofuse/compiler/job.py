@@ -28,7 +28,7 @@ from autofuse.kernels.emission import Emission
 from autofuse.kernels.lowering.coverage import require_kernels, with_checked_groups
 from autofuse.kernels.lowering.lower import Lowered, lower
 from autofuse.kernels.workload.workload import BoundWorkload
-from autofuse.values.arguments import Shapes
+from autofuse.values.arguments import Shapes, file_title
 from autofuse.values.outputs import Inputs, check_output, database_files
 from autofuse.values.signatures import private_key
 
@@ -186,7 +186,7 @@ def _report(
         chosen = form.plan
         plans.append(PlanReport(shapes, chosen.source, chosen.tier, chosen.plan.key, kernels, chosen.trusted))
     return CompileReport(
-        model=model.stem,
+        model=file_title(model),
         library="" if output is None else str(output),
         plan=plans[0].plan,
         plan_tier=plans[0].tier,

@@ -15,6 +15,7 @@ from autofuse.job.board import OPENER
 from autofuse.job.coordinator import Coordinator, Ear
 from autofuse.job.outcome import JobOutcome
 from autofuse.job.settings import BoardSpec, JobSettings
+from autofuse.values.arguments import file_title
 
 NAME_LENGTH = 100
 
@@ -54,6 +55,7 @@ def _tasks(models: Sequence[Path], devices: Sequence[str]) -> list[TaskStart]:
     for model in models:
         if model.exists() and not model.is_file():
             raise InputError(f"{model}: not a file; give the path of an .onnx file")
+        _refuse_no_text(model)
         try:
             sha = hashlib.sha256(model.read_bytes()).hexdigest()
         except OSError as error:
@@ -65,6 +67,15 @@ def _tasks(models: Sequence[Path], devices: Sequence[str]) -> list[TaskStart]:
     return list(found.values())
 
 
+def _refuse_no_text(model: Path) -> None:
+    """A job keeps the paths of its models, and goes on with them later."""
+    try:
+        str(model.absolute()).encode()
+    except UnicodeEncodeError:
+        reason = "its path is not UTF-8, and a job keeps the paths of its models; rename it"
+        raise InputError(f"{model}: {reason}") from None
+
+
 def _fresh_name(models: Sequence[Path]) -> str:
     rest = f"+{len(models) - 1}" if len(models) > 1 else ""
-    return f"{models[0].stem[:60]}{rest}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+    return f"{file_title(models[0])[:60]}{rest}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"

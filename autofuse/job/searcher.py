@@ -32,7 +32,7 @@ from autofuse.search.prospects import Prospect, expected_saving
 
 if TYPE_CHECKING:
     from autofuse.search.session import ModelSession
-from autofuse.values.arguments import micros
+from autofuse.values.arguments import file_title, micros
 from autofuse.values.ratios import expected_ratio
 
 NOTE_EVERY_S = 2.0
@@ -91,7 +91,7 @@ class Searcher:
         started = time.monotonic()
         budget = Budget.lasting(request.seconds, self._stop_asked)
         key = request.model, request.device
-        self._title = Path(request.model).stem
+        self._title = file_title(Path(request.model))
         try:
             session = self._session(*key)
             before = session.counts.ok, session.counts.failed

@@ -18,6 +18,7 @@ from autofuse.search.progress import TuneResult
 from autofuse.search.prospects import Prospect
 from autofuse.search.shares import COMPOSE_S, LITTLE_FUSION, limited, loosely_held
 from autofuse.search.verdict import Verdict, left_out, told
+from autofuse.values.arguments import file_title
 
 
 @dataclass
@@ -107,7 +108,7 @@ class ModelSession:
         around, times = evidence.around, verdict.times
         self.left_out = self._left_out(verdict)
         return TuneResult(
-            self.model.path.stem, self.name, self.run_id, str(evidence.database.location.text),
+            file_title(self.model.path), self.name, self.run_id, str(evidence.database.location.text),
             around.profile.name, around.setting.threads, self.state, Budget.now() - self.started, counts.measured,
             counts.failed, counts.hits, standing.plan_trials, verdict.name, verdict.plan.key,
             times[verdict.name].kernels, times, self._warning(verdict),

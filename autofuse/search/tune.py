@@ -42,6 +42,7 @@ from autofuse.search.session import ModelSession
 from autofuse.search.shares import finale_most_s
 from autofuse.search.standing import Standing
 from autofuse.search.telling import Teller
+from autofuse.values.arguments import file_title
 from autofuse.values.scratch import scratch_folder
 
 __all__ = ["PlanTime", "Progress", "TuneResult", "open_session", "tune"]
@@ -222,14 +223,19 @@ def _run(
     if old is not None:
         base.resume_run(old.id)
         return old.id, old.name
-    name = f"{model.stem}-{around.setting.threads}t-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+    title = file_title(model)
+    name = f"{title}-{around.setting.threads}t-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
     start = RunStart(
         name=name,
-        model_name=model.stem,
+        model_name=title,
         model_sha256=sha,
         graph_key=graph_key(graph),
         seed=seed,
-        arguments={"model": model.name, "threads": around.setting.threads, "device": around.profile.name},
+        arguments={
+            "model": title + model.suffix,
+            "threads": around.setting.threads,
+            "device": around.profile.name,
+        },
         budget={"seconds": budget_s, "trials": trials},
         provenance={**around.provenance.as_dict(), RATES: machine_rates(base, around)},
         started_at=datetime.now(UTC) - timedelta(seconds=Budget.now() - started),

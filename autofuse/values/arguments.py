@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Literal, get_args
 
 from autofuse.errors import InputError
@@ -168,6 +169,11 @@ def parse_buckets(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
 def whole_number(text: str) -> int | None:
     """A whole number in digits, such that every database and array can hold it; None for another text."""
     return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
+
+
+def file_title(path: Path) -> str:
+    """The name of a file without its suffix, as text: names of files need not be that, what databases hold must."""
+    return os.fsencode(path.stem).decode("utf-8", "replace")
 
 
 def parse_files(texts: Iterable[str]) -> dict[str, str]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import stat
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +110,26 @@ def test_a_name_that_is_no_text_is_shown_and_not_choked_on(onnx_builder: Any, tm
     command = [os.fsencode(sys.executable), b"-m", b"autofuse", b"inspect", odd]
     done = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0, done.stderr
+
+
+def test_a_model_whose_name_is_no_text_is_tuned_and_compiled(onnx_builder: Any, tmp_path: Path) -> None:
+    b = onnx_builder()
+    model = b.save(tmp_path / "net.onnx", {"x": [4, 16]}, [b.op("Relu", "y", "x")])
+    odd = os.fsencode(tmp_path) + b"/net\xff.onnx"
+    Path(model).rename(os.fsdecode(odd))
+    autofuse, database = [os.fsencode(sys.executable), b"-m", b"autofuse"], os.fsencode(tmp_path / "net.db")
+    common = [b"--db", database, b"--threads", b"1"]
+    for words in (
+        [b"tune", odd, b"--trials", b"1", b"--budget", b"20s", *common],
+        [b"compile", odd, b"-o", os.fsencode(tmp_path / "net.so"), *common],
+    ):
+        done = subprocess.run([*autofuse, *words], capture_output=True)
+        assert done.returncode == 0, done.stderr
+    with closing(sqlite3.connect(tmp_path / "net.db")) as connection:
+        assert connection.execute("SELECT model_name FROM af_run").fetchall() == [("net\ufffd",)]
+    done = subprocess.run([*autofuse, b"tune", odd, b"--run", b"night", *common], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "its path is not UTF-8" in done.stderr
 
 
 @pytest.mark.parametrize("number", ["9" * 30, "9" * 5000, "²"])

@@ -9,14 +9,19 @@ import sqlite3
 import subprocess
 import sys
 import time
+import tomllib
 import uuid
 from collections.abc import Callable
 from contextlib import closing, suppress
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from typer.core import TyperGroup
+
+from autofuse.cli.failures import Verbs
 
 PATIENCE_S = 90.0
 
@@ -97,6 +102,47 @@ def test_a_terminal_that_is_closed_interrupts_a_run(model: Path, tmp_path: Path)
     os.close(verb.screen)
     assert verb.end() == 130
     assert rows(database, "SELECT state FROM af_run") == ["interrupted"]
+
+
+STOPPED = """
+import importlib.abc, os, signal, sys
+class Stop(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == library:
+            os.kill(os.getpid(), getattr(signal, number))
+library, number = sys.argv[1:]
+sys.argv[1:] = ["inspect", "absent.onnx"]
+sys.meta_path.insert(0, Stop())
+from autofuse.__main__ import run
+run()
+"""
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("library", ["autofuse.cli.main", "typer", "autofuse.api", "onnx"])
+def test_ctrl_c_while_libraries_load_is_one_line(library: str, number: str) -> None:
+    words = [sys.executable, "-c", STOPPED, library, number]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert (done.returncode, done.stderr) == (130, "autofuse: interrupted\n")
+
+
+def test_the_console_script_is_guarded_as_the_module_is() -> None:
+    (script,) = metadata.entry_points(group="console_scripts", name="autofuse")
+    declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["scripts"]
+    assert declared["autofuse"] == "autofuse.__main__:run"
+    assert script.value in ("autofuse.__main__:run", "autofuse.cli.main:run"), "the second: installed before"
+
+
+def test_ctrl_c_while_the_command_line_is_read_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    group = Verbs(name="autofuse")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
+        patch.setattr(TyperGroup, "make_context", interrupted)
+        group.main(args=["inspect"], prog_name="autofuse")
+    assert end.value.code == 130
+    assert capsys.readouterr().err == "autofuse: interrupted\n"
 
 
 def test_nohup_keeps_a_run_alive(model: Path, tmp_path: Path) -> None:

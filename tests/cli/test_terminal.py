@@ -13,10 +13,12 @@ from rich.console import Console
 from rich.text import Text
 from typer.testing import CliRunner, Result
 
+from autofuse.api.machine import Serving
 from autofuse.cli.failures import say
 from autofuse.cli.main import app
 from autofuse.cli.screens.render import records, show
 from autofuse.cli.terminal import SHOWN, Screen, printable
+from autofuse.cli.verbs import serving
 from autofuse.views.report.spreadsheet import cell
 from tests.database.recorded import fill
 
@@ -111,3 +113,17 @@ def test_no_cell_of_a_report_begins_a_formula(database: Path, tmp_path: Path) ->
     for entry in cells:
         if entry[:1] in tuple("=+-@\t\r"):
             float(entry)
+
+
+def test_a_server_tells_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    serving._tell(Serving(EVIL, 9091, EVIL, EVIL, EVIL, EVIL))
+    assert not set(HIDDEN) & set(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    "words", [[EVIL], ["inspect", "a", EVIL], ["inspect", f"--{EVIL}"], ["tune", "a", "--seed", EVIL]]
+)
+def test_usage_errors_tell_no_control_characters(words: list[str]) -> None:
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 2
+    assert not set(HIDDEN) & set(result.stderr)

@@ -11,6 +11,7 @@ from rich.text import Text
 from autofuse.cli.failures import EXIT_FAILED_CHECK
 from autofuse.cli.options import Database, Device, OutputFormat, Rpc, RpcKey, RpcKeyFile, RpcTracker
 from autofuse.cli.screens.render import console, describe, records, show
+from autofuse.cli.terminal import out
 
 if TYPE_CHECKING:
     from autofuse.api.results import Check
@@ -65,7 +66,7 @@ def cflags() -> None:
     """
     from autofuse import api
 
-    typer.echo(shlex.join(api.cflags()))
+    out(shlex.join(api.cflags()) + "\n")
 
 
 @device_verbs.command("list")

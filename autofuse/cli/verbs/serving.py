@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autofuse.cli.failures import say
+from autofuse.cli.terminal import out
 from autofuse.values.arguments import DEFAULT_PORT
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def serve(
 def _tell(found: Serving) -> None:
     shown = found.key or "..."
     source = f" {shown}" if found.key else f" of {found.source}"
-    typer.echo(f"serving at {found.host}:{found.port}, key{source}")
-    typer.echo(f"from the other machine: autofuse doctor --rpc HOST:{found.port} --rpc-key {shown}")
+    out(f"serving at {found.host}:{found.port}, key{source}\n")
+    out(f"from the other machine: autofuse doctor --rpc HOST:{found.port} --rpc-key {shown}\n")
     if found.tracker:
-        typer.echo(f"offered at tracker {found.tracker} as {found.kind}")
+        out(f"offered at tracker {found.tracker} as {found.kind}\n")

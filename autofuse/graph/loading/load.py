@@ -44,6 +44,7 @@ from autofuse.graph.nodes import (
     schema_of,
     subgraphs_of,
 )
+from autofuse.values.arguments import file_title
 
 _LIGHT_ELEMENTS = 4096
 _SHOWN = 8
@@ -60,7 +61,7 @@ def load(path: Path, shapes: Shapes | None = None) -> Graph:
     file's folder. InputError names the file and what to change. See `from_model`.
     """
     try:
-        return _graph_of(read_model(Path(path)), Path(path).stem, str(path), shapes)
+        return _graph_of(read_model(Path(path)), file_title(Path(path)), str(path), shapes)
     except UnicodeDecodeError as error:
         raise _damaged(str(path)) from error
 
