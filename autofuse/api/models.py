@@ -67,16 +67,18 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
 ) -> CompileReport:
     """Build the library `output` from the best plan and schedules of the database, without measuring.
 
-    `dry_run` builds nothing, and only reports; else `output` must be named. `on_miss`, `strict`, `require_complete`,
-    `exact`, `weight_growth`: see `autofuse.compiler.context.Policy`. `shapes`: several give a library that takes each
-    of them, and so do `buckets`, which name open sizes of the model: {"batch": (1, 4, 8)}. `plan`: "best" (None),
-    "none", "tvm-partition", "dnnfusion", or the path of a plan file. `sign`: a private key (`autofuse key new` makes
-    one) that signs the library, for those who load it with `trust`. `context`: what a build system makes once for many
-    models; it takes the place of the arguments from `database` to `trained`, which is the model of `on_miss` "model".
-    `progress`: called with a phase, and how many kernels of how many are done.
+    `dry_run` builds nothing, and only reports; else `output` must be named. `on_miss`, `strict`, `require_complete`:
+    see `autofuse.compiler.context.Policy`. `exact`, `weight_growth`: see `autofuse.fusion.plan.ScheduleLimits`.
+    `shapes`: several give a library that takes each of them, and so do `buckets`, which name open sizes of the model:
+    {"batch": (1, 4, 8)}. `plan`: "best" (None), "none", "tvm-partition", "dnnfusion", or the path of a
+    plan file. `sign`: a private key (`autofuse key new` makes one) that signs the library, for those who load it with
+    `trust`. `context`: what a build system makes once for many models; it takes the place of the arguments from
+    `database` to `trained`, which is the model of `on_miss` "model". `progress`: called with a
+    phase, and how many kernels of how many are done.
     """
     from autofuse.compiler import Context, Policy, compile_in
     from autofuse.environment.place import Place
+    from autofuse.fusion.plan import ScheduleLimits
 
     if output is None and not dry_run:
         raise InputError("--output: the library to write is missing, such as --output model.so (or give --dry-run)")
@@ -87,7 +89,8 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
         forms = [form for fixed in forms for form in bucket_shapes(Path(model), buckets, fixed)]
     target = None if output is None or dry_run else Path(output)
     key = None if sign is None else Path(sign)
-    policy = Policy(check_miss_policy(on_miss), strict, require_complete, exact, weight_growth, trained)
+    limits = ScheduleLimits(weight_growth=weight_growth, exact=exact)
+    policy = Policy(check_miss_policy(on_miss), strict, require_complete, limits, trained)
     place = Place(database, device, threads, rpc, rpc_tracker, told_key(rpc_key, rpc_key_file))
     if context is not None:
         if place != Place() or policy != Policy():

@@ -25,7 +25,7 @@ def plan_show(
     threads: int | None = None,
     shapes: Shapes | None = None,
 ) -> ShownPlan:
-    """A plan with its kernels; `ShownPlan.plan.to_json()` is a plan file that every `plan` takes."""
+    """A plan with its kernels; `ShownPlan.to_json()` is a plan file that every `plan` takes."""
     from autofuse.environment.place import Place
     from autofuse.graph.loading.load import load
     from autofuse.views.plans import shown
@@ -76,7 +76,7 @@ def plan_export(
     read |= {f"a file of the model's weights ({path.name})": path for path in weight_files(Path(model))}
     inputs = check_export(Path(output), place, read)
     graph = load(Path(model), shapes)
-    return export(graph, chosen_plan(graph, plan, place), place, Path(output), weights, inputs)
+    return export(graph, chosen_plan(graph, plan, place)[0], place, Path(output), weights, inputs)
 
 
 def plan_pareto(

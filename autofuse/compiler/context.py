@@ -15,6 +15,7 @@ from autofuse.environment.circumstances import Circumstances, circumstances
 from autofuse.environment.device import NamedDevice, thread_count
 from autofuse.environment.place import Place
 from autofuse.errors import InputError
+from autofuse.fusion.plan import NO_LIMITS, ScheduleLimits
 from autofuse.values.arguments import check_miss_policy
 
 if TYPE_CHECKING:
@@ -26,23 +27,19 @@ class Policy:
     """`on_miss`: see `autofuse.values.arguments.check_miss_policy`.
 
     `strict`: stop unless every schedule was measured on this device. `require_complete`: stop unless, besides, a
-    tuning job of this model ended, and everything was measured with the versions installed now. `exact`: take no plan
-    that changes rounding before its kernels run (see `autofuse.fusion.planner.rewriting.is_exact`). `weight_growth`:
-    how many times the model's weights the kernels' may be (Winograd's are larger; None: any). `model`: the trained
-    model that predicts plans under `on_miss` "model" (None: the shipped one), see `learning.stored.find_model`.
+    tuning job of this model ended, and everything was measured with the versions installed now. `limits`: what is
+    wanted of every plan and schedule, besides what is known of the network. `model`: the trained model that predicts
+    plans under `on_miss` "model" (None: the shipped one), see `learning.stored.find_model`.
     """
 
     on_miss: str = "rule"
     strict: bool = False
     require_complete: bool = False
-    exact: bool = False
-    weight_growth: float | None = None
+    limits: ScheduleLimits = NO_LIMITS
     model: str | None = None
 
     def __post_init__(self) -> None:
         check_miss_policy(self.on_miss)
-        if self.weight_growth is not None and not self.weight_growth >= 1:  # NaN too
-            raise InputError(f"--weight-growth: got {self.weight_growth}, allowed: a number from 1, such as 1.5")
 
     @property
     def measured_only(self) -> bool:

@@ -11,7 +11,7 @@ from autofuse.compiler.report import RULE
 from autofuse.database.records import OK
 from autofuse.errors import StrictMissError
 from autofuse.kernels.schedule.guesses import first_schedules
-from autofuse.kernels.schedule.limits import winograd_tile
+from autofuse.kernels.schedule.limits import keeps
 from autofuse.kernels.schedule.weight_size import held_bytes, model_bytes
 from autofuse.kernels.workload.workload import BoundWorkload, Workload
 
@@ -42,13 +42,16 @@ def weight_size(kernels: Sequence[BoundWorkload], found: Mapping[str, Found], la
 
 
 def within_growth(
-    kernels: Sequence[BoundWorkload], found: Mapping[str, Found], ladder: Ladder, limit: float, measured_only: bool
+    kernels: Sequence[BoundWorkload], found: Mapping[str, Found], ladder: Ladder, measured_only: bool
 ) -> dict[str, Found]:
-    """`found` with other schedules where the weights would be more than `limit` times the model's (at least 1).
+    """`found` with other schedules where the weights would grow beyond the ladder's limit.
 
     Given up first is what costs least time for a byte, as measured; without times, what saves most. StrictMissError
     when a kernel would need a schedule that was not measured, and `measured_only`.
     """
+    limit = ladder.limits.weight_growth
+    if limit is None:
+        return dict(found)
     workloads, uses = _by_key(kernels), Counter(bound.workload.key for bound in kernels)
     chosen = {key: _Sized(one, _held(workloads[key], one, ladder)) for key, one in found.items()}
     model = sum(count * model_bytes(workloads[key]) for key, count in uses.items())
@@ -92,7 +95,7 @@ def _smaller(workload: Workload, held: int, ladder: Ladder, measured_only: bool)
     best: dict[int, Found] = {}
     for row in ladder.base.measured_schedules(ladder.around.setting, workload.key):
         schedule = legal(row.schedule, ladder.target) if row.state == OK else None
-        if schedule is None or row.median_us is None or winograd_tile(schedule) > ladder.winograd:
+        if schedule is None or row.median_us is None or not keeps(ladder.limits, schedule):
             continue
         size = _held(workload, Found(schedule, RULE), ladder)
         known = best.get(size)

@@ -96,11 +96,10 @@ def _found(context: Context, model: Path, shapes: Shapes, plan: str | None, emis
     checked = with_checked_groups(chosen.plan, lowered)
     if checked != chosen.plan:
         chosen, lowered = replace(chosen, plan=checked), _lowered(graph, checked, around.target)
-    ladder, policy = Ladder(context.database, around, emission, chosen.plan.winograd), context.policy
+    ladder, policy = Ladder(context.database, around, emission, chosen.limits), context.policy
     found = ladder.find(lowered.kernels, policy.measured_only)
     _refuse_misses(context, lowered, found)
-    if policy.weight_growth is not None:
-        found = within_growth(lowered.kernels, found, ladder, policy.weight_growth, policy.measured_only)
+    found = within_growth(lowered.kernels, found, ladder, policy.measured_only)
     return _Form(graph, _as_measured(chosen, found), lowered, ladder, found)
 
 

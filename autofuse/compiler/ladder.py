@@ -12,14 +12,15 @@ from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import BestSchedule, MeasuredSchedule, RelatedSchedule
 from autofuse.device.target import Target
 from autofuse.environment.circumstances import Circumstances
+from autofuse.environment.group_times import fitting
 from autofuse.environment.space import load_space
 from autofuse.errors import InputError
-from autofuse.fusion.plan import LARGEST_TILE
+from autofuse.fusion.plan import NO_LIMITS, ScheduleLimits
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.families.protocol import Values
 from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import open_knobs
-from autofuse.kernels.schedule.limits import knobs_within, larger
+from autofuse.kernels.schedule.limits import knobs_within
 from autofuse.kernels.schedule.transfer import adapted, distance, schedule_fault, structure
 from autofuse.kernels.tir.digest import digest
 from autofuse.kernels.workload.workload import BoundWorkload, Workload
@@ -51,13 +52,13 @@ class Found:
 class Ladder:
     """`around`: where the code will run. `emission`: knows the code of schedules, and keeps the kernels to be built.
 
-    `winograd`: largest tiles of the schedules, see `FusionPlan`.
+    `limits`: what the schedules may do.
     """
 
     base: ProfilingDatabase
     around: Circumstances
     emission: Emission
-    winograd: int = LARGEST_TILE
+    limits: ScheduleLimits = NO_LIMITS
 
     def find(self, workloads: Sequence[BoundWorkload], measured_only: bool) -> dict[str, Found]:
         """Schedules by workload key; with `measured_only` just those that were measured here."""
@@ -89,9 +90,7 @@ class Ladder:
 
     def knobs(self, workload: Workload) -> dict[str, Values]:
         """Values that the shipped space offers to a workload."""
-        return knobs_within(
-            open_knobs(workload, self.target, load_space(None, self.target.isa).schedule), self.winograd
-        )
+        return knobs_within(open_knobs(workload, self.target, load_space(None, self.target.isa).schedule), self.limits)
 
     def rung(self, workload: Workload, schedule: Schedule, row: BestSchedule | MeasuredSchedule) -> str:
         """The rung of what was measured here under a schedule; empty where no kernel can be emitted any more."""
@@ -102,7 +101,7 @@ class Ladder:
         return STALE if same else STALE_CODE
 
     def _here(self, bound: Mapping[str, Workload]) -> dict[str, Found]:
-        known = self.base.ranked(self.around.setting, list(bound), larger(self.winograd))
+        known = self.base.ranked(self.around.setting, list(bound), fitting(self.limits))
         found = {key: self._best_here(bound[key], rows) for key, rows in known.items()}
         return {key: best for key, best in found.items() if best is not None}
 

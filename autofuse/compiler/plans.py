@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 
 from autofuse.compiler.context import Context
 from autofuse.compiler.ladder import same_family
-from autofuse.compiler.report import FAMILY, HIT, MEASURED_HERE, MODEL, NAMED, NEAREST, NONE, RULE, STALE
+from autofuse.compiler.report import FAMILY, HIT, MODEL, NAMED, NEAREST, NONE, RULE, STALE
 from autofuse.database.records import EXACT
-from autofuse.environment.plans import named_plan
+from autofuse.environment.group_times import known_limits
+from autofuse.environment.plans import limited_plan
 from autofuse.errors import AutofuseError, PlanError, StrictMissError
 from autofuse.fusion.legality import check_plan
-from autofuse.fusion.plan import LARGEST_TILE, FusionPlan
+from autofuse.fusion.plan import NO_LIMITS, FusionPlan, ScheduleLimits
 from autofuse.fusion.planner.baselines import default_plan, none_plan
 from autofuse.fusion.planner.rewriting import RewritingPlanner, is_exact
 from autofuse.fusion.space import FusionSpace
@@ -28,7 +29,8 @@ ADVICE_S = 20.0
 class FoundPlan:
     """A plan, its rung and where it came from; `complete`: a tuning job of this very model ended with it.
 
-    `trusted`: whether the time that it was chosen by is; None where it was not chosen by one.
+    `trusted`: whether the time that it was chosen by is; None where it was not chosen by one. `limits`: what its
+    schedules may do.
     """
 
     plan: FusionPlan
@@ -36,26 +38,25 @@ class FoundPlan:
     source: str
     complete: bool = False
     trusted: bool | None = None
+    limits: ScheduleLimits = NO_LIMITS
 
 
 def find_plan(context: Context, graph: Graph, model_sha256: str, asked: str | None) -> FoundPlan:
     """The plan that was `asked` for by name or file, else the best rung's.
 
-    Any plan keeps to the tiles of Winograd's algorithm that are known to be right for this network as a whole.
-    StrictMissError when only what was measured here will do, and nothing was.
+    Whatever the plan, its schedules keep to the limits under which this network is known to be right as a whole, and
+    to the policy's. StrictMissError when only what was measured here will do, and nothing was.
     """
     found = _named(context, graph, asked) if asked and asked != "best" else _climbed(context, graph, model_sha256)
-    if found.tier in MEASURED_HERE:  # it is the plan that the tiles are known from
-        return found
-    limit = min(found.plan.winograd, _tiles_known_right(context, graph))
-    return replace(found, plan=replace(found.plan, winograd=limit))
+    known = known_limits(context.database, context.around.setting, graph_key(graph))
+    return replace(found, limits=found.limits & known & context.policy.limits)
 
 
 def _named(context: Context, graph: Graph, asked: str) -> FoundPlan:
-    plan = named_plan(graph, asked)
-    if context.policy.exact and not is_exact(plan):
+    plan, limits = limited_plan(graph, asked)
+    if (context.policy.limits & limits).exact and not is_exact(plan):
         raise PlanError(f"--exact: plan {asked} folds or rewrites so that results round differently")
-    return FoundPlan(plan, NAMED, asked)
+    return FoundPlan(plan, NAMED, asked, limits=limits)
 
 
 def _climbed(context: Context, graph: Graph, model_sha256: str) -> FoundPlan:
@@ -71,7 +72,7 @@ def _climbed(context: Context, graph: Graph, model_sha256: str) -> FoundPlan:
     if policy.measured_only:
         raise StrictMissError(
             f"{graph.name}: the database has no plan for this model, device and {context.threads} thread(s)"
-            f"{' that keeps every rounding' if policy.exact else ''}: "
+            f"{' that keeps every rounding' if policy.limits.exact else ''}: "
             f"run `autofuse tune` first, or compile with --on-miss rule"
         )
     for found in _transferred(context, graph, model_sha256):
@@ -80,30 +81,20 @@ def _climbed(context: Context, graph: Graph, model_sha256: str) -> FoundPlan:
         return FoundPlan(none_plan(graph), NONE, "none")
     if policy.on_miss == "model":
         return _advised(context, graph)
-    return FoundPlan(default_plan(graph, FusionSpace(exact=policy.exact)), RULE, "default rule")
+    return FoundPlan(default_plan(graph, FusionSpace(exact=policy.limits.exact)), RULE, "default rule")
 
 
 def _advised(context: Context, graph: Graph) -> FoundPlan:
     """The plan that a trained model expects to be the fastest; the default rule's where it abstains."""
     from autofuse.learning.advice import PlanAdviser, advise
 
-    space = FusionSpace(exact=context.policy.exact)
+    space = FusionSpace(exact=context.policy.limits.exact)
     asked = PlanAdviser(context.adviser, Lowering(graph, context.around.target))
     found = advise(graph, RewritingPlanner(graph, space), asked, ADVICE_S)
     if found.plan is None:
         return FoundPlan(default_plan(graph, space), RULE, f"default rule: the model abstains, {found.abstains}")
     gain = found.default_us / found.us - 1 if found.us > 0 else 0.0
     return FoundPlan(found.plan, MODEL, f"model: {len(found.answers)} changes, {gain:.1%} over the rule expected")
-
-
-def _tiles_known_right(context: Context, graph: Graph) -> int:
-    """Largest tiles of Winograd's algorithm with which the plan that is known here is right as a whole.
-
-    Also where that plan itself is not taken, because it rounds differently (`--exact`).
-    """
-    stored = context.database.best_plan(context.around.setting, graph_key(graph))
-    plan = _legal(graph, stored.plan) if stored is not None else None
-    return plan.winograd if plan is not None else LARGEST_TILE
 
 
 def _measured(context: Context, graph: Graph) -> Iterator[FoundPlan]:
@@ -124,18 +115,19 @@ def _transferred(context: Context, graph: Graph, model_sha256: str) -> Iterator[
     for row in base.foreign_plans(setting, key):
         plan = _usable(context, graph, row.plan) if same_family(row.device_facts, row.target, context.around) else None
         if plan is not None:
-            yield FoundPlan(plan, FAMILY, row.origin)
+            yield FoundPlan(plan, FAMILY, row.origin, limits=ScheduleLimits.from_json(row.limits))
     for form in base.forms_of_model(setting, model_sha256):
         stored = base.best_plan(setting, form) if form != key else None
         plan = _usable(context, graph, stored.plan) if stored is not None else None
         if stored is not None and plan is not None:
-            yield FoundPlan(plan, NEAREST, f"{stored.source} ({stored.origin}) for other input shapes")
+            source = f"{stored.source} ({stored.origin}) for other input shapes"
+            yield FoundPlan(plan, NEAREST, source, limits=known_limits(base, setting, form))
 
 
 def _usable(context: Context, graph: Graph, text: str) -> FusionPlan | None:
     """A stored plan, when it is legal here and rounds as the policy wants."""
     plan = _legal(graph, text)
-    return plan if plan is not None and (is_exact(plan) or not context.policy.exact) else None
+    return plan if plan is not None and (is_exact(plan) or not context.policy.limits.exact) else None
 
 
 def _legal(graph: Graph, text: str) -> FusionPlan | None:

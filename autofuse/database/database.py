@@ -16,14 +16,13 @@ from sqlalchemy import Connection, Engine
 from autofuse.database import connection
 from autofuse.database.ask import lookups, transfers, views
 from autofuse.database.faults import clear_errors, content_error, damage_of, unexpected
-from autofuse.database.owner import Owner, this_process
+from autofuse.database.owner import Owner
 from autofuse.database.record import candidates, plans, runs
 from autofuse.database.record.identities import Identities
 from autofuse.database.record.jobs import JobQueue
 from autofuse.database.records import (
     BestSchedule,
     Block,
-    Candidate,
     CandidateOutcome,
     ChosenGroup,
     EdgeDecision,
@@ -147,12 +146,6 @@ class ProfilingDatabase:
         with self._writing() as sql:
             self._ids.find_or_make(sql, WorkloadRow, {"key": key}, rest)
 
-    @persistent
-    def begin_candidate(self, setting: Setting, candidate: Candidate, state: str = "building") -> int:
-        """Lease a candidate without an outcome to this process ("queued", "building", "running"); its number."""
-        with self._writing() as sql:
-            return candidates.begin(sql, self._ids, setting, candidate, state, this_process())
-
     def record_candidate(self, setting: Setting, outcome: CandidateOutcome, run_id: int | None = None) -> int:
         """Append one measurement; the candidate's number.
 
@@ -174,17 +167,17 @@ class ProfilingDatabase:
 
     @persistent
     def lookup(
-        self, setting: Setting, workload_keys: Iterable[str], without: tuple[str, ...] = ()
+        self, setting: Setting, workload_keys: Iterable[str], fits: lookups.Fits | None = None
     ) -> dict[str, BestSchedule]:
         """The first of each workload's `ranked` schedules."""
         with self._reading() as sql:
-            return lookups.lookup(sql, setting, workload_keys, without)
+            return lookups.lookup(sql, setting, workload_keys, fits)
 
     @persistent
-    def ranked(self, setting: Setting, keys: Iterable[str], without: tuple[str, ...] = ()) -> lookups.Ranked:
+    def ranked(self, setting: Setting, keys: Iterable[str], fits: lookups.Fits | None = None) -> lookups.Ranked:
         """The best schedules of each workload that has one, best first; see `lookups.ranked`."""
         with self._reading() as sql:
-            return lookups.ranked(sql, setting, keys, without)
+            return lookups.ranked(sql, setting, keys, fits)
 
     @persistent
     def workload_texts(self, keys: Iterable[str]) -> dict[str, str]:
@@ -225,7 +218,7 @@ class ProfilingDatabase:
 
     @persistent
     def release_dead(self) -> list[int]:
-        """Mark runs whose process is gone "interrupted" and free their candidates; the runs' numbers."""
+        """Mark runs whose process is gone "interrupted"; their numbers."""
         with self._writing() as sql:
             return runs.release_dead(sql)
 
@@ -292,10 +285,12 @@ class ProfilingDatabase:
         median_us: float | None,
         trusted: bool,
         details: Mapping[str, Json] | None = None,
+        limits: Mapping[str, Json] | None = None,
     ) -> int:
-        """Append the plan that `compile` shall take from now on; its number."""
+        """Append the plan that `compile` shall take from now on, with the `limits` of its schedules; its number."""
+        verdict = {"median_us": median_us, "trusted": trusted, "details": dict(details or {}), "limits": limits}
         with self._writing() as sql:
-            return plans.record_choice(sql, self._ids, run_id, plan_key, groups, median_us, trusted, details or {})
+            return plans.record_choice(sql, self._ids, run_id, plan_key, groups, verdict)
 
     @persistent
     def record_edges(self, run_id: int, plan_key: str, edges: Sequence[EdgeDecision]) -> None:
@@ -308,6 +303,12 @@ class ProfilingDatabase:
         """The plan to take for a graph in this setting; see `PlanChoice`."""
         with self._reading() as sql:
             return plans.best_plan(sql, setting, graph_key)
+
+    @persistent
+    def limits(self, setting: Setting, graph_key: str) -> list[Mapping[str, Json]]:
+        """Limits of schedules under which a graph was chosen a plan or measured whole in this setting, each once."""
+        with self._reading() as sql:
+            return plans.limits(sql, setting, graph_key)
 
     @persistent
     def plan(self, plan_key: str) -> str | None:

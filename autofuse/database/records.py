@@ -136,12 +136,14 @@ class PlanOutcome(Timing):
     """Whole-model time of a plan, or of a rival that has none (`plan_key` None, such as "onnxruntime").
 
     `name`: what the report calls it ("none", "tvm-partition", "dnnfusion", "search"). Outcomes that share a
-    `series` were interleaved: block i of one was measured next to block i of the others.
+    `series` were interleaved: block i of one was measured next to block i of the others. `limits`: of the schedules
+    of its kernels, by name.
     """
 
     name: str
     series: str
     plan_key: str | None = None
+    limits: Mapping[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,10 +265,11 @@ class RelatedSchedule:
 
 @dataclass(frozen=True)
 class ForeignPlan:
-    """A plan chosen on another device; see `ForeignSchedule`."""
+    """A plan chosen on another device, and the limits of its schedules; see `ForeignSchedule`."""
 
     plan: str
     origin: str
+    limits: Mapping[str, Json] | None
     device_facts: Mapping[str, Json]
     target: str
 

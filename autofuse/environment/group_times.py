@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial, reduce
+from operator import and_
 
+from autofuse.database.ask.lookups import Fits
 from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import FAILURES, BestSchedule, Setting
 from autofuse.environment.codes import Codes
 from autofuse.errors import AutofuseError
 from autofuse.fusion.evidence import LAUNCH_US, Piece, Span
-from autofuse.fusion.plan import LARGEST_TILE, FusionPlan
+from autofuse.fusion.plan import NO_LIMITS, FusionPlan, ScheduleLimits
 from autofuse.fusion.skeleton import folded_into, settled
 from autofuse.graph.key import graph_key
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.copies import copy_name
 from autofuse.kernels.lowering.lower import Lowered, Lowering
-from autofuse.kernels.schedule.limits import larger
+from autofuse.kernels.schedule.limits import keeps_text
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import Workload
 
@@ -62,27 +65,40 @@ def groups_of(graph: Graph, plan: FusionPlan) -> tuple[Piece, ...]:
     return tuple(found)
 
 
+def known_limits(base: ProfilingDatabase, setting: Setting, graph_key: str) -> ScheduleLimits:
+    """The limits of schedules under which a network as a whole is known to be right here."""
+    return reduce(and_, map(ScheduleLimits.from_json, base.limits(setting, graph_key)), NO_LIMITS)
+
+
+def fitting(limits: ScheduleLimits) -> Fits | None:
+    """What the schedules that are looked up must be; None where nothing is limited."""
+    return None if limits == NO_LIMITS else partial(keeps_text, limits)
+
+
 def known_pieces(
-    graph: Graph, lowered: PlansLowered, base: ProfilingDatabase, setting: Setting, codes: Codes | None = None
+    graph: Graph,
+    lowered: PlansLowered,
+    base: ProfilingDatabase,
+    setting: Setting,
+    limits: ScheduleLimits,
+    codes: Codes | None = None,
 ) -> tuple[Piece, ...]:
-    """Every group of the plans, once, with its best time in any layout that it was measured in.
+    """Every group of the plans, once, with its best time within `limits` in any layout that it was measured in.
 
     With `codes` only times of the very code that is built now count; else the database's own view of that.
-    Where one of the plans limits Winograd's tiles (see `FusionPlan`), so does the network that all of them belong to.
     """
     keys: dict[Piece, dict[str, None]] = {}
     workloads: dict[str, Workload] = {}
-    most = LARGEST_TILE
     for plan, kernels in lowered:
-        most = min(most, plan.winograd)
         for piece, bound in zip(groups_of(graph, plan), kernels.groups, strict=True):
             keys.setdefault(piece, {})["" if is_free_reshape(bound.workload) else bound.workload.key] = None
             if not is_free_reshape(bound.workload):
                 workloads[bound.workload.key] = bound.workload
+    fits = fitting(limits)
     if codes is None:
-        known = base.lookup(setting, workloads, larger(most))
+        known = base.lookup(setting, workloads, fits)
     else:
-        ranked = base.ranked(setting, workloads, larger(most))
+        ranked = base.ranked(setting, workloads, fits)
         best = {key: codes.best(workloads[key], rows) for key, rows in ranked.items()}
         known = {key: row for key, row in best.items() if row is not None}
     pieces = []

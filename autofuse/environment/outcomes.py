@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from autofuse.database.records import Block, PlanOutcome
+from autofuse.fusion.plan import NO_LIMITS, ScheduleLimits
 from autofuse.measure.networks.bench import ContenderResult
 
+NO_TIME = "no time"
 
-def plan_outcome(result: ContenderResult, name: str, series: str, plan_key: str | None) -> PlanOutcome:
+
+def plan_outcome(
+    result: ContenderResult, name: str, series: str, plan_key: str | None, limits: ScheduleLimits = NO_LIMITS
+) -> PlanOutcome:
     """A contender's time over the rounds that count with all its blocks, or its failure."""
+    own = PlanOutcome(
+        state="run_error", failure=NO_TIME, name=name, series=series, plan_key=plan_key, limits=limits.to_json()
+    )
     if result.timed is None or result.samples is None:
-        failure = result.wrong or result.error or "no time"
+        failure = result.wrong or result.error or NO_TIME
         state = "wrong" if result.wrong else "run_error"
-        return PlanOutcome(state=state, failure=failure, name=name, series=series, plan_key=plan_key)
+        return replace(own, state=state, failure=failure)
     us = result.timed.us
     blocks = tuple(Block((part.us,), part.clock, not part.good) for part in result.samples.slices)
-    return PlanOutcome(
-        state="ok", median_us=us.median, ci_lo_us=us.lo, ci_hi_us=us.hi, trusted=result.timed.trusted,
-        max_rel_error=result.max_rel_error, blocks=blocks, name=name, series=series, plan_key=plan_key,
+    return replace(
+        own, state="ok", failure=None, median_us=us.median, ci_lo_us=us.lo, ci_hi_us=us.hi,
+        trusted=result.timed.trusted, max_rel_error=result.max_rel_error, blocks=blocks,
     )  # fmt: skip

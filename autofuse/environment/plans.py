@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from autofuse.errors import InputError
-from autofuse.fusion.plan import FusionPlan
+from autofuse.fusion.plan import NO_LIMITS, FusionPlan, ScheduleLimits, read_plan
 from autofuse.graph.model import Graph
 from autofuse.values.names import TVM_PARTITION, plan_name
 from autofuse.values.outputs import read_text
@@ -20,12 +20,17 @@ def named_plan(graph: Graph, plan: str) -> FusionPlan:
 
     InputError for a name that is neither; PlanError when the file holds no legal plan of this graph.
     """
+    return limited_plan(graph, plan)[0]
+
+
+def limited_plan(graph: Graph, plan: str) -> tuple[FusionPlan, ScheduleLimits]:
+    """The `named_plan`, with the limits that stand beside it in its file."""
     from autofuse.fusion.planner import baselines
 
     if plan_name(plan) == TVM_PARTITION:
         from autofuse.backend.tvm.partition import tvm_plan
 
-        return tvm_plan(graph)
+        return tvm_plan(graph), NO_LIMITS
     makers = {
         "none": baselines.none_plan,
         "dnnfusion": baselines.dnnfusion_plan,
@@ -33,12 +38,12 @@ def named_plan(graph: Graph, plan: str) -> FusionPlan:
         "always": baselines.always_plan,
     }
     if plan in makers:
-        return makers[plan](graph)
-    return read_plan(graph, Path(plan))
+        return makers[plan](graph), NO_LIMITS
+    return plan_in_file(graph, Path(plan))
 
 
-def read_plan(graph: Graph, path: Path) -> FusionPlan:
-    """The plan in a file, checked against `graph`."""
+def plan_in_file(graph: Graph, path: Path) -> tuple[FusionPlan, ScheduleLimits]:
+    """The plan in a file, checked against `graph`, and the limits beside it."""
     from autofuse.errors import PlanError
     from autofuse.fusion.legality import check_plan
 
@@ -49,8 +54,8 @@ def read_plan(graph: Graph, path: Path) -> FusionPlan:
         allowed = ", ".join((*NAMES, "best"))
         raise InputError(f"--plan: {str(path)!r}: {reason}; allowed: {allowed}, or the path of a plan file") from error
     try:
-        plan = FusionPlan.from_json(text)
+        plan, limits = read_plan(text)
         check_plan(graph, plan)
     except PlanError as error:
         raise PlanError(f"{path}: {error}") from error
-    return plan
+    return plan, limits

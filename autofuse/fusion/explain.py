@@ -9,7 +9,7 @@ from functools import reduce
 from autofuse.fusion.edges import planning_type
 from autofuse.fusion.evidence import Comparison, Evidence, Span
 from autofuse.fusion.legality import Legality, Refusal
-from autofuse.fusion.plan import LARGEST_TILE, FusionPlan
+from autofuse.fusion.plan import NO_LIMITS, FusionPlan, ScheduleLimits
 from autofuse.fusion.relation import Relation, combined, relation
 from autofuse.fusion.skeleton import folded_into, realise, settled
 from autofuse.graph.mapping import MappingType
@@ -84,8 +84,10 @@ def explain(
     return rows if base is graph else (*rows, *_rewritten_away(graph, plan))
 
 
-def plan_diff(a: FusionPlan, b: FusionPlan) -> PlanDiff:
-    """What differs between two plans of one graph."""
+def plan_diff(
+    a: FusionPlan, b: FusionPlan, limits: tuple[ScheduleLimits, ScheduleLimits] = (NO_LIMITS, NO_LIMITS)
+) -> PlanDiff:
+    """What differs between two plans of one graph, and between the limits of their schedules."""
     first, second = ({group.operators for group in plan.groups} for plan in (a, b))
     return PlanDiff(
         tuple(step for step in a.rewrites if step not in b.rewrites),
@@ -94,16 +96,16 @@ def plan_diff(a: FusionPlan, b: FusionPlan) -> PlanDiff:
         tuple(sorted(set(b.folds) - set(a.folds))),
         tuple(group.operators for group in a.groups if group.operators not in second),
         tuple(group.operators for group in b.groups if group.operators not in first),
-        *((one.algorithms,) if a.winograd != b.winograd else () for one in (a, b)),
+        *((one.algorithms,) if limits[0].algorithms != limits[1].algorithms else () for one in limits),
     )
 
 
-def describe(graph: Graph, plan: FusionPlan) -> str:
+def describe(graph: Graph, plan: FusionPlan, limits: ScheduleLimits = NO_LIMITS) -> str:
     """The plan as text: a count, then one line a kernel (operator types, anchor or kind, what it writes)."""
     realised = realise(graph, plan)
     folded = f", {len(plan.folds)} folded" if plan.folds else ""
     changed = f", {len(plan.rewrites)} rewrites" if plan.rewrites else ""
-    limited = f", {plan.algorithms}" if plan.winograd != LARGEST_TILE else ""
+    limited = f", {limits.algorithms}" if limits != NO_LIMITS else ""
     lines = [f"{len(plan.groups)} kernels for {len(graph.operators)} operators{changed}{folded}{limited}"]
     width = len(str(len(plan.groups)))
     for number, group in enumerate(plan.groups, 1):

@@ -1,20 +1,24 @@
-"""A fusion plan as a value: what is rewritten, which BatchNorms fold, what is copied, the partition into groups."""
+"""A fusion plan as a value, and the limits of the schedules that its kernels may take."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, fields
+from functools import cache, cached_property
+from typing import Literal
 
-from autofuse.errors import PlanError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from autofuse.errors import InputError, PlanError
 
 SCHEMA = 1
 
-WINOGRAD_TILES = (4, 2, 0)
-"""What a plan may allow of Winograd's algorithm, the coarsest rounding first: tiles of 4x4 results, of 2x2, none."""
-LARGEST_TILE = WINOGRAD_TILES[0]
+Tile = Literal[4, 2, 0]
+"""What may be allowed of Winograd's algorithm, the coarsest rounding first: tiles of 4x4 results, of 2x2, none."""
+WINOGRAD_TILES: tuple[Tile, ...] = (4, 2, 0)
+_EXACTLY = ConfigDict(extra="forbid", strict=True)
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,55 @@ class Group:
 
 
 @dataclass(frozen=True)
+class ScheduleLimits:
+    """What the schedules of one network may do; it travels beside whichever plan the network gets.
+
+    `winograd_tile`: largest tiles of Winograd's algorithm, one of `WINOGRAD_TILES`; smaller where kernels with larger
+    ones, right by themselves, made the whole network's results wrong. `weight_growth`: how many times the model's
+    weights the kernels' may be (Winograd's are larger; None: any). `exact`: no rounding changes before the kernels run
+    (see `autofuse.fusion.planner.rewriting.is_exact`). InputError for a growth below 1.
+    """
+
+    __pydantic_config__ = _EXACTLY
+
+    winograd_tile: Tile = 4
+    weight_growth: float | None = None
+    exact: bool = False
+
+    def __post_init__(self) -> None:
+        if self.weight_growth is not None and not self.weight_growth >= 1:  # NaN too
+            raise InputError(f"--weight-growth: got {self.weight_growth}, allowed: a number from 1, such as 1.5")
+
+    def __and__(self, other: ScheduleLimits) -> ScheduleLimits:
+        """The limits that keep to both."""
+        growths = [one.weight_growth for one in (self, other) if one.weight_growth is not None]
+        return ScheduleLimits(
+            min(self.winograd_tile, other.winograd_tile), min(growths, default=None), self.exact or other.exact
+        )
+
+    @property
+    def algorithms(self) -> str:
+        """What the kernels may take of Winograd's algorithm, as text."""
+        tile = self.winograd_tile
+        return f"Winograd up to {tile}x{tile}" if tile else "no Winograd"
+
+    def to_json(self) -> dict[str, object]:
+        """The limits that are set, by name; `from_json` reads them."""
+        return {part.name: value for part in fields(self) if (value := getattr(self, part.name)) != part.default}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, object] | None) -> ScheduleLimits:
+        """The limits that `to_json` wrote (None: none are set); PlanError when they are anything else."""
+        try:
+            return _limits_reader().validate_python(dict(body or {}))
+        except ValidationError as error:
+            raise PlanError(f"limits: {_first(error)}") from error
+
+
+NO_LIMITS = ScheduleLimits()
+
+
+@dataclass(frozen=True)
 class FusionPlan:
     """A partition of the graph that `rewrites`, then `folds`, then `copies` leave behind.
 
@@ -32,82 +85,99 @@ class FusionPlan:
     BatchNormalization operators folded into the convolution beside them (sorted); such an operator is in no group.
     `copies`: (operator, reader) pairs, in the order in which they are made: the reader's group holds a copy of the
     operator, called `operator@reader` (see `autofuse.graph.transform.copies`). `groups`: in an order in which they
-    can run. `winograd`: largest tiles of its kernels, one of `WINOGRAD_TILES`; smaller where kernels with larger ones,
-    right by themselves, made the whole network's results wrong.
-    Two plans are equal when they do the same, whatever their `origin` ("none", "tvm-partition", "dnnfusion", "search").
+    can run. Two plans are equal when they do the same.
     """
 
     groups: tuple[Group, ...]
     folds: tuple[str, ...] = ()
     copies: tuple[tuple[str, str], ...] = ()
     rewrites: tuple[str, ...] = ()
-    winograd: int = LARGEST_TILE
-
-    @property
-    def algorithms(self) -> str:
-        """What the kernels may take of Winograd's algorithm, as text."""
-        return f"Winograd up to {self.winograd}x{self.winograd}" if self.winograd else "no Winograd"
 
     @cached_property
     def key(self) -> str:
         """SHA-256 of the canonical text: independent of the order of groups."""
+        return self._key()
+
+    def _key(self, **further: object) -> str:
         canonical: dict[str, object] = {
             "folds": sorted(self.folds),
             "groups": sorted(sorted(group.operators) for group in self.groups),
+            **further,
         }
         if self.copies:  # plans without copies keep the key that they had before there were any
             canonical["copies"] = [list(copy) for copy in self.copies]
         if self.rewrites:
             canonical["rewrites"] = list(self.rewrites)
-        if self.winograd != LARGEST_TILE:
-            canonical["winograd"] = self.winograd
         text = json.dumps(canonical, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def to_json(self) -> str:
-        """Readable, stable JSON text; see `from_json`."""
+    def to_json(self, limits: ScheduleLimits = NO_LIMITS) -> str:
+        """Readable, stable JSON text, with the limits beside the plan; see `read_plan`."""
         body = {
             "schema": SCHEMA,
             "key": self.key,
             **({"rewrites": list(self.rewrites)} if self.rewrites else {}),
             "folds": sorted(self.folds),
             **({"copies": [list(copy) for copy in self.copies]} if self.copies else {}),
-            **({"winograd": self.winograd} if self.winograd != LARGEST_TILE else {}),
+            **({"limits": limits.to_json()} if limits != NO_LIMITS else {}),
             "groups": [list(group.operators) for group in self.groups],
         }
         return json.dumps(body, indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> FusionPlan:
-        """The plan that `to_json` wrote; PlanError when the text is no plan of this schema."""
-        try:
-            body: Mapping[str, object] = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise PlanError(f"plan is not JSON (line {error.lineno}): {error.msg}") from error
-        except (ValueError, RecursionError) as error:  # a number or a nesting beyond what Python reads
-            raise PlanError(f"plan: {error}") from error
-        if not isinstance(body, dict) or body.get("schema") != SCHEMA:
-            raise PlanError(f"plan: expected an object with schema = {SCHEMA}")
-        groups, folds, copies = body.get("groups"), body.get("folds"), body.get("copies", [])
-        rewrites, winograd = body.get("rewrites", []), body.get("winograd", LARGEST_TILE)
-        if isinstance(winograd, bool) or winograd not in WINOGRAD_TILES:
-            raise PlanError(f"plan: 'winograd' must be one of {', '.join(map(str, WINOGRAD_TILES))}")
-        assert isinstance(winograd, int)
-        if not _is_names(rewrites):
-            raise PlanError("plan: 'rewrites' must be a list of 'rule@operator'")
-        assert isinstance(rewrites, list)
-        if not isinstance(copies, list) or not all(_is_names(copy) and len(copy) == 2 for copy in copies):
-            raise PlanError("plan: 'copies' must be a list of [operator, reader] pairs")
-        if not _is_names(folds) or not isinstance(groups, list) or not all(_is_names(group) for group in groups):
-            raise PlanError("plan: 'groups' must be lists of operator names and 'folds' a list of names")
-        assert isinstance(folds, list)
-        pairs = tuple((str(copied), str(reader)) for copied, reader in copies)
-        made = tuple(Group(tuple(group)) for group in groups)
-        plan = cls(made, tuple(sorted(folds)), pairs, tuple(rewrites), winograd)
-        if "key" in body and body["key"] != plan.key:
-            raise PlanError("plan: its key does not match its content (was it edited? remove the key)")
-        return plan
+        """The plan of `read_plan`, without its limits."""
+        return read_plan(text)[0]
 
 
-def _is_names(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+@dataclass(frozen=True)
+class _PlanText:
+    """What stands in a plan's JSON. `winograd`: where the limit of tiles stood when it was a part of the plan."""
+
+    __pydantic_config__ = ConfigDict(strict=True)
+
+    schema: Literal[1]
+    folds: tuple[str, ...]
+    groups: tuple[tuple[str, ...], ...]
+    copies: tuple[tuple[str, str], ...] = ()
+    rewrites: tuple[str, ...] = ()
+    limits: ScheduleLimits = NO_LIMITS
+    winograd: Tile | None = None
+    key: str | None = None
+
+
+def read_plan(text: str) -> tuple[FusionPlan, ScheduleLimits]:
+    """The plan and the limits that `FusionPlan.to_json` wrote, now or in an older version.
+
+    PlanError when the text is no plan of this schema, or when its key does not match its content.
+    """
+    try:
+        found = _plan_reader().validate_json(text)
+    except ValidationError as error:
+        problem = _first(error)
+        raise PlanError(f"plan is not JSON: {problem}" if "JSON" in problem else f"plan: {problem}") from error
+    groups = tuple(Group(operators) for operators in found.groups)
+    plan = FusionPlan(groups, tuple(sorted(found.folds)), found.copies, found.rewrites)
+    limits, key = found.limits, plan.key
+    if found.winograd is not None:
+        limits, key = limits & ScheduleLimits(found.winograd), plan._key(winograd=found.winograd)
+    if found.key not in (None, key):
+        raise PlanError("plan: its key does not match its content (was it edited? remove the key)")
+    return plan, limits
+
+
+@cache
+def _plan_reader() -> TypeAdapter[_PlanText]:
+    return TypeAdapter(_PlanText)
+
+
+@cache
+def _limits_reader() -> TypeAdapter[ScheduleLimits]:
+    return TypeAdapter(ScheduleLimits)
+
+
+def _first(error: ValidationError) -> str:
+    """What is wrong first, and where."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"{place}: {first['msg']}" if place else str(first["msg"])

@@ -14,7 +14,7 @@ from autofuse.database.records import FAILURES
 from autofuse.environment.circumstances import Circumstances
 from autofuse.environment.space import SearchSpace
 from autofuse.fusion.evidence import LAUNCH_US
-from autofuse.fusion.plan import LARGEST_TILE, FusionPlan
+from autofuse.fusion.plan import NO_LIMITS, FusionPlan, ScheduleLimits
 from autofuse.graph.model import Graph
 from autofuse.kernels.lowering.lower import Lowered, Lowering
 from autofuse.kernels.lowering.memory import peak_bytes
@@ -41,7 +41,7 @@ class SearchEvidence:
     """What is known of one model on one device. Nothing is measured here: `autofuse.search.lab.Lab` does that.
 
     `searches`: by workload key. `untrusted`: (workload key, schedule text) of candidates whose time is not trusted.
-    `winograd`: largest tiles of the model's kernels, see `FusionPlan`. `anchors`: the newest best schedule of each
+    `limits`: of the model's schedules. `anchors`: the newest best schedule of each
     kind of anchor.
     """
 
@@ -53,7 +53,7 @@ class SearchEvidence:
     counts: Counts = field(default_factory=Counts)
     searches: dict[str, WorkloadSearch] = field(default_factory=dict)
     untrusted: set[tuple[str, str]] = field(default_factory=set)
-    winograd: int = LARGEST_TILE
+    limits: ScheduleLimits = NO_LIMITS
     anchors: dict[str, dict[str, int | str]] = field(default_factory=dict)
     lowered: dict[str, tuple[FusionPlan, Lowered]] = field(default_factory=dict)
     lowering: Lowering = field(init=False)
@@ -83,18 +83,18 @@ class SearchEvidence:
                 if stored.trusted is False:
                     self.untrusted.add((search.key, schedule_text(json.loads(stored.schedule))))
                 search.learn(json.loads(stored.schedule), stored.median_us, stored.failure or "")
-        if self.winograd != LARGEST_TILE:
-            search.limit_tiles(self.winograd)
+        if self.limits != NO_LIMITS:
+            search.limit_schedules(self.limits)
         if search.best is None and anchor_key(bound.workload) in self.anchors:
             search.suggest(self.anchors[anchor_key(bound.workload)])
         return search
 
-    def limit_tiles(self, winograd: int) -> None:
-        """No kernel of the model has tiles of Winograd's algorithm larger than `winograd` from now on."""
-        if winograd != self.winograd:
-            self.winograd = winograd
+    def limit_schedules(self, limits: ScheduleLimits) -> None:
+        """Every schedule of the model keeps to these limits too from now on."""
+        if self.limits & limits != self.limits:
+            self.limits &= limits
             for search in self.searches.values():
-                search.limit_tiles(winograd)
+                search.limit_schedules(self.limits)
 
     def known_plans(self) -> list[tuple[FusionPlan, Lowered]]:
         """Every plan of this job, with its workloads."""

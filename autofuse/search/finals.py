@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from autofuse.database.records import ChosenGroup, EdgeDecision
-from autofuse.environment.group_times import known_pieces
+from autofuse.environment.group_times import fitting, known_pieces
 from autofuse.environment.outcomes import plan_outcome
 from autofuse.errors import DeviceError, PlanError, WrongResultError
 from autofuse.fusion.evidence import Evidence
@@ -17,7 +17,6 @@ from autofuse.fusion.explain import explain
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.skeleton import settled
 from autofuse.graph.inputs import generate_inputs
-from autofuse.kernels.schedule.limits import larger
 from autofuse.measure.networks.bench import OUT_OF_TIME, Contender, ContenderResult
 from autofuse.measure.networks.judgement import difference, judged
 from autofuse.measure.networks.libraries import NO_TIME, Model, Order, build_libraries
@@ -52,10 +51,9 @@ class Finals:
         return self.lab.evidence
 
     def base(self, plans: Mapping[str, FusionPlan]) -> str:
-        """Name of the plan without fusion among `plans`, whatever limit of tiles they have; "" when it is not there."""
+        """Name of the plan without fusion among `plans`; "" when it is not there."""
         none = self.standing.baselines.get("none")
-        alike = (name for name, plan in plans.items() if none and replace(plan, winograd=none.winograd) == none)
-        return next(alike, "")
+        return next((name for name, plan in plans.items() if plan == none), "")
 
     def library(self, name: str) -> Path:
         """Where a plan's library goes."""
@@ -232,7 +230,7 @@ def _record(lab: Lab, named: Mapping[str, FusionPlan], results: Mapping[str, Con
     for name, result in results.items():
         if result.timed is None and not result.wrong and result.error in ("", OUT_OF_TIME):
             continue  # nothing is known of it
-        outcome = plan_outcome(result, name, series, named[name].key)
+        outcome = plan_outcome(result, name, series, named[name].key, lab.evidence.limits)
         lab.evidence.database.record_plan_measurement(lab.run_id, outcome)
 
 
@@ -240,16 +238,19 @@ def _record_choice(lab: Lab, plan: FusionPlan, time: PlanTime) -> None:
     """What `compile` takes from now on, and why each edge is as it is."""
     evidence = lab.evidence
     codes, workloads = evidence.around.codes, {one.workload.key: one for one in evidence.admit(plan).kernels}
-    stored = evidence.database.ranked(evidence.around.setting, workloads, larger(plan.winograd))
+    stored = evidence.database.ranked(evidence.around.setting, workloads, fitting(evidence.limits))
     groups = []
     for group, bound in zip(plan.groups, evidence.admit(plan).groups, strict=True):
         best = codes.best(bound.workload, stored.get(bound.workload.key, ()))
         us = best.median_us if best else None
         evidence.database.record_workload(bound.workload.key, bound.workload.text, bound.workload.label)
         groups.append(ChosenGroup(group.operators, bound.workload.key, best.candidate_id if best else None, us))
-    evidence.database.record_choice(lab.run_id, plan.key, groups, median_us=time.median_us, trusted=time.trusted)
+    evidence.database.record_choice(
+        lab.run_id, plan.key, groups,
+        median_us=time.median_us, trusted=time.trusted, limits=evidence.limits.to_json() or None,
+    )  # fmt: skip
     alike = [known for known in evidence.known_plans() if known[0].rewrites == plan.rewrites]
-    pieces = known_pieces(evidence.graph, alike, evidence.database, evidence.around.setting, codes)
+    pieces = known_pieces(evidence.graph, alike, evidence.database, evidence.around.setting, evidence.limits, codes)
     seen = Evidence(settled(evidence.graph, plan)[0], pieces)
     # Several tensors may connect two operators, and a rewrite may keep the names of an edge: the first row tells.
     rows: dict[tuple[str, str], EdgeDecision] = {}

@@ -7,10 +7,9 @@ their boxes depend on each other).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from autofuse.errors import WrongResultError
-from autofuse.fusion.plan import LARGEST_TILE, WINOGRAD_TILES, FusionPlan
+from autofuse.fusion.plan import NO_LIMITS, WINOGRAD_TILES, FusionPlan, ScheduleLimits
 from autofuse.kernels.schedule.limits import winograd_tile
 from autofuse.search.budget import Budget
 from autofuse.search.evidence import SearchEvidence
@@ -30,17 +29,16 @@ def right_as_a_whole(
     """
     evidence = lab.evidence
     while True:
-        limited = {name: replace(plan, winograd=evidence.winograd) for name, plan in plans.items()}
-        if evidence.winograd != LARGEST_TILE:
-            _prepare(lab, limited, budget)
+        if evidence.limits != NO_LIMITS:
+            _prepare(lab, plans, budget)
         try:
-            return attempt(limited)
+            return attempt(plans)
         except WrongResultError:
             taken = tiles_taken(evidence, plans)
             if not taken:
                 raise
             smaller = max(tile for tile in WINOGRAD_TILES if tile < taken)
-            evidence.limit_tiles(min(WINOGRAD_TILES) if budget.spent() else smaller)
+            evidence.limit_schedules(ScheduleLimits(min(WINOGRAD_TILES) if budget.spent() else smaller))
             lab.tell("no plan is right as a whole: once more with smaller tiles of Winograd's algorithm")
 
 
@@ -52,6 +50,5 @@ def tiles_taken(evidence: SearchEvidence, plans: Mapping[str, FusionPlan]) -> in
 
 def _prepare(lab: Lab, plans: Mapping[str, FusionPlan], budget: Budget) -> None:
     """A time for every workload of plans that may not have the schedules which were measured for them."""
-    for name, plan in plans.items():
-        lab.record_plan(plan, name)
+    for plan in plans.values():
         lab.measure_first(lab.evidence.missing(plan), budget)

@@ -9,13 +9,14 @@ from pathlib import Path
 from autofuse.database.database import ProfilingDatabase, open_for_lookup
 from autofuse.database.records import Setting
 from autofuse.environment.circumstances import Circumstances
-from autofuse.environment.group_times import known_pieces, lowered_plans, stored_plans
+from autofuse.environment.group_times import fitting, known_limits, known_pieces, lowered_plans, stored_plans
 from autofuse.environment.place import Place
 from autofuse.errors import InputError, PlanError
 from autofuse.fusion.evidence import LAUNCH_US, Piece
 from autofuse.fusion.legality import check_plan
-from autofuse.fusion.plan import FusionPlan
+from autofuse.fusion.plan import NO_LIMITS, FusionPlan, ScheduleLimits
 from autofuse.fusion.skeleton import settled
+from autofuse.graph.key import graph_key
 from autofuse.graph.model import Graph
 from autofuse.kernels.lowering.lower import Lowered, Lowering
 from autofuse.kernels.lowering.memory import peak_bytes
@@ -31,7 +32,7 @@ class Point:
     """A plan that no other known plan beats in both time and memory.
 
     `us`: sum of its groups' measured times; `peak_bytes`: of the tensors between its kernels (see
-    `autofuse.kernels.lowering.memory`); `file`: where its plan was written, if it was.
+    `autofuse.kernels.lowering.memory`); `file`: where its plan was written, if it was. `limits`: of its schedules.
     """
 
     plan: FusionPlan
@@ -39,6 +40,7 @@ class Point:
     peak_bytes: int
     kernels: int
     file: str = ""
+    limits: ScheduleLimits = NO_LIMITS
 
 
 def front(points: Iterable[Point]) -> list[Point]:
@@ -68,15 +70,16 @@ def known_front(graph: Graph, base: ProfilingDatabase, around: Circumstances) ->
     """The front of what `base` knows of `graph` in these circumstances; see `plan_front`."""
     lowering = Lowering(graph, around.target)
     known = lowered_plans(lowering, stored_plans(graph, base))
+    limits = known_limits(base, around.setting, graph_key(graph))
     plans = {plan.key: (plan, lowered) for plan, lowered in known}
     for rewrites in dict.fromkeys(plan.rewrites for plan, _ in known):
         variant, _ = settled(graph, FusionPlan((), rewrites=rewrites))
         alike = [(plan, lowered) for plan, lowered in known if plan.rewrites == rewrites]
-        for bare in _composed(variant, known_pieces(graph, alike, base, around.setting)):
+        for bare in _composed(variant, known_pieces(graph, alike, base, around.setting, limits)):
             plan = replace(bare, rewrites=rewrites)
             if plan.key not in plans:
                 plans[plan.key] = plan, lowering.lower(plan)
-    return front(_timed(plans.values(), base, around.setting))
+    return front(_timed(plans.values(), base, around.setting, limits))
 
 
 def _composed(graph: Graph, pieces: Sequence[Piece]) -> list[FusionPlan]:
@@ -105,17 +108,19 @@ def _written_bytes(graph: Graph, piece: Piece) -> int:
     return sum(graph.tensors[name].size_bytes for name in writes)
 
 
-def _timed(plans: Iterable[tuple[FusionPlan, Lowered]], base: ProfilingDatabase, setting: Setting) -> list[Point]:
-    """The plans all of whose kernels have a time."""
+def _timed(
+    plans: Iterable[tuple[FusionPlan, Lowered]], base: ProfilingDatabase, setting: Setting, limits: ScheduleLimits
+) -> list[Point]:
+    """The plans all of whose kernels have a time within the limits."""
     pairs = list(plans)
     keys = {bound.workload.key for _, lowered in pairs for bound in lowered.kernels}
-    known = base.lookup(setting, keys)
+    known = base.lookup(setting, keys, fitting(limits))
     points = []
     for plan, lowered in pairs:
         kernels = [bound.workload.key for bound in lowered.kernels]
         if all(key in known for key in kernels):
             us = sum(known[key].median_us + LAUNCH_US for key in kernels)
-            points.append(Point(plan, us, peak_bytes(lowered), len(kernels)))
+            points.append(Point(plan, us, peak_bytes(lowered), len(kernels), limits=limits))
     return points
 
 
@@ -125,7 +130,7 @@ def _written(points: Sequence[Point], folder: Path) -> list[Point]:
     for file in files:  # before the first is written: all of them, or none
         check_output(file, PLAN, option="--save")
     for point, file in zip(points, files, strict=True):
-        write_output(file, point.plan.to_json(), PLAN, option="--save")
+        write_output(file, point.plan.to_json(point.limits), PLAN, option="--save")
     return [replace(point, file=str(file)) for point, file in zip(points, files, strict=True)]
 
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from autofuse.database.records import Trial
+from autofuse.environment.group_times import known_limits
 from autofuse.environment.plans import named_plan
 from autofuse.errors import AutofuseError, PlanError
 from autofuse.fusion.legality import check_plan
-from autofuse.fusion.plan import LARGEST_TILE, FusionPlan
+from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.planner.rewriting import RewritingPlanner, is_exact
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.key import graph_key
@@ -96,9 +97,11 @@ def measure_baselines(search: Search, budget: Budget, counted: Budget) -> None:
 
 
 def recall(search: Search) -> FusionPlan | None:
-    """What an earlier job chose for this model here: it must be beaten to be replaced; its limit of tiles holds."""
+    """What an earlier job chose for this model here: it must be beaten to be replaced; the known limits hold."""
     evidence = search.evidence
-    stored = evidence.database.best_plan(evidence.around.setting, graph_key(evidence.graph))
+    setting, key = evidence.around.setting, graph_key(evidence.graph)
+    evidence.limit_schedules(known_limits(evidence.database, setting, key))
+    stored = evidence.database.best_plan(setting, key)
     if stored is None:
         return None
     try:
@@ -106,8 +109,6 @@ def recall(search: Search) -> FusionPlan | None:
         check_plan(evidence.graph, plan)
     except PlanError:
         return None
-    evidence.limit_tiles(plan.winograd)
-    plan = replace(plan, winograd=LARGEST_TILE)
     return None if evidence.space.fusion.exact and not is_exact(plan) else plan
 
 

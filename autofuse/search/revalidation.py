@@ -16,6 +16,7 @@ from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import EXACT, BestSchedule, Setting
 from autofuse.environment.circumstances import Circumstances
 from autofuse.environment.device import RunnerOptions, open_runner
+from autofuse.environment.group_times import fitting, known_limits
 from autofuse.environment.place import Place
 from autofuse.errors import AutofuseError, InputError
 from autofuse.graph.inputs import generate_inputs
@@ -100,19 +101,26 @@ def revalidate(
 
 def _winners(database: ProfilingDatabase, setting: Setting) -> list[_Winner]:
     """Best schedules of the workloads that were chosen here, the ones to look at first in front."""
-    here = {
-        row["choice_id"]
+    graphs = {
+        row["choice_id"]: str(row["graph_key"])
         for row in database.table("choices").records()
         if (row["device_fingerprint"], row["target_key"], row["threads"])
         == (setting.device, setting.target, setting.threads)
     }
-    groups = [row for row in database.table("groups").records() if row["choice_id"] in here]
-    uses = Counter(str(row["workload_key"]) for row in groups)
-    labels = {str(row["workload_key"]): str(row["label"]) for row in groups}
-    found = database.lookup(setting, uses)
-    texts = database.workload_texts(found)
-    winners = [_Winner(best, texts[key], labels[key], uses[key]) for key, best in found.items()]
-    return sorted(winners, key=lambda w: (w.best.tier == EXACT, -w.uses * w.best.median_us))
+    limits = {key: known_limits(database, setting, key) for key in set(graphs.values())}
+    groups = [row for row in database.table("groups").records() if row["choice_id"] in graphs]
+    winners: dict[int, _Winner] = {}
+    for limit in dict.fromkeys(limits.values()):
+        used = [row for row in groups if limits[graphs[row["choice_id"]]] == limit]
+        uses = Counter(str(row["workload_key"]) for row in used)
+        labels = {str(row["workload_key"]): str(row["label"]) for row in used}
+        found = database.lookup(setting, uses, fitting(limit))
+        texts = database.workload_texts(found)
+        for key, best in found.items():
+            known = winners.get(best.candidate_id)
+            count = uses[key] + (known.uses if known else 0)
+            winners[best.candidate_id] = _Winner(best, texts[key], labels[key], count)
+    return sorted(winners.values(), key=lambda w: (w.best.tier == EXACT, -w.uses * w.best.median_us))
 
 
 def _again(

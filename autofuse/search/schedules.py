@@ -13,11 +13,12 @@ import optuna
 
 from autofuse.database.records import canonical_json
 from autofuse.device.target import Target
+from autofuse.fusion.plan import ScheduleLimits
 from autofuse.graph.model import Graph
 from autofuse.kernels.families.protocol import Values
 from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import canonical, fits_registers, open_knobs
-from autofuse.kernels.schedule.limits import knobs_within, winograd_tile
+from autofuse.kernels.schedule.limits import keeps, keeps_text, knobs_within
 from autofuse.kernels.workload.workload import BoundWorkload, Workload
 
 MAX_CANDIDATES = 48
@@ -142,11 +143,11 @@ class WorkloadSearch:
         self.tried[schedule_text(schedule)] = time_us
         self._choose()
 
-    def limit_tiles(self, winograd: int) -> None:
-        """Forgets schedules whose tiles (Winograd's) are larger than `winograd`, and asks for none from now on."""
-        self.knobs = knobs_within(self.knobs, winograd)
-        self.tried = {text: us for text, us in self.tried.items() if winograd_tile(json.loads(text)) <= winograd}
-        self.suggested = [schedule for schedule in self.suggested if winograd_tile(schedule) <= winograd]
+    def limit_schedules(self, limits: ScheduleLimits) -> None:
+        """Forgets schedules beyond the limits, and asks for none from now on."""
+        self.knobs = knobs_within(self.knobs, limits)
+        self.tried = {text: us for text, us in self.tried.items() if keeps_text(limits, text)}
+        self.suggested = [schedule for schedule in self.suggested if keeps(limits, schedule)]
         self.pending = self.guesses()
         self._study = None
         self._count()

@@ -125,8 +125,8 @@ class ModelSession:
     def _warning(self, verdict: Verdict) -> str:
         """What the reader must know about the answer; "" when there is nothing."""
         errors = [time.max_rel_error or 0.0 for time in verdict.times.values() if not time.problem]
-        worst, tiles = max(errors, default=0.0), self.search.evidence.winograd
-        magnified = limited(tiles) if verdict.checked else ""
+        worst = max(errors, default=0.0)
+        magnified = limited(self.search.evidence.limits) if verdict.checked else ""
         notes: Sequence[str] = (told(self.left_out), magnified, loosely_held(worst) if worst > WHOLE_LIMIT else "")
         return "; ".join(filter(None, notes))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autofuse.fusion.plan import LARGEST_TILE
+from autofuse.fusion.plan import NO_LIMITS, ScheduleLimits
 from autofuse.values.names import NO_FUSION, TVM_PARTITION
 
 LITTLE_FUSION = (NO_FUSION, TVM_PARTITION)
@@ -63,12 +63,13 @@ def finale_most_s(budget_s: float | None) -> float:
     return float("inf") if budget_s is None else FINALE_SHARE * budget_s
 
 
-def limited(winograd: int) -> str:
-    """What to say of a network that is right only with tiles of Winograd's algorithm up to `winograd`; "" for all."""
-    if winograd == LARGEST_TILE:
+def limited(limits: ScheduleLimits) -> str:
+    """What to say of a network that is right only within `limits`; "" where there are none."""
+    if limits == NO_LIMITS:
         return ""
-    taken = f"tiles of {winograd}x{winograd} at most" if winograd else "no such kernel"
-    return f"this model magnifies the rounding of Winograd's algorithm: it gets {taken}, and is right so"
+    tile = limits.winograd_tile
+    taken = f"tiles of {tile}x{tile} at most" if tile else "no such kernel"
+    return f"this model magnifies the rounding of Winograd's algorithm: its results are right with {taken}"
 
 
 def loosely_held(worst: float) -> str:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from autofuse.database.connection import locate
 from autofuse.database.database import open_database, open_for_lookup
-from autofuse.environment.group_times import groups_of, known_pieces, lowered_plans, stored_plans
+from autofuse.environment.group_times import groups_of, known_limits, known_pieces, lowered_plans, stored_plans
 from autofuse.environment.place import Place
-from autofuse.environment.plans import named_plan
+from autofuse.environment.plans import limited_plan
 from autofuse.errors import InputError
 from autofuse.fusion.evidence import Evidence, Span
 from autofuse.fusion.explain import EdgeReason, PlanDiff, describe, explain, plan_diff
 from autofuse.fusion.legality import check_plan
-from autofuse.fusion.plan import FusionPlan
+from autofuse.fusion.plan import FusionPlan, ScheduleLimits
 from autofuse.fusion.skeleton import folded_into, realise, settled
 from autofuse.graph.annotated import annotated_model
 from autofuse.graph.key import graph_key
@@ -54,11 +54,16 @@ class Explanation:
 
 @dataclass(frozen=True)
 class ShownPlan:
-    """A plan under the name that it was asked by; `text`: its kernels, for people."""
+    """A plan under the name that it was asked by, and the limits of its schedules; `text`: its kernels, for people."""
 
     name: str
     plan: FusionPlan
     text: str
+    limits: ScheduleLimits
+
+    def to_json(self) -> str:
+        """What stands in a plan file: the plan, and the limits beside it."""
+        return self.plan.to_json(self.limits)
 
 
 @dataclass(frozen=True)
@@ -82,13 +87,14 @@ class PlanExport:
     timed: int
 
 
-def chosen_plan(graph: Graph, plan: str, place: Place) -> FusionPlan:
-    """The plan called `plan`: "best" (what `compile` would take here), another name, or a plan file."""
+def chosen_plan(graph: Graph, plan: str, place: Place) -> tuple[FusionPlan, ScheduleLimits]:
+    """The plan called `plan`: "best" (what `compile` would take here), another name, or a file; with its limits."""
     if plan != BEST:
-        return named_plan(graph, plan)
+        return limited_plan(graph, plan)
     with open_database(place.database, read_only=True) as base:
         setting = place.around(base, measuring=False).setting
         choice = base.best_plan(setting, graph_key(graph))
+        limits = known_limits(base, setting, graph_key(graph))
         text = base.location.text
     if choice is None:
         raise InputError(
@@ -97,24 +103,24 @@ def chosen_plan(graph: Graph, plan: str, place: Place) -> FusionPlan:
         )
     found = FusionPlan.from_json(choice.plan)
     check_plan(graph, found)
-    return found
+    return found, limits
 
 
 def shown(graph: Graph, name: str, place: Place) -> ShownPlan:
     """The plan called `name`, with its kernels."""
-    plan = chosen_plan(graph, name, place)
-    return ShownPlan(name, plan, describe(graph, plan))
+    plan, limits = chosen_plan(graph, name, place)
+    return ShownPlan(name, plan, describe(graph, plan, limits), limits)
 
 
 def difference(graph: Graph, first: str, second: str, place: Place) -> PlanDifference:
     """What differs between two plans, by their names."""
-    found = plan_diff(chosen_plan(graph, first, place), chosen_plan(graph, second, place))
-    return PlanDifference(first, second, found)
+    (a, limits_a), (b, limits_b) = chosen_plan(graph, first, place), chosen_plan(graph, second, place)
+    return PlanDifference(first, second, plan_diff(a, b, (limits_a, limits_b)))
 
 
 def explained(graph: Graph, name: str, place: Place) -> Explanation:
     """Every edge under the plan called `name`, with its reason code and both its times where the database has them."""
-    plan = chosen_plan(graph, name, place)
+    plan, _ = chosen_plan(graph, name, place)
     chosen = "chosen_measured" if name == BEST else "chosen_rule"
     rows = explain(graph, plan, chosen, evidence(graph, plan, place))
     names = {*graph.by_name, *settled(graph, plan)[0].by_name}
@@ -131,7 +137,8 @@ def evidence(graph: Graph, plan: FusionPlan, place: Place) -> Evidence:
             return Evidence(variant, ())
         plans[plan.key] = plan
         lowered = lowered_plans(Lowering(graph, around.target), plans.values())
-        return Evidence(variant, known_pieces(graph, lowered, base, around.setting))
+        limits = known_limits(base, around.setting, graph_key(graph))
+        return Evidence(variant, known_pieces(graph, lowered, base, around.setting, limits))
 
 
 def check_export(output: Path, place: Place, read: Inputs) -> Inputs:

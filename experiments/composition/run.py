@@ -17,10 +17,18 @@ from pathlib import Path
 
 from autofuse.database.database import open_database
 from autofuse.environment.circumstances import circumstances
-from autofuse.environment.group_times import PlansLowered, groups_of, known_pieces, lowered_plans, stored_plans
+from autofuse.environment.group_times import (
+    PlansLowered,
+    groups_of,
+    known_limits,
+    known_pieces,
+    lowered_plans,
+    stored_plans,
+)
 from autofuse.fusion.evidence import Identity, Piece
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.skeleton import settled
+from autofuse.graph.key import graph_key
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.kernels.lowering.lower import Lowering
@@ -57,12 +65,12 @@ def rows_of(model: Path, database: Path, device: str = "local", threads: int = 1
         with open_database(copy) as base:  # for writing: an older schema is migrated, in the copy
             around = circumstances(base, device, threads, measuring=False)
             lowered = lowered_plans(Lowering(graph, around.target), stored_plans(graph, base))
+            limits = known_limits(base, around.setting, graph_key(graph))
             found = []
             for rewrites in dict.fromkeys(plan.rewrites for plan, _ in lowered):
                 alike = [(plan, kernels) for plan, kernels in lowered if plan.rewrites == rewrites]
-                found.append(
-                    _variant(model.stem, graph, rewrites, alike, known_pieces(graph, alike, base, around.setting))
-                )
+                pieces = known_pieces(graph, alike, base, around.setting, limits)
+                found.append(_variant(model.stem, graph, rewrites, alike, pieces))
     return min(filter(None, found), key=lambda rows: rows[0].exact_us, default=[])
 
 

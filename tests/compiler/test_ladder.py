@@ -18,12 +18,13 @@ from sqlalchemy import select
 import autofuse
 from autofuse.backend.library.session import Session
 from autofuse.compiler import CompileReport, Context, Policy
+from autofuse.compiler.plans import find_plan
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.database.records import Candidate, CandidateOutcome, RunStart, Setting
 from autofuse.database.tables.schema import VersionsRow
 from autofuse.environment.circumstances import Circumstances, circumstances
 from autofuse.errors import InputError, PlanError, StrictMissError
-from autofuse.fusion.plan import FusionPlan
+from autofuse.fusion.plan import FusionPlan, ScheduleLimits
 from autofuse.fusion.planner.baselines import default_plan, none_plan
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.key import graph_key
@@ -106,7 +107,9 @@ class Known:
             )
             self.base.record_candidate(setting, outcome)
 
-    def chosen(self, setting: Setting, batch: int = 4, plan: Callable[[Any], FusionPlan] = none_plan) -> None:
+    def chosen(
+        self, setting: Setting, batch: int = 4, plan: Callable[[Any], FusionPlan] = none_plan, **limits: Any
+    ) -> None:
         """A finished job that chose a plan."""
         import hashlib
 
@@ -116,7 +119,7 @@ class Known:
         run = self.base.start_run(setting, start)
         made = plan(graph)
         self.base.record_plan(graph_key(graph), made.key, made.to_json(), "search")
-        self.base.record_choice(run, made.key, [], median_us=5.0, trusted=True)
+        self.base.record_choice(run, made.key, [], median_us=5.0, trusted=True, limits=limits or None)
         self.base.finish_run(run)
 
     def compile(self, batch: int = 4, **options: Any) -> CompileReport:
@@ -397,14 +400,19 @@ def test_what_was_never_measured_is_rewritten_unless_every_rounding_is_kept(norm
 def test_any_plan_keeps_to_the_tiles_that_are_known_to_be_right(norm: Path, tmp_path: Path) -> None:
     """Also the rule's under `--exact`, which does not take the plan that they are known from."""
     known, graph = Known(norm, tmp_path / "profile.db"), load(norm, {})
-    known.chosen(known.setting(), plan=lambda _: replace(default_plan(graph), winograd=2))
-    for asked, plan in (
-        ({"exact": True}, default_plan(graph, FusionSpace(exact=True))),
-        ({"plan": "none"}, none_plan(graph)),
-        ({}, default_plan(graph)),
+    known.chosen(known.setting(), plan=default_plan, winograd_tile=2)
+    file = tmp_path / "plan.json"
+    file.write_text(none_plan(graph).to_json(ScheduleLimits(0)), encoding="utf-8")
+    for exact, asked, plan, tile in (
+        (True, None, default_plan(graph, FusionSpace(exact=True)), 2),
+        (False, "none", none_plan(graph), 2),
+        (False, str(file), none_plan(graph), 0),
+        (False, None, default_plan(graph), 2),
     ):
-        report = autofuse.compile(norm, dry_run=True, database=str(known.path), threads=1, **asked)  # type: ignore[arg-type]
-        assert report.plan_key == replace(plan, winograd=2).key
+        policy = Policy(limits=ScheduleLimits(exact=exact))
+        with Context(database=str(known.path), threads=1, policy=policy) as context:
+            found = find_plan(context, graph, "", asked)
+        assert (found.plan, found.limits) == (plan, ScheduleLimits(tile, exact=exact))
     known.base.close()
 
 

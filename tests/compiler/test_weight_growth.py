@@ -12,11 +12,12 @@ import pytest
 from onnx import numpy_helper
 
 import autofuse
-from autofuse.compiler import CompileReport, Policy
+from autofuse.compiler import CompileReport
 from autofuse.database.database import open_database
 from autofuse.database.records import Candidate, CandidateOutcome
 from autofuse.environment.circumstances import circumstances
 from autofuse.errors import InputError, StrictMissError
+from autofuse.fusion.plan import ScheduleLimits
 from autofuse.fusion.planner.baselines import default_plan
 from autofuse.graph.loading.load import load
 from autofuse.kernels.lowering.lower import lower
@@ -110,4 +111,4 @@ def test_strict_does_not_take_what_was_not_measured(tuned: Tuned) -> None:
 def test_a_limit_below_the_models_own_weights_is_refused() -> None:
     for growth in (0.9, float("nan")):
         with pytest.raises(InputError, match="--weight-growth"):
-            Policy(weight_growth=growth)
+            ScheduleLimits(weight_growth=growth)

@@ -6,6 +6,8 @@ import json
 import random
 from pathlib import Path
 
+from sqlalchemy import text
+
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.database.records import (
     Block,
@@ -40,9 +42,9 @@ def setting_of(database: ProfilingDatabase, device: str = "laptop", tvm: str = "
 def outcome(
     label: str, tile: int, us: float | None, uid: str = "", state: str = "timeout", code: str = "today"
 ) -> CandidateOutcome:
-    text = json.dumps({"workload": label})
+    workload = json.dumps({"workload": label})
     digest = content_key(f"{label} {tile} {code}")
-    candidate = Candidate(content_key(text), text, label, json.dumps({"tile": tile}), digest)
+    candidate = Candidate(content_key(workload), workload, label, json.dumps({"tile": tile}), digest)
     if us is None:
         return CandidateOutcome(candidate=candidate, state=state, failure="over 30 s", uid=uid)
     blocks = tuple(Block((us * factor,), 1.0, flagged=factor > 2) for factor in (0.99, 1.0, 1.01, 3.0))
@@ -50,10 +52,23 @@ def outcome(
     return CandidateOutcome(candidate=candidate, state="ok", uid=uid, build_s=1.0, **times)  # type: ignore[arg-type]
 
 
+def lease(database: ProfilingDatabase, setting: Setting, outcome: CandidateOutcome) -> int:
+    """A candidate that a process is building: what versions up to r0004 left in a file while they worked."""
+    number = database.record_candidate(setting, outcome)
+    with database.writing() as sql:
+        for statement in (
+            "DELETE FROM af_measurement WHERE candidate_id = :id",
+            "UPDATE af_candidate SET state = 'building', failure = NULL, owner_host = 'here', owner_pid = 1, "
+            "owner_boot_id = 'b', owner_started = 1.0 WHERE id = :id",
+        ):
+            sql.execute(text(statement), {"id": number})
+    return number
+
+
 def fill(path: Path, seed: int, measurements: int = 25, busy: bool = True) -> Path:
     """A database with a run of every kind of row; candidates overlap with those of other seeds.
 
-    `busy`: this process still works on a candidate of it.
+    `busy`: a process still works on a candidate of it.
     """
     dice = random.Random(seed)
     with open_database(path) as database:
@@ -64,7 +79,7 @@ def fill(path: Path, seed: int, measurements: int = 25, busy: bool = True) -> Pa
             us = dice.choice((None, dice.uniform(50, 150), dice.uniform(50, 150)))
             chosen = database.record_candidate(setting, outcome(dice.choice(LABELS), dice.randrange(4), us), run)
         if busy:
-            database.begin_candidate(setting, outcome("conv", 99, None).candidate)
+            lease(database, setting, outcome("conv", 99, None))
         database.record_plan(GRAPH, "a" * 64, '{"groups": []}', f"origin{seed}")
         for number, composed in enumerate((9.0, 8.0, 11.0)):
             database.record_trial(

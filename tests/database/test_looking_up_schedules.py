@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from autofuse.database.ask.lookups import MOST_RANKED
 from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import CandidateOutcome, Setting, content_key
 
@@ -21,15 +22,16 @@ def test_the_lowest_median_wins(database: ProfilingDatabase, setting: Setting, m
     assert (best.schedule, best.median_us, best.tier, best.trusted) == ('{"tile":2}', 10.0, "exact", True)
 
 
-def test_schedules_can_be_left_out_by_what_their_text_holds(
+def test_schedules_that_do_not_fit_are_left_out_however_many_are_better(
     database: ProfilingDatabase, setting: Setting, make_outcome: Outcome
 ) -> None:
-    for tile, us in ((1, 30.0), (2, 10.0), (3, 20.0)):
-        database.record_candidate(setting, make_outcome(tile=tile, us=us))
-    assert database.lookup(setting, [CONV], ('"tile":2',))[CONV].median_us == 20.0
-    assert database.lookup(setting, [CONV], ('"tile":2', '"tile":3'))[CONV].median_us == 30.0
-    assert database.lookup(setting, [CONV], ('"tile"',)) == {}
-    assert database.lookup(setting, [CONV], ("%", "_"))[CONV].median_us == 10.0, "a text, not a pattern"
+    for tile in range(MOST_RANKED + 8):
+        database.record_candidate(setting, make_outcome(tile=tile, us=10.0 + tile))
+    last = f'{{"tile":{MOST_RANKED + 7}}}'
+    assert database.lookup(setting, [CONV], lambda schedule: schedule == last)[CONV].schedule == last
+    assert database.lookup(setting, [CONV], lambda _: False) == {}
+    (rows,) = database.ranked(setting, [CONV], lambda schedule: schedule != '{"tile":0}').values()
+    assert len(rows) == MOST_RANKED and rows[0].schedule == '{"tile":1}'
 
 
 def test_many_workloads_are_found_at_once_and_misses_are_absent(

@@ -19,7 +19,7 @@ from autofuse.database.files.upkeep import export_database, import_database, mer
 from autofuse.database.records import RunStart, content_key
 from autofuse.database.tables.schema import Base
 from autofuse.errors import DatabaseError
-from tests.database.recorded import fill, outcome, setting_of
+from tests.database.recorded import fill, lease, outcome, setting_of
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +176,7 @@ def test_what_a_process_is_working_on_stays_in_its_own_file(tmp_path: Path) -> N
         setting = setting_of(busy)
         start = RunStart(name="r", model_name="m", model_sha256="0" * 64, graph_key="1" * 64, seed=0)
         run = busy.start_run(setting, start)
-        busy.begin_candidate(setting, outcome("conv", 1, None).candidate)
+        lease(busy, setting, outcome("conv", 1, None))
         with open_database(tmp_path / "other.db") as other:
             merge_database(other, tmp_path / "busy.db")
             found = other.run()

@@ -6,6 +6,7 @@ write `sqlite3 p.db .dump` there.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -15,9 +16,12 @@ from alembic.script import ScriptDirectory
 
 from autofuse.database.database import open_database
 from autofuse.database.files.upkeep import export_database, merge_database, migrate_database
+from autofuse.database.records import content_key
 from autofuse.database.tables import migration
 from autofuse.database.tables.schema import HEAD_REVISION
+from autofuse.environment.group_times import known_limits
 from autofuse.errors import DatabaseError
+from autofuse.fusion.plan import FusionPlan, Group, ScheduleLimits
 from tests.database.recorded import GRAPH, outcome, setting_of
 
 DUMPS = Path(__file__).with_name("revisions")
@@ -112,6 +116,75 @@ def test_a_step_can_be_taken_back(older: Path) -> None:
         database.migrate()
         assert counts(older)["af_measurement"] == before["af_measurement"]
         assert versions_and_codes(older) == codes and database.problems() == []
+
+
+def limited(path: Path, plain_too: bool) -> tuple[str, str]:
+    """r0004 with a choice whose plan says "winograd", as that version wrote it; the keys with and without it."""
+    plain = FusionPlan((Group(("a", "b")),))
+    text = '{"folds":[],"groups":[["a","b"]],"winograd":2}'
+    old = content_key(text)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript((DUMPS / "r0004.sql").read_text())
+        body = {"schema": 1, "key": old, "folds": [], "winograd": 2, "groups": [["a", "b"]]}
+        connection.execute("UPDATE af_plan SET key = ?, text = ?", (old, json.dumps(body, indent=1) + "\n"))
+        if plain_too:
+            connection.execute(
+                "INSERT INTO af_plan (key, graph_key, text, origin, created_at) "
+                "SELECT ?, graph_key, ?, 'search', created_at FROM af_plan",
+                (plain.key, plain.to_json()),
+            )
+            connection.execute(
+                "INSERT INTO af_edge (run_id, plan_id, producer, consumer, fused, reason) "
+                "SELECT run_id, plan_id + 1, producer, consumer, 0, 'chosen_rule' FROM af_edge"
+            )
+        connection.commit()
+    return old, plain.key
+
+
+@pytest.mark.parametrize("plain_too", [False, True], ids=["alone", "beside the same plan without it"])
+def test_a_limit_in_a_plan_comes_to_stand_beside_it(tmp_path: Path, plain_too: bool) -> None:
+    path = tmp_path / "r0004.db"
+    _, key = limited(path, plain_too)
+    with open_database(path) as database:
+        assert database.problems() == []
+        (plan,) = database.table("plans").records()
+        assert (plan["plan_key"], plan["plan"]) == (key, FusionPlan((Group(("a", "b")),)).to_json())
+        choices = {device: database.best_plan(setting_of(database, device), GRAPH) for device in ("laptop", "board")}
+        ((device, choice),) = [(name, one) for name, one in choices.items() if one is not None]
+        assert choice.plan_key == key
+        assert known_limits(database, setting_of(database, device), GRAPH) == ScheduleLimits(2)
+        (edge,) = database.table("edges").records()
+        assert (edge["plan_key"], edge["reason"]) == (key, "chosen_measured")
+        assert {row["plan_key"] for row in database.table("plan_measurements").records()} == {key, None}
+    with closing(sqlite3.connect(path)) as connection:
+        limits = connection.execute("SELECT limits FROM af_plan_measurement ORDER BY name").fetchall()
+    assert limits == [('{"winograd_tile": 2}',), (None,)]
+
+
+def test_a_limit_that_is_taken_back_into_its_plan_is_the_old_text_again(tmp_path: Path) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    path = tmp_path / "r0004.db"
+    old, key = limited(path, plain_too=False)
+
+    def stored() -> list[tuple[str, str]]:
+        with closing(sqlite3.connect(path)) as connection:
+            return connection.execute(
+                "SELECT p.key, p.text FROM af_choice c JOIN af_plan p ON p.id = c.plan_id"
+            ).fetchall()
+
+    before = stored()
+    config = Config()
+    config.set_main_option("script_location", str(migration.MIGRATIONS))
+    with open_database(path) as database:
+        assert [one for one, _ in stored()] == [key]
+        with database.writing() as connection:
+            config.attributes["connection"] = connection
+            command.downgrade(config, "r0004")
+        assert stored() == before and before[0][0] == old
+        database.migrate()
+        assert [one for one, _ in stored()] == [key] and database.problems() == []
 
 
 def test_migrate_keeps_the_older_file(older: Path) -> None:

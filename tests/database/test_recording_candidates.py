@@ -16,6 +16,7 @@ from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import FAILURES, Block, CandidateOutcome, Setting, content_key
 from autofuse.database.tables.schema import CandidateRow, MeasurementRow
 from autofuse.errors import DatabaseError, InputError
+from tests.database.recorded import lease, outcome
 
 Outcome = Callable[..., CandidateOutcome]
 CONV = content_key("conv")
@@ -111,8 +112,8 @@ def test_a_result_that_was_wrong_once_stays_wrong(
 ) -> None:
     wrong = make_outcome(us=None, state="wrong", failure="off by 0.3", max_rel_error=0.3)
     order = [wrong, make_outcome()] if wrong_first else [make_outcome(), wrong]
-    for outcome in order:
-        database.record_candidate(setting, outcome)
+    for measured in order:
+        database.record_candidate(setting, measured)
     (found,) = database.measured_schedules(setting, CONV)
     assert (found.state, found.median_us, found.max_rel_error) == ("wrong", None, 0.3)
     assert database.lookup(setting, [CONV]) == {}
@@ -172,16 +173,13 @@ def test_sql_itself_refuses_a_time_with_a_failure_or_neither(
             sql.execute(insert(row).values(**columns, **values))
 
 
-def test_a_pending_candidate_waits_for_its_outcome(
+def test_a_candidate_that_an_older_version_was_building_waits_for_its_outcome(
     database: ProfilingDatabase, setting: Setting, make_outcome: Outcome
 ) -> None:
-    outcome = make_outcome()
-    number = database.begin_candidate(setting, outcome.candidate, "queued")
-    assert database.begin_candidate(setting, outcome.candidate, "running") == number
-    assert database.measured_schedules(setting, CONV)[0].state == "running"
+    number = lease(database, setting, replace(outcome("conv", 1, None), candidate=make_outcome().candidate))
+    assert database.measured_schedules(setting, CONV)[0].state == "building"
     assert database.lookup(setting, [CONV]) == {}
-    assert database.record_candidate(setting, outcome) == number
-    assert database.begin_candidate(setting, outcome.candidate, "building") == number
+    assert database.record_candidate(setting, make_outcome()) == number
     assert database.measured_schedules(setting, CONV)[0].state == "ok"
 
 

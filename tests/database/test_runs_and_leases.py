@@ -117,18 +117,6 @@ def test_only_the_same_model_device_and_threads_are_resumed(
     assert database.interrupted_run(here, content_key("net")) is None
 
 
-def test_candidates_of_a_dead_process_return_to_the_queue(
-    database: ProfilingDatabase, setting: Setting, make_outcome: Outcome
-) -> None:
-    database.begin_candidate(setting, make_outcome(tile=1).candidate, "running")
-    database.record_candidate(setting, make_outcome(tile=2))
-    assert database.release_dead() == []
-    assert database.measured_schedules(setting, CONV)[0].state == "running"
-    hand_over(database, "af_candidate", host=owner.this_process().host, pid=dead_pid(), boot_id=owner.boot_id())
-    database.release_dead()
-    assert [one.state for one in database.measured_schedules(setting, CONV)] == ["queued", "ok"]
-
-
 def test_trials_are_kept_for_a_search_that_resumes(
     database: ProfilingDatabase, setting: Setting, make_run: Runs
 ) -> None:

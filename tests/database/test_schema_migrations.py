@@ -27,11 +27,19 @@ def shape(path: Path) -> dict[str, list[str]]:
     with sqlite3.connect(path) as connection:
         rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
     connection.close()
-    return {
-        name: sorted(line.strip().rstrip(",") for line in sql.split("\n"))
-        for name, sql in rows
-        if name != VERSION_TABLE
-    }
+    return {name: sorted(clauses(sql)) for name, sql in rows if name != VERSION_TABLE}
+
+
+def clauses(sql: str) -> list[str]:
+    """What stands between the commas that are in no further brackets."""
+    found, depth = [""], 0
+    for letter in " ".join(sql.split()):
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+        if (letter in "(," and depth == 1) or depth == 0:
+            found.append("")
+        else:
+            found[-1] += letter
+    return [clause.strip() for clause in found if clause.strip()]
 
 
 def test_a_migrated_database_equals_the_mapped_tables(database: ProfilingDatabase, tmp_path: Path) -> None:

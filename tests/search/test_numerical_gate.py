@@ -11,10 +11,15 @@ import pytest
 import autofuse
 from autofuse.compiler import CompileReport
 from autofuse.database.database import open_database
+from autofuse.environment.group_times import known_limits
+from autofuse.environment.place import Place
 from autofuse.errors import WrongResultError
-from autofuse.fusion.plan import FusionPlan
+from autofuse.graph.key import graph_key
+from autofuse.graph.loading.load import load
 from autofuse.kernels.schedule.limits import winograd_tile
+from autofuse.search import revalidation
 from autofuse.search.progress import TuneResult
+from autofuse.views.frames.lookups import lookups_of
 
 SPACE = """
 schema = 1
@@ -63,9 +68,12 @@ class Sensitive:
         """A dry run."""
         return autofuse.compile(self.model, dry_run=True, database=str(self.database), threads=1, plan=plan, **options)
 
-    def plan(self, result: TuneResult) -> FusionPlan:
+    def tile(self) -> int:
+        """The largest tiles with which the database knows the network to be right."""
+        place = Place(str(self.database), "local", 1)
         with open_database(self.database) as base:
-            return FusionPlan.from_json(base.plan(result.plan_key) or "")
+            setting = place.around(base, measuring=False).setting
+            return known_limits(base, setting, graph_key(load(self.model, {}))).winograd_tile
 
     def measured_tiles(self) -> set[int]:
         """Tiles of the candidates measured since this was asked last."""
@@ -91,7 +99,7 @@ def largest(report: CompileReport) -> int:
 
 def test_a_network_that_is_right_with_the_fastest_tiles_keeps_them(network: Sensitive) -> None:
     result = network.tune()
-    assert network.plan(result).winograd == 4 and "Winograd" not in result.warning
+    assert network.tile() == 4 and "Winograd" not in result.warning
     assert largest(network.compile()) == 4
 
 
@@ -102,7 +110,7 @@ def test_a_network_that_magnifies_rounding_gets_the_largest_tiles_that_are_right
     network.allowed = allowed
     result = network.tune()
     assert set(network.taken.values()) == {allowed}
-    assert network.plan(result).winograd == allowed and said in result.warning
+    assert network.tile() == allowed and said in result.warning
     for plan in ("best", "none", "default"):  # whatever is asked for: larger tiles are known to be wrong here
         assert largest(network.compile(plan)) == allowed
     assert largest(network.compile(weight_growth=1.0)) == 0
@@ -113,8 +121,8 @@ def test_what_was_learned_holds_for_the_next_search(network: Sensitive) -> None:
     network.allowed = 2
     network.tune()
     assert network.measured_tiles() == {4, 2, 0}
-    result = network.tune()
-    assert network.plan(result).winograd == 2
+    network.tune()
+    assert network.tile() == 2
     assert 4 not in network.measured_tiles()
     assert 4 not in network.taken.values()
 
@@ -126,19 +134,23 @@ def test_a_network_that_is_wrong_with_no_tiles_at_all_is_refused(network: Sensit
     assert set(network.taken.values()) == {0}
 
 
-def test_a_plan_says_what_it_allows_and_refuses_what_there_is_not(network: Sensitive) -> None:
-    from autofuse.errors import PlanError
-    from autofuse.fusion.explain import describe, plan_diff
-    from autofuse.fusion.planner.baselines import none_plan
-    from autofuse.graph.loading.load import load
+def test_a_network_that_was_never_right_leaves_no_limit_behind(network: Sensitive) -> None:
+    """Something else is wrong with it, which may be mended."""
+    network.allowed = -1
+    with pytest.raises(WrongResultError):
+        network.tune()
+    assert network.tile() == 4
 
-    graph = load(network.model, {})
-    plain = none_plan(graph)
-    limited = FusionPlan(plain.groups, winograd=2)
-    assert FusionPlan.from_json(limited.to_json()) == limited and limited.key != plain.key
-    assert describe(graph, limited).splitlines()[0].endswith("Winograd up to 2x2")
-    difference = plan_diff(plain, limited)
-    assert not difference.same and difference.algorithms_only_b == ("Winograd up to 2x2",)
-    for wrong in ("3", "true", '"4"'):
-        with pytest.raises(PlanError, match="'winograd' must be one of 4, 2, 0"):
-            FusionPlan.from_json(plain.to_json().replace('"folds"', f'"winograd": {wrong}, "folds"', 1))
+
+def test_the_report_and_a_revalidation_keep_to_the_limits(network: Sensitive) -> None:
+    """The fastest schedule of each kernel is one that this network may not have."""
+    network.allowed = 2
+    network.tune()
+    with open_database(network.database) as base:
+        setting = Place(str(network.database), "local", 1).around(base, measuring=False).setting
+        again = [json.loads(winner.best.schedule) for winner in revalidation._winners(base, setting)]
+        assert [winograd_tile(schedule) for schedule in again] == [2, 2]
+        shown = lookups_of(base)
+        texts = {row["candidate_id"]: row["schedule"] for row in base.table("candidates").records()}
+        taken = [winograd_tile(json.loads(str(texts[number]))) for number in shown["candidate_id"]]
+        assert taken == [2, 2] and set(shown["limits"]) == {'{"winograd_tile": 2}'}

@@ -46,7 +46,7 @@ def plan_show(
     named = _named(database, device, threads, shape)
     found = api.plan_show(model, plan=plan, **named)
     text = f"plan {plan} ({found.plan.key[:12]}): {found.text}"
-    show(json.loads(found.plan.to_json()), form, Text(text.rstrip()), after_explaining(model, plan, named))
+    show(json.loads(found.to_json()), form, Text(text.rstrip()), after_explaining(model, plan, named))
 
 
 @plan_verbs.command("diff")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from functools import cache
 
@@ -54,10 +54,14 @@ CHUNK = 500
 """Keys a statement, so that they fit its variables."""
 MOST_RANKED = 32
 """Candidates of a workload that are ranked at most."""
+ALL = 1 << 31
+"""As many as there are."""
 SCHEDULES_TRIED = 3
 """Schedules of a workload, best first, whose code `compile` compares with what was measured."""
 Ranked = dict[str, tuple[BestSchedule, ...]]
 """Candidates by the key of their workload, best first."""
+Fits = Callable[[str], bool]
+"""Whether a schedule (canonical JSON) is one that is wanted at all."""
 TIERS = (STALE_CODE, STALE, EXACT)
 """By the number that stands for them in SQL."""
 DIGEST_LENGTH = 64
@@ -65,20 +69,20 @@ DIGEST_LENGTH = 64
 
 
 def lookup(
-    connection: Connection, setting: Setting, workload_keys: Iterable[str], without: tuple[str, ...] = ()
+    connection: Connection, setting: Setting, workload_keys: Iterable[str], fits: Fits | None = None
 ) -> dict[str, BestSchedule]:
     """The first of each workload's `ranked` schedules."""
-    return {key: found[0] for key, found in ranked(connection, setting, workload_keys, without, 1).items()}
+    return {key: found[0] for key, found in ranked(connection, setting, workload_keys, fits, 1).items()}
 
 
 def ranked(
     connection: Connection,
     setting: Setting,
     workload_keys: Iterable[str],
-    without: tuple[str, ...] = (),
+    fits: Fits | None = None,
     most: int = MOST_RANKED,
 ) -> Ranked:
-    """The best candidates of each workload that has one, among those whose text holds nothing of `without`.
+    """The best candidates of each workload that has one, among those whose schedule `fits` (None: any does).
 
     By tier (see `records.EXACT`), then by the time as it counts (see `counted_us`), then by the schedule's key and the
     code's. None of them is a schedule that has failed since, with the versions asked for.
@@ -86,10 +90,12 @@ def ranked(
     wanted = sorted(set(workload_keys))
     found: dict[str, list[BestSchedule]] = {}
     for start in range(0, len(wanted), CHUNK):
-        here = {**_parameters(setting), "keys": wanted[start : start + CHUNK], "most": most}
-        for row in connection.execute(_best_schedules(without), here).mappings():
+        read = most if fits is None else ALL  # how many of the first ones fit is not known before they are read
+        here = {**_parameters(setting), "keys": wanted[start : start + CHUNK], "most": read}
+        for row in connection.execute(_best_schedules(), here).mappings():
             best = BestSchedule(**{**row, "tier": TIERS[row["tier"]]})
-            found.setdefault(best.workload_key, []).append(best)
+            if fits is None or fits(best.schedule):
+                found.setdefault(best.workload_key, []).append(best)
     order = {tier: -place for place, tier in enumerate(TIERS)}
 
     def rank(best: BestSchedule) -> tuple[object, ...]:
@@ -144,7 +150,7 @@ def has_digest() -> ColumnElement[bool]:
 
 
 @cache
-def _best_schedules(without: tuple[str, ...] = ()) -> AnySelect:
+def _best_schedules() -> AnySelect:
     """The first :most rows of each workload in :keys; more where they are equal."""
     keys: BindParameter[str] = bindparam("keys", expanding=True)
     tier = _tier()
@@ -161,7 +167,6 @@ def _best_schedules(without: tuple[str, ...] = ()) -> AnySelect:
             *_here(),
             CandidateRow.state == OK,
             ~_failed_since(),
-            *(~_holds(part) for part in without),
         )
         .subquery()
     )
@@ -203,11 +208,6 @@ _SCHEDULE = (
     CandidateRow.ci_hi_us,
     CandidateRow.trusted,
 )
-
-
-def _holds(part: str) -> ColumnElement[bool]:
-    """Whether the text of a candidate's schedule contains `part`."""
-    return exists().where(ScheduleRow.id == CandidateRow.schedule_id, ScheduleRow.text.contains(part, autoescape=True))
 
 
 def _tier() -> ColumnElement[int]:

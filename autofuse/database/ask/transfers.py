@@ -93,7 +93,7 @@ def related(connection: Connection, setting: Setting, operators: str, others: It
 def foreign_plans(connection: Connection, setting: Setting, graph_key: str) -> list[ForeignPlan]:
     """Plans chosen for a graph on other devices, on as many threads; the newest first."""
     query = (
-        select(PlanRow.text, PlanRow.origin, DeviceRow.facts, TargetRow.text.label("target"))
+        select(PlanRow.text, PlanRow.origin, ChoiceRow.limits, DeviceRow.facts, TargetRow.text.label("target"))
         .join(ChoiceRow, ChoiceRow.plan_id == PlanRow.id)
         .join(DeviceRow, DeviceRow.id == ChoiceRow.device_id)
         .join(TargetRow, TargetRow.id == ChoiceRow.target_id)

@@ -8,13 +8,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
-from autofuse.database.owner import Owner
 from autofuse.database.record.identities import Identities
 from autofuse.database.record.verdict import doubted, verdict
 from autofuse.database.records import (
-    PENDING,
     Block,
     Candidate,
     CandidateOutcome,
@@ -25,7 +23,6 @@ from autofuse.database.records import (
 from autofuse.database.tables.columns import (
     free_lease,
     insert_unless_there,
-    lease_columns,
     packed,
     timing_columns,
 )
@@ -82,20 +79,6 @@ def record(
             .where(CandidateRow.id == candidate_id)
             .values(**_verdict(connection, candidate_id), **free_lease(), updated_at=now)
         )
-    return candidate_id
-
-
-def begin(
-    connection: Connection, ids: Identities, setting: Setting, candidate: Candidate, state: str, owner: Owner
-) -> int:
-    """Lease a candidate that has no outcome yet to `owner`; one that has is left as it is."""
-    now = datetime.now(UTC)
-    lease = {"state": state, "updated_at": now, **lease_columns(owner)}
-    identity = _identity(connection, ids, setting, candidate)
-    candidate_id, made = _find_or_make(connection, identity, {**lease, "created_at": now})
-    if not made:
-        mine = and_(CandidateRow.id == candidate_id, CandidateRow.state.in_(PENDING))
-        connection.execute(update(CandidateRow).where(mine).values(**lease))
     return candidate_id
 
 

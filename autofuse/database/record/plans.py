@@ -64,6 +64,7 @@ def record_measurement(connection: Connection, ids: Identities, run_id: int, out
         "series": outcome.series,
         "uid": outcome.uid or uuid.uuid4().hex,
         "blocks": packed_blocks(outcome.blocks),
+        "limits": dict(outcome.limits) or None,
         "created_at": datetime.now(UTC),
     }
     connection.execute(insert_unless_there(connection.dialect.name, PlanMeasurementRow), values)
@@ -93,21 +94,17 @@ def record_choice(
     run_id: int,
     plan_key: str,
     groups: Sequence[ChosenGroup],
-    median_us: float | None,
-    trusted: bool,
-    details: Mapping[str, Json],
+    verdict: Mapping[str, Json],
 ) -> int:
-    """Append a run's choice with its groups; its number."""
+    """Append a run's choice with its groups; its number. `verdict`: its columns `median_us` to `limits`."""
     run = runs.require(connection, run_id)
-    canonical_json(details)
+    canonical_json(dict(verdict))
     values = {
         **ids.setting_columns(connection, run.setting),
         "run_id": run_id,
         "plan_id": _plan_id(connection, ids, run.graph_key, plan_key),
         "graph_key": run.graph_key,
-        "median_us": median_us,
-        "trusted": trusted,
-        "details": dict(details),
+        **verdict,
         "created_at": datetime.now(UTC),
     }
     choice_id = connection.execute(insert(ChoiceRow).values(**values).returning(ChoiceRow.id)).scalar_one()
@@ -157,6 +154,18 @@ def best_plan(connection: Connection, setting: Setting, graph_key: str) -> PlanC
     newest choice (each run confirms its choice against the one before, interleaved), the lowest median.
     """
     return _chosen(connection, setting, graph_key) or _known(connection, setting, graph_key)
+
+
+def limits(connection: Connection, setting: Setting, graph_key: str) -> list[Mapping[str, Json]]:
+    """Limits of schedules that choices and whole-model times of a graph here were made under, each once.
+
+    Times alone count, not failures: a network that is wrong under every limit is so for another reason.
+    """
+    chosen = _at(select(ChoiceRow.limits), ChoiceRow, setting).where(ChoiceRow.graph_key == graph_key)
+    row = PlanMeasurementRow
+    timed = _at(select(row.limits), row, setting).where(row.graph_key == graph_key, row.state == OK)
+    found = [one for query in (chosen, timed) for one in connection.execute(query).scalars() if one]
+    return list({canonical_json(one): one for one in found}.values())
 
 
 def plan_text(connection: Connection, key: str) -> str | None:

@@ -10,7 +10,6 @@ from sqlalchemy import Connection, Select, func, insert, select, update
 from autofuse.database.owner import Owner, is_dead, this_process
 from autofuse.database.record.identities import Identities
 from autofuse.database.records import (
-    PENDING,
     RUN_STATES,
     Json,
     RunInfo,
@@ -83,7 +82,7 @@ def finish(connection: Connection, run_id: int, state: str, summary: Mapping[str
 
 
 def release_dead(connection: Connection) -> list[int]:
-    """Mark running runs of dead owners interrupted, queue their leased candidates again; the runs' numbers."""
+    """Mark running runs of dead owners interrupted; their numbers."""
     freed = [
         number
         for number, owner in _owners(connection, select(RunRow).where(RunRow.state == RUNNING), RunRow)
@@ -93,13 +92,6 @@ def release_dead(connection: Connection) -> list[int]:
         update(RunRow)
         .where(RunRow.id.in_(freed))
         .values(state=INTERRUPTED, finished_at=datetime.now(UTC), **free_lease())
-    )
-    leased = select(CandidateRow).where(CandidateRow.state.in_(PENDING), CandidateRow.owner_pid.is_not(None))
-    lost = [number for number, owner in _owners(connection, leased, CandidateRow) if is_dead(owner)]
-    connection.execute(
-        update(CandidateRow)
-        .where(CandidateRow.id.in_(lost), CandidateRow.state.in_(PENDING))
-        .values(state="queued", **free_lease())
     )
     return freed
 

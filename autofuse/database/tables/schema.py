@@ -34,7 +34,7 @@ from autofuse.database.records import FAILURES, OK, PENDING, RUN_STATES, TRIAL_S
 
 PREFIX = "af_"
 VERSION_TABLE = "af_alembic_version"
-HEAD_REVISION = "r0004"
+HEAD_REVISION = "r0005"
 
 
 class UtcTime(TypeDecorator[datetime]):
@@ -307,7 +307,7 @@ class PlanRow(NumberedRow):
 
 
 class PlanMeasurementRow(SettingMixin, TimingMixin, NumberedRow):
-    """Whole-model time of a plan, or of a rival without one; `blocks` as in `SampleRow`."""
+    """Whole-model time of a plan (or of a rival) under `limits`, a `ScheduleLimits`; `blocks` as in `SampleRow`."""
 
     __tablename__ = "af_plan_measurement"
 
@@ -318,6 +318,7 @@ class PlanMeasurementRow(SettingMixin, TimingMixin, NumberedRow):
     series: Mapped[str] = mapped_column(Text)
     uid: Mapped[str] = mapped_column(String(64), unique=True)
     blocks: Mapped[Any] = mapped_column(Document)
+    limits: Mapped[Any | None] = mapped_column(Document)
     created_at: Mapped[datetime] = mapped_column(UtcTime)
 
     __table_args__ = (
@@ -360,6 +361,7 @@ class ChoiceRow(SettingMixin, NumberedRow):
     median_us: Mapped[float | None] = mapped_column(Float)
     trusted: Mapped[bool] = mapped_column(Boolean)
     details: Mapped[Any] = mapped_column(Document)
+    limits: Mapped[Any | None] = mapped_column(Document)
     created_at: Mapped[datetime] = mapped_column(UtcTime)
 
     __table_args__ = (Index(None, "graph_key", "device_id", "target_id", "threads"), Index(None, "run_id"))

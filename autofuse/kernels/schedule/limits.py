@@ -1,10 +1,11 @@
-"""Schedules whose tiles of Winograd's algorithm are no larger than a plan allows (see `FusionPlan.winograd`)."""
+"""Which schedules keep to a network's `ScheduleLimits`."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 
+from autofuse.fusion.plan import ScheduleLimits
 from autofuse.kernels.families.contraction.winograd import ALGORITHMS as WINOGRAD
 from autofuse.kernels.families.protocol import Values
 
@@ -16,14 +17,21 @@ def winograd_tile(schedule: Mapping[str, int | str]) -> int:
     return WINOGRAD.get(str(schedule.get(ALGORITHM)), 0)
 
 
-def larger(most: int) -> tuple[str, ...]:
-    """What stands in the text of a stored schedule whose tiles are larger than `most`."""
-    return tuple(json.dumps(name) for name, tile in WINOGRAD.items() if tile > most)
+def keeps(limits: ScheduleLimits, schedule: Mapping[str, int | str]) -> bool:
+    """Whether a schedule's tiles of Winograd's algorithm are no larger than allowed."""
+    return winograd_tile(schedule) <= limits.winograd_tile
 
 
-def knobs_within(knobs: Mapping[str, Values], most: int) -> dict[str, Values]:
-    """`knobs` without algorithms whose tiles are larger than `most`."""
-    fitting = {
-        name: tuple(value for value in values if winograd_tile({name: value}) <= most) for name, values in knobs.items()
-    }
+def keeps_text(limits: ScheduleLimits, text: str) -> bool:
+    """The same of a stored schedule (JSON); one that cannot be read keeps to anything, since nothing is built of it."""
+    try:
+        schedule = json.loads(text)
+    except ValueError:
+        return True
+    return not isinstance(schedule, dict) or keeps(limits, schedule)
+
+
+def knobs_within(knobs: Mapping[str, Values], limits: ScheduleLimits) -> dict[str, Values]:
+    """`knobs` without the values that no schedule within the limits has."""
+    fitting = {name: tuple(value for value in values if keeps(limits, {name: value})) for name, values in knobs.items()}
     return {name: values for name, values in fitting.items() if values}

@@ -212,6 +212,7 @@ _FRAMES: dict[str, dict[str, str]] = {
         "threads": "threads of a call",
         "versions_key": "SHA-256 of the versions asked for: those of the newest run there",
         "uses": "how many groups of chosen plans are this workload",
+        "limits": "what the schedules of these networks may do, as JSON; empty for anything",
         "tier": "exact, stale (measured with other versions), stale code (measured as other code since) or miss",
         "why": "why it is a miss; empty for a hit",
         "candidate_id": "candidate that a compile takes; missing for a miss",
