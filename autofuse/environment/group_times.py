@@ -17,7 +17,6 @@ from autofuse.fusion.plan import NO_LIMITS, FusionPlan, ScheduleLimits
 from autofuse.fusion.skeleton import folded_into, settled
 from autofuse.graph.key import graph_key
 from autofuse.graph.model import Graph
-from autofuse.graph.transform.copies import copy_name
 from autofuse.kernels.lowering.lower import Lowered, Lowering
 from autofuse.kernels.schedule.limits import keeps_text
 from autofuse.kernels.workload.free_reshape import is_free_reshape
@@ -52,14 +51,14 @@ def lowered_plans(lowering: Lowering, plans: Iterable[FusionPlan]) -> list[tuple
 def groups_of(graph: Graph, plan: FusionPlan) -> tuple[Piece, ...]:
     """The groups of a plan, in its order, without times: what each covers, folds and copies."""
     graph, plan = settled(graph, plan)
-    readers = {copy_name(copy): copy for copy in plan.copies}
+    readers = {copy.name: copy for copy in plan.copies}
     folded: dict[str, list[str]] = {}
     for name, owner in folded_into(graph, plan.folds).items():
         folded.setdefault(owner, []).append(name)
     found = []
     for group in plan.groups:
         folds = tuple(sorted(name for owner in group.operators for name in folded.get(owner, ())))
-        copies = tuple(copy for copy in plan.copies if copy_name(copy) in group.operators)
+        copies = tuple(copy for copy in plan.copies if copy.name in group.operators)
         covers = frozenset(name for name in group.operators if name not in readers) | frozenset(folds)
         found.append(Piece(group.operators, covers, folds, copies=copies))
     return tuple(found)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import hypot
 
 from autofuse.graph.model import Graph
+from autofuse.graph.transform.copies import Copy
 
 LAUNCH_US = 0.3
 """What a kernel costs beyond its own time (call from the VM, as measured: tvm 0.27, 0.14 us, plus its pool)."""
@@ -55,7 +56,7 @@ class Piece:
     folds: tuple[str, ...] = ()
     span: Span | None = None
     failure: str = ""
-    copies: tuple[tuple[str, str], ...] = ()
+    copies: tuple[Copy, ...] = ()
 
     @property
     def identity(self) -> Identity:

@@ -14,7 +14,7 @@ from autofuse.fusion.relation import Relation, combined, relation
 from autofuse.fusion.skeleton import folded_into, realise, settled
 from autofuse.graph.mapping import MappingType
 from autofuse.graph.model import Graph
-from autofuse.graph.transform.copies import copy_name
+from autofuse.graph.transform.copies import Copy
 from autofuse.rewrite.driver import replay
 
 _REMARKS = {
@@ -167,7 +167,7 @@ class _Explainer:
         above, below = self._home(owners[0], owners[1]), self._home(owners[1], "")
         if above == below:
             kinds = [planning_type(self.graph, self.graph.by_name[name]) for name in (producer, consumer)]
-            copied = copy_name(owners) in self.groups
+            copied = Copy(*owners).name in self.groups
             found = Comparison() if copied else self.evidence.edge(producer, consumer, self.covers)
             code, remark = _judged(found, True, self.chosen)
             remark += f"; {consumer} has a copy of its own" if copied else ""
@@ -184,8 +184,8 @@ class _Explainer:
 
     def _home(self, name: str, reader: str) -> tuple[str, ...]:
         """The group of an operator as `reader` sees it: of its copy for the reader, of itself, or of some copy."""
-        own = self.groups.get(copy_name((name, reader))) or self.groups.get(name)
-        return own or next(self.groups[copy_name(copy)] for copy in self.copies if copy[0] == name)
+        own = self.groups.get(Copy(name, reader).name) or self.groups.get(name)
+        return own or next(self.groups[copy.name] for copy in self.copies if copy.operator == name)
 
     def _untried(self, producer: str, tensor: str) -> str:
         """Code of an edge that the plan keeps apart and that nothing was measured of."""
@@ -220,7 +220,7 @@ def _covers(plan: FusionPlan, owners: Mapping[str, str]) -> dict[str, frozenset[
         folded.setdefault(owner, []).append(name)
     found: dict[str, frozenset[str]] = {}
     for group in plan.groups:
-        own = frozenset(group.operators).difference(map(copy_name, plan.copies))
+        own = frozenset(group.operators).difference(copy.name for copy in plan.copies)
         covers = own.union(*(folded.get(name, ()) for name in own))
         found.update(dict.fromkeys(covers, covers))
     return found

@@ -13,7 +13,6 @@ from autofuse.fusion.reach import Reach, bits
 from autofuse.fusion.skeleton import realise, settled
 from autofuse.graph.mapping import MappingType, mapping_type
 from autofuse.graph.model import Graph, Operator
-from autofuse.graph.transform.copies import copy_name
 from autofuse.graph.transform.fold import fold_refusal
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
@@ -148,8 +147,8 @@ def check_plan(graph: Graph, plan: FusionPlan, max_group_operators: int | None =
             raise PlanError(refused.message)
     owner = {name: group for group in plan.groups for name in group.operators}
     for copy in plan.copies:
-        if owner[copy_name(copy)] != owner.get(copy[1]):
-            raise PlanError(f"plan copies {copy[0]!r} for {copy[1]!r}, which stands in another group")
+        if owner[copy.name] != owner.get(copy.reader):
+            raise PlanError(f"plan copies {copy.operator!r} for {copy.reader!r}, which stands in another group")
     ordered_groups(realised, [group.operators for group in plan.groups])
 
 

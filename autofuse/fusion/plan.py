@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from autofuse.errors import InputError, PlanError
+from autofuse.graph.transform.copies import Copy
 
 SCHEMA = 1
 
@@ -83,14 +84,14 @@ class FusionPlan:
 
     `rewrites`: steps `rule@operator`, in the order in which they are made (see `autofuse.rewrite`). `folds`: names of
     BatchNormalization operators folded into the convolution beside them (sorted); such an operator is in no group.
-    `copies`: (operator, reader) pairs, in the order in which they are made: the reader's group holds a copy of the
-    operator, called `operator@reader` (see `autofuse.graph.transform.copies`). `groups`: in an order in which they
+    `copies`: in the order in which they are made; the group of a copy's reader holds it, under the copy's name.
+    `groups`: in an order in which they
     can run. Two plans are equal when they do the same.
     """
 
     groups: tuple[Group, ...]
     folds: tuple[str, ...] = ()
-    copies: tuple[tuple[str, str], ...] = ()
+    copies: tuple[Copy, ...] = ()
     rewrites: tuple[str, ...] = ()
 
     @cached_property
@@ -105,7 +106,7 @@ class FusionPlan:
             **further,
         }
         if self.copies:  # plans without copies keep the key that they had before there were any
-            canonical["copies"] = [list(copy) for copy in self.copies]
+            canonical["copies"] = [[copy.operator, copy.reader] for copy in self.copies]
         if self.rewrites:
             canonical["rewrites"] = list(self.rewrites)
         text = json.dumps(canonical, sort_keys=True, separators=(",", ":"))
@@ -118,7 +119,7 @@ class FusionPlan:
             "key": self.key,
             **({"rewrites": list(self.rewrites)} if self.rewrites else {}),
             "folds": sorted(self.folds),
-            **({"copies": [list(copy) for copy in self.copies]} if self.copies else {}),
+            **({"copies": [[copy.operator, copy.reader] for copy in self.copies]} if self.copies else {}),
             **({"limits": limits.to_json()} if limits != NO_LIMITS else {}),
             "groups": [list(group.operators) for group in self.groups],
         }
@@ -157,7 +158,8 @@ def read_plan(text: str) -> tuple[FusionPlan, ScheduleLimits]:
         problem = _first(error)
         raise PlanError(f"plan is not JSON: {problem}" if "JSON" in problem else f"plan: {problem}") from error
     groups = tuple(Group(operators) for operators in found.groups)
-    plan = FusionPlan(groups, tuple(sorted(found.folds)), found.copies, found.rewrites)
+    copies = tuple(Copy(operator, reader) for operator, reader in found.copies)
+    plan = FusionPlan(groups, tuple(sorted(found.folds)), copies, found.rewrites)
     limits, key = found.limits, plan.key
     if found.winograd is not None:
         limits, key = limits & ScheduleLimits(found.winograd), plan._key(winograd=found.winograd)

@@ -222,7 +222,7 @@ def by_moved_bytes(planner: RewritingPlanner) -> list[Decision]:
     graph = planner.graph
 
     def moved(decision: Decision) -> float:
-        names = [site.split(" -> ")[0].split(" = ")[0] for site in decision.sites]
+        names = [name for site in decision.sites for name in site.operators[:1]]
         outputs = [out for name in names if name in graph.by_name for out in graph.by_name[name].outputs if out]
         return float(sum(graph.tensors[out].size_bytes for out in outputs))
 

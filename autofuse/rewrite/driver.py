@@ -1,4 +1,4 @@
-"""Finding sites, choosing among them, rewriting: the fixpoint that the paper calls greedy, with every choice open."""
+"""Finding matches, choosing among them, rewriting: the fixpoint that the paper calls greedy, with every choice open."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from autofuse.errors import PlanError
 from autofuse.graph.cost import operator_cost
 from autofuse.graph.model import Graph, Operator
 from autofuse.rewrite.maker import Maker, Refused
-from autofuse.rewrite.rule import PHASE, Kind, Rule, Site
+from autofuse.rewrite.rule import PHASE, Kind, Match, Rule, Step
 from autofuse.rewrite.rules.catalogue import BY_NAME, RULES
 from autofuse.rewrite.work import Array, Change, Work
 
-Choice = Callable[[Site], bool]
+Choice = Callable[[Match], bool]
 _Rank = tuple[int, int, tuple[int, int], int]
 _Candidate = tuple[_Rank, str, str]
 
@@ -29,60 +29,60 @@ REPEATS = 8
 
 @dataclass(frozen=True)
 class Rewritten:
-    """`graph` after the sites `applied`, in their order; `asked`: every site met, each once."""
+    """`graph` after the matches `applied`, in their order; `asked`: every match met, each once."""
 
     graph: Graph
-    applied: tuple[Site, ...]
-    asked: tuple[Site, ...]
+    applied: tuple[Match, ...]
+    asked: tuple[Match, ...]
 
     @property
     def steps(self) -> tuple[str, ...]:
         """What a plan stores."""
-        return tuple(site.step for site in self.applied)
+        return tuple(match.step for match in self.applied)
 
 
-def sites(graph: Graph, exact: bool = False) -> tuple[Site, ...]:
+def matches(graph: Graph, exact: bool = False) -> tuple[Match, ...]:
     """Every place of `graph` where a rule applies, in topological order.
 
     `exact`: leave out rules that change rounding. Applying one may remove others, or make new ones possible.
     """
     work = Work.of(graph)
-    found = (_site(work, rule, op) for op in graph.operators for rule in _rules(op.op_type, exact))
-    return tuple(site for site in found if site is not None)
+    found = (_match(work, rule, op) for op in graph.operators for rule in _rules(op.op_type, exact))
+    return tuple(match for match in found if match is not None)
 
 
-def apply(graph: Graph, chosen: Iterable[Site | str], constants: dict[str, Array] | None = None) -> Graph:
-    """The graph after these sites (or steps `rule@operator`), one after the other; see `replay`."""
+def apply(graph: Graph, chosen: Iterable[Match | str], constants: dict[str, Array] | None = None) -> Graph:
+    """The graph after these matches (or steps `rule@operator`), one after the other; see `replay`."""
     return replay(graph, chosen, constants).graph
 
 
-def replay(graph: Graph, chosen: Iterable[Site | str], constants: dict[str, Array] | None = None) -> Rewritten:
-    """What sites (or steps `rule@operator`) make of a graph, one after the other.
+def replay(graph: Graph, chosen: Iterable[Match | str], constants: dict[str, Array] | None = None) -> Rewritten:
+    """What matches (or steps `rule@operator`) make of a graph, one after the other.
 
     Each is looked for again in the graph as it is then: PlanError when it is not there. `constants`: where the values
     of constants are kept, by name, so that several rewrites of one graph share them.
     """
     work, applied = Work.of(graph, constants), []
-    for step in (step.step if isinstance(step, Site) else step for step in chosen):
-        name, _, root = step.partition("@")
-        if name not in BY_NAME:
-            raise PlanError(f"plan rewrites with {name!r}, which is no rule of this version")
-        operator = work.operators.get(root)
-        site = None if operator is None else _site(work, BY_NAME[name], operator)
-        if site is None:
-            raise PlanError(f"plan rewrites {step!r}, but the rule does not apply there ({BY_NAME[name].text})")
-        _carried_out(work, site)
-        applied.append(site)
+    for text in (one.step if isinstance(one, Match) else one for one in chosen):
+        step = Step.of(text)
+        if step.rule not in BY_NAME:
+            raise PlanError(f"plan rewrites with {step.rule!r}, which is no rule of this version")
+        operator = work.operators.get(step.root)
+        match = None if operator is None else _match(work, BY_NAME[step.rule], operator)
+        if match is None:
+            raise PlanError(f"plan rewrites {text!r}, but the rule does not apply there ({BY_NAME[step.rule].text})")
+        _carried_out(work, match)
+        applied.append(match)
     return Rewritten(work.freeze() if applied else graph, tuple(applied), ())
 
 
 def greedy(graph: Graph, exact: bool = False) -> Rewritten:
-    """What the paper does: the site that saves most FLOPs first, again and again, until none pays."""
-    return rewrite(graph, lambda site: site.pays, exact)
+    """What the paper does: the match that saves most FLOPs first, again and again, until none pays."""
+    return rewrite(graph, lambda match: match.pays, exact)
 
 
 def rewrite(graph: Graph, choose: Choice, exact: bool = False, constants: dict[str, Array] | None = None) -> Rewritten:
-    """Rewrite wherever `choose` says so, by phases, the site that saves most first, until no site is left.
+    """Rewrite wherever `choose` says so, by phases, the match that saves most first, until no match is left.
 
     `constants`: see `replay`.
     """
@@ -94,13 +94,13 @@ def rewrite(graph: Graph, choose: Choice, exact: bool = False, constants: dict[s
 
 @dataclass
 class _Search:
-    """Candidates by phase; a phase is drained, the site that saves most first, then what it changed is looked at."""
+    """Candidates by phase; a phase is drained, the match that saves most first, then what it changed is looked at."""
 
     work: Work
     choose: Choice
     exact: bool
-    applied: list[Site] = field(default_factory=list)
-    asked: dict[tuple[str, str, str], Site] = field(default_factory=dict)
+    applied: list[Match] = field(default_factory=list)
+    asked: dict[tuple[str, str, str], Match] = field(default_factory=dict)
     waiting: list[list[_Candidate]] = field(default_factory=lambda: [[] for _ in range(len(PHASE))])
     times: Counter[tuple[str, str]] = field(default_factory=Counter)
 
@@ -112,26 +112,26 @@ class _Search:
             while heap:
                 rank, name, root = heappop(heap)
                 operator = self.work.operators.get(root)
-                site = None if operator is None else _site(self.work, BY_NAME[name], operator)
-                if site is None:
+                match = None if operator is None else _match(self.work, BY_NAME[name], operator)
+                if match is None:
                     continue
-                now = _rank(self.work, site.rule, site.root, site.change, site.flops_saved, site.bytes_saved)
+                now = _rank(self.work, match.rule, match.root, match.change, match.flops_saved, match.bytes_saved)
                 if now > rank:
                     heappush(heap, (now, name, root))
                     continue
-                self.asked.setdefault((name, root, site.group), site)
-                if self.times[name, root] < REPEATS and self.choose(site):
+                self.asked.setdefault((name, root, match.group), match)
+                if self.times[name, root] < REPEATS and self.choose(match):
                     self.times[name, root] += 1
-                    changed |= self.carry_out(site)
+                    changed |= self.carry_out(match)
             self.look(self.below(changed))
 
-    def carry_out(self, site: Site) -> set[str]:
+    def carry_out(self, match: Match) -> set[str]:
         """Makes one change; names of operators around it."""
-        change = site.change
+        change = match.change
         leaves = {read for op in change.added for read in op.inputs if read} | set(change.alias.values())
         leaves |= {read for name in change.removed for read in self.work.operators[name].inputs if read}
-        touched = _carried_out(self.work, site)
-        self.applied.append(site)
+        touched = _carried_out(self.work, match)
+        self.applied.append(match)
         for name in leaves:
             touched |= {user.name for user in self.work.siblings(name)} if name in self.work.tensors else set()
             producer = self.work.producer(name)
@@ -162,15 +162,15 @@ class _Search:
                     heappush(self.waiting[rule.phase], (rank, rule.name, name))
 
 
-def _carried_out(work: Work, site: Site) -> set[str]:
-    touched = work.make(site.change, site.root)
-    if site.rule.kind == Kind.FISSION:
-        work.parted |= {operator.name for operator in site.change.added}
+def _carried_out(work: Work, match: Match) -> set[str]:
+    touched = work.make(match.change, match.root)
+    if match.rule.kind == Kind.FISSION:
+        work.parted |= {operator.name for operator in match.change.added}
     return touched
 
 
 def _rank(work: Work, rule: Rule, root: str, change: Change, flops: int, moved: int) -> _Rank:
-    """Order in which sites of a phase are taken."""
+    """Order in which matches of a phase are taken."""
     gain = len(change.removed) if rule.kind == Kind.COMPOSITE else flops
     return -gain, -moved, work.order[root], _PLACE[rule.name]
 
@@ -196,13 +196,13 @@ def _change(work: Work, rule: Rule, operator: Operator) -> Change | None:
         return None
 
 
-def _site(work: Work, rule: Rule, operator: Operator) -> Site | None:
+def _match(work: Work, rule: Rule, operator: Operator) -> Match | None:
     change = _change(work, rule, operator)
     if change is None:
         return None
     before, after = _cost(work, change)
     group = _group(work, rule, operator, change)
-    return Site(rule, operator.name, group, before[0], after[0], before[1], after[1], change)
+    return Match(rule, operator.name, group, before[0], after[0], before[1], after[1], change)
 
 
 def _cost(work: Work, change: Change) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -41,7 +41,7 @@ PHASE = {
 
 
 class Default(StrEnum):
-    """What the first trial does at a site of a rule."""
+    """What the first trial does at a match of a rule."""
 
     GAIN = "gain"
     """Rewrite where FLOPs fall, or stay and bytes fall."""
@@ -74,11 +74,30 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Site:
+class Step:
+    """A rewrite as a plan names it: the rule, and the operator at which it applies."""
+
+    rule: str
+    root: str
+
+    @property
+    def text(self) -> str:
+        """`rule@operator`, which stands in plans; `of` reads it. An operator's own name may hold an @ too."""
+        return f"{self.rule}@{self.root}"
+
+    @classmethod
+    def of(cls, text: str) -> Step:
+        """The step that `text` names; one of no rule where it names none."""
+        rule, _, root = text.partition("@")
+        return cls(rule, root)
+
+
+@dataclass(frozen=True)
+class Match:
     """A place where a rule applies.
 
     `root`: the operator whose result is computed another way, or the first of siblings that merge. `group`: label
-    of all sites of one rule that look the same, neighbours included; they share a decision. FLOPs and bytes:
+    of all matches of one rule that look the same, neighbours included; they share a decision. FLOPs and bytes:
     of all operators that go, and of those that come, each run alone.
     """
 
@@ -93,8 +112,8 @@ class Site:
 
     @property
     def step(self) -> str:
-        """How a plan names the site: `rule@operator`."""
-        return f"{self.rule.name}@{self.root}"
+        """How a plan names the match."""
+        return Step(self.rule.name, self.root).text
 
     @property
     def flops_saved(self) -> int:

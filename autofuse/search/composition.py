@@ -25,7 +25,7 @@ from autofuse.fusion.legality import ordered_groups
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.skeleton import realise
 from autofuse.graph.model import Graph
-from autofuse.graph.transform.copies import copy_name
+from autofuse.graph.transform.copies import Copy
 from autofuse.measure.measurement import Left, no_end
 from autofuse.search.knots import cycles
 
@@ -134,17 +134,17 @@ def _columns(
             if kind not in best or (cost, piece.folds) < (best[kind][0], best[kind][1].folds):
                 best[kind] = cost, piece
     outputs = {graph.producers[name].name for name in graph.outputs if name in graph.producers}
-    optional = frozenset(name for _, piece in best.values() for name, _ in piece.copies) - outputs
+    optional = frozenset(copy.operator for _, piece in best.values() for copy in piece.copies) - outputs
     return [_Column(piece, cost, _needs(graph, piece) & optional) for cost, piece in best.values()], optional
 
 
 def _needs(graph: Graph, piece: Piece) -> frozenset[str]:
     """Operators of the model whose results a group reads from outside."""
-    copies = {copy_name(copy): copy[0] for copy in piece.copies}
+    copies = {copy.name: copy.operator for copy in piece.copies}
     found = set()
     for reader in (*piece.covers, *copies):
         for producer in graph.predecessors(graph.by_name[copies.get(reader, reader)]):
-            if producer.name not in piece.covers and (producer.name, reader) not in piece.copies:
+            if producer.name not in piece.covers and Copy(producer.name, reader) not in piece.copies:
                 found.add(producer.name)
     return frozenset(found)
 
@@ -160,7 +160,7 @@ def _bare(graph: Graph, chosen: Iterable[Piece]) -> FusionPlan:
     """Folds and copies of some groups, without the groups; copies in an order in which they can be made."""
     pieces = tuple(chosen)
     copies = {copy for piece in pieces for copy in piece.copies}
-    ordered = sorted(copies, key=lambda copy: (-graph.position[copy[0]], copy))
+    ordered = sorted(copies, key=lambda copy: (-graph.position[copy.operator], copy))
     return FusionPlan((), tuple(sorted({name for piece in pieces for name in piece.folds})), tuple(ordered))
 
 
@@ -182,7 +182,7 @@ def _components(graph: Graph, columns: Sequence[_Column]) -> list[_Problem]:
         return name
 
     for column in columns:
-        first, *rest = (*column.piece.covers, *column.needs, *(name for name, _ in column.piece.copies))
+        first, *rest = (*column.piece.covers, *column.needs, *(copy.operator for copy in column.piece.copies))
         for name in rest:
             leader[find(name)] = find(first)
     members: dict[str, list[str]] = {}
@@ -236,14 +236,14 @@ def _solve_regions(
 def _signature(graph: Graph, region: _Problem, cuts: Sequence[Cut]) -> tuple[object, tuple[int, ...]]:
     """Equal for regions whose columns, costs and wiring are equal but for names; and the columns in that order."""
     place = {name: index for index, name in enumerate(region.operators)}
-    named = {copy_name(copy): copy for column in region.columns for copy in column.piece.copies}
+    named = {copy.name: copy for column in region.columns for copy in column.piece.copies}
 
     def spot(name: str) -> tuple[int, ...]:
-        return (place[named[name][0]], *spot(named[name][1])) if name in named else (place[name],)
+        return (place[named[name].operator], *spot(named[name].reader)) if name in named else (place[name],)
 
     def text(column: _Column) -> tuple[object, ...]:
         covers = tuple(sorted(place[name] for name in column.piece.covers))
-        copies = tuple((place[name], spot(reader)) for name, reader in column.piece.copies)
+        copies = tuple((place[copy.operator], spot(copy.reader)) for copy in column.piece.copies)
         return covers, copies, tuple(sorted(place[name] for name in column.needs)), round(column.cost, 6)
 
     wires = tuple(

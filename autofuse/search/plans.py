@@ -13,6 +13,7 @@ import optuna
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.planner.planner import Decision, Planner
 from autofuse.fusion.planner.rewriting import RewritingPlanner
+from autofuse.fusion.planner.sites import SeedSite, SiblingSite
 from autofuse.search.budget import Budget
 from autofuse.search.guide import ASKING_S, Guide
 from autofuse.search.lab import Lab
@@ -60,10 +61,11 @@ class PlanSearch:
     def _moved_bytes(self, decision: Decision) -> float:
         """Bytes of the tensors that a decision keeps or fuses away, over all its sites: what it is worth at most."""
         graph = self.planner.graph
-        operators = [site.split(" -> ")[0] for site in decision.sites]
-        if not operators:
+        if not decision.sites:
             return float("inf")
-        outputs = [out for name in operators if name in graph.by_name for out in graph.by_name[name].outputs if out]
+        # Siblings write what they write in one kernel or in several.
+        single = [site.operators[0] for site in decision.sites if not isinstance(site, SeedSite | SiblingSite)]
+        outputs = [out for name in single if name in graph.by_name for out in graph.by_name[name].outputs if out]
         return float(sum(graph.tensors[out].size_bytes for out in outputs))
 
     @property

@@ -18,7 +18,7 @@ from autofuse.fusion.space import FusionSpace
 from autofuse.graph.cost import group_cost, intermediate_bytes, operator_cost
 from autofuse.graph.mapping import MappingType, mapping_type
 from autofuse.graph.model import Graph
-from autofuse.rewrite.rule import Site
+from autofuse.rewrite.rule import Match
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def inspect(
         sites=sum(max(1, len(decision.sites)) for decision in planner.decisions),
         regions=len(parts),
         distinct_regions=len({part.signature for part in parts}),
-        rewrites=_rewrites(planner.sites),
+        rewrites=_rewrites(planner.matches),
     )
 
 
@@ -136,10 +136,10 @@ def bytes_moved(graph: Graph, plan: FusionPlan) -> int:
     return sum(cost.bytes_read + cost.bytes_written for cost in costs)
 
 
-def _rewrites(sites: tuple[Site, ...]) -> tuple[RewriteSummary, ...]:
-    by_rule: dict[str, list[Site]] = {}
-    for site in sites:
-        by_rule.setdefault(site.rule.name, []).append(site)
+def _rewrites(matches: tuple[Match, ...]) -> tuple[RewriteSummary, ...]:
+    by_rule: dict[str, list[Match]] = {}
+    for one in matches:
+        by_rule.setdefault(one.rule.name, []).append(one)
     return tuple(
         RewriteSummary(
             name, found[0].rule.text, len(found), sum(site.pays for site in found), found[0].rule.exact,

@@ -20,7 +20,6 @@ from autofuse.fusion.skeleton import folded_into, realise, settled
 from autofuse.graph.annotated import annotated_model
 from autofuse.graph.key import graph_key
 from autofuse.graph.model import Graph
-from autofuse.graph.transform.copies import copy_name
 from autofuse.kernels.lowering.lower import Lowering
 from autofuse.values.outputs import Inputs, Kind, check_output, database_files, has_mark, write_output
 from autofuse.values.reasons import REASON_CODES
@@ -195,8 +194,8 @@ def notes(graph: Graph, plan: FusionPlan, times: Mapping[tuple[str, ...], Span])
     for name, owner in folded_into(graph, plan.folds).items():
         found[name] = {**found[owner], PREFIX + "folded_into": owner}
     for copy in plan.copies:
-        note = found.setdefault(copy[0], {})
-        kernels = (note.get(PREFIX + "copied_into", ""), found[copy_name(copy)][PREFIX + "kernel"])
+        note = found.setdefault(copy.operator, {})
+        kernels = (note.get(PREFIX + "copied_into", ""), found[copy.name][PREFIX + "kernel"])
         note[PREFIX + "copied_into"] = ", ".join(filter(None, kernels))
     return found
 

@@ -53,7 +53,7 @@ def measure(name: str) -> tuple[Row, str]:
     before, after = (len(plan.groups) for plan in plans)
     exact = len(RewritingPlanner(graph, FusionSpace(exact=True)).plan({}).groups)
     moved = [bytes_moved(graph, plan) / 1e6 for plan in plans]
-    applied = [site for site in planner.sites if site.step in plans[1].rewrites]
+    applied = [site for site in planner.matches if site.step in plans[1].rewrites]
     saved = sum(site.flops_saved for site in applied) / 1e6
     rules = ", ".join(f"{count} {rule}" for rule, count in Counter(s.rule.name for s in applied).most_common())
     places = sum(max(1, len(one.sites)) for one in planner.decisions)

@@ -20,6 +20,7 @@ from autofuse.fusion.planner.baselines import none_plan
 from autofuse.fusion.planner.planner import Planner
 from autofuse.graph.loading.load import from_model
 from autofuse.graph.model import Graph
+from autofuse.graph.transform.copies import Copy
 from autofuse.kernels.lowering.lower import lower
 from autofuse.views.inspect import bytes_moved
 
@@ -63,7 +64,7 @@ def split(graph: Graph) -> FusionPlan:
     behind = (f"{centred}@{scaled}", scaled, shifted.name, relu, second)
     before = tuple(operator.name for operator in graph.operators if operator.name not in behind)
     assert first in before
-    return FusionPlan((Group(before), Group(behind)), copies=((centred, scaled),))
+    return FusionPlan((Group(before), Group(behind)), copies=(Copy(centred, scaled),))
 
 
 def fewest(graph: Graph) -> FusionPlan:

@@ -36,7 +36,7 @@ def test_the_decisions_of_a_network_are_the_reviewed_ones(network: Graph, golden
     lines = []
     for decision in decisions(network):
         lines.append(f"{decision.name}: {', '.join(decision.choices)}")
-        lines += [f"    {site}" for site in decision.sites if site]
+        lines += [f"    {site.text}" for site in decision.sites if site.text]
     golden(f"decisions_{network.name}.txt", "\n".join(lines) + "\n")
 
 

@@ -175,4 +175,4 @@ def test_decisions_have_a_default_distinct_names_and_govern_something(builder: A
     for decision in found:
         assert len(set(decision.choices)) == len(decision.choices) > 1
         assert decision.kind == "seed" or decision.sites
-    assert {site for d in found if d.kind == "fold" for site in d.sites} == set(fold_sites(graph))
+    assert {site.text for d in found if d.kind == "fold" for site in d.sites} == set(fold_sites(graph))

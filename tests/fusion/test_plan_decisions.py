@@ -16,6 +16,7 @@ from autofuse.fusion.planner.regions import regions
 from autofuse.fusion.skeleton import folded_into, realise
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.model import Graph
+from autofuse.graph.transform.copies import Copy
 from autofuse.graph.transform.fold import fold_sites, folds_forward
 
 
@@ -43,7 +44,7 @@ def fan(builder: Any) -> Graph:
 def test_a_cheap_operator_is_computed_again_in_each_reader(fan: Graph) -> None:
     planner = Planner(fan)
     plan = planner.plan(answers(planner, "copy"))
-    assert plan.copies == (("neg", "Max"), ("neg", "Sum"), ("neg", "Min"))
+    assert plan.copies == (Copy("neg", "Max"), Copy("neg", "Sum"), Copy("neg", "Min"))
     assert sorted(map(sorted, groups(plan))) == [["Max", "neg@Max"], ["Min", "neg@Min"], ["Sum", "neg@Sum"]]
     check_plan(fan, plan)
     assert FusionPlan.from_json(plan.to_json()) == plan
@@ -56,7 +57,7 @@ def test_what_moves_data_is_eliminated(zoo: Any) -> None:
     planner = Planner(graph)
     plan = planner.plan(answers(planner, "eliminate"))
     check_plan(graph, plan)
-    assert {copy[0] for copy in plan.copies} == {"split"}
+    assert {copy.operator for copy in plan.copies} == {"split"}
     assert "split" not in realise(graph, plan).by_name
     for part in "qkv":
         assert any({f"split@{part}_split", f"{part}_split"} <= group for group in groups(plan))

@@ -12,11 +12,12 @@ from autofuse.fusion.explain import describe, plan_diff
 from autofuse.fusion.plan import FusionPlan, Group, ScheduleLimits, read_plan
 from autofuse.fusion.planner.baselines import none_plan
 from autofuse.graph.model import Graph
+from autofuse.graph.transform.copies import Copy
 
 OLD = Path(__file__).with_name("golden") / "plan-with-winograd.json"
 """Written by the version before limits stood beside the plan."""
 PLAN = FusionPlan(
-    (Group(("relu",)), Group(("conv", "add", "relu@add"))), ("norm",), (("relu", "add"),), ("sum_of_one@sum",)
+    (Group(("relu",)), Group(("conv", "add", "relu@add"))), ("norm",), (Copy("relu", "add"),), ("sum_of_one@sum",)
 )
 
 

@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 from autofuse.graph.model import Graph
 from autofuse.graph.submodel import to_model
-from autofuse.rewrite.driver import apply, sites
+from autofuse.rewrite.driver import apply, matches
 from autofuse.rewrite.rule import Rule
 from autofuse.rewrite.rules.catalogue import BY_NAME, RULES
 from tests.rewrite.finders import graph_for
@@ -46,7 +46,7 @@ def close(got: NDArray[np.generic], wanted: NDArray[np.generic], exact: bool) ->
 def test_a_rewritten_graph_computes_the_same(rule: Rule, seed: int) -> None:
     rng = np.random.default_rng(seed)
     graph = graph_for(rule, rng)
-    site = next((site for site in sites(graph) if site.rule is rule), None)
+    site = next((site for site in matches(graph) if site.rule is rule), None)
     assert site is not None, f"{rule.text}\n{[(op.op_type, op.inputs, op.outputs) for op in graph.operators]}"
     rewritten = apply(graph, [site])
     assert {op.name for op in site.change.added} <= set(rewritten.by_name)

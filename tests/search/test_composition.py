@@ -12,6 +12,7 @@ import pytest
 from autofuse.fusion.evidence import Piece, Span, can_run
 from autofuse.fusion.legality import Legality, check_plan
 from autofuse.graph.model import Graph, Operator, Tensor
+from autofuse.graph.transform.copies import Copy
 from autofuse.search.composition import compose, gap_of
 from autofuse.search.knots import cycles
 
@@ -139,7 +140,7 @@ def test_an_operator_that_all_its_readers_copy_is_left_out() -> None:
     operators = tuple(Operator(n, "Relu", (r,), (n,)) for n, r in wires.items())
     graph = Graph("copies", ("x",), ("b", "c", "d"), operators, tensors, {}, 18)
     singles = [piece([name], 5.0) for name in "tbcd"]
-    held = [Piece((f"t@{r}", r), frozenset(r), (), Span(6, 6, 6), copies=(("t", r),)) for r in "bcd"]
+    held = [Piece((f"t@{r}", r), frozenset(r), (), Span(6, 6, 6), copies=(Copy("t", r),)) for r in "bcd"]
     two = compose(graph, [*singles, *held[:2]])
     assert two is not None
     assert (two.us, two.plan.copies) == (pytest.approx(20), ())

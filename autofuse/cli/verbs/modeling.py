@@ -100,7 +100,7 @@ def _summary_text(summary: GraphSummary, every_operator: bool) -> Group:
                 "decision": d.kind,
                 "choices": d.choices,
                 "sites": len(d.sites),
-                "first site": d.sites[0] if d.sites else "",
+                "first site": d.sites[0].text if d.sites else "",
             }
             for d in summary.decisions[:MAX_DECISIONS_SHOWN]
         ]

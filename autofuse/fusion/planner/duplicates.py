@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from autofuse.fusion.edges import EXPENSIVE, MOVES, Edges
 from autofuse.graph.mapping import POINTWISE, MappingType
 from autofuse.graph.model import Graph, Operator
-from autofuse.graph.transform.copies import Copy, copy_name, with_copies
+from autofuse.graph.transform.copies import Copy, with_copies
 
 MOST_READERS = 8
 """Readers up to which an operator may be copied to each."""
@@ -64,8 +64,8 @@ def copies_of(graph: Graph, operators: Collection[str]) -> tuple[tuple[Copy, ...
     copies: list[Copy] = []
     originals: dict[str, str] = {}
     for name in sorted(operators, key=graph.position.__getitem__, reverse=True):
-        made = tuple((name, reader.name) for reader in graph.successors(graph.by_name[name]))
+        made = tuple(Copy(name, reader.name) for reader in graph.successors(graph.by_name[name]))
         graph = with_copies(graph, made)
         copies += made
-        originals.update((copy_name(copy), name) for copy in made)
+        originals.update((copy.name, name) for copy in made)
     return tuple(copies), originals

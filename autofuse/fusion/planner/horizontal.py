@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from autofuse.fusion.context import operator_label
 from autofuse.fusion.edges import Edges
 from autofuse.fusion.legality import Legality
+from autofuse.fusion.planner.sites import SiblingSite
 from autofuse.graph.mapping import MappingType
 
 HORIZONTAL, BATCH = "horizontal", "batch"
@@ -21,10 +22,10 @@ SMALL_ELEMENTS = 16_384
 MOST_TOGETHER = 8
 
 
-def sibling_sites(edges: Edges) -> list[tuple[str, ...]]:
+def sibling_sites(edges: Edges) -> list[SiblingSite]:
     """Operators of one type that read one tensor and do not need one another, in topological order."""
     graph = edges.graph
-    found: dict[tuple[str, ...], None] = {}
+    found: dict[SiblingSite, None] = {}
     for tensor in graph.tensors:
         if tensor in graph.constants:
             continue
@@ -34,15 +35,15 @@ def sibling_sites(edges: Edges) -> list[tuple[str, ...]]:
                 kinds.setdefault(user.op_type, []).append(user.name)
         for names in kinds.values():
             site = _independent(edges, names)
-            if len(site) > 1:
+            if len(site.operators) > 1:
                 found[site] = None
     return list(found)
 
 
-def batch_sites(edges: Edges, siblings: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
+def batch_sites(edges: Edges, siblings: Iterable[SiblingSite]) -> list[SiblingSite]:
     """Small operators that are equal but for names, equally far from the inputs, and not siblings already."""
     graph = edges.graph
-    known = {name for site in siblings for name in site}
+    known = {name for site in siblings for name in site.operators}
     level: dict[str, int] = {}
     alike: dict[tuple[int, str], list[str]] = {}
     for operator in graph.operators:
@@ -53,10 +54,10 @@ def batch_sites(edges: Edges, siblings: Iterable[tuple[str, ...]]) -> list[tuple
         if size <= SMALL_ELEMENTS and name not in known and launched:
             alike.setdefault((level[name], operator_label(graph, operator)), []).append(name)
     sites = (_independent(edges, names) for names in alike.values())
-    return [site for site in sites if len(site) > 1]
+    return [site for site in sites if len(site.operators) > 1]
 
 
-def _independent(edges: Edges, names: Sequence[str]) -> tuple[str, ...]:
+def _independent(edges: Edges, names: Sequence[str]) -> SiblingSite:
     """The first few of `names` of which none needs another."""
     reach = edges.reach
     kept: list[str] = []
@@ -68,11 +69,11 @@ def _independent(edges: Edges, names: Sequence[str]) -> tuple[str, ...]:
             mask |= 1 << place
         if len(kept) == MOST_TOGETHER:
             break
-    return tuple(kept)
+    return SiblingSite(tuple(kept))
 
 
 def joined(
-    groups: Sequence[tuple[str, ...]], sites: Iterable[Sequence[str]], legality: Legality
+    groups: Sequence[tuple[str, ...]], sites: Iterable[SiblingSite], legality: Legality
 ) -> list[tuple[str, ...]]:
     """The groups, with those that hold operators of one site as one group where that is legal.
 
@@ -82,7 +83,7 @@ def joined(
     owner = {name: number for number, group in result.items() for name in group}
     position = legality.reach.position
     for site in sites:
-        numbers = list(dict.fromkeys(owner[name] for name in site if name in owner))
+        numbers = list(dict.fromkeys(owner[name] for name in site.operators if name in owner))
         for other in numbers[1:]:
             first = numbers[0]
             together = (*result[first], *result[other])

@@ -20,20 +20,17 @@ from autofuse.fusion.planner.growth import partition
 from autofuse.fusion.planner.horizontal import BATCH, HORIZONTAL, JOIN, batch_sites, joined, sibling_sites
 from autofuse.fusion.planner.policy import AnsweredPolicy
 from autofuse.fusion.planner.questions import BOTH, EARLIER, FUSE, KEEP, LATER, MERGE, questions
+from autofuse.fusion.planner.sites import CopySite, EdgeSite, FoldSite, JoinSite, SeedSite, SiblingSite, Site
 from autofuse.fusion.skeleton import folded_into, skeleton
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.mapping import MappingType
 from autofuse.graph.model import Graph, Operator
-from autofuse.graph.transform.copies import Copy, copy_name, with_copies
+from autofuse.graph.transform.copies import Copy, with_copies
 from autofuse.graph.transform.fold import fold_sites
 
 SMALLEST, ANCHORS, LARGEST, ORDER = "smallest", "anchors", "largest", "order"
 """Seed rules: the paper's (the one-to-one operator with the smallest result first), many-to-many operators first, the
 one-to-one operator with the largest result first, or the order of the model."""
-
-Site = tuple[str, ...]
-"""Where a decision holds: () the seed rule, (operator,) a fold, (producer, consumer) an edge, (operator, "") a join,
-(operator, "@") copies, ("=", operators ...) a horizontal group."""
 
 Named = tuple[str, str, tuple[str, ...]]
 """Name, kind and choices of a decision."""
@@ -58,13 +55,13 @@ class Decision:
     - "rewrite": see `autofuse.fusion.planner.rewriting` (apply, keep).
     - "horizontal", "batch": siblings that read one tensor, or small equal operators, in one kernel (keep, join).
     `name`: derived from content, so equal subgraphs, also of other models, share the decision.
-    `sites`: operators (fold, join, copy, eliminate), `producer -> consumer` edges, or `a = b` siblings that it governs.
+    `sites`: the places that it governs.
     """
 
     name: str
     kind: str
     choices: tuple[str, ...]
-    sites: tuple[str, ...] = ()
+    sites: tuple[Site, ...] = ()
 
     @property
     def default(self) -> str:
@@ -78,20 +75,20 @@ class Planner:
     def __init__(self, graph: Graph, space: FusionSpace | None = None) -> None:
         self.graph = graph
         self.space = space or FusionSpace()
-        self._sites = () if self.space.exact else tuple(fold_sites(graph))
-        self._owners = folded_into(graph, self._sites)
-        self._folded = skeleton(graph, self._sites)
+        self._foldable = () if self.space.exact else tuple(fold_sites(graph))
+        self._owners = folded_into(graph, self._foldable)
+        self._folded = skeleton(graph, self._foldable)
         self._edges = Edges(self._folded)
         self._questions = questions(self._edges)
-        self._last = (tuple(sorted(self._sites)), self._edges)
+        self._last = (tuple(sorted(self._foldable)), self._edges)
         self._refused: set[frozenset[str]] = set()
 
     @cached_property
     def decisions(self) -> tuple[Decision, ...]:
         """Every open decision of the space: the seed rule, folds, then edges and joins in topological order."""
-        gathered: dict[str, tuple[str, tuple[str, ...], list[str]]] = {}
+        gathered: dict[str, tuple[str, tuple[str, ...], list[Site]]] = {}
         for site, (name, kind, choices) in self._named.items():
-            gathered.setdefault(name, (kind, choices, []))[2].append(_site_text(site))
+            gathered.setdefault(name, (kind, choices, []))[2].append(site)
         return tuple(Decision(name, kind, choices, tuple(sites)) for name, (kind, choices, sites) in gathered.items())
 
     def plan(self, answers: Mapping[str, str]) -> FusionPlan:
@@ -101,22 +98,23 @@ class Planner:
             if answer not in decision.choices:
                 allowed = ", ".join(decision.choices)
                 raise InputError(f"decision {decision.name!r}: {answer!r} is no choice; allowed: {allowed}")
-        folds = tuple(sorted(site for site in self._sites if self._answer(answers, (site,)) != KEEP))
-        chosen = [site[0] for site in self._named if site[1:] == ("@",) and self._answer(answers, site) != KEEP]
+        folds = tuple(sorted(name for name in self._foldable if self._answer(answers, FoldSite(name)) != KEEP))
+        made = [site for site in self._named if self._answer(answers, site) != KEEP]
+        chosen = [site.operator for site in made if isinstance(site, CopySite)]
         copied = {name: None for name in chosen if name in self._realised(folds).graph.by_name}
         while True:
             edges, copies, originals = self._copied(folds, tuple(copied))
             legality = Legality(edges.graph, self.space.max_group_operators, self._refused)
             policy = AnsweredPolicy(self, edges, originals, answers)
-            groups = partition(edges, legality, policy, _seeds(edges, self._answer(answers, ()) or SMALLEST))
+            groups = partition(edges, legality, policy, _seeds(edges, self._answer(answers, SeedSite()) or SMALLEST))
             lonely = _lonely(groups, copies)
             if not lonely:
                 break
             for name in lonely:  # a copy whose reader does not take it in gains nothing
                 copied.pop(originals.get(name, name), None)
-        sites = [site[1:] for site in self._named if site[:1] == ("=",) and self._answer(answers, site) != KEEP]
-        if sites:
-            groups = joined(groups, sites, legality)
+        siblings = [site for site in made if isinstance(site, SiblingSite)]
+        if siblings:
+            groups = joined(groups, siblings, legality)
         return FusionPlan(ordered_groups(edges.graph, groups), folds, copies)
 
     def refuse(self, operators: Collection[str]) -> None:
@@ -126,13 +124,13 @@ class Planner:
 
     def edge_answer(self, answers: Mapping[str, str], producer: str, consumer: str) -> str:
         """What holds on an edge of a realised graph: its question's answer, "fuse" where none is asked."""
-        site = self._source(producer), self._source(consumer)
+        site = EdgeSite(self._source(producer), self._source(consumer))
         question = self._questions.edges.get(site)
         return FUSE if question is None else self._answer(answers, site) or question.choices[0]
 
     def join_answer(self, answers: Mapping[str, str], operator: str) -> str:
         """Which rival takes an operator that several anchors could take."""
-        return self._answer(answers, (operator, "")) or LATER
+        return self._answer(answers, JoinSite(operator)) or LATER
 
     def rivals(self, operator: str, edges: Edges) -> tuple[str, ...]:
         """Producers of a realised graph that compete for `operator`, in topological order."""
@@ -149,7 +147,7 @@ class Planner:
         """The operator of the fully folded graph that stands for one of a realised graph."""
         return self._owners.get(operator, operator)
 
-    def _answer(self, answers: Mapping[str, str], site: tuple[str, ...]) -> str | None:
+    def _answer(self, answers: Mapping[str, str], site: Site) -> str | None:
         named = self._named.get(site)
         return None if named is None else answers.get(named[0], named[2][0])
 
@@ -173,17 +171,17 @@ class Planner:
         """Name, kind and choices of every open site."""
         found: dict[Site, Named] = {}
         if "seed" in self.space.decide:
-            found[()] = ("seed", "seed", (SMALLEST, ANCHORS, LARGEST, ORDER))
-        if "fold" in self.space.decide and self._sites:
+            found[SeedSite()] = ("seed", "seed", (SMALLEST, ANCHORS, LARGEST, ORDER))
+        if "fold" in self.space.decide and self._foldable:
             found |= self._named_folds()
         around = contexts(self._folded)
         for operator in self._folded.operators:
             for producer in self._folded.predecessors(operator):
                 named = self._named_edge(producer, operator, around)
                 if named is not None:
-                    found[producer.name, operator.name] = named
+                    found[EdgeSite(producer.name, operator.name)] = named
             if operator.name in self._questions.joins and "join" in self.space.decide:
-                found[operator.name, ""] = self._named_join(operator, around)
+                found[JoinSite(operator.name)] = self._named_join(operator, around)
         return found | self._named_copies(around) | self._named_together(around)
 
     def _named_copies(self, around: Mapping[str, str]) -> dict[Site, Named]:
@@ -192,7 +190,7 @@ class Planner:
             if kind in self.space.decide:
                 title = self._title(self._folded, self._folded.by_name[name])
                 label = digest(kind, around[name], length=10)
-                found[name, "@"] = (f"{kind} {title} {label}", kind, (KEEP, kind))
+                found[CopySite(name)] = (f"{kind} {title} {label}", kind, (KEEP, kind))
         return found
 
     def _named_together(self, around: Mapping[str, str]) -> dict[Site, Named]:
@@ -201,24 +199,24 @@ class Planner:
         found: dict[Site, Named] = {}
         for kind, sites in ((HORIZONTAL, siblings), (BATCH, batches)):
             for site in sites if kind in self.space.decide else ():
-                title = self._title(self._folded, self._folded.by_name[site[0]])
-                label = digest(kind, *(around[name] for name in site), length=10)
-                found["=", *site] = (f"{kind} {len(site)}x {title} {label}", kind, (KEEP, JOIN))
+                title = self._title(self._folded, self._folded.by_name[site.operators[0]])
+                label = digest(kind, *(around[name] for name in site.operators), length=10)
+                found[site] = (f"{kind} {len(site.operators)}x {title} {label}", kind, (KEEP, JOIN))
         return found
 
     def _named_folds(self) -> dict[Site, Named]:
         around = contexts(self.graph)
         found: dict[Site, Named] = {}
-        for site in self._sites:
-            owner = self._owners[site]
-            forward = ("forward",) if self.graph.position[owner] > self.graph.position[site] else ()
-            label = digest("fold", *forward, around[owner], around[site], length=10)
-            title = self._title(self.graph, self.graph.by_name[site])
-            found[site,] = (f"fold {title} {label}", "fold", ("fold", KEEP))
+        for name in self._foldable:
+            owner = self._owners[name]
+            forward = ("forward",) if self.graph.position[owner] > self.graph.position[name] else ()
+            label = digest("fold", *forward, around[owner], around[name], length=10)
+            title = self._title(self.graph, self.graph.by_name[name])
+            found[FoldSite(name)] = (f"fold {title} {label}", "fold", ("fold", KEEP))
         return found
 
     def _named_edge(self, producer: Operator, consumer: Operator, around: Mapping[str, str]) -> Named | None:
-        question = self._questions.edges.get((producer.name, consumer.name))
+        question = self._questions.edges.get(EdgeSite(producer.name, consumer.name))
         choices = _open_choices(question.kind, question.choices, self.space.decide) if question else ()
         if question is None or len(choices) < 2:
             return None
@@ -278,13 +276,7 @@ def _seeds(edges: Edges, rule: str) -> list[str]:
     return sorted(edges.own, key=rank)
 
 
-def _site_text(site: Site) -> str:
-    if site[:1] == ("=",):
-        return " = ".join(site[1:])
-    return " -> ".join(part for part in site if part not in ("", "@"))
-
-
 def _lonely(groups: Iterable[tuple[str, ...]], copies: Iterable[Copy]) -> list[str]:
     """Copies that stand in another group than their reader."""
     owner = {name: group[0] for group in groups for name in group}
-    return [copy_name(copy) for copy in copies if owner[copy_name(copy)] != owner[copy[1]]]
+    return [copy.name for copy in copies if owner[copy.name] != owner[copy.reader]]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from autofuse.fusion.edges import EXPENSIVE, MOVES, Edge, Edges, reads_once
+from autofuse.fusion.planner.sites import EdgeSite
 from autofuse.fusion.relation import Relation, combined, relation
 from autofuse.graph.mapping import MappingType
 from autofuse.graph.model import Graph, Operator
@@ -39,19 +40,19 @@ class Question:
 
 @dataclass(frozen=True)
 class Questions:
-    """`edges`: by (producer, consumer). `joins`: by operator, with its rival producers in topological order.
+    """`joins`: by operator, with its rival producers in topological order.
 
     `anchored`: operators that the default answers put into the group of a many-to-many operator above them.
     """
 
-    edges: Mapping[tuple[str, str], Question]
+    edges: Mapping[EdgeSite, Question]
     joins: Mapping[str, tuple[str, ...]]
     anchored: frozenset[str]
 
 
 def questions(edges: Edges) -> Questions:
     """All open edges and joins of a graph, judged from local facts and from what can stand above an edge."""
-    asked: dict[tuple[str, str], Question] = {}
+    asked: dict[EdgeSite, Question] = {}
     joins: dict[str, tuple[str, ...]] = {}
     types: dict[str, frozenset[MappingType]] = {}
     anchors: dict[str, int] = {}
@@ -68,7 +69,7 @@ def questions(edges: Edges) -> Questions:
             standing = anchors[edge.producer]
             question = _question(edges, edge, types[edge.producer], standing, local)
             if question is not None:
-                asked[edge.producer, name] = question
+                asked[EdgeSite(edge.producer, name)] = question
             above |= {combined(kind, own) for kind in types[edge.producer] if _fusible(kind, edge.kind)}
             if own != _ANCHOR and (question is None or question.choices[0] != KEEP):
                 taken |= standing

@@ -1,4 +1,4 @@
-"""Plans that rewrite first: which sites of the rules in `autofuse.rewrite` are rewritten is decided like all else."""
+"""Plans that rewrite first: which matches of the rules in `autofuse.rewrite` are rewritten is decided like all else."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from autofuse.errors import InputError
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.planner.planner import Decision, Planner
 from autofuse.fusion.planner.questions import FUSE, KEEP
+from autofuse.fusion.planner.sites import RewriteSite
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.model import Graph
 from autofuse.rewrite.driver import Rewritten, rewrite
-from autofuse.rewrite.rule import Default, Kind, Site
+from autofuse.rewrite.rule import Default, Kind, Match, Step
 from autofuse.rewrite.rules.catalogue import BY_NAME
 
 REWRITE, APPLY = "rewrite", "apply"
@@ -39,8 +40,8 @@ class _Variant:
 class RewritingPlanner:
     """Plans of one graph within one space, rewritten before they are planned.
 
-    Answers to decisions of the kind "rewrite" say which sites are rewritten: all sites that look the same share one.
-    The defaults are the greedy choice; simplifications go with it. Sites that only other answers bring about, and the
+    Answers to decisions of the kind "rewrite" say which matches are rewritten: all that look the same share one.
+    The defaults are the greedy choice; simplifications go with it. Matches that only other answers bring about, and the
     questions of a graph that other answers make, take their defaults.
     """
 
@@ -57,8 +58,8 @@ class RewritingPlanner:
         return self._variant({}).rewritten.graph
 
     @property
-    def sites(self) -> tuple[Site, ...]:
-        """Every site met while the graph is rewritten as the defaults say, those that they leave alone too."""
+    def matches(self) -> tuple[Match, ...]:
+        """Every match met while the graph is rewritten as the defaults say, those that they leave alone too."""
         return self._variant({}).rewritten.asked
 
     @cached_property
@@ -72,13 +73,13 @@ class RewritingPlanner:
     def _rewrites(self) -> tuple[Decision, ...]:
         if REWRITE not in self.space.decide:
             return ()
-        found: dict[str, tuple[Site, list[str]]] = {}
-        for site in self.sites:
-            if site.rule.kind != Kind.SIMPLIFICATION and (site.pays or site.rule.default == Default.NEVER):
-                found.setdefault(decision_name(site), (site, []))[1].append(site.root)
+        found: dict[str, tuple[Match, list[RewriteSite]]] = {}
+        for one in self.matches:
+            if one.rule.kind != Kind.SIMPLIFICATION and (one.pays or one.rule.default == Default.NEVER):
+                found.setdefault(decision_name(one), (one, []))[1].append(RewriteSite(one.root))
         made = [
-            Decision(name, REWRITE, (APPLY, KEEP) if site.pays else (KEEP, APPLY), tuple(roots))
-            for name, (site, roots) in found.items()
+            Decision(name, REWRITE, (APPLY, KEEP) if one.pays else (KEEP, APPLY), tuple(sites))
+            for name, (one, sites) in found.items()
         ]
         whole = [Decision(ALL, REWRITE, (APPLY, KEEP))] if self._variant({}).rewritten.applied else []
         return (*whole, *made)
@@ -114,9 +115,9 @@ class RewritingPlanner:
     def _made(self, answers: Mapping[str, str]) -> _Variant:
         greedy = answers.get(ALL, APPLY) == APPLY
 
-        def choose(site: Site) -> bool:
-            answer = answers.get(decision_name(site))
-            return site.pays and greedy if answer is None else answer == APPLY
+        def choose(found: Match) -> bool:
+            answer = answers.get(decision_name(found))
+            return found.pays and greedy if answer is None else answer == APPLY
 
         rewritten = rewrite(self.model, choose, self.space.exact, self._constants)
         planner = Planner(rewritten.graph, self.space)
@@ -125,27 +126,27 @@ class RewritingPlanner:
         return _Variant(rewritten, planner, _fused(rewritten, planner))
 
 
-def decision_name(site: Site) -> str:
-    """Name of the decision that governs a site: derived from content, so that equal sites share it."""
-    return f"{REWRITE} {site.rule.name} {site.group}"
+def decision_name(found: Match) -> str:
+    """Name of the decision that governs a match: derived from content, so that equal ones share it."""
+    return f"{REWRITE} {found.rule.name} {found.group}"
 
 
 def is_exact(plan: FusionPlan) -> bool:
     """Whether nothing that a plan does before its kernels run changes rounding."""
-    rules = (BY_NAME.get(step.partition("@")[0]) for step in plan.rewrites)
+    rules = (BY_NAME.get(Step.of(step).rule) for step in plan.rewrites)
     return not plan.folds and all(rule is not None and rule.exact for rule in rules)
 
 
 def _fused(rewritten: Rewritten, planner: Planner) -> dict[str, str]:
     """Answers that put the Split behind merged siblings into their kernel, where that is a question."""
-    merges = (site.change.added for site in rewritten.applied if site.rule.kind == Kind.MERGE)
+    merges = (one.change.added for one in rewritten.applied if one.rule.kind == Kind.MERGE)
     splits = {operator.name for added in merges for operator in added if operator.op_type == "Split"}
     return {
         decision.name: FUSE
         for decision in planner.decisions
         if decision.default == KEEP
         and FUSE in decision.choices
-        and any(site.rpartition(" -> ")[2] in splits for site in decision.sites)
+        and any(site.operators[-1] in splits for site in decision.sites if site.operators)
     }
 
 

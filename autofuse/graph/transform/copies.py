@@ -6,18 +6,27 @@ a -> b, a -> c   becomes   a -> c, a@b -> b    with the copy (a, b)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from autofuse.errors import PlanError
 from autofuse.graph.model import Graph, Operator
 
-Copy = tuple[str, str]
-"""(operator, reader): the reader, an operator or itself a copy, reads a copy of the operator."""
 
+@dataclass(frozen=True, order=True)
+class Copy:
+    """A copy of `operator` that `reader`, an operator or itself a copy, reads in its place."""
 
-def copy_name(copy: Copy) -> str:
-    """Name of the operator that a copy becomes; `original` undoes it."""
-    return f"{copy[0]}@{copy[1]}"
+    operator: str
+    reader: str
+
+    @property
+    def name(self) -> str:
+        """Name of the operator that the copy becomes."""
+        return self.of(self.operator)
+
+    def of(self, name: str) -> str:
+        """What an operator or a tensor is called in the copy."""
+        return f"{name}@{self.reader}"
 
 
 def with_copies(graph: Graph, copies: Sequence[Copy]) -> Graph:
@@ -32,14 +41,14 @@ def with_copies(graph: Graph, copies: Sequence[Copy]) -> Graph:
 
 
 def _copied(graph: Graph, copy: Copy) -> Graph:
-    producer, reader = (graph.by_name.get(name) for name in copy)
+    producer, reader = graph.by_name.get(copy.operator), graph.by_name.get(copy.reader)
     if producer is None or reader is None or producer not in graph.predecessors(reader):
-        raise PlanError(f"plan copies {copy[0]!r} for {copy[1]!r}, which does not read it")
-    name = copy_name(copy)
-    renamed = {out: f"{out}@{reader.name}" for out in producer.outputs if out}
+        raise PlanError(f"plan copies {copy.operator!r} for {copy.reader!r}, which does not read it")
+    name = copy.name
+    renamed = {out: copy.of(out) for out in producer.outputs if out}
     taken = [text for text in renamed.values() if text in graph.tensors] or ([name] if name in graph.by_name else [])
     if taken:
-        raise PlanError(f"plan copies {copy[0]!r} for {copy[1]!r}, but {taken[0]!r} exists already")
+        raise PlanError(f"plan copies {copy.operator!r} for {copy.reader!r}, but {taken[0]!r} exists already")
     own = replace(producer, name=name, outputs=tuple(renamed.get(out, "") for out in producer.outputs))
     moved = replace(reader, inputs=tuple(renamed.get(text, text) for text in reader.inputs))
     operators: list[Operator] = []

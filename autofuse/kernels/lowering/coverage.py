@@ -7,7 +7,6 @@ from dataclasses import replace
 from autofuse.errors import InputError
 from autofuse.fusion.plan import FusionPlan, Group
 from autofuse.graph.model import Graph
-from autofuse.graph.transform.copies import copy_name
 from autofuse.kernels.families.registry import is_own
 from autofuse.kernels.importer.fallback import check_importable
 from autofuse.kernels.importer.refusals import importer_refusal
@@ -41,7 +40,7 @@ def with_checked_groups(plan: FusionPlan, lowered: Lowered) -> FusionPlan:
 
     What is ours alone may be what the importer gets wrong beside another operator. A group with a copy stays.
     """
-    copies = {copy_name(copy) for copy in plan.copies}
+    copies = {copy.name for copy in plan.copies}
     groups: list[Group] = []
     for group, bound in zip(plan.groups, lowered.groups, strict=True):
         whole = is_own(bound.workload) or is_free_reshape(bound.workload) or not copies.isdisjoint(group.operators)
