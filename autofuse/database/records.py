@@ -333,7 +333,6 @@ class EdgeDecision:
     fused: bool
     reason: str
     gain_us: float | None = None
-    p_model: float | None = None
 
     def __post_init__(self) -> None:
         if self.reason not in REASONS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from math import hypot
 
 from autofuse.graph.model import Graph
@@ -202,16 +203,12 @@ def cheapest_cover(graph: Graph, operators: frozenset[str], pieces: Sequence[Pie
 def can_run(graph: Graph, groups: Sequence[frozenset[str]]) -> bool:
     """Whether groups (not always all of the graph) can run one after another."""
     owner = {name: index for index, group in enumerate(groups) for name in group}
-    waits: list[set[int]] = [set() for _ in groups]
+    waits = TopologicalSorter[int]()
     for name, index in owner.items():
-        for producer in graph.predecessors(graph.by_name[name]):
-            before = owner.get(producer.name, index)
-            if before != index:
-                waits[index].add(before)
-    left = set(range(len(groups)))
-    while left:
-        ready = {index for index in left if not waits[index] & left}
-        if not ready:
-            return False
-        left -= ready
+        producers = graph.predecessors(graph.by_name[name])
+        waits.add(index, *{owner.get(producer.name, index) for producer in producers} - {index})
+    try:
+        waits.prepare()
+    except CycleError:
+        return False
     return True

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from heapq import heapify, heappop, heappush
+from graphlib import CycleError
 
 from autofuse.errors import PlanError
 from autofuse.fusion.plan import FusionPlan, Group
 from autofuse.fusion.reach import Reach, bits
 from autofuse.fusion.skeleton import realise, settled
 from autofuse.graph.mapping import MappingType, mapping_type
-from autofuse.graph.model import Graph, Operator
+from autofuse.graph.model import Graph, Operator, topological_order
 from autofuse.graph.transform.fold import fold_refusal
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
@@ -179,28 +179,15 @@ def ordered_groups(graph: Graph, groups: Iterable[Collection[str]]) -> tuple[Gro
     position = graph.position
     members = [tuple(sorted(group, key=position.__getitem__)) for group in groups]
     owner = {name: index for index, group in enumerate(members) for name in group}
-    waits: list[set[int]] = [set() for _ in members]
-    feeds: list[set[int]] = [set() for _ in members]
+    waits: dict[int, set[int]] = {index: set() for index in range(len(members))}
     for operator in graph.operators:
-        for producer in graph.predecessors(operator):
-            before, after = owner[producer.name], owner[operator.name]
-            if before != after:
-                waits[after].add(before)
-                feeds[before].add(after)
-    missing = [len(others) for others in waits]
-    ready = [(position[members[index][-1]], index) for index, count in enumerate(missing) if not count]
-    heapify(ready)
-    done: list[int] = []
-    while ready:
-        _, index = heappop(ready)
-        done.append(index)
-        for other in feeds[index]:
-            missing[other] -= 1
-            if not missing[other]:
-                heappush(ready, (position[members[other][-1]], other))
-    if len(done) < len(members):
-        stuck = [_title(members[index]) for index, count in enumerate(missing) if count]
-        raise PlanError(f"groups wait for one another: {_listed(stuck)}")
+        after = owner[operator.name]
+        waits[after] |= {owner[producer.name] for producer in graph.predecessors(operator)} - {after}
+    try:
+        done = topological_order(waits, rank=lambda index: position[members[index][-1]])
+    except CycleError as error:
+        stuck = [_title(members[index]) for index in sorted(set(error.args[1]))]
+        raise PlanError(f"groups wait for one another: {_listed(stuck)}") from error
     return tuple(Group(members[index]) for index in done)
 
 

@@ -70,7 +70,7 @@ class ScheduleLimits:
     def from_json(cls, body: Mapping[str, object] | None) -> ScheduleLimits:
         """The limits that `to_json` wrote (None: none are set); PlanError when they are anything else."""
         try:
-            return _limits_reader().validate_python(dict(body or {}))
+            return _limits_reader().validate_json(json.dumps(dict(body or {})))
         except ValidationError as error:
             raise PlanError(f"limits: {_first(error)}") from error
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from graphlib import TopologicalSorter
+from heapq import heappop, heappush
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +45,26 @@ class Operator:
     outputs: tuple[str, ...]
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict, hash=False)
     domain: str = ""
+
+
+Node = TypeVar("Node", bound=Hashable)
+
+
+def topological_order(before: Mapping[Node, Iterable[Node]], rank: Callable[[Node], Any]) -> list[Node]:
+    """The nodes, each after those `before` it; of those that can come next, the one of the lowest rank.
+
+    `graphlib.CycleError` when there is no such order.
+    """
+    sorter = TopologicalSorter(before)
+    sorter.prepare()
+    ready: list[tuple[Any, Node]] = []
+    order: list[Node] = []
+    while sorter.is_active():
+        for node in sorter.get_ready():
+            heappush(ready, (rank(node), node))
+        order.append(heappop(ready)[1])
+        sorter.done(order[-1])
+    return order
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from heapq import heapify, heappop, heappush
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.graph.model import Graph, Operator, Tensor
+from autofuse.graph.model import Graph, Operator, Tensor, topological_order
 from autofuse.graph.nodes import first_opset
 
 Array = NDArray[Any]
@@ -233,18 +232,8 @@ class Work:
         )
 
     def _sorted(self) -> Iterable[Operator]:
-        missing = {
-            name: len({self.producers[read].name for read in op.inputs if read in self.producers})
-            for name, op in self.operators.items()
+        before = {
+            name: {self.producers[read].name for read in operator.inputs if read in self.producers}
+            for name, operator in self.operators.items()
         }
-        ready = [(self.order[name], name) for name, count in missing.items() if not count]
-        heapify(ready)
-        while ready:
-            _, name = heappop(ready)
-            operator = self.operators[name]
-            yield operator
-            below = {user for out in operator.outputs if out for user in self.readers.get(out, ())}
-            for user in below:
-                missing[user] -= 1
-                if not missing[user]:
-                    heappush(ready, (self.order[user], user))
+        return (self.operators[name] for name in topological_order(before, rank=self.order.__getitem__))

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import csr_array
+from scipy.sparse import coo_array, csr_array
+from scipy.sparse.csgraph import connected_components
 
 from autofuse.errors import PlanError
 from autofuse.fusion.evidence import Identity, Piece
@@ -27,7 +28,7 @@ from autofuse.fusion.skeleton import realise
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.copies import Copy
 from autofuse.measure.measurement import Left, no_end
-from autofuse.search.knots import cycles
+from autofuse.search.cycles import cycles_among
 
 SOLVER_SECONDS = 60.0
 MOST_ROUNDS = 400
@@ -106,8 +107,8 @@ def compose(
         solutions, same, count = found
         solved += count
         chosen = [column.piece for solution in solutions for column in solution.chosen]
-        knots = _knots(graph, chosen)
-        if not knots:
+        cycles = _cycles(graph, chosen)
+        if not cycles:
             rows = tuple(
                 Region(problem.operators, len(problem.columns), solution.us, twin)
                 for problem, solution, twin in zip(regions, solutions, same, strict=True)
@@ -117,8 +118,8 @@ def compose(
             inner = {cut for solution in solutions for cut in solution.cuts}
             plan = _plan(graph, chosen)
             return Composition(plan, us, rows, len(inner | set(cuts)), solved, gap, time.monotonic() - started)
-        cuts += knots
-        regions = _joined(regions, knots)
+        cuts += cycles
+        regions = _joined(regions, cycles)
     raise PlanError(f"no plan that can run was found in {MOST_ROUNDS} rounds of cuts")
 
 
@@ -164,41 +165,38 @@ def _bare(graph: Graph, chosen: Iterable[Piece]) -> FusionPlan:
     return FusionPlan((), tuple(sorted({name for piece in pieces for name in piece.folds})), tuple(ordered))
 
 
-def _knots(graph: Graph, chosen: Sequence[Piece]) -> list[Cut]:
+def _cycles(graph: Graph, chosen: Sequence[Piece]) -> list[Cut]:
     """Cycles among chosen groups, by what they are."""
     made = realise(graph, _bare(graph, chosen))
     groups = [frozenset(name for name in piece.operators if name in made.by_name) for piece in chosen]
-    return [frozenset(chosen[index].identity for index in knot) for knot in cycles(made, groups)]
+    return [frozenset(chosen[index].identity for index in cycle) for cycle in cycles_among(made, groups)]
 
 
 def _components(graph: Graph, columns: Sequence[_Column]) -> list[_Problem]:
     """Regions of operators that columns link, in topological order."""
-    leader = {operator.name: operator.name for operator in graph.operators}
-
-    def find(name: str) -> str:
-        while leader[name] != name:
-            leader[name] = leader[leader[name]]
-            name = leader[name]
-        return name
-
+    links = []
     for column in columns:
         first, *rest = (*column.piece.covers, *column.needs, *(copy.operator for copy in column.piece.copies))
-        for name in rest:
-            leader[find(name)] = find(first)
-    members: dict[str, list[str]] = {}
-    for operator in graph.operators:
-        members.setdefault(find(operator.name), []).append(operator.name)
-    held: dict[str, list[_Column]] = {root: [] for root in members}
+        links += [(graph.position[first], graph.position[name]) for name in rest]
+    count = len(graph.operators)
+    ends = np.array(links, dtype=np.int32).reshape(-1, 2).T
+    _, region = connected_components(
+        coo_array((np.ones(len(links)), tuple(ends)), shape=(count, count)), directed=False
+    )
+    members: dict[int, list[str]] = {}
+    for operator, number in zip(graph.operators, map(int, region), strict=True):
+        members.setdefault(number, []).append(operator.name)
+    held: dict[int, list[_Column]] = {number: [] for number in members}
     for column in columns:
-        held[find(next(iter(column.piece.covers)))].append(column)
-    return [_Problem(tuple(names), tuple(held[root])) for root, names in members.items()]
+        held[int(region[graph.position[next(iter(column.piece.covers))]])].append(column)
+    return [_Problem(tuple(names), tuple(held[number])) for number, names in members.items()]
 
 
-def _joined(regions: Sequence[_Problem], knots: Sequence[Cut]) -> list[_Problem]:
+def _joined(regions: Sequence[_Problem], cycles: Sequence[Cut]) -> list[_Problem]:
     """Regions that a cycle runs through, as one."""
     result = list(regions)
-    for knot in knots:
-        hit = [region for region in result if any(column.piece.identity in knot for column in region.columns)]
+    for cycle in cycles:
+        hit = [region for region in result if any(column.piece.identity in cycle for column in region.columns)]
         if len(hit) > 1:
             operators = tuple(name for region in hit for name in region.operators)
             place = result.index(hit[0])
@@ -285,11 +283,11 @@ def _solve(
         if answer.x is None:
             return None
         chosen = tuple(one for one, value in zip(columns, answer.x, strict=True) if value > 0.5)
-        knots = _knots(graph, [column.piece for column in chosen])
-        if not knots:
+        cycles = _cycles(graph, [column.piece for column in chosen])
+        if not cycles:
             us = float(sum(column.cost for column in chosen))
             return _Solution(chosen, us, float(answer.mip_gap or 0.0), tuple(added))
-        added += knots
+        added += cycles
     raise PlanError(
         f"a region of {len(region.operators)} operators has no solution that can run in {MOST_ROUNDS} rounds of cuts"
     )

@@ -35,10 +35,6 @@ class Interval:
         """(hi - lo) / median; 0 for a median of 0."""
         return (self.hi - self.lo) / abs(self.median) if self.median else 0.0
 
-    def excludes(self, value: float) -> bool:
-        """Whether `value` lies outside the interval."""
-        return not self.lo <= value <= self.hi
-
 
 def median_interval(samples: ArrayLike, confidence: float = 0.95) -> Interval:
     """Median of `samples` and its distribution-free interval between two order statistics.

@@ -139,8 +139,8 @@ def test_groups_that_wait_for_one_another_are_no_cover(builder: Any) -> None:
     first, second = b.op("Relu", "a1", (x,)), b.op("Relu", "b1", (x,))
     a2, b2 = b.op("Exp", "a2", (second,)), b.op("Exp", "b2", (first,))
     graph = b.build(b.op("Add", "a3", (first, a2)), b.op("Add", "b3", (second, b2)))
-    knot = [piece("a1 a2 a3", 1), piece("b1 b2 b3", 1)]
+    waiting = [piece("a1 a2 a3", 1), piece("b1 b2 b3", 1)]
     everything = frozenset(graph.by_name)
-    assert cheapest_cover(graph, everything, knot) is None
-    apart = cheapest_cover(graph, everything, [*knot, *(piece(name, 5) for name in sorted(everything))])
+    assert cheapest_cover(graph, everything, waiting) is None
+    apart = cheapest_cover(graph, everything, [*waiting, *(piece(name, 5) for name in sorted(everything))])
     assert apart is not None and apart.us == pytest.approx(1 + 15)

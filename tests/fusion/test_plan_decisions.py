@@ -65,7 +65,7 @@ def test_what_moves_data_is_eliminated(zoo: Any) -> None:
 
 def test_a_copy_stands_with_its_reader_or_not_at_all(fan: Graph) -> None:
     plan = FusionPlan(
-        (Group(("neg@Max",)), Group(("Max",)), Group(("neg", "Sum")), Group(("Min",))), (), (("neg", "Max"),)
+        (Group(("neg@Max",)), Group(("Max",)), Group(("neg", "Sum")), Group(("Min",))), (), (Copy("neg", "Max"),)
     )
     with pytest.raises(PlanError, match="copies 'neg' for 'Max', which stands in another group"):
         check_plan(fan, plan)

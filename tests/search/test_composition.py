@@ -14,7 +14,7 @@ from autofuse.fusion.legality import Legality, check_plan
 from autofuse.graph.model import Graph, Operator, Tensor
 from autofuse.graph.transform.copies import Copy
 from autofuse.search.composition import compose, gap_of
-from autofuse.search.knots import cycles
+from autofuse.search.cycles import cycles_among
 
 
 def random_graph(chance: random.Random, size: int) -> Graph:
@@ -74,9 +74,9 @@ def crossing() -> Graph:
 
 def test_groups_that_wait_for_one_another_are_cut_off_though_they_stand_in_two_regions(crossing: Graph) -> None:
     singles = [piece([name], 5.0) for name in crossing.by_name]
-    knot = [piece(["a1", "a2", "a3"], 1.0), piece(["b1", "b2", "b3"], 1.0)]
-    assert [sorted(loop) for loop in cycles(crossing, [p.covers for p in knot])] == [[0, 1]]
-    found = compose(crossing, [*singles, *knot])
+    waiting = [piece(["a1", "a2", "a3"], 1.0), piece(["b1", "b2", "b3"], 1.0)]
+    assert [sorted(loop) for loop in cycles_among(crossing, [p.covers for p in waiting])] == [[0, 1]]
+    found = compose(crossing, [*singles, *waiting])
     assert found is not None
     assert (found.us, found.cuts) == (pytest.approx(16), 1)
     check_plan(crossing, found.plan)

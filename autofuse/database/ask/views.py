@@ -308,7 +308,6 @@ def _edges(run_id: int | None) -> AnySelect:
             row.fused,
             row.reason,
             row.gain_us,
-            row.p_model,
         )
         .join(PlanRow, PlanRow.id == row.plan_id)
         .order_by(row.id)

@@ -139,7 +139,6 @@ def record_edges(
             "fused": edge.fused,
             "reason": edge.reason,
             "gain_us": edge.gain_us,
-            "p_model": edge.p_model,
         }
         for edge in edges
     ]

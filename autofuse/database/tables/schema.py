@@ -394,6 +394,5 @@ class EdgeRow(NumberedRow):
     fused: Mapped[bool] = mapped_column(Boolean)
     reason: Mapped[str] = mapped_column(String(32))
     gain_us: Mapped[float | None] = mapped_column(Float)
-    p_model: Mapped[float | None] = mapped_column(Float)
 
     __table_args__ = (UniqueConstraint("run_id", "plan_id", "producer", "consumer"),)

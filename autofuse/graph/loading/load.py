@@ -6,8 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from graphlib import CycleError, TopologicalSorter
-from heapq import heappop, heappush
+from graphlib import CycleError
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +32,7 @@ from autofuse.graph.loading.simplify.clean import (
 from autofuse.graph.loading.simplify.training import split_training
 from autofuse.graph.loading.upgrade import FORM, upgrade
 from autofuse.graph.loading.validity import check_declared_types, check_graph_lists, check_operators, check_types
-from autofuse.graph.model import Graph, Operator, Tensor
+from autofuse.graph.model import Graph, Operator, Tensor, topological_order
 from autofuse.graph.nodes import (
     MAX_MODEL_BYTES,
     SUPPORTED_DTYPES,
@@ -84,12 +83,6 @@ def from_model(model: ModelProto, name: str, shapes: Shapes | None = None) -> Gr
 
 def _damaged(source: str) -> InputError:
     return InputError(f"{source}: the model is damaged: a name in it is no UTF-8 text; export or download it again")
-
-
-def nonfinite_constants(graph: Graph) -> tuple[str, ...]:
-    """Floating-point constants that hold NaN or infinity, sorted; such a model may compute NaN."""
-    floats = {name: array for name, array in graph.constants.items() if array.dtype.kind == "f"}
-    return tuple(sorted(name for name, array in floats.items() if not np.isfinite(array).all()))
 
 
 def _graph_of(model: ModelProto, name: str, source: str, shapes: Shapes | None) -> Graph:
@@ -260,21 +253,12 @@ def _sort(graph: GraphProto, constants: Mapping[str, NDArray[np.generic]], sourc
 
 def _order(before: Mapping[int, set[int]], nodes: Sequence[NodeProto], source: str) -> list[int]:
     """Positions of the nodes, each after those that stand in `before`; the given order where that can be."""
-    sorter = TopologicalSorter(before)
     try:
-        sorter.prepare()
+        return topological_order(before, rank=int)
     except CycleError as error:
         names = [repr(nodes[index].name) for index in error.args[1][1:]]
         shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
         raise InputError(f"{source}: the graph has a cycle through {shown}; export the model again") from error
-    ready: list[int] = []
-    order: list[int] = []
-    while sorter.is_active():
-        for index in sorter.get_ready():
-            heappush(ready, index)
-        order.append(heappop(ready))
-        sorter.done(order[-1])
-    return order
 
 
 def _check_outputs(outputs: tuple[str, ...], inputs: Mapping[str, object], source: str) -> None:

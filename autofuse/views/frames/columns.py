@@ -187,7 +187,6 @@ _FRAMES: dict[str, dict[str, str]] = {
         "fused": "whether both are in one kernel",
         "reason": "reason code, see `autofuse.values.reasons.REASON_CODES`",
         "gain_us": "what fusing saves, microseconds",
-        "p_model": "probability that the model gave to a gain",
         "label": "short name of the kernel that holds a fused edge; missing for one that is apart",
         "group_us": "time of that kernel when it was chosen, microseconds",
         "gain_share": "gain_us over group_us + gain_us: the part of the time that fusing the edge saves",

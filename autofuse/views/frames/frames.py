@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 TASK = ["workload_key", "label", "device", "device_fingerprint", "target_key", "threads"]
 _TIMES = ("created_at", "updated_at", "started_at", "finished_at")
 _BOOLEANS = ("trusted", "flagged", "fused")
-_FLOATS = ("_us", "_s", "us", "max_rel_error", "clock_ratio", "p_model", "speedup", "speedup_lo", "speedup_hi")
+_FLOATS = ("_us", "_s", "us", "max_rel_error", "clock_ratio", "speedup", "speedup_lo", "speedup_hi")
 _NUMBERS = ("run_id", "candidate_id", "block_count", "flagged_blocks")
 
 

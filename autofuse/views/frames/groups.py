@@ -52,11 +52,6 @@ def with_gains(database: ProfilingDatabase, groups: pd.DataFrame, choices: pd.Da
     return groups.assign(**numbers, gain_verdict=verdicts, schedules=counts)
 
 
-def timed_group(database: ProfilingDatabase, group: pd.Series) -> Timed:
-    """The present time of a group's candidate."""
-    return _timed(database, int(group["candidate_id"]), float(group["median_us"]), bool(group["trusted"]))
-
-
 def _gain(
     database: ProfilingDatabase, first: FirstSchedule | None, candidate: int | None, row: Mapping[Hashable, Any]
 ) -> Ratio | None:

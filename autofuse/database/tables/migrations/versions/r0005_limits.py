@@ -1,4 +1,7 @@
-"""Limits of schedules stand beside the plan: they belong to what was chosen and measured, not to the partition."""
+"""Limits of schedules stand beside the plan: they belong to what was chosen and measured, not to the partition.
+
+An edge's `p_model`, which nothing ever wrote, goes.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,7 @@ def upgrade() -> None:
     """To this revision: a limit in a plan's text moves to the choices and times of that plan."""
     for table in LIMITED:
         op.add_column(table, sa.Column("limits", sa.JSON()))
+    op.drop_column("af_edge", "p_model")
     for number, graph_key, body in _plans():
         if OLD not in body:
             continue
@@ -48,6 +52,7 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Back to the revision before: a limit is a part of the plan again, which is another plan then."""
+    op.add_column("af_edge", sa.Column("p_model", sa.Float()))
     texts = {number: (graph_key, body) for number, graph_key, body in _plans()}
     for table in LIMITED:
         rows = _rows(f"SELECT id, plan_id, limits FROM {table} WHERE limits IS NOT NULL AND plan_id IS NOT NULL")
