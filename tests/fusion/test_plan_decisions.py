@@ -70,7 +70,7 @@ def test_a_copy_stands_with_its_reader_or_not_at_all(fan: Graph) -> None:
     with pytest.raises(PlanError, match="copies 'neg' for 'Max', which stands in another group"):
         check_plan(fan, plan)
     with pytest.raises(PlanError, match="which does not read it"):
-        check_plan(fan, FusionPlan(plan.groups, (), (("Max", "Sum"),)))
+        check_plan(fan, FusionPlan(plan.groups, (), (Copy("Max", "Sum"),)))
     limited = Planner(fan, FusionSpace(max_group_operators=1))
     assert limited.plan(answers(limited, "copy")).copies == ()
 
