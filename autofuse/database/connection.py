@@ -1,4 +1,4 @@
-"""Where a profiling database is, and an engine that talks to it: paths, URLs, pragmas."""
+"""The place of a profiling database, and an engine that talks to it: paths, URLs, pragmas."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SYNC_EVERY_S = 1.0
 
 @dataclass(frozen=True)
 class Location:
-    """Either an SQLite `path` (None: in memory) or the `url` of a database server; `text` names it."""
+    """The location of a database: an SQLite `path` (None: in memory) or the `url` of a server; `text` names it."""
 
     text: str
     path: Path | None = None
@@ -42,7 +42,7 @@ def default_path() -> Path:
 
 
 def locate(path_or_url: str | os.PathLike[str] | None) -> Location:
-    """What the user means by a path or a URL; None: the default path. DatabaseError for a URL that is none."""
+    """What the user means by a path or a URL; None: the default path. DatabaseError for a text that is no URL."""
     if path_or_url is None:
         path_or_url = default_path()
     text = os.fspath(path_or_url)

@@ -83,7 +83,7 @@ def open_for_lookup(path_or_url: str | os.PathLike[str] | None = None) -> Profil
 
 
 class ProfilingDatabase:
-    """Everything that was measured. Each `record_*` is one commit: done when the call returns.
+    """The profiling database: everything that was measured. Each `record_*` is one commit: done when the call returns.
 
     Times are microseconds a call. Every method raises DatabaseError when the database fails, and
     InputError for a value that it must not hold. Usable as a context manager, and from several threads.
@@ -242,7 +242,7 @@ class ProfilingDatabase:
 
     @persistent
     def outcome_counts(self, run_id: int) -> dict[str, int]:
-        """How many measurements of a run came to each state."""
+        """The number of measurements of a run in each state."""
         with self._reading() as sql:
             return runs.counts(sql, run_id)
 

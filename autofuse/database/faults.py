@@ -1,4 +1,4 @@
-"""What a database driver complains about, said so that the reader knows what to change."""
+"""Complaints of a database driver, in words that tell the reader what to change."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def clear_errors(place: str) -> Iterator[None]:
 
 @contextmanager
 def errors_of(name: str) -> Iterator[None]:
-    """As `clear_errors`, with the whole `name` of what is at fault."""
+    """Does what `clear_errors` does, with the whole `name` of what is at fault."""
     try:
         yield
     except exc.DBAPIError as error:

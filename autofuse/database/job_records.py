@@ -85,7 +85,7 @@ class JobInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskProgress:
-    """What a slice of time brought a task; see `autofuse.database.tables.job_schema.TaskRow`."""
+    """The progress of a task in a slice of time; see `autofuse.database.tables.job_schema.TaskRow`."""
 
     spent_s: float
     measured: int

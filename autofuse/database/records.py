@@ -47,7 +47,7 @@ def content_key(text: str) -> str:
 
 @dataclass(frozen=True)
 class Setting:
-    """Circumstances that every time depends on: keys of device, target and versions, and the threads.
+    """The circumstances that every time depends on: keys of device, target and versions, and the threads.
 
     Made by `ProfilingDatabase.setting`. `versions` alone may differ between a stored time and its use.
     """
@@ -60,7 +60,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Block:
-    """Times of one block in microseconds a call; `clock_ratio`: clock beside it over the best clock seen.
+    """A block of times in microseconds a call; `clock_ratio`: clock beside it over the best clock seen.
 
     `flagged`: an outlier that is kept but not counted. Times are stored with 6 significant digits.
     """
@@ -76,7 +76,7 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """Exactly one of a time and a failure: what one measurement came to.
+    """The outcome of one measurement: exactly one of a time and a failure.
 
     `state` "ok" has the times (microseconds a call) and `trusted`; a failure has `failure`, its message.
     `max_rel_error`: largest error against the reference, relative to its range. `uid`: names this
@@ -110,7 +110,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One schedule of one workload, as one code.
+    """A candidate: one schedule of one workload, as one code.
 
     `workload_key`, `workload_text`, `workload_label`: as `Workload` has them. `schedule`: JSON text;
     stored, and keyed, in its canonical form. `digest`: of the code that was built ("": nobody knows).
@@ -125,7 +125,7 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateOutcome(Timing):
-    """What measuring a candidate came to; `build_s`: seconds spent building it."""
+    """The outcome of measuring a candidate; `build_s`: seconds spent building it."""
 
     candidate: Candidate
     build_s: float | None = None
@@ -133,7 +133,7 @@ class CandidateOutcome(Timing):
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOutcome(Timing):
-    """Whole-model time of a plan, or of a rival that has none (`plan_key` None, such as "onnxruntime").
+    """The whole-model time of a plan, or of a rival that has none (`plan_key` None, such as "onnxruntime").
 
     `name`: what the report calls it ("none", "tvm-partition", "dnnfusion", "search"). Outcomes that share a
     `series` were interleaved: block i of one was measured next to block i of the others. `limits`: of the schedules
@@ -148,7 +148,7 @@ class PlanOutcome(Timing):
 
 @dataclass(frozen=True, kw_only=True)
 class RunStart:
-    """What a tuning run starts from; `provenance`: git, kernel, governor, ... each may be None.
+    """The start of a tuning run; `provenance`: git, kernel, governor, ... each may be None.
 
     `started_at`: when its time began, in UTC (None: now).
     """
@@ -326,7 +326,8 @@ class Trial:
 
 @dataclass(frozen=True)
 class EdgeDecision:
-    """Whether two operators ended in one kernel, and why; `gain_us`: what fusing them saves."""
+    """The decision on an edge: whether two operators ended in one kernel, and why; `gain_us`: what fusing them
+    saves."""
 
     producer: str
     consumer: str
@@ -341,7 +342,7 @@ class EdgeDecision:
 
 @dataclass(frozen=True)
 class Table:
-    """Result of a view: column names, and one tuple a row."""
+    """The result of a view: column names, and one tuple a row."""
 
     columns: tuple[str, ...]
     rows: list[tuple[object, ...]]

@@ -1,1 +1,1 @@
-"""What a command works with: the device, its circumstances, named plans, the search space, known times of groups."""
+"""The environment of a command: the device, its circumstances, named plans, the search space, known times of groups."""

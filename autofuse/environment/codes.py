@@ -1,4 +1,4 @@
-"""Which code each candidate is: a stored time counts only for the very code that would be built now."""
+"""The code of each candidate: a stored time counts only for the very code that would be built now."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def emitted_code(workload: Workload, schedule: Schedule, target: Target) -> str:
 
 @dataclass
 class Codes:
-    """Digests under one target and one set of `versions`; each kernel is emitted once at most."""
+    """The digests of kernels under one target and one set of `versions`; each kernel is emitted once at most."""
 
     target: Target
     versions: Mapping[str, str]

@@ -25,7 +25,7 @@ DEFAULT_ROUNDS = InterleavingPolicy()
 
 @dataclass(frozen=True)
 class NamedDevice:
-    """`profile`: what code is made for. `address`: None for this machine.
+    """A device under the name that a command gave. `profile`: what code is made for. `address`: None for this machine.
 
     `described`: what the device said of itself; None when it was not asked, because it is this machine.
     """
@@ -123,7 +123,7 @@ def thread_count(threads: int | None, device: str | NamedDevice) -> int:
 
 @dataclass(frozen=True)
 class RunnerOptions:
-    """How a runner measures: `policy` candidates, `rounds` whole networks; `link`: of a device elsewhere.
+    """Settings by which a runner measures: `policy` candidates, `rounds` whole networks; `link`: of a device elsewhere.
 
     `scheduler`: of a Dask cluster that builds for a device elsewhere (None: processes of this machine).
     """

@@ -1,4 +1,4 @@
-"""What the profiling database knows of the groups of one graph: the evidence behind a plan's choices."""
+"""The evidence behind a plan's choices: what the profiling database knows of the groups of one graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a race of whole networks came to, as the profiling database keeps it."""
+"""The outcome of a race of whole networks, as the profiling database keeps it."""
 
 from __future__ import annotations
 

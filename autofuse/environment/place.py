@@ -1,4 +1,4 @@
-"""Where a model runs and where its times are kept, as one value: what most verbs are told first."""
+"""A place: where a model runs and where its times are kept, as one value that most verbs are told first."""
 
 from __future__ import annotations
 

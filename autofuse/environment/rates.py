@@ -1,4 +1,4 @@
-"""What the machine of a run can do at best, probed once for each device and number of threads."""
+"""The rates that the machine of a run reaches at best, probed once for each device and number of threads."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def load_space(
 
 @dataclass(frozen=True)
 class _Reader:
-    """Checks of one file; every refusal names the file and the key."""
+    """A reader of one file; every refusal names the file and the key."""
 
     path: Path
 

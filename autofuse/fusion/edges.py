@@ -39,7 +39,7 @@ _READ_ONCE = """
 
 @dataclass(frozen=True)
 class Edge:
-    """`consumer` reads `tensors` of `producer` (operator names).
+    """An edge of the graph: `consumer` reads `tensors` of `producer` (operator names).
 
     `kind`: mapping type of the consumer along this edge. `blocked`: another path from producer to consumer
     runs through an operator that no group crosses, so the two can hardly share a group.

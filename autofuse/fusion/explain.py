@@ -1,4 +1,4 @@
-"""Why each edge is fused or not, how two plans differ, and a plan in readable lines."""
+"""Explanations: why each edge is fused or not, how two plans differ, and a plan in readable lines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REMARKS = {
 
 @dataclass(frozen=True)
 class EdgeReason:
-    """What a plan does with `tensor` between two operators of the model, and why.
+    """The verdict on one edge: what a plan does with `tensor` between two operators of the model, and why.
 
     `relation`: the table's word for the two operators when they are fused, for their groups when not.
     `code`: "folded"; a `Refusal` code when fusing is not legal; what measurements say ("chosen_measured",
@@ -53,7 +53,7 @@ class EdgeReason:
 
 @dataclass(frozen=True)
 class PlanDiff:
-    """Rewrites, folds and groups (operator names) that stand in one of two plans only."""
+    """The difference of two plans: rewrites, folds and groups (operator names) that stand in one of them only."""
 
     rewrites_only_a: tuple[str, ...]
     rewrites_only_b: tuple[str, ...]

@@ -22,7 +22,7 @@ _SHOWN = 6
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why operators may not become one kernel.
+    """A reason why operators may not become one kernel.
 
     `code`: "illegal_cycle", "unsupported_operator", "dynamic_shape", "not_connected", "group_too_large"
     or "unknown_operator". `message`: one sentence that names the operators.
@@ -33,7 +33,7 @@ class Refusal:
 
 
 class Legality:
-    """Answers "may these become one kernel" for one graph; build it once when asking often.
+    """The legality of groups of one graph: may these become one kernel? Build it once when asking often.
 
     `max_group_operators`: None when any size will do. `refused`: groups that may not be made in `may_join` and
     `may_merge`, since they turned out to have no kernel. A group of one operator is always legal: what has

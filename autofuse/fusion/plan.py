@@ -24,14 +24,14 @@ _EXACTLY = ConfigDict(extra="forbid", strict=True)
 
 @dataclass(frozen=True)
 class Group:
-    """Operators (names, in topological order) that become exactly one kernel."""
+    """A group of operators (names, in topological order) that become exactly one kernel."""
 
     operators: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class ScheduleLimits:
-    """What the schedules of one network may do; it travels beside whichever plan the network gets.
+    """The limits of a network's schedules; they travel beside whichever plan the network gets.
 
     `winograd_tile`: largest tiles of Winograd's algorithm, one of `WINOGRAD_TILES`; smaller where kernels with larger
     ones, right by themselves, made the whole network's results wrong. `weight_growth`: how many times the model's
@@ -80,7 +80,7 @@ NO_LIMITS = ScheduleLimits()
 
 @dataclass(frozen=True)
 class FusionPlan:
-    """A partition of the graph that `rewrites`, then `folds`, then `copies` leave behind.
+    """A fusion plan: a partition of the graph that `rewrites`, then `folds`, then `copies` leave behind.
 
     `rewrites`: steps `rule@operator`, in the order in which they are made (see `autofuse.rewrite`). `folds`: names of
     BatchNormalization operators folded into the convolution beside them (sorted); such an operator is in no group.
@@ -133,7 +133,7 @@ class FusionPlan:
 
 @dataclass(frozen=True)
 class _PlanText:
-    """What stands in a plan's JSON. `winograd`: where the limit of tiles stood when it was a part of the plan."""
+    """The JSON of a plan. `winograd`: where the limit of tiles stood when it was a part of the plan."""
 
     __pydantic_config__ = ConfigDict(strict=True)
 

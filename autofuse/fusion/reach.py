@@ -1,4 +1,4 @@
-"""Who reaches whom in a graph, as bit sets, while finished groups are contracted to one node."""
+"""The operators that reach one another in a graph, as bit sets, while finished groups are contracted to one node."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def bits(mask: int) -> Iterator[int]:
 
 
 class Reach:
-    """Ancestors and descendants of every operator; bit `i` stands for the operator at position `i`.
+    """The reach of every operator, its ancestors and descendants; bit `i` stands for the operator at position `i`.
 
     After `contract`, the members of a group reach whatever any of them reaches, so that `between` sees
     cycles through several groups too: convex groups alone may still wait for one another.

@@ -1,4 +1,4 @@
-"""Which pairs of mapping types fuse and what the fused group is: DNNFusion (PLDI'21), Table 3."""
+"""The pairs of mapping types that fuse, and what the fused group is: DNNFusion (PLDI'21), Table 3."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from autofuse.graph.mapping import MappingType
 
 
 class Relation(StrEnum):
-    """What the paper says about fusing a producer with its consumer.
+    """The paper's verdict on fusing a producer with its consumer.
 
     `THROUGH` (green): always fuse. `DEPEND` (yellow): legal, measure it. `BREAK` (red): never fuse.
     The table is a prior: a search may overrule any cell, legality alone may not be overruled.

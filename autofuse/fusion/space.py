@@ -16,7 +16,7 @@ KINDS = (
 
 @dataclass(frozen=True)
 class FusionSpace:
-    """`decide`: kinds of decisions that are open; the others keep their default answer.
+    """The fusion decisions that a search may take. `decide`: kinds that are open; the others keep their default answer.
 
     `max_group_operators`: no group grows beyond it. The default leaves room for a matrix product with
     the tanh form of GELU written out, bias, residual and head split (18 operators).

@@ -42,7 +42,7 @@ _FREE = frozenset(("Identity", "Cast", "CastLike", "BitCast"))
 
 @dataclass(frozen=True)
 class Cost:
-    """`flops`: floating-point operations; `bytes_read`, `bytes_written`: of dense tensors."""
+    """A cost: `flops`, floating-point operations; `bytes_read`, `bytes_written`, of dense tensors."""
 
     flops: int
     bytes_read: int

@@ -27,7 +27,7 @@ _IMAGE_DTYPES = ("uint8",)
 
 @dataclass(frozen=True)
 class Range:
-    """Integers `low` to `high`, both included."""
+    """A range of integers, `low` to `high`, both included."""
 
     low: int
     high: int

@@ -19,7 +19,7 @@ def names(text: str) -> frozenset[str]:
 
 
 class MappingType(StrEnum):
-    """How one operator maps input elements to output elements."""
+    """The way in which one operator maps input elements to output elements."""
 
     ONE_TO_ONE = "one-to-one"
     ONE_TO_MANY = "one-to-many"

@@ -69,7 +69,7 @@ def topological_order(before: Mapping[Node, Iterable[Node]], rank: Callable[[Nod
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Operators in topological order over named tensors; constants hold their values.
+    """A graph: operators in topological order over named tensors; constants hold their values.
 
     Every tensor that an operator reads or writes stands in `tensors`; a constant stands in
     `constants` too. Graph inputs and outputs keep the model's order and names.

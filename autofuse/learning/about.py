@@ -1,4 +1,4 @@
-"""What is told of a trained model: what it saw, how wide its intervals are, what it looks at."""
+"""The description of a trained model: what it saw, how wide its intervals are, what it looks at."""
 
 from __future__ import annotations
 

@@ -40,7 +40,8 @@ MOST_UNSURE = 0.5
 
 @dataclass(frozen=True)
 class Guess:
-    """Predicted microseconds of a group with its launch, the deviation of what fusing saves, and why it is unsure."""
+    """A guess at a group: predicted microseconds with its launch, the deviation of what fusing saves, and why it is
+    unsure."""
 
     us: float
     deviation_us: float = 0.0
@@ -49,7 +50,8 @@ class Guess:
 
 @dataclass(frozen=True)
 class Change:
-    """What a plan saves against another as predicted (microseconds), and how sure that is; `unsure`: why not at all."""
+    """A predicted change: what a plan saves against another (microseconds), and how sure that is; `unsure`: why not
+    at all."""
 
     saved_us: float
     deviation_us: float
@@ -67,7 +69,7 @@ class Change:
 
 
 class Adviser:
-    """Predicts the groups of plans of one graph at one place; each workload once."""
+    """An adviser that predicts the groups of plans of one graph at one place; each workload once."""
 
     def __init__(self, model: ProfitabilityModel, target: Target, facts: Mapping[str, object], threads: int) -> None:
         """`facts`: of the device's fingerprint."""
@@ -129,7 +131,7 @@ class _Cut:
 
 
 class PlanAdviser:
-    """Asks an adviser about plans of one graph."""
+    """An adviser on plans of one graph."""
 
     def __init__(self, adviser: Adviser, lowering: Lowering) -> None:
         self.adviser, self.lowering = adviser, lowering

@@ -1,7 +1,7 @@
 """A quantity that is predicted with an interval, which networks held out of training have shown to hold.
 
 The trees are grown on every row. How wrong they are is learned from networks they did not see: folds of networks take
-turns, further trees learn the size of those errors, and one factor makes the intervals cover what they promise.
+turns, further trees learn the size of those errors, and one factor gives the intervals their nominal coverage.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _EXACT = frozenset({"threads"})
 """Features that are unknown as soon as they leave the range of the training set."""
 
 Networks = Sequence[frozenset[str]]
-"""For each row the networks that it is of."""
+"""The networks that each row belongs to."""
 
 
 @dataclass(frozen=True, eq=False)
 class Calibrated:
-    """`names` of the features; `offset`: the feature that the trees correct ("": none).
+    """A calibrated predictor: `names` of the features; `offset`: the feature that the trees correct ("": none).
 
     `factor` times what `spread` says is half the width of the interval. `low`, `high`: the range of each feature in
     training; `importances`: how much each explains.
@@ -54,7 +54,7 @@ class Calibrated:
         return self.mean.predict(rows) + _offset(self.names, self.offset, rows), half
 
     def strangers(self, rows: Matrix) -> list[str]:
-        """For each row what makes it unlike all that was learned from; "" for a row that is in range."""
+        """What makes each row unlike all that was learned from; "" for a row that is in range."""
         span = self.high - self.low
         margin = np.array([0.0 if name in _EXACT else _MARGIN for name in self.names])
         margin += np.where(margin > 0, _SPAN_MARGIN * span, 0.0)
@@ -78,7 +78,7 @@ class Calibrated:
         return {**self.mean.arrays(f"{name}.mean"), **self.spread.arrays(f"{name}.spread"), **ranges}
 
     def about(self) -> dict[str, object]:
-        """Everything that is none."""
+        """Rows without a group."""
         return {"names": list(self.names), "offset": self.offset, "factor": self.factor}
 
     @classmethod
@@ -108,7 +108,7 @@ class Calibrated:
 
 @dataclass(frozen=True, eq=False)
 class Lesson:
-    """What to learn: `rows` of features (shape [rows, names]), the `wanted` value of each, `weights`, `networks`."""
+    """A lesson: `rows` of features (shape [rows, names]), the `wanted` value of each, `weights`, `networks`."""
 
     names: tuple[str, ...]
     offset: str
@@ -139,7 +139,7 @@ def learn(lesson: Lesson, growth: Growth, seed: int = 0) -> Calibrated:
 
 
 def _learn_spread(lesson: Lesson, growth: Growth, seed: int) -> tuple[Forest, float]:
-    """How large errors are on networks held out, and the factor that makes the intervals hold what they promise."""
+    """The size of errors on networks held out, and the factor that gives the intervals their nominal coverage."""
     folds, corrections = folds_of(lesson.networks, FOLDS), lesson.corrections
     missed = np.abs(corrections - _held_out(lesson, corrections, folds, growth, seed))
     size = np.log2(np.maximum(missed, _LEAST_ERROR))
@@ -168,7 +168,7 @@ def _some(lesson: Lesson, most: int, seed: int) -> Lesson:
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """Rows to learn from and rows to be asked about (both as masks): no network is on both sides."""
+    """A fold: rows to learn from and rows to be asked about (both as masks): no network is on both sides."""
 
     train: NDArray[np.bool_]
     test: NDArray[np.bool_]

@@ -65,7 +65,7 @@ Columns = dict[str, list[object]]
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """See the module's text. `unfit`: stored workloads that no features can be made of."""
+    """Training data, see the module's text. `unfit`: stored workloads that no features can be made of."""
 
     rows: pd.DataFrame
     decisions: pd.DataFrame
@@ -119,7 +119,7 @@ class _Known:
 
 
 class _Maker:
-    """Collects timed workloads, each read once whatever the places that it was timed at."""
+    """A collector of timed workloads, each read once whatever the places that it was timed at."""
 
     def __init__(self, networks: Mapping[str, tuple[str, ...]]) -> None:
         self.networks = networks
@@ -252,7 +252,7 @@ class _Cut:
 
 
 class _Cutter:
-    """Finds the ways to cut one group whose parts are all known at one place.
+    """A finder of the ways to cut one group whose parts are all known at one place.
 
     `known`: timed workloads by their key without layouts. `keys`: such keys of the group's subsets, as far as made.
     """
@@ -319,7 +319,7 @@ def _us(parts: Sequence[_Part]) -> float:
 
 
 def target_from(text: str) -> Target:
-    """The target that the database stored; InputError for a text that is none."""
+    """The target that the database stored; InputError for a text that is no target."""
     try:
         body = json.loads(text)
         return Target(**{**body, "mattr": tuple(body.get("mattr", ()))})

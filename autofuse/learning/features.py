@@ -41,7 +41,7 @@ _START_US = 0.2
 
 @dataclass(frozen=True)
 class Place:
-    """Where a kernel runs: the device's target with its caches (bytes), and the threads of the model.
+    """The place of a kernel: the device's target with its caches (bytes), and the threads of the model.
 
     `family`: class of the target ("avx2", "avx512", "neon", "generic").
     """
@@ -163,7 +163,7 @@ _SIZES = names(
 
 
 def _kinds(graph: Graph, edges: Edges) -> dict[str, float]:
-    """How many operators of each mapping type, how many edges of each cell and colour of the paper's table."""
+    """Counts of operators by mapping type, and of edges by cell and colour of the paper's table."""
     own = [edges.own[operator.name] for operator in graph.operators]
     found = {"operators": float(len(own)), "inputs": float(len(graph.inputs)), "outputs": float(len(graph.outputs))}
     found |= {f"type_{kind.name.lower()}": float(own.count(kind)) for kind in MappingType}
@@ -311,7 +311,7 @@ def _chunks(main: Operator, out: tuple[int, ...], rows: int, columns: int) -> in
 
 
 def _layouts(workload: Workload) -> dict[str, float]:
-    """How the tensors at the boundary lie, and how many bytes change their order on the way through the kernel."""
+    """Layouts of the tensors at the boundary, and bytes that change their order on the way through the kernel."""
     into = [workload.values[index] for index in workload.of_kind("input")]
     out = [workload.values[index] for index in workload.of_kind("output")]
     blocks = {value.block for value in out if len(value.shape) > 2}

@@ -1,4 +1,4 @@
-"""How good predictions of gains are: regret, harm, ranking and calibration, on networks that were not learned from.
+"""Predictions of gains are judged by regret, harm, ranking and calibration, on networks that were not learned from.
 
 Anything that gives each decision a number can be judged: a model, a fixed rule, a guess.
 """
@@ -38,7 +38,7 @@ _FEWEST_IN_CELL = 5
 
 @dataclass(frozen=True)
 class Judgement:
-    """How the choices came out; times are compared as measured.
+    """The outcome of the choices; times are compared as measured.
 
     `regret1`, `regret5`: median over the sites of how much slower the predicted best, or the best of the five best,
     is than the best known form (0.03: three per cent), with `_mean` and `_p90`. `answered`: share of decisions that
@@ -171,7 +171,7 @@ def _unknown(frame: pd.DataFrame, known: set[str]) -> pd.DataFrame:
 
 
 def _regrets(frame: pd.DataFrame, count: int) -> Vector:
-    """For each site how much slower the best of the `count` forms that look best is than the best form."""
+    """Slowdown of each site: its best form among the `count` that look best, against its best form of all."""
     found = []
     for _, site in frame.groupby("site"):
         us = np.array([site["fused_us"].iloc[0], *site["apart_us"]])

@@ -51,7 +51,7 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class ProfitabilityModel:
-    """`time`: log2 of a workload's microseconds; `gain`: log2 of apart over fused.
+    """The profitability model. `time`: log2 of a workload's microseconds; `gain`: log2 of apart over fused.
 
     `families`: classes of targets that were learned from. `about`: where the model comes from, as JSON.
     """

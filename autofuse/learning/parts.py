@@ -22,7 +22,8 @@ def without_layouts(workload: Workload) -> Workload:
 
 @dataclass(frozen=True)
 class Edge:
-    """`consumer` reads `tensor` of `producer` (indices of operators, name of the tensor in `as_graph`)."""
+    """An edge of a workload: `consumer` reads `tensor` of `producer` (indices of operators, name of the tensor in
+    `as_graph`)."""
 
     producer: int
     consumer: int
@@ -30,7 +31,7 @@ class Edge:
 
 
 class Parts:
-    """Cuts one workload: a part is a set of its operators, by index.
+    """The parts of one workload when it is cut: a part is a set of its operators, by index.
 
     A tensor that a cut lays open has the layout that `assign_layouts` would most likely give it: blocked where the
     workload itself is and the tensor is a feature map.

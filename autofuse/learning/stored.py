@@ -72,7 +72,7 @@ TRAINED_MODEL = Kind("a trained model of autofuse", _is_model)
 
 
 def load(path: str | os.PathLike[str]) -> ProfitabilityModel:
-    """The model in a file; InputError with one sentence for a file that is none, is damaged, or of other features."""
+    """The model in a file; InputError when it is no model, is damaged, or has other features."""
     place = Path(path)
     if place.exists() and not place.is_file():
         raise InputError(f"model {str(place)!r}: it is no regular file")
@@ -161,7 +161,7 @@ def _bytes(array: NDArray[Any]) -> bytes:
 
 
 def _array(name: str, data: bytes) -> NDArray[Any]:
-    """A list of numbers; what its header promises must be there, no more and no less."""
+    """A list of numbers, of exactly the length that its header states."""
     stream = io.BytesIO(data)
     if np.lib.format.read_magic(stream) != (1, 0):
         raise InputError(f"{name}: it is in another version of numpy's format")

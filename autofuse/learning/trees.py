@@ -27,7 +27,7 @@ _DTYPES: Mapping[str, str] = {
 
 @dataclass(frozen=True, eq=False)
 class Forest:
-    """The sum of `base` (one number) and of one value from each tree.
+    """A forest: the sum of `base` (one number) and of one value from each tree.
 
     Nodes of all trees stand in one list; `roots`: where each tree begins. A node sends a row whose `feature` is at
     most `threshold` to `left`, others to `right`: both are later in the list, but for a leaf, which stays where it is
@@ -94,7 +94,7 @@ class Forest:
 
 @dataclass(frozen=True)
 class Growth:
-    """How trees are grown: `trees` of at most `leaves` leaves with at least `smallest` rows each.
+    """The settings by which trees are grown: `trees` of at most `leaves` leaves with at least `smallest` rows each.
 
     `rate`: share of its step that each takes; `columns`: share of the features that each node may split by.
     """

@@ -29,7 +29,7 @@ REPEATS = 8
 
 @dataclass(frozen=True)
 class Rewritten:
-    """`graph` after the matches `applied`, in their order; `asked`: every match met, each once."""
+    """A rewritten graph: `graph` after the matches `applied`, in their order; `asked`: every match met, each once."""
 
     graph: Graph
     applied: tuple[Match, ...]
@@ -94,7 +94,8 @@ def rewrite(graph: Graph, choose: Choice, exact: bool = False, constants: dict[s
 
 @dataclass
 class _Search:
-    """Candidates by phase; a phase is drained, the match that saves most first, then what it changed is looked at."""
+    """A greedy rewriting: candidates by phase; a phase is drained, the match that saves most first, then what it
+    changed is looked at."""
 
     work: Work
     choose: Choice

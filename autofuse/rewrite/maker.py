@@ -25,7 +25,8 @@ class Refused(Exception):  # noqa: N818 how a rule that is half made says that i
 
 @dataclass
 class Maker:
-    """New operators at one place. A tensor's name follows from what computes it, so equal names mean equal values.
+    """A maker of new operators at one place. A tensor's name follows from what computes it, so equal names mean equal
+    values.
 
     `root`: the operator that gives new names their prefix.
     """

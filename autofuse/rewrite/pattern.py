@@ -59,7 +59,7 @@ Term = Name | Number | Call
 
 @dataclass(frozen=True)
 class Binding:
-    """What a match found: tensor of each name, operator of each label."""
+    """The findings of a match: tensor of each name, operator of each label."""
 
     work: Work
     tensors: Mapping[str, str] = field(default_factory=dict)

@@ -15,7 +15,7 @@ Finder = Callable[[Work, Operator, Maker], bool]
 
 
 class Kind(StrEnum):
-    """What a rule is for."""
+    """The purpose of a rule."""
 
     SIMPLIFICATION = "simplification"
     COMPOSITE = "composite"
@@ -41,7 +41,7 @@ PHASE = {
 
 
 class Default(StrEnum):
-    """What the first trial does at a match of a rule."""
+    """The default at a match of a rule: what the first trial does."""
 
     GAIN = "gain"
     """Rewrite where FLOPs fall, or stay and bytes fall."""
@@ -51,7 +51,7 @@ class Default(StrEnum):
 
 @dataclass(frozen=True)
 class Rule:
-    """`before -> after` as text; `exact`: every element is made of the same operations.
+    """A rewrite rule: `before -> after` as text; `exact`: every element is made of the same operations.
 
     So it keeps its bits, but for the sign of zero, NaN, and the order in which a kernel sums.
 

@@ -39,7 +39,8 @@ class Change:
 
 
 class Constants(Mapping[str, Array]):
-    """Values by name; those that a rewrite makes are computed when first read, and kept in `known`."""
+    """The constants of a graph by name; those that a rewrite makes are computed when first read, and kept in
+    `known`."""
 
     def __init__(
         self, names: Iterable[str], known: dict[str, Array], pending: Mapping[str, Callable[[], Array]]
@@ -68,7 +69,8 @@ class Constants(Mapping[str, Array]):
 
 @dataclass
 class Work:
-    """Operators by name; `order` sorts them as the model does. `pending`: how to compute new constants."""
+    """A graph while it is rewritten: operators by name; `order` sorts them as the model does. `pending`: how to
+    compute new constants."""
 
     graph: Graph
     operators: dict[str, Operator]

@@ -1,1 +1,1 @@
-"""The search: what to try next, trying it, and what it came to."""
+"""The search decides what to try next, tries it, and records the outcome."""

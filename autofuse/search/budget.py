@@ -1,4 +1,4 @@
-"""What a search, or a part of it, may still take: asked by whoever is about to spend time, and never thrown."""
+"""The time that a search, or a part of it, may still take: whoever is about to spend time asks; nothing is thrown."""
 
 from __future__ import annotations
 

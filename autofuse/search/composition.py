@@ -40,7 +40,8 @@ Cut = frozenset[Identity]
 
 @dataclass(frozen=True)
 class Region:
-    """Operators that no column leaves. `us`: cost of its best groups; `same_as`: an equal region before it, or -1."""
+    """A region: operators that no column leaves. `us`: cost of its best groups; `same_as`: an equal region before
+    it, or -1."""
 
     operators: tuple[str, ...]
     columns: int

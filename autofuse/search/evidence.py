@@ -1,4 +1,4 @@
-"""What a search knows: every workload of every plan that it met, what was measured of each, what plans come to."""
+"""The evidence of a search: every workload of every plan that it met, what was measured of each, what plans cost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from autofuse.search.schedules import Schedule, WorkloadSearch, anchor_key, sche
 
 @dataclass
 class Counts:
-    """Candidates of this job: measured with and without success, and known before."""
+    """Counts of a job's candidates: measured with and without success, and known before."""
 
     ok: int = 0
     failed: int = 0
@@ -38,7 +38,7 @@ class Counts:
 
 @dataclass
 class SearchEvidence:
-    """What is known of one model on one device. Nothing is measured here: `autofuse.search.lab.Lab` does that.
+    """The evidence on one model on one device. Nothing is measured here: `autofuse.search.lab.Lab` does that.
 
     `searches`: by workload key. `untrusted`: (workload key, schedule text) of candidates whose time is not trusted.
     `limits`: of the model's schedules. `anchors`: the newest best schedule of each

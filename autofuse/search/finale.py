@@ -1,4 +1,4 @@
-"""What measuring finalists whole will take, and how many of them there is time for: estimated, never begun blindly."""
+"""Estimates of the time that measuring finalists whole takes, and of how many of them there is time for."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ SIMPLER = ("default", TVM_PARTITION, "dnnfusion", "previous", "model", "search",
 
 @dataclass(frozen=True)
 class Opening:
-    """What reading the model (`load_s`) and its run in the reference (`reference_s`) took: both come again at the end,
-    in the processes that build, and for the check on further inputs."""
+    """The opening of a search: seconds of reading the model (`load_s`) and of its run in the reference (`reference_s`).
+
+    Both come again at the end: in the processes that build, and for the check on further inputs.
+    """
 
     load_s: float
     reference_s: float
@@ -55,7 +57,7 @@ class Finale:
 
 @dataclass(frozen=True)
 class Estimates:
-    """How long the end of a search takes, from what its beginning took. `cores`: builds that run side by side."""
+    """Estimates of how long the end of a search takes, from what its beginning took. `cores`: builds side by side."""
 
     evidence: SearchEvidence
     opening: Opening
@@ -64,7 +66,7 @@ class Estimates:
 
     @classmethod
     def of(cls, evidence: SearchEvidence, opening: Opening, cores: int, budget_s: float | None) -> Estimates:
-        """For a search of `budget_s` seconds (None: without an end)."""
+        """The estimates for a search of `budget_s` seconds (None: without an end)."""
         return cls(evidence, opening, cores, finals_seconds(budget_s))
 
     def build_s(self, plan: FusionPlan) -> float:
@@ -82,7 +84,7 @@ class Estimates:
         return RECORD_S + (self.opening.reference_s + self.check_s() if count else 0.0)
 
     def finale(self, plans: Mapping[str, FusionPlan], allowed_s: float) -> Finale:
-        """Of `plans`, the most important first, those that are built whole within `allowed_s` seconds.
+        """The first of `plans` (the most important come first) that are built whole within `allowed_s` seconds.
 
         Where all fit they are raced as long as the budget means them to be, else in proportion to their number.
         """
@@ -174,7 +176,7 @@ class Reserve:
 
 
 def _side_by_side(seconds: Sequence[float], workers: int) -> float:
-    """How long jobs take that are begun in their order, so many at a time."""
+    """Seconds that jobs take which are begun in their order, so many at a time."""
     ends = [0.0] * max(1, min(workers, len(seconds)))
     for one in seconds:
         ends[ends.index(min(ends))] += one

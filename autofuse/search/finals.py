@@ -37,7 +37,7 @@ TIE = 1.02
 
 @dataclass(frozen=True)
 class Finals:
-    """What the end of a search works with. `folder`: where libraries go. `estimates`: what it will take."""
+    """The end of a search: what it works with. `folder`: where libraries go. `estimates`: what it will take."""
 
     lab: Lab
     standing: Standing
@@ -64,7 +64,7 @@ def conclude(finals: Finals, budget: Budget) -> Verdict | None:
     """Measures as many finalists whole as the budget has time for, records them and the choice; None when stopped.
 
     Libraries are built, run and checked in child processes only. Where there is no time for even one, the choice is
-    the plan of an earlier run, or the best by the times of its kernels, or the default: said so, and never thrown.
+    the plan of an earlier run, or the best by the times of its kernels, or the default: said so, and nothing is thrown.
     """
     wished = wishes(finals.standing)
     need_s = finals.estimates.finale(wished, budget.left()).seconds
@@ -88,7 +88,7 @@ def conclude(finals: Finals, budget: Budget) -> Verdict | None:
 
 
 def _measured_whole(finals: Finals, plans: Mapping[str, FusionPlan], budget: Budget) -> Verdict:
-    """Those of `plans` that there is time for, built, raced and checked; the choice among them."""
+    """Builds, races and checks the plans that there is time for, and chooses among them."""
     evidence, lab = finals.evidence, finals.lab
     finale = finals.estimates.finale(plans, budget.left())
     base = finals.base(plans)

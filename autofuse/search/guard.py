@@ -36,7 +36,7 @@ class Noted:
 
 @dataclass(frozen=True)
 class Finding:
-    """What the sentinel said. `ratio`: its time over its best; `recovered`: after a rest, if one was needed.
+    """A finding of the sentinel. `ratio`: its time over its best; `recovered`: after a rest, if one was needed.
 
     `doubted`: what was measured since it was last well.
     """
@@ -53,7 +53,7 @@ class Finding:
 
 @dataclass
 class Guard:
-    """Watches one runner. `rest_s`: first rest of a disturbed device. `rest`: sleeps; may raise to stop the job.
+    """A watch over one runner. `rest_s`: first rest of a disturbed device. `rest`: sleeps; may raise to stop the job.
 
     `checks`, `worst`: how often the sentinel was measured, and its worst ratio; `distrusted`: candidates doubted.
     """
@@ -130,7 +130,7 @@ class Guard:
 
 
 def worth_again(doubted: Sequence[Noted], slower: float, most: int) -> list[Noted]:
-    """Of doubted candidates, those that may be the best of their workload: the best itself, or what a device slower by
+    """The doubted candidates that may be the best of their workload: the best itself, or what a device slower by
     `slower` times may have kept from being it; the nearest to it first."""
     near: list[tuple[float, int, Noted]] = []
     for noted in doubted:

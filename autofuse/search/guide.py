@@ -1,4 +1,4 @@
-"""What a trained model does to a search: a plan to begin with, changes in the order of their promise, and few in vain.
+"""A trained model guides a search: it names a plan to begin with, and which changes of it to try first, or never.
 
 Changes that are likely to lose are left out, but for a share that is measured all the same: what comes of them is
 recorded beside what was expected, so that one sees where the model is wrong. What is legal is not the model's to say.
@@ -35,7 +35,8 @@ Answers = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Expectation:
-    """What a change of answers was expected to save, and what it did save (microseconds; None: not measured).
+    """An expectation: what a change of answers was expected to save, and what it did save (microseconds; None: not
+    measured).
 
     `likely`: "pays", "open", "loses", or "unsure" where the model abstained.
     """
@@ -48,7 +49,8 @@ class Expectation:
 
 @dataclass
 class Guide:
-    """`source`: the model's file. `skipped`: changes that were left out; `expected`: of the others, by plan."""
+    """A trained model that guides a plan search. `source`: its file. `skipped`: changes that were left out;
+    `expected`: of the others, by plan."""
 
     adviser: PlanAdviser
     source: str
@@ -108,7 +110,7 @@ class Guide:
             self.expected[plan.key] = Expectation(known.answers, known.likely, known.expected_us, saved)
 
     def summary(self) -> dict[str, Json]:
-        """How the model did, for the run's summary.
+        """The model's hits and misses, for the run's summary.
 
         `right`: share of the changes that paid or lost for real whose sign was expected. `explored_paid`: of those
         that were tried although they looked bad, how many paid. `error`: median of how far off savings were, as a

@@ -1,4 +1,4 @@
-"""Where candidates are built and measured, and everything measured is recorded at once."""
+"""The lab builds and measures candidates, and records everything that it measures at once."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Lab:
         return measured
 
     def _affordable(self, count: int, budget: Budget) -> int:
-        """How many of so many candidates there is time for: one at least, while there is any."""
+        """The number of candidates that there is time for: at least one while any time is left."""
         left_s = budget.left()
         if left_s <= 0:
             return 0

@@ -40,7 +40,7 @@ from autofuse.search.standing import Standing
 
 @dataclass(frozen=True)
 class Search:
-    """What the phases of one model's search work with.
+    """The search of one model: what its phases work with.
 
     `second_objective`: what plans are searched for besides time, the smaller the better (None: time alone). `guide`: a
     trained model (None: there is none).

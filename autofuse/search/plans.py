@@ -29,8 +29,8 @@ EXHAUSTIBLE = 256
 
 @dataclass
 class PlanSearch:
-    """Asks for answers, is told composed times. First the defaults, then each decision flipped by itself,
-    then all flips that paid together, then Optuna's sampler.
+    """A search over plans: it asks for answers and is told composed times. First the defaults, then each decision
+    flipped by itself, then all flips that paid together, then Optuna's sampler.
 
     Times add up over groups, so single flips say most of what there is to know. `second`: another number of a plan that
     the sampler makes small as well (None: time alone); what it proposes then lies along the front of both.

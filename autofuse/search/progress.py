@@ -1,4 +1,4 @@
-"""What a search tells while it runs, and what it ends with."""
+"""The messages of a running search, and its result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PHASES = ("opening", "baselines", "schedules", "plans", "little fusion", "refine
 
 @dataclass(frozen=True)
 class Progress:
-    """What a search tells after each candidate, and after each step between them; seconds and microseconds.
+    """A message of a running search, after each candidate and each step between them; seconds and microseconds.
 
     `phase`: one of `PHASES`; `part`: (done, in all) of what it has to do, where that is known; `note`: the thing at
     hand. `done` of `total` (None: no limit) candidates, of which `ok` and `failed` were measured now and `hits` were
@@ -98,7 +98,7 @@ class FrontPoint:
 
 @dataclass(frozen=True)
 class TuneResult:
-    """Outcome of a tuning job; `plans`: the finalists by name, `chosen` the one that `compile` takes.
+    """The outcome of a tuning job; `plans`: the finalists by name, `chosen` the one that `compile` takes.
 
     `front`: time against peak memory, where that was asked for, the fastest first (see `autofuse.search.pareto`).
     `left_out`: what the budget left no time for, a sentence each. `warning`: what the reader must know about the

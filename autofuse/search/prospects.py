@@ -1,4 +1,4 @@
-"""What a search may still gain: what a job shares its time by."""
+"""The prospects of a search: what it may still gain, by which a job shares its time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ there are k to try. Measured searches improve about so: much at first, then with
 
 @dataclass(frozen=True)
 class Prospect:
-    """A workload's `share` of a plan's time, candidates that were `tried`, and those `left` to try."""
+    """The prospect of a workload: its `share` of a plan's time, candidates that were `tried`, and those `left` to
+    try."""
 
     share: float
     tried: int

@@ -1,4 +1,4 @@
-"""Do stored winners still hold? Their schedules are built, checked and timed anew with the versions of today."""
+"""Revalidation: the schedules of stored winners are built, checked and timed anew with the versions of today."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def anchor_key(workload: Workload) -> str:
 
 @dataclass
 class WorkloadSearch:
-    """Candidates of one workload: what was tried, what comes next, the best so far (microseconds).
+    """The schedule search of one workload: what was tried, what comes next, the best so far (microseconds).
 
     What comes next: schedules that were good for related workloads (`suggested`), the rules' guesses (`pending`), then
     two steps away from the best for each proposal of the Optuna study. `graph`: the realised graph that holds the

@@ -23,7 +23,8 @@ from autofuse.values.arguments import file_title
 
 @dataclass
 class ModelSession:
-    """What is known and planned for one model while its search lasts; made by `autofuse.search.tune.open_session`.
+    """The session of one model: what is known and planned while its search lasts; made by
+    `autofuse.search.tune.open_session`.
 
     `name`: of the run. `folder`: for libraries. `started`: on the budget's clock. `state`: what the run ends as when
     the session is closed.

@@ -1,4 +1,4 @@
-"""How the search of one model divides its time: phases, batches, what is kept for the finalists."""
+"""The time budget of one model's search: what part each phase, each batch and the finalists get."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ RIVAL_SHARE = 1 / 8
 NAMING_S = 3.0
 """A fixed plan is made only while more seconds than these are left: TVM takes so long to say how it would fuse."""
 ASKING_SHARE = 0.1
-"""Of the time left: the longest that a trained model is asked."""
+"""A trained model is asked for at most this part of the time left."""
 REST_SHARE = 0.02
-"""Of the time left: the longest that a device which became slow rests at once."""
+"""A device that became slow rests for at most this part of the time left at once."""
 FINALS_MIN_S = 25.0
 SECONDS_AGAIN = 6.0
 """One distrusted winner is measured again for so many seconds of measuring the finalists."""

@@ -1,4 +1,4 @@
-"""How far the search of one model has come: the plans that it has, the best of them, what it is doing."""
+"""The state of one model's search: the plans that it has, the best of them, what it is doing."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class Standing:
-    """`baselines`: fixed plans by name. `best`: the plan that the search goes on from. `composed`: the best plan of all
-    measured groups. `prepared`: the baselines have their first times. `plan_search`: goes on where it was in the next
-    slice of a job. `previous`: name of the plan that an earlier run chose ("" when there was none). `unnamed`: fixed
-    plans that there was no time to make. `phase`: one of `PHASES`; `firsts`: workloads that get a first time in it.
-    `built`: how many finalists are, and of how many, while they are built. `ends_at`: when the finalists will have been
-    measured, once that has begun."""
+    """The state of one model's search. `baselines`: fixed plans by name. `best`: the plan that the search goes on
+    from. `composed`: the best plan of all measured groups. `prepared`: the baselines have their first times.
+    `plan_search`: goes on where it was in the next slice of a job. `previous`: name of the plan that an earlier run
+    chose ("" when there was none). `unnamed`: fixed plans that there was no time to make. `phase`: one of `PHASES`;
+    `firsts`: workloads that get a first time in it. `built`: how many finalists are, and of how many, while they are
+    built. `ends_at`: when the finalists will have been measured, once that has begun."""
 
     evidence: SearchEvidence
     baselines: dict[str, FusionPlan] = field(default_factory=dict)

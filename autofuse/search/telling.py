@@ -1,4 +1,4 @@
-"""What a search tells of itself: where it is, what it has, when it will end."""
+"""The messages of a search about itself: where it is, what it has, when it will end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autofuse.search.standing import Standing
 
 @dataclass(frozen=True)
 class Teller:
-    """Shows the state of a search to `watch`, called with a word on the thing at hand.
+    """A teller that shows the state of a search to `watch`, called with a word on the thing at hand.
 
     `started`: on the budget's clock. `finale_s`: seconds that building and measuring the finalists will take.
     `rival_us`: ONNX Runtime's time of the whole model here, if it was ever measured.

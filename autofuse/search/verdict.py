@@ -1,4 +1,4 @@
-"""What the end of a search says: the plan that was chosen, the times of its rivals, what there was no time for."""
+"""The verdict at the end of a search: the plan that was chosen, the times of its rivals, what there was no time for."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ LATE = (NO_TIME, OUT_OF_TIME)
 
 @dataclass(frozen=True)
 class Verdict:
-    """`times`: of the finalists by name. `name`, `plan`: the choice. `checked`: it was built whole and compared with
-    ONNX Runtime; `further`: on inputs that no kernel was checked with, too."""
+    """The outcome of a search. `times`: of the finalists by name. `name`, `plan`: the choice. `checked`: it was
+    built whole and compared with ONNX Runtime; `further`: on inputs that no kernel was checked with, too."""
 
     times: Mapping[str, PlanTime]
     name: str

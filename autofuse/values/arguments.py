@@ -1,4 +1,4 @@
-"""What users write for durations, shapes and lists, as values; the same on the command line and in Python."""
+"""The values of what users write for durations, shapes and lists; the same on the command line and in Python."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 Duration = str | float | int
 DEFAULT_BUDGET = "10m"
 DEFAULT_PORT = 9091
-"""Of `autofuse serve`, as of TVM's own server."""
+"""The port of `autofuse serve`, which is that of TVM's own server."""
 DEFAULT_BENCH_BUDGET = "60s"
 RIVALS = (ONNX_RUNTIME, TVM_UNTUNED, NO_FUSION)
 DEFAULT_RIVALS = ",".join(RIVALS)

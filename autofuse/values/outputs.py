@@ -16,7 +16,7 @@ DATABASE_SUFFIXES = ("", "-wal", "-shm", "-journal")
 """A database file, and the files that SQLite keeps beside it."""
 
 MARKED_BYTES = 64 << 10
-"""How far from either end of a file its mark is looked for."""
+"""Bytes from either end of a file in which its mark is looked for."""
 
 MOST_TEXT_BYTES = 64 << 20
 """Far more than a plan, a device or a search space has."""
@@ -44,7 +44,7 @@ def read_text(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Kind:
-    """What a verb writes.
+    """A kind of output: what a verb writes.
 
     `name`: with its article, such as "a library of autofuse". `is_ours`: whether a file is of this kind, by its
     content; only such a file (or an empty one) is replaced. None: nothing is ever replaced.
@@ -163,7 +163,8 @@ def has_mark(path: Path, mark: bytes, size: int = MARKED_BYTES) -> bool:
 
 
 def _followed(path: Path, where: str) -> Path:
-    """Where symbolic links lead; refused when they lead nowhere, since nobody can see what would be made there."""
+    """The file that symbolic links lead to; links that lead nowhere are refused: nobody sees what would be made
+    there."""
     if "\0" in str(path):
         raise InputError(f"{where} names no file")
     if not path.name:

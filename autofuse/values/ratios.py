@@ -50,7 +50,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times the old time is of the new one (above 1: the new one is faster), with its 95 % interval.
+    """The old time over the new one (above 1: the new one is faster), with its 95 % interval.
 
     `old_us` and `new_us`: the two medians; `value` is their quotient. `blocks`: good blocks on the side that has
     fewer. `value`, `lo`, `hi`: None where there is no ratio. `verdict`: one of `VERDICTS`, on the new time.

@@ -1,4 +1,4 @@
-"""Why two operators share a kernel or do not: the one list of reason codes, for plans, rows and reports."""
+"""The reasons why two operators share a kernel or do not: the one list of codes, for plans, rows and reports."""
 
 from __future__ import annotations
 

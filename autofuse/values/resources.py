@@ -1,4 +1,4 @@
-"""Where the data files are: at the top of a source checkout, or inside an installed wheel."""
+"""Data files are at the top of a source checkout, or inside an installed wheel."""
 
 from __future__ import annotations
 

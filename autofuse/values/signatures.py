@@ -23,7 +23,7 @@ _DOMAIN = b"autofuse "
 
 @dataclass(frozen=True)
 class Signature:
-    """`public`: the signer's key (32 bytes, raw); `value`: 64 bytes."""
+    """A signature: `public`, the signer's key (32 bytes, raw); `value`, 64 bytes."""
 
     public: bytes
     value: bytes

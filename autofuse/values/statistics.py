@@ -58,7 +58,7 @@ def ordered_interval(ordered: Sequence[float], confidence: float = 0.95) -> Inte
 
 
 def ratio_interval(a: ArrayLike, b: ArrayLike, *, paired: bool = True, confidence: float = 0.95) -> Interval:
-    """How many times `b` the time `a` is, with an interval over blocks.
+    """The time `a` over the time `b`, with an interval over blocks.
 
     `paired`: a[i] and b[i] were measured next to each other (interleaved), so that drift cancels:
     `median_interval` of the ratios a[i] / b[i] (the interval of the sign test: exact for few blocks,

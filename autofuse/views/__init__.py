@@ -1,1 +1,2 @@
-"""What people look at: plans explained and drawn, models inspected, the database as DataFrames and as a page."""
+"""The views that people look at: plans explained and drawn, models inspected, the database as DataFrames and as a
+page."""

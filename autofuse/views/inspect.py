@@ -1,4 +1,4 @@
-"""What a model offers to a search: operators, costs, open decisions, what cannot be tuned and why."""
+"""The summary of a model for a search: operators, costs, open decisions, what cannot be tuned and why."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from autofuse.rewrite.rule import Match
 
 @dataclass(frozen=True)
 class OperatorSummary:
-    """One operator: mapping type, FLOPs, bytes of its results.
+    """A summary of one operator: mapping type, FLOPs, bytes of its results.
 
     `untunable`: why it shares a kernel with no other operator; empty when it may.
     """
@@ -39,7 +39,7 @@ class OperatorSummary:
 
 @dataclass(frozen=True)
 class RewriteSummary:
-    """All places of one rewrite rule. FLOPs and bytes: what it saves at them, each operator run alone.
+    """A summary of all matches of one rewrite rule. FLOPs and bytes: what it saves at them, each operator run alone.
 
     `exact`: it keeps every bit. `default`: how many of the places the first trial rewrites.
     """
@@ -55,7 +55,8 @@ class RewriteSummary:
 
 @dataclass(frozen=True)
 class GraphSummary:
-    """`log10_plans`: decimal logarithm of the product of the decisions' choices, an upper bound of the plans.
+    """A summary of a graph. `log10_plans`: decimal logarithm of the product of the decisions' choices, an upper bound
+    of the plans.
 
     `intermediate_bytes`: of all results between operators, and `intermediate_bytes_default` of those left
     between the kernels of the default plan. `workloads`: distinct kernels among the default plan's and

@@ -1,4 +1,4 @@
-"""What people ask of one plan of a model: why each edge is as it is, and a file or picture of the partition."""
+"""One plan of a model as people ask for it: why each edge is as it is, and a file or picture of the partition."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PREFIX = "autofuse."
 
 @dataclass(frozen=True)
 class Explanation:
-    """Every edge between two operators of the model, and what a plan does with it."""
+    """An explanation: every edge between two operators of the model, and what a plan does with it."""
 
     plan_key: str
     operators: frozenset[str]
@@ -67,7 +67,7 @@ class ShownPlan:
 
 @dataclass(frozen=True)
 class PlanDifference:
-    """What differs between the plans called `first` and `second`."""
+    """The difference between the plans called `first` and `second`."""
 
     first: str
     second: str

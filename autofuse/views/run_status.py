@@ -1,4 +1,4 @@
-"""How a single run stands, from what the database has of it."""
+"""The state of a single run, from what the database has of it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def length_s(info: RunInfo, measured_at: Iterable[datetime]) -> float:
 
 
 def run_status(opened: ProfilingDatabase, info: RunInfo) -> RunStatus:
-    """How the run `info` stands now."""
+    """The state of the run `info` now."""
     counts = opened.outcome_counts(info.id)
     table = opened.table("plan_measurements", info.id).records()
     dates = [row["created_at"] for row in (*opened.table("measurements", info.id).records(), *table)]

@@ -1,4 +1,4 @@
-"""Which device was measured: for commands that cannot ask it."""
+"""Devices that were measured, for commands that cannot ask them."""
 
 from __future__ import annotations
 

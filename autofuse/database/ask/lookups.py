@@ -55,7 +55,7 @@ CHUNK = 500
 MOST_RANKED = 32
 """Candidates of a workload that are ranked at most."""
 ALL = 1 << 31
-"""As many as there are."""
+"""More candidates than any workload has."""
 SCHEDULES_TRIED = 3
 """Schedules of a workload, best first, whose code `compile` compares with what was measured."""
 Ranked = dict[str, tuple[BestSchedule, ...]]
@@ -63,7 +63,7 @@ Ranked = dict[str, tuple[BestSchedule, ...]]
 Fits = Callable[[str], bool]
 """Whether a schedule (canonical JSON) is one that is wanted at all."""
 TIERS = (STALE_CODE, STALE, EXACT)
-"""By the number that stands for them in SQL."""
+"""Tiers, at the place that stands for them in SQL."""
 DIGEST_LENGTH = 64
 """Shorter ones stand for code that has none, see `CodeRow`."""
 

@@ -1,4 +1,4 @@
-"""What a model of times learns from: the best time of each workload in each setting, and whose workload it is."""
+"""The times that a model learns from: the best time of each workload in each setting, and whose workload it is."""
 
 from __future__ import annotations
 

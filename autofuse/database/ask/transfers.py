@@ -1,4 +1,4 @@
-"""What was measured elsewhere: on other devices, for other shapes, for other forms of a model."""
+"""Measurements from elsewhere: on other devices, for other shapes, for other forms of a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a row is apart from its number: read off the tables, so that no table is forgotten.
+"""The identity of a row apart from its number, read off the tables, so that no table is forgotten.
 
 Rows of two databases are the same row when their identities are equal: the columns of a uniqueness rule, in which a
 reference counts as the identity of the row that it names. Numbers (`id`) and leases belong to one file only.
@@ -32,7 +32,7 @@ _IDENTITIES: Mapping[str, tuple[str, ...]] = {
     "af_run": _RUN,
     "af_choice": ("run_id", "plan_id", "created_at"),
 }
-"""For tables without a uniqueness rule; a table that is not here is told apart by all its columns."""
+"""Identities of tables without a uniqueness rule; rows of a table that is not here differ in some column."""
 
 _POLICIES: Mapping[str, str] = {
     "af_candidate": VERDICT,
@@ -94,7 +94,7 @@ class Form:
         return fit
 
     def checked_columns(self, rows: Sequence[Sequence[object]]) -> list[Sequence[Raw]]:
-        """As `checked`, for many rows (at least one), turned into columns: most are fit at one look."""
+        """Checks many rows (at least one) as `checked` does, and turns them into columns: most are fit at one look."""
         if not self._keyed:
             try:
                 return [

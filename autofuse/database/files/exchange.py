@@ -41,7 +41,7 @@ SAMPLES = "af_sample"
 GZIP = "gzip"
 COMPRESSIONS = ("", GZIP)
 SIGNATURE = "signature"
-"""Of the manifest: what signs the rest of it, as canonical JSON."""
+"""Key of the manifest under which stands what signs the rest of it, as canonical JSON."""
 MOST_EXPANSION = 250
 """Bytes that one byte of a compressed file may stand for, at most: JSON lines of measurements are far below it."""
 
@@ -60,7 +60,8 @@ class ExportedFile:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an export consists of. `schema`: revision of the tables; `autofuse`: the version that wrote it.
+    """The manifest of an export: what it consists of. `schema`: revision of the tables; `autofuse`: the version that
+    wrote it.
 
     `compression`: of every file, one of `COMPRESSIONS`.
     """
@@ -71,7 +72,7 @@ class Manifest:
     compression: str = ""
 
     def path(self, folder: Path, file: ExportedFile) -> Path:
-        """Where a file of it lies in `folder`."""
+        """The path of one of its files in `folder`."""
         return folder / f"{file.table}.jsonl{'.gz' if self.compression else ''}"
 
     def names(self) -> list[str]:

@@ -39,7 +39,7 @@ Identity = Raw | tuple[Raw, ...]
 
 @dataclass(frozen=True)
 class TableMerge:
-    """What became of a table's rows: `new` were appended, `known` were there, `updated` of those changed."""
+    """The merge of one table: `new` were appended, `known` were there, `updated` of those changed."""
 
     table: str
     rows: int
@@ -50,7 +50,8 @@ class TableMerge:
 
 @dataclass(frozen=True)
 class MergeReport:
-    """What a merge did, or would do (`dry_run`). `verdicts`: candidates judged otherwise than either file had it."""
+    """The report of a merge, or of what it would do (`dry_run`). `verdicts`: candidates judged otherwise than either
+    file had it."""
 
     source: str
     dry_run: bool
@@ -77,7 +78,8 @@ def merge(into: sqlite3.Connection, source: sqlite3.Connection, name: str) -> tu
 
 @dataclass
 class _Merge:
-    """`numbers`: of each row of the source by its own number; `touched`: candidates with further measurements.
+    """A merge at work. `numbers`: of each row of the source by its own number; `touched`: candidates with further
+    measurements.
 
     `fresh`: candidates that were appended as the source judged them.
     """

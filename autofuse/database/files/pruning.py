@@ -21,7 +21,8 @@ STEPS = 25
 
 @dataclass(frozen=True)
 class PruneReport:
-    """What a pruning removed, or would (`dry_run`): rows by table; bytes of the file's content before and after.
+    """The report of a pruning, or of what it would remove (`dry_run`): rows by table; bytes of the file's content
+    before and after.
 
     `fits`: whether the size asked for was reached; what is left are winners and what is newer than the age.
     """

@@ -31,14 +31,15 @@ from autofuse.values.signatures import private_key
 CACHE_KIB = 256 << 10
 MOST_KEPT = 10**9
 MORE_ROUNDS = 6
-"""Times that pruning to a size goes on when the file turned out larger than its rows promised."""
+"""Times that pruning to a size goes on when the file turned out larger than its rows suggested."""
 
 StrPath = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
 class MigrationReport:
-    """`before`, `after`: revisions of the schema; `backup`: copy of the older file (None: it was current)."""
+    """The report of a migration. `before`, `after`: revisions of the schema; `backup`: copy of the older file (None:
+    it was current)."""
 
     location: str
     before: str
@@ -164,7 +165,7 @@ def migrate_database(path_or_url: StrPath | None, *, backup: bool = True) -> Mig
 
 
 def row_counts(database: ProfilingDatabase) -> Mapping[str, int]:
-    """How many rows each table has."""
+    """The number of rows of each table."""
     with _snapshot(database, "info") as own:
         return {
             form.name: own.execute(f"SELECT COUNT(*) FROM {form.name}").fetchone()[0] for form in forms(Base.metadata)
@@ -181,7 +182,7 @@ def flaws(database: ProfilingDatabase) -> list[str]:
 
 
 class _Undone(Exception):  # noqa: N818 not an error: how a dry run leaves its transaction
-    """What a dry run did must not stay."""
+    """Thrown at the end of a dry run, so that nothing of it stays."""
 
 
 @contextmanager

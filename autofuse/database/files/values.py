@@ -28,7 +28,8 @@ class UnfitValueError(ValueError):
 
 
 class ColumnCheck(NamedTuple):
-    """`value` takes one value of a column; `plain`: whether many are seen to be fit at one look (False: perhaps)."""
+    """The check of a column: `value` takes one value; `plain`: whether many are seen to be fit at one look (False:
+    perhaps)."""
 
     value: Check
     plain: Callable[[Sequence[Any]], bool]
@@ -174,7 +175,7 @@ def _blocks(value: object) -> bool:
 
 _PLAIN_TIME = r"[1-9]\d{0,11}(?:\.\d{1,12})?"
 _PLAIN_TIMES = re.compile(rf"\[{_PLAIN_TIME}(?:, {_PLAIN_TIME})*\]", re.ASCII)
-"""How nearly every list of times is written: no parser is needed to see that it is one."""
+"""The form of nearly every list of times: no parser is needed to see that it is one."""
 
 _PLAIN_DATE = re.compile(
     r"[1-9]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8]) (?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{6}", re.ASCII

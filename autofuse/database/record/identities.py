@@ -23,7 +23,7 @@ def _find(row: type[NumberedRow], keys: tuple[str, ...]) -> AnySelect:
 
 
 class Identities:
-    """Numbers of keyed rows. Learned in a transaction, kept only once it has been committed."""
+    """The numbers of keyed rows. They are learned in a transaction, and kept only once it has been committed."""
 
     def __init__(self) -> None:
         self._kept: dict[RowKey, int] = {}

@@ -51,7 +51,7 @@ _NOW = {
 
 
 class Transactions(Protocol):
-    """What the queue needs of a profiling database."""
+    """The part of a profiling database that the queue needs."""
 
     def reading(self) -> AbstractContextManager[Connection]: ...
 
@@ -59,7 +59,8 @@ class Transactions(Protocol):
 
 
 class JobQueue:
-    """Jobs of one profiling database; every method is one transaction. `owner`: who leases what is claimed."""
+    """The queue of jobs of one profiling database; every method is one transaction. `owner`: who leases what is
+    claimed."""
 
     def __init__(self, transactions: Transactions, owner: Owner | None = None) -> None:
         self._base = transactions
@@ -195,7 +196,7 @@ class JobQueue:
 
     @persistent
     def claim(self, job_id: int, device: str, phase: str, least_gain: float = 0.0) -> TaskInfo | None:
-        """Leases the task of a device that promises most; None when none is left in this phase.
+        """Leases the task of a device that is expected to gain most; None when none is left in this phase.
 
         In the search: those not begun first, then the largest expected gain, if above `least_gain`. In the
         confirmation: those not begun last.

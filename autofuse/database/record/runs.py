@@ -126,7 +126,7 @@ def interrupted(connection: Connection, setting: Setting, model_sha256: str) -> 
 
 
 def counts(connection: Connection, run_id: int) -> dict[str, int]:
-    """How many measurements of a run came to each state."""
+    """The number of measurements of a run in each state."""
     query = (
         select(MeasurementRow.state, func.count().label("measurements"))
         .where(MeasurementRow.run_id == run_id)

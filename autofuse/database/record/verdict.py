@@ -1,4 +1,4 @@
-"""What all measurements of a candidate come to, in whatever order they were recorded or merged."""
+"""The verdict over all measurements of a candidate, in whatever order they were recorded or merged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How values become columns, for every module that writes rows."""
+"""Values become columns here, for every module that writes rows."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from autofuse.errors import DatabaseError
 
 MIGRATIONS = Path(__file__).resolve().parent / "migrations"
 LOCK_KEY = 0x6175746F66757365
-"""Of PostgreSQL's advisory lock that one migration at a time holds: "autofuse" in ASCII."""
+"""Key of the advisory lock of PostgreSQL that one migration at a time holds: "autofuse" in ASCII."""
 
 
 def stored_revision(connection: Connection) -> str | None:

@@ -111,7 +111,7 @@ class DeviceRow(NumberedRow):
 
 
 class TargetRow(NumberedRow):
-    """What code was generated for (canonical JSON of `Target`)."""
+    """A target that code was generated for (canonical JSON of `Target`)."""
 
     __tablename__ = "af_target"
 
@@ -120,7 +120,7 @@ class TargetRow(NumberedRow):
 
 
 class VersionsRow(NumberedRow):
-    """The versions of everything that turns a schedule into machine code."""
+    """A set of versions of everything that turns a schedule into machine code."""
 
     __tablename__ = "af_versions"
 
@@ -169,7 +169,7 @@ class SettingMixin:
 
 
 class OwnerMixin:
-    """Lease: the process that works on the row. A reboot or its death frees it."""
+    """A lease: the process that works on the row. A reboot or its death frees it."""
 
     owner_host: Mapped[str | None] = mapped_column(Text)
     owner_pid: Mapped[int | None] = mapped_column(Integer)

@@ -1,1 +1,1 @@
-"""From decisions to a plan: questions, growth of groups, rewriting, and the fixed plans."""
+"""The planner turns decisions into a plan: questions, growth of groups, rewriting, and the fixed plans."""

@@ -43,7 +43,8 @@ class Draft:
 
 
 class Policy(Protocol):
-    """What should join a group. `own`: mapping type of a seed; `repeats`: grow again from what joined."""
+    """A policy of growth: what should join a group. `own`: mapping type of a seed; `repeats`: grow again from what
+    joined."""
 
     repeats: bool
 

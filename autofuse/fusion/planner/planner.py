@@ -1,4 +1,4 @@
-"""From decisions to a fusion plan: folds, seeds, successors, predecessors, a partition.
+"""The planner turns decisions into a fusion plan: folds, seeds, successors, predecessors, a partition.
 
 The rules give every operator of the model a group; where they leave a real choice, a `Decision` stands.
 A search answers decisions, `plan_from` turns answers into a plan, always the same one.
@@ -70,7 +70,7 @@ class Decision:
 
 
 class Planner:
-    """Plans of one graph within one space; build it once when asking for many plans."""
+    """A planner of one graph within one space; build it once when asking for many plans."""
 
     def __init__(self, graph: Graph, space: FusionSpace | None = None) -> None:
         self.graph = graph

@@ -15,7 +15,7 @@ _ANCHOR = MappingType.MANY_TO_MANY
 
 
 class AnsweredQuestions(Protocol):
-    """What a policy asks of a planner: its questions, as a set of answers settles them."""
+    """The questions of a planner, as a set of answers settles them."""
 
     def edge_answer(self, answers: Mapping[str, str], producer: str, consumer: str) -> str: ...
 
@@ -27,7 +27,7 @@ class AnsweredQuestions(Protocol):
 
 
 class AnsweredPolicy:
-    """What the answers want to join: see `growth.Policy`. `originals`: what each copy is a copy of."""
+    """The policy that follows a set of answers, see `growth.Policy`. `originals`: what each copy is a copy of."""
 
     repeats = True
 

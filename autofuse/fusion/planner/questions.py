@@ -40,7 +40,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Questions:
-    """`joins`: by operator, with its rival producers in topological order.
+    """The open questions of a graph. `joins`: by operator, with its rival producers in topological order.
 
     `anchored`: operators that the default answers put into the group of a many-to-many operator above them.
     """
@@ -99,7 +99,8 @@ def _fusible(producer: MappingType, consumer: MappingType) -> bool:
 
 
 class _Local:
-    """Facts that decide defaults. `costly`: operators whose result takes an expensive pointwise operator to recompute.
+    """The facts that decide defaults. `costly`: operators whose result takes an expensive pointwise operator to
+    recompute.
 
     `reductions`: bit set of the anchors that read each element once; `products`, of convolutions and matrix products;
     `dense`, of those without groups. `small`: operators whose result is a map of one pixel (squeeze and excite).

@@ -18,7 +18,7 @@ LONG = 96
 
 @dataclass(frozen=True)
 class Region:
-    """Operators (names, in topological order). `signature`: equal for regions that differ in names and weights only."""
+    """A region: operators (names, in topological order). `signature`: equal where only names and weights differ."""
 
     operators: tuple[str, ...]
     signature: str

@@ -38,7 +38,7 @@ class _Variant:
 
 
 class RewritingPlanner:
-    """Plans of one graph within one space, rewritten before they are planned.
+    """A planner of one graph within one space that rewrites the graph before it plans.
 
     Answers to decisions of the kind "rewrite" say which matches are rewritten: all that look the same share one.
     The defaults are the greedy choice; simplifications go with it. Matches that only other answers bring about, and the

@@ -1,1 +1,1 @@
-"""From an ONNX file that nobody vouches for to a graph of static shapes and one form an operator."""
+"""Loading: an ONNX file that nobody vouches for becomes a graph of static shapes and one form an operator."""

@@ -175,7 +175,8 @@ def _conv_transpose(draft: Draft, operator: Operator) -> Operator:
 
 
 def _pool(draft: Draft, operator: Operator) -> Operator:
-    """As a convolution; AveragePool before opset 19 and LpPool before 18 have no dilations attribute."""
+    """Names the attributes as a convolution does; AveragePool before opset 19 and LpPool before 18 have no dilations
+    attribute."""
     form = _window(draft, operator)
     schema = schema_of(operator.op_type, draft.opset)
     return form if schema and "dilations" in schema.attributes else _with(form, dilations=None)

@@ -25,7 +25,8 @@ _AS_INPUT = frozenset(("GroupNormalization", "MeanVarianceNormalization"))
 
 @dataclass
 class Draft:
-    """Operators in topological order; `tensors` holds whatever has a static shape already."""
+    """A graph while it is loaded: operators in topological order; `tensors` holds whatever has a static shape
+    already."""
 
     source: str
     inputs: dict[str, Tensor]

@@ -1,4 +1,4 @@
-"""How large a model may be, and what becomes of what is larger: one message that names the operator and the way out.
+"""Limits on the size of a model; a larger one is refused with a message that names the operator and the way out.
 
 A file of a few hundred bytes can ask for any amount of memory (a Tile, a Pad, functions that call functions), so sizes
 are computed before anything is made. What would be folded beyond `FoldBudget` is left to be computed when the model
@@ -18,11 +18,11 @@ from autofuse.graph.model import Operator, Tensor
 from autofuse.graph.nodes import subgraphs_of
 
 MAX_TENSOR_BYTES = 2**31 - 1
-"""Of any tensor: kernels count its elements in 32 bits."""
+"""Most elements of a tensor: kernels count them in 32 bits."""
 MAX_LIVE_BYTES = 16 << 30
-"""Of all results that are needed at the same time, one operator after another."""
+"""Most bytes of all results that are needed at the same time, when operators run one after another."""
 MAX_OPERATORS = 100_000
-"""Of a model whose functions are inlined, those of its subgraphs included."""
+"""Most operators of a model, counted with its functions inlined and with those of its subgraphs."""
 MAX_FOLDED_BYTES, FOLDED_GROWTH = 256 << 20, 8
 """Folding makes no more than so many bytes, and so many times the model's own weights."""
 SLOW_FACTOR, FOLD_BYTES = 32, 1 << 14
@@ -33,13 +33,13 @@ OPERATOR_ROUNDS, LEAST_ROUNDS, MOST_ROUNDS = 400_000, 8, 100
 
 @dataclass
 class FoldBudget:
-    """What may still be folded; `left_bytes` falls."""
+    """A budget of constant folding; `left_bytes` falls."""
 
     left_bytes: int
 
     @classmethod
     def of(cls, weights_bytes: int) -> FoldBudget:
-        """For a model with so many bytes of weights."""
+        """The limits of a model with `weights` bytes of weights."""
         return cls(MAX_FOLDED_BYTES + FOLDED_GROWTH * weights_bytes)
 
     def take(self, size_bytes: int, slow: bool) -> bool:
@@ -52,7 +52,7 @@ class FoldBudget:
 
 
 def rounds_for(operators: int) -> int:
-    """How often a draft of so many operators is simplified at most."""
+    """How often a draft of `operators` operators is simplified at most."""
     return min(MOST_ROUNDS, max(LEAST_ROUNDS, OPERATOR_ROUNDS // max(1, operators)))
 
 

@@ -1,4 +1,4 @@
-"""From an ONNX model to a Graph: checked, of static shapes, constants folded, one form an operator."""
+"""Loading an ONNX model: it is checked, gets static shapes and one form an operator, and its constants are folded."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def check_operators(draft: Draft) -> None:
 
 
 class _Facts:
-    """One operator with what is known of its inputs."""
+    """The facts of one operator: what is known of its inputs."""
 
     def __init__(self, draft: Draft, operator: Operator) -> None:
         self._draft, self._operator = draft, operator

@@ -28,7 +28,7 @@ def near(value: float | None, wanted: float, tolerance: float = _NEAR) -> bool:
 
 @dataclass(frozen=True)
 class Product:
-    """`number` * all of `factors`: tensors that are no numbers; a quotient by a number is a factor too."""
+    """A product, `number` * all of `factors`: tensors that are no numbers; a quotient by a number is a factor too."""
 
     number: float
     factors: tuple[str, ...]

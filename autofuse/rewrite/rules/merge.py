@@ -19,7 +19,8 @@ MAX_SIBLINGS = 8
 
 @dataclass(frozen=True)
 class _Sibling:
-    """`result`: what it computes in the end, after the constant `bias` ("" for none) is added."""
+    """A sibling that merges. `result`: what it computes in the end, after the constant `bias` ("" for none) is
+    added."""
 
     operator: Operator
     bias: str

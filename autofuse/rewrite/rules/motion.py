@@ -109,7 +109,7 @@ def _keeps_rank(work: Work, operator: Operator, rank: int) -> bool:
 
 
 def _picked(maker: Maker, operator: Operator, tensor: str) -> str:
-    """The same selection from another tensor, whose other axes may have other lengths."""
+    """Makes the same selection from another tensor, whose other axes may have other lengths."""
     axes = _selected_axes(maker.work, operator) or ()
     result = maker.work.shape(operator.outputs[0])
     shape = tuple(result[axis] if axis in axes else size for axis, size in enumerate(maker.shape(tensor)))

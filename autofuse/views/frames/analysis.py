@@ -36,7 +36,7 @@ def open_analysis(path_or_url: str | os.PathLike[str] | None = None) -> Analysis
 
 
 class Analysis:
-    """Plain DataFrames of everything that was measured.
+    """A profiling database as plain DataFrames of everything that was measured.
 
     Times end in `_us` (microseconds a call) or `_s` (seconds), dates are UTC. Each column is explained by
     `describe(frame)`. Every property reads the database anew; `frame(name, run)` keeps to one run.
@@ -203,7 +203,7 @@ class Analysis:
 
     @property
     def noise(self) -> pd.DataFrame:
-        """How steady each measurement was: interval, outliers, clock."""
+        """The steadiness of each measurement: interval, outliers, clock."""
         return self.frame("noise")
 
     @property

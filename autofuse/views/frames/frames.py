@@ -107,7 +107,7 @@ def tasks_of(candidates: pd.DataFrame) -> pd.DataFrame:
 
 
 def _typed(frame: pd.DataFrame) -> pd.DataFrame:
-    """Columns of `frame` with the types that their names promise; an empty frame has them too."""
+    """Gives the columns of `frame` the types that belong to their names; an empty frame has them too."""
     for name in frame.columns:
         values = frame[name]
         if name in _TIMES:

@@ -1,4 +1,4 @@
-"""What the database knows now of each group that was ever chosen: a hit, a stale one or a miss, and why.
+"""The state of each group that was ever chosen: whether the database has a hit, a stale hit or none, and why.
 
 Nothing is emitted here: that a kernel's code has changed is seen only where its schedule was measured again.
 """

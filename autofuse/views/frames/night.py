@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from autofuse.database.job_records import JobInfo, TaskInfo
 
 WORTH_MORE = 0.01
-"""Part of a model's time that an hour more must promise for more search to be advised."""
+"""Part of a model's time that another hour is expected to save before more search is advised."""
 NOISY_PERCENT = 5.0
 """Median width of the intervals beyond which a machine is called noisy."""
 _FLOATS = ("median_us", "gain", "gain_lo", "gain_hi", "over_onnxruntime", "left", "interval_width", "trusted_share")
@@ -72,7 +72,7 @@ def _times(database: ProfilingDatabase, run: int) -> dict[str, object]:
 
 
 def _noise(database: ProfilingDatabase, run: int) -> dict[str, object]:
-    """How steady the measurements of a run were."""
+    """The steadiness of a run's measurements."""
     noise = read_frame(database, "noise", run)
     if noise.empty:
         return {}

@@ -1,4 +1,4 @@
-"""What a run measured itself of the schedules that it stands for: not what it found measured by an earlier run."""
+"""The times that a run measured itself, without those that it found measured by an earlier run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class OwnTime:
 
 
 def own_times(database: ProfilingDatabase, run: RunInfo) -> dict[str, OwnTime]:
-    """By workload key: the groups of the run's last choice, or for a run without one the best that it measured."""
+    """The groups of the run's last choice by workload key; for a run without one, the best that it measured."""
     timed = read_frame(database, "measurements", run.id)
     timed = timed[timed["state"] == "ok"]
     groups = read_frame(database, "groups", run.id)

@@ -1,4 +1,4 @@
-"""How near the groups of choices come to what their machine can do: the roofline of each."""
+"""The roofline of each group of a choice: how near it comes to what its machine can do."""
 
 from __future__ import annotations
 

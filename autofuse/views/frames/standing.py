@@ -1,4 +1,4 @@
-"""How a run or a job stands: what it did, what it did not do, and the command that goes on with it."""
+"""The state of a run or a job: what it did, what it did not do, and the command that goes on with it."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def job_command(job: JobInfo) -> str:
 
 
 def task_state(task: TaskInfo, job: JobInfo) -> str:
-    """How one model and device of a job stands, in a few words."""
+    """The state of one model and device of a job, in a few words."""
     if task.state in (DONE, FAILED):
         return task.state
     if task.state == RUNNING and job.state == RUNNING:

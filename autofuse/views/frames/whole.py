@@ -26,7 +26,8 @@ class Beside:
 
 @dataclass(frozen=True)
 class Whole:
-    """`chosen`: the row of `plan_measurements` that confirmed what the run chose, `time` its time (None: no such row).
+    """The whole model in a run. `chosen`: the row of `plan_measurements` that confirmed the choice, `time`: its time or
+    None.
 
     `beside`: what it is compared with, those of its own series first.
     """

@@ -56,7 +56,7 @@ def write_html(analysis: Analysis, run: RunReference | None, path: str | Path) -
 
 
 def _is_page(path: Path) -> bool:
-    """By the footer of `page.html`, which follows the style and stands before the data."""
+    """Finds a page by the footer of `page.html`, which follows the style and stands before the data."""
     return has_head(path, b"<!doctype html>") and has_mark(path, b"Written by autofuse ")
 
 
@@ -255,7 +255,7 @@ def _knobs(schedule: str) -> str:
 
 
 def _edge_rows(edges: pd.DataFrame, choices: pd.DataFrame) -> list[Json]:
-    """How many edges of the chosen plan were decided for which reason, and what that gained."""
+    """Edges of the chosen plan counted by the reason that decided them, and what that gained."""
     rows = edge_counts(chosen_edges(edges, choices)).to_dict("records")
     return [{**_named(row), "fused": "one kernel" if row["fused"] else "apart"} for row in rows]
 

@@ -306,7 +306,7 @@ def _fusions(fusions: pd.DataFrame) -> str:
 
 
 def _search(info: RunInfo, frames: dict[str, pd.DataFrame]) -> str:
-    """How fast the run measured, and when its composed plan got better."""
+    """The speed at which the run measured, and when its composed plan got better."""
     measurements, trials = frames["measurements"], frames["trials"]
     lines = [f"{len(measurements)} candidates were measured"]
     if hours := run_length_s(info, frames) / 3600:

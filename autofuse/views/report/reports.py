@@ -26,7 +26,7 @@ FRAMES_IN_JSON = ("plan_measurements", "groups", "failures", "edges")
 
 @dataclass(frozen=True)
 class Report:
-    """What a tuning run or a job found; it is read from the database when it is asked for.
+    """A report: what a tuning run or a job found; it is read from the database when it is asked for.
 
     `run`: None for the newest. `files`: those that were written. `frame`: the one table that was asked for.
     """
@@ -53,7 +53,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Run or job `b` against `a`: `verdicts` counts those of the rows of `table`."""
+    """A comparison of run or job `b` with `a`: `verdicts` counts those of the rows of `table`."""
 
     a: Mapping[str, Any]
     b: Mapping[str, Any]

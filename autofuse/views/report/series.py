@@ -1,4 +1,4 @@
-"""What the plots of a report show, as short lists of plain values: their size does not grow with the run."""
+"""The series that the plots of a report show, as short lists of plain values: their size does not grow with the run."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def noise_over_time(noise: pd.DataFrame, start: pd.Timestamp) -> list[Json]:
 
 
 def failure_classes(failures: pd.DataFrame) -> list[Json]:
-    """How many measurements failed in which way, the most frequent first."""
+    """Failed measurements counted by kind, the most frequent first."""
     return [{"label": str(state), "value": int(count)} for state, count in failures["state"].value_counts().items()]
 
 
@@ -164,7 +164,7 @@ def composed_and_measured(measurements: pd.DataFrame, composed: pd.Series) -> li
 
 
 def device_transfer(candidates: pd.DataFrame) -> Json:
-    """How good the best schedules of one device are on another: row (tuned on) x column (run on).
+    """The worth of one device's best schedules on another: row (tuned on) x column (run on).
 
     A value is the geometric mean, over workloads known to both, of the column's best time over the time there of the
     row's best schedule: 1 is as good as tuning there. A device with another number of threads is another one.

@@ -1,4 +1,4 @@
-"""Whether reports can be made of what a database holds: for `db check`, all of them are, and thrown away."""
+"""A trial of all reports of a database: for `db check`, all of them are made, and thrown away."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from autofuse.views.report.page import render_html
 
 
 def unreportable(analysis: Analysis) -> list[str]:
-    """For each run whose report fails: which, and why; empty when all can be made."""
+    """The runs whose report fails, and why; empty when all can be made."""
     found = []
     for run in map(int, analysis.runs["run_id"]):
         try:

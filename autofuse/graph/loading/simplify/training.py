@@ -36,7 +36,8 @@ def _is_training(draft: Draft, operator: Operator) -> bool:
 
 
 class _Writer:
-    """Operators in the order in which they are made; names begin with that of the operator they stand for."""
+    """A writer of operators, in the order in which they are made; names begin with that of the operator they stand
+    for."""
 
     def __init__(self, draft: Draft, operator: Operator) -> None:
         self.draft, self.operator = draft, operator
