@@ -16,8 +16,9 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Annotated, BinaryIO, Literal, cast
 
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from sqlalchemy import MetaData, StaticPool, create_engine
 
 from autofuse import __version__
@@ -38,13 +39,14 @@ MAX_LINE = 64 << 20
 REFERENCE_DIGITS = 20
 CHUNK = 500
 SAMPLES = "af_sample"
-GZIP = "gzip"
-COMPRESSIONS = ("", GZIP)
+GZIP: Literal["gzip"] = "gzip"
+Compression = Literal["", "gzip"]
 SIGNATURE = "signature"
 """Key of the manifest under which stands what signs the rest of it, as canonical JSON."""
 MOST_EXPANSION = 250
 """Bytes that one byte of a compressed file may stand for, at most: JSON lines of measurements are far below it."""
 
+Count = Annotated[int, Field(ge=0)]
 References = dict[str, dict[int, str]]
 
 
@@ -52,24 +54,27 @@ References = dict[str, dict[int, str]]
 class ExportedFile:
     """One file of an export: what it must hold to the byte (once it is decompressed)."""
 
-    table: str
-    rows: int
-    bytes: int
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
+
+    table: Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
+    rows: Count
+    bytes: Count
     sha256: str
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The manifest of an export: what it consists of. `schema`: revision of the tables; `autofuse`: the version that
-    wrote it.
+    """The manifest of an export. `schema`: revision of the tables; `autofuse`: the version that wrote it.
 
-    `compression`: of every file, one of `COMPRESSIONS`.
+    `compression`: of every file.
     """
+
+    __pydantic_config__ = ConfigDict(strict=True)
 
     schema: str
     autofuse: str
     files: tuple[ExportedFile, ...]
-    compression: str = ""
+    compression: Compression = ""
 
     def path(self, folder: Path, file: ExportedFile) -> Path:
         """The path of one of its files in `folder`."""
@@ -92,7 +97,7 @@ def export(
     folder: Path,
     *,
     samples: bool = True,
-    compression: str = "",
+    compression: Compression = "",
     key: Path | None = None,
 ) -> Manifest:
     """Write all rows into `folder`, in place of an export that was there; without `samples`, no single times.
@@ -115,7 +120,9 @@ def export(
     return manifest
 
 
-def _write(connection: sqlite3.Connection, folder: Path, samples: bool, compression: str, key: Path | None) -> Manifest:
+def _write(
+    connection: sqlite3.Connection, folder: Path, samples: bool, compression: Compression, key: Path | None
+) -> Manifest:
     references: References = {}
     files = []
     for form in forms(Base.metadata):
@@ -140,7 +147,7 @@ def _write(connection: sqlite3.Connection, folder: Path, samples: bool, compress
 
 
 @contextmanager
-def _created(path: Path, compression: str) -> Iterator[BinaryIO]:
+def _created(path: Path, compression: Compression) -> Iterator[BinaryIO]:
     """A new file to write to; compressed without a name or a time, so that equal contents make equal bytes."""
     if not compression:
         with path.open("wb") as file:
@@ -258,29 +265,20 @@ def _manifest(folder: Path, trust: Sequence[Path] = ()) -> Manifest:
     if trust:
         signed = Signature.from_json(signature, f"{place}: {SIGNATURE}")
         require_signature(f"export {folder}", FORMAT, canonical_json(body).encode(), signed, trust)
-    schema, version, files = body.get("schema"), body.get("autofuse"), body.get("files")
-    compression = body.get("compression", "")
-    if not isinstance(schema, str) or not isinstance(version, str) or not isinstance(files, list):
-        raise InputError(f"{place}: schema and autofuse must be texts, files a list")
-    if not isinstance(compression, str) or compression not in COMPRESSIONS:
-        raise InputError(f"{place}: compression: got {compression!r:.60}, allowed: {GZIP!r}, or no such key")
-    found = tuple(_file(entry, place) for entry in files)
-    if len({file.table for file in found}) != len(found):
+    try:
+        found = _adapter().validate_json(json.dumps(body))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise InputError(f"{place}: {where}: got {first['input']!r:.60}; {first['msg']}") from error
+    if len({file.table for file in found.files}) != len(found.files):
         raise InputError(f"{place}: files: a table is named twice")
-    for file in found:
-        if not file.table.isidentifier() or not file.table.isascii():
-            raise InputError(f"{place}: files: {file.table!r:.60} is no name of a table")
-    return Manifest(schema, version, found, compression)
+    return found
 
 
-def _file(entry: object, place: str) -> ExportedFile:
-    kinds = {"table": str, "rows": int, "bytes": int, "sha256": str}
-    if not isinstance(entry, dict) or entry.keys() != kinds.keys():
-        raise InputError(f"{place}: files: each entry has exactly {', '.join(kinds)}")
-    for name, kind in kinds.items():
-        if type(entry[name]) is not kind or (kind is int and entry[name] < 0):
-            raise InputError(f"{place}: files: {name}: got {entry[name]!r:.60}, allowed: {kind.__name__}")
-    return ExportedFile(entry["table"], entry["rows"], entry["bytes"], entry["sha256"])
+@cache
+def _adapter() -> TypeAdapter[Manifest]:
+    return TypeAdapter(Manifest)
 
 
 def _refuse_altered(folder: Path, manifest: Manifest) -> None:

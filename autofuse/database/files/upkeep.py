@@ -83,7 +83,7 @@ def export_database(
     """
     if sign is not None:
         private_key(sign)
-    packed = exchange.GZIP if compressed else ""
+    packed: exchange.Compression = exchange.GZIP if compressed else ""
     with _snapshot(database, "export") as own:
         return exchange.export(own, Path(folder), samples=samples, compression=packed, key=sign)
 
