@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -107,7 +108,7 @@ def bench(
             compile_in(context, model, path, [shapes or {}], plan)
             return path
 
-        own = library or compiled(None, OWN)
+        own = compiled(None, OWN) if library is None else _kept(library, trust, folder)
         contenders = [Contender(OWN, "autofuse", own)]
         for rival in against:
             if rival == NO_FUSION:
@@ -122,6 +123,16 @@ def bench(
         keys = {OWN: read_metadata(own, trust).plan_key, NO_FUSION: none_plan(graph).key}
         recorded = _record(context, graph, results, keys)
     return replace(_report(file_title(model), threads, name, kernels, results), recorded=recorded)
+
+
+def _kept(library: Path, trust: Sequence[Path], folder: Path) -> Path:
+    """The library that is loaded: with `trust` a copy, since the file may become another one once it was verified."""
+    if not trust:
+        return library
+    own = folder / f"{OWN}.so"
+    shutil.copyfile(library, own)
+    read_metadata(own, trust)
+    return own
 
 
 def _record(context: Context, graph: Graph, results: Mapping[str, ContenderResult], keys: Mapping[str, str]) -> bool:

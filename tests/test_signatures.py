@@ -16,10 +16,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import autofuse
+from autofuse import benchmark
 from autofuse.backend.c_interface import FOLDER
 from autofuse.backend.library.library import load, read_metadata
 from autofuse.cli.main import app
 from autofuse.errors import InputError
+from autofuse.measure.networks.bench import Contender
 from autofuse.values.signatures import Signature, fingerprint, new_key, public_key, require_signature, sign
 from tests.backend.forging import forged
 from tests.database.recorded import fill
@@ -163,6 +165,61 @@ def test_trust_without_a_library_is_refused(model: Path, keys: Path) -> None:
     done = call("bench", model, "--trust", keys / "mine.pub")
     assert done.exit_code == 2
     assert "--trust: it is for the library that --library names" in done.stderr
+
+
+def test_a_library_is_checked_without_being_loaded(signed: Path, unsigned: Path, keys: Path, tmp_path: Path) -> None:
+    found = autofuse.library_check(signed, trust=[keys / "mine.pub"])
+    assert (found.signer, found.trusted) == (fingerprint(public_key(keys / "mine.pub")), True)
+    assert found.sha256 == hashlib.sha256(signed.read_bytes()).hexdigest()
+    assert (found.threads, found.kernels > 0) == (1, True)
+    assert not autofuse.library_check(unsigned).trusted
+    shown = call("library", "check", signed, "--trust", keys / "mine.pub")
+    assert shown.exit_code == 0 and found.signer in shown.stdout
+    for library, trust, words in (
+        (unsigned, "mine.pub", "it is not signed"),
+        (signed, "other.pub", "which is none of those of --trust"),
+    ):
+        refused = call("library", "check", library, "--trust", keys / trust)
+        assert refused.exit_code == 2 and words in refused.stderr
+    content = bytearray(signed.read_bytes())
+    for place in (200, len(content) // 2, len(content) - 400):
+        changed = bytearray(content)
+        changed[place] ^= 1
+        (tmp_path / "changed.so").write_bytes(changed)
+        assert call("library", "check", tmp_path / "changed.so").exit_code == 2, place
+
+
+@pytest.mark.parametrize("moment", ["generate_inputs", "open_runner"])
+def test_bench_runs_the_very_bytes_that_it_verified(
+    moment: str, model: Path, signed: Path, unsigned: Path, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "theirs.so"
+    shutil.copyfile(signed, library)
+    original, opened, loaded = getattr(benchmark, moment), [], []
+
+    def contender(name: str, kind: str, path: Path) -> Contender:
+        opened.append(path)
+        return Contender(name, kind, path)
+
+    def swapped(*arguments: object, **options: object) -> object:
+        shutil.copyfile(unsigned, library)  # by whoever else may write to that folder
+        loaded.extend(path.read_bytes() for path in opened)
+        return original(*arguments, **options)
+
+    def run() -> object:
+        trust, database = [keys / "mine.pub"], str(tmp_path / "p.db")
+        return autofuse.bench(
+            model, library=library, budget="1s", database=database, threads=1, trust=trust, against="none"
+        )
+
+    monkeypatch.setattr(benchmark, "Contender", contender)
+    monkeypatch.setattr(benchmark, moment, swapped)
+    if moment == "generate_inputs":
+        with pytest.raises(InputError, match="it is not signed"):
+            run()
+    else:
+        run()
+        assert loaded[0] == signed.read_bytes()
 
 
 def test_without_the_package_one_line_says_what_to_install(signed: Path, keys: Path) -> None:

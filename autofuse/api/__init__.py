@@ -18,6 +18,7 @@ from autofuse.api.databases import db_check, db_export, db_import, db_info, db_m
 from autofuse.api.jobs import left_s, status, stop
 from autofuse.api.keys import key_new, key_show
 from autofuse.api.learned import model_eval, model_show, model_train
+from autofuse.api.libraries import library_check
 from autofuse.api.machine import cflags, device_list, device_probe, device_show, doctor, serve
 from autofuse.api.models import bench, compile, inspect, load, run  # noqa: A004 the verbs' names
 from autofuse.api.plans import explain, plan_diff, plan_export, plan_pareto, plan_show
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Context", "Ear", "Place", "Policy", "Session", "bench", "cflags", "compare", "compile", "db_check",
     "db_export", "db_import", "db_info", "db_merge", "db_migrate", "db_prune", "device_list", "device_probe",
-    "device_show", "doctor", "explain", "files_of_tuning", "inspect", "key_new", "key_show", "left_s", "load",
-    "model_eval", "model_show", "model_train", "open", "plan_diff", "plan_export", "plan_pareto", "plan_show",
+    "device_show", "doctor", "explain", "files_of_tuning", "inspect", "key_new", "key_show", "left_s", "library_check",
+    "load", "model_eval", "model_show", "model_train", "open", "plan_diff", "plan_export", "plan_pareto", "plan_show",
     "report", "run", "serve", "status", "stop", "terms", "tune", "tune_all",
 ]  # fmt: skip
 

@@ -4,6 +4,7 @@ They load what makes them: import them under `TYPE_CHECKING` where starting fast
 """
 
 from autofuse.api.jobs import Stopping
+from autofuse.api.libraries import CheckedLibrary
 from autofuse.api.machine import Serving
 from autofuse.backend.library.files import RunOutput, RunReport
 from autofuse.backend.library.library import Library
@@ -24,8 +25,8 @@ from autofuse.views.report.reports import Comparison, Report
 from autofuse.views.run_status import RunStatus
 
 __all__ = [
-    "BenchReport", "Check", "Comparison", "CompileReport", "CompositionReport", "EdgeReason", "Explanation",
-    "GraphSummary", "JobInfo", "JobOutcome", "Judgement", "Library", "MergeReport", "PlanDifference", "PlanExport",
-    "PlanTime", "Progress", "Report", "Revalidated", "RivalReport", "RunOutput", "RunReport", "RunStatus", "Serving",
-    "ShownPlan", "Span", "Stopping", "TaskInfo", "TuneResult",
+    "BenchReport", "Check", "CheckedLibrary", "Comparison", "CompileReport", "CompositionReport", "EdgeReason",
+    "Explanation", "GraphSummary", "JobInfo", "JobOutcome", "Judgement", "Library", "MergeReport", "PlanDifference",
+    "PlanExport", "PlanTime", "Progress", "Report", "Revalidated", "RivalReport", "RunOutput", "RunReport", "RunStatus",
+    "Serving", "ShownPlan", "Span", "Stopping", "TaskInfo", "TuneResult",
 ]  # fmt: skip

@@ -67,6 +67,7 @@ upkeep.add_to(databases.database_verbs)
 app.add_typer(databases.database_verbs, name="db")
 app.add_typer(learned.model_verbs, name="model")
 app.add_typer(keys.key_verbs, name="key")
+app.add_typer(keys.library_verbs, name="library")
 
 
 def run() -> None:

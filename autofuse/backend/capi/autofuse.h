@@ -11,7 +11,8 @@ extern "C" {
 /* A loaded library. One thread uses it at a time; several threads load it several times. */
 typedef struct af_model af_model;
 
-/* Loads `path` for `threads` threads (0: those it was tuned for). NULL on failure: see af_error. */
+/* Loads `path` for `threads` threads (0: those it was tuned for). NULL on failure: see af_error.
+   Its code runs with your rights, and no signature is verified here: `autofuse library check FILE --trust KEY` does. */
 af_model *af_load(const char *path, int threads);
 void af_free(af_model *model);
 

@@ -127,6 +127,12 @@ def read_sections(file: BinaryIO, path: Path, trust: Sequence[Path] = ()) -> tup
     raise InputError(f"{path}: not a library that autofuse wrote, or cut off; make it with `autofuse compile`")
 
 
+def signer_of(file: BinaryIO) -> str:
+    """Fingerprint of the key that a library names as its signer's, "" for none; see `read_sections`."""
+    _, signature = _signature(file)
+    return "" if signature is None else signature.signer
+
+
 def _signature(file: BinaryIO) -> tuple[int, Signature | None]:
     """Bytes of the file before the signature, and that."""
     size = file.seek(0, os.SEEK_END)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import tempfile
 import threading
@@ -13,7 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.backend.container.container import read_image, read_sections, read_weights, write_container
+from autofuse.backend.container.container import (
+    read_image,
+    read_sections,
+    read_weights,
+    signer_of,
+    write_container,
+)
 from autofuse.backend.container.metadata import Metadata
 from autofuse.backend.library.arrays import Array, aligned_zeros, as_array, example, refuse_values, tensor_over
 from autofuse.backend.library.dispatch import Cut, Dispatch, padded
@@ -84,6 +91,20 @@ def load(path: Path, threads: int | None = None, *, pad: bool = False, trust: Se
         threads = min(metadata.threads, usable_threads())
     with _blamed(f"{path}: the library's code"):
         return Library(metadata, _load_image(image), weights, threads, pad)
+
+
+def check(path: Path, trust: Sequence[Path] = ()) -> tuple[Metadata, str, str]:
+    """The description of a library that is whole, its signer's fingerprint ("" when nobody signed it), its SHA-256.
+
+    Every byte is checked as by `load`, and none of its code is loaded. InputError: see there.
+    """
+    with _opened(path) as file:
+        sections, metadata = read_sections(file, path, trust)
+        read_image(file, path, sections, metadata)
+        read_weights(file, path, sections, metadata.weights)
+        signer = signer_of(file)
+        file.seek(0)
+        return metadata, signer, hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class Library:

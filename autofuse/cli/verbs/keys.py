@@ -1,4 +1,4 @@
-"""`key`: pairs of keys for signatures of libraries and exports."""
+"""`key` and `library`: who made a library or an export, and whether it is whole."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
-from autofuse.cli.options import OutputFormat
+from autofuse.cli.options import OutputFormat, Trust
 from autofuse.cli.screens.render import describe, show
 
 key_verbs = typer.Typer(
     help="Keys that sign libraries and exports (--sign), and whom to --trust.", no_args_is_help=True
 )
+
+library_verbs = typer.Typer(help="Libraries, looked at without loading them.", no_args_is_help=True)
 
 KeyFile = Annotated[Path, typer.Argument(metavar="FILE", help="The private key; the public one is FILE.pub.")]
 
@@ -34,4 +36,25 @@ def show_key(
     from autofuse import api
 
     found = api.key_show(file)
+    show(found, form, describe(found))
+
+
+@library_verbs.callback()
+def _libraries() -> None:
+    """Libraries, looked at without loading them."""
+
+
+@library_verbs.command("check")
+def check(
+    library: Annotated[Path, typer.Argument(metavar="LIBRARY", help="What `autofuse compile` wrote.")],
+    trust: Trust = None,
+    form: OutputFormat = "text",
+) -> None:
+    """Check that a library is whole and, with --trust, that somebody you trust signed it; nothing of it is loaded.
+
+    Run it before a program in C loads the library: that checks no signature.
+    """
+    from autofuse import api
+
+    found = api.library_check(library, trust=trust or ())
     show(found, form, describe(found))

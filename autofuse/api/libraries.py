@@ -1,0 +1,41 @@
+"""Verbs over a library that load nothing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autofuse.values.arguments import StrPath
+
+
+@dataclass(frozen=True)
+class CheckedLibrary:
+    """A library file that is whole. `signer`: fingerprint of the key that it names as its signer's, "" for none.
+
+    `trusted`: whether the signature was verified, by one of the keys that were given. `sha256`: of the whole file.
+    """
+
+    library: str
+    signer: str
+    trusted: bool
+    sha256: str
+    architecture: str
+    cpu_features: tuple[str, ...]
+    threads: int
+    kernels: int
+
+
+def library_check(library: StrPath, *, trust: Sequence[StrPath] = ()) -> CheckedLibrary:
+    """Check that a library is whole, and signed by one of the keys of `trust`; none of its code is loaded.
+
+    InputError when it is not. What loads it later (a program in C) checks nothing again: let nobody else write there.
+    """
+    from autofuse.backend.library.library import check
+
+    keys = [Path(key) for key in trust]
+    metadata, signer, digest = check(Path(library), keys)
+    return CheckedLibrary(
+        str(library), signer, bool(keys), digest, metadata.architecture, metadata.cpu_features, metadata.threads,
+        metadata.kernels,
+    )  # fmt: skip
