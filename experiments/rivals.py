@@ -14,6 +14,7 @@ import onnx
 from autofuse.backend.compile.realise import build_library
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.environment.circumstances import Circumstances, circumstances
+from autofuse.environment.place import Place
 from autofuse.environment.plans import named_plan
 from autofuse.environment.space import load_space
 from autofuse.errors import AutofuseError
@@ -126,7 +127,7 @@ def tuned(
 ) -> TuneResult:
     """Time every plan's kernels, then search for `seconds` more and measure the finalists."""
     session = open_session(
-        model, base, budget_s=None, trials=None, threads=threads, device="local", seed=0, space=None, shapes={},
+        model, base, Place(threads=threads), budget_s=None, trials=None, seed=0, space=None, shapes={},
         progress=_silent,
     )  # fmt: skip
     with session as opened:

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from autofuse.backend.library.session import Session
     from autofuse.compiler.context import Context, Policy
     from autofuse.environment.place import Place
-    from autofuse.job.coordinator import Ear
+    from autofuse.job.coordinator import JobListener
 
 __all__ = [
-    "Context", "Ear", "Place", "Policy", "Session", "bench", "cflags", "compare", "compile", "db_check",
+    "Context", "JobListener", "Place", "Policy", "Session", "bench", "cflags", "compare", "compile", "db_check",
     "db_export", "db_import", "db_info", "db_merge", "db_migrate", "db_prune", "device_list", "device_probe",
     "device_show", "doctor", "explain", "files_of_tuning", "inspect", "key_new", "key_show", "left_s", "library_check",
     "load", "model_eval", "model_show", "model_train", "open", "plan_diff", "plan_export", "plan_pareto", "plan_show",
@@ -49,10 +49,10 @@ def __getattr__(name: str) -> object:
         from autofuse.compiler import context
 
         return getattr(context, name)
-    if name == "Ear":
-        from autofuse.job.coordinator import Ear
+    if name == "JobListener":
+        from autofuse.job.coordinator import JobListener
 
-        return Ear
+        return JobListener
     if name == "Place":
         from autofuse.environment.place import Place
 

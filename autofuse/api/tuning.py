@@ -25,7 +25,7 @@ from autofuse.values.arguments import (
 )
 
 if TYPE_CHECKING:
-    from autofuse.job.coordinator import Ear
+    from autofuse.job.coordinator import JobListener
     from autofuse.job.outcome import JobOutcome
     from autofuse.search.tune import Progress, TuneResult
 
@@ -64,20 +64,16 @@ def tune(
     check_seed(seed)
     budget_s = _budget_s(budget, trials)
     key = told_key(rpc_key, rpc_key_file)
-    from autofuse.environment.device import thread_count
     from autofuse.environment.place import Place
     from autofuse.environment.space import load_space
     from autofuse.search.tune import tune as run_search
 
     load_space(space, "generic")
-    named = Place(database, device, threads, rpc, rpc_tracker, key).find(measuring=True)
     return run_search(
         Path(model),
-        database=database,
+        Place(database, device, threads, rpc, rpc_tracker, key),
         budget_s=budget_s,
         trials=trials,
-        threads=thread_count(threads, named),
-        device=named,
         seed=seed,
         space=space,
         exact=exact,
@@ -114,21 +110,22 @@ def tune_all(
     shapes: Shapes | None = None,
     memory_limit: str | int | None = None,
     disk_limit: str | int | None = None,
-    ear: Ear | None = None,
+    listener: JobListener | None = None,
 ) -> JobOutcome:
     """Tune many models on many devices as one job, which shares its time by what each is expected to gain.
 
-    `rpc`: several boards elsewhere; `boards`: how many behind `rpc_tracker` (see `autofuse.job.boards.named_boards`).
+    `rpc`: several boards elsewhere; `boards`: how many behind `rpc_tracker` (see `autofuse.job.boards.places`).
     `devices`: none given, this machine. `executor`: "dask://HOST:PORT" of a cluster that builds for boards elsewhere.
     `run`: the job's name; one that was interrupted goes on, one that runs already is joined. `until`: a time of day
     such as "06:30", instead of a `budget`. `early_stopping`: percent of a model's time that an hour more must promise.
-    `memory_limit`: of each device's search process; `disk_limit`: of the database ("2G"). `ear`: who watches and stops.
+    `memory_limit`: of each device's search process; `disk_limit`: of the database ("2G"). `listener`: who
+    watches and stops.
     """
     check_seed(seed)
     budget_s = _budget_s(budget, trials, until)
     key = told_key(rpc_key, rpc_key_file)
-    from autofuse.job.boards import named_boards
-    from autofuse.job.coordinator import Ear
+    from autofuse.job.boards import answering, places
+    from autofuse.job.coordinator import JobListener
     from autofuse.job.run import run_job
     from autofuse.job.settings import JobSettings
 
@@ -147,8 +144,9 @@ def tune_all(
         memory_bytes=None if memory_limit is None else parse_size(memory_limit, "--memory-limit"),
         disk_bytes=None if disk_limit is None else parse_size(disk_limit, "--disk-limit"),
     )
-    found = named_boards(devices or ["local"], rpc, rpc_tracker, key, boards, (ear := ear or Ear()).say)
-    return run_job([Path(model) for model in models], found, settings, database=database, name=run, ear=ear)
+    listener = listener or JobListener()
+    found = answering(places(devices or ["local"], rpc, rpc_tracker, key, boards), listener.say)
+    return run_job([Path(model) for model in models], found, settings, database=database, name=run, listener=listener)
 
 
 def files_of_tuning(models: Iterable[StrPath], database: str | None = None) -> dict[str, Path]:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Self
 from autofuse.database.connection import locate
 from autofuse.database.database import ProfilingDatabase, open_for_lookup
 from autofuse.device.profile import LOCAL
-from autofuse.environment.circumstances import Circumstances, circumstances
-from autofuse.environment.device import NamedDevice, thread_count
+from autofuse.environment.circumstances import Circumstances
+from autofuse.environment.device import NamedDevice
 from autofuse.environment.place import Place
 from autofuse.errors import InputError
 from autofuse.fusion.plan import NO_LIMITS, ScheduleLimits
@@ -87,8 +87,7 @@ class Context:
     @cached_property
     def around(self) -> Circumstances:
         """Device, target, threads and versions."""
-        threads = thread_count(self.place.threads, self.device)
-        return circumstances(self.database, self.device, threads, measuring=False)
+        return self.place.around(self.database, measuring=False, asked=self.device)
 
     @property
     def threads(self) -> int:

@@ -30,7 +30,12 @@ class Place:
         """The device, asked what it is when it is elsewhere; see `find_device` for `measuring` and the errors."""
         return find_device(self.device, self.rpc, self.rpc_tracker, self.rpc_key, measuring=measuring)
 
-    def around(self, database: ProfilingDatabase, *, measuring: bool) -> Circumstances:
-        """What times of this place are kept under in `database`, which was opened already; InputError, DeviceError."""
-        named = self.find(measuring=measuring)
+    def around(
+        self, database: ProfilingDatabase, *, measuring: bool, asked: NamedDevice | None = None
+    ) -> Circumstances:
+        """What times of this place are kept under in `database`, which was opened already; InputError, DeviceError.
+
+        `asked`: its device, where it was asked what it is already.
+        """
+        named = asked or self.find(measuring=measuring)
         return circumstances(database, named, thread_count(self.threads, named), measuring=measuring)

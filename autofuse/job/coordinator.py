@@ -42,8 +42,8 @@ PATIENCE_SHARE, MOST_PATIENCE_S = 0.1, 3600.0
 
 
 @dataclass(frozen=True)
-class Ear:
-    """How the coordinator hears and is seen: `stop_asked` is called often, `watch` with each new state, `say` with
+class JobListener:
+    """What a job tells and asks while it runs: `stop_asked` is called often, `watch` with each new state, `say` with
     what people should know."""
 
     stop_asked: Callable[[], bool] = lambda: False
@@ -68,7 +68,7 @@ class Coordinator:
     base: ProfilingDatabase
     job: JobInfo
     specs: Sequence[BoardSpec]
-    ear: Ear = field(default_factory=Ear)
+    listener: JobListener = field(default_factory=JobListener)
     opener: str = OPENER
     import_paths: Sequence[Path] = ()
     clock: Callable[[], float] = time.time
@@ -136,7 +136,7 @@ class Coordinator:
 
     def _advance(self) -> bool:
         """One round over the boards; False when all is done."""
-        if self.ear.stop_asked():
+        if self.listener.stop_asked():
             self._stop("interrupted")
         self._pulse()
         self._try_lost()
@@ -185,7 +185,7 @@ class Coordinator:
         self._check_disk()
         job = self.queue.job(self.job.name)
         if job is not None:
-            self.ear.watch(job)
+            self.listener.watch(job)
 
     def _check_disk(self) -> None:
         path = self.base.location.path
@@ -290,7 +290,7 @@ class Coordinator:
             if board.spec not in [lost.spec for lost in self._lost]:
                 now = time.monotonic()
                 self._lost.append(_Lost(board.spec, now, now + RETRY_S, RETRY_S))
-                self.ear.say(f"the board {board.spec.name} is lost; it is tried again now and then: {why}")
+                self.listener.say(f"the board {board.spec.name} is lost; it is tried again now and then: {why}")
 
     # the end
 

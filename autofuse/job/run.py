@@ -12,7 +12,7 @@ from autofuse.database.job_records import TaskStart
 from autofuse.environment.space import load_space
 from autofuse.errors import DatabaseError, InputError
 from autofuse.job.board import OPENER
-from autofuse.job.coordinator import Coordinator, Ear
+from autofuse.job.coordinator import Coordinator, JobListener
 from autofuse.job.outcome import JobOutcome
 from autofuse.job.settings import BoardSpec, JobSettings
 from autofuse.values.arguments import file_title
@@ -27,7 +27,7 @@ def run_job(
     *,
     database: str | None,
     name: str | None,
-    ear: Ear,
+    listener: JobListener,
     opener: str = OPENER,
     import_paths: Sequence[Path] = (),
 ) -> JobOutcome:
@@ -46,7 +46,7 @@ def run_job(
         queue = base.jobs
         chosen = name or queue.unfinished(tasks) or _fresh_name(models)
         job = queue.open_job(chosen, tasks, settings.to_json())
-        return Coordinator(base, job, boards, ear, opener, import_paths).run()
+        return Coordinator(base, job, boards, listener, opener, import_paths).run()
 
 
 def _tasks(models: Sequence[Path], devices: Sequence[str]) -> list[TaskStart]:

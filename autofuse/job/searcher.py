@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.database.job_records import CONFIRM, TaskProgress
-from autofuse.environment.device import find_device, thread_count
 from autofuse.errors import AutofuseError
 from autofuse.job.requests import CloseSearches, SearchError, StartSearcher, TakeTurn, TurnEnded
 from autofuse.job.settings import BoardSpec, JobSettings
@@ -146,13 +145,12 @@ class Searcher:
         while self._open and (len(self._open) >= OPEN_SESSIONS or self._crowded()):
             self._close_oldest()
         assert self._base is not None
-        settings, stack, spec = self._settings, ExitStack(), self._spec
+        settings, stack = self._settings, ExitStack()
         self._progress(None)
-        named = find_device(spec.profile, spec.rpc, spec.rpc_tracker, spec.rpc_key)
+        place = replace(self._spec.place, database=self._base.location.text, threads=settings.threads)
         session: ModelSession = stack.enter_context(
             self._opener()(
-                Path(model), self._base, budget_s=None, trials=None,
-                threads=thread_count(settings.threads, named), device=named, seed=settings.seed,
+                Path(model), self._base, place, budget_s=None, trials=None, seed=settings.seed,
                 space=settings.space, exact=settings.exact, trained=settings.trained, shapes=settings.shapes,
                 progress=self._progress, stop=self._stop_asked, scheduler=settings.scheduler,
             )

@@ -6,23 +6,19 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from autofuse.device.profile import LOCAL
+from autofuse.environment.place import Place
 
 
 @dataclass(frozen=True)
 class BoardSpec:
     """A board that measures: `name` for people; boards of one `device` share its tasks.
 
-    `profile`, `rpc`, `rpc_tracker`, `rpc_key`: what it is and how it is reached, see
-    `autofuse.environment.device.find_device`.
+    `place`: what it is and how it is reached; its database and its threads are those of the job.
     """
 
     name: str
     device: str
-    profile: str = LOCAL
-    rpc: str | None = None
-    rpc_tracker: str | None = None
-    rpc_key: str | None = None
+    place: Place = field(default_factory=Place)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from autofuse.graph.model import Graph
 from autofuse.kernels.lowering.lower import Lowering
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import Workload
-from autofuse.learning.features import Place, cut_features, facts_of
+from autofuse.learning.features import Machine, cut_features, facts_of
 from autofuse.learning.model import DEVIATIONS, Estimate, ProfitabilityModel
 from autofuse.learning.parts import Parts
 
@@ -69,12 +69,12 @@ class Change:
 
 
 class Adviser:
-    """An adviser that predicts the groups of plans of one graph at one place; each workload once."""
+    """An adviser that predicts the groups of plans of one graph on one machine; each workload once."""
 
     def __init__(self, model: ProfitabilityModel, target: Target, facts: Mapping[str, object], threads: int) -> None:
         """`facts`: of the device's fingerprint."""
         self.model = model
-        self.place = Place.of(target, facts, threads)
+        self.machine = Machine.of(target, facts, threads)
         self._facts: dict[str, dict[str, float]] = {}
         self._times: dict[str, Estimate] = {}
         self._guesses: dict[str, Guess] = {}
@@ -82,7 +82,7 @@ class Adviser:
     @property
     def refusal(self) -> str:
         """Why the model says nothing here; "" when it does."""
-        return self.model.refusal(self.place)
+        return self.model.refusal(self.machine)
 
     def guesses(self, workloads: Iterable[Workload]) -> dict[str, Guess]:
         """What each workload takes, by key; a view takes nothing."""
@@ -93,7 +93,7 @@ class Adviser:
         cuts = [_Cut(workload) for workload in kernels]
         self._time([single for cut in cuts for single in cut.singles])
         groups = [cut for cut in cuts if len(cut.workload.operators) > 1]
-        gains = self.model.gains([self._cut_features(cut) for cut in groups], self.place)
+        gains = self.model.gains([self._cut_features(cut) for cut in groups], self.machine)
         gain_of = {cut.workload.key: gain for cut, gain in zip(groups, gains, strict=True)}
         for cut in cuts:
             self._guesses[cut.workload.key] = self._guess(cut, gain_of.get(cut.workload.key))
@@ -103,13 +103,13 @@ class Adviser:
         new = {one.key: one for one in workloads if one.key not in self._times}
         for key, workload in new.items():
             self._facts.setdefault(key, facts_of(workload))
-        found = self.model.times([self._facts[key] for key in new], self.place)
+        found = self.model.times([self._facts[key] for key in new], self.machine)
         self._times |= dict(zip(new, found, strict=True))
 
     def _cut_features(self, cut: _Cut) -> dict[str, float]:
         parts = [self._facts.setdefault(part.key, facts_of(part)) for part in cut.parts]
         whole = self._facts.setdefault(cut.workload.key, facts_of(cut.workload))
-        return cut_features(whole, parts, self.place, len(cut.singles))
+        return cut_features(whole, parts, self.machine, len(cut.singles))
 
     def _guess(self, cut: _Cut, gain: Estimate | None) -> Guess:
         times = [self._times[single.key] for single in cut.singles]

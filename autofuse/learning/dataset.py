@@ -47,7 +47,7 @@ from autofuse.fusion.evidence import LAUNCH_US, Span, total
 from autofuse.fusion.relation import relation
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import Workload
-from autofuse.learning.features import Place, at_place, cut_features, facts_of, roofline_us
+from autofuse.learning.features import Machine, cut_features, facts_of, on_machine, roofline_us
 from autofuse.learning.parts import MOST_PARTITIONS, Edge, Parts, without_layouts
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def feature_columns(frame: pd.DataFrame) -> list[str]:
 def read_dataset(databases: Sequence[str | os.PathLike[str] | None]) -> Dataset:
     """The training data of some profiling databases together, opened read-only.
 
-    Of a workload that several databases timed at one place, the trusted and then the faster time counts.
+    Of a workload that several databases timed on one machine, the trusted and then the faster time counts.
     """
     timed: dict[tuple[str, str, str, int], TimedWorkload] = {}
     networks: dict[str, dict[str, None]] = {}
@@ -110,7 +110,7 @@ def make_dataset(timed: Iterable[TimedWorkload], networks: Mapping[str, tuple[st
 
 @dataclass(frozen=True)
 class _Known:
-    """A timed workload at its place, read."""
+    """A timed workload on its machine, read."""
 
     workload: Workload
     key: str
@@ -127,7 +127,7 @@ class _Maker:
         self.unfit: set[str] = set()
         self._facts: dict[str, dict[str, float]] = {}
         self._workloads: dict[str, tuple[Workload, str]] = {}
-        self._at: dict[tuple[str, str, int], tuple[Place, Row, dict[str, _Known]]] = {}
+        self._at: dict[tuple[str, str, int], tuple[Machine, Row, dict[str, _Known]]] = {}
 
     def take(self, timed: TimedWorkload) -> None:
         """Takes in a timed workload; one that cannot be read is counted in `unfit`."""
@@ -135,13 +135,13 @@ class _Maker:
             return
         try:
             workload, plain = self._read(timed.workload_key, timed.workload)
-            place = Place.of(target_from(timed.target), timed.device_facts, timed.threads)
+            machine = Machine.of(target_from(timed.target), timed.device_facts, timed.threads)
         except _UNFIT:
             self.unfit.add(timed.workload_key)
             return
         facts = self._facts[timed.workload_key]
         where: Row = {
-            "device": timed.device, "fingerprint": timed.fingerprint, "family": place.family, "threads": timed.threads
+            "device": timed.device, "fingerprint": timed.fingerprint, "family": machine.family, "threads": timed.threads
         }  # fmt: skip
         self.rows.append(
             {
@@ -154,12 +154,12 @@ class _Maker:
                 "ci_hi_us": timed.ci_hi_us,
                 "trusted": timed.trusted,
                 "candidates": timed.candidates,
-                "roofline_us": roofline_us(facts, place),
-                **{f"{FEATURE}{name}": value for name, value in at_place(facts, place).items()},
+                "roofline_us": roofline_us(facts, machine),
+                **{f"{FEATURE}{name}": value for name, value in on_machine(facts, machine).items()},
             }
         )
         span = Span(timed.median_us + LAUNCH_US, timed.ci_lo_us + LAUNCH_US, timed.ci_hi_us + LAUNCH_US)
-        _, _, known = self._at.setdefault((timed.fingerprint, timed.target, timed.threads), (place, where, {}))
+        _, _, known = self._at.setdefault((timed.fingerprint, timed.target, timed.threads), (machine, where, {}))
         new = _Known(workload, timed.workload_key, span, timed.trusted)
         old = known.get(plain)
         if old is None or (not new.trusted, new.span.us) < (not old.trusted, old.span.us):
@@ -178,10 +178,10 @@ class _Maker:
         return self._workloads[key]
 
     def decisions(self) -> Iterator[Row]:
-        """Every way that is known to cut every group, at each place."""
+        """Every way that is known to cut every group, on each machine."""
         site = 0
         shared: dict[str, tuple[Parts, dict[frozenset[int], str]]] = {}
-        for place, where, known in self._at.values():
+        for machine, where, known in self._at.values():
             for fused in known.values():
                 if len(fused.workload.operators) < 2:
                     continue
@@ -191,7 +191,8 @@ class _Maker:
                 cutter = _Cutter(parts, known, keys)
                 cuts = cutter.cuts()
                 for cut in cuts:
-                    yield {"site": site, **where, **self._names(fused.key), **self._decision(fused, cut, place, parts)}
+                    decision = self._decision(fused, cut, machine, parts)
+                    yield {"site": site, **where, **self._names(fused.key), **decision}
                 site += bool(cuts)
 
     def _facts_of(self, workload: Workload) -> dict[str, float]:
@@ -199,11 +200,11 @@ class _Maker:
             self._facts[workload.key] = facts_of(workload)
         return self._facts[workload.key]
 
-    def _decision(self, fused: _Known, cut: _Cut, place: Place, parts: Parts) -> Row:
+    def _decision(self, fused: _Known, cut: _Cut, machine: Machine, parts: Parts) -> Row:
         apart = total(part.span for part in cut.parts)
         kernels = sum(part.key != VIEW for part in cut.parts)
         facts = [self._facts_of(parts.part(part.operators)) for part in cut.parts]
-        found = cut_features(self._facts[fused.key], facts, place, kernels)
+        found = cut_features(self._facts[fused.key], facts, machine, kernels)
         return {
             "workload": fused.key,
             "label": fused.workload.label,
@@ -252,7 +253,7 @@ class _Cut:
 
 
 class _Cutter:
-    """A finder of the ways to cut one group whose parts are all known at one place.
+    """A finder of the ways to cut one group whose parts are all known on one machine.
 
     `known`: timed workloads by their key without layouts. `keys`: such keys of the group's subsets, as far as made.
     """

@@ -1,4 +1,4 @@
-"""Numbers that say what a group is and where it runs: pure functions of its workload and its place.
+"""Numbers that say what a group is and where it runs: pure functions of its workload and its machine.
 
 A workload carries everything that counts (operators, shapes, layouts) and is what the profiling database stores, so
 that a group that is only planned and one that was measured have the same features. Sizes, counts of bytes and of
@@ -40,8 +40,8 @@ _START_US = 0.2
 
 
 @dataclass(frozen=True)
-class Place:
-    """The place of a kernel: the device's target with its caches (bytes), and the threads of the model.
+class Machine:
+    """The machine of a kernel: the device's target with its caches (bytes), and the threads of the model.
 
     `family`: class of the target ("avx2", "avx512", "neon", "generic").
     """
@@ -56,8 +56,8 @@ class Place:
     threads: int
 
     @classmethod
-    def of(cls, target: Target, device_facts: Mapping[str, object], threads: int) -> Place:
-        """The place of a target on a device; `device_facts`: of its fingerprint, as the database stores them."""
+    def of(cls, target: Target, device_facts: Mapping[str, object], threads: int) -> Machine:
+        """A target with the caches of a device; `device_facts`: of its fingerprint, as the database stores them."""
         caches = device_facts.get("caches")
         l3_kib = caches.get("l3_kib", 0) if isinstance(caches, Mapping) else 0
         l3_bytes = int(l3_kib) * 1024 if isinstance(l3_kib, int | float) else 0
@@ -67,13 +67,13 @@ class Place:
         )  # fmt: skip
 
 
-def features(workload: Workload, place: Place) -> dict[str, float]:
-    """Every feature of a workload at a place, by name; always the same names in the same order."""
-    return at_place(facts_of(workload), place)
+def features(workload: Workload, machine: Machine) -> dict[str, float]:
+    """Every feature of a workload on a machine, by name; always the same names in the same order."""
+    return on_machine(facts_of(workload), machine)
 
 
 def facts_of(workload: Workload) -> dict[str, float]:
-    """What a workload is, wherever it runs: plain counts, sizes in bytes, FLOPs. See `at_place`."""
+    """What a workload is, wherever it runs: plain counts, sizes in bytes, FLOPs. See `on_machine`."""
     graph = as_graph(workload)
     edges = Edges(graph)
     return {
@@ -86,44 +86,44 @@ def facts_of(workload: Workload) -> dict[str, float]:
     }
 
 
-def at_place(facts: Mapping[str, float], place: Place) -> dict[str, float]:
-    """The features of a workload with these facts at a place."""
+def on_machine(facts: Mapping[str, float], machine: Machine) -> dict[str, float]:
+    """The features of a workload with these facts on a machine."""
     found = {f"log_{name}" if name in _SIZES else name: _log(facts[name]) if name in _SIZES else facts[name]
              for name in facts}  # fmt: skip
     moved = facts["bytes_in"] + facts["bytes_constant"] + facts["bytes_out"]
-    for cache, size in (("l1", place.l1_bytes), ("l2", place.l2_bytes), ("l3", place.l3_bytes)):
+    for cache, size in (("l1", machine.l1_bytes), ("l2", machine.l2_bytes), ("l3", machine.l3_bytes)):
         found[f"largest_inner_per_{cache}"] = log2((1 + facts["largest_inner_bytes"]) / size)
         found[f"moved_per_{cache}"] = log2((1 + moved) / size)
         found[f"constants_per_{cache}"] = log2((1 + facts["bytes_constant"]) / size)
-    found["register_pressure"] = facts["live_values"] / place.registers
-    found["chunks_per_thread"] = _log(facts["chunks"] / place.threads)
-    found["idle_share"] = _idle(facts["chunks"], place.threads)
-    found["lane_waste"] = _waste(facts["inner_extent"], place.lanes)
-    found["log_roofline_us"] = log2(roofline_us(facts, place))
+    found["register_pressure"] = facts["live_values"] / machine.registers
+    found["chunks_per_thread"] = _log(facts["chunks"] / machine.threads)
+    found["idle_share"] = _idle(facts["chunks"], machine.threads)
+    found["lane_waste"] = _waste(facts["inner_extent"], machine.lanes)
+    found["log_roofline_us"] = log2(roofline_us(facts, machine))
     found |= {
-        "lanes": float(place.lanes), "registers": float(place.registers), "threads": float(place.threads),
-        "cores": float(place.cores), "log_l1": log2(place.l1_bytes), "log_l2": log2(place.l2_bytes),
-        "log_l3": log2(place.l3_bytes), "neon": float(place.family == "neon"),
+        "lanes": float(machine.lanes), "registers": float(machine.registers), "threads": float(machine.threads),
+        "cores": float(machine.cores), "log_l1": log2(machine.l1_bytes), "log_l2": log2(machine.l2_bytes),
+        "log_l3": log2(machine.l3_bytes), "neon": float(machine.family == "neon"),
     }  # fmt: skip
     return found
 
 
-def roofline_us(facts: Mapping[str, float], place: Place) -> float:
+def roofline_us(facts: Mapping[str, float], machine: Machine) -> float:
     """A rough time of the workload, from its FLOPs and bytes: what the model corrects.
 
     Weights are counted as read from memory (groups are timed with them out of the cache), the rest at the speed of
     the cache that it fits.
     """
-    vector = place.lanes * _CYCLES * place.threads
+    vector = machine.lanes * _CYCLES * machine.threads
     compute = facts["contraction_flops"] / (vector * _FMA_OPERATIONS) + facts["other_flops"] / vector
     compute += (facts["dear_flops"] * _DEAR + facts["recomputed_flops"]) / vector
     near = facts["bytes_in"] + facts["bytes_out"]
-    speed = _NEAR_L2 if near <= place.l2_bytes else _NEAR_L3 if near <= place.l3_bytes else _MEMORY
+    speed = _NEAR_L2 if near <= machine.l2_bytes else _NEAR_L3 if near <= machine.l3_bytes else _MEMORY
     return _START_US + compute + near / speed + facts["bytes_constant"] / _MEMORY
 
 
 def cut_features(
-    whole: Mapping[str, float], parts: Sequence[Mapping[str, float]], place: Place, launches: int
+    whole: Mapping[str, float], parts: Sequence[Mapping[str, float]], machine: Machine, launches: int
 ) -> dict[str, float]:
     """What fusing changes: features of a group beside those of the parts that it would otherwise be.
 
@@ -132,9 +132,9 @@ def cut_features(
     moved = _moved(whole)
     apart = sum(_moved(part) for part in parts)
     between = max(0.0, apart - moved)
-    times = sum(roofline_us(part, place) for part in parts) + launches * LAUNCH_US
-    own = roofline_us(whole, place) + LAUNCH_US
-    found = at_place(whole, place)
+    times = sum(roofline_us(part, machine) for part in parts) + launches * LAUNCH_US
+    own = roofline_us(whole, machine) + LAUNCH_US
+    found = on_machine(whole, machine)
     found |= {
         "cut_parts": float(len(parts)),
         "cut_launches": float(launches),
@@ -142,15 +142,15 @@ def cut_features(
         "cut_bytes_share": between / max(1.0, apart),
         "cut_log_ratio": log2(times / own),
         "cut_launch_share": launches * LAUNCH_US / times,
-        "cut_log_largest_part_us": log2(max(roofline_us(part, place) for part in parts)),
-        "cut_smallest_share": min(roofline_us(part, place) for part in parts) / times,
+        "cut_log_largest_part_us": log2(max(roofline_us(part, machine) for part in parts)),
+        "cut_smallest_share": min(roofline_us(part, machine) for part in parts) / times,
         "cut_own_parts": sum(part["own"] for part in parts) / len(parts),
         "cut_live_values": max(part["live_values"] for part in parts),
         "cut_log_chunks": _log(max(part["chunks"] for part in parts)),
         "cut_recomputed": whole["recomputed_flops"] / max(1.0, whole["flops"]),
         "cut_contractions": float(sum(part["contraction_flops"] > 0 for part in parts)),
     }
-    for cache, size in (("l1", place.l1_bytes), ("l2", place.l2_bytes), ("l3", place.l3_bytes)):
+    for cache, size in (("l1", machine.l1_bytes), ("l2", machine.l2_bytes), ("l3", machine.l3_bytes)):
         found[f"cut_bytes_per_{cache}"] = log2((1 + between) / size)
     return found
 

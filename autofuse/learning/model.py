@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from autofuse.errors import InputError
 from autofuse.learning.calibrated import COVERAGE, Calibrated, Lesson, learn
-from autofuse.learning.features import FEATURES_VERSION, Place, at_place
+from autofuse.learning.features import FEATURES_VERSION, Machine, on_machine
 from autofuse.learning.trees import Growth, Vector
 
 if TYPE_CHECKING:
@@ -61,30 +61,30 @@ class ProfitabilityModel:
     families: tuple[str, ...]
     about: Mapping[str, object] = field(default_factory=dict)
 
-    def times(self, facts: Sequence[Mapping[str, float]], place: Place) -> list[Estimate]:
-        """Microseconds of workloads at a place, from their facts (see `autofuse.learning.features`)."""
-        rows = [at_place(one, place) for one in facts]
-        found = self._estimates(self.time, rows, place, WIDEST_TIME)
+    def times(self, facts: Sequence[Mapping[str, float]], machine: Machine) -> list[Estimate]:
+        """Microseconds of workloads on a machine, from their facts (see `autofuse.learning.features`)."""
+        rows = [on_machine(one, machine) for one in facts]
+        found = self._estimates(self.time, rows, machine, WIDEST_TIME)
         return [Estimate(2.0**one.value, 2.0**one.lo, 2.0**one.hi, one.abstains) for one in found]
 
-    def gains(self, cuts: Sequence[Mapping[str, float]], place: Place) -> list[Estimate]:
+    def gains(self, cuts: Sequence[Mapping[str, float]], machine: Machine) -> list[Estimate]:
         """log2 of what the parts take over what the group takes, from the features of cuts: above 0, fusing pays."""
-        return self._estimates(self.gain, list(cuts), place, WIDEST_GAIN)
+        return self._estimates(self.gain, list(cuts), machine, WIDEST_GAIN)
 
-    def refusal(self, place: Place) -> str:
-        """Why the model says nothing about any group at a place; "" when it does."""
-        if place.family not in self.families:
-            return f"it was trained on {', '.join(self.families)}, not on {place.family}"
+    def refusal(self, machine: Machine) -> str:
+        """Why the model says nothing about any group on a machine; "" when it does."""
+        if machine.family not in self.families:
+            return f"it was trained on {', '.join(self.families)}, not on {machine.family}"
         return ""
 
     def _estimates(
-        self, learned: Calibrated, rows: Sequence[Mapping[str, float]], place: Place, widest: float
+        self, learned: Calibrated, rows: Sequence[Mapping[str, float]], machine: Machine, widest: float
     ) -> list[Estimate]:
         if not rows:
             return []
         matrix = learned.matrix(rows)
         values, halves = learned.predict(matrix)
-        refusal = self.refusal(place)
+        refusal = self.refusal(machine)
         found = []
         for value, half, stranger in zip(values, halves, learned.strangers(matrix), strict=True):
             wide = f"its interval is wide: +-{half:.2f} powers of two" if half > widest else ""

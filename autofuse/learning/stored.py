@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from autofuse.errors import InputError
 from autofuse.learning.calibrated import Calibrated
-from autofuse.learning.features import FEATURES_VERSION, Place, at_place, cut_features, facts_of
+from autofuse.learning.features import FEATURES_VERSION, Machine, cut_features, facts_of, on_machine
 from autofuse.learning.model import ProfitabilityModel
 from autofuse.values.outputs import Kind, output_file
 from autofuse.values.resources import named_files
@@ -182,22 +182,22 @@ def _key(arrays: Mapping[str, NDArray[Any]], body: Mapping[str, Any]) -> str:
 
 
 @cache
-def _sample() -> tuple[dict[str, float], Place]:
-    """Facts of the smallest workload there is, at some place: what features are called does not depend on either."""
+def _sample() -> tuple[dict[str, float], Machine]:
+    """Facts of the smallest workload there is, on some machine: what features are called does not depend on either."""
     from autofuse.kernels.workload.workload import Value, Workload, WorkloadOperator
 
     values = (Value("input", (8,), "float32"), Value("output", (8,), "float32"))
     workload = Workload(values, (WorkloadOperator("Relu", (0,), (1,)),), 18)
-    return facts_of(workload), Place("generic", 4, 16, 1, 1 << 15, 1 << 18, 1 << 18, 1)
+    return facts_of(workload), Machine("generic", 4, 16, 1, 1 << 15, 1 << 18, 1 << 18, 1)
 
 
 def time_names() -> frozenset[str]:
     """Names of the features of a workload."""
-    facts, place = _sample()
-    return frozenset(at_place(facts, place))
+    facts, machine = _sample()
+    return frozenset(on_machine(facts, machine))
 
 
 def gain_names() -> frozenset[str]:
     """Names of the features of a cut."""
-    facts, place = _sample()
-    return frozenset(cut_features(facts, [facts], place, 1))
+    facts, machine = _sample()
+    return frozenset(cut_features(facts, [facts], machine, 1))

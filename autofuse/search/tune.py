@@ -15,8 +15,9 @@ import optuna
 
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.database.records import OK, RunStart, Setting
-from autofuse.environment.circumstances import Circumstances, circumstances
-from autofuse.environment.device import NamedDevice, RunnerOptions, open_runner
+from autofuse.environment.circumstances import Circumstances
+from autofuse.environment.device import NamedDevice, RunnerOptions, open_runner, thread_count
+from autofuse.environment.place import Place
 from autofuse.environment.rates import RATES, machine_rates
 from autofuse.environment.space import SearchSpace, load_space
 from autofuse.graph.inputs import generate_inputs
@@ -50,12 +51,10 @@ __all__ = ["PlanTime", "Progress", "TuneResult", "open_session", "tune"]
 
 def tune(
     model: Path,
+    place: Place,
     *,
-    database: str | None,
     budget_s: float | None,
     trials: int | None,
-    threads: int,
-    device: str | NamedDevice,
     seed: int,
     space: str | None,
     exact: bool = False,
@@ -66,14 +65,16 @@ def tune(
     stop: Callable[[], bool] = never,
     since: float | None = None,
 ) -> TuneResult:
-    """Search schedules and plans of `model` and record everything; see `autofuse.api.tune`.
+    """Search schedules and plans of `model` at a place and record everything; see `autofuse.api.tune`.
 
     `since`: when the budget began (of `time.monotonic`; None: now).
     """
     budget = Budget.lasting(budget_s, stop, since)
-    with open_database(database) as base:
+    asked = place.find(measuring=True)  # before a database is made for nothing
+    thread_count(place.threads, asked)
+    with open_database(place.database) as base:
         session = open_session(
-            model, base, budget_s=budget_s, trials=trials, threads=threads, device=device, seed=seed, space=space,
+            model, base, place, asked=asked, budget_s=budget_s, trials=trials, seed=seed, space=space,
             exact=exact, pareto=pareto, trained=trained, shapes=shapes, progress=progress, stop=stop,
         )  # fmt: skip
         with session as opened:
@@ -95,11 +96,10 @@ def _front(session: ModelSession) -> tuple[FrontPoint, ...]:
 def open_session(
     model: Path,
     base: ProfilingDatabase,
+    place: Place,
     *,
     budget_s: float | None,
     trials: int | None,
-    threads: int,
-    device: str | NamedDevice,
     seed: int,
     space: str | None,
     exact: bool = False,
@@ -109,10 +109,12 @@ def open_session(
     progress: Callable[[Progress], None],
     stop: Callable[[], bool] = never,
     scheduler: str | None = None,
+    asked: NamedDevice | None = None,
 ) -> Iterator[ModelSession]:
     """What the search of one model needs: its graph, its reference results, a runner, its run in the database.
 
-    `trained`: the model that guides it, see `guide_for`. `pareto`: memory is a second objective. `scheduler`: of a
+    `base`: the opened database of `place`; `asked`: its device, where it was asked what it is already. `trained`: the
+    model that guides it, see `guide_for`. `pareto`: memory is a second objective. `scheduler`: of a
     Dask cluster that builds (see `RunnerOptions`). `stop`: whether somebody wants it to end; asked between the steps
     of opening, which KeyboardInterrupt ends then. Goes on with the run of this model in this setting that was
     interrupted last, if there is one. The run ends as `ModelSession.state` says, or as "failed" when an error leaves
@@ -126,7 +128,7 @@ def open_session(
     require_kernels(graph)
     load_s = Budget.now() - started
     with ExitStack() as stack:
-        around = circumstances(base, device, threads, measuring=True)
+        around = place.around(base, measuring=True, asked=asked)
         chosen_space = _space(space, around, exact)
         scratch = stack.enter_context(scratch_folder())
         _go_on(stop)
@@ -137,7 +139,7 @@ def open_session(
         run_id, name = _run(base, around, model, graph, seed, budget_s, trials, started)
         opening(f"starting to measure on {around.profile.name}")
         options = RunnerOptions(SamplingPolicy(cold_constants=True), scheduler=scheduler)
-        runner = stack.enter_context(open_runner(around.device, threads, options))
+        runner = stack.enter_context(open_runner(around.device, around.setting.threads, options))
         evidence = SearchEvidence(graph, chosen_space, around, base, seed)
         standing = Standing(evidence)
         estimates = Estimates.of(evidence, Opening(load_s, reference_s), available_cores(), budget_s)

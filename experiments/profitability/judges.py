@@ -17,7 +17,7 @@ from autofuse.kernels.workload.as_graph import as_graph
 from autofuse.kernels.workload.workload import Workload
 from autofuse.learning.advice import PROMISE, Adviser, Guess
 from autofuse.learning.dataset import Dataset
-from autofuse.learning.features import Place, at_place
+from autofuse.learning.features import Machine, on_machine
 from autofuse.learning.model import (
     WIDEST_GAIN,
     Estimate,
@@ -111,7 +111,7 @@ class Learned(Judge):
 
 
 def adviser_of(model: ProfitabilityModel | LinearModel, case: Case) -> Adviser:
-    """The product's adviser at the place of a case."""
+    """The product's adviser on the machine of a case."""
     return Adviser(model, case.where.target, case.where.facts, case.where.setting.threads)
 
 
@@ -250,16 +250,16 @@ class LinearModel:
         self.time_names, self.gain_names = time.names, gain.names
         self.time, self.gain = ridge(time.rows, time.wanted), ridge(gain.rows, gain.wanted)
 
-    def times(self, facts: Sequence[Mapping[str, float]], place: Place) -> list[Estimate]:
+    def times(self, facts: Sequence[Mapping[str, float]], machine: Machine) -> list[Estimate]:
         """See `ProfitabilityModel`."""
-        found = self.time(_rows([at_place(one, place) for one in facts], self.time_names))
+        found = self.time(_rows([on_machine(one, machine) for one in facts], self.time_names))
         return [Estimate(2.0**value, 2.0**value, 2.0**value) for value in found]
 
-    def gains(self, cuts: Sequence[Mapping[str, float]], place: Place) -> list[Estimate]:  # noqa: ARG002
+    def gains(self, cuts: Sequence[Mapping[str, float]], machine: Machine) -> list[Estimate]:  # noqa: ARG002
         """See `ProfitabilityModel`."""
         return [Estimate(value, value, value) for value in self.gain(_rows(cuts, self.gain_names))]
 
-    def refusal(self, place: Place) -> str:  # noqa: ARG002
+    def refusal(self, machine: Machine) -> str:  # noqa: ARG002
         """See `ProfitabilityModel`."""
         return ""
 

@@ -8,7 +8,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from autofuse.job.coordinator import Ear
+from autofuse.environment.place import Place
+from autofuse.job.coordinator import JobListener
 from autofuse.job.run import run_job
 from autofuse.job.settings import BoardSpec, JobSettings
 from experiments.index import ROOT
@@ -39,12 +40,12 @@ def models(folder: Path, candidates: int) -> list[Path]:
 def wall_seconds(folder: Path, boards: int, candidates: int) -> float:
     """Seconds from the start to the end of a job that measures everything there is."""
     folder.mkdir(parents=True, exist_ok=True)
-    specs = [BoardSpec(f"board {number}", "replay", PROFILE) for number in range(boards)]
+    specs = [BoardSpec(f"board {number}", "replay", Place(device=PROFILE)) for number in range(boards)]
     settings = JobSettings(budget_s=3600.0, threads=1)
     started = time.monotonic()
     outcome = run_job(
-        models(folder, candidates), specs, settings, database=str(folder / "profile.db"), name="replay", ear=Ear(),
-        opener=OPENER, import_paths=[ROOT],
+        models(folder, candidates), specs, settings, database=str(folder / "profile.db"), name="replay",
+        listener=JobListener(), opener=OPENER, import_paths=[ROOT],
     )  # fmt: skip
     assert outcome.exit_code == 0, outcome
     return time.monotonic() - started

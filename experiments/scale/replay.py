@@ -18,7 +18,7 @@ from typing import Any
 from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import Block, Candidate, CandidateOutcome, RunStart, Setting, content_key
 from autofuse.device.target import Target
-from autofuse.environment.device import NamedDevice
+from autofuse.environment.place import Place
 from autofuse.search.budget import Budget
 from autofuse.search.evidence import Counts
 from autofuse.search.progress import PlanTime, Progress, TuneResult
@@ -130,15 +130,16 @@ class ReplaySession:
 def open_session(
     model: Path,
     base: ProfilingDatabase,
+    place: Place,
     *,
-    device: NamedDevice,
     progress: Callable[[Progress], None],
     **_rest: object,
 ) -> Iterator[ReplaySession]:
     """See `autofuse.search.tune.open_session`."""
     script = json.loads(model.read_text(encoding="utf-8"))
+    name = place.find(measuring=True).profile.name
     setting = base.setting(
-        fingerprint=content_key(device.profile.name), device_name=device.profile.name, device_facts={}, target=TARGET,
+        fingerprint=content_key(name), device_name=name, device_facts={}, target=TARGET,
         threads=1, versions={"replay": "1"},
     )  # fmt: skip
     base.release_dead()

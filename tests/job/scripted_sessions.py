@@ -130,7 +130,7 @@ def misbehave(script: dict[str, Any], when: str = "") -> None:
 
 @contextmanager
 def open_scripted(
-    model: Path, _base: object, *, progress: Callable[[Progress], None], **_rest: object
+    model: Path, _base: object, _place: object, *, progress: Callable[[Progress], None], **_rest: object
 ) -> Iterator[ScriptedSession]:
     """See `autofuse.search.tune.open_session`."""
     script = json.loads(model.read_text())

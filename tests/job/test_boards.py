@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from autofuse.environment.place import Place
 from autofuse.errors import DeviceError, InputError
-from autofuse.job import boards as module
-from autofuse.job.boards import named_boards
+from autofuse.job.boards import answering, places
 from autofuse.job.settings import BoardSpec
 
 said: list[str] = []
@@ -20,33 +20,34 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Devices that answer, but for those at port 1."""
     said.clear()
 
-    def find(device: str, rpc: str | None, tracker: str | None, key: str | None) -> Any:
-        if rpc is not None and rpc.endswith(":1"):
-            raise DeviceError(f"{rpc}: no session within 30 s")
-        where = rpc or tracker
+    def find(place: Place, *, measuring: bool) -> Any:
+        assert measuring
+        if place.rpc is not None and place.rpc.endswith(":1"):
+            raise DeviceError(f"{place.rpc}: no session within 30 s")
+        where = place.rpc or place.rpc_tracker
         address = None if where is None else SimpleNamespace(text=where)
         profile = SimpleNamespace(name="cortex-a76")
         return SimpleNamespace(address=address, profile=profile, require_measurable=lambda: None)
 
-    monkeypatch.setattr(module, "find_device", find)
+    monkeypatch.setattr(Place, "find", find)
 
 
 def named(
     devices: list[str], rpc: list[str] | None = None, tracker: str | None = None, count: int | None = None
 ) -> Any:
-    return named_boards(devices, rpc or [], tracker, "key", count, said.append)
+    return answering(places(devices, rpc or [], tracker, "key", count), said.append)
 
 
 def test_without_an_address_each_device_is_a_board_of_its_own_kind() -> None:
     assert named(["local", "zen3"]) == [
-        BoardSpec("local 1", "local", "local", None, None, "key"),
-        BoardSpec("zen3 2", "zen3", "zen3", None, None, "key"),
+        BoardSpec("local 1", "local", Place(device="local", rpc_key="key")),
+        BoardSpec("zen3 2", "zen3", Place(device="zen3", rpc_key="key")),
     ]
 
 
 def test_boards_of_one_kind_share_their_tasks() -> None:
     found = named(["pi5"], ["one:9091", "two:9091"])
-    assert [(board.name, board.device, board.rpc) for board in found] == [
+    assert [(board.name, board.device, board.place.rpc) for board in found] == [
         ("one:9091", "cortex-a76", "one:9091"),
         ("two:9091", "cortex-a76", "two:9091"),
     ]
@@ -55,12 +56,12 @@ def test_boards_of_one_kind_share_their_tasks() -> None:
 def test_a_tracker_hands_out_as_many_as_asked_for() -> None:
     found = named(["local"], tracker="rack:9190", count=3)
     assert len({board.name for board in found}) == 3
-    assert {board.rpc_tracker for board in found} == {"rack:9190"}
+    assert {board.place.rpc_tracker for board in found} == {"rack:9190"}
 
 
 def test_a_board_that_does_not_answer_is_left_out_with_a_word() -> None:
     found = named(["pi5"], ["dead:1", "two:9091"])
-    assert [board.rpc for board in found] == ["two:9091"]
+    assert [board.place.rpc for board in found] == ["two:9091"]
     assert said == ["without a board: dead:1: no session within 30 s"]
     with pytest.raises(DeviceError, match="dead:1"):
         named(["pi5"], ["dead:1"])

@@ -19,16 +19,17 @@ import pytest
 
 from autofuse.database.database import open_database
 from autofuse.database.job_records import TaskStart
+from autofuse.environment.place import Place
 from autofuse.errors import DatabaseError, InputError
 from autofuse.job import board as board_module
 from autofuse.job import coordinator as coordinator_module
-from autofuse.job.coordinator import Ear
+from autofuse.job.coordinator import JobListener
 from autofuse.job.outcome import JobOutcome
 from autofuse.job.run import run_job
 from autofuse.job.settings import BoardSpec, JobSettings
 
 HERE = Path(__file__).parent
-LOCAL = BoardSpec("local", "local", "generic-avx2")
+LOCAL = BoardSpec("local", "local", Place(device="generic-avx2"))
 OPENER = "scripted_sessions:open_scripted"
 Job = Callable[..., JobOutcome]
 
@@ -48,7 +49,10 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     monkeypatch.setattr(coordinator_module, "BEAT_S", 0.2)
 
     def run(
-        models: list[Path], boards: tuple[BoardSpec, ...] = (LOCAL,), ear: Ear | None = None, **settings: Any
+        models: list[Path],
+        boards: tuple[BoardSpec, ...] = (LOCAL,),
+        listener: JobListener | None = None,
+        **settings: Any,
     ) -> JobOutcome:
         chosen = JobSettings(**{"budget_s": 4.0, "threads": 1, **settings})
         return run_job(
@@ -57,7 +61,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
             chosen,
             database=str(tmp_path / "p.db"),
             name="night",
-            ear=ear or Ear(),
+            listener=listener or JobListener(),
             opener=OPENER,
             import_paths=[HERE],
         )
@@ -173,7 +177,7 @@ def test_a_board_that_comes_back_goes_on_with_the_job(
         away.unlink()
 
     model = write("a", candidates=5, **{"open_behaviour": "DeviceError", "while": str(away)})
-    outcome = job([model], ear=Ear(say=say), budget_s=3600.0)
+    outcome = job([model], listener=JobListener(say=say), budget_s=3600.0)
     assert (outcome.exit_code, outcome.lost_boards) == (0, ())
     assert len(said) == 1
     assert "the board local is lost; it is tried again now and then" in said[0]
@@ -211,7 +215,9 @@ def test_a_winner_slower_than_the_default_has_its_own_exit_code(job: Job, write:
 
 def test_a_stop_finishes_the_candidate_and_the_job_goes_on_later(job: Job, write: Any, tmp_path: Path) -> None:
     models = [write("a"), write("b", candidates=30)]
-    stopped = job(models, ear=Ear(stop_asked=lambda: bool(list(tmp_path.glob("measured-*")))), budget_s=600.0)
+    stopped = job(
+        models, listener=JobListener(stop_asked=lambda: bool(list(tmp_path.glob("measured-*")))), budget_s=600.0
+    )
     assert (stopped.state, stopped.exit_code, stopped.complete) == ("interrupted", 130, False)
     assert stopped.elapsed_s < 300, "long before its budget is spent"
     with open_database(tmp_path / "p.db", read_only=True) as base:
@@ -231,7 +237,7 @@ def test_a_second_interrupt_ends_at_once_and_the_job_goes_on_later(job: Job, wri
 
     models = [write("a", candidates=60)]
     with pytest.raises(KeyboardInterrupt):
-        job(models, ear=Ear(stop_asked=interrupted), budget_s=600.0)
+        job(models, listener=JobListener(stop_asked=interrupted), budget_s=600.0)
     with open_database(tmp_path / "p.db", read_only=True) as base:
         found = base.jobs.job("night")
     assert found is not None
@@ -277,12 +283,13 @@ KILLED = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {here!r})
-from autofuse.job.coordinator import Ear
+from autofuse.environment.place import Place
+from autofuse.job.coordinator import JobListener
 from autofuse.job.run import run_job
 from autofuse.job.settings import BoardSpec, JobSettings
-run_job({models!r} and [Path(m) for m in {models!r}], [BoardSpec("local", "local", "generic-avx2")],
-        JobSettings(budget_s=600.0, threads=1), database={base!r}, name="night", ear=Ear(), opener={opener!r},
-        import_paths=[Path({here!r})])
+run_job({models!r} and [Path(m) for m in {models!r}], [BoardSpec("local", "local", Place(device="generic-avx2"))],
+        JobSettings(budget_s=600.0, threads=1), database={base!r}, name="night", listener=JobListener(),
+        opener={opener!r}, import_paths=[Path({here!r})])
 """
 
 

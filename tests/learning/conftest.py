@@ -24,10 +24,10 @@ from autofuse.graph.model import Graph
 from autofuse.kernels.lowering.lower import Lowering
 from autofuse.kernels.workload.workload import Workload
 from autofuse.learning.dataset import Dataset, make_dataset
-from autofuse.learning.features import Place, facts_of, roofline_us
+from autofuse.learning.features import Machine, facts_of, roofline_us
 from autofuse.learning.model import ProfitabilityModel, train
 
-Law = Callable[[Workload, Place], float]
+Law = Callable[[Workload, Machine], float]
 BONUS, CLASH = 0.5, 3.0
 MOST_FLIPS = 8
 
@@ -37,11 +37,11 @@ def chance(*parts: object) -> float:
     return int(hashlib.sha256(repr(parts).encode()).hexdigest()[:12], 16) / 16**12
 
 
-def law(workload: Workload, place: Place) -> float:
+def law(workload: Workload, machine: Machine) -> float:
     """Near the roofline; a product with a softmax in one kernel takes half as long, a convolution with a sum thrice."""
     kinds = {operator.op_type for operator in workload.operators}
     factor = BONUS if {"MatMul", "Softmax"} <= kinds else CLASH if {"Conv", "Add"} <= kinds else 1.0
-    return factor * roofline_us(facts_of(workload), place) * (1 + 0.04 * chance(workload.key))
+    return factor * roofline_us(facts_of(workload), machine) * (1 + 0.04 * chance(workload.key))
 
 
 def plans_of(graph: Graph) -> list[FusionPlan]:
@@ -63,9 +63,9 @@ def kernels_of(model: Path, around: Circumstances) -> dict[str, Workload]:
 def timed(model: Path, around: Circumstances, cost: Law = law) -> Iterator[TimedWorkload]:
     """The kernels of a network with the times of the law, as the database would hand them out."""
     facts = around.device.fingerprint.facts
-    place = Place.of(around.target, facts, around.setting.threads)
+    machine = Machine.of(around.target, facts, around.setting.threads)
     for key, workload in kernels_of(model, around).items():
-        us = cost(workload, place)
+        us = cost(workload, machine)
         yield TimedWorkload(
             workload_key=key, workload=workload.text, label=workload.label, device="desk", fingerprint="f" * 64,
             device_facts=facts, target=json.dumps(asdict(around.target)), threads=around.setting.threads,

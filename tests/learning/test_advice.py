@@ -19,7 +19,7 @@ from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.kernels.lowering.lower import Lowering
 from autofuse.learning.advice import Adviser, PlanAdviser, advise
-from autofuse.learning.features import Place
+from autofuse.learning.features import Machine
 from autofuse.learning.model import ProfitabilityModel
 
 
@@ -36,8 +36,8 @@ def adviser_of(model: ProfitabilityModel, graph: Graph, around: Circumstances, t
 
 
 def true_us(recorder: Any, graph: Graph, plan: FusionPlan, around: Circumstances) -> float:
-    place = Place.of(around.target, around.device.fingerprint.facts, 1)
-    return sum(recorder.cost(b.workload, place) + 0.3 for b in Lowering(graph, around.target).lower(plan).kernels)
+    machine = Machine.of(around.target, around.device.fingerprint.facts, 1)
+    return sum(recorder.cost(b.workload, machine) + 0.3 for b in Lowering(graph, around.target).lower(plan).kernels)
 
 
 def test_the_advised_plan_of_an_unseen_network_is_legal_and_faster(

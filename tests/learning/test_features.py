@@ -20,10 +20,10 @@ from autofuse.kernels.lowering.lower import Lowering
 from autofuse.kernels.workload.as_graph import as_graph
 from autofuse.kernels.workload.workload import Value, Workload, WorkloadOperator, bind_workload
 from autofuse.learning.dataset import target_from
-from autofuse.learning.features import Place, cut_features, facts_of, features, roofline_us
+from autofuse.learning.features import Machine, cut_features, facts_of, features, roofline_us
 from autofuse.learning.parts import Parts, without_layouts
 
-PLACE = Place("avx2", 8, 16, 4, 32 << 10, 512 << 10, 8 << 20, 1)
+MACHINE = Machine("avx2", 8, 16, 4, 32 << 10, 512 << 10, 8 << 20, 1)
 
 
 def value(kind: str, *shape: int, layout: str = "plain") -> Value:
@@ -51,14 +51,14 @@ def test_a_planned_group_and_its_recorded_row_have_the_same_features(
     planned = {}
     with open_database(tmp_path / "profile.db") as base:
         around = circumstances(base, "local", 1, measuring=False)
-        place = Place.of(around.target, around.device.fingerprint.facts, 1)
+        machine = Machine.of(around.target, around.device.fingerprint.facts, 1)
         for name in ("dense32", "conv16"):
             graph = load(networks[name], {})
             lowering = Lowering(graph, around.target)
             for plan in (none_plan(graph), default_plan(graph), always_plan(graph)):
                 for bound in lowering.lower(plan).kernels:
                     work = bound.workload
-                    planned[work.key] = features(work, place)
+                    planned[work.key] = features(work, machine)
                     base.record_candidate(
                         around.setting,
                         CandidateOutcome(
@@ -74,18 +74,18 @@ def test_a_planned_group_and_its_recorded_row_have_the_same_features(
             rows = timed_workloads(sql)
     assert len(rows) == len(planned) > 20
     for row in rows:
-        there = Place.of(target_from(row.target), row.device_facts, row.threads)
-        assert there == place
+        there = Machine.of(target_from(row.target), row.device_facts, row.threads)
+        assert there == machine
         assert features(Workload.from_text(row.workload), there) == planned[row.workload_key]
 
 
 def test_every_group_has_the_same_features_in_the_same_order(networks: Mapping[str, Path]) -> None:
     target = device_named("local").target()
-    names = list(features(conv_relu(), PLACE))
+    names = list(features(conv_relu(), MACHINE))
     for path in networks.values():
         graph = load(path, {})
         for bound in Lowering(graph, target).lower(default_plan(graph)).kernels:
-            found = features(bound.workload, PLACE)
+            found = features(bound.workload, MACHINE)
             assert list(found) == names
             assert all(isinstance(number, float) and number == number for number in found.values())
 
@@ -105,11 +105,11 @@ def test_counts_of_a_convolution_with_its_activation() -> None:
 
 def test_the_place_counts_where_it_should() -> None:
     work = conv_relu(16, 32)
-    here, smaller = features(work, PLACE), features(work, replace(PLACE, l1_bytes=PLACE.l1_bytes // 2))
+    here, smaller = features(work, MACHINE), features(work, replace(MACHINE, l1_bytes=MACHINE.l1_bytes // 2))
     changed = {name for name in here if here[name] != smaller[name]}
     assert changed == {"log_l1", "largest_inner_per_l1", "moved_per_l1", "constants_per_l1"}
     assert smaller["moved_per_l1"] == pytest.approx(here["moved_per_l1"] + 1)
-    two = features(work, replace(PLACE, threads=2))
+    two = features(work, replace(MACHINE, threads=2))
     assert two["threads"] == 2 and two["log_roofline_us"] < here["log_roofline_us"]
 
 
@@ -168,10 +168,10 @@ def test_cuts_know_what_they_lay_open() -> None:
     work = conv_relu(16, 8)
     parts = Parts(work)
     facts = [facts_of(parts.part({index})) for index in (0, 1)]
-    found = cut_features(facts_of(work), facts, PLACE, 2)
+    found = cut_features(facts_of(work), facts, MACHINE, 2)
     plane = 4 * 16 * 8 * 8
     assert found["cut_log_bytes"] == pytest.approx(log2(1 + 2 * plane))
     assert found["cut_parts"] == found["cut_launches"] == 2
-    apart = sum(roofline_us(one, PLACE) for one in facts) + 0.6
-    assert found["cut_log_ratio"] == pytest.approx(log2(apart / (roofline_us(facts_of(work), PLACE) + 0.3)))
-    assert set(features(work, PLACE)) < set(found)
+    apart = sum(roofline_us(one, MACHINE) for one in facts) + 0.6
+    assert found["cut_log_ratio"] == pytest.approx(log2(apart / (roofline_us(facts_of(work), MACHINE) + 0.3)))
+    assert set(features(work, MACHINE)) < set(found)

@@ -13,7 +13,7 @@ import pytest
 from autofuse.errors import InputError
 from autofuse.learning.calibrated import COVERAGE, Lesson, folds_of, learn
 from autofuse.learning.dataset import Dataset, read_dataset
-from autofuse.learning.features import Place
+from autofuse.learning.features import Machine
 from autofuse.learning.model import ProfitabilityModel, gain_lesson, time_lesson, train
 from autofuse.learning.trees import Growth, grow
 
@@ -96,19 +96,19 @@ def test_training_again_gives_the_same_model(model: ProfitabilityModel, dataset:
     assert again.about == model.about
 
 
-def place_of(dataset: Dataset, recorder: Any) -> Place:
+def machine_of(dataset: Dataset, recorder: Any) -> Machine:
     from autofuse.database.database import open_database
 
     with open_database(recorder.path) as base:
         around = recorder.around(base, 1)
-    return Place.of(around.target, around.device.fingerprint.facts, 1)
+    return Machine.of(around.target, around.device.fingerprint.facts, 1)
 
 
 def test_it_abstains_where_it_knows_nothing(model: ProfitabilityModel, dataset: Dataset, recorder: Any) -> None:
     from autofuse.kernels.workload.workload import Value, Workload, WorkloadOperator
     from autofuse.learning.features import facts_of
 
-    here = place_of(dataset, recorder)
+    here = machine_of(dataset, recorder)
     values = (Value("input", (32, 32), "float32"), Value("output", (32, 32), "float32"))
     facts = facts_of(Workload(values, (WorkloadOperator("Sigmoid", (0,), (1,)),), 18))
     (known,) = model.times([facts], here)

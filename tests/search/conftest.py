@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from autofuse.device.target import Target
+from autofuse.environment.place import Place
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.kernels.lowering.lower import lower
@@ -196,18 +197,17 @@ def run(device: SyntheticDevice, space: Path, tmp_path: Path) -> Tune:
 
     def call(model: Path, **changes: Any) -> TuneResult:
         arguments: dict[str, Any] = {
-            "database": str(tmp_path / "profile.db"),
             "budget_s": None,
             "trials": None,
-            "threads": 1,
-            "device": "local",
             "seed": 0,
             "space": str(space),
             "trained": "none",
             "shapes": {},
             "progress": _silent,
         }
-        return tune(model, **{**arguments, **changes})
+        where = {"database": str(tmp_path / "profile.db"), "threads": 1}
+        where |= {name: changes.pop(name) for name in ("database", "threads", "device") if name in changes}
+        return tune(model, Place(**where), **{**arguments, **changes})
 
     return call
 

@@ -60,7 +60,7 @@ class Sensitive:
         from autofuse.search.tune import tune
 
         return tune(
-            self.model, database=str(self.database), budget_s=None, trials=None, threads=1, device="local", seed=0,
+            self.model, Place(str(self.database), threads=1), budget_s=None, trials=None, seed=0,
             space=str(self.space), trained="none", shapes={}, progress=lambda _: None,
         )  # fmt: skip
 

@@ -103,8 +103,8 @@ def _tune_job(
 
     try:
         with graceful_stop() as stop_if_asked, JobView(log=log) as view:
-            ear = api.Ear(asked(stop_if_asked), view, lambda text: say(f"autofuse: {text}"))
-            outcome = api.tune_all(models, ear=ear, **named)
+            listener = api.JobListener(asked(stop_if_asked), view, lambda text: say(f"autofuse: {text}"))
+            outcome = api.tune_all(models, listener=listener, **named)
     except AutofuseError as error:
         _call(
             on_finish,
