@@ -118,8 +118,7 @@ def tune_all(
     `devices`: none given, this machine. `executor`: "dask://HOST:PORT" of a cluster that builds for boards elsewhere.
     `run`: the job's name; one that was interrupted goes on, one that runs already is joined. `until`: a time of day
     such as "06:30", instead of a `budget`. `early_stopping`: percent of a model's time that an hour more must promise.
-    `memory_limit`: of each device's search process; `disk_limit`: of the database ("2G"). `listener`: who
-    watches and stops.
+    `memory_limit`: of each device's search process; `disk_limit`: of the database ("2G"). `listener`: see it.
     """
     check_seed(seed)
     budget_s = _budget_s(budget, trials, until)
@@ -144,9 +143,9 @@ def tune_all(
         memory_bytes=None if memory_limit is None else parse_size(memory_limit, "--memory-limit"),
         disk_bytes=None if disk_limit is None else parse_size(disk_limit, "--disk-limit"),
     )
-    listener = listener or JobListener()
-    found = answering(places(devices or ["local"], rpc, rpc_tracker, key, boards), listener.say)
-    return run_job([Path(model) for model in models], found, settings, database=database, name=run, listener=listener)
+    told, wanted = listener or JobListener(), places(devices or ["local"], rpc, rpc_tracker, key, boards)
+    found = answering(wanted, told.say)
+    return run_job([Path(model) for model in models], found, settings, database=database, name=run, listener=told)
 
 
 def files_of_tuning(models: Iterable[StrPath], database: str | None = None) -> dict[str, Path]:
