@@ -45,12 +45,13 @@ class Table(Generic[Row]):
 @dataclass(frozen=True)
 class Record:
     """One run's rows. `machine`: the kind of CPU and its vectors, as "znver3, avx2"; `host`: which one it was.
+    Both are None where an earlier session did not write them down.
 
     `trusted`: whether every row is; None where no time was taken. `note`: what a reader has to know beside the figures.
     """
 
-    machine: str
-    host: str
+    machine: str | None
+    host: str | None
     date: str
     commit: str
     command: str
@@ -186,7 +187,8 @@ def _captions(records: Sequence[Record]) -> Iterator[str]:
         own = [one for one in records if (one.host, one.command, one.note) == about]
         host, command, note = about
         runs = ", ".join(f"{one.date} ({one.commit[:8]})" for one in own)
-        yield f"*{own[0].machine}*, {host}: `{command}`, {runs}" + (f"; {note}." if note else ".")
+        where = f"*{own[0].machine}*, {host}" if own[0].machine else "*A machine that was not written down*"
+        yield f"{where}: `{command}`, {runs}" + (f"; {note}." if note else ".")
 
 
 def rendered(text: str, tables: Mapping[str, Table[Any]], folder: Path = RESULTS) -> str:

@@ -29,6 +29,7 @@ from experiments.arm_proxy.loops import Loop, hot_loop
 from experiments.catalogue import WRITTEN
 from experiments.model_files import HELP, asked_for
 from experiments.options import listed, new_parser
+from experiments.records import Table, keep
 from experiments.tables import head, line, write_csv
 
 DEVICES = ("raspberry-pi-3", "raspberry-pi-4", "raspberry-pi-5", "graviton2", "graviton3")
@@ -107,19 +108,47 @@ def mca_cycles(loop: Loop, mcpu: str) -> float | None:
     return round(int(cycles[1]) / MCA_ITERATIONS / loop.fmla, 3) if cycles and loop.fmla else None
 
 
-def table(rows: Sequence[Row]) -> str:
-    """A line a device and network."""
-    lines = head(
-        ("device", "network", "contractions", "instructions an fmla: median (worst)", "spilling", "in bound", "mca")
-    )
+@dataclass(frozen=True)
+class Summary:
+    """A network's contractions on a device. `ratio`: instructions a multiply-add, the median; `worst`: the most.
+
+    `spilling`: how many spill; `in_bound`: how many keep the bound. `cycles`: of llvm-mca a multiply-add, the median.
+    """
+
+    device: str
+    network: str
+    contractions: int
+    ratio: float
+    worst: float
+    spilling: int
+    in_bound: int
+    cycles: float | None
+
+
+def summaries(rows: Sequence[Row]) -> list[Summary]:
+    """One for each device and network."""
+    found = []
     for device, network in dict.fromkeys((row.device, row.network) for row in rows):
         here = [row for row in rows if (row.device, row.network) == (device, network)]
         ratios, cycles = [row.ratio for row in here], [row.cycles for row in here if row.cycles is not None]
-        shown = f"{statistics.median(cycles):.2f}" if cycles else "-"
-        typical = f"{statistics.median(ratios):.2f} ({max(ratios):.2f})"
+        typical = statistics.median(cycles) if cycles else None
         counts = sum(row.spills > 0 for row in here), sum(row.good for row in here)
-        lines.append(line([device, network, len(here), typical, *counts, shown]))
-    return "\n".join(lines)
+        found.append(Summary(device, network, len(here), statistics.median(ratios), max(ratios), *counts, typical))
+    return found
+
+
+def table(rows: Sequence[Summary]) -> str:
+    """A line a device and network."""
+    titles = ("device", "network", "contractions", "instructions an fmla: median (worst)", "spilling", "in bound")
+    lines = head((*titles, "cycles an fmla (llvm-mca)"))
+    for row in rows:
+        cycles = "-" if row.cycles is None else f"{row.cycles:.2f}"
+        typical = f"{row.ratio:.2f} ({row.worst:.2f})"
+        lines.append(line([row.device, row.network, row.contractions, typical, row.spilling, row.in_bound, cycles]))
+    return "\n".join(lines) + "\n"
+
+
+TABLES = (Table("arm_proxy", Summary, ("device", "network"), table),)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -136,7 +165,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for device in options.devices:
             rows += rows_of(device, model.stem, model)
     write_csv(options.out / "loops.csv", [asdict(row) for row in rows])
-    print(table(rows))
+    found = summaries(rows)
+    keep(TABLES[0], found)
+    print(table(found))
     for row in rows:
         if not row.good:
             print(f"out of bound: {row}")

@@ -37,6 +37,7 @@ from autofuse.measure.checking.reference import run_reference
 from autofuse.measure.networks.bench import Contender, bench_contenders
 from experiments import tables
 from experiments.bands.cases import CASES
+from experiments.records import Table, keep
 from experiments.rivals import case_options, tuned
 
 Schedule = dict[str, int | str]
@@ -183,6 +184,56 @@ def markdown(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+@dataclass(frozen=True)
+class Case:
+    """One case as it is published: the time of a kernel each over that of one kernel, in turn and by the best bands.
+
+    `most`: the ratio if the maps inside cost nothing any more. `trusted`: both ratios are; None where nobody said.
+    """
+
+    case: str
+    turn: float
+    turn_lo: float
+    turn_hi: float
+    best: float
+    best_lo: float
+    best_hi: float
+    rows: int
+    recomputed: float
+    map_kb: float
+    most: float
+    trusted: bool | None = None
+
+
+def case_of(forms: Sequence[Row]) -> Case | None:
+    """The summary of all forms of one case; None where one of the three has no time."""
+    by_form = {row.form: row for row in forms}
+    bands = [row for row in forms if row.form not in (APART, "0")]
+    if not bands or not {APART, "0"} <= by_form.keys():
+        return None
+    apart, turn, best = by_form[APART], by_form["0"], max(bands, key=lambda row: row.ratio)
+    return Case(
+        apart.case, turn.ratio, turn.lo, turn.hi, best.ratio, best.lo, best.hi, int(best.form), best.recomputed,
+        best.map_kb, apart.us / max(apart.us - best.floor_us, 1e-9), turn.trusted and best.trusted,
+    )  # fmt: skip
+
+
+def published(cases: Sequence[Case]) -> str:
+    """The table of the page."""
+    titles = ("case", "one kernel, in turn", "best bands", "recomputed there", "maps inside, KB", "at most to save")
+    lines = tables.head(titles)
+    for case in cases:
+        doubt = " ?" if case.trusted is False else ""
+        turn = f"{case.turn:.2f} ({case.turn_lo:.2f}-{case.turn_hi:.2f}){doubt}"
+        best = f"{case.best:.2f} ({case.best_lo:.2f}-{case.best_hi:.2f}){doubt}, {case.rows} rows"
+        again = f"{100 * case.recomputed:.0f} %"
+        lines.append(tables.line([case.case, turn, best, again, f"{case.map_kb:.0f}", f"{case.most:.2f}"]))
+    return "\n".join(lines) + "\n"
+
+
+TABLES = (Table("bands", Case, ("case",), published, lambda case: list(CASES).index(case.case)),)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the cases named; rows of others in the folder are kept."""
     options = case_options(arguments, CASES, Path("out/bands"), "Convolutions over convolutions, by bands of rows.")
@@ -190,7 +241,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out.mkdir(parents=True, exist_ok=True)
     kept = [row for row in _read(out / "results.csv") if row.case not in options.cases]
     for name in options.cases:
-        kept += measure(name, out, options.budget, options.threads)
+        forms = measure(name, out, options.budget, options.threads)
+        kept += forms
+        keep(TABLES[0], [case for case in (case_of(forms),) if case is not None])
         tables.write(out, kept, markdown(kept))
         print(markdown(kept), flush=True)
     return 0

@@ -35,6 +35,7 @@ from autofuse.kernels.lowering.lower import Lowering
 from autofuse.search.composition import Composition, Region, compose, gap_of
 from experiments import tables
 from experiments.options import new_parser
+from experiments.records import Table, keep
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,42 @@ def markdown(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+@dataclass(frozen=True)
+class Whole:
+    """A whole model as it is published. `regions`: distinct ones with a choice. Times are sums, in microseconds."""
+
+    network: str
+    threads: int
+    regions: int
+    groups: int
+    plans: int
+    sampled_us: float
+    exact_us: float
+    gap: float
+
+
+def whole_of(rows: Sequence[Row], threads: int) -> list[Whole]:
+    """The summary of one model's rows; nothing where there are none."""
+    return [
+        Whole(row.model, threads, len(rows) - 1, row.columns, row.plans, row.sampled_us, row.exact_us, row.gap)
+        for row in rows
+        if row.region < 0
+    ]
+
+
+def published(rows: Sequence[Whole]) -> str:
+    """The table of the page."""
+    titles = ("network", "threads", "regions with a choice", "groups measured", "plans", "sampled, us", "exact, us")
+    lines = tables.head((*titles, "gap"))
+    for row in rows:
+        cells = [row.network, row.threads, row.regions, row.groups, row.plans]
+        lines.append(tables.line([*cells, f"{row.sampled_us:.0f}", f"{row.exact_us:.0f}", f"{100 * row.gap:.2f} %"]))
+    return "\n".join(lines) + "\n"
+
+
+TABLES = (Table("composition", Whole, ("network", "threads"), published),)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the table of all pairs; 0 when there was something to compare."""
     parser = new_parser("Exact composition against sampling, from databases.", out="out/composition", threads=1)
@@ -148,7 +185,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("give a database after each model")
     rows: list[Row] = []
     for model, database in zip(options.pairs[::2], options.pairs[1::2], strict=True):
-        rows += rows_of(model, database, threads=options.threads)
+        found = rows_of(model, database, threads=options.threads)
+        rows += found
+        keep(TABLES[0], whole_of(found, options.threads))
     text = markdown(rows)
     tables.write(options.out, rows, text)
     print(text)

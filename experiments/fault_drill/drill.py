@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +22,8 @@ from experiments.fault_drill.faults import FAULTS, Fault
 from experiments.fault_drill.scene import Scene, Snapshot
 from experiments.fault_drill.winners import compare_winners
 from experiments.options import new_parser
+from experiments.records import Table, keep
+from experiments.tables import head, line
 
 SETTLE_S = (0.0, 2.0)
 """Seconds between two faults, at random between these, and until something new is recorded: the job is at work."""
@@ -139,6 +141,47 @@ def run(folder: Path, options: argparse.Namespace) -> dict[str, object]:
     }
 
 
+@dataclass(frozen=True)
+class FaultRow:
+    """How often a kind of fault struck, and how often it found nothing to strike."""
+
+    fault: str
+    struck: int
+    missed: int
+
+
+WORDS = {
+    "kill -9 coordinator": "kill -9 of the coordinator",
+    "kill -9 search": "kill -9 of a search process",
+    "kill -9 worker": "kill -9 of a process that builds",
+    "kill -9 link": "kill -9 of a process that holds a session",
+    "kill -9 server": "kill -9 of a board's server with all that it started",
+    "kill -9 device": "kill -9 of the process that runs kernels",
+    "SIGSTOP device": "SIGSTOP of that one",
+    "full disk": "no file can grow (a full disk)",
+    "database restart": "the database server killed and started again",
+    "corrupt candidate": "a kernel overwritten with noise before it is measured",
+}
+"""Of each fault: what the page calls it."""
+
+
+def fault_rows(struck: Mapping[str, int], missed: Mapping[str, int]) -> list[FaultRow]:
+    """One for each kind that was tried."""
+    names = [fault.name for fault in FAULTS if fault.name in struck or fault.name in missed]
+    return [FaultRow(name, struck.get(name, 0), missed.get(name, 0)) for name in names]
+
+
+def published(rows: Sequence[FaultRow]) -> str:
+    """The table of the page."""
+    lines = head(("fault", "struck", "found nothing to strike"))
+    lines += [line([WORDS[row.fault], row.struck, row.missed or ""]) for row in rows]
+    lines.append(line(["all", sum(row.struck for row in rows), sum(row.missed for row in rows) or ""]))
+    return "\n".join(lines) + "\n"
+
+
+TABLES = (Table("fault_drill", FaultRow, ("fault",), published),)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the drill and print what came of it; exit code 1 when anything is wrong."""
     parser = new_parser(__doc__, out="out/fault_drill", seed=1, time="25m")
@@ -150,9 +193,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="autofuse-drill-", ignore_cleanup_errors=True) as name:
         Path(name).chmod(0o755)
         found = run(Path(name), options)
+    keep(TABLES[0], fault_rows(found["faults"], found["without_target"]))  # type: ignore[arg-type]
     text = json.dumps(found, indent=1)
     print(text)
-    if options.out is not None:
-        options.out.write_text(text + "\n", encoding="utf-8")
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "results.json").write_text(text + "\n", encoding="utf-8")
     apart = [one for one in found["winners"] if not one["equal"]]  # type: ignore[attr-defined]
     return 1 if found["problems"] or found["doubled"] or apart else 0

@@ -26,6 +26,8 @@ from experiments.index import ROOT
 from experiments.model_files import HELP, asked_for
 from experiments.options import new_parser
 from experiments.races import race
+from experiments.records import Table, keep
+from experiments.tables import head, line
 
 NETWORKS = ("weenet", "squeezenet1_1")
 QUIET, NOISY = "quiet", "noisy"
@@ -111,6 +113,48 @@ def row(model: Path, result: ContenderResult, quiet: Mapping[str, Any], noisy: M
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """A model as it is published; see `Row`. `untrusted`: how many kernels' times; None where nobody counted."""
+
+    model: str
+    verdict: str
+    ratio: float | None
+    ci_lo: float | None
+    ci_hi: float | None
+    ratio_trusted: bool
+    plan_trusted: bool
+    untrusted: int | None
+    quiet_untrusted: int | None
+    measured: int
+    quiet_measured: int
+
+
+def verdict_of(row: Row) -> Verdict:
+    """What is published of a row."""
+    return Verdict(
+        row.model, row.verdict, row.ratio, row.ci_lo, row.ci_hi, row.ratio_trusted, row.plan_trusted,
+        len(row.untrusted), len(row.quiet_untrusted), row.measured, row.quiet_measured,
+    )  # fmt: skip
+
+
+def published(rows: Sequence[Verdict]) -> str:
+    """The table of the page."""
+    titles = ("model", "verdict", "noisy winner's time / quiet one's", "candidates: quiet, noisy")
+    lines = head((*titles, "the noisy job trusts the plan's time", "kernels' times not trusted: quiet, noisy"))
+    for row in rows:
+        ratio = "" if row.ratio is None else f"{row.ratio:.2f} ({row.ci_lo:.2f}–{row.ci_hi:.2f})"
+        doubt = "" if row.ratio_trusted else " ?"
+        counts = ", ".join("not counted" if one is None else str(one) for one in (row.quiet_untrusted, row.untrusted))
+        trusts = "yes" if row.plan_trusted else "no"
+        measured = f"{row.quiet_measured}, {row.measured}"
+        lines.append(line([row.model, row.verdict, f"{ratio}{doubt}", measured, trusts, counts]))
+    return "\n".join(lines) + "\n"
+
+
+TABLES = (Table("noisy_neighbour", Verdict, ("model",), published),)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Both jobs, then the comparison; exit code 1 when a winner differs and the job did not say so."""
     parser = new_parser(__doc__, out="out/noisy_neighbour", threads=1, budget="30m", bench="20s", seed=1)
@@ -127,6 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for model, calm, loud in zip(models, quiet["tasks"], noisy["tasks"], strict=True):
         result, same = compared(folder, model, options.threads, options.bench)
         rows.append(row(model, result, calm, loud, same))
+    keep(TABLES[0], [verdict_of(one) for one in rows])
     text = json.dumps([asdict(one) for one in rows], indent=1)
     (folder / "results.json").write_text(text + "\n", encoding="utf-8")
     print(text)

@@ -32,7 +32,7 @@ from experiments.model_files import FOLDERS, HELP, resolve
 from experiments.networks.one_network import facts
 from experiments.networks.row import sha256, title
 from experiments.options import duration, new_parser, one_of
-from experiments.peers import table
+from experiments.peers import published, table
 from experiments.peers.environments import FOLDER, MissingEnvironmentError, interpreter
 from experiments.peers.limits import Rates, demand_of
 from experiments.peers.prepare import Prepared, Subject, prepare
@@ -40,6 +40,7 @@ from experiments.peers.rivals import RIVALS, Rival, host_of
 from experiments.peers.row import Entry, Row
 
 SEED = 0
+TABLES = published.TABLES
 BUSY_PERCENT = 15.0
 SHARES = 2
 """A rival may take half of the memory that may be taken: sizes differ, and only one of them grows at a time."""
@@ -77,6 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{title(row.network, row.threads)}: {row.error or 'finished'}", flush=True)
             done &= row.finished
             table.write(_rows(out, models), out)
+            if row.finished:
+                published.keep_row(row, *table.best_peer(row))
     if not options.prepare:
         _finish(out, models)
     return 0 if done else 1

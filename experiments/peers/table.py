@@ -65,6 +65,12 @@ def share(row: Row, name: str | None) -> float | None:
     return row.limit.us / entry.us
 
 
+def best_peer(row: Row) -> tuple[str, tuple[float | None, float | None]]:
+    """The fastest peer ("": none has a time), and which part of the machine's limit it and autofuse reach."""
+    best = row.fastest(PEERS)
+    return best or "", (share(row, best), share(row, OWN))
+
+
 def markdown(rows: Sequence[Row]) -> str:
     """The table of finished rows, geometric means, what is missing and why, the machine."""
     finished = [row for row in rows if row.finished]

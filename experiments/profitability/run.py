@@ -24,7 +24,10 @@ from experiments.profitability.judges import Judge, Learned, every_judge, fused_
 from experiments.profitability.plot import picture
 from experiments.profitability.splits import EDGE, KINDS, splits
 from experiments.profitability.tvm_rule import fused_by_tvm as asked_of_tvm
+from experiments.records import keep
 from experiments.tables import write, write_csv
+
+TABLES = (tables.TABLE,)
 
 
 def read(database: Path, models: Path) -> tuple[Dataset, list[Case], dict[str, bool]]:
@@ -116,6 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{kind}: done", file=sys.stderr, flush=True)
     text, rows = report(data, cases, taken, decided, judges)
     write(options.out, rows, text)
+    keep(tables.TABLE, rows)
     write_csv(options.out / "plans.csv", [asdict(row) for row in taken])
     held = [row for row in taken if row.split == "network"]
     if held:

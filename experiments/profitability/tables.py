@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isnan
+from math import isnan, nan
+from typing import Any
 
 import pandas as pd
 
 from experiments.profitability.evaluate import Contest, Summary
 from experiments.profitability.metrics import Bin
+from experiments.records import Table
 from experiments.tables import head, line
 
 TITLES: Mapping[str, str] = {
@@ -91,6 +93,27 @@ def reliability_table(parts: Iterable[Bin]) -> str:
     lines = head(("stated probability", "decisions", "share that paid"))
     lines += [line([f"{part.stated:.2f}", part.count, f"{part.observed:.2f}"]) for part in parts]
     return "\n".join(lines) + "\n"
+
+
+def judged(rows: Sequence[Summary]) -> str:
+    """Both tables of each kind of split, as the page shows them."""
+    parts = []
+    for kind, title in TITLES.items():
+        own = [row for row in rows if row.split == kind]
+        found = [table for table in (plans_table(own), decisions_table(own)) if table]
+        parts += [f"With {title}:\n", *found] if found else []
+    return "\n".join(parts)
+
+
+def summary_of(**cells: Any) -> Summary:
+    """A row as the results keep it; what nobody wrote down is not a number, and no case."""
+    for name, value in cells.items():
+        if value is None:
+            cells[name] = 0 if name in ("cases", "decisions", "accepted") else nan
+    return Summary(**cells)
+
+
+TABLE = Table("profitability", summary_of, ("split", "judge"), judged)
 
 
 def verdict(contests: Sequence[Contest], reached: Sequence[Bar]) -> str:

@@ -25,6 +25,7 @@ from experiments import tables
 from experiments.options import new_parser
 from experiments.profitability.held_out import models_without
 from experiments.races import NO_RATIO, race
+from experiments.records import Table, keep
 
 SPEED, COMPILE_S = 0.9, 60.0
 """The bars: share of the tuned speed, and seconds of compiling."""
@@ -99,7 +100,7 @@ def markdown(rows: Sequence[Row]) -> str:
     for row in rows:
         model = _share(row.model, row.model_lo, row.model_hi, row.trusted)
         rule = _share(row.rule, row.rule_lo, row.rule_hi, row.trusted)
-        lines.append(tables.line([row.network, row.threads, model, rule, row.plan, f"{row.compile_s:.0f} s"]))
+        lines.append(tables.line([row.network, row.threads, model, rule, row.plan or "-", f"{row.compile_s:.0f} s"]))
     means = ["-" if (mean := mean_of(rows, kind)) is None else f"{mean:.0%}" for kind in (MODEL, RULE)]
     counted = sum(row.model is not None for row in rows)
     lines.append(tables.line([f"geometric mean of {counted}", "", *means, "", ""]))
@@ -119,6 +120,9 @@ def mean_of(rows: Sequence[Row], kind: str) -> float | None:
     return geometric_mean(known) if known else None
 
 
+TABLES = (Table("profitability.unseen", Row, ("network", "threads"), markdown),)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the table; 0 when the bars are kept, 1 too when a network has no share."""
     parser = new_parser(__doc__, out="out/profitability/unseen", threads=1, bench="20s")
@@ -132,6 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for network, trained in models_without(pairs, options.train, options.out):
         rows.append(row_of(*pairs[network], trained, options.threads, options.bench))
         tables.write(options.out, rows, markdown(rows))
+        keep(TABLES[0], rows[-1:])
         print(markdown([rows[-1]]).splitlines()[2], flush=True)
     print(markdown(rows))
     fast = (mean_of(rows, MODEL) or 0.0) >= SPEED and not any(row.problem for row in rows)

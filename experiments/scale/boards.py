@@ -14,6 +14,7 @@ from autofuse.job.run import run_job
 from autofuse.job.settings import BoardSpec, JobSettings
 from experiments.index import ROOT
 from experiments.options import new_parser
+from experiments.scale.figures import keep_figures
 from experiments.scale.recorded import recorded
 
 OPENER = "experiments.scale.replay:open_session"
@@ -58,5 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     candidates = parser.parse_args(arguments).candidates
     with tempfile.TemporaryDirectory(prefix="autofuse-boards-") as name:
         one, two = (wall_seconds(Path(name) / str(boards), boards, candidates) for boards in (1, 2))
-    print(json.dumps({"one_s": round(one, 1), "two_s": round(two, 1), "speedup": round(one / two, 3)}))
+    found = {"one_s": round(one, 1), "two_s": round(two, 1), "speedup": round(one / two, 3)}
+    keep_figures("boards", found)
+    print(json.dumps(found))
     return 0

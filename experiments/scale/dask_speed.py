@@ -32,6 +32,7 @@ from autofuse.measure.cluster.farm import BuildFarm, Built
 from autofuse.measure.measurement import MeasureRequest
 from experiments.fault_drill.scene import free_port, listens, wait_until
 from experiments.options import new_parser
+from experiments.scale.figures import keep_figures
 
 START_S = 120.0
 
@@ -115,5 +116,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ratios = [one / two for one, two in zip(times[1], times[2], strict=True)]
     shown = {workers: [round(second, 2) for second in found] for workers, found in times.items()}
     body = {"kernels": len(requests), "one_s": shown[1], "two_s": shown[2]}
-    print(json.dumps({**body, "speedup": round(statistics.median(ratios), 3)}))
+    speedup = round(statistics.median(ratios), 3)
+    one, two = (round(statistics.median(times[workers]), 2) for workers in (1, 2))
+    keep_figures("dask_speed", {"kernels": len(requests), "one_s": one, "two_s": two, "speedup": speedup})
+    print(json.dumps({**body, "speedup": speedup}))
     return 0

@@ -20,8 +20,10 @@ from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.database.records import Block, Candidate, CandidateOutcome, RunStart, Setting, content_key
 from autofuse.device.target import Target
 from experiments.options import new_parser
+from experiments.scale import figures as published
 from experiments.scale.recorded import Replayed, endless
 
+TABLES = published.TABLES
 TARGET = Target("znver4", 16, 32, 2, 32768, 1 << 20)
 NIGHT_S = 8 * 3600.0
 RECORDED, SAMPLES, DEVICES, SCHEDULES = 6000, 10_000_000, 20, 48
@@ -170,5 +172,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     figures = PARTS[options.part](options.out)
+    published.keep_figures(options.part, figures)
     print(json.dumps({name: round(value, 3) for name, value in figures.items()}, indent=1))
     return 0

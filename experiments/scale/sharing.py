@@ -23,6 +23,7 @@ from autofuse.kernels.lowering.lower import lower
 from experiments.architectures import bert
 from experiments.catalogue import build
 from experiments.options import new_parser
+from experiments.scale.figures import keep_figures
 
 
 def variants() -> Iterator[tuple[str, Callable[[], ModelProto]]]:
@@ -64,6 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             models += 1
     total = sum(count[1] for count in families.values())
     rows = {family: {"models": c[0], "workloads": c[1], "measured": c[2]} for family, c in families.items()}
-    print(json.dumps({**rows, "all": {"models": models, "workloads": total, "measured": len(seen)},
-                      "saved": round(1 - len(seen) / total, 3)}, indent=1))  # fmt: skip
+    whole, saved = {"models": models, "workloads": total, "measured": len(seen)}, round(1 - len(seen) / total, 3)
+    keep_figures("sharing", {**whole, "saved": saved})
+    print(json.dumps({**rows, "all": whole, "saved": saved}, indent=1))
     return 0

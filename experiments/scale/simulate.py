@@ -24,6 +24,7 @@ from autofuse.job.settings import JobSettings
 from autofuse.job.timetable import next_turn
 from autofuse.search.prospects import Prospect, expected_saving
 from experiments.options import new_parser
+from experiments.scale.figures import keep_figures
 from experiments.scale.recorded import endless
 
 OPEN_S, CANDIDATES_LEFT = 12.0, 48
@@ -164,5 +165,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     found = simulate(options.out, options.models, options.boards, options.hours)
+    keep_figures("simulate", found)
     print(json.dumps({name: round(value, 3) for name, value in found.items()}, indent=1))
     return 0

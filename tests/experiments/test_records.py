@@ -86,6 +86,11 @@ def test_figures_of_several_kinds_of_machine_stand_side_by_side(tmp_path: Path) 
     assert text.index("znver3") < text.index("| one | 1.0 |") < text.index("znver5") < text.index("| one | 2.0 |")
 
 
+def test_a_machine_that_nobody_wrote_down_is_said_to_be_unknown() -> None:
+    text = shown(TABLE, [replace(OLD, machine=None, host=None), _new("znver5, avx512", "one")])
+    assert text.startswith("*A machine that was not written down*: `run`") and "*znver5, avx512*" in text
+
+
 def test_a_page_is_filled_between_its_markers_only(tmp_path: Path) -> None:
     write(tmp_path / "sample.json", [OLD])
     page = "before\n<!-- results: sample -->\nold\n<!-- end of results -->\nafter\n"
@@ -113,4 +118,6 @@ def test_every_file_of_results_stands_in_a_page_and_every_table_has_one() -> Non
 @pytest.mark.parametrize("path", sorted(records.RESULTS.glob("*.json")), ids=lambda path: path.stem)
 def test_results_say_where_they_are_from(path: Path) -> None:
     for record in json.loads(path.read_text(encoding="utf-8")):
-        assert record["rows"] and all(record[name] for name in ("machine", "host", "date", "commit", "command"))
+        assert record["rows"] and all(record[name] for name in ("date", "commit", "command"))
+        assert (record["machine"] and record["host"]) or record["machine"] is record["host"] is None
+        assert "/tmp" not in record["command"] and "/home" not in record["command"]
