@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from autofuse.errors import InputError
 from autofuse.fusion.space import KINDS, FusionSpace
+from autofuse.values.names import FORMER_KNOBS
 from autofuse.values.outputs import read_text
 from autofuse.values.resources import named_files
 
@@ -79,7 +81,7 @@ def load_space(
         name=path.stem,
         isa=isa,
         fusion=_fusion(reader, reader.table(body, "fusion")),
-        schedule=_schedule(reader, reader.table(body, "schedule"), isa, declared),
+        schedule=_schedule(reader, _with_current_names(reader, reader.table(body, "schedule")), isa, declared),
     )
 
 
@@ -163,6 +165,36 @@ def _schedule(
         family: _family(reader, reader.table(table, family, "schedule."), family, isa, (declared or {}).get(family))
         for family in table
     }
+
+
+def _with_current_names(reader: _Reader, table: Mapping[str, object]) -> Mapping[str, object]:
+    """The table of all families, its knobs under today's names: spaces of earlier versions use former ones."""
+    known = {family for family in table if any(name.startswith(f"{family}.") for name in FORMER_KNOBS)}
+    found: dict[str, Any] = {family: rows for family, rows in table.items() if family not in known}
+    seen: dict[tuple[str, ...], str] = {}
+    for family in sorted(known):
+        for place, value in _rows(reader.table(table, family, "schedule.")):
+            former = f"{family}.{place[-1]}"
+            now, knob = FORMER_KNOBS.get(former, former).split(".", 1)
+            path = (now, *place[:-1], knob)
+            if path in seen:
+                pair = " and ".join(f"'schedule.{name}'" for name in sorted((seen[path], f"{now}.{knob}")))
+                raise InputError(f"{reader.path}: keys {pair} are one knob: leave one of them out")
+            seen[path] = former
+            rows = found.setdefault(now, {})
+            for part in path[1:-1]:
+                rows = rows.setdefault(part, {})
+            rows[knob] = value
+    return found
+
+
+def _rows(table: Mapping[str, object]) -> Iterator[tuple[tuple[str, ...], object]]:
+    """(its name, or its target class and name; the value) of each row of a family."""
+    for name, row in table.items():
+        if name in ISAS and isinstance(row, dict):
+            yield from (((name, knob), value) for knob, value in row.items())
+        else:
+            yield (name,), row
 
 
 def _family(

@@ -28,6 +28,8 @@ FEATURES_VERSION = 1
 """Changes whenever the meaning of a feature does: a model that was trained on others is refused."""
 
 CONTRACTIONS = frozenset({"Conv", "MatMul", "Gemm", "ConvTranspose", "Einsum", "Attention"})
+FEATURES = {"last_axis": "row", "inner_axis": "column"}
+"""Kinds of nests -> their names in the features, where trained models know them by others."""
 _MOST_READS = 1e4
 _DEAR = 10.0
 """Operations that an expensive pointwise operator takes an element."""
@@ -192,7 +194,7 @@ def _kernel(workload: Workload) -> dict[str, float]:
     kinds = [kind_of(workload, nest) for nest in nests]
     known = [kind for family in FAMILIES for kind in family.kinds]
     found = {"own": float(is_own(workload)), "nests": float(len(nests))}
-    return found | {f"nests_{kind}": float(kinds.count(kind)) for kind in known}
+    return found | {f"nests_{FEATURES.get(kind, kind)}": float(kinds.count(kind)) for kind in known}
 
 
 def _work(graph: Graph, edges: Edges) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Names of plans and rivals: one for one thing, and what earlier versions called them.
+"""Names of plans, rivals and knobs: one for one thing, and what earlier versions called them.
 
 "tvm" was the name of two things: TVM's partition with our kernels (a plan), and TVM as it comes (a rival). Databases
 and command lines that say so still work: what they mean is read here, and nowhere else.
@@ -6,6 +6,8 @@ and command lines that say so still work: what they mean is read here, and nowhe
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 
 NO_FUSION = "none"
@@ -15,6 +17,19 @@ TVM_UNTUNED = "tvm-untuned"
 
 FORMER_PLANS = {"tvm": TVM_PARTITION}
 FORMER_RIVALS = {"tvm": TVM_UNTUNED}
+FORMER_KNOBS = {
+    "block.rows": "chain.rows",
+    "contraction.panels_per_job": "contraction.panels_per_task",
+    "contraction.parts": "contraction.split_k",
+    "contraction.passes": "contraction.k_blocking",
+    "contraction.rows_per_job": "contraction.rows_per_task",
+    "contraction.split": "contraction.pixel_rows",
+    "elementwise.jobs": "elementwise.tasks",
+    "row.rows": "last_axis.rows",
+    "windowed.rows_per_job": "windowed.rows_per_task",
+}
+"""Knobs of kernels: stored schedules and search spaces of earlier versions call them so."""
+_FORMER_KNOB = re.compile("|".join(f'"{re.escape(name)}"' for name in FORMER_KNOBS))
 
 TITLES = {
     NO_FUSION: "no fusion",
@@ -58,3 +73,17 @@ def plan_name(name: str) -> str:
 def rival_name(name: str) -> str:
     """The present name of a rival."""
     return FORMER_RIVALS.get(name, name)
+
+
+def current_schedule(text: str) -> str:
+    """The canonical JSON of a schedule with today's names of its knobs; a text without former names as it is."""
+    if not _FORMER_KNOB.search(text):
+        return text
+    try:
+        stored = json.loads(text)
+    except ValueError:  # a damaged text is judged by those who read it
+        return text
+    if not isinstance(stored, dict):
+        return text
+    renamed = {FORMER_KNOBS.get(name, name): value for name, value in stored.items()}
+    return json.dumps(renamed, sort_keys=True, separators=(",", ":"))

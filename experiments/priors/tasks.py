@@ -15,13 +15,14 @@ from autofuse.device.target import Target
 from autofuse.environment.space import load_space
 from autofuse.kernels.families.contraction.form import FEW_ROWS, Convolution, contraction_form
 from autofuse.kernels.families.contraction.winograd import winograd_refusal
-from autofuse.kernels.families.fused.block import Chain, chained
+from autofuse.kernels.families.fused.chain import Chain, chained
 from autofuse.kernels.families.protocol import Schedule, Values
 from autofuse.kernels.families.registry import family_of, nests_of
 from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import canonical, open_knobs
 from autofuse.kernels.workload.workload import Workload
 from autofuse.search.schedules import schedule_text
+from autofuse.values.names import current_schedule
 
 QUERY = """
     SELECT w.key, w.text, t.text, c.device_id, c.threads, c.versions_id, s.text, c.median_us, c.trusted
@@ -106,7 +107,7 @@ class Task:
                 lanes = self.target.lanes
                 return "convolution" if winograd_refusal(self.workload, anchor, form, lanes) else "3x3 convolution"
         names = [kind for kind, _ in kinds]
-        return next((name for name in ("windowed", "row") if name in names), "elementwise")
+        return next((name for name in ("windowed", "last_axis") if name in names), "elementwise")
 
 
 def read_tasks(databases: Iterable[Path], trusted: bool = False) -> Iterator[Task]:
@@ -129,7 +130,7 @@ def _tasks(rows: Iterable[tuple[str, str, str, int, int, int, str, float, int]],
         texts[key] = text
         if believed or not trusted:
             place = (key, target, threads, device, versions)
-            found.setdefault(place, []).append(Candidate(json.loads(schedule), us, bool(believed)))
+            found.setdefault(place, []).append(Candidate(json.loads(current_schedule(schedule)), us, bool(believed)))
     for (key, target, threads, *_), candidates in found.items():
         if len(candidates) > 1:
             body = json.loads(target)

@@ -29,7 +29,7 @@ OWN, IMPORTED = workload("Relu"), workload("CumSum")
 
 def stored(digest: str, us: float | None = 5.0, versions: dict[str, str] | None = None) -> MeasuredSchedule:
     return MeasuredSchedule(
-        candidate_id=1, workload_key=OWN.key, schedule='{"elementwise.jobs":2}', schedule_key="", tier="exact",
+        candidate_id=1, workload_key=OWN.key, schedule='{"elementwise.tasks":2}', schedule_key="", tier="exact",
         state="ok" if us else "wrong", digest=digest, versions=json.dumps(versions or VERSIONS), failure=None,
         median_us=us, ci_lo_us=us, ci_hi_us=us, trusted=True, max_rel_error=None, build_s=None,
     )  # fmt: skip
@@ -71,7 +71,7 @@ def test_nothing_is_emitted_for_a_row_that_cannot_be_known(monkeypatch: pytest.M
 
 def test_the_process_that_built_a_kernel_says_which_code_it_is(known: Codes) -> None:
     failed = Failure("run_error", "it crashed")
-    schedule = {"elementwise.jobs": 2}
+    schedule = {"elementwise.tasks": 2}
     assert known.measured(OWN, schedule, Measurement(failure=failed)) == of("c" * 64), "emitted here"
     assert known.measured(IMPORTED, schedule, Measurement(failure=failed)) == ""
     assert known.measured(OWN, schedule, Measurement(failure=failed, code="a" * 64)) == of("a" * 64)

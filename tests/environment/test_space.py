@@ -99,6 +99,42 @@ def test_a_bad_row_by_target_class_is_named(tmp_path: Path, old: str, new: str, 
     assert message in str(caught.value)
 
 
+FORMER = """\
+schema = 1
+
+[schedule.contraction]
+parts = [1, 2]
+rows_per_job = [4, 0]
+
+[schedule.contraction.avx2]
+passes = [1, 4]
+
+[schedule.row]
+rows = [2, 4]
+
+[schedule.block]
+
+[schedule.windowed]
+pixels = [4]
+"""
+
+
+def test_a_space_of_an_earlier_version_is_read_under_the_names_of_today(tmp_path: Path) -> None:
+    found = load_space(written(tmp_path, FORMER), "avx2", declared_names()).schedule
+    assert found == {
+        "contraction": {"split_k": (1, 2), "rows_per_task": (4, 0), "k_blocking": (1, 4)},
+        "last_axis": {"rows": (2, 4)},
+        "windowed": {"pixels": (4,)},
+    }
+    assert "k_blocking" not in load_space(written(tmp_path, FORMER), "neon", declared_names()).schedule["contraction"]
+
+
+def test_a_knob_under_both_of_its_names_is_refused(tmp_path: Path) -> None:
+    both = FORMER.replace("[1, 2]", "[1, 2]\nsplit_k = [1]")
+    with pytest.raises(InputError, match=r"contraction\.parts' and 'schedule\.contraction\.split_k' are one knob"):
+        load_space(written(tmp_path, both), "avx2", declared_names())
+
+
 def test_the_fusion_part_is_read(tmp_path: Path) -> None:
     fusion = load_space(written(tmp_path, GOOD), "avx2", DECLARED).fusion
     assert (fusion.decide, fusion.max_group_operators) == (("depend",), 12)

@@ -62,8 +62,8 @@ def test_first_guesses_are_held_against_the_best(model: Path, tmp_path: Path) ->
         target = circumstances(base, "local", 1, measuring=False).target
     rule = first_schedules(workload, open_knobs(workload, target, load_space(None, target.isa).schedule), target)[0]
     slow = {**rule, "contraction.vectors": 1}
-    others = [({**slow, "contraction.panels_per_job": panels}, 20.0 + panels, True) for panels in (2, 4, 0)]
-    again = {**rule, "contraction.split": 1, "contraction.rows_per_job": 8}
+    others = [({**slow, "contraction.panels_per_task": panels}, 20.0 + panels, True) for panels in (2, 4, 0)]
+    again = {**rule, "contraction.pixel_rows": 1, "contraction.rows_per_task": 8}
     (task,) = tasks_of(tmp_path, workload, [(slow, 30.0, True), (rule, 12.0, True), (again, 10.0, False), *others])
     assert task.family == "product"
     assert (task.candidates[0].us, task.best_us, task.best_of_first(2)) == (30.0, 10.0, 12.0)

@@ -35,7 +35,7 @@ SPACE = """\
 schema = 1
 
 [schedule.prefix_sum]
-rows_per_job = [2, 1, 4, 8]
+rows_per_task = [2, 1, 4, 8]
 """
 
 
@@ -43,7 +43,7 @@ class PrefixSum(Family):
     """CumSum over the last axis: rows in parallel, each summed from its first element on."""
 
     name = "prefix_sum"
-    knobs: ClassVar[Declared] = {"rows_per_job": Knob((1, 2, 4), "rows that a parallel job sums")}
+    knobs: ClassVar[Declared] = {"rows_per_task": Knob((1, 2, 4), "rows that a parallel job sums")}
     anchors = frozenset({"CumSum"})
 
     def refusal(self, workload: Workload, operator: WorkloadOperator) -> str | None:
@@ -59,17 +59,17 @@ class PrefixSum(Family):
 
     def canonical(self, schedule: Guess, knobs: Mapping[str, Values]) -> Guess:
         """One row a job is what a schedule without the knob means."""
-        return {name: value for name, value in schedule.items() if (name, value) != ("prefix_sum.rows_per_job", 1)}
+        return {name: value for name, value in schedule.items() if (name, value) != ("prefix_sum.rows_per_task", 1)}
 
     def guesses(self, case: Case, found: list[Guess]) -> list[Guess]:
-        rows = [value for value in case.knobs.get("prefix_sum.rows_per_job", ()) if int(value) >= FEW]
-        return [found[0] | {"prefix_sum.rows_per_job": value} for value in rows[:1]] + found
+        rows = [value for value in case.knobs.get("prefix_sum.rows_per_task", ()) if int(value) >= FEW]
+        return [found[0] | {"prefix_sum.rows_per_task": value} for value in rows[:1]] + found
 
     def emit(self, scope: Scope, unit: Unit, schedule: Schedule) -> None:
         assert isinstance(unit, Nest) and unit.anchor is not None
         emitter, (*outer, count) = scope.emitter, unit.space
         rows = prod(outer)
-        each = divisor_near(rows, int(self.chosen(schedule)["rows_per_job"]))
+        each = divisor_near(rows, int(self.chosen(schedule)["rows_per_task"]))
         with emitter.parallel(rows // each) as job:
             total = emitter.scratch(1)
             with emitter.serial(each) as step:
@@ -112,7 +112,7 @@ def test_the_package_alone_does_not_know_it(bench: Bench, tmp_path: Path) -> Non
     (tmp_path / "s.toml").write_text(SPACE, encoding="utf-8")
     with pytest.raises(InputError, match=r"'schedule.prefix_sum' is unknown"):
         load_space(tmp_path / "s.toml", "avx2", declared_names())
-    assert schedule_fault({"prefix_sum.rows_per_job": 2}, AVX2) == "'prefix_sum.rows_per_job' is no knob"
+    assert schedule_fault({"prefix_sum.rows_per_task": 2}, AVX2) == "'prefix_sum.rows_per_task' is no knob"
 
 
 @pytest.mark.usefixtures("toy")
@@ -125,17 +125,17 @@ def test_it_takes_its_operator_and_says_why_it_refuses_another(bench: Bench) -> 
     backwards = bench.bind(running(4, 6, 40, marks="<reverse=1>")).workload
     (reason,) = filter(None, (refusal(backwards, operator) for operator in backwards.operators))
     assert "reversed" in reason and not is_own(backwards)
-    assert schedule_fault({"prefix_sum.rows_per_job": 2}, AVX2) is None
+    assert schedule_fault({"prefix_sum.rows_per_task": 2}, AVX2) is None
 
 
 def test_its_knob_is_open_canonical_and_guessed(bench: Bench, space: Any) -> None:
     workload = bench.bind(SMALL).workload
     knobs = open_knobs(workload, AVX2, space)
-    assert knobs == {"prefix_sum.rows_per_job": (2, 1, 4, 8)}
+    assert knobs == {"prefix_sum.rows_per_task": (2, 1, 4, 8)}
     assert open_knobs(bench.bind(running(1, 40)).workload, AVX2, space) == {}
-    assert canonical({"prefix_sum.rows_per_job": 1, "elementwise.jobs": 2}, knobs) == {}
+    assert canonical({"prefix_sum.rows_per_task": 1, "elementwise.tasks": 2}, knobs) == {}
     guesses = first_schedules(workload, knobs, AVX2)
-    assert guesses == [{"prefix_sum.rows_per_job": 8}, {"prefix_sum.rows_per_job": 2}]
+    assert guesses == [{"prefix_sum.rows_per_task": 8}, {"prefix_sum.rows_per_task": 2}]
 
 
 def test_its_knob_is_searched(bench: Bench, space: Any) -> None:
@@ -144,7 +144,7 @@ def test_its_knob_is_searched(bench: Bench, space: Any) -> None:
     asked = []
     while (schedule := search.ask()) is not None:
         search.learn(schedule, 1.0 + len(asked))
-        asked.append(schedule.get("prefix_sum.rows_per_job", 1))
+        asked.append(schedule.get("prefix_sum.rows_per_task", 1))
     assert asked[:2] == [8, 2]
     assert sorted(asked) == [1, 2, 4, 8]
 
@@ -152,13 +152,13 @@ def test_its_knob_is_searched(bench: Bench, space: Any) -> None:
 @pytest.mark.usefixtures("toy")
 @pytest.mark.parametrize("rows", [1, 2, 4, 8])
 def test_its_kernel_is_right_under_every_value(bench: Bench, rows: int) -> None:
-    bench.check(SMALL, schedule={"prefix_sum.rows_per_job": rows}, limit=1e-4)
+    bench.check(SMALL, schedule={"prefix_sum.rows_per_task": rows}, limit=1e-4)
 
 
 @pytest.mark.usefixtures("toy")
 def test_its_knob_changes_the_kernel(bench: Bench) -> None:
     workload = bench.bind(SMALL).workload
-    schedules: list[dict[str, int | str]] = [{}, *({"prefix_sum.rows_per_job": rows} for rows in (1, 2, 4))]
+    schedules: list[dict[str, int | str]] = [{}, *({"prefix_sum.rows_per_task": rows} for rows in (1, 2, 4))]
     texts = [code_text(build_kernel(workload, schedule, AVX2).function) for schedule in schedules]
     assert texts[0] == texts[1]
     assert len(set(texts)) == 3

@@ -12,7 +12,7 @@ from autofuse.kernels.families.registry import is_own
 from tests.kernels.conftest import Array, Bench, Small, real
 
 node = helper.make_node
-SHORT = {"contraction.vectors": 1, "contraction.pixels": 2, "contraction.rows_per_job": 2}
+SHORT = {"contraction.vectors": 1, "contraction.pixels": 2, "contraction.rows_per_task": 2}
 """A schedule with little code, where the schedule is not what is tested."""
 
 
@@ -83,7 +83,7 @@ def test_a_convolution_of_nothing_but_padding_is_not_ours(bench: Bench) -> None:
     assert not is_own(bench.bind(nothing).workload)
 
 
-COPIED = SHORT | {"contraction.order": "copied", "contraction.panels_per_job": 0}
+COPIED = SHORT | {"contraction.order": "copied", "contraction.panels_per_task": 0}
 COPIES = (
     "3x3", "1d strided, dilated", "3d", "stem", "dilated, strided", "grouped, odd", "asymmetric padding",
     "taps that only see padding", "tails", "batch", "point",

@@ -51,7 +51,7 @@ MODELS = {
 @pytest.mark.parametrize("lanes", [16, 8, 4])
 @pytest.mark.parametrize("rows", [0, 2])
 def test_lanes_over_pixels_agree(bench: Bench, name: str, lanes: int, rows: int) -> None:
-    bench.check(MODELS[name], {}, TURNED | {"windowed.pixels": 3, "windowed.rows_per_job": rows}, lanes)
+    bench.check(MODELS[name], {}, TURNED | {"windowed.pixels": 3, "windowed.rows_per_task": rows}, lanes)
 
 
 def test_an_activation_above_is_computed_once_an_element(bench: Bench) -> None:

@@ -13,7 +13,7 @@ from autofuse.kernels.schedule.knobs import open_knobs
 from tests.kernels.conftest import Bench, Small, parsed, real
 
 AVX2 = Target("znver3", 8, 16, 2, 32768, 524288)
-DOT: dict[str, Any] = {"contraction.algorithm": "dot", "contraction.pixels": 3, "contraction.rows_per_job": 2}
+DOT: dict[str, Any] = {"contraction.algorithm": "dot", "contraction.pixels": 3, "contraction.rows_per_task": 2}
 
 
 def few(text: str, x: tuple[int, ...], w: tuple[int, ...], columns: int, **others: Any) -> Small:

@@ -68,7 +68,7 @@ def test_many_jobs_cover_a_large_map(bench: Bench, shape: Shape, jobs: int) -> N
         ["y"],
     )
     for layouts in ({}, {"x": "c8", "z": "c8", "y": "c8"}):
-        bench.check(small, layouts, {"elementwise.jobs": jobs})
+        bench.check(small, layouts, {"elementwise.tasks": jobs})
 
 
 @pytest.mark.parametrize("x", ["plain", "c8", "c4"])

@@ -49,7 +49,7 @@ def test_a_product_begins_with_the_tiles_that_keep_most_accumulators_busy(bench:
     made = guesses(bench, small)
     tiles = [(guess["contraction.vectors"], guess["contraction.pixels"]) for guess in made]
     assert tiles == [(2, 6), (3, 4), (2, 4)]
-    assert all(guess["contraction.split"] == 1 and "contraction.order" not in guess for guess in made)
+    assert all(guess["contraction.pixel_rows"] == 1 and "contraction.order" not in guess for guess in made)
 
 
 def test_a_batched_product_begins_with_the_widest_tile_too(bench: Bench) -> None:
@@ -61,8 +61,10 @@ def test_a_single_row_has_nothing_to_put_in_order(bench: Bench) -> None:
     small = Small(parsed("y = MatMul (x, w)"), {"x": real(1, 64)}, ["y"], {"w": real(64, 80)})
     workload = bench.bind(small).workload
     names = set(open_knobs(workload, AVX2, load_space("default", "avx2").schedule))
-    assert not {"contraction.order", "contraction.rows_per_job", "contraction.pixels", "contraction.split"} & names
-    assert {"contraction.vectors", "contraction.panels_per_job"} <= names
+    assert (
+        not {"contraction.order", "contraction.rows_per_task", "contraction.pixels", "contraction.pixel_rows"} & names
+    )
+    assert {"contraction.vectors", "contraction.panels_per_task"} <= names
 
 
 @pytest.mark.parametrize(("rows", "vectors", "pixels"), [(1, 4, None), (4, 3, 4), (8, 3, 4), (17, 2, 6)])

@@ -47,14 +47,18 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_sums_in_passes_agree(bench: Bench, name: str, passes: int) -> None:
     blocked = len(MODELS[name].inputs["x"].shape) == 4 and passes == 4
-    schedule = {"contraction.passes": passes, "contraction.vectors": passes - 1, "contraction.rows_per_job": passes - 2}
+    schedule = {
+        "contraction.k_blocking": passes,
+        "contraction.vectors": passes - 1,
+        "contraction.rows_per_task": passes - 2,
+    }
     bench.check(MODELS[name], {"x": "c8", "y": "c8"} if blocked else {}, schedule)
 
 
 def test_passes_compute_what_one_pass_computes_in_another_loop(bench: Bench) -> None:
     bound = bench.bind(MODELS["strided"])
     one, four = (
-        build_kernel(bound.workload, {"contraction.passes": passes}, bench.target()).function.script()
+        build_kernel(bound.workload, {"contraction.k_blocking": passes}, bench.target()).function.script()
         for passes in (1, 4)
     )
     assert one != four
@@ -64,7 +68,7 @@ def test_passes_are_offered_to_large_panels_of_many_rows_alone(bench: Bench) -> 
     space = load_space("default", "avx2").schedule
 
     def passes(small: Small) -> tuple[int | str, ...]:
-        return tuple(sorted(open_knobs(bench.bind(small).workload, AVX2, space).get("contraction.passes", ())))
+        return tuple(sorted(open_knobs(bench.bind(small).workload, AVX2, space).get("contraction.k_blocking", ())))
 
     assert passes(product(64, 768, 96)) == (1, 2, 4)
     assert passes(product(64, 128, 96)) == ()
@@ -76,7 +80,7 @@ def test_a_panel_that_fills_the_second_cache_begins_with_passes_over_all_rows(be
     workload = bench.bind(small, {"x": "c8", "y": "c8"}).workload
     knobs = open_knobs(workload, AVX2, load_space("default", "avx2").schedule)
     first = first_schedules(workload, knobs, AVX2)[0]
-    assert int(first["contraction.passes"]) > 1
-    assert first["contraction.rows_per_job"] == 0
+    assert int(first["contraction.k_blocking"]) > 1
+    assert first["contraction.rows_per_task"] == 0
     assert "contraction.order" not in first
-    assert "contraction.order" in canonical(first | {"contraction.passes": 1, "contraction.order": "pixels"}, knobs)
+    assert "contraction.order" in canonical(first | {"contraction.k_blocking": 1, "contraction.order": "pixels"}, knobs)

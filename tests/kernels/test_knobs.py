@@ -87,7 +87,7 @@ def covering(family: str, isa: str) -> list[dict[str, int | str]]:
     return [{name: given[number % len(given)] for name, given in values.items()} for number in range(most)]
 
 
-FAMILY = {"depthwise": "windowed", "pool": "windowed", "rows": "row", "add": "elementwise"}
+FAMILY = {"depthwise": "windowed", "pool": "windowed", "rows": "last_axis", "add": "elementwise"}
 RUNS = [(name, number) for name in MODELS for number in range(len(covering(FAMILY.get(name, "contraction"), "avx2")))]
 
 
@@ -159,13 +159,13 @@ def test_what_makes_no_difference_is_not_open(bench: Bench) -> None:
 
     assert "contraction.tiles" in names(WINOGRAD)
     assert "contraction.tiles" in names(VOLUME)
-    assert {"contraction.pixels", "contraction.vectors", "contraction.rows_per_job"} <= names(TRANSPOSED)
-    assert not {"contraction.algorithm", "contraction.split"} & names(TRANSPOSED)
+    assert {"contraction.pixels", "contraction.vectors", "contraction.rows_per_task"} <= names(TRANSPOSED)
+    assert not {"contraction.algorithm", "contraction.pixel_rows"} & names(TRANSPOSED)
     assert not {"contraction.algorithm", "contraction.tiles", "contraction.stage"} & names(STRIDED)
-    assert "contraction.split" in names(POINT)
-    assert "contraction.split" not in names(STRIDED)
-    assert names(DEPTHWISE) <= {"windowed.algorithm", "windowed.pixels", "windowed.rows_per_job"}
-    assert names(ADD) == {"elementwise.jobs"}
+    assert "contraction.pixel_rows" in names(POINT)
+    assert "contraction.pixel_rows" not in names(STRIDED)
+    assert names(DEPTHWISE) <= {"windowed.algorithm", "windowed.pixels", "windowed.rows_per_task"}
+    assert names(ADD) == {"elementwise.tasks"}
     assert names(Small(parsed("y = Add (x, x)"), {"x": real(2, 3)}, ["y"])) == set()
     assert names(Small(parsed("y = CumSum (x, a)"), {"x": real(2, 3)}, ["y"], {"a": np.array(1)})) == set()
 
@@ -211,8 +211,8 @@ def test_vectors_are_as_wide_as_the_smallest_block(bench: Bench) -> None:
 
 def test_a_missing_knob_takes_its_first_declared_value() -> None:
     found = WINDOWED.chosen({"windowed.pixels": 7})
-    rows = DECLARED["windowed"]["rows_per_job"].values[0]
-    assert found == {"algorithm": "direct", "pixels": 7, "rows_per_job": rows}
+    rows = DECLARED["windowed"]["rows_per_task"].values[0]
+    assert found == {"algorithm": "direct", "pixels": 7, "rows_per_task": rows}
     assert declared_names()["windowed"] == frozenset(found)
 
 

@@ -31,8 +31,8 @@ def pool(kind: str, x: Shape, **attributes: Any) -> Small:
 
 CASES: dict[str, tuple[Small, dict[str, int | str]]] = {
     "an audio encoder's positions": (conv((1, 32, 25), (32, 8, 128), group=4, pads=[64, 64]), {}),
-    "in passes": (conv((1, 64, 25), (32, 64, 65), pads=[32, 32]), {"contraction.passes": 4}),
-    "in parts": (conv((1, 64, 25), (32, 64, 65), pads=[32, 32]), {"contraction.parts": 2}),
+    "in passes": (conv((1, 64, 25), (32, 64, 65), pads=[32, 32]), {"contraction.k_blocking": 4}),
+    "in parts": (conv((1, 64, 25), (32, 64, 65), pads=[32, 32]), {"contraction.split_k": 2}),
     "a row copied": (conv((1, 16, 3, 40), (8, 16, 3, 33), pads=[1, 16, 1, 16]), {"contraction.order": "copied"}),
     "strided": (conv((1, 4, 60), (8, 4, 50), strides=[3], pads=[40, 45]), {}),
     "dilated": (conv((1, 4, 60), (8, 4, 30), dilations=[3], pads=[50, 40]), {}),

@@ -7,7 +7,7 @@ import pytest
 from autofuse.kernels.build import build_kernel
 from tests.kernels.conftest import Bench, Small, parsed, real
 
-SHORT = {"contraction.vectors": 2, "contraction.pixels": 3, "contraction.rows_per_job": 2}
+SHORT = {"contraction.vectors": 2, "contraction.pixels": 3, "contraction.rows_per_task": 2}
 POINT = Small(parsed("y = Conv (x, w)"), {"x": real(1, 32, 5, 6)}, ["y"], {"w": real(24, 32, 1, 1)})
 ADDED = Small(
     parsed("c = Conv <pads=[1, 1, 1, 1]> (x, w, b); s = Add (c, r); y = Relu (s)"),
@@ -30,10 +30,10 @@ CASES = {
     "from a narrow map to a wide one": (POINT, {"x": "c8", "y": "c8"}, {}),
     "with an addend": (ADDED, {"x": "c8", "r": "c8", "y": "c8"}, {}),
     "with a plain addend": (ADDED, {"x": "c8", "y": "c8"}, {}),
-    "with an addend in passes": (ADDED, {"x": "c8", "r": "c8", "y": "c8"}, {"contraction.passes": 2}),
+    "with an addend in passes": (ADDED, {"x": "c8", "r": "c8", "y": "c8"}, {"contraction.k_blocking": 2}),
     "with copied rows": (ADDED, {"x": "c8", "r": "c8", "y": "c8"}, {"contraction.order": "copied"}),
     "with a scale computed on the way": (SCALED, {"x": "c8", "s": "c8", "y": "c8"}, {}),
-    "in parts": (ONE_PIXEL, {"x": "c16", "y": "c8"}, {"contraction.parts": 2}),
+    "in parts": (ONE_PIXEL, {"x": "c16", "y": "c8"}, {"contraction.split_k": 2}),
     "in groups": (GROUPS, {"x": "c8", "y": "c8"}, {}),
     "in groups of wide maps": (GROUPS, {"x": "c16", "y": "c16"}, {}),
 }

@@ -11,7 +11,7 @@ import pytest
 from autofuse.kernels.families.registry import nests_of
 from tests.kernels.conftest import Array, Bench, Small, parsed, real
 
-SHORT = {"contraction.vectors": 1, "contraction.pixels": 2, "contraction.rows_per_job": 2, "windowed.pixels": 2}
+SHORT = {"contraction.vectors": 1, "contraction.pixels": 2, "contraction.rows_per_task": 2, "windowed.pixels": 2}
 
 
 def ints(*values: int) -> Array:

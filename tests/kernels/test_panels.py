@@ -36,12 +36,17 @@ def asked(bench: Bench, small: Small, schedule: dict[str, int | str], layouts: d
 CASES = {
     "a product of many rows": (product(64), {}, None, True),
     "few rows, which only stream": (product(4), {}, None, False),
-    "parts of few rows": (product(8), {"contraction.parts": 2}, None, False),
+    "parts of few rows": (product(8), {"contraction.split_k": 2}, None, False),
     "a computed matrix, packed a moment ago": (product(64, constant=False), {}, None, False),
-    "all rows for a panel": (IMAGE, {"contraction.rows_per_job": 0}, MAPS, True),
-    "all rows for a panel, in passes": (IMAGE, {"contraction.rows_per_job": 0, "contraction.passes": 2}, MAPS, True),
-    "some rows for a panel": (IMAGE, {"contraction.rows_per_job": 4}, MAPS, False),
-    "all panels for a row": (IMAGE, {"contraction.rows_per_job": 0, "contraction.order": "pixels"}, MAPS, False),
+    "all rows for a panel": (IMAGE, {"contraction.rows_per_task": 0}, MAPS, True),
+    "all rows for a panel, in passes": (
+        IMAGE,
+        {"contraction.rows_per_task": 0, "contraction.k_blocking": 2},
+        MAPS,
+        True,
+    ),
+    "some rows for a panel": (IMAGE, {"contraction.rows_per_task": 4}, MAPS, False),
+    "all panels for a row": (IMAGE, {"contraction.rows_per_task": 0, "contraction.order": "pixels"}, MAPS, False),
     "Winograd, many tiles": (WIDE, {"contraction.algorithm": "winograd4", "contraction.tiles": 49}, MAPS, True),
     "Winograd, few tiles": (IMAGE, {"contraction.algorithm": "winograd4", "contraction.tiles": 16}, MAPS, False),
 }

@@ -35,7 +35,7 @@ def first(bench: Bench, small: Small, threads: int) -> dict[str, int | str]:
     ],
 )
 def test_jobs_are_cut_as_nearly_as_it_divides(panels: int, rows: int, expected: ParallelGrid) -> None:
-    assert ParallelGrid.cut(2, 6, 12, {"panels_per_job": panels, "rows_per_job": rows}) == expected
+    assert ParallelGrid.cut(2, 6, 12, {"panels_per_task": panels, "rows_per_task": rows}) == expected
 
 
 def test_threads_that_end_together_share_evenly() -> None:
@@ -56,8 +56,8 @@ def test_the_pixels_of_a_large_image_are_split_where_panels_are_too_few(
     bench: Bench, columns: int, depth: int, size: int
 ) -> None:
     one, two = (first(bench, point(columns, depth, size), threads) for threads in (1, 2))
-    assert one["contraction.split"] == 1
-    assert int(two["contraction.split"]) % 2 == 0 and "contraction.rows_per_job" in two
+    assert one["contraction.pixel_rows"] == 1
+    assert int(two["contraction.pixel_rows"]) % 2 == 0 and "contraction.rows_per_task" in two
     tile = ("contraction.vectors", "contraction.pixels")
     assert [one.get(name) for name in tile] == [two.get(name) for name in tile]
 

@@ -45,12 +45,12 @@ def test_lanes_over_pixels_agree(bench: Bench, name: str, operand: str, lanes: i
 @pytest.mark.parametrize("split", [2, 4])
 @pytest.mark.parametrize("order", ["weights", "pixels"])
 def test_output_channels_are_cut_into_rows(bench: Bench, split: int, order: str) -> None:
-    rows: dict[str, Any] = {"contraction.split": split, "contraction.rows_per_job": 2, "contraction.order": order}
+    rows: dict[str, Any] = {"contraction.pixel_rows": split, "contraction.rows_per_task": 2, "contraction.order": order}
     bench.check(MODELS["a batch"], {}, PIXEL_LANES | rows)
 
 
 def test_a_sum_is_taken_in_one_go_whatever_the_schedule_says(bench: Bench) -> None:
-    bench.check(MODELS["a batch"], {}, PIXEL_LANES | {"contraction.parts": 2, "contraction.passes": 4})
+    bench.check(MODELS["a batch"], {}, PIXEL_LANES | {"contraction.split_k": 2, "contraction.k_blocking": 4})
 
 
 def test_maps_in_blocks_of_channels_are_computed_directly(bench: Bench) -> None:

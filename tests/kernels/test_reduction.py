@@ -139,7 +139,9 @@ def test_softmax_of_columns_has_a_prologue_and_an_epilogue(bench: Bench) -> None
 def test_rows_in_blocks_of_any_size_agree(bench: Bench, rows: int, text: str) -> None:
     given = {"g": real(19, seed=1), "h": real(19, seed=2), "m": real(3, 1, 19)}
     used = {name: array for name, array in given.items() if f", {name}" in text}
-    bench.check(Small(parsed(text), {"x": real(3, 5, 19, low=-5, high=5)}, ["y"], used), schedule={"row.rows": rows})
+    bench.check(
+        Small(parsed(text), {"x": real(3, 5, 19, low=-5, high=5)}, ["y"], used), schedule={"last_axis.rows": rows}
+    )
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 16), (2, 3, 13), (4, 3), (2, 3, 7, 5)])

@@ -53,13 +53,13 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_a_sum_in_parts_agrees(bench: Bench, name: str, parts: int) -> None:
     layouts = {"x": "c8", "y": "c8"} if name in ("one pixel", "a small map", "groups") and parts == 4 else {}
-    schedule = {"contraction.parts": parts, "contraction.vectors": parts, "contraction.panels_per_job": parts - 2}
+    schedule = {"contraction.split_k": parts, "contraction.vectors": parts, "contraction.panels_per_task": parts - 2}
     bench.check(MODELS[name], layouts, schedule)
 
 
 def test_parts_are_added_in_the_same_order_every_time(bench: Bench) -> None:
     bound = bench.bind(MODELS["tails"])
-    kernel = build_kernel(bound.workload, {"contraction.parts": 3}, bench.target())
+    kernel = build_kernel(bound.workload, {"contraction.split_k": 3}, bench.target())
     first, again = (bench.run(MODELS["tails"], bound, kernel, bench.target())["y"].tobytes() for _ in range(2))
     assert first == again
 
@@ -68,7 +68,7 @@ def test_parts_are_offered_to_long_sums_of_few_rows_alone(bench: Bench) -> None:
     space = load_space("default", "avx2").schedule
 
     def parts(small: Small) -> tuple[int | str, ...]:
-        return open_knobs(bench.bind(small).workload, AVX2, space).get("contraction.parts", ())
+        return open_knobs(bench.bind(small).workload, AVX2, space).get("contraction.split_k", ())
 
     assert parts(product(1, 1280, 40)) == (1, 2, 4)
     assert parts(product(16, 256, 40)) == (1, 2, 4)
@@ -79,7 +79,9 @@ def test_parts_are_offered_to_long_sums_of_few_rows_alone(bench: Bench) -> None:
 def test_choices_that_parts_make_idle_are_dropped(bench: Bench) -> None:
     knobs = open_knobs(bench.bind(product(16, 256, 80)).workload, AVX2, load_space("default", "avx2").schedule)
     default = {name: values[0] for name, values in knobs.items()}
-    assert "contraction.split" in default
-    assert "contraction.split" not in canonical(default | {"contraction.parts": 2, "contraction.split": 2}, knobs)
-    assert "contraction.rows_per_job" not in canonical(default, knobs)
-    assert "contraction.rows_per_job" in canonical(default | {"contraction.split": 2}, knobs)
+    assert "contraction.pixel_rows" in default
+    assert "contraction.pixel_rows" not in canonical(
+        default | {"contraction.split_k": 2, "contraction.pixel_rows": 2}, knobs
+    )
+    assert "contraction.rows_per_task" not in canonical(default, knobs)
+    assert "contraction.rows_per_task" in canonical(default | {"contraction.pixel_rows": 2}, knobs)

@@ -17,7 +17,7 @@ from autofuse.kernels.families.transposed_window import TransposedWindow
 from tests.kernels.conftest import Bench, Small, parsed, real
 
 node = helper.make_node
-SHORT = {"contraction.vectors": 1, "contraction.pixels": 2, "contraction.rows_per_job": 2, "windowed.pixels": 2}
+SHORT = {"contraction.vectors": 1, "contraction.pixels": 2, "contraction.rows_per_task": 2, "windowed.pixels": 2}
 Shape = tuple[int, ...]
 
 

@@ -68,7 +68,7 @@ TILINGS = [(1, 1, 8, "chunk"), (49, 3, 4, "root"), (7, 4, 3, "chunk"), (28, 8, 5
 
 @pytest.mark.parametrize(("tiles", "vectors", "pixels", "stage"), TILINGS)
 def test_any_tiling_covers_the_image(bench: Bench, stage: str, tiles: int, vectors: int, pixels: int) -> None:
-    knobs = schedule(4, stage, tiles=tiles, vectors=vectors, pixels=pixels, panels_per_job=2)
+    knobs = schedule(4, stage, tiles=tiles, vectors=vectors, pixels=pixels, panels_per_task=2)
     bench.check(conv((2, 8, 9, 10), 32), {"x": "c8", "y": "c8"}, knobs, limit=ERROR[4])
 
 

@@ -128,13 +128,13 @@ def test_the_best_time_counts_the_trusted_first(recorder: Any, networks: Mapping
         around = recorder.around(base, 1)
         with base.reading() as sql:
             first = timed_workloads(sql)[0]
-        candidate = Candidate(first.workload_key, first.workload, first.label, '{"row.rows":2}')
+        candidate = Candidate(first.workload_key, first.workload, first.label, '{"last_axis.rows":2}')
         faster = CandidateOutcome(
             candidate=candidate, state="ok", median_us=0.5, ci_lo_us=0.4, ci_hi_us=0.6, trusted=False
         )
         base.record_candidate(around.setting, faster)
         failed = replace(
-            faster, candidate=replace(candidate, schedule='{"row.rows":4}'), state="wrong", median_us=None,
+            faster, candidate=replace(candidate, schedule='{"last_axis.rows":4}'), state="wrong", median_us=None,
             ci_lo_us=None, ci_hi_us=None, trusted=None, failure="no",
         )  # fmt: skip
         base.record_candidate(around.setting, failed)

@@ -24,8 +24,8 @@ SMALL: dict[str, dict[str, tuple[int | str, ...]]] = {
         "algorithm": ("direct",),
         "vectors": (1, 2, 4),
         "pixels": (2, 4, 30),
-        "rows_per_job": (4, 1),
-        "panels_per_job": (1,),
+        "rows_per_task": (4, 1),
+        "panels_per_task": (1,),
         "order": ("weights", "pixels"),
         "split": (1,),
         "passes": (1,),
@@ -72,7 +72,12 @@ def spend(search: WorkloadSearch, cost: Callable[[Schedule], float | None], coun
 
 def distance(schedule: Schedule) -> float:
     """A smooth landscape: each knob by itself costs what it is off its best value."""
-    best = {"contraction.vectors": 2, "contraction.pixels": 7, "contraction.rows_per_job": 2, "contraction.split": 4}
+    best = {
+        "contraction.vectors": 2,
+        "contraction.pixels": 7,
+        "contraction.rows_per_task": 2,
+        "contraction.pixel_rows": 4,
+    }
     factors = [1 + abs(float(schedule.get(knob, 1)) - value) / 4 for knob, value in best.items()]
     penalty = 1.5 if schedule.get("contraction.order") == "pixels" else 1.0
     penalty *= 1.4 if schedule.get("contraction.algorithm") == "winograd2" else 1.0
@@ -174,7 +179,7 @@ def test_late_success_after_many_failures_is_no_reason_to_stop(search: Callable[
 def test_a_good_schedule_of_a_relative_is_tried_next(search: Callable[..., WorkloadSearch]) -> None:
     one = search()
     one.ask()
-    wanted = {"contraction.vectors": 4, "contraction.pixels": 4, "elementwise.jobs": 8}
+    wanted = {"contraction.vectors": 4, "contraction.pixels": 4, "elementwise.tasks": 8}
     one.suggest(wanted)
     asked = one.ask()
     assert asked is not None

@@ -31,6 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from autofuse.database.records import FAILURES, OK, PENDING, RUN_STATES, TRIAL_STATES
+from autofuse.database.tables.schedule_text import ScheduleText
 
 PREFIX = "af_"
 VERSION_TABLE = "af_alembic_version"
@@ -145,7 +146,7 @@ class ScheduleRow(NumberedRow):
     __tablename__ = "af_schedule"
 
     key: Mapped[str] = mapped_column(Sha, unique=True)
-    text: Mapped[str] = mapped_column(Text)
+    text: Mapped[str] = mapped_column(ScheduleText)
 
 
 class CodeRow(NumberedRow):

@@ -14,11 +14,11 @@ from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, delinear
 from autofuse.kernels.workload.workload import Workload
 
 Knobs = Mapping[str, int | str]
-MIN_JOB_ELEMENTS = 4096
+MIN_TASK_ELEMENTS = 4096
 
 
 class ElementwiseEmitter:
-    """Walks the physical order of the first result; `vectors`: vectors a step, `jobs`: parallel chunks."""
+    """Walks the physical order of the first result; `vectors`: vectors a step, `tasks`: parallel chunks."""
 
     def __init__(self, scope: Scope, nest: Nest, knobs: Knobs) -> None:
         self.scope, self.nest, self.knobs = scope, nest, knobs
@@ -50,9 +50,11 @@ class ElementwiseEmitter:
         total = prod(extents)
         inner = self._inner(extents)
         outer = total // inner
-        per_job = divisor_near(outer, max(1, min(outer // int(self.knobs["jobs"]), outer), MIN_JOB_ELEMENTS // inner))
-        with emitter.parallel(outer // per_job) as job, emitter.serial(per_job) as step:
-            base = (job * per_job + step) * inner
+        per_task = divisor_near(
+            outer, max(1, min(outer // int(self.knobs["tasks"]), outer), MIN_TASK_ELEMENTS // inner)
+        )
+        with emitter.parallel(outer // per_task) as task, emitter.serial(per_task) as step:
+            base = (task * per_task + step) * inner
             full, rest_elements = divmod(inner, lanes)
             if full:
                 with emitter.serial(full) as vector, emitter.vector(lanes) as lane:
@@ -94,17 +96,17 @@ class Elementwise(Family):
     """Nests without an anchor."""
 
     name = "elementwise"
-    knobs: ClassVar[Declared] = {"jobs": Knob((8, 2, 32), "parallel chunks of an elementwise loop")}
+    knobs: ClassVar[Declared] = {"tasks": Knob((8, 2, 32), "parallel chunks of an elementwise loop")}
 
     def takes(self, workload: Workload, unit: Unit) -> bool:
         """See Family."""
         return isinstance(unit, Nest) and unit.anchor is None
 
     def useful(self, case: Case, unit: Unit, knob: str, values: Values) -> Iterable[int | str]:
-        """See Family: as many jobs as have enough to do."""
+        """See Family: as many tasks as have enough to do."""
         assert isinstance(unit, Nest)
         size = prod(unit.space)
-        return [value for value in values if isinstance(value, int) and size >= MIN_JOB_ELEMENTS * value]
+        return [value for value in values if isinstance(value, int) and size >= MIN_TASK_ELEMENTS * value]
 
     def emit(self, scope: Scope, unit: Unit, schedule: Schedule) -> None:
         """See Family."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from autofuse.kernels.families.contraction.family import CONTRACTION
 from autofuse.kernels.families.elementwise import ELEMENTWISE
 from autofuse.kernels.families.fused.band import BAND
-from autofuse.kernels.families.fused.block import BLOCK
+from autofuse.kernels.families.fused.chain import CHAIN
 from autofuse.kernels.families.protocol import Family, FusedFamily, Knob, Schedule, Unit
 from autofuse.kernels.families.reduction import REDUCTION
 from autofuse.kernels.families.softmax.family import INNER_AXIS, LAST_AXIS
@@ -18,7 +18,7 @@ from autofuse.kernels.nest.nest import Nest, cut
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
 FAMILIES: tuple[Family, ...] = (
-    ELEMENTWISE, REDUCTION, LAST_AXIS, INNER_AXIS, WINDOWED, CONTRACTION, BLOCK, BAND,
+    ELEMENTWISE, REDUCTION, LAST_AXIS, INNER_AXIS, WINDOWED, CONTRACTION, CHAIN, BAND,
 )  # fmt: skip
 """The families of the package. The first that takes a unit emits it; each adds its guesses to those before it."""
 

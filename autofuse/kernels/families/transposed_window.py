@@ -105,23 +105,23 @@ class TransposedWindow(Window):
         met = (offset + self.pad_begin) % gcd(self.stride, self.dilation) == 0
         taps = max(0, self.met_from(tap)) if met else 0
         if not taps:
-            return Phase(self.size, 0, outputs=outputs, spread=self, offset=offset)
+            return Phase(self.size, 0, outputs=outputs, whole=self, offset=offset)
         pad = (taps - 1) * self.apart - element
-        return Phase(self.size, taps, 1, self.apart, pad, 0, outputs, spread=self, offset=offset, first_tap=tap)
+        return Phase(self.size, taps, 1, self.apart, pad, 0, outputs, whole=self, offset=offset, first_tap=tap)
 
 
 @dataclass(frozen=True)
 class Phase(Window):
-    """Every stride-th output of a `spread` from `offset` on; its taps are those from `first_tap` on, last first."""
+    """Every stride-th output of the `whole` from `offset` on; its taps are those from `first_tap` on, last first."""
 
-    spread: TransposedWindow = field(kw_only=True)
+    whole: TransposedWindow = field(kw_only=True)
     offset: Expr = field(kw_only=True)
     first_tap: Expr = field(default=0, kw_only=True)
 
     @property
     def kernel(self) -> int:
         """See Window."""
-        return self.spread.taps
+        return self.whole.taps
 
     def at(self, number: Expr) -> Window:
         """See Window; each phase begins one tap later than the one before it."""
@@ -129,8 +129,8 @@ class Phase(Window):
 
     def result(self, output: Expr) -> Expr:
         """See Window."""
-        return output * self.spread.stride + self.offset
+        return output * self.whole.stride + self.offset
 
     def kernel_tap(self, output: Expr, tap: Expr) -> Expr:
         """See Window."""
-        return self.first_tap + (self.taps - 1 - tap) * self.spread.every
+        return self.first_tap + (self.taps - 1 - tap) * self.whole.every

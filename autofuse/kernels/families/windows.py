@@ -23,13 +23,13 @@ def convolution_windows(workload: Workload, operator: WorkloadOperator) -> tuple
     dilations = integers(operator, "dilations") or (1,) * rank
     sizes = zip(x[2:], taps, strides, dilations, out[2:], strict=True)
     if operator.op_type == "ConvTranspose":
-        spread = [
+        transposed = [
             TransposedWindow(size, tap, stride, dilation, outputs=outputs)
             for size, tap, stride, dilation, outputs in sizes
         ]
-        begins = _transposed_begins(operator, spread)
-        spread = [replace(window, pad_begin=begin) for window, begin in zip(spread, begins, strict=True)]
-        return tuple(_turned(window) if window.stride == 1 else window for window in spread)
+        begins = _transposed_begins(operator, transposed)
+        transposed = [replace(window, pad_begin=begin) for window, begin in zip(transposed, begins, strict=True)]
+        return tuple(_turned(window) if window.stride == 1 else window for window in transposed)
     windows = [Window(size, tap, stride, dilation, outputs=outputs) for size, tap, stride, dilation, outputs in sizes]
     return tuple(
         replace(window, pad_begin=begin, pad_end=end)
@@ -37,10 +37,10 @@ def convolution_windows(workload: Workload, operator: WorkloadOperator) -> tuple
     )
 
 
-def _turned(spread: TransposedWindow) -> Window:
-    """A spread of stride 1 as the window of a convolution whose taps run backwards."""
-    pad = (spread.taps - 1) * spread.dilation - spread.pad_begin
-    return Window(spread.size, spread.taps, 1, spread.dilation, pad, 0, spread.outputs)
+def _turned(window: TransposedWindow) -> Window:
+    """A transposed window of stride 1 as the window of a convolution whose taps run backwards."""
+    pad = (window.taps - 1) * window.dilation - window.pad_begin
+    return Window(window.size, window.taps, 1, window.dilation, pad, 0, window.outputs)
 
 
 def _transposed_begins(operator: WorkloadOperator, windows: Sequence[TransposedWindow]) -> Sequence[int]:

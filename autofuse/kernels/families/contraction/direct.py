@@ -74,12 +74,12 @@ class ContractionEmitter:
         block = scope.arrays[form.x].block if form.x in scope.ready else 0
         self.block = min(block or (NARROW_BLOCK if self.lanes <= NARROW else 8), form.depth)
         self.blocks = -(-form.depth // self.block)
-        self.parts, self.passes = (
-            divisor_near(form.depth // self.block, int(knobs[name])) for name in ("parts", "passes")
+        self.split_k, self.k_blocking = (
+            divisor_near(form.depth // self.block, int(knobs[name])) for name in ("split_k", "k_blocking")
         )
         self.taps = prod(window.kernel for window in form.windows)
         self.panel_lanes = self.vectors * self.lanes
-        self.all_rows = divisor_near(prod(form.rows), int(knobs["rows_per_job"])) == prod(form.rows)
+        self.all_rows = divisor_near(prod(form.rows), int(knobs["rows_per_task"])) == prod(form.rows)
         self.copy: Any = None
 
     def emit(self) -> None:
@@ -106,14 +106,14 @@ class ContractionEmitter:
         tasks = ParallelGrid.cut(prod(form.batch), self.panels, prod(form.rows), self.knobs)
         rows, panels = tasks.rows, tasks.panels
         with emitter.parallel(prod(tasks.grid)) as number:
-            batch, panel_job, row_job = delinear(number, tasks.grid)
+            batch, panel_task, row_task = delinear(number, tasks.grid)
 
             def row_at(step: Expr) -> Index:
-                flat = emitter.simplify(row_job * rows + step)
+                flat = emitter.simplify(row_task * rows + step)
                 return tuple(emitter.simplify(part) for part in delinear(flat, form.rows))
 
             def panel_at(step: Expr) -> Expr:
-                return emitter.simplify(panel_job * panels + step)
+                return emitter.simplify(panel_task * panels + step)
 
             yield Task(delinear(batch, form.batch), panels, rows, panel_at, row_at)
 

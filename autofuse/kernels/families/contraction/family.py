@@ -36,7 +36,16 @@ class ContractionFamily(Family):
     name = NAME
     knobs = KNOBS
     anchors = CONVOLUTIONS | PRODUCTS
-    in_whole_maps = ("algorithm", "parts", "passes", "panels_per_job", "rows_per_job", "split", "stage", "tiles")
+    in_whole_maps = (
+        "algorithm",
+        "split_k",
+        "k_blocking",
+        "panels_per_task",
+        "rows_per_task",
+        "pixel_rows",
+        "stage",
+        "tiles",
+    )
     """Knobs without a meaning where results are computed some rows at a time (see `by_rows`)."""
 
     def takes(self, workload: Workload, unit: Unit) -> bool:
@@ -59,21 +68,21 @@ class ContractionFamily(Family):
         kept = dict(schedule)
         algorithm = kept.get(self.full("algorithm"))
         winograd = algorithm in ALGORITHMS
-        idle = ["rows_per_job", "order", "split", "parts", "passes"] if winograd else ["tiles", "stage"]
+        idle = ["rows_per_task", "order", "pixel_rows", "split_k", "k_blocking"] if winograd else ["tiles", "stage"]
         if algorithm in WHOLE_SUMS:
-            idle += ["parts", "passes"]
+            idle += ["split_k", "k_blocking"]
         elif "pixel_lanes" in knobs.get(self.full("algorithm"), ()):  # it alone reads the map as the right-hand side
             idle += ["operand"]
-        if kept.get(self.full("parts"), 1) != 1 and algorithm not in WHOLE_SUMS:
-            idle += ["rows_per_job", "order", "split", "passes"]
-        elif kept.get(self.full("split")) == 1:  # then all pixels are one row
-            idle += ["rows_per_job", "order"]
-        elif kept.get(self.full("passes"), 1) != 1 and not winograd and algorithm not in WHOLE_SUMS:
+        if kept.get(self.full("split_k"), 1) != 1 and algorithm not in WHOLE_SUMS:
+            idle += ["rows_per_task", "order", "pixel_rows", "k_blocking"]
+        elif kept.get(self.full("pixel_rows")) == 1:  # then all pixels are one row
+            idle += ["rows_per_task", "order"]
+        elif kept.get(self.full("k_blocking"), 1) != 1 and not winograd and algorithm not in WHOLE_SUMS:
             idle += ["order"]  # each pass takes the rows for its part of the weights
-        if kept.get(self.full("passes")) == 1:  # as in a schedule without this knob
-            idle += ["passes"]
+        if kept.get(self.full("k_blocking")) == 1:  # as in a schedule without this knob
+            idle += ["k_blocking"]
         if winograd and kept.get(self.full("stage"), "chunk") == "chunk":
-            idle += ["panels_per_job"]
+            idle += ["panels_per_task"]
         for knob in idle:
             kept.pop(self.full(knob), None)
         return kept
@@ -110,7 +119,7 @@ class ContractionFamily(Family):
         """What emits a nest directly, one row of its results at a time, the pixels of a 1x1 convolution in theirs."""
         assert nest.anchor is not None
         form = contraction_form(scope.workload, nest.anchor, by_rows=True)
-        return ContractionEmitter(scope, nest, form, {**self.chosen(schedule), "rows_per_job": 1})
+        return ContractionEmitter(scope, nest, form, {**self.chosen(schedule), "rows_per_task": 1})
 
 
 CONTRACTION = ContractionFamily()
@@ -121,8 +130,8 @@ def _emitter(scope: Scope, nest: Nest, knobs: Guess) -> ContractionEmitter | Win
     assert nest.anchor is not None
     workload, lanes, algorithm = scope.workload, scope.emitter.lanes, str(knobs["algorithm"])
     if algorithm in WHOLE_SUMS:
-        knobs = {**knobs, "parts": 1, "passes": 1}
-    split = int(knobs["split"]) if int(knobs["parts"]) == 1 else 1
+        knobs = {**knobs, "split_k": 1, "k_blocking": 1}
+    split = int(knobs["pixel_rows"]) if int(knobs["split_k"]) == 1 else 1
     form = contraction_form(workload, nest.anchor, split)
     m = ALGORITHMS.get(algorithm, 0)
     if m and isinstance(form, Convolution) and winograd_refusal(workload, nest.anchor, form, lanes) is None:
@@ -132,5 +141,5 @@ def _emitter(scope: Scope, nest: Nest, knobs: Guess) -> ContractionEmitter | Win
     if algorithm == "pixel_lanes" and pixel_lanes_refusal(workload, form, scope.in_rows) is None:
         form = pixel_lanes(workload, nest.anchor, split)
     plain = ContractionEmitter(scope, nest, form, knobs)
-    kind = SplitKEmitter if plain.parts > 1 else KBlockingEmitter if plain.passes > 1 else None
+    kind = SplitKEmitter if plain.split_k > 1 else KBlockingEmitter if plain.k_blocking > 1 else None
     return kind(scope, nest, form, knobs) if kind else plain

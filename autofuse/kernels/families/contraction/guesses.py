@@ -25,9 +25,9 @@ from autofuse.kernels.families.windows import CONVOLUTIONS
 from autofuse.kernels.nest.tiles import divisor_near, longest_row
 from autofuse.kernels.workload.workload import Workload
 
-ALGORITHM, ORDER, OPERAND, PASSES = (f"{NAME}.{knob}" for knob in ("algorithm", "order", "operand", "passes"))
-VECTORS, PIXELS, SPLIT = (f"{NAME}.{knob}" for knob in ("vectors", "pixels", "split"))
-ROWS, PANELS = (f"{NAME}.{knob}" for knob in ("rows_per_job", "panels_per_job"))
+ALGORITHM, ORDER, OPERAND, K_BLOCKING = (f"{NAME}.{knob}" for knob in ("algorithm", "order", "operand", "k_blocking"))
+VECTORS, PIXELS, PIXEL_ROWS = (f"{NAME}.{knob}" for knob in ("vectors", "pixels", "pixel_rows"))
+ROWS, PANELS = (f"{NAME}.{knob}" for knob in ("rows_per_task", "panels_per_task"))
 TILES, STAGE = (f"{NAME}.{knob}" for knob in ("tiles", "stage"))
 
 STREAMED = 4
@@ -79,7 +79,7 @@ def _direct_guesses(case: Case, form: Contraction) -> list[Guess]:
     guesses = [*busiest[:2], case.default] if case.target.lanes > NARROW else [case.default, *busiest[:1]]
     if not _crowded(case.workload):
         return guesses
-    copied: Guess = {ORDER: "copied", PANELS: 0, PASSES: 1}
+    copied: Guess = {ORDER: "copied", PANELS: 0, K_BLOCKING: 1}
     return [guess | copied for guess in guesses[:2]] + guesses
 
 
@@ -109,10 +109,10 @@ def _busiest_tiles(case: Case, form: Contraction) -> list[Guess]:
         v = min(int(vectors), columns)
         if not fits_registers(tile, target) or (few and v > STREAMED):
             continue
-        tile |= sweep | _passes(form, v * target.lanes, knobs, target)
-        near = 2 * STREAMED * column_bytes <= target.l1_bytes or PASSES in tile
+        tile |= sweep | _k_blocking(form, v * target.lanes, knobs, target)
+        near = 2 * STREAMED * column_bytes <= target.l1_bytes or K_BLOCKING in tile
         wide, ways = columns / -(-columns // v), []
-        for number, cut in enumerate(_cuts(form, knobs, 1 if few or PASSES in tile else threads)):
+        for number, cut in enumerate(_cuts(form, knobs, 1 if few or K_BLOCKING in tile else threads)):
             rows = results_a_column(form) if few else _row_length(form, cut)
             p = min(int(pixels), rows)
             long = rows / -(-rows // p)
@@ -127,18 +127,18 @@ def _cuts(form: Contraction, knobs: Mapping[str, Values], threads: int) -> Itera
     """Ways to cut a contraction into tasks, the default first; just that for one thread."""
     yield {}
     point = getattr(form, "flat", False) and len(form.windows) == 1
-    splits: Values = knobs.get(SPLIT, ()) if point else (1,)
+    splits: Values = knobs.get(PIXEL_ROWS, ()) if point else (1,)
     panels = dict.fromkeys((*knobs.get(PANELS, ())[:1], *(value for value in knobs.get(PANELS, ()) if value == 0)))
     if threads > 1:
         for split, rows, some in product(splits, knobs.get(ROWS, ()), panels):
             if split != 1 or not point:
-                yield {ROWS: rows, PANELS: some} | ({SPLIT: split} if point else {})
+                yield {ROWS: rows, PANELS: some} | ({PIXEL_ROWS: split} if point else {})
 
 
 def _row_length(form: Contraction, cut: Guess) -> int:
     """Results in a row, where a `cut` may split those of a point contraction into rows."""
     width = longest_row(form.windows)
-    return width // divisor_near(width, int(cut.get(SPLIT, 1)))
+    return width // divisor_near(width, int(cut.get(PIXEL_ROWS, 1)))
 
 
 def _evenness(case: Case, form: Contraction, guess: Guess, columns: int) -> float:
@@ -146,7 +146,7 @@ def _evenness(case: Case, form: Contraction, guess: Guess, columns: int) -> floa
     if case.threads == 1:
         return 1.0
     vectors = min(int(guess[VECTORS]), columns)
-    rows = divisor_near(longest_row(form.windows), int(guess.get(SPLIT, 1))) * prod(form.rows)
+    rows = divisor_near(longest_row(form.windows), int(guess.get(PIXEL_ROWS, 1))) * prod(form.rows)
     tasks = ParallelGrid.cut(prod(form.batch), -(-columns // vectors), rows, chosen(NAME, KNOBS, case.default | guess))
     return floor(STEPS * tasks.evenness(columns, vectors, case.threads)) / STEPS
 
@@ -158,15 +158,15 @@ def _whole_sweeps(form: Contraction, knobs: Mapping[str, Values], target: Target
     return {ROWS: 0} if whole else {}
 
 
-def _passes(form: Contraction, panel_lanes: int, knobs: Mapping[str, Values], target: Target) -> Guess:
+def _k_blocking(form: Contraction, panel_lanes: int, knobs: Mapping[str, Values], target: Target) -> Guess:
     """Passes over all rows, each with a part of the weights, where those of a panel are many."""
-    choices = [int(value) for value in knobs.get(PASSES, ())]
+    choices = [int(value) for value in knobs.get(K_BLOCKING, ())]
     taps = prod(window.taps for window in form.windows)
     panel_bytes = 4 * panel_lanes * form.depth * taps
     if not choices or taps == 1 or panel_bytes * BIG_PANEL <= target.l2_bytes:
         return {}
     nearest = min(choices, key=lambda value: abs(value - panel_bytes / target.l1_bytes))
-    return {PASSES: nearest, ROWS: 0}
+    return {K_BLOCKING: nearest, ROWS: 0}
 
 
 def _crowded(workload: Workload) -> bool:
@@ -234,7 +234,7 @@ def _shared(case: Case, guess: Guess, form: Contraction) -> Guess:
         tasks = (
             chunks
             if knob["stage"] == "chunk"
-            else chunks * (panels // divisor_near(panels, int(knob["panels_per_job"])))
+            else chunks * (panels // divisor_near(panels, int(knob["panels_per_task"])))
         )
         return evenness([1] * tasks, threads)
 

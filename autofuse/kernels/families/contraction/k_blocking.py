@@ -46,13 +46,13 @@ class KBlockingEmitter(ContractionEmitter):
                 panel = task.panel_at(step)
                 with emitter.serial(size) as place, emitter.vector(self.lanes) as lane:
                     emitter.put(sums, place * self.lanes + lane, const(0.0, "float32"))
-                with emitter.serial(self.passes) as number:
+                with emitter.serial(self.k_blocking) as number:
                     over_rows(panel, partial(self.add_pass, number))
                 over_rows(panel, self.finish_tile)
 
     def swept_blocks(self) -> int:
         """Those of a pass."""
-        return self.blocks // self.passes if self.all_rows else 0
+        return self.blocks // self.k_blocking if self.all_rows else 0
 
     def add_pass(self, number: Expr, waiting: Waiting, task: TileTask, run: Run, start: Expr) -> None:
         """The sums of a tile with those of pass `number` added."""
@@ -63,7 +63,7 @@ class KBlockingEmitter(ContractionEmitter):
         for sums, at in held:
             with emitter.vector(self.lanes) as lane:
                 emitter.put(sums, lane, waiting.sums[emitter.simplify(at + lane)])
-        self.reduce_piece(task, run, start, number, self.passes)
+        self.reduce_piece(task, run, start, number, self.k_blocking)
         for sums, at in held:
             with emitter.vector(self.lanes) as lane:
                 emitter.put(waiting.sums, at + lane, sums[lane])

@@ -24,7 +24,7 @@ from autofuse.kernels.nest.evaluate import in_rows
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import longest_row
 
-LEAST_PANEL, PASS_BYTES = 2, 8192
+LEAST_PANEL, BLOCK_BYTES = 2, 8192
 """Vectors, and bytes, of the part of a panel that a pass over the results has at least."""
 LEAST_ROW = 8
 """Pixels that a row of a 1x1 contraction has at least when its pixels are cut into rows."""
@@ -40,15 +40,15 @@ KNOBS: Declared = {
     ),
     "vectors": Knob((2, 4, 1, 3, 8), "vectors of output channels held in registers", tile=True),
     "pixels": Knob((4, 6, 5, 3, 8), "neighbouring results held in registers", tile=True),
-    "rows_per_job": Knob((4, 1, 2, 8, 0), "rows of results a parallel task computes (0: all)"),
-    "panels_per_job": Knob((1, 2, 4, 0), "panels of output channels a parallel task computes (0: all)"),
+    "rows_per_task": Knob((4, 1, 2, 8, 0), "rows of results a parallel task computes (0: all)"),
+    "panels_per_task": Knob((1, 2, 4, 0), "panels of output channels a parallel task computes (0: all)"),
     "order": Knob(
         ("weights", "pixels", "copied"),
         "what stays in cache: a panel of weights, a row of the input, or a row of the input copied side by side",
     ),
-    "split": Knob((1, 2, 4, 8, 16), "rows into which the pixels of a 1x1 contraction are cut"),
-    "parts": Knob((1, 2, 4, 8, 16), "parts of the sum over channels that are computed apart, then added (few rows)"),
-    "passes": Knob(
+    "pixel_rows": Knob((1, 2, 4, 8, 16), "rows into which the pixels of a 1x1 contraction are cut"),
+    "split_k": Knob((1, 2, 4, 8, 16), "parts of the sum over channels that are computed apart, then added (few rows)"),
+    "k_blocking": Knob(
         (1, 2, 4, 8, 16),
         "passes over the results, each with as many of the channels (whose weights then stay in the first cache)",
     ),
@@ -107,20 +107,20 @@ class Useful:
     def of(self, knob: str, values: Values) -> Iterator[int | str]:
         """Those of `values` that make a difference, the default first."""
         one_row = prod(self.form.rows) == 1 and not (self.flat and self.width >= 2 * LEAST_ROW)
-        if knob in ("order", "rows_per_job") and one_row:
+        if knob in ("order", "rows_per_task") and one_row:
             return iter(values[:1])
         by_knob: Mapping[str, Callable[[Values], Iterator[int | str]]] = {
             "algorithm": self.algorithm,
             "order": self.order,
             "operand": self.operand,
-            "split": self.split,
-            "parts": self.parts,
-            "passes": self.passes,
+            "pixel_rows": self.pixel_rows,
+            "split_k": self.split_k,
+            "k_blocking": self.k_blocking,
             "tiles": self.of_winograd,
             "stage": self.of_winograd,
             "vectors": lambda values: up_to(values, self.vectors),
             "pixels": lambda values: up_to(values, max(self.width, self.form.columns if self.over_pixels else 1)),
-            "rows_per_job": lambda values: up_to(values, self.width if self.flat else prod(self.form.rows)),
+            "rows_per_task": lambda values: up_to(values, self.width if self.flat else prod(self.form.rows)),
         }
         return by_knob.get(knob, iter)(values)
 
@@ -147,20 +147,20 @@ class Useful:
     def of_winograd(self, values: Values) -> Iterator[int | str]:
         return iter(values if self.winograd else ())
 
-    def split(self, values: Values) -> Iterator[int | str]:
+    def pixel_rows(self, values: Values) -> Iterator[int | str]:
         whole = len(self.form.windows) == 1 and self.flat
         return (v for v in values if isinstance(v, int) and (v == 1 or (whole and self.width // v >= LEAST_ROW)))
 
-    def parts(self, values: Values) -> Iterator[int | str]:
+    def split_k(self, values: Values) -> Iterator[int | str]:
         """Those into which a sum divides as long parts, where its results are so few that it only streams weights."""
         few = results_a_column(self.form) <= FEW_ROWS
         return (
             v for v in values if isinstance(v, int) and (v == 1 or (few and not self.form.depth % (v * PART_CHANNELS)))
         )
 
-    def passes(self, values: Values) -> Iterator[int | str]:
+    def k_blocking(self, values: Values) -> Iterator[int | str]:
         """Those each of which takes a part of a panel that is still large, and read by many results."""
         form, workload = self.form, self.case.workload
         panel_bytes = 4 * LEAST_PANEL * self.case.target.lanes * form.depth * prod(w.taps for w in form.windows)
         many = results_a_column(form) > FEW_ROWS and workload.values[form.w].kind == "constant"
-        return (v for v in values if isinstance(v, int) and (v == 1 or (many and panel_bytes // v >= PASS_BYTES)))
+        return (v for v in values if isinstance(v, int) and (v == 1 or (many and panel_bytes // v >= BLOCK_BYTES)))

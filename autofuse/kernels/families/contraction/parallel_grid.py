@@ -21,10 +21,10 @@ class ParallelGrid:
 
     @classmethod
     def cut(cls, batches: int, panels: int, rows: int, knobs: Mapping[str, int | str]) -> Self:
-        """As the knobs `panels_per_job` and `rows_per_job` (0: all) say, as nearly as it divides."""
-        panels_per_job = divisor_near(panels, int(knobs["panels_per_job"]))
-        rows_per_job = divisor_near(rows, int(knobs["rows_per_job"]))
-        return cls(panels_per_job, rows_per_job, (batches, panels // panels_per_job, rows // rows_per_job))
+        """As the knobs `panels_per_task` and `rows_per_task` (0: all) say, as nearly as it divides."""
+        panels_per_task = divisor_near(panels, int(knobs["panels_per_task"]))
+        rows_per_task = divisor_near(rows, int(knobs["rows_per_task"]))
+        return cls(panels_per_task, rows_per_task, (batches, panels // panels_per_task, rows // rows_per_task))
 
     def evenness(self, vectors_total: int, vectors: int, threads: int) -> float:
         """How evenly threads share the tasks, whose panels have `vectors` of all vectors of columns each."""

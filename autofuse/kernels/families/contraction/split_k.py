@@ -38,15 +38,15 @@ class SplitKEmitter(ContractionEmitter):
         form, emitter = self.form, self.emitter
         self.prepare()
         results, columns = prod(self.extents()), self.vectors_total * self.lanes
-        parts = PartialSums(emitter.scratch(self.parts * results * columns), results, columns)
-        panels_per_job = divisor_near(self.panels, int(self.knobs["panels_per_job"]))
-        grid = (prod(form.batch), self.panels // panels_per_job, self.parts)
+        parts = PartialSums(emitter.scratch(self.split_k * results * columns), results, columns)
+        panels_per_task = divisor_near(self.panels, int(self.knobs["panels_per_task"]))
+        grid = (prod(form.batch), self.panels // panels_per_task, self.split_k)
         with emitter.parallel(prod(grid)) as task:
-            batch_flat, panel_job, part = delinear(task, grid)
+            batch_flat, panel_task, part = delinear(task, grid)
             batch = delinear(batch_flat, form.batch)
             accumulators = self.registers()
-            with emitter.serial(panels_per_job) as panel_step, emitter.serial(prod(form.rows)) as row_flat:
-                panel = emitter.simplify(panel_job * panels_per_job + panel_step)
+            with emitter.serial(panels_per_task) as panel_step, emitter.serial(prod(form.rows)) as row_flat:
+                panel = emitter.simplify(panel_task * panels_per_task + panel_step)
                 row = tuple(emitter.simplify(at) for at in delinear(row_flat, form.rows))
                 self.panel(batch, panel, row, accumulators, tile=partial(self.part_of_tile, parts, part))
         self.add_parts(parts)
@@ -63,7 +63,7 @@ class SplitKEmitter(ContractionEmitter):
         """A tile's sums over one part, to where the second nest reads them."""
         held, lanes = self.cleared(task, run), self.lanes
         if run.reads(task.window):
-            self.reduce_piece(task, run, start, part, self.parts)
+            self.reduce_piece(task, run, start, part, self.split_k)
         for c, r, sums in held:
             column = (task.panel * self.vectors + c) * lanes
             result = linear((*task.batch, *task.row, task.window.result(start + r)), self.extents())
@@ -92,6 +92,6 @@ class SplitKEmitter(ContractionEmitter):
     def total(self, parts: PartialSums, result: Expr, column: Expr) -> Expr:
         """A column's sums of all parts, added."""
         first, *others = (
-            parts.sums[self.emitter.simplify(parts.at(part, result, column))] for part in range(self.parts)
+            parts.sums[self.emitter.simplify(parts.at(part, result, column))] for part in range(self.split_k)
         )
         return sum(others, start=first)

@@ -113,13 +113,13 @@ class WinogradEmitter:
             v = emitter.scratch(self.chunks * size)
             with emitter.parallel(self.chunks * blocks) as task:
                 self.transform_input(task // blocks, task % blocks, v, task // blocks * size)
-            per_job = divisor_near(self.panels, int(self.knobs["panels_per_job"]))
-            grid = (self.panels // per_job, self.chunks)
+            per_task = divisor_near(self.panels, int(self.knobs["panels_per_task"]))
+            grid = (self.panels // per_task, self.chunks)
             with emitter.parallel(prod(grid)) as task:
                 product = emitter.scratch(self.products)
-                panel_job, chunk = delinear(task, grid)
-                with emitter.serial(per_job) as step:
-                    self.panel(chunk, emitter.simplify(panel_job * per_job + step), v, chunk * size, product)
+                panel_task, chunk = delinear(task, grid)
+                with emitter.serial(per_task) as step:
+                    self.panel(chunk, emitter.simplify(panel_task * per_task + step), v, chunk * size, product)
             return
         with emitter.parallel(self.chunks) as chunk:
             v = emitter.scratch(size)

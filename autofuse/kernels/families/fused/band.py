@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from autofuse.kernels.families.contraction.direct import ContractionEmitter
 from autofuse.kernels.families.contraction.family import CONTRACTION
-from autofuse.kernels.families.fused.block import hands_on
+from autofuse.kernels.families.fused.chain import hands_on
 from autofuse.kernels.families.protocol import Case, Declared, FusedFamily, Guess, Joined, Knob, Schedule, Unit, Values
 from autofuse.kernels.families.windowed.direct import WindowedEmitter
 from autofuse.kernels.families.windowed.family import WINDOWED

@@ -21,7 +21,7 @@ NORMALISATIONS = frozenset({"LayerNormalization", "RMSNormalization"})
 class LastAxis(Family):
     """Softmax over the last axis, and normalisations over the last axes: some rows at a time."""
 
-    name = "row"
+    name = "last_axis"
     knobs: ClassVar[Declared] = {"rows": Knob((4, 2, 8, 1), "rows that a softmax or a normalisation works on at once")}
     anchors = SOFTMAX | NORMALISATIONS
 
@@ -44,7 +44,7 @@ class LastAxis(Family):
 class InnerAxis(Family):
     """Softmax over an axis that has others inside it: the lanes run over those."""
 
-    name = "column"
+    name = "inner_axis"
     anchors = SOFTMAX
 
     def takes(self, workload: Workload, unit: Unit) -> bool:

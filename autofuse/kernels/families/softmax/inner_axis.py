@@ -7,7 +7,7 @@ from math import prod
 
 from tvm import tirx
 
-from autofuse.kernels.families.softmax.last_axis import MIN_JOB_ELEMENTS, row_axis
+from autofuse.kernels.families.softmax.last_axis import MIN_TASK_ELEMENTS, row_axis
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import divisor_near
@@ -39,13 +39,13 @@ class InnerAxisEmitter:
         """`vectors` vectors of `width` columns each, from column `first` on."""
         emitter = self.emitter
         total = prod(self.outer) * vectors
-        least = MIN_JOB_ELEMENTS // (self.count * width)
-        per_job = divisor_near(total, max(1, min(least, total // (2 * emitter.target.cores))))
-        with emitter.parallel(total // per_job) as task:
+        least = MIN_TASK_ELEMENTS // (self.count * width)
+        per_task = divisor_near(total, max(1, min(least, total // (2 * emitter.target.cores))))
+        with emitter.parallel(total // per_task) as task:
             held = emitter.scratch(self.count * width)
             largest, denominator = emitter.scratch(width), emitter.scratch(width)
-            with emitter.serial(per_job) as step:
-                number = emitter.simplify(task * per_job + step)
+            with emitter.serial(per_task) as step:
+                number = emitter.simplify(task * per_task + step)
                 outer = delinear(number // vectors, self.outer)
                 start = first + number % vectors * width
 

@@ -19,7 +19,7 @@ Knobs = Mapping[str, int | str]
 Element = Callable[[int, Expr], Expr]
 Fold = Callable[[Expr, Expr], Expr]
 
-MIN_JOB_ELEMENTS = 4096
+MIN_TASK_ELEMENTS = 4096
 CHAINS = 4
 """Independent partial results that hide the latency of a fold, over all rows of a block."""
 
@@ -65,12 +65,12 @@ class LastAxisEmitter:
     def blocks(self, first: int, blocks: int, width: int) -> None:
         """`blocks` blocks of `width` rows each, from row `first` on."""
         emitter = self.emitter
-        least = MIN_JOB_ELEMENTS // (self.count * width)
-        per_job = divisor_near(blocks, max(1, min(least, blocks // (2 * emitter.target.cores))))
-        with emitter.parallel(blocks // per_job) as task:
+        least = MIN_TASK_ELEMENTS // (self.count * width)
+        per_task = divisor_near(blocks, max(1, min(least, blocks // (2 * emitter.target.cores))))
+        with emitter.parallel(blocks // per_task) as task:
             held = Rows(self, width)
-            with emitter.serial(per_job) as step:
-                start = first + (task * per_job + step) * width
+            with emitter.serial(per_task) as step:
+                start = first + (task * per_task + step) * width
                 held.run([self.outer_index(emitter.simplify(start + row)) for row in range(width)])
 
     def outer_index(self, row: Expr) -> Index:

@@ -62,13 +62,13 @@ class WindowedEmitter:
         self.prepare()
         emitter = self.emitter
         rows = tuple(window.outputs for window in self.outer) or (1,)
-        per_job = divisor_near(prod(rows), int(self.knobs["rows_per_job"]))
-        grid = (self.images, self.blocks, prod(rows) // per_job)
+        per_task = divisor_near(prod(rows), int(self.knobs["rows_per_task"]))
+        grid = (self.images, self.blocks, prod(rows) // per_task)
         with emitter.parallel(prod(grid)) as task:
-            image, block, row_job = delinear(task, grid)
+            image, block, row_task = delinear(task, grid)
             accumulators = self.registers()
-            with emitter.serial(per_job) as step:
-                row = tuple(emitter.simplify(part) for part in delinear(row_job * per_job + step, rows))
+            with emitter.serial(per_task) as step:
+                row = tuple(emitter.simplify(part) for part in delinear(row_task * per_task + step, rows))
                 self.channel_block(image, emitter.simplify(block), row, accumulators)
 
     def registers(self) -> Any:

@@ -41,10 +41,10 @@ class Windowed(Family):
             "with the lanes over channels, or over pixels (depthwise convolutions of stride 1, between maps in rows)",
         ),
         "pixels": Knob((4, 8, 7, 2), "neighbouring results held in registers", tile=True),
-        "rows_per_job": Knob((0, 7, 14, 4), "rows of results a parallel task computes (0: all)"),
+        "rows_per_task": Knob((0, 7, 14, 4), "rows of results a parallel task computes (0: all)"),
     }
     anchors = CONVOLUTIONS | frozenset(POOLS)
-    in_whole_maps = ("algorithm", "rows_per_job")
+    in_whole_maps = ("algorithm", "rows_per_task")
     """Knobs without a meaning where results are computed some rows at a time."""
 
     @property

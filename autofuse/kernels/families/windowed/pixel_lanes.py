@@ -44,7 +44,7 @@ class DepthwiseRowsEmitter:
         self.bias = nest.anchor.inputs[2] if len(nest.anchor.inputs) > 2 else -1
         self.images, self.channels = nest.space[:2]
         self.multiplier = self.channels // scope.shape(self.x)[1]
-        self.rows = divisor_near(self.high.outputs, int(knobs["rows_per_job"]))
+        self.rows = divisor_near(self.high.outputs, int(knobs["rows_per_task"]))
         self.held = self.rows + (self.high.taps - 1) * self.high.dilation
         self.width = self.wide.outputs + (self.wide.taps - 1) * self.wide.dilation
         vectors = -(-self.rows * self.width // self.lanes)

@@ -11,7 +11,7 @@ import pytest
 from autofuse.device.target import Target
 from autofuse.environment.space import load_space
 from autofuse.kernels.build import build_kernel
-from autofuse.kernels.families.fused.block import Chain, chained
+from autofuse.kernels.families.fused.chain import Chain, chained
 from autofuse.kernels.families.registry import nests_of
 from autofuse.kernels.schedule.knobs import open_knobs
 from tests.kernels.conftest import Array, Bench, Small, parsed, real
@@ -81,7 +81,9 @@ CHAINS = {
 @pytest.mark.parametrize(("rows", "operand"), [(0, "direct"), (5, "direct"), (4, "packed"), (32, "packed")])
 @pytest.mark.parametrize("name", CHAINS)
 def test_a_chain_agrees_in_blocks_of_any_size(bench: Bench, name: str, rows: int, operand: str) -> None:
-    bench.check(CHAINS[name], schedule={**SHORT, "row.rows": 2, "block.rows": rows, "contraction.operand": operand})
+    bench.check(
+        CHAINS[name], schedule={**SHORT, "last_axis.rows": 2, "chain.rows": rows, "contraction.operand": operand}
+    )
 
 
 def units(bench: Bench, small: Small) -> list[int]:
@@ -128,14 +130,14 @@ APART = {
 @pytest.mark.parametrize("name", APART)
 def test_nests_that_do_not_hand_on_rows_alone_stay_apart(bench: Bench, name: str) -> None:
     assert len(units(bench, APART[name])) > 1
-    bench.check(APART[name], schedule={**SHORT, "block.rows": 4})
+    bench.check(APART[name], schedule={**SHORT, "chain.rows": 4})
 
 
 def test_scores_exist_by_blocks_only(bench: Bench) -> None:
     workload = bench.bind(chain(ATTENTION, heads(4, queries=64, keys=64, depth=8))).workload
 
     def largest(rows: int) -> int:
-        schedule = {"block.rows": rows, "contraction.operand": "direct"}
+        schedule = {"chain.rows": rows, "contraction.operand": "direct"}
         text = build_kernel(workload, schedule, AVX2).function.script()
         return max(int(size) for size in re.findall(r"alloc_buffer\(\((\d+),\)", text))
 

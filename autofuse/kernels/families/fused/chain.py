@@ -116,7 +116,7 @@ def _by_rows(workload: Workload, nest: Nest) -> bool:
     return isinstance(form, Product) and not form.transposed[0] and not any(form.vector)
 
 
-class BlockEmitter:
+class ChainEmitter:
     """Emits a chain under a schedule, `together` rows at a time."""
 
     def __init__(self, scope: Scope, chain: Chain, schedule: Schedule, together: int) -> None:
@@ -193,10 +193,10 @@ class BlockEmitter:
         return tuple(self.emitter.simplify(part) for part in delinear(flat, shape))
 
 
-class Block(FusedFamily):
+class ChainFamily(FusedFamily):
     """Chains of products and normalisations, a block of rows at a time."""
 
-    name = "block"
+    name = "chain"
     knobs: ClassVar[Declared] = {
         "rows": Knob(
             (32, 0, 16, 64), "rows that a chain of products and normalisations computes together (0: all, in turn)"
@@ -219,7 +219,7 @@ class Block(FusedFamily):
     def emit(self, scope: Scope, unit: Unit, schedule: Schedule) -> None:
         """See Family."""
         assert isinstance(unit, Chain)
-        BlockEmitter(scope, unit, schedule, int(self.chosen(schedule)["rows"])).emit()
+        ChainEmitter(scope, unit, schedule, int(self.chosen(schedule)["rows"])).emit()
 
 
-BLOCK = Block()
+CHAIN = ChainFamily()
