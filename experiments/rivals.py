@@ -14,8 +14,8 @@ import onnx
 from autofuse.backend.compile.realise import build_library
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.environment.circumstances import Circumstances, circumstances
+from autofuse.environment.named_plans import named_plan
 from autofuse.environment.place import Place
-from autofuse.environment.plans import named_plan
 from autofuse.environment.space import load_space
 from autofuse.errors import AutofuseError
 from autofuse.fusion.plan import FusionPlan
@@ -28,7 +28,7 @@ from autofuse.measure.networks.bench import Contender, ContenderResult
 from autofuse.search.budget import Budget
 from autofuse.search.phases import add_baseline, measure_baseline, measure_baselines
 from autofuse.search.progress import Progress, TuneResult
-from autofuse.search.shares import finals_seconds
+from autofuse.search.time_budget import finals_seconds
 from autofuse.search.tune import open_session
 from experiments.options import new_parser
 from experiments.races import race

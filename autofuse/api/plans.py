@@ -13,7 +13,7 @@ from autofuse.values.arguments import Shapes, StrPath
 
 if TYPE_CHECKING:
     from autofuse.search.pareto import Point
-    from autofuse.views.plans import Explanation, PlanDifference, PlanExport, ShownPlan
+    from autofuse.views.one_plan import Explanation, PlanDifference, PlanExport, ShownPlan
 
 
 def plan_show(
@@ -28,7 +28,7 @@ def plan_show(
     """A plan with its kernels; `ShownPlan.to_json()` is a plan file that every `plan` takes."""
     from autofuse.environment.place import Place
     from autofuse.graph.loading.load import load
-    from autofuse.views.plans import shown
+    from autofuse.views.one_plan import shown
 
     return shown(load(Path(model), shapes), plan, Place(database, device, threads))
 
@@ -46,7 +46,7 @@ def plan_diff(
     """What differs between two plans of one model."""
     from autofuse.environment.place import Place
     from autofuse.graph.loading.load import load
-    from autofuse.views.plans import difference
+    from autofuse.views.one_plan import difference
 
     return difference(load(Path(model), shapes), first, second, Place(database, device, threads))
 
@@ -69,7 +69,7 @@ def plan_export(
     from autofuse.environment.place import Place
     from autofuse.graph.loading.files import weight_files
     from autofuse.graph.loading.load import load
-    from autofuse.views.plans import check_export, chosen_plan, export
+    from autofuse.views.one_plan import check_export, chosen_plan, export
 
     place = Place(database, device, threads)
     read = {"the model": Path(model), "the plan": Path(plan)}
@@ -116,7 +116,7 @@ def explain(
     """
     from autofuse.environment.place import Place
     from autofuse.graph.loading.load import load
-    from autofuse.views.plans import explained
+    from autofuse.views.one_plan import explained
 
     found = explained(load(Path(model), shapes), plan, Place(database, device, threads))
     return found if edge is None else found.of(edge)

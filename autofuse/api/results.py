@@ -13,14 +13,14 @@ from autofuse.checks.check import Check
 from autofuse.compiler import CompileReport
 from autofuse.database.files.merge import MergeReport
 from autofuse.database.job_records import JobInfo, TaskInfo
-from autofuse.fusion.evidence import Span
+from autofuse.fusion.evidence import GroupTime
 from autofuse.fusion.explain import EdgeReason
 from autofuse.job.outcome import JobOutcome
 from autofuse.learning.judge import Judgement
 from autofuse.search.progress import CompositionReport, PlanTime, Progress, TuneResult
 from autofuse.search.revalidation import Revalidated
 from autofuse.views.inspect import GraphSummary
-from autofuse.views.plans import Explanation, PlanDifference, PlanExport, ShownPlan
+from autofuse.views.one_plan import Explanation, PlanDifference, PlanExport, ShownPlan
 from autofuse.views.report.reports import Comparison, Report
 from autofuse.views.run_status import RunStatus
 
@@ -28,5 +28,5 @@ __all__ = [
     "BenchReport", "Check", "CheckedLibrary", "Comparison", "CompileReport", "CompositionReport", "EdgeReason",
     "Explanation", "GraphSummary", "JobInfo", "JobOutcome", "Judgement", "Library", "MergeReport", "PlanDifference",
     "PlanExport", "PlanTime", "Progress", "Report", "Revalidated", "RivalReport", "RunOutput", "RunReport", "RunStatus",
-    "Serving", "ShownPlan", "Span", "Stopping", "TaskInfo", "TuneResult",
+    "GroupTime", "Serving", "ShownPlan", "Stopping", "TaskInfo", "TuneResult",
 ]  # fmt: skip

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autofuse.compiler.ladder import Found, Ladder, legal
 from autofuse.compiler.report import RULE
+from autofuse.compiler.schedule_ladder import Found, Ladder, legal
 from autofuse.database.records import OK
 from autofuse.errors import StrictMissError
 from autofuse.kernels.schedule.guesses import first_schedules

@@ -14,9 +14,9 @@ from autofuse.backend.container.container import LIBRARY
 from autofuse.backend.link.linking import require_linker
 from autofuse.compiler.context import Context
 from autofuse.compiler.growth import weight_size, within_growth
-from autofuse.compiler.ladder import Found, Ladder
-from autofuse.compiler.plans import FoundPlan, find_plan
+from autofuse.compiler.plan_ladder import FoundPlan, find_plan
 from autofuse.compiler.report import HIT, MEASURED_HERE, RULE, STALE_CODE, CompileReport, GroupReport, PlanReport
+from autofuse.compiler.schedule_ladder import Found, Ladder
 from autofuse.database.ask.labels import unique_labels
 from autofuse.device.target import Target
 from autofuse.errors import StrictMissError

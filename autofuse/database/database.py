@@ -17,12 +17,11 @@ from autofuse.database import connection
 from autofuse.database.ask import lookups, transfers, views
 from autofuse.database.faults import clear_errors, content_error, damage_of, unexpected
 from autofuse.database.owner import Owner
-from autofuse.database.record import candidates, plans, runs
+from autofuse.database.record import candidates, plan_records, runs
 from autofuse.database.record.identities import Identities
-from autofuse.database.record.jobs import JobQueue
+from autofuse.database.record.job_queue import JobQueue
 from autofuse.database.records import (
     BestSchedule,
-    Block,
     CandidateOutcome,
     ChosenGroup,
     EdgeDecision,
@@ -35,6 +34,7 @@ from autofuse.database.records import (
     RelatedSchedule,
     RunInfo,
     RunStart,
+    SampleBlock,
     Setting,
     Table,
     Trial,
@@ -192,7 +192,7 @@ class ProfilingDatabase:
             return lookups.measured(sql, setting, workload_key)
 
     @persistent
-    def samples(self, candidate_id: int, run_id: int | None = None) -> tuple[Block, ...]:
+    def samples(self, candidate_id: int, run_id: int | None = None) -> tuple[SampleBlock, ...]:
         """All blocks of a candidate, oldest first; `run_id`: see `lookups.samples`."""
         with self._reading() as sql:
             return lookups.samples(sql, candidate_id, run_id)
@@ -252,7 +252,7 @@ class ProfilingDatabase:
     def record_plan(self, graph_key: str, plan_key: str, plan: str, origin: str) -> None:
         """Store a plan of a graph (`plan`: its JSON text); stored before: no change."""
         with self._writing() as sql:
-            plans.record_plan(sql, self._ids, graph_key, plan_key, plan, origin)
+            plan_records.record_plan(sql, self._ids, graph_key, plan_key, plan, origin)
 
     def record_plan_measurement(self, run_id: int, outcome: PlanOutcome) -> None:
         """Append a whole-model time or failure in the run's setting."""
@@ -261,13 +261,13 @@ class ProfilingDatabase:
     @persistent
     def _record_whole(self, run_id: int, outcome: PlanOutcome) -> None:
         with self._writing() as sql:
-            plans.record_measurement(sql, self._ids, run_id, outcome)
+            plan_records.record_measurement(sql, self._ids, run_id, outcome)
 
     @persistent
     def record_trial(self, run_id: int, trial: Trial) -> None:
         """Store a trial of the plan search; the same number again replaces it."""
         with self._writing() as sql:
-            plans.record_trial(sql, self._ids, run_id, trial)
+            plan_records.record_trial(sql, self._ids, run_id, trial)
 
     @persistent
     def trials(self, run_id: int) -> tuple[Trial, ...]:
@@ -290,31 +290,31 @@ class ProfilingDatabase:
         """Append the plan that `compile` shall take from now on, with the `limits` of its schedules; its number."""
         verdict = {"median_us": median_us, "trusted": trusted, "details": dict(details or {}), "limits": limits}
         with self._writing() as sql:
-            return plans.record_choice(sql, self._ids, run_id, plan_key, groups, verdict)
+            return plan_records.record_choice(sql, self._ids, run_id, plan_key, groups, verdict)
 
     @persistent
     def record_edges(self, run_id: int, plan_key: str, edges: Sequence[EdgeDecision]) -> None:
         """Store why each edge was fused or not under a plan."""
         with self._writing() as sql:
-            plans.record_edges(sql, self._ids, run_id, plan_key, edges)
+            plan_records.record_edges(sql, self._ids, run_id, plan_key, edges)
 
     @persistent
     def best_plan(self, setting: Setting, graph_key: str) -> PlanChoice | None:
         """The plan to take for a graph in this setting; see `PlanChoice`."""
         with self._reading() as sql:
-            return plans.best_plan(sql, setting, graph_key)
+            return plan_records.best_plan(sql, setting, graph_key)
 
     @persistent
     def limits(self, setting: Setting, graph_key: str) -> list[Mapping[str, Json]]:
         """Limits of schedules under which a graph was chosen a plan or measured whole in this setting, each once."""
         with self._reading() as sql:
-            return plans.limits(sql, setting, graph_key)
+            return plan_records.limits(sql, setting, graph_key)
 
     @persistent
     def plan(self, plan_key: str) -> str | None:
         """JSON text of a stored plan."""
         with self._reading() as sql:
-            return plans.plan_text(sql, plan_key)
+            return plan_records.plan_text(sql, plan_key)
 
     # Jobs --------------------------------------------------------------------------------------
 

@@ -59,7 +59,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Block:
+class SampleBlock:
     """A block of times in microseconds a call; `clock_ratio`: clock beside it over the best clock seen.
 
     `flagged`: an outlier that is kept but not counted. Times are stored with 6 significant digits.
@@ -75,7 +75,7 @@ class Block:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Timing:
+class Outcome:
     """The outcome of one measurement: exactly one of a time and a failure.
 
     `state` "ok" has the times (microseconds a call) and `trusted`; a failure has `failure`, its message.
@@ -90,7 +90,7 @@ class Timing:
     trusted: bool | None = None
     max_rel_error: float | None = None
     failure: str | None = None
-    blocks: Sequence[Block] = ()
+    blocks: Sequence[SampleBlock] = ()
     uid: str = ""
 
     def __post_init__(self) -> None:
@@ -124,7 +124,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CandidateOutcome(Timing):
+class CandidateOutcome(Outcome):
     """The outcome of measuring a candidate; `build_s`: seconds spent building it."""
 
     candidate: Candidate
@@ -132,7 +132,7 @@ class CandidateOutcome(Timing):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanOutcome(Timing):
+class PlanOutcome(Outcome):
     """The whole-model time of a plan, or of a rival that has none (`plan_key` None, such as "onnxruntime").
 
     `name`: what the report calls it ("none", "tvm-partition", "dnnfusion", "search"). Outcomes that share a

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autofuse.database.records import Block, PlanOutcome
+from autofuse.database.records import PlanOutcome, SampleBlock
 from autofuse.fusion.plan import NO_LIMITS, ScheduleLimits
 from autofuse.measure.networks.bench import ContenderResult
 
@@ -23,7 +23,7 @@ def plan_outcome(
         state = "wrong" if result.wrong else "run_error"
         return replace(own, state=state, failure=failure)
     us = result.timed.us
-    blocks = tuple(Block((part.us,), part.clock, not part.good) for part in result.samples.slices)
+    blocks = tuple(SampleBlock((part.us,), part.clock, not part.good) for part in result.samples.slices)
     return replace(
         own, state="ok", failure=None, median_us=us.median, ci_lo_us=us.lo, ci_hi_us=us.hi,
         trusted=result.timed.trusted, max_rel_error=result.max_rel_error, blocks=blocks,

@@ -18,29 +18,29 @@ MOST_STEPS = 20_000
 
 
 @dataclass(frozen=True)
-class Span:
+class GroupTime:
     """A time in microseconds with the ends of its 95 % interval."""
 
     us: float
     lo: float
     hi: float
 
-    def without_call(self) -> Span:
+    def without_call(self) -> GroupTime:
         """Of one kernel: what it takes by itself, as tables of kernels show it."""
-        return Span(*(max(0.0, us - LAUNCH_US) for us in (self.us, self.lo, self.hi)))
+        return GroupTime(*(max(0.0, us - LAUNCH_US) for us in (self.us, self.lo, self.hi)))
 
-    def overlaps(self, other: Span) -> bool:
+    def overlaps(self, other: GroupTime) -> bool:
         """Whether noise alone can explain the difference."""
         return self.lo <= other.hi and other.lo <= self.hi
 
 
-def total(spans: Iterable[Span]) -> Span:
+def total(spans: Iterable[GroupTime]) -> GroupTime:
     """Sum of independent times: the half intervals add as root of squares."""
     us = below = above = 0.0
     for span in spans:
         us += span.us
         below, above = hypot(below, span.us - span.lo), hypot(above, span.hi - span.us)
-    return Span(us, us - below, us + above)
+    return GroupTime(us, us - below, us + above)
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Piece:
     operators: tuple[str, ...]
     covers: frozenset[str]
     folds: tuple[str, ...] = ()
-    span: Span | None = None
+    span: GroupTime | None = None
     failure: str = ""
     copies: tuple[Copy, ...] = ()
 
@@ -76,8 +76,8 @@ class Comparison:
     `failure`: why no time of the fused form is known although it was tried.
     """
 
-    fused: Span | None = None
-    apart: Span | None = None
+    fused: GroupTime | None = None
+    apart: GroupTime | None = None
     failure: str = ""
 
     @property
@@ -104,7 +104,7 @@ class Evidence:
             known = self._best.get(piece.covers)
             if piece.span is not None and (known is None or known.span is None or piece.span.us < known.span.us):
                 self._best[piece.covers] = piece
-        self._found: dict[object, Span | None] = {}
+        self._found: dict[object, GroupTime | None] = {}
 
     def __bool__(self) -> bool:
         return bool(self._best)
@@ -143,17 +143,17 @@ class Evidence:
             return None
         return Comparison(total([piece.span, left]), apart)
 
-    def of(self, group: frozenset[str]) -> Span | None:
+    def of(self, group: frozenset[str]) -> GroupTime | None:
         """Best time of a group, given as the operators of the model that it computes."""
         piece = self._best.get(group)
         return None if piece is None else piece.span
 
-    def _sum(self, groups: Iterable[frozenset[str]]) -> Span | None:
+    def _sum(self, groups: Iterable[frozenset[str]]) -> GroupTime | None:
         spans = [self.of(group) for group in groups]
         known = [span for span in spans if span is not None]
         return total(known) if len(known) == len(spans) else None
 
-    def _cheapest(self, operators: frozenset[str], split: tuple[str, str] | None) -> Span | None:
+    def _cheapest(self, operators: frozenset[str], split: tuple[str, str] | None) -> GroupTime | None:
         """The cheapest measured kernels that compute exactly `operators`, with `split` in two of them."""
         key = operators, split
         if key not in self._found:
@@ -164,13 +164,13 @@ class Evidence:
         return self._found[key]
 
 
-def cheapest_cover(graph: Graph, operators: frozenset[str], pieces: Sequence[Piece]) -> Span | None:
+def cheapest_cover(graph: Graph, operators: frozenset[str], pieces: Sequence[Piece]) -> GroupTime | None:
     """Time of the cheapest way to cover `operators` exactly by `pieces` that can run one after another.
 
     Branch and bound over the first operator left; None when there is no cover.
     """
     order = sorted(operators, key=graph.position.__getitem__)
-    at: dict[str, list[tuple[Piece, Span]]] = {name: [] for name in order}
+    at: dict[str, list[tuple[Piece, GroupTime]]] = {name: [] for name in order}
     share = dict.fromkeys(order, float("inf"))
     for piece in pieces:
         if piece.span is not None:
@@ -178,10 +178,10 @@ def cheapest_cover(graph: Graph, operators: frozenset[str], pieces: Sequence[Pie
             at[first].append((piece, piece.span))
             for name in piece.covers:
                 share[name] = min(share[name], piece.span.us / len(piece.covers))
-    best: list[tuple[float, Span]] = []
+    best: list[tuple[float, GroupTime]] = []
     steps = 0
 
-    def descend(left: frozenset[str], taken: list[tuple[Piece, Span]], us: float, bound: float) -> None:
+    def descend(left: frozenset[str], taken: list[tuple[Piece, GroupTime]], us: float, bound: float) -> None:
         nonlocal steps
         steps += 1
         if (best and us + bound >= best[0][0]) or steps > MOST_STEPS:

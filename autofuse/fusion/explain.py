@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from functools import reduce
 
 from autofuse.fusion.edges import planning_type
-from autofuse.fusion.evidence import Comparison, Evidence, Span
+from autofuse.fusion.evidence import Comparison, Evidence, GroupTime
 from autofuse.fusion.legality import Legality, Refusal
 from autofuse.fusion.plan import NO_LIMITS, FusionPlan, ScheduleLimits
 from autofuse.fusion.relation import Relation, combined, relation
@@ -42,8 +42,8 @@ class EdgeReason:
     relation: Relation
     code: str
     text: str
-    fused_us: Span | None = None
-    apart_us: Span | None = None
+    fused_us: GroupTime | None = None
+    apart_us: GroupTime | None = None
 
     @property
     def gain_us(self) -> float | None:

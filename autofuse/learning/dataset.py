@@ -43,12 +43,12 @@ from autofuse.database.ask.training import TimedWorkload, networks_of_workloads,
 from autofuse.database.database import open_database
 from autofuse.device.target import Target
 from autofuse.errors import InputError
-from autofuse.fusion.evidence import LAUNCH_US, Span, total
+from autofuse.fusion.evidence import LAUNCH_US, GroupTime, total
 from autofuse.fusion.relation import relation
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import Workload
 from autofuse.learning.features import Machine, cut_features, facts_of, on_machine, roofline_us
-from autofuse.learning.parts import MOST_PARTITIONS, Edge, Parts, without_layouts
+from autofuse.learning.parts import MOST_PARTITIONS, PartEdge, Parts, without_layouts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 FEATURE = "f_"
 SEVERAL = "several"
 VIEW = "view"
-_VIEW_SPAN = Span(0.0, 0.0, 0.0)
+_VIEW_SPAN = GroupTime(0.0, 0.0, 0.0)
 _UNFIT = (InputError, TypeError, ValueError, KeyError, IndexError, StopIteration, AssertionError, NotImplementedError)
 
 Row = dict[str, object]
@@ -114,7 +114,7 @@ class _Known:
 
     workload: Workload
     key: str
-    span: Span
+    span: GroupTime
     trusted: bool
 
 
@@ -158,7 +158,7 @@ class _Maker:
                 **{f"{FEATURE}{name}": value for name, value in on_machine(facts, machine).items()},
             }
         )
-        span = Span(timed.median_us + LAUNCH_US, timed.ci_lo_us + LAUNCH_US, timed.ci_hi_us + LAUNCH_US)
+        span = GroupTime(timed.median_us + LAUNCH_US, timed.ci_lo_us + LAUNCH_US, timed.ci_hi_us + LAUNCH_US)
         _, _, known = self._at.setdefault((timed.fingerprint, timed.target, timed.threads), (machine, where, {}))
         new = _Known(workload, timed.workload_key, span, timed.trusted)
         old = known.get(plain)
@@ -223,7 +223,7 @@ class _Maker:
         }
 
 
-def cell_of(parts: Parts, edge: Edge | None) -> dict[str, str]:
+def cell_of(parts: Parts, edge: PartEdge | None) -> dict[str, str]:
     """The cell of the paper's table that a cut lies in, and its colour (edge None: several)."""
     if edge is None:
         return {"relation": SEVERAL, "colour": SEVERAL}
@@ -241,7 +241,7 @@ class _Part:
 
     operators: frozenset[int]
     key: str
-    span: Span
+    span: GroupTime
     trusted: bool
 
 
@@ -249,7 +249,7 @@ class _Part:
 class _Cut:
     kind: str
     parts: tuple[_Part, ...]
-    edge: Edge | None
+    edge: PartEdge | None
 
 
 class _Cutter:

@@ -21,7 +21,7 @@ def without_layouts(workload: Workload) -> Workload:
 
 
 @dataclass(frozen=True)
-class Edge:
+class PartEdge:
     """An edge of a workload: `consumer` reads `tensor` of `producer` (indices of operators, name of the tensor in
     `as_graph`)."""
 
@@ -42,7 +42,7 @@ class Parts:
         self.graph = as_graph(workload)
         self.all = frozenset(range(len(workload.operators)))
         self.edges = tuple(
-            Edge(self.graph.position[producer.name], index, name)
+            PartEdge(self.graph.position[producer.name], index, name)
             for index, consumer in enumerate(self.graph.operators)
             for name in dict.fromkeys(consumer.inputs)
             if name and (producer := self.graph.producers.get(name)) is not None
@@ -69,7 +69,7 @@ class Parts:
         names = [f"n{index}" for index in operators]
         return bind_workload(self.graph, names, {} if plain else self._layouts).workload
 
-    def splits(self, within: frozenset[int]) -> Iterator[tuple[frozenset[int], frozenset[int], Edge]]:
+    def splits(self, within: frozenset[int]) -> Iterator[tuple[frozenset[int], frozenset[int], PartEdge]]:
         """Two-way splits of `within` along one edge: what the producer needs against the rest, and the rest against
         what needs the consumer; each once. Both halves can run one after the other."""
         seen: set[frozenset[int]] = set()

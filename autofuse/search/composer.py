@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from autofuse.environment.group_times import groups_of
+from autofuse.environment.plan_evidence import groups_of
 from autofuse.errors import PlanError
-from autofuse.fusion.evidence import LAUNCH_US, Identity, Piece, Span
+from autofuse.fusion.evidence import LAUNCH_US, GroupTime, Identity, Piece
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.skeleton import settled
@@ -114,7 +114,7 @@ def pieces_of(evidence: SearchEvidence, rewrites: tuple[str, ...] = ()) -> list[
             us = group_us(evidence, bound)
             if us is not None:
                 best[piece] = min(us, best.get(piece, us))
-    return [replace(piece, span=Span(us, us, us)) for piece, us in best.items()]
+    return [replace(piece, span=GroupTime(us, us, us)) for piece, us in best.items()]
 
 
 def group_us(evidence: SearchEvidence, bound: BoundWorkload) -> float | None:

@@ -19,7 +19,7 @@ from autofuse.graph.model import Graph
 from autofuse.kernels.lowering.lower import Lowered, Lowering
 from autofuse.kernels.lowering.memory import peak_bytes
 from autofuse.kernels.workload.workload import BoundWorkload
-from autofuse.search.schedules import Schedule, WorkloadSearch, anchor_key, schedule_text
+from autofuse.search.schedule_search import Schedule, WorkloadSearch, anchor_key, schedule_text
 
 
 @dataclass

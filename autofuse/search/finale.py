@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from autofuse.errors import PlanError
 from autofuse.fusion.plan import FusionPlan
 from autofuse.search.evidence import SearchEvidence, failures_of
-from autofuse.search.shares import (
+from autofuse.search.standing import Standing
+from autofuse.search.time_budget import (
     CHECK_S,
     FINALISTS,
     KERNEL_S,
@@ -20,7 +21,6 @@ from autofuse.search.shares import (
     START_S,
     finals_seconds,
 )
-from autofuse.search.standing import Standing
 from autofuse.values.names import TVM_PARTITION
 
 HOPELESS = 2.5

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from autofuse.database.records import ChosenGroup, EdgeDecision
-from autofuse.environment.group_times import fitting, known_pieces
 from autofuse.environment.outcomes import plan_outcome
+from autofuse.environment.plan_evidence import fitting, known_pieces
 from autofuse.errors import DeviceError, PlanError, WrongResultError
 from autofuse.fusion.evidence import Evidence
 from autofuse.fusion.explain import explain
@@ -23,11 +23,11 @@ from autofuse.measure.networks.libraries import NO_TIME, Model, Order, build_lib
 from autofuse.search.budget import Budget
 from autofuse.search.evidence import SearchEvidence
 from autofuse.search.finale import Estimates, Finale, complexity, wishes
-from autofuse.search.gate import right_as_a_whole, tiles_taken
 from autofuse.search.lab import Lab
+from autofuse.search.numerical_gate import right_as_a_whole, tiles_taken
 from autofuse.search.progress import PlanTime
-from autofuse.search.shares import SECONDS_AGAIN
 from autofuse.search.standing import Standing
+from autofuse.search.time_budget import SECONDS_AGAIN
 from autofuse.search.verdict import LATE, Verdict
 from autofuse.values.ratios import compare
 

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from autofuse.database.records import Block, Candidate, CandidateOutcome
+from autofuse.database.records import Candidate, CandidateOutcome, SampleBlock
 from autofuse.environment.codes import Codes
 from autofuse.errors import DeviceError
 from autofuse.fusion.plan import FusionPlan
@@ -16,10 +16,10 @@ from autofuse.measure.checking.reference import ReferenceStore
 from autofuse.measure.measurement import Measurement, MeasureRequest
 from autofuse.measure.runner import Runner
 from autofuse.search.budget import Budget
+from autofuse.search.drift_sentinel import DriftSentinel, Noted, worth_again
 from autofuse.search.evidence import SearchEvidence, by_weight
-from autofuse.search.guard import Guard, Noted, worth_again
-from autofuse.search.schedules import Schedule, WorkloadSearch, schedule_text
-from autofuse.search.shares import REST_SHARE
+from autofuse.search.schedule_search import Schedule, WorkloadSearch, schedule_text
+from autofuse.search.time_budget import REST_SHARE
 
 MOST_LOSSES = 5
 """Batches in a row, each with a candidate that the device was lost under, after which the device is given up."""
@@ -34,7 +34,7 @@ Asked = tuple[WorkloadSearch, Schedule]
 class Lab:
     """One device, for one run of a search. What it measures goes to the database and into `evidence`.
 
-    `tell`: called after each candidate with what it was. `guard`: watches the device (None: nobody does).
+    `tell`: called after each candidate with what it was. `sentinel`: watches the device (None: nobody does).
     """
 
     evidence: SearchEvidence
@@ -42,7 +42,7 @@ class Lab:
     reference: ReferenceStore
     run_id: int
     tell: Callable[[str], None]
-    guard: Guard | None = None
+    sentinel: DriftSentinel | None = None
     _losses: int = 0
     _spent_s: float = 0.0
     _measured: int = 0
@@ -108,10 +108,10 @@ class Lab:
             search.give_back(schedule)
 
     def _watch(self, budget: Budget) -> None:
-        """Asks the guard whether the device is as fast as it was; measures again what it should not have measured."""
-        if self.guard is None or not self.guard.due or budget.spent():
+        """Asks the sentinel whether the device is as fast as it was; measures again what it should not have."""
+        if self.sentinel is None or not self.sentinel.due or budget.spent():
             return
-        finding = self.guard.inspect(lambda seconds: self._rest(seconds, budget))
+        finding = self.sentinel.inspect(lambda seconds: self._rest(seconds, budget))
         if not finding.doubted:
             return
         evidence = self.evidence
@@ -182,9 +182,9 @@ class Lab:
         evidence.database.record_candidate(evidence.around.setting, outcome, self.run_id)
         if outcome.trusted is False:
             evidence.untrusted.add((search.key, schedule_text(schedule)))
-        if self.guard is not None and outcome.median_us is not None:
+        if self.sentinel is not None and outcome.median_us is not None:
             noted = Noted(search, schedule, outcome.uid, outcome.median_us)
-            self.guard.note(request, measurement, noted)
+            self.sentinel.note(request, measurement, noted)
         failure = measurement.failure.message if measurement.failure else ""
         search.build_s = measurement.build_s or search.build_s
         if search.learn(schedule, measurement.median_us, failure):
@@ -218,5 +218,5 @@ def outcome_of(bound: BoundWorkload, schedule: Schedule, measurement: Measuremen
         trusted=timing.trusted,
         max_rel_error=measurement.max_rel_error,
         build_s=measurement.build_s,
-        blocks=tuple(Block((part.us,), part.clock, not part.good) for part in timing.slices),
+        blocks=tuple(SampleBlock((part.us,), part.clock, not part.good) for part in timing.slices),
     )

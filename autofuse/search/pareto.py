@@ -9,8 +9,8 @@ from pathlib import Path
 from autofuse.database.database import ProfilingDatabase, open_for_lookup
 from autofuse.database.records import Setting
 from autofuse.environment.circumstances import Circumstances
-from autofuse.environment.group_times import fitting, known_limits, known_pieces, lowered_plans, stored_plans
 from autofuse.environment.place import Place
+from autofuse.environment.plan_evidence import fitting, known_limits, known_pieces, lowered_plans, stored_plans
 from autofuse.errors import InputError, PlanError
 from autofuse.fusion.evidence import LAUNCH_US, Piece
 from autofuse.fusion.legality import check_plan

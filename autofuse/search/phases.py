@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from autofuse.database.records import Trial
-from autofuse.environment.group_times import known_limits
-from autofuse.environment.plans import named_plan
+from autofuse.environment.named_plans import named_plan
+from autofuse.environment.plan_evidence import known_limits
 from autofuse.errors import AutofuseError, PlanError
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import FusionPlan
@@ -19,9 +19,10 @@ from autofuse.search.composer import compose_measured
 from autofuse.search.evidence import SearchEvidence, failures_of
 from autofuse.search.guide import ADVICE_S, ASKING_S, Guide
 from autofuse.search.lab import Lab
-from autofuse.search.plans import PlanSearch
-from autofuse.search.schedules import next_workloads
-from autofuse.search.shares import (
+from autofuse.search.plan_search import PlanSearch
+from autofuse.search.schedule_search import next_workloads
+from autofuse.search.standing import Standing
+from autofuse.search.time_budget import (
     ASKING_SHARE,
     BATCH,
     CLEARLY,
@@ -35,7 +36,6 @@ from autofuse.search.shares import (
     PLANS_SHARE,
     RIVAL_SHARE,
 )
-from autofuse.search.standing import Standing
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import EXACT, BestSchedule, Setting
 from autofuse.environment.circumstances import Circumstances
 from autofuse.environment.device import RunnerOptions, open_runner
-from autofuse.environment.group_times import fitting, known_limits
 from autofuse.environment.place import Place
+from autofuse.environment.plan_evidence import fitting, known_limits
 from autofuse.errors import AutofuseError, InputError
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.model import Graph, Operator, Tensor

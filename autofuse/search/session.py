@@ -16,7 +16,7 @@ from autofuse.search.finals import Finals, conclude
 from autofuse.search.phases import Search, compose, search_all
 from autofuse.search.progress import TuneResult
 from autofuse.search.prospects import Prospect
-from autofuse.search.shares import COMPOSE_S, LITTLE_FUSION, limited, loosely_held
+from autofuse.search.time_budget import COMPOSE_S, LITTLE_FUSION, limited, loosely_held
 from autofuse.search.verdict import Verdict, left_out, told
 from autofuse.values.arguments import file_title
 
@@ -139,9 +139,9 @@ class ModelSession:
             found["composition"] = asdict(standing.composed.report)
         if guide is not None:
             found["model"] = guide.summary()
-        if lab.guard is not None and lab.guard.checks:
+        if lab.sentinel is not None and lab.sentinel.checks:
             best = standing.best
-            found["sentinel"] = lab.guard.summary()
+            found["sentinel"] = lab.sentinel.summary()
             found["untrusted_winners"] = self.search.evidence.untrusted_winners(best) if best is not None else []
         if self.left_out:
             found["left_out"] = list(self.left_out)

@@ -10,12 +10,12 @@ from autofuse.fusion.plan import FusionPlan
 from autofuse.search.evidence import SearchEvidence
 from autofuse.search.progress import PHASES
 from autofuse.search.prospects import Prospect, prospects
-from autofuse.search.schedules import WorkloadSearch
-from autofuse.search.shares import CLEARLY, LITTLE_FUSION
+from autofuse.search.schedule_search import WorkloadSearch
+from autofuse.search.time_budget import CLEARLY, LITTLE_FUSION
 
 if TYPE_CHECKING:
     from autofuse.search.composer import Composed
-    from autofuse.search.plans import PlanSearch
+    from autofuse.search.plan_search import PlanSearch
 
 
 @dataclass

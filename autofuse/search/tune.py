@@ -31,18 +31,18 @@ from autofuse.measure.children.process import available_cores
 from autofuse.measure.networks.libraries import Model
 from autofuse.measure.timing.sampling import SamplingPolicy
 from autofuse.search.budget import Budget, never
+from autofuse.search.drift_sentinel import DriftSentinel
 from autofuse.search.evidence import SearchEvidence
 from autofuse.search.finale import Estimates, Opening, Reserve
-from autofuse.search.guard import Guard
 from autofuse.search.guide import guide_for
 from autofuse.search.lab import Lab
 from autofuse.search.pareto import known_front
 from autofuse.search.phases import Search
 from autofuse.search.progress import FrontPoint, PlanTime, Progress, TuneResult
 from autofuse.search.session import ModelSession
-from autofuse.search.shares import finale_most_s
 from autofuse.search.standing import Standing
 from autofuse.search.telling import Teller
+from autofuse.search.time_budget import finale_most_s
 from autofuse.values.arguments import file_title
 from autofuse.values.scratch import scratch_folder
 
@@ -146,7 +146,7 @@ def open_session(
         reserve = Reserve(standing, estimates, finale_most_s(budget_s))
         rival_us = _onnxruntime_us(base, around.setting, graph_key(graph))
         tell = Teller(standing, progress, started, budget_s, trials, reserve, rival_us)
-        lab = Lab(evidence, runner, reference, run_id, tell, Guard(runner, around.profile.cool_down_s))
+        lab = Lab(evidence, runner, reference, run_id, tell, DriftSentinel(runner, around.profile.cool_down_s))
         with _running(base, run_id) as ending:
             guide = guide_for(trained, around, evidence.lowering, seed)
             search = Search(evidence, lab, standing, guide, evidence.peak_bytes if pareto else None)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from autofuse.database.database import open_database
 from autofuse.environment.circumstances import circumstances
-from autofuse.environment.group_times import (
+from autofuse.environment.plan_evidence import (
     PlansLowered,
     groups_of,
     known_limits,

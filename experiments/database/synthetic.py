@@ -11,13 +11,13 @@ from pathlib import Path
 
 from autofuse.database.database import open_database
 from autofuse.database.records import (
-    Block,
     Candidate,
     CandidateOutcome,
     ChosenGroup,
     EdgeDecision,
     PlanOutcome,
     RunStart,
+    SampleBlock,
     Trial,
     content_key,
 )
@@ -85,7 +85,7 @@ def write_database(
 
 def _times(us: float, seed: int) -> dict[str, object]:
     dice = random.Random(seed + int(us))
-    blocks = tuple(Block((us * dice.gauss(1.0, 0.01),), 0.98) for _ in range(20))
+    blocks = tuple(SampleBlock((us * dice.gauss(1.0, 0.01),), 0.98) for _ in range(20))
     return {
         "state": "ok", "median_us": us, "ci_lo_us": us * 0.99, "ci_hi_us": us * 1.01, "trusted": True,
         "max_rel_error": 1e-6, "blocks": blocks,

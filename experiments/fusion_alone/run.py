@@ -13,7 +13,7 @@ from statistics import geometric_mean
 import autofuse
 from autofuse.backend.compile.host_cpu import local_device
 from autofuse.database.database import open_database
-from autofuse.environment.plans import named_plan
+from autofuse.environment.named_plans import named_plan
 from autofuse.errors import AutofuseError
 from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.fusion.plan import FusionPlan

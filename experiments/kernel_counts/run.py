@@ -21,7 +21,7 @@ from pathlib import Path
 import onnx
 
 from autofuse.backend.compile.host_cpu import device_named
-from autofuse.environment.plans import NAMES, named_plan
+from autofuse.environment.named_plans import NAMES, named_plan
 from autofuse.environment.space import load_space
 from autofuse.errors import AutofuseError
 from autofuse.fusion.planner.baselines import always_plan

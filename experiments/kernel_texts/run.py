@@ -15,7 +15,7 @@ from pathlib import Path
 
 from autofuse.backend.compile.host_cpu import device_named
 from autofuse.device.target import Target
-from autofuse.environment.plans import named_plan
+from autofuse.environment.named_plans import named_plan
 from autofuse.environment.space import load_space
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph

@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from autofuse.environment.plans import named_plan
+from autofuse.environment.named_plans import named_plan
 from autofuse.errors import AutofuseError
 from autofuse.fusion.legality import Legality, ordered_groups
 from autofuse.fusion.plan import FusionPlan

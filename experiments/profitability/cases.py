@@ -18,8 +18,8 @@ from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import Setting
 from autofuse.database.tables.schema import DeviceRow, TargetRow
 from autofuse.device.target import Target
-from autofuse.environment.group_times import lowered_plans
-from autofuse.environment.plans import NAMES, named_plan
+from autofuse.environment.named_plans import NAMES, named_plan
+from autofuse.environment.plan_evidence import lowered_plans
 from autofuse.errors import AutofuseError
 from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.fusion.plan import FusionPlan

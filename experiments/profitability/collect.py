@@ -38,7 +38,7 @@ from autofuse.measure.timing.sampling import SamplingPolicy
 from autofuse.search.budget import Budget
 from autofuse.search.evidence import SearchEvidence
 from autofuse.search.lab import Lab
-from autofuse.search.schedules import WorkloadSearch
+from autofuse.search.schedule_search import WorkloadSearch
 from autofuse.values.scratch import scratch_folder
 from experiments.catalogue import WRITTEN
 from experiments.model_files import FOLDERS

@@ -18,7 +18,7 @@ from pathlib import Path
 from autofuse import api
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.environment.circumstances import circumstances
-from autofuse.environment.group_times import lowered_plans, stored_plans
+from autofuse.environment.plan_evidence import lowered_plans, stored_plans
 from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.graph.key import graph_key
 from autofuse.graph.loading.load import load

@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 
 from autofuse.database.database import ProfilingDatabase, open_database
-from autofuse.database.records import Block, Candidate, CandidateOutcome, RunStart, Setting, content_key
+from autofuse.database.records import Candidate, CandidateOutcome, RunStart, SampleBlock, Setting, content_key
 from autofuse.device.target import Target
 from experiments.options import new_parser
 from experiments.scale import figures as published
@@ -54,7 +54,7 @@ def _outcome(workload: str, schedule: int, one: Replayed, chance: random.Random)
         return CandidateOutcome(candidate=candidate, state="build_error", failure="recorded", build_s=one.build_s)
     us = one.us * chance.uniform(0.8, 1.5)
     blocks = tuple(
-        Block((us * chance.gauss(1.0, 0.01),), chance.uniform(0.93, 1.0), chance.random() < 0.1)
+        SampleBlock((us * chance.gauss(1.0, 0.01),), chance.uniform(0.93, 1.0), chance.random() < 0.1)
         for _ in range(max(5, one.blocks))
     )
     return CandidateOutcome(

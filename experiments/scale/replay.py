@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from autofuse.database.database import ProfilingDatabase
-from autofuse.database.records import Block, Candidate, CandidateOutcome, RunStart, Setting, content_key
+from autofuse.database.records import Candidate, CandidateOutcome, RunStart, SampleBlock, Setting, content_key
 from autofuse.device.target import Target
 from autofuse.environment.place import Place
 from autofuse.search.budget import Budget
@@ -75,7 +75,7 @@ class ReplaySession:
     def _record(self, schedule: str, us: float) -> None:
         candidate = Candidate(content_key(self.workload), self.workload, str(self.script["name"]), schedule)
         if us:
-            blocks = tuple(Block((us * (1 + 0.001 * number),)) for number in range(10))
+            blocks = tuple(SampleBlock((us * (1 + 0.001 * number),)) for number in range(10))
             outcome = CandidateOutcome(
                 candidate=candidate, state="ok", median_us=us, ci_lo_us=us * 0.99, ci_hi_us=us * 1.01, trusted=True,
                 blocks=blocks,

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from autofuse.database.database import open_database
 from autofuse.database.job_records import CONFIRM, SEARCH, TaskProgress, TaskStart
-from autofuse.database.record.jobs import JobQueue
+from autofuse.database.record.job_queue import JobQueue
 from autofuse.database.records import content_key
 from autofuse.job.searcher import gain_in_an_hour
 from autofuse.job.settings import JobSettings

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from autofuse.cli.main import app
 from autofuse.cli.screens.run_view import run_text
 from autofuse.database.database import open_database
-from autofuse.database.records import Block, Candidate, CandidateOutcome, ChosenGroup, PlanOutcome, RunStart
+from autofuse.database.records import Candidate, CandidateOutcome, ChosenGroup, PlanOutcome, RunStart, SampleBlock
 from autofuse.device.target import Target
 from autofuse.fusion.plan import FusionPlan, Group
 from autofuse.values.arguments import micros
@@ -29,7 +29,7 @@ def call(*arguments: object) -> Result:
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One finished run: a candidate that has a time, one that failed, a chosen plan."""
     path = tmp_path_factory.mktemp("database") / "p.db"
-    blocks = tuple(Block((10.0 + index / 10,)) for index in range(9))
+    blocks = tuple(SampleBlock((10.0 + index / 10,)) for index in range(9))
     times = {"state": "ok", "median_us": 10.4, "ci_lo_us": 10.1, "ci_hi_us": 10.6, "trusted": True}
     with open_database(path) as opened:
         setting = opened.setting(

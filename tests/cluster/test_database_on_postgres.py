@@ -16,14 +16,14 @@ from autofuse.database import retries
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.database.job_records import SEARCH, TaskProgress, TaskStart
 from autofuse.database.owner import this_process
-from autofuse.database.record.jobs import JobQueue
+from autofuse.database.record.job_queue import JobQueue
 from autofuse.database.records import (
-    Block,
     Candidate,
     CandidateOutcome,
     ChosenGroup,
     PlanOutcome,
     RunStart,
+    SampleBlock,
     Trial,
     content_key,
 )
@@ -36,7 +36,7 @@ def outcome(workload: str, tile: int, us: float = 100.0) -> CandidateOutcome:
     candidate = Candidate(
         content_key(workload), f'"{workload}"', workload, f'{{"tile": {tile}}}', content_key(f"{workload} {tile}")
     )
-    blocks = tuple(Block((us * 0.99, us, us * 1.01), 1.0) for _ in range(3))
+    blocks = tuple(SampleBlock((us * 0.99, us, us * 1.01), 1.0) for _ in range(3))
     return CandidateOutcome(
         candidate=candidate,
         state="ok",
@@ -67,7 +67,7 @@ def test_a_whole_run_is_recorded_and_found_again(postgres: Postgres) -> None:
         base.record_plan_measurement(
             run_id,
             PlanOutcome(state="ok", median_us=9.0, ci_lo_us=8.0, ci_hi_us=10.0, trusted=True, name="search", series="s",
-                        plan_key="p" * 64, blocks=(Block((9.0,)),)),
+                        plan_key="p" * 64, blocks=(SampleBlock((9.0,)),)),
         )  # fmt: skip
         groups = [ChosenGroup(("conv",), content_key("conv"), number, 80.0)]
         base.record_choice(run_id, "p" * 64, groups, median_us=9.0, trusted=True)

@@ -18,7 +18,7 @@ from sqlalchemy import select
 import autofuse
 from autofuse.backend.library.session import Session
 from autofuse.compiler import CompileReport, Context, Policy
-from autofuse.compiler.plans import find_plan
+from autofuse.compiler.plan_ladder import find_plan
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.database.records import Candidate, CandidateOutcome, RunStart, Setting
 from autofuse.database.tables.schema import VersionsRow

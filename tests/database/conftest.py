@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autofuse.database.database import ProfilingDatabase, open_database
-from autofuse.database.records import Block, Candidate, CandidateOutcome, RunStart, Setting, content_key
+from autofuse.database.records import Candidate, CandidateOutcome, RunStart, SampleBlock, Setting, content_key
 from autofuse.device.target import Target
 
 TARGET = Target("znver4", 16, 32, 2, 32768, 1 << 20)
@@ -67,7 +67,7 @@ def make_outcome() -> MakeOutcome:
                 candidate=candidate,
                 **{"state": "build_error", "failure": "LLVM said no", **more},  # type: ignore[arg-type]
             )
-        blocks = tuple(Block((us * 0.99, us, us * 1.01), 1.0) for _ in range(3))
+        blocks = tuple(SampleBlock((us * 0.99, us, us * 1.01), 1.0) for _ in range(3))
         times = {"median_us": us, "ci_lo_us": us * 0.99, "ci_hi_us": us * 1.01, "trusted": trusted, "blocks": blocks}
         return CandidateOutcome(candidate=candidate, **{"state": "ok", **times, **more})  # type: ignore[arg-type]
 

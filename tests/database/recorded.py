@@ -10,13 +10,13 @@ from sqlalchemy import text
 
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.database.records import (
-    Block,
     Candidate,
     CandidateOutcome,
     ChosenGroup,
     EdgeDecision,
     PlanOutcome,
     RunStart,
+    SampleBlock,
     Setting,
     Trial,
     content_key,
@@ -47,7 +47,7 @@ def outcome(
     candidate = Candidate(content_key(workload), workload, label, json.dumps({"tile": tile}), digest)
     if us is None:
         return CandidateOutcome(candidate=candidate, state=state, failure="over 30 s", uid=uid)
-    blocks = tuple(Block((us * factor,), 1.0, flagged=factor > 2) for factor in (0.99, 1.0, 1.01, 3.0))
+    blocks = tuple(SampleBlock((us * factor,), 1.0, flagged=factor > 2) for factor in (0.99, 1.0, 1.01, 3.0))
     times = {"median_us": us, "ci_lo_us": us * 0.99, "ci_hi_us": us * 1.01, "trusted": True, "blocks": blocks}
     return CandidateOutcome(candidate=candidate, state="ok", uid=uid, build_s=1.0, **times)  # type: ignore[arg-type]
 
@@ -86,7 +86,13 @@ def fill(path: Path, seed: int, measurements: int = 25, busy: bool = True) -> Pa
                 run,
                 Trial(number=number, answers={"x": number}, state="complete", plan_key="a" * 64, composed_us=composed),
             )
-        times = {"median_us": 5.0, "ci_lo_us": 4.0, "ci_hi_us": 6.0, "trusted": True, "blocks": (Block((5.0,)),) * 2}
+        times = {
+            "median_us": 5.0,
+            "ci_lo_us": 4.0,
+            "ci_hi_us": 6.0,
+            "trusted": True,
+            "blocks": (SampleBlock((5.0,)),) * 2,
+        }
         database.record_plan_measurement(
             run,
             PlanOutcome(name="search", series="s", plan_key="a" * 64, state="ok", **times),  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from typing import IO
 import pytest
 
 from autofuse.database.database import ProfilingDatabase, open_database
-from autofuse.database.records import Block, Candidate, CandidateOutcome, RunStart, Setting, content_key
+from autofuse.database.records import Candidate, CandidateOutcome, RunStart, SampleBlock, Setting, content_key
 from autofuse.device.target import Target
 from autofuse.errors import DatabaseError
 
@@ -41,7 +41,7 @@ def record_for_ever(path: Path, first: int, pipe: int) -> None:
     start = RunStart(name="r", model_name="m", model_sha256="0", graph_key="g", seed=0)
     run = database.start_run(setting, start)
     os.write(pipe, f"{run}\n".encode())
-    blocks = tuple(Block((1.5,) * 20, 1.0) for _ in range(5))
+    blocks = tuple(SampleBlock((1.5,) * 20, 1.0) for _ in range(5))
     for tile in itertools.count(first):
         outcome = CandidateOutcome(
             candidate=Candidate(f"w{tile % 7}", "{}", "w", f'{{"tile":{tile}}}'),

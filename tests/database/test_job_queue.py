@@ -11,8 +11,8 @@ import pytest
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.database.job_records import CONFIRM, SEARCH, TaskProgress, TaskStart
 from autofuse.database.owner import this_process
-from autofuse.database.record import jobs
-from autofuse.database.record.jobs import JobQueue
+from autofuse.database.record import job_queue
+from autofuse.database.record.job_queue import JobQueue
 from autofuse.database.records import content_key
 from autofuse.errors import InputError
 
@@ -117,7 +117,7 @@ def test_a_silent_coordinator_elsewhere_is_taken_over_when_its_lease_expires(
     assert first is not None
     database.jobs.beat(job_id, 0.0)
     assert far.beat(job_id, 1.0) == (False, (first.id,))
-    monkeypatch.setattr(jobs, "LEASE_S", -1.0)
+    monkeypatch.setattr(job_queue, "LEASE_S", -1.0)
     database.jobs.beat(job_id, 0.0)
     assert far.beat(job_id, 1.0) == (False, ()), "it hears that the task is gone"
 

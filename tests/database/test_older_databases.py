@@ -19,7 +19,7 @@ from autofuse.database.files.upkeep import export_database, merge_database, migr
 from autofuse.database.records import content_key
 from autofuse.database.tables import migration
 from autofuse.database.tables.schema import HEAD_REVISION
-from autofuse.environment.group_times import known_limits
+from autofuse.environment.plan_evidence import known_limits
 from autofuse.errors import DatabaseError
 from autofuse.fusion.plan import FusionPlan, Group, ScheduleLimits
 from tests.database.recorded import GRAPH, outcome, setting_of

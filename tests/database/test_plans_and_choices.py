@@ -8,12 +8,12 @@ import pytest
 
 from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import (
-    Block,
     CandidateOutcome,
     ChosenGroup,
     EdgeDecision,
     PlanOutcome,
     RunStart,
+    SampleBlock,
     Setting,
     Trial,
     content_key,
@@ -36,7 +36,7 @@ def whole(plan: str | None, us: float, name: str = "search", trusted: bool = Tru
         ci_lo_us=us,
         ci_hi_us=us,
         trusted=trusted,
-        blocks=(Block((us,), 1.0),),
+        blocks=(SampleBlock((us,), 1.0),),
     )
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import insert
 from sqlalchemy.exc import IntegrityError
 
 from autofuse.database.database import ProfilingDatabase
-from autofuse.database.records import FAILURES, Block, CandidateOutcome, Setting, content_key
+from autofuse.database.records import FAILURES, CandidateOutcome, SampleBlock, Setting, content_key
 from autofuse.database.tables.schema import CandidateRow, MeasurementRow
 from autofuse.errors import DatabaseError, InputError
 from tests.database.recorded import lease, outcome
@@ -76,9 +76,9 @@ def test_a_measurement_recorded_twice_by_its_uid_counts_once(
 def test_flagged_blocks_are_kept_but_not_pooled(
     database: ProfilingDatabase, setting: Setting, make_outcome: Outcome
 ) -> None:
-    outlier = Block((900.0,), 0.5, flagged=True)
+    outlier = SampleBlock((900.0,), 0.5, flagged=True)
     number = database.record_candidate(setting, make_outcome(us=100.0))
-    database.record_candidate(setting, make_outcome(us=100.0, blocks=(Block((100.0,)), outlier)))
+    database.record_candidate(setting, make_outcome(us=100.0, blocks=(SampleBlock((100.0,)), outlier)))
     assert database.measured_schedules(setting, CONV)[0].median_us == 100.0
     assert outlier in database.samples(number)
 
@@ -140,7 +140,7 @@ def test_a_time_with_a_failure_or_neither_is_refused(make_outcome: Outcome, chan
 @pytest.mark.parametrize("samples", [(), (0.0,), (float("nan"),), (1.0, float("inf"))])
 def test_a_block_without_real_times_is_refused(samples: tuple[float, ...]) -> None:
     with pytest.raises(InputError, match="at least one time"):
-        Block(samples)
+        SampleBlock(samples)
 
 
 @pytest.mark.parametrize("row", [CandidateRow, MeasurementRow])

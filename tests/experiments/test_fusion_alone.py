@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autofuse.environment.plans import named_plan
+from autofuse.environment.named_plans import named_plan
 from autofuse.graph.loading.load import from_model
 from autofuse.search.progress import PlanTime, TuneResult
 from autofuse.views.inspect import bytes_moved

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autofuse.fusion.evidence import Evidence, Piece, Span, can_run, cheapest_cover, total
+from autofuse.fusion.evidence import Evidence, GroupTime, Piece, can_run, cheapest_cover, total
 from autofuse.fusion.explain import EdgeReason, explain
 from autofuse.fusion.legality import Legality
 from autofuse.fusion.plan import FusionPlan, Group
@@ -18,7 +18,7 @@ from autofuse.graph.model import Graph
 
 def piece(names: str, us: float | None, spread: float = 0.1, failure: str = "", folds: tuple[str, ...] = ()) -> Piece:
     operators = tuple(names.split())
-    span = None if us is None else Span(us, us - spread, us + spread)
+    span = None if us is None else GroupTime(us, us - spread, us + spread)
     return Piece(operators, frozenset(operators) | set(folds), folds, span, failure)
 
 
@@ -53,8 +53,8 @@ def test_a_fused_edge_carries_the_time_of_its_kernel_and_of_the_cheapest_kernels
 
 
 def test_the_interval_of_a_sum_is_that_of_independent_times() -> None:
-    spans = [Span(10, 9, 13), Span(20, 16, 24)]
-    assert total(spans) == Span(30, pytest.approx(30 - 17**0.5), 35)
+    spans = [GroupTime(10, 9, 13), GroupTime(20, 16, 24)]
+    assert total(spans) == GroupTime(30, pytest.approx(30 - 17**0.5), 35)
 
 
 def test_a_folded_kernel_is_evidence_for_the_edge_it_folds(chain: Graph) -> None:

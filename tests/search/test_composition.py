@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autofuse.fusion.evidence import Piece, Span, can_run
+from autofuse.fusion.evidence import GroupTime, Piece, can_run
 from autofuse.fusion.legality import Legality, check_plan
 from autofuse.graph.model import Graph, Operator, Tensor
 from autofuse.graph.transform.copies import Copy
@@ -33,7 +33,7 @@ def random_graph(chance: random.Random, size: int) -> Graph:
 
 def piece(names: Any, us: float, folds: tuple[str, ...] = ()) -> Piece:
     operators = tuple(names)
-    return Piece(operators, frozenset(operators) | set(folds), folds, Span(us, us, us))
+    return Piece(operators, frozenset(operators) | set(folds), folds, GroupTime(us, us, us))
 
 
 def least(graph: Graph, left: frozenset[str], pieces: list[Piece], taken: tuple[Piece, ...] = ()) -> float:
@@ -140,7 +140,7 @@ def test_an_operator_that_all_its_readers_copy_is_left_out() -> None:
     operators = tuple(Operator(n, "Relu", (r,), (n,)) for n, r in wires.items())
     graph = Graph("copies", ("x",), ("b", "c", "d"), operators, tensors, {}, 18)
     singles = [piece([name], 5.0) for name in "tbcd"]
-    held = [Piece((f"t@{r}", r), frozenset(r), (), Span(6, 6, 6), copies=(Copy("t", r),)) for r in "bcd"]
+    held = [Piece((f"t@{r}", r), frozenset(r), (), GroupTime(6, 6, 6), copies=(Copy("t", r),)) for r in "bcd"]
     two = compose(graph, [*singles, *held[:2]])
     assert two is not None
     assert (two.us, two.plan.copies) == (pytest.approx(20), ())

@@ -11,8 +11,8 @@ import pytest
 import autofuse
 from autofuse.compiler import CompileReport
 from autofuse.database.database import open_database
-from autofuse.environment.group_times import known_limits
 from autofuse.environment.place import Place
+from autofuse.environment.plan_evidence import known_limits
 from autofuse.errors import WrongResultError
 from autofuse.graph.key import graph_key
 from autofuse.graph.loading.load import load

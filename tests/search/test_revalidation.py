@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autofuse.database.database import open_database
-from autofuse.database.records import Block, Candidate, CandidateOutcome, ChosenGroup, RunStart
+from autofuse.database.records import Candidate, CandidateOutcome, ChosenGroup, RunStart, SampleBlock
 from autofuse.environment.circumstances import circumstances
 from autofuse.environment.place import Place
 from autofuse.errors import InputError
@@ -48,7 +48,7 @@ def test_a_stale_winner_is_measured_with_the_versions_of_today(onnx_builder: typ
             fingerprint=around.setting.device, device_name=around.profile.name, device_facts={},
             target=around.target, threads=1, versions={"tvm": "0.1"},
         )  # fmt: skip
-        blocks = tuple(Block((us,)) for us in (9000.0, 9001.0, 9002.0, 9003.0, 9004.0, 9005.0))
+        blocks = tuple(SampleBlock((us,)) for us in (9000.0, 9001.0, 9002.0, 9003.0, 9004.0, 9005.0))
         times = {"median_us": 9002.5, "ci_lo_us": 9000.0, "ci_hi_us": 9005.0, "trusted": True, "blocks": blocks}
         number = database.record_candidate(old, CandidateOutcome(candidate=good, state="ok", **times))  # type: ignore[arg-type]
         run = database.start_run(

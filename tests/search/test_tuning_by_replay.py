@@ -23,7 +23,7 @@ from autofuse.kernels.lowering.lower import lower
 from autofuse.kernels.workload.workload import Workload
 from autofuse.measure.measurement import Failure
 from autofuse.search.progress import Progress, TuneResult
-from autofuse.search.schedules import WorkloadSearch
+from autofuse.search.schedule_search import WorkloadSearch
 
 Tune = Callable[..., TuneResult]
 BROKEN = Failure("build_error", "LLVM said no")

@@ -12,13 +12,13 @@ import pytest
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.database.job_records import TaskProgress, TaskStart
 from autofuse.database.records import (
-    Block,
     Candidate,
     CandidateOutcome,
     ChosenGroup,
     EdgeDecision,
     PlanOutcome,
     RunStart,
+    SampleBlock,
     Setting,
     Trial,
     content_key,
@@ -129,7 +129,7 @@ def times(us: float, seed: int, trusted: bool) -> dict[str, object]:
     drift = np.linspace(1.0, 1.5, 11)[:, None]
     values = us * noise * drift
     values *= us / np.median(np.median(values, axis=1))
-    blocks = tuple(Block(tuple(row), 0.99) for row in values)
+    blocks = tuple(SampleBlock(tuple(row), 0.99) for row in values)
     return {
         "state": "ok",
         "median_us": us,

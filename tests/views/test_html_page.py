@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from autofuse.cli.main import app
-from autofuse.database.records import Block, Candidate, CandidateOutcome, content_key
+from autofuse.database.records import Candidate, CandidateOutcome, SampleBlock, content_key
 from autofuse.errors import InputError
 from autofuse.views.frames.analysis import Analysis, open_analysis
 from autofuse.views.report import series
@@ -100,7 +100,7 @@ def test_schedules_are_judged_on_other_devices(recorder: Any, night: int, path: 
             ci_lo_us=us,
             ci_hi_us=us,
             trusted=True,
-            blocks=(Block((us,)),),
+            blocks=(SampleBlock((us,)),),
         )
         recorder.database.record_candidate(other, outcome)
     with open_analysis(path) as opened:

@@ -17,7 +17,7 @@ from autofuse.cli.screens.render import describe, plain, records, show
 from autofuse.values.arguments import micros, parse_shapes, size
 
 if TYPE_CHECKING:
-    from autofuse.api.results import EdgeReason, Span
+    from autofuse.api.results import EdgeReason, GroupTime
 
 plan_verbs = typer.Typer(help="Fusion plans: show one, or what differs between two.", no_args_is_help=True)
 
@@ -192,7 +192,7 @@ def _edge_row(row: EdgeReason, timed: bool) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _span(span: Span | None) -> str:
+def _span(span: GroupTime | None) -> str:
     return "" if span is None else f"{micros(span.us)} ({micros(span.lo)} - {micros(span.hi)})"
 
 

@@ -30,8 +30,8 @@ from autofuse.database.records import (
     STALE,
     STALE_CODE,
     BestSchedule,
-    Block,
     MeasuredSchedule,
+    SampleBlock,
     Setting,
 )
 from autofuse.database.tables.columns import still_trusted
@@ -124,7 +124,7 @@ def measured(connection: Connection, setting: Setting, workload_key: str) -> tup
     )
 
 
-def samples(connection: Connection, candidate_id: int, run_id: int | None = None) -> tuple[Block, ...]:
+def samples(connection: Connection, candidate_id: int, run_id: int | None = None) -> tuple[SampleBlock, ...]:
     """All blocks of a candidate, oldest first; of one run: those of its trusted measurements, while there are any."""
     query = (
         select(SampleRow.us, SampleRow.clock_ratio, SampleRow.flagged, still_trusted().label("trusted"))
@@ -136,7 +136,7 @@ def samples(connection: Connection, candidate_id: int, run_id: int | None = None
         query = query.where(MeasurementRow.run_id == run_id)
     rows = connection.execute(query).all()
     counted = rows if run_id is None else [row for row in rows if row.trusted] or rows
-    return tuple(Block(tuple(row.us), row.clock_ratio, row.flagged) for row in counted)
+    return tuple(SampleBlock(tuple(row.us), row.clock_ratio, row.flagged) for row in counted)
 
 
 def counted_us() -> ColumnElement[float | None]:

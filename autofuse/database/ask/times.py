@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from autofuse.database.records import OK, Block
+from autofuse.database.records import OK, SampleBlock
 from autofuse.values.ratios import Contender, Timed, compare, race
 from autofuse.values.statistics import Interval, median_interval
 
@@ -49,15 +49,15 @@ def beside_no_fusion(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return found
 
 
-def timed_candidate(blocks: Sequence[Block], us: Interval, trusted: bool) -> Timed:
+def timed_candidate(blocks: Sequence[SampleBlock], us: Interval, trusted: bool) -> Timed:
     """The time of a candidate: its stored median `us`, and the good ones of its blocks."""
     return Timed(us, trusted, tuple(_us(block) for block in blocks if not block.flagged))
 
 
-def _block(stored: Sequence[Any]) -> Block:
+def _block(stored: Sequence[Any]) -> SampleBlock:
     us, clock, flagged = stored
-    return Block(tuple(us), clock, flagged)
+    return SampleBlock(tuple(us), clock, flagged)
 
 
-def _us(block: Block) -> float:
+def _us(block: SampleBlock) -> float:
     return block.us[0] if len(block.us) == 1 else median_interval(block.us).median

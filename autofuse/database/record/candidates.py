@@ -13,9 +13,9 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 from autofuse.database.record.identities import Identities
 from autofuse.database.record.verdict import doubted, verdict
 from autofuse.database.records import (
-    Block,
     Candidate,
     CandidateOutcome,
+    SampleBlock,
     Setting,
     canonical_json,
     content_key,
@@ -112,7 +112,7 @@ def _find_or_make(connection: Connection, identity: dict[str, int], values: dict
     return connection.execute(_FIND, identity).scalar_one(), False
 
 
-def _append_samples(connection: Connection, measurement_id: int, blocks: Sequence[Block]) -> None:
+def _append_samples(connection: Connection, measurement_id: int, blocks: Sequence[SampleBlock]) -> None:
     rows = [
         {
             "measurement_id": measurement_id,

@@ -12,7 +12,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import ReturningInsert
 
 from autofuse.database.owner import Owner
-from autofuse.database.records import Block, Timing
+from autofuse.database.records import Outcome, SampleBlock
 from autofuse.database.tables.schema import Base, DoubtRow, MeasurementRow
 from autofuse.values.ratios import kept
 
@@ -31,7 +31,7 @@ def insert_unless_there(dialect: str, row: type[Base]) -> ReturningInsert[Any]:
     return make(table).on_conflict_do_nothing().returning(table.c.id)
 
 
-def timing_columns(outcome: Timing) -> dict[str, Any]:
+def timing_columns(outcome: Outcome) -> dict[str, Any]:
     """Column values of a time or failure; an error that is no number is stored as unknown."""
     values: dict[str, Any] = {name: getattr(outcome, name) for name in TIMING_COLUMNS}
     error = outcome.max_rel_error
@@ -65,6 +65,6 @@ def packed(values: Sequence[float]) -> list[float]:
     return [kept(value) for value in values]
 
 
-def packed_blocks(blocks: Sequence[Block]) -> list[list[object]]:
+def packed_blocks(blocks: Sequence[SampleBlock]) -> list[list[object]]:
     """Blocks as one JSON document: [[us, clock ratio, flagged], ...]."""
     return [[packed(block.us), block.clock_ratio, block.flagged] for block in blocks]

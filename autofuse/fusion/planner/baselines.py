@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from autofuse.fusion.edges import Edge, Edges
 from autofuse.fusion.legality import Legality, ordered_groups
 from autofuse.fusion.plan import FusionPlan, Group
-from autofuse.fusion.planner.growth import Draft, partition
+from autofuse.fusion.planner.growth import GrowingGroup, partition
 from autofuse.fusion.planner.rewriting import RewritingPlanner
 from autofuse.fusion.relation import Relation, combined, relation
 from autofuse.fusion.skeleton import skeleton
@@ -90,11 +90,11 @@ class _PaperPolicy:
     def own(self, name: str) -> MappingType:
         return self.types[name]
 
-    def below(self, draft: Draft, edge: Edge) -> MappingType | None:
-        return self._fused(draft.kind, self.types[edge.consumer])
+    def below(self, group: GrowingGroup, edge: Edge) -> MappingType | None:
+        return self._fused(group.kind, self.types[edge.consumer])
 
-    def above(self, draft: Draft, edge: Edge) -> MappingType | None:
-        return self._fused(self.types[edge.producer], draft.kind)
+    def above(self, group: GrowingGroup, edge: Edge) -> MappingType | None:
+        return self._fused(self.types[edge.producer], group.kind)
 
     def climbing(self, edges: Sequence[Edge]) -> Iterable[Edge]:
         return edges

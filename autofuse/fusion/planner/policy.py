@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from autofuse.fusion.edges import Edge, Edges
-from autofuse.fusion.planner.growth import Draft
+from autofuse.fusion.planner.growth import GrowingGroup
 from autofuse.fusion.planner.questions import BOTH, EARLIER, FUSE, KEEP, LATER, MERGE
 from autofuse.fusion.relation import Relation, combined, relation
 from autofuse.graph.mapping import MappingType
@@ -40,28 +40,28 @@ class AnsweredPolicy:
     def own(self, name: str) -> MappingType:
         return self.edges.own[name]
 
-    def below(self, draft: Draft, edge: Edge) -> MappingType | None:
+    def below(self, group: GrowingGroup, edge: Edge) -> MappingType | None:
         if edge.producer in self.originals:
-            return combined(draft.kind, edge.kind)
+            return combined(group.kind, edge.kind)
         answer = self._answer(edge)
-        if answer == KEEP or (relation(draft.kind, edge.kind) == Relation.BREAK and answer != MERGE):
+        if answer == KEEP or (relation(group.kind, edge.kind) == Relation.BREAK and answer != MERGE):
             return None
-        kind = combined(draft.kind, edge.kind)
-        promised = self.own(edge.consumer) != _ANCHOR and self._wanted_below(edge.consumer, draft.free)
-        if promised and (kind == _ANCHOR or any(map(self._anchored, draft.members))):
+        kind = combined(group.kind, edge.kind)
+        promised = self.own(edge.consumer) != _ANCHOR and self._wanted_below(edge.consumer, group.free)
+        if promised and (kind == _ANCHOR or any(map(self._anchored, group.members))):
             return None
-        return None if self._deferred(draft, edge.consumer) else kind
+        return None if self._deferred(group, edge.consumer) else kind
 
-    def above(self, draft: Draft, edge: Edge) -> MappingType | None:
+    def above(self, group: GrowingGroup, edge: Edge) -> MappingType | None:
         if edge.producer in self.originals:  # what a copy is made for
-            return combined(self.own(edge.producer), draft.kind)
+            return combined(self.own(edge.producer), group.kind)
         answer = self._answer(edge)
         if answer == KEEP:
             return None
         own = self.own(edge.producer)
-        forced = self._merging(edge) or self._merged_below(draft, edge.consumer)
-        widened = edge.kind == MappingType.ONE_TO_MANY and draft.kind != _ANCHOR
-        kind = MappingType.ONE_TO_MANY if widened else draft.kind
+        forced = self._merging(edge) or self._merged_below(group, edge.consumer)
+        widened = edge.kind == MappingType.ONE_TO_MANY and group.kind != _ANCHOR
+        kind = MappingType.ONE_TO_MANY if widened else group.kind
         if relation(own, kind) == Relation.BREAK and not forced:
             return None
         # An operator that has an anchor of its own above it would be torn from that anchor.
@@ -80,13 +80,13 @@ class AnsweredPolicy:
         both = self._join(edge.consumer) == BOTH
         return both and edge.producer in self.planner.rivals(edge.consumer, self.edges)
 
-    def _merged_below(self, draft: Draft, name: str) -> bool:
+    def _merged_below(self, group: GrowingGroup, name: str) -> bool:
         """Whether the group's anchors below a member that is none itself were all reached by merging edges."""
         if self.own(name) == _ANCHOR:
             return False
-        links = [edge for edge in self.edges.out[name] if edge.consumer in draft.members]
+        links = [edge for edge in self.edges.out[name] if edge.consumer in group.members]
         inner = [edge for edge in links if not self._merging(edge)]
-        return bool(links) and all(self._merged_below(draft, edge.consumer) for edge in inner)
+        return bool(links) and all(self._merged_below(group, edge.consumer) for edge in inner)
 
     def _answer(self, edge: Edge) -> str:
         return self.planner.edge_answer(self.answers, self._original(edge.producer), self._original(edge.consumer))
@@ -107,14 +107,14 @@ class AnsweredPolicy:
             for edge in self.edges.out[name]
         )
 
-    def _deferred(self, draft: Draft, name: str) -> bool:
+    def _deferred(self, group: GrowingGroup, name: str) -> bool:
         """Whether an operator waits for another anchor that the join's answer prefers."""
         answer = self._join(name)
         rivals = self.planner.rivals(name, self.edges)
-        mine = [self.position[rival] for rival in rivals if rival in draft.members]
+        mine = [self.position[rival] for rival in rivals if rival in group.members]
         if not mine or answer == BOTH:
             return False
-        others = [self.position[rival] for rival in rivals if rival in draft.free]
+        others = [self.position[rival] for rival in rivals if rival in group.free]
         if answer == LATER:
             return any(other > max(mine) for other in others)
         return any(other < min(mine) for other in others)

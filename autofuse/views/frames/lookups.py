@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from autofuse.database.records import Setting
-from autofuse.environment.group_times import fitting, known_limits
+from autofuse.environment.plan_evidence import fitting, known_limits
 from autofuse.fusion.plan import NO_LIMITS, ScheduleLimits
 from autofuse.kernels.schedule.limits import keeps_text
 from autofuse.views.frames.columns import COLUMNS

@@ -12,7 +12,7 @@ from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import FAILURES, BestSchedule, Setting
 from autofuse.environment.codes import Codes
 from autofuse.errors import AutofuseError
-from autofuse.fusion.evidence import LAUNCH_US, Piece, Span
+from autofuse.fusion.evidence import LAUNCH_US, GroupTime, Piece
 from autofuse.fusion.plan import NO_LIMITS, FusionPlan, ScheduleLimits
 from autofuse.fusion.skeleton import folded_into, settled
 from autofuse.graph.key import graph_key
@@ -22,7 +22,7 @@ from autofuse.kernels.schedule.limits import keeps_text
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import Workload
 
-VIEW = Span(0.0, 0.0, 0.0)
+VIEW = GroupTime(0.0, 0.0, 0.0)
 """A view of memory costs no kernel."""
 
 PlansLowered = Iterable[tuple[FusionPlan, Lowered]]
@@ -109,7 +109,7 @@ def known_pieces(
 
 def _time(
     keys: Iterable[str], known: Mapping[str, BestSchedule], base: ProfilingDatabase, setting: Setting
-) -> tuple[Span | None, str]:
+) -> tuple[GroupTime | None, str]:
     """Best time of a group over its workloads, or how it failed."""
     spans, failure = [], ""
     for key in keys:
@@ -117,7 +117,7 @@ def _time(
             spans.append(VIEW)
         elif key in known:
             best = known[key]
-            spans.append(Span(best.median_us + LAUNCH_US, best.ci_lo_us + LAUNCH_US, best.ci_hi_us + LAUNCH_US))
+            spans.append(GroupTime(best.median_us + LAUNCH_US, best.ci_lo_us + LAUNCH_US, best.ci_hi_us + LAUNCH_US))
         else:
             states = [row.state for row in base.measured_schedules(setting, key) if row.state in FAILURES]
             failure = failure or (states[0] if states else "")

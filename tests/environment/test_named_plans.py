@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from onnx import TensorProto, helper
 
-from autofuse.environment.plans import NAMES, named_plan
+from autofuse.environment.named_plans import NAMES, named_plan
 from autofuse.errors import InputError, PlanError
 from autofuse.fusion.legality import check_plan
 from autofuse.graph.loading.load import from_model

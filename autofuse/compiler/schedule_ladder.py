@@ -12,7 +12,7 @@ from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import BestSchedule, MeasuredSchedule, RelatedSchedule
 from autofuse.device.target import Target
 from autofuse.environment.circumstances import Circumstances
-from autofuse.environment.group_times import fitting
+from autofuse.environment.plan_evidence import fitting
 from autofuse.environment.space import load_space
 from autofuse.errors import InputError
 from autofuse.fusion.plan import NO_LIMITS, ScheduleLimits

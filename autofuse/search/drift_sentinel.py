@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from autofuse.measure.measurement import Measurement, MeasureRequest
 from autofuse.measure.runner import Runner
-from autofuse.search.schedules import Schedule, WorkloadSearch
+from autofuse.search.schedule_search import Schedule, WorkloadSearch
 
 EVERY, LEAST_S = 40, 60.0
 """Candidates, and seconds, between two measurements of the sentinel at least."""
@@ -52,7 +52,7 @@ class Finding:
 
 
 @dataclass
-class Guard:
+class DriftSentinel:
     """A watch over one runner. `rest_s`: first rest of a disturbed device. `rest`: sleeps; may raise to stop the job.
 
     `checks`, `worst`: how often the sentinel was measured, and its worst ratio; `distrusted`: candidates doubted.

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from autofuse.compiler.context import Context
-from autofuse.compiler.ladder import same_family
 from autofuse.compiler.report import FAMILY, HIT, MODEL, NAMED, NEAREST, NONE, RULE, STALE
+from autofuse.compiler.schedule_ladder import same_family
 from autofuse.database.records import EXACT
-from autofuse.environment.group_times import known_limits
-from autofuse.environment.plans import limited_plan
+from autofuse.environment.named_plans import limited_plan
+from autofuse.environment.plan_evidence import known_limits
 from autofuse.errors import AutofuseError, PlanError, StrictMissError
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import NO_LIMITS, FusionPlan, ScheduleLimits

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from autofuse.database.connection import locate
 from autofuse.database.database import open_database, open_for_lookup
-from autofuse.environment.group_times import groups_of, known_limits, known_pieces, lowered_plans, stored_plans
+from autofuse.environment.named_plans import limited_plan
 from autofuse.environment.place import Place
-from autofuse.environment.plans import limited_plan
+from autofuse.environment.plan_evidence import groups_of, known_limits, known_pieces, lowered_plans, stored_plans
 from autofuse.errors import InputError
-from autofuse.fusion.evidence import Evidence, Span
+from autofuse.fusion.evidence import Evidence, GroupTime
 from autofuse.fusion.explain import EdgeReason, PlanDiff, describe, explain, plan_diff
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import FusionPlan, ScheduleLimits
@@ -176,7 +176,7 @@ def export(
     return PlanExport(str(output), kind, plan.key, len(graph.operators), len(plan.groups), len(times))
 
 
-def notes(graph: Graph, plan: FusionPlan, times: Mapping[tuple[str, ...], Span]) -> dict[str, dict[str, str]]:
+def notes(graph: Graph, plan: FusionPlan, times: Mapping[tuple[str, ...], GroupTime]) -> dict[str, dict[str, str]]:
     """What an exported node says: number of its kernel, the operators in it, its time; or what it is folded into."""
     graph, plan = settled(graph, plan)
     made = realise(graph, plan)

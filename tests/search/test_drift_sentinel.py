@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from autofuse.measure.measurement import Failure, Measurement, MeasureRequest, Slice, Timing
-from autofuse.search import guard as guard_module
-from autofuse.search.guard import EVERY, LEAST_S, Guard, Noted, worth_again
+from autofuse.search import drift_sentinel as sentinel_module
+from autofuse.search.drift_sentinel import EVERY, LEAST_S, DriftSentinel, Noted, worth_again
 from autofuse.values.statistics import median_interval
 
 WORKLOAD: Any = SimpleNamespace(label="sentinel")
@@ -48,80 +48,80 @@ def board() -> Device:
 
 
 @pytest.fixture
-def guard(board: Device) -> Guard:
-    return Guard(board, 10.0, lambda: board.now)  # type: ignore[arg-type]
+def sentinel(board: Device) -> DriftSentinel:
+    return DriftSentinel(board, 10.0, lambda: board.now)  # type: ignore[arg-type]
 
 
-def note(guard: Guard, count: int, us: float = 100.0, trusted: bool = True) -> None:
+def note(sentinel: DriftSentinel, count: int, us: float = 100.0, trusted: bool = True) -> None:
     request = MeasureRequest(WORKLOAD, {}, ())
     search: Any = SimpleNamespace(best_us=us)
     for number in range(count):
-        guard.note(request, timed(us, trusted), Noted(search, {}, f"{number}", us))
+        sentinel.note(request, timed(us, trusted), Noted(search, {}, f"{number}", us))
 
 
-def test_it_is_due_after_so_many_candidates_and_so_much_time(guard: Guard, board: Device) -> None:
-    note(guard, EVERY)
-    assert not guard.due
+def test_it_is_due_after_so_many_candidates_and_so_much_time(sentinel: DriftSentinel, board: Device) -> None:
+    note(sentinel, EVERY)
+    assert not sentinel.due
     board.now = LEAST_S
-    assert guard.due
-    guard.inspect(guard.runner.rest)
+    assert sentinel.due
+    sentinel.inspect(sentinel.runner.rest)
     board.now += 10 * LEAST_S
-    assert not guard.due
-    note(guard, EVERY)
-    assert guard.due
+    assert not sentinel.due
+    note(sentinel, EVERY)
+    assert sentinel.due
 
 
-def test_only_a_trusted_candidate_of_a_sensible_time_is_a_sentinel(guard: Guard, board: Device) -> None:
-    note(guard, EVERY, us=1.0)
-    note(guard, EVERY, us=100.0, trusted=False)
+def test_only_a_trusted_candidate_of_a_sensible_time_is_a_sentinel(sentinel: DriftSentinel, board: Device) -> None:
+    note(sentinel, EVERY, us=1.0)
+    note(sentinel, EVERY, us=100.0, trusted=False)
     board.now = 10 * LEAST_S
-    assert not guard.due
-    note(guard, 1, us=100.0)
-    assert guard.due
+    assert not sentinel.due
+    note(sentinel, 1, us=100.0)
+    assert sentinel.due
 
 
-def test_a_device_as_fast_as_before_casts_no_doubt(guard: Guard, board: Device) -> None:
-    note(guard, EVERY)
-    finding = guard.inspect(guard.runner.rest)
+def test_a_device_as_fast_as_before_casts_no_doubt(sentinel: DriftSentinel, board: Device) -> None:
+    note(sentinel, EVERY)
+    finding = sentinel.inspect(sentinel.runner.rest)
     assert (finding.doubted, finding.recovered, board.rests) == ((), True, [])
 
 
-def test_a_slow_device_rests_and_what_it_measured_is_doubted(guard: Guard, board: Device) -> None:
-    note(guard, 5)
-    guard.inspect(guard.runner.rest)
-    note(guard, EVERY)
+def test_a_slow_device_rests_and_what_it_measured_is_doubted(sentinel: DriftSentinel, board: Device) -> None:
+    note(sentinel, 5)
+    sentinel.inspect(sentinel.runner.rest)
+    note(sentinel, EVERY)
     board.slower, board.heal = 1.2, 0.1
-    finding = guard.inspect(guard.runner.rest)
+    finding = sentinel.inspect(sentinel.runner.rest)
     assert len(finding.doubted) == EVERY, "not those before the last good sentinel"
     assert finding.recovered
     assert board.rests == [10.0, 20.0]
     assert "1.20 times its best time" in finding.reason
-    assert (guard.distrusted, guard.worst) == (EVERY, pytest.approx(1.2))
+    assert (sentinel.distrusted, sentinel.worst) == (EVERY, pytest.approx(1.2))
 
 
-def test_a_device_that_stays_slow_is_taken_as_it_is_from_then_on(guard: Guard, board: Device) -> None:
-    note(guard, EVERY)
+def test_a_device_that_stays_slow_is_taken_as_it_is_from_then_on(sentinel: DriftSentinel, board: Device) -> None:
+    note(sentinel, EVERY)
     board.slower = 1.5
-    finding = guard.inspect(guard.runner.rest)
+    finding = sentinel.inspect(sentinel.runner.rest)
     assert not finding.recovered
     assert board.rests == [10.0, 20.0, 40.0, 80.0]
-    note(guard, EVERY)
-    assert guard.inspect(guard.runner.rest).doubted == ()
+    note(sentinel, EVERY)
+    assert sentinel.inspect(sentinel.runner.rest).doubted == ()
     board.slower = 1.0
-    guard.inspect(guard.runner.rest)
+    sentinel.inspect(sentinel.runner.rest)
     board.slower = 1.2
-    note(guard, EVERY)
-    assert guard.inspect(guard.runner.rest).doubted, "fast again, it is held to that"
+    note(sentinel, EVERY)
+    assert sentinel.inspect(sentinel.runner.rest).doubted, "fast again, it is held to that"
 
 
-def test_a_sentinel_that_fails_is_a_reason_to_doubt_too(guard: Guard, board: Device) -> None:
-    note(guard, EVERY)
+def test_a_sentinel_that_fails_is_a_reason_to_doubt_too(sentinel: DriftSentinel, board: Device) -> None:
+    note(sentinel, EVERY)
     board.fails = True
-    finding = guard.inspect(guard.runner.rest)
+    finding = sentinel.inspect(sentinel.runner.rest)
     assert (len(finding.doubted), finding.recovered) == (EVERY, False)
 
 
-def test_candidates_that_may_be_the_best_are_measured_again(guard: Guard) -> None:
+def test_candidates_that_may_be_the_best_are_measured_again(sentinel: DriftSentinel) -> None:
     search: Any = SimpleNamespace(best_us=100.0)
     noted = [Noted(search, {"us": us}, "", us) for us in (130.0, 100.0, 111.0, 119.0, 200.0)]
     assert [one.us for one in worth_again(noted, 1.2, 8)] == [100.0, 111.0, 119.0]
@@ -132,8 +132,8 @@ def test_a_throttled_device_ends_with_a_plan_as_fast(
     run: Any, device: Any, two_layers: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """While it is throttled all times are up by a third; the doubted are measured again and the job ends as without."""
-    monkeypatch.setattr(guard_module, "EVERY", 4)
-    monkeypatch.setattr(guard_module, "LEAST_S", 0.0)
+    monkeypatch.setattr(sentinel_module, "EVERY", 4)
+    monkeypatch.setattr(sentinel_module, "LEAST_S", 0.0)
     calm = run(two_layers, database=str(tmp_path / "calm.db"))
     plain, count = device.cost, [0]
 
