@@ -14,8 +14,8 @@ from autofuse.backend.library.library import load as load_library
 from autofuse.compiler import Context, Policy, compile_in
 from autofuse.database.database import open_database
 from autofuse.database.record.benchmarks import record_benchmark
-from autofuse.environment.circumstances import circumstances
 from autofuse.environment.device import RunnerOptions, open_runner, thread_count
+from autofuse.environment.environment import environment_of
 from autofuse.environment.outcomes import plan_outcome
 from autofuse.environment.place import Place
 from autofuse.errors import DatabaseError, DeviceError, WrongResultError
@@ -100,7 +100,7 @@ def bench(
     with ExitStack() as stack:
         policy = Policy(on_miss)
         context = stack.enter_context(Context(place, policy=policy, asked=named))
-        context.around.device.require_measurable()
+        context.environment.device.require_measurable()
         folder = stack.enter_context(scratch_folder())
 
         def compiled(plan: str | None, name: str) -> Path:
@@ -115,11 +115,11 @@ def bench(
                 contenders.append(Contender(rival, "autofuse", compiled("none", rival)))
             else:
                 contenders.append(Contender(rival, KINDS[rival], _static(graph, folder) if shapes else model))
-        with open_runner(context.around.device, threads, RunnerOptions()) as runner:
+        with open_runner(context.environment.device, threads, RunnerOptions()) as runner:
             results = runner.race(contenders, inputs, budget_s, expected=[expected[name] for name in graph.outputs])
             results = judged(results, graph, inputs)
         kernels = count_kernels(load_library(own), inputs) if here else read_metadata(own).kernels
-        name = context.around.profile.name
+        name = context.environment.profile.name
         keys = {OWN: read_metadata(own, trust).plan_key, NO_FUSION: none_plan(graph).key}
         recorded = _record(context, graph, results, keys)
     return replace(_report(file_title(model), threads, name, kernels, results), recorded=recorded)
@@ -142,10 +142,10 @@ def _record(context: Context, graph: Graph, results: Mapping[str, ContenderResul
         return False
     series = uuid.uuid4().hex
     outcomes = [plan_outcome(result, name, series, keys.get(name)) for name, result in results.items()]
-    around = context.around
+    environment = context.environment
     try:
         with open_database(context.place.database) as base:
-            setting = circumstances(base, around.device, context.threads, measuring=False).setting
+            setting = environment_of(base, environment.device, context.threads, measuring=False).setting
             with base.writing() as sql:
                 record_benchmark(sql, setting, graph_key(graph), outcomes)
     except DatabaseError:  # a file that may only be read: the times stand on the screen all the same

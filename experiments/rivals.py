@@ -13,7 +13,7 @@ import onnx
 
 from autofuse.backend.compile.realise import build_library
 from autofuse.database.database import ProfilingDatabase, open_database
-from autofuse.environment.circumstances import Circumstances, circumstances
+from autofuse.environment.environment import Environment, environment_of
 from autofuse.environment.named_plans import named_plan
 from autofuse.environment.place import Place
 from autofuse.environment.space import load_space
@@ -118,8 +118,8 @@ def compare_plans(
         found = FusionPlan.from_json(base.plan(result.plan_key) or "")
         if found.key not in {plan.key for plan in plans.values()}:
             plans["search"] = found
-        around = circumstances(base, "local", threads, measuring=True)
-        return _raced(graph, base, around, plans, found, max(10.0, seconds / 3))
+        environment = environment_of(base, "local", threads, measuring=True)
+        return _raced(graph, base, environment, plans, found, max(10.0, seconds / 3))
 
 
 def tuned(
@@ -143,23 +143,23 @@ def tuned(
 
 
 def _raced(
-    graph: Graph, base: ProfilingDatabase, around: Circumstances, plans: Mapping[str, FusionPlan], found: FusionPlan,
+    graph: Graph, base: ProfilingDatabase, environment: Environment, plans: Mapping[str, FusionPlan], found: FusionPlan,
     seconds: float,
 ) -> list[PlanRow]:  # fmt: skip
     """Every plan with the best schedules that the database has, built and timed in turn; ratios are to no fusion."""
-    lowering = Lowering(graph, around.target)
-    threads = around.setting.threads
+    lowering = Lowering(graph, environment.target)
+    threads = environment.setting.threads
     with tempfile.TemporaryDirectory() as folder:
         contenders, problems = [], {}
         for name, plan in plans.items():
             path = Path(folder) / f"{len(contenders)}.so"
             lowered = lowering.lower(plan)
             try:
-                build_library(lowered, _schedules(lowered, base, around), around.target, threads, path)
+                build_library(lowered, _schedules(lowered, base, environment), environment.target, threads, path)
                 contenders.append(Contender(name, "autofuse", path))
             except AutofuseError as error:
                 problems[name] = str(error)
-        results = race(graph, contenders, threads, seconds, around.target)
+        results = race(graph, contenders, threads, seconds, environment.target)
     rows = [
         _row(graph.name, name, plan.key == found.key, len(lowering.lower(plan).kernels), results.get(name),
              problems.get(name, ""))
@@ -168,19 +168,19 @@ def _raced(
     return sorted(rows, key=lambda row: row.us or float("inf"))
 
 
-def _schedules(lowered: Lowered, base: ProfilingDatabase, around: Circumstances) -> dict[str, dict[str, int | str]]:
+def _schedules(lowered: Lowered, base: ProfilingDatabase, environment: Environment) -> dict[str, dict[str, int | str]]:
     """The best schedule of each kernel; for one that was never measured, the first guess of its search."""
-    known = base.lookup(around.setting, [bound.workload.key for bound in lowered.kernels])
-    space = load_space(None, around.target.isa).schedule
+    known = base.lookup(environment.setting, [bound.workload.key for bound in lowered.kernels])
+    space = load_space(None, environment.target.isa).schedule
     found: dict[str, dict[str, int | str]] = {}
     for bound in lowered.kernels:
         best = known.get(bound.workload.key)
         if best is not None:
             found[bound.workload.key] = json.loads(best.schedule)
             continue
-        knobs = open_knobs(bound.workload, around.target, space)
+        knobs = open_knobs(bound.workload, environment.target, space)
         found[bound.workload.key] = dict(
-            first_schedules(bound.workload, knobs, around.target, around.setting.threads)[0]
+            first_schedules(bound.workload, knobs, environment.target, environment.setting.threads)[0]
         )
     return found
 

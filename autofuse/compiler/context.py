@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Self
 from autofuse.database.connection import locate
 from autofuse.database.database import ProfilingDatabase, open_for_lookup
 from autofuse.device.profile import LOCAL
-from autofuse.environment.circumstances import Circumstances
 from autofuse.environment.device import NamedDevice
+from autofuse.environment.environment import Environment
 from autofuse.environment.place import Place
 from autofuse.errors import InputError
 from autofuse.fusion.plan import NO_LIMITS, ScheduleLimits
@@ -85,14 +85,14 @@ class Context:
         return locate(self.place.database).path
 
     @cached_property
-    def around(self) -> Circumstances:
+    def environment(self) -> Environment:
         """Device, target, threads and versions."""
-        return self.place.around(self.database, measuring=False, asked=self.device)
+        return self.place.environment(self.database, measuring=False, asked=self.device)
 
     @property
     def threads(self) -> int:
         """Threads that run the models."""
-        return self.around.setting.threads
+        return self.environment.setting.threads
 
     @cached_property
     def adviser(self) -> Adviser:
@@ -105,7 +105,7 @@ class Context:
             raise InputError(
                 "--on-miss model: there is no model; name one with --model FILE (`autofuse model train` makes it)"
             )
-        return Adviser(load(path), self.around.target, self.around.device.fingerprint.facts, self.threads)
+        return Adviser(load(path), self.environment.target, self.environment.device.fingerprint.facts, self.threads)
 
     def close(self) -> None:
         """Let go of the database."""

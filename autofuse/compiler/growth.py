@@ -93,7 +93,7 @@ def _price(now: _Sized, other: _Sized, uses: int) -> tuple[float, int]:
 def _smaller(workload: Workload, held: int, ladder: Ladder, measured_only: bool) -> Iterator[_Sized]:
     """The best schedule measured here for each size below `held`; for the model's own size else the rules' first."""
     best: dict[int, Found] = {}
-    for row in ladder.base.measured_schedules(ladder.around.setting, workload.key):
+    for row in ladder.base.measured_schedules(ladder.environment.setting, workload.key):
         schedule = legal(row.schedule, ladder.target) if row.state == OK else None
         if schedule is None or row.median_us is None or not keeps(ladder.limits, schedule):
             continue
@@ -104,7 +104,9 @@ def _smaller(workload: Workload, held: int, ladder: Ladder, measured_only: bool)
         if rung := ladder.rung(workload, schedule, row):
             best[size] = Found(schedule, rung, row.median_us, "", row.trusted)
     if model_bytes(workload) not in best and not measured_only:
-        for guess in first_schedules(workload, ladder.knobs(workload), ladder.target, ladder.around.setting.threads):
+        for guess in first_schedules(
+            workload, ladder.knobs(workload), ladder.target, ladder.environment.setting.threads
+        ):
             found = Found(dict(guess), RULE)
             best.setdefault(_held(workload, found, ladder), found)
     yield from (_Sized(found, size) for size, found in best.items() if size < held)

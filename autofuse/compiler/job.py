@@ -64,10 +64,10 @@ def compile_in(
     started = time.monotonic()
     if output is not None:
         check_output(output, LIBRARY, _inputs(context, model, output, plan))
-        require_linker(context.around.target)
+        require_linker(context.environment.target)
     if key is not None:
         private_key(key)
-    emission = Emission(context.around.target)
+    emission = Emission(context.environment.target)
     forms = [_found(context, model, shape, plan, emission) for shape in shapes]
     if output is not None:
         forms = _built(context, forms, output, key, progress)
@@ -89,14 +89,14 @@ def _inputs(context: Context, model: Path, output: Path, plan: str | None) -> In
 def _found(context: Context, model: Path, shapes: Shapes, plan: str | None, emission: Emission) -> _Form:
     graph = load(model, shapes)
     require_kernels(graph)
-    around = context.around
+    environment = context.environment
     sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
     chosen = find_plan(context, graph, sha256, plan)
-    lowered = _lowered(graph, chosen.plan, around.target)
+    lowered = _lowered(graph, chosen.plan, environment.target)
     checked = with_checked_groups(chosen.plan, lowered)
     if checked != chosen.plan:
-        chosen, lowered = replace(chosen, plan=checked), _lowered(graph, checked, around.target)
-    ladder, policy = Ladder(context.database, around, emission, chosen.limits), context.policy
+        chosen, lowered = replace(chosen, plan=checked), _lowered(graph, checked, environment.target)
+    ladder, policy = Ladder(context.database, environment, emission, chosen.limits), context.policy
     found = ladder.find(lowered.kernels, policy.measured_only)
     _refuse_misses(context, lowered, found)
     found = within_growth(lowered.kernels, found, ladder, policy.measured_only)
@@ -161,7 +161,7 @@ def _built(
             )
         )
     emission = forms[0].ladder.emission
-    replaced = build_programs(parts, context.around.target, context.threads, output, key, progress, emission)
+    replaced = build_programs(parts, context.environment.target, context.threads, output, key, progress, emission)
     made = []
     for form, part in zip(forms, parts, strict=True):
         again = {key: Found(dict(part.spare[key]), RULE) for key in form.found if key in replaced and key in part.spare}
@@ -191,7 +191,7 @@ def _report(
         plan_tier=plans[0].tier,
         plan_key=plans[0].plan_key,
         threads=context.threads,
-        device=context.around.profile.name,
+        device=context.environment.profile.name,
         kernels=len(groups),
         hits=sum(group.tier in MEASURED_HERE for group in groups),
         size_bytes=0 if output is None else output.stat().st_size,

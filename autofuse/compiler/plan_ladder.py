@@ -48,7 +48,7 @@ def find_plan(context: Context, graph: Graph, model_sha256: str, asked: str | No
     to the policy's. StrictMissError when only what was measured here will do, and nothing was.
     """
     found = _named(context, graph, asked) if asked and asked != "best" else _climbed(context, graph, model_sha256)
-    known = known_limits(context.database, context.around.setting, graph_key(graph))
+    known = known_limits(context.database, context.environment.setting, graph_key(graph))
     return replace(found, limits=found.limits & known & context.policy.limits)
 
 
@@ -89,7 +89,7 @@ def _advised(context: Context, graph: Graph) -> FoundPlan:
     from autofuse.learning.advice import PlanAdviser, advise
 
     space = FusionSpace(exact=context.policy.limits.exact)
-    asked = PlanAdviser(context.adviser, Lowering(graph, context.around.target))
+    asked = PlanAdviser(context.adviser, Lowering(graph, context.environment.target))
     found = advise(graph, RewritingPlanner(graph, space), asked, ADVICE_S)
     if found.plan is None:
         return FoundPlan(default_plan(graph, space), RULE, f"default rule: the model abstains, {found.abstains}")
@@ -98,7 +98,7 @@ def _advised(context: Context, graph: Graph) -> FoundPlan:
 
 
 def _measured(context: Context, graph: Graph) -> Iterator[FoundPlan]:
-    stored = context.database.best_plan(context.around.setting, graph_key(graph))
+    stored = context.database.best_plan(context.environment.setting, graph_key(graph))
     if stored is None:
         return
     plan = _usable(context, graph, stored.plan)
@@ -110,10 +110,14 @@ def _measured(context: Context, graph: Graph) -> Iterator[FoundPlan]:
 
 def _transferred(context: Context, graph: Graph, model_sha256: str) -> Iterator[FoundPlan]:
     """Legal plans of the same model from another CPU of the family, then from other input shapes here."""
-    base, setting = context.database, context.around.setting
+    base, setting = context.database, context.environment.setting
     key = graph_key(graph)
     for row in base.foreign_plans(setting, key):
-        plan = _usable(context, graph, row.plan) if same_family(row.device_facts, row.target, context.around) else None
+        plan = (
+            _usable(context, graph, row.plan)
+            if same_family(row.device_facts, row.target, context.environment)
+            else None
+        )
         if plan is not None:
             yield FoundPlan(plan, FAMILY, row.origin, limits=ScheduleLimits.from_json(row.limits))
     for form in base.forms_of_model(setting, model_sha256):

@@ -11,7 +11,7 @@ from autofuse.database.ask.lookups import SCHEDULES_TRIED
 from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import BestSchedule, MeasuredSchedule, RelatedSchedule
 from autofuse.device.target import Target
-from autofuse.environment.circumstances import Circumstances
+from autofuse.environment.environment import Environment
 from autofuse.environment.plan_evidence import fitting
 from autofuse.environment.space import load_space
 from autofuse.errors import InputError
@@ -50,13 +50,14 @@ class Found:
 
 @dataclass
 class Ladder:
-    """`around`: where the code will run. `emission`: knows the code of schedules, and keeps the kernels to be built.
+    """The ladder of one compile. `environment`: where the code will run. `emission`: knows the code of schedules, and
+    keeps the kernels to be built.
 
     `limits`: what the schedules may do.
     """
 
     base: ProfilingDatabase
-    around: Circumstances
+    environment: Environment
     emission: Emission
     limits: ScheduleLimits = NO_LIMITS
 
@@ -76,7 +77,8 @@ class Ladder:
     def rule(self, workload: Workload) -> Found:
         """The fixed schedule of a workload: the first guess of its search."""
         return Found(
-            dict(first_schedules(workload, self.knobs(workload), self.target, self.around.setting.threads)[0]), RULE
+            dict(first_schedules(workload, self.knobs(workload), self.target, self.environment.setting.threads)[0]),
+            RULE,
         )
 
     def simplest(self, workload: Workload) -> Schedule:
@@ -86,7 +88,7 @@ class Ladder:
     @property
     def target(self) -> Target:
         """What the code is made for."""
-        return self.around.target
+        return self.environment.target
 
     def knobs(self, workload: Workload) -> dict[str, Values]:
         """Values that the shipped space offers to a workload."""
@@ -95,13 +97,13 @@ class Ladder:
     def rung(self, workload: Workload, schedule: Schedule, row: BestSchedule | MeasuredSchedule) -> str:
         """The rung of what was measured here under a schedule; empty where no kernel can be emitted any more."""
         code = self.emission.code(workload, schedule)
-        if not code or row.digest == digest(code, self.target, self.around.versions):
+        if not code or row.digest == digest(code, self.target, self.environment.versions):
             return HIT if code else ""
         same = row.digest == digest(code, self.target, json.loads(row.versions))
         return STALE if same else STALE_CODE
 
     def _here(self, bound: Mapping[str, Workload]) -> dict[str, Found]:
-        known = self.base.ranked(self.around.setting, list(bound), fitting(self.limits))
+        known = self.base.ranked(self.environment.setting, list(bound), fitting(self.limits))
         found = {key: self._best_here(bound[key], rows) for key, rows in known.items()}
         return {key: best for key, best in found.items() if best is not None}
 
@@ -124,8 +126,8 @@ class Ladder:
     def _family(self, bound: Mapping[str, Workload]) -> dict[str, Found]:
         """The best schedule that a CPU of the same family ran; rows come best first."""
         found: dict[str, Found] = {}
-        for row in self.base.schedules_elsewhere(self.around.setting, list(bound)) if bound else []:
-            if row.workload_key not in found and same_family(row.device_facts, row.target, self.around):
+        for row in self.base.schedules_elsewhere(self.environment.setting, list(bound)) if bound else []:
+            if row.workload_key not in found and same_family(row.device_facts, row.target, self.environment):
                 schedule = legal(row.schedule, self.target)
                 fitting = (
                     None if schedule is None else adapted(schedule, self.knobs(bound[row.workload_key]), self.target)
@@ -141,7 +143,7 @@ class Ladder:
         operators = workload.label.rpartition(" ")[0]
         wanted = structure(workload)
         best: tuple[float, Found] | None = None
-        for row in self.base.related_schedules(self.around.setting, operators, [workload.key]):
+        for row in self.base.related_schedules(self.environment.setting, operators, [workload.key]):
             other = _workload(row)
             if other is None or structure(other) != wanted:
                 continue
@@ -164,7 +166,7 @@ def legal(text: str, target: Target) -> Schedule | None:
     return None if schedule_fault(schedule, target) else schedule
 
 
-def same_family(facts: Mapping[str, object], target: str, around: Circumstances) -> bool:
+def same_family(facts: Mapping[str, object], target: str, environment: Environment) -> bool:
     """Whether another CPU runs code about alike: LLVM's name of it, or its maker's family, and the same vectors.
 
     `facts`: of its fingerprint; `target`: JSON of the `Target` that its code was made for.
@@ -174,8 +176,8 @@ def same_family(facts: Mapping[str, object], target: str, around: Circumstances)
         vectors = code["lanes"], code["registers"]
     except (ValueError, KeyError, TypeError):
         return False
-    mine = around.device.fingerprint.facts
-    if vectors != (around.target.lanes, around.target.registers):
+    mine = environment.device.fingerprint.facts
+    if vectors != (environment.target.lanes, environment.target.registers):
         return False
     if facts.get("architecture") != mine.get("architecture"):
         return False

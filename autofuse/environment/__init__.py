@@ -1,1 +1,1 @@
-"""The environment of a command: the device, its circumstances, named plans, the search space, known times of groups."""
+"""The environment of a command: the device, its versions, named plans, the search space, known times of groups."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from autofuse.database.database import ProfilingDatabase
 from autofuse.device.profile import LOCAL
-from autofuse.environment.circumstances import Circumstances, circumstances
 from autofuse.environment.device import NamedDevice, find_device, thread_count
+from autofuse.environment.environment import Environment, environment_of
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class Place:
         """The device, asked what it is when it is elsewhere; see `find_device` for `measuring` and the errors."""
         return find_device(self.device, self.rpc, self.rpc_tracker, self.rpc_key, measuring=measuring)
 
-    def around(
+    def environment(
         self, database: ProfilingDatabase, *, measuring: bool, asked: NamedDevice | None = None
-    ) -> Circumstances:
+    ) -> Environment:
         """What times of this place are kept under in `database`, which was opened already; InputError, DeviceError.
 
         `asked`: its device, where it was asked what it is already.
         """
         named = asked or self.find(measuring=measuring)
-        return circumstances(database, named, thread_count(self.threads, named), measuring=measuring)
+        return environment_of(database, named, thread_count(self.threads, named), measuring=measuring)

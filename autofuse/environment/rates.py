@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from autofuse.database.database import ProfilingDatabase
-from autofuse.environment.circumstances import Circumstances
+from autofuse.environment.environment import Environment
 from autofuse.errors import DeviceError
 from autofuse.measure.machine import probe_machine
 from autofuse.measure.remote.remote_rates import probe_device
@@ -15,22 +15,22 @@ RATES = "rates"
 """Key of the rates in a run's provenance."""
 
 
-def machine_rates(base: ProfilingDatabase, around: Circumstances) -> dict[str, float] | None:
+def machine_rates(base: ProfilingDatabase, environment: Environment) -> dict[str, float] | None:
     """Peak of arithmetic (GFLOP/s) and of memory (GB/s), see `autofuse.measure.machine.MachineRates`.
 
     Those of the newest run here that has them, else probed now on the device itself, in a few seconds; None where that
     fails.
     """
-    place = around.setting.device, around.setting.threads
+    place = environment.setting.device, environment.setting.threads
     for row in reversed(base.table("runs").records()):
         found = _rates(row["provenance"])
         if found and (row["device_fingerprint"], row["threads"]) == place:
             return found
-    address, threads, cpus = around.device.address, around.setting.threads, around.profile.pinning
+    address, threads, cpus = environment.device.address, environment.setting.threads, environment.profile.pinning
     try:
         if address is None:
-            return asdict(probe_machine(around.target, threads))
-        return asdict(probe_device(address, around.target, threads, cpus if isinstance(cpus, tuple) else ()))
+            return asdict(probe_machine(environment.target, threads))
+        return asdict(probe_device(address, environment.target, threads, cpus if isinstance(cpus, tuple) else ()))
     except DeviceError:
         return None
 

@@ -11,7 +11,7 @@ from autofuse.database.ask.labels import unique_labels
 from autofuse.database.ask.lookups import BY_CHANCE
 from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import FAILURES
-from autofuse.environment.circumstances import Circumstances
+from autofuse.environment.environment import Environment
 from autofuse.environment.space import SearchSpace
 from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.fusion.plan import NO_LIMITS, FusionPlan, ScheduleLimits
@@ -47,7 +47,7 @@ class SearchEvidence:
 
     graph: Graph
     space: SearchSpace
-    around: Circumstances
+    environment: Environment
     database: ProfilingDatabase
     seed: int
     counts: Counts = field(default_factory=Counts)
@@ -59,7 +59,7 @@ class SearchEvidence:
     lowering: Lowering = field(init=False)
 
     def __post_init__(self) -> None:
-        self.lowering = Lowering(self.graph, self.around.target)
+        self.lowering = Lowering(self.graph, self.environment.target)
 
     def admit(self, plan: FusionPlan) -> Lowered:
         """Lowers a plan and makes its workloads known, with everything the database has on them."""
@@ -73,12 +73,12 @@ class SearchEvidence:
 
     def _known(self, bound: BoundWorkload, graph: Graph) -> WorkloadSearch:
         search = WorkloadSearch.create(
-            bound, graph, self.around.target, self.space.schedule, self.seed, self.around.setting.threads
+            bound, graph, self.environment.target, self.space.schedule, self.seed, self.environment.setting.threads
         )
-        for stored in self.database.measured_schedules(self.around.setting, bound.workload.key):
+        for stored in self.database.measured_schedules(self.environment.setting, bound.workload.key):
             lasting = stored.state in FAILURES and stored.state not in BY_CHANCE
             counts = stored.median_us is not None or lasting
-            if counts and self.around.codes.knows(bound.workload, stored):
+            if counts and self.environment.codes.knows(bound.workload, stored):
                 self.counts.hits += 1
                 if stored.trusted is False:
                     self.untrusted.add((search.key, schedule_text(json.loads(stored.schedule))))

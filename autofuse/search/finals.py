@@ -123,7 +123,7 @@ def _built(
         for name in finale.names
     ]
     lab.runner.close()  # idle children would hold memory that the builds need
-    target, threads = evidence.around.target, evidence.around.setting.threads
+    target, threads = evidence.environment.target, evidence.environment.setting.threads
 
     def tell(note: str, done: int, total: int) -> None:
         finals.standing.built = done, total
@@ -237,8 +237,8 @@ def _record(lab: Lab, named: Mapping[str, FusionPlan], results: Mapping[str, Con
 def _record_choice(lab: Lab, plan: FusionPlan, time: PlanTime) -> None:
     """What `compile` takes from now on, and why each edge is as it is."""
     evidence = lab.evidence
-    codes, workloads = evidence.around.codes, {one.workload.key: one for one in evidence.admit(plan).kernels}
-    stored = evidence.database.ranked(evidence.around.setting, workloads, fitting(evidence.limits))
+    codes, workloads = evidence.environment.codes, {one.workload.key: one for one in evidence.admit(plan).kernels}
+    stored = evidence.database.ranked(evidence.environment.setting, workloads, fitting(evidence.limits))
     groups = []
     for group, bound in zip(plan.groups, evidence.admit(plan).groups, strict=True):
         best = codes.best(bound.workload, stored.get(bound.workload.key, ()))
@@ -250,7 +250,9 @@ def _record_choice(lab: Lab, plan: FusionPlan, time: PlanTime) -> None:
         median_us=time.median_us, trusted=time.trusted, limits=evidence.limits.to_json() or None,
     )  # fmt: skip
     alike = [known for known in evidence.known_plans() if known[0].rewrites == plan.rewrites]
-    pieces = known_pieces(evidence.graph, alike, evidence.database, evidence.around.setting, evidence.limits, codes)
+    pieces = known_pieces(
+        evidence.graph, alike, evidence.database, evidence.environment.setting, evidence.limits, codes
+    )
     seen = Evidence(settled(evidence.graph, plan)[0], pieces)
     # Several tensors may connect two operators, and a rewrite may keep the names of an edge: the first row tells.
     rows: dict[tuple[str, str], EdgeDecision] = {}

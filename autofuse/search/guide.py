@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 
 from autofuse.database.records import Json
-from autofuse.environment.circumstances import Circumstances
+from autofuse.environment.environment import Environment
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.planner.planner import Planner
 from autofuse.fusion.planner.rewriting import RewritingPlanner
@@ -144,7 +144,7 @@ def _likely(change: Change) -> str:
     return "pays" if change.pays else "loses" if change.hopeless else "open"
 
 
-def guide_for(asked: str | None, around: Circumstances, lowering: Lowering, seed: int) -> Guide | None:
+def guide_for(asked: str | None, environment: Environment, lowering: Lowering, seed: int) -> Guide | None:
     """The guide that `--model` means, a file or the name of a shipped one; None where none was asked for.
 
     InputError for a file that is no model.
@@ -152,6 +152,6 @@ def guide_for(asked: str | None, around: Circumstances, lowering: Lowering, seed
     path = find_model(asked) if asked is not None else None
     if path is None:
         return None
-    facts = around.device.fingerprint.facts
-    adviser = Adviser(load(path), around.target, facts, around.setting.threads)
+    facts = environment.device.fingerprint.facts
+    adviser = Adviser(load(path), environment.target, facts, environment.setting.threads)
     return Guide(PlanAdviser(adviser, lowering), path.name, seed)

@@ -136,8 +136,8 @@ class Lab:
             search, schedule = known[index]
             if measurement.failure is not None and measurement.failure.kind == "device_lost":
                 continue
-            setting = evidence.around.setting
-            outcome = outcome_of(search.bound, schedule, measurement, evidence.around.codes)
+            setting = evidence.environment.setting
+            outcome = outcome_of(search.bound, schedule, measurement, evidence.environment.codes)
             number = evidence.database.record_candidate(setting, outcome, self.run_id)
             stored = evidence.database.measured_schedules(setting, search.key)
             verdict = next((found for found in stored if found.candidate_id == number), None)
@@ -162,8 +162,8 @@ class Lab:
 
     def _give_back(self, search: WorkloadSearch, schedule: Schedule, measurement: Measurement) -> None:
         """A lost device says nothing about its candidate: the loss is recorded, and the candidate comes again."""
-        outcome = outcome_of(search.bound, schedule, measurement, self.evidence.around.codes)
-        self.evidence.database.record_candidate(self.evidence.around.setting, outcome, self.run_id)
+        outcome = outcome_of(search.bound, schedule, measurement, self.evidence.environment.codes)
+        self.evidence.database.record_candidate(self.evidence.environment.setting, outcome, self.run_id)
         search.give_back(schedule)
 
     def _request(self, search: WorkloadSearch, schedule: Schedule) -> MeasureRequest:
@@ -178,8 +178,10 @@ class Lab:
 
     def _take(self, search: WorkloadSearch, request: MeasureRequest, measurement: Measurement) -> None:
         evidence, schedule = self.evidence, request.schedule
-        outcome = replace(outcome_of(search.bound, schedule, measurement, evidence.around.codes), uid=uuid.uuid4().hex)
-        evidence.database.record_candidate(evidence.around.setting, outcome, self.run_id)
+        outcome = replace(
+            outcome_of(search.bound, schedule, measurement, evidence.environment.codes), uid=uuid.uuid4().hex
+        )
+        evidence.database.record_candidate(evidence.environment.setting, outcome, self.run_id)
         if outcome.trusted is False:
             evidence.untrusted.add((search.key, schedule_text(schedule)))
         if self.sentinel is not None and outcome.median_us is not None:

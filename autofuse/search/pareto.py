@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autofuse.database.database import ProfilingDatabase, open_for_lookup
 from autofuse.database.records import Setting
-from autofuse.environment.circumstances import Circumstances
+from autofuse.environment.environment import Environment
 from autofuse.environment.place import Place
 from autofuse.environment.plan_evidence import fitting, known_limits, known_pieces, lowered_plans, stored_plans
 from autofuse.errors import InputError, PlanError
@@ -59,27 +59,27 @@ def plan_front(graph: Graph, place: Place, folder: Path | None = None) -> tuple[
     point's time and memory are exact, that no better point exists is not proven. `folder`: where plan files go.
     """
     with open_for_lookup(place.database) as base:
-        found = known_front(graph, base, place.around(base, measuring=False))
+        found = known_front(graph, base, place.environment(base, measuring=False))
         asked = base.location.text
     if not found:
         raise InputError(f"{asked} knows no plan of this model with a time for each group: run `autofuse tune` first")
     return tuple(_written(found, folder)) if folder is not None else tuple(found)
 
 
-def known_front(graph: Graph, base: ProfilingDatabase, around: Circumstances) -> list[Point]:
+def known_front(graph: Graph, base: ProfilingDatabase, environment: Environment) -> list[Point]:
     """The front of what `base` knows of `graph` in these circumstances; see `plan_front`."""
-    lowering = Lowering(graph, around.target)
+    lowering = Lowering(graph, environment.target)
     known = lowered_plans(lowering, stored_plans(graph, base))
-    limits = known_limits(base, around.setting, graph_key(graph))
+    limits = known_limits(base, environment.setting, graph_key(graph))
     plans = {plan.key: (plan, lowered) for plan, lowered in known}
     for rewrites in dict.fromkeys(plan.rewrites for plan, _ in known):
         variant, _ = settled(graph, FusionPlan((), rewrites=rewrites))
         alike = [(plan, lowered) for plan, lowered in known if plan.rewrites == rewrites]
-        for bare in _composed(variant, known_pieces(graph, alike, base, around.setting, limits)):
+        for bare in _composed(variant, known_pieces(graph, alike, base, environment.setting, limits)):
             plan = replace(bare, rewrites=rewrites)
             if plan.key not in plans:
                 plans[plan.key] = plan, lowering.lower(plan)
-    return front(_timed(plans.values(), base, around.setting, limits))
+    return front(_timed(plans.values(), base, environment.setting, limits))
 
 
 def _composed(graph: Graph, pieces: Sequence[Piece]) -> list[FusionPlan]:

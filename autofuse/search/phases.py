@@ -99,7 +99,7 @@ def measure_baselines(search: Search, budget: Budget, counted: Budget) -> None:
 def recall(search: Search) -> FusionPlan | None:
     """What an earlier job chose for this model here: it must be beaten to be replaced; the known limits hold."""
     evidence = search.evidence
-    setting, key = evidence.around.setting, graph_key(evidence.graph)
+    setting, key = evidence.environment.setting, graph_key(evidence.graph)
     evidence.limit_schedules(known_limits(evidence.database, setting, key))
     stored = evidence.database.best_plan(setting, key)
     if stored is None:

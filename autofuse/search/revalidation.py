@@ -14,8 +14,8 @@ import numpy as np
 from autofuse.database.ask.times import timed_candidate
 from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import EXACT, BestSchedule, Setting
-from autofuse.environment.circumstances import Circumstances
 from autofuse.environment.device import RunnerOptions, open_runner
+from autofuse.environment.environment import Environment
 from autofuse.environment.place import Place
 from autofuse.environment.plan_evidence import fitting, known_limits
 from autofuse.errors import AutofuseError, InputError
@@ -81,20 +81,20 @@ def revalidate(
     """
     if count < 1:
         raise InputError(f"--revalidate: got {count}, allowed: an integer from 1")
-    around = place.around(database, measuring=True)
-    winners = _winners(database, around.setting)[:count]
+    environment = place.environment(database, measuring=True)
+    winners = _winners(database, environment.setting)[:count]
     if not winners:
         raise InputError(
-            f"--revalidate: {database.location.text} has no measured choice for {around.profile.name} with "
-            f"{around.setting.threads} thread(s)"
+            f"--revalidate: {database.location.text} has no measured choice for {environment.profile.name} with "
+            f"{environment.setting.threads} thread(s)"
         )
     done: list[Revalidated] = []
     with ExitStack() as stack:
         scratch = stack.enter_context(scratch_folder())
         options = RunnerOptions(policy=SamplingPolicy(cold_constants=True))
-        runner = stack.enter_context(open_runner(around.device, around.setting.threads, options))
+        runner = stack.enter_context(open_runner(environment.device, environment.setting.threads, options))
         for number, winner in enumerate(winners):
-            done.append(_again(database, around, runner, winner, scratch / str(number)))
+            done.append(_again(database, environment, runner, winner, scratch / str(number)))
             progress(done[-1])
     return tuple(done)
 
@@ -124,7 +124,7 @@ def _winners(database: ProfilingDatabase, setting: Setting) -> list[_Winner]:
 
 
 def _again(
-    database: ProfilingDatabase, around: Circumstances, runner: Runner, winner: _Winner, folder: Path
+    database: ProfilingDatabase, environment: Environment, runner: Runner, winner: _Winner, folder: Path
 ) -> Revalidated:
     best = winner.best
     base = Revalidated(
@@ -144,7 +144,7 @@ def _again(
     (measurement,) = runner.measure([request])
     if measurement.failure is not None and measurement.failure.kind == "device_lost":
         return replace(base, note=measurement.failure.message)
-    database.record_candidate(around.setting, outcome_of(bound, schedule, measurement, around.codes))
+    database.record_candidate(environment.setting, outcome_of(bound, schedule, measurement, environment.codes))
     return _judged(base, old, measurement)
 
 

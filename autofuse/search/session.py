@@ -106,11 +106,12 @@ class ModelSession:
 
     def _result(self, verdict: Verdict) -> TuneResult:
         evidence, standing, counts = self.search.evidence, self.search.standing, self.counts
-        around, times = evidence.around, verdict.times
+        environment, times = evidence.environment, verdict.times
         self.left_out = self._left_out(verdict)
         return TuneResult(
             file_title(self.model.path), self.name, self.run_id, str(evidence.database.location.text),
-            around.profile.name, around.setting.threads, self.state, Budget.now() - self.started, counts.measured,
+            environment.profile.name, environment.setting.threads, self.state, Budget.now() - self.started,
+            counts.measured,
             counts.failed, counts.hits, standing.plan_trials, verdict.name, verdict.plan.key,
             times[verdict.name].kernels, times, self._warning(verdict),
             standing.composed.report if standing.composed is not None else None,

@@ -15,8 +15,8 @@ import optuna
 
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.database.records import OK, RunStart, Setting
-from autofuse.environment.circumstances import Circumstances
 from autofuse.environment.device import NamedDevice, RunnerOptions, open_runner, thread_count
+from autofuse.environment.environment import Environment
 from autofuse.environment.place import Place
 from autofuse.environment.rates import RATES, machine_rates
 from autofuse.environment.space import SearchSpace, load_space
@@ -88,7 +88,7 @@ def tune(
 def _front(session: ModelSession) -> tuple[FrontPoint, ...]:
     """Time against memory of everything that the session's database knows of its model."""
     evidence = session.search.evidence
-    points = known_front(evidence.graph, evidence.database, evidence.around)
+    points = known_front(evidence.graph, evidence.database, evidence.environment)
     return tuple(FrontPoint(point.us, point.peak_bytes, point.kernels, point.plan.key) for point in points)
 
 
@@ -128,27 +128,27 @@ def open_session(
     require_kernels(graph)
     load_s = Budget.now() - started
     with ExitStack() as stack:
-        around = place.around(base, measuring=True, asked=asked)
-        chosen_space = _space(space, around, exact)
+        environment = place.environment(base, measuring=True, asked=asked)
+        chosen_space = _space(space, environment, exact)
         scratch = stack.enter_context(scratch_folder())
         _go_on(stop)
         opening("running ONNX Runtime for the results to check against")
         reference, reference_s = _reference(graph, seed, scratch / "reference")
         _go_on(stop)
         base.release_dead()
-        run_id, name = _run(base, around, model, graph, seed, budget_s, trials, started)
-        opening(f"starting to measure on {around.profile.name}")
+        run_id, name = _run(base, environment, model, graph, seed, budget_s, trials, started)
+        opening(f"starting to measure on {environment.profile.name}")
         options = RunnerOptions(SamplingPolicy(cold_constants=True), scheduler=scheduler)
-        runner = stack.enter_context(open_runner(around.device, around.setting.threads, options))
-        evidence = SearchEvidence(graph, chosen_space, around, base, seed)
+        runner = stack.enter_context(open_runner(environment.device, environment.setting.threads, options))
+        evidence = SearchEvidence(graph, chosen_space, environment, base, seed)
         standing = Standing(evidence)
         estimates = Estimates.of(evidence, Opening(load_s, reference_s), available_cores(), budget_s)
         reserve = Reserve(standing, estimates, finale_most_s(budget_s))
-        rival_us = _onnxruntime_us(base, around.setting, graph_key(graph))
+        rival_us = _onnxruntime_us(base, environment.setting, graph_key(graph))
         tell = Teller(standing, progress, started, budget_s, trials, reserve, rival_us)
-        lab = Lab(evidence, runner, reference, run_id, tell, DriftSentinel(runner, around.profile.cool_down_s))
+        lab = Lab(evidence, runner, reference, run_id, tell, DriftSentinel(runner, environment.profile.cool_down_s))
         with _running(base, run_id) as ending:
-            guide = guide_for(trained, around, evidence.lowering, seed)
+            guide = guide_for(trained, environment, evidence.lowering, seed)
             search = Search(evidence, lab, standing, guide, evidence.peak_bytes if pareto else None)
             session = ModelSession(search, Model(model, shapes), name, scratch, estimates, started)
             ending.append(session)
@@ -173,8 +173,8 @@ def _running(base: ProfilingDatabase, run_id: int) -> Iterator[list[ModelSession
         base.finish_run(run_id, state or sessions[0].state, summary)
 
 
-def _space(asked: str | None, around: Circumstances, exact: bool) -> SearchSpace:
-    found = load_space(asked, around.target.isa, declared_names())
+def _space(asked: str | None, environment: Environment, exact: bool) -> SearchSpace:
+    found = load_space(asked, environment.target.isa, declared_names())
     return replace(found, fusion=replace(found.fusion, exact=True)) if exact else found
 
 
@@ -211,7 +211,7 @@ def _onnxruntime_us(base: ProfilingDatabase, setting: Setting, graph: str) -> fl
 
 def _run(
     base: ProfilingDatabase,
-    around: Circumstances,
+    environment: Environment,
     model: Path,
     graph: Graph,
     seed: int,
@@ -221,12 +221,12 @@ def _run(
 ) -> tuple[int, str]:
     """Goes on with the interrupted run of this model in this setting, or starts a new one (at `started`)."""
     sha = hashlib.sha256(model.read_bytes()).hexdigest()
-    old = base.interrupted_run(around.setting, sha)
+    old = base.interrupted_run(environment.setting, sha)
     if old is not None:
         base.resume_run(old.id)
         return old.id, old.name
     title = file_title(model)
-    name = f"{title}-{around.setting.threads}t-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+    name = f"{title}-{environment.setting.threads}t-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
     start = RunStart(
         name=name,
         model_name=title,
@@ -235,11 +235,11 @@ def _run(
         seed=seed,
         arguments={
             "model": title + model.suffix,
-            "threads": around.setting.threads,
-            "device": around.profile.name,
+            "threads": environment.setting.threads,
+            "device": environment.profile.name,
         },
         budget={"seconds": budget_s, "trials": trials},
-        provenance={**around.provenance.as_dict(), RATES: machine_rates(base, around)},
+        provenance={**environment.provenance.as_dict(), RATES: machine_rates(base, environment)},
         started_at=datetime.now(UTC) - timedelta(seconds=Budget.now() - started),
     )
-    return base.start_run(around.setting, start), name
+    return base.start_run(environment.setting, start), name

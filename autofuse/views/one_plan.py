@@ -91,7 +91,7 @@ def chosen_plan(graph: Graph, plan: str, place: Place) -> tuple[FusionPlan, Sche
     if plan != BEST:
         return limited_plan(graph, plan)
     with open_database(place.database, read_only=True) as base:
-        setting = place.around(base, measuring=False).setting
+        setting = place.environment(base, measuring=False).setting
         choice = base.best_plan(setting, graph_key(graph))
         limits = known_limits(base, setting, graph_key(graph))
         text = base.location.text
@@ -130,14 +130,14 @@ def evidence(graph: Graph, plan: FusionPlan, place: Place) -> Evidence:
     """Times of the plan's groups, and of those of every other plan in the database that rewrites the graph alike."""
     variant, _ = settled(graph, plan)
     with open_for_lookup(place.database) as base:
-        around = place.around(base, measuring=False)
+        environment = place.environment(base, measuring=False)
         plans = {known.key: known for known in stored_plans(graph, base) if known.rewrites == plan.rewrites}
         if not plans:
             return Evidence(variant, ())
         plans[plan.key] = plan
-        lowered = lowered_plans(Lowering(graph, around.target), plans.values())
-        limits = known_limits(base, around.setting, graph_key(graph))
-        return Evidence(variant, known_pieces(graph, lowered, base, around.setting, limits))
+        lowered = lowered_plans(Lowering(graph, environment.target), plans.values())
+        limits = known_limits(base, environment.setting, graph_key(graph))
+        return Evidence(variant, known_pieces(graph, lowered, base, environment.setting, limits))
 
 
 def check_export(output: Path, place: Place, read: Inputs) -> Inputs:

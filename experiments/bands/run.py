@@ -18,7 +18,7 @@ import onnx
 from autofuse.backend.compile.probes import ReadProbe
 from autofuse.backend.compile.realise import build_library
 from autofuse.database.database import ProfilingDatabase, open_database
-from autofuse.environment.circumstances import Circumstances, circumstances
+from autofuse.environment.environment import Environment, environment_of
 from autofuse.environment.space import load_space
 from autofuse.fusion.planner.baselines import always_plan
 from autofuse.fusion.planner.planner import plan_from
@@ -75,63 +75,63 @@ def measure(name: str, out: Path, seconds: float, threads: int) -> list[Row]:
     whole = always_plan(graph)
     with open_database(out / f"{name}.db") as base:
         tuned(path, base, seconds, {"whole": whole}, threads)
-        around = circumstances(base, "local", threads, measuring=True)
-        lowering = Lowering(graph, around.target)
-        forms = _forms(base, around, lowering, graph)
-        return _raced(name, graph, forms, around, seconds)
+        environment = environment_of(base, "local", threads, measuring=True)
+        lowering = Lowering(graph, environment.target)
+        forms = _forms(base, environment, lowering, graph)
+        return _raced(name, graph, forms, environment, seconds)
 
 
 def _forms(
-    base: ProfilingDatabase, around: Circumstances, lowering: Lowering, graph: Graph
+    base: ProfilingDatabase, environment: Environment, lowering: Lowering, graph: Graph
 ) -> dict[str, tuple[Lowered, dict[str, Schedule]]]:
     """Every form with the best schedules known of it."""
     apart, whole = lowering.lower(plan_from(graph, {})), lowering.lower(always_plan(graph))
-    space = load_space(None, around.target.isa).schedule
+    space = load_space(None, environment.target.isa).schedule
     found: dict[str, tuple[Lowered, dict[str, Schedule]]] = {
-        APART: (apart, {b.workload.key: _best(base, around, b.workload, None) for b in apart.kernels})
+        APART: (apart, {b.workload.key: _best(base, environment, b.workload, None) for b in apart.kernels})
     }
     (only,) = whole.kernels
-    for rows in open_knobs(only.workload, around.target, space).get("band.rows", (0,)):
-        found[str(rows)] = whole, {only.workload.key: _best(base, around, only.workload, int(rows))}
+    for rows in open_knobs(only.workload, environment.target, space).get("band.rows", (0,)):
+        found[str(rows)] = whole, {only.workload.key: _best(base, environment, only.workload, int(rows))}
     return found
 
 
-def _best(base: ProfilingDatabase, around: Circumstances, workload: Workload, rows: int | None) -> Schedule:
+def _best(base: ProfilingDatabase, environment: Environment, workload: Workload, rows: int | None) -> Schedule:
     """The fastest measured schedule (with bands of so many rows), or the rule's guess."""
     measured = [
         (row.median_us, json.loads(row.schedule))
-        for row in base.measured_schedules(around.setting, workload.key)
+        for row in base.measured_schedules(environment.setting, workload.key)
         if row.median_us is not None
     ]
     fitting = [pair for pair in measured if rows is None or pair[1].get("band.rows", 0) == rows]
     if fitting:
         best: Schedule = min(fitting, key=lambda pair: pair[0])[1]
         return best
-    knobs = open_knobs(workload, around.target, load_space(None, around.target.isa).schedule)
-    guess = first_schedules(workload, knobs, around.target)[0]
+    knobs = open_knobs(workload, environment.target, load_space(None, environment.target.isa).schedule)
+    guess = first_schedules(workload, knobs, environment.target)[0]
     return canonical(guess if rows is None else {**guess, "band.rows": rows}, knobs)
 
 
 def _raced(
-    name: str, graph: Graph, forms: Mapping[str, tuple[Lowered, dict[str, Schedule]]], around: Circumstances,
+    name: str, graph: Graph, forms: Mapping[str, tuple[Lowered, dict[str, Schedule]]], environment: Environment,
     seconds: float,
 ) -> list[Row]:  # fmt: skip
     inputs = generate_inputs(graph, 0)
     reference = run_reference(graph, inputs)
-    threads = around.setting.threads
+    threads = environment.setting.threads
     with tempfile.TemporaryDirectory() as folder:
         contenders = []
         for form, (lowered, schedules) in forms.items():
             library = Path(folder) / f"{form}.so"
-            build_library(lowered, schedules, around.target, threads, library)
+            build_library(lowered, schedules, environment.target, threads, library)
             contenders.append(Contender(form, "autofuse", library))
         expected = [reference[output] for output in graph.outputs]
         results = bench_contenders(
-            contenders, inputs, threads, max(10.0, seconds / 2), target=around.target, expected=expected
+            contenders, inputs, threads, max(10.0, seconds / 2), target=environment.target, expected=expected
         )
     workload = next(lowered.kernels[0].workload for form, (lowered, _) in forms.items() if form != APART)
     size = 4 * sum(prod(shape) for shape in inner_maps(workload))
-    probe = ReadProbe(around.target, 1, size, max(1, (1 << 26) // size))
+    probe = ReadProbe(environment.target, 1, size, max(1, (1 << 26) // size))
     floor_us = 2 * size / (probe.bytes / min(probe.seconds() for _ in range(5))) * 1e6
     rows = []
     for form, result in results.items():

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autofuse.database.database import open_database
-from autofuse.environment.circumstances import circumstances
+from autofuse.environment.environment import environment_of
 from autofuse.environment.plan_evidence import (
     PlansLowered,
     groups_of,
@@ -64,13 +64,13 @@ def rows_of(model: Path, database: Path, device: str = "local", threads: int = 1
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(shutil.copy(database, folder))
         with open_database(copy) as base:  # for writing: an older schema is migrated, in the copy
-            around = circumstances(base, device, threads, measuring=False)
-            lowered = lowered_plans(Lowering(graph, around.target), stored_plans(graph, base))
-            limits = known_limits(base, around.setting, graph_key(graph))
+            environment = environment_of(base, device, threads, measuring=False)
+            lowered = lowered_plans(Lowering(graph, environment.target), stored_plans(graph, base))
+            limits = known_limits(base, environment.setting, graph_key(graph))
             found = []
             for rewrites in dict.fromkeys(plan.rewrites for plan, _ in lowered):
                 alike = [(plan, kernels) for plan, kernels in lowered if plan.rewrites == rewrites]
-                pieces = known_pieces(graph, alike, base, around.setting, limits)
+                pieces = known_pieces(graph, alike, base, environment.setting, limits)
                 found.append(_variant(model.stem, graph, rewrites, alike, pieces))
     return min(filter(None, found), key=lambda rows: rows[0].exact_us, default=[])
 

@@ -39,7 +39,7 @@ def markdown(rows: Sequence[Row]) -> str:
     parts = ["\n".join(lines), LEGEND.rstrip()]
     if problems := _problems(rows):
         parts.append("\n".join(f"- {problem}" for problem in problems))
-    parts.append("\n".join(f"- {fact}" for fact in circumstances(finished)))
+    parts.append("\n".join(f"- {fact}" for fact in environment_of(finished)))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -134,7 +134,7 @@ class Measured(Protocol):
         """ISO 8601; "" when it was not."""
 
 
-def circumstances(rows: Sequence[Measured]) -> list[str]:
+def environment_of(rows: Sequence[Measured]) -> list[str]:
     """Each fact with its value, or with all its values where rows differ."""
     names = dict.fromkeys(name for row in rows for name in row.facts)
     found = [f"{name}: {', '.join(dict.fromkeys(row.facts.get(name, 'unknown') for row in rows))}" for name in names]

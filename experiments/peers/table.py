@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.networks.row import title
-from experiments.networks.table import circumstances, mean, three
+from experiments.networks.table import environment_of, mean, three
 from experiments.peers.rivals import BASE, OWN, RIVALS
 from experiments.peers.row import Entry, Ratio, Row
 from experiments.tables import head, line, write_csv
@@ -83,7 +83,7 @@ def markdown(rows: Sequence[Row]) -> str:
     parts = ["\n".join(lines), LEGEND.rstrip()]
     if problems := _problems(rows):
         parts.append("\n".join(f"- {problem}" for problem in problems))
-    parts.append("\n".join(f"- {fact}" for fact in [*_probes(finished), *_notes(finished), *circumstances(finished)]))
+    parts.append("\n".join(f"- {fact}" for fact in [*_probes(finished), *_notes(finished), *environment_of(finished)]))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.database.records import RunStart
-from autofuse.environment.circumstances import Circumstances, circumstances
+from autofuse.environment.environment import Environment, environment_of
 from autofuse.environment.space import load_space
 from autofuse.errors import AutofuseError
 from autofuse.fusion.plan import FusionPlan
@@ -62,16 +62,16 @@ class Job:
 
     models: Path
     budget_s: float
-    around: Circumstances
+    environment: Environment
     runner: LocalRunner
 
 
 def collect(network: str, base: ProfilingDatabase, job: Job) -> str:
     """Measure one network; one line about what was done. AutofuseError when it cannot be measured at all."""
-    around = job.around
+    environment = job.environment
     model = networks.find(network, job.models)
-    if _finished(base, around, model, job.budget_s):
-        return f"{network} on {around.setting.threads} of {around.profile.name}: finished before"
+    if _finished(base, environment, model, job.budget_s):
+        return f"{network} on {environment.setting.threads} of {environment.profile.name}: finished before"
     with _lab(model, base, job) as lab:
         end = time.monotonic() + job.budget_s
         key, plans = graph_key(lab.evidence.graph), candidates.plans(lab.evidence.graph, SEED)
@@ -93,8 +93,9 @@ def collect(network: str, base: ProfilingDatabase, job: Job) -> str:
         _give_each(lab, list(lab.evidence.searches.values()), TRIES, end)
         done, groups = lab.evidence.counts, len(lab.evidence.searches)
         return (
-            f"{network} on {around.setting.threads} of {around.profile.name}: {done.measured} candidates measured "
-            f"({done.failed} failed, {len(lab.evidence.untrusted)} not trusted), {groups} groups, {count} plans"
+            f"{network} on {environment.setting.threads} of {environment.profile.name}: {done.measured} candidates "
+            f"measured ({done.failed} failed, {len(lab.evidence.untrusted)} not trusted), {groups} groups, "
+            f"{count} plans"
         )
 
 
@@ -135,9 +136,9 @@ def _wants(search: WorkloadSearch, times: int) -> bool:
     return worked < times and len(search.tried) < TRIES and bool(guesses) and not search.complete
 
 
-def _finished(base: ProfilingDatabase, around: Circumstances, model: Path, budget_s: float) -> bool:
+def _finished(base: ProfilingDatabase, environment: Environment, model: Path, budget_s: float) -> bool:
     """Whether this network had such a budget in these very circumstances, and came to its end."""
-    setting = around.setting
+    setting = environment.setting
     wanted = {
         "model_sha256": _sha256(model),
         "state": "finished",
@@ -163,11 +164,13 @@ def _lab(model: Path, base: ProfilingDatabase, job: Job) -> Iterator[Lab]:
         made = [name for operator in graph.operators for name in operator.outputs if name]
         wanted = [name for name in made if name not in graph.constants]
         reference = capture(graph, generate_inputs(graph, SEED), scratch / "reference", wanted)
-        run = _run(base, job.around, model, graph_key(graph), job.budget_s)
+        run = _run(base, job.environment, model, graph_key(graph), job.budget_s)
         state = "failed"
         try:
-            space = load_space(None, job.around.target.isa)
-            yield Lab(SearchEvidence(graph, space, job.around, base, SEED), job.runner, reference, run, lambda _: None)
+            space = load_space(None, job.environment.target.isa)
+            yield Lab(
+                SearchEvidence(graph, space, job.environment, base, SEED), job.runner, reference, run, lambda _: None
+            )
             state = "finished"
         except KeyboardInterrupt:
             state = "interrupted"
@@ -176,25 +179,29 @@ def _lab(model: Path, base: ProfilingDatabase, job: Job) -> Iterator[Lab]:
             base.finish_run(run, state)
 
 
-def _run(base: ProfilingDatabase, around: Circumstances, model: Path, key: str, budget_s: float) -> int:
+def _run(base: ProfilingDatabase, environment: Environment, model: Path, key: str, budget_s: float) -> int:
     """The run of this network here that was cut off, or a new one."""
     base.release_dead()
     sha = _sha256(model)
-    old = base.interrupted_run(around.setting, sha)
+    old = base.interrupted_run(environment.setting, sha)
     if old is not None:
         base.resume_run(old.id)
         return old.id
     start = RunStart(
-        name=f"{model.stem}-{around.setting.threads}t-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}",
+        name=f"{model.stem}-{environment.setting.threads}t-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}",
         model_name=model.stem,
         model_sha256=sha,
         graph_key=key,
         seed=SEED,
-        arguments={"purpose": "profitability", "device": around.profile.name, "threads": around.setting.threads},
+        arguments={
+            "purpose": "profitability",
+            "device": environment.profile.name,
+            "threads": environment.setting.threads,
+        },
         budget={"seconds": budget_s},
-        provenance=around.provenance.as_dict(),
+        provenance=environment.provenance.as_dict(),
     )
-    return base.start_run(around.setting, start)
+    return base.start_run(environment.setting, start)
 
 
 def _sha256(path: Path) -> str:
@@ -214,11 +221,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed = 0
     with ExitStack() as stack:
         base = stack.enter_context(open_database(options.db))
-        around = circumstances(base, options.device, options.threads, measuring=True)
+        environment = environment_of(base, options.device, options.threads, measuring=True)
         runner = stack.enter_context(
-            LocalRunner(around.target, options.threads, policy=POLICY, limits=LIMITS, workers=options.workers)
+            LocalRunner(environment.target, options.threads, policy=POLICY, limits=LIMITS, workers=options.workers)
         )
-        job = Job(options.models, options.budget, around, runner)
+        job = Job(options.models, options.budget, environment, runner)
         for network in options.networks or networks.in_turn():
             try:
                 print(collect(network, base, job), flush=True)

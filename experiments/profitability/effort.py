@@ -17,7 +17,7 @@ from pathlib import Path
 
 from autofuse import api
 from autofuse.database.database import ProfilingDatabase, open_database
-from autofuse.environment.circumstances import circumstances
+from autofuse.environment.environment import environment_of
 from autofuse.environment.plan_evidence import lowered_plans, stored_plans
 from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.graph.key import graph_key
@@ -64,7 +64,7 @@ def trajectory(model: Path, database: Path, threads: int) -> list[float]:
     """
     graph = load(model, {})
     with open_database(database, read_only=True) as base:
-        target = circumstances(base, "local", threads, measuring=False).target
+        target = environment_of(base, "local", threads, measuring=False).target
         known = {
             plan.key: lowered for plan, lowered in lowered_plans(Lowering(graph, target), stored_plans(graph, base))
         }

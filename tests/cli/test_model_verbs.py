@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from autofuse.cli.main import app
 from autofuse.database.database import open_database
 from autofuse.database.records import Candidate, CandidateOutcome, RunStart
-from autofuse.environment.circumstances import circumstances
+from autofuse.environment.environment import environment_of
 from autofuse.kernels.workload.workload import Value, Workload, WorkloadOperator
 
 KINDS = ("Exp", "Sigmoid", "Relu", "Softmax")
@@ -33,10 +33,10 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three networks of chains; fusing saves memory traffic, and costs where a Softmax is not at the end."""
     path = tmp_path_factory.mktemp("verbs") / "profile.db"
     with open_database(path) as base:
-        around = circumstances(base, "local", 1, measuring=False)
+        environment = environment_of(base, "local", 1, measuring=False)
         for number, name in enumerate(("first", "second", "third")):
             start = RunStart(name=name, model_name=name, model_sha256="0" * 64, graph_key="0" * 64, seed=0)
-            run = base.start_run(around.setting, start)
+            run = base.start_run(environment.setting, start)
             for width in (64, 256, 1024, 4096):
                 width += 8 * number
                 singles = [(kind,) for kind in KINDS]
@@ -48,7 +48,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
                         candidate=Candidate(work.key, work.text, work.label, "{}"), state="ok",
                         median_us=us, ci_lo_us=us, ci_hi_us=us, trusted=True,
                     )  # fmt: skip
-                    base.record_candidate(around.setting, outcome, run)
+                    base.record_candidate(environment.setting, outcome, run)
             base.finish_run(run)
     return path
 

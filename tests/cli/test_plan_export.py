@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from autofuse.cli.main import app
 from autofuse.database.database import open_database
 from autofuse.database.records import Candidate, CandidateOutcome, ChosenGroup, RunStart
-from autofuse.environment.circumstances import circumstances
+from autofuse.environment.environment import environment_of
 from autofuse.fusion.plan import FusionPlan, Group
 from autofuse.graph.key import graph_key
 from autofuse.graph.loading.load import load
@@ -64,10 +64,10 @@ def database(model: Path) -> Path:
     """Three plans with known times of their groups; the middle one was chosen."""
     path, graph = model.parent / "profile.db", load(model, {})
     with open_database(path) as base:
-        around = circumstances(base, "local", 1, measuring=False)
-        lowering = Lowering(graph, around.target)
+        environment = environment_of(base, "local", 1, measuring=False)
+        lowering = Lowering(graph, environment.target)
         start = RunStart(name="r", model_name="small", model_sha256="0" * 64, graph_key=graph_key(graph), seed=0)
-        run = base.start_run(around.setting, start)
+        run = base.start_run(environment.setting, start)
         chosen = []
         for plan in PLANS:
             base.record_plan(graph_key(graph), plan.key, plan.to_json(), "search")
@@ -75,7 +75,7 @@ def database(model: Path) -> Path:
                 us, workload = TIMES[group.operators], bound.workload
                 candidate = Candidate(workload.key, workload.text, workload.label, "{}")
                 base.record_candidate(
-                    around.setting,
+                    environment.setting,
                     CandidateOutcome(
                         candidate=candidate, state="ok", median_us=us, ci_lo_us=us - 0.1, ci_hi_us=us + 0.1,
                         trusted=True, max_rel_error=0.0,

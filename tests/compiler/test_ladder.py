@@ -22,7 +22,7 @@ from autofuse.compiler.plan_ladder import find_plan
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.database.records import Candidate, CandidateOutcome, RunStart, Setting
 from autofuse.database.tables.schema import VersionsRow
-from autofuse.environment.circumstances import Circumstances, circumstances
+from autofuse.environment.environment import Environment, environment_of
 from autofuse.errors import InputError, PlanError, StrictMissError
 from autofuse.fusion.plan import FusionPlan, ScheduleLimits
 from autofuse.fusion.planner.baselines import default_plan, none_plan
@@ -71,20 +71,20 @@ class Known:
     def __init__(self, model: Path, path: Path) -> None:
         self.model, self.path = model, path
         self.base: ProfilingDatabase = open_database(path)
-        self.around: Circumstances = circumstances(self.base, "local", 1, measuring=False)
+        self.environment: Environment = environment_of(self.base, "local", 1, measuring=False)
 
     def setting(self, versions: str = "", **facts: Any) -> Setting:
         """This device's; or that of another with other facts, or of other versions."""
-        own = self.around.device.fingerprint
+        own = self.environment.device.fingerprint
         made = self.base.setting(
             fingerprint=f"other {sorted(facts)}" if facts else own.key,
             device_name="other",
             device_facts={**own.facts, **facts},
-            target=self.around.target,
+            target=self.environment.target,
             threads=1,
             versions={"tvm": versions},
         )
-        return made if versions or facts else self.around.setting
+        return made if versions or facts else self.environment.setting
 
     def measured(
         self, setting: Setting, batch: int = 4, plan: FusionPlan | None = None, text: str | None = None,
@@ -95,10 +95,10 @@ class Known:
         with self.base.reading() as sql:
             query = select(VersionsRow.text).where(VersionsRow.key == setting.versions)
             versions = json.loads(sql.execute(query).scalar_one())
-        target, emission = self.around.target, Emission(self.around.target)
+        target, emission = self.environment.target, Emission(self.environment.target)
         graph = load(self.model, {"x": (batch, 32)})
         plan = plan or default_plan(graph)
-        for bound in lower(graph, plan, self.around.target, [group.operators for group in plan.groups]).kernels:
+        for bound in lower(graph, plan, self.environment.target, [group.operators for group in plan.groups]).kernels:
             load_ = bound.workload
             made = digest(code or emission.code(load_, schedule), target, versions)
             candidate = Candidate(load_.key, load_.text, load_.label, text or json.dumps(schedule), made)

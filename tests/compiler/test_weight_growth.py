@@ -15,7 +15,7 @@ import autofuse
 from autofuse.compiler import CompileReport
 from autofuse.database.database import open_database
 from autofuse.database.records import Candidate, CandidateOutcome
-from autofuse.environment.circumstances import circumstances
+from autofuse.environment.environment import environment_of
 from autofuse.errors import InputError, StrictMissError
 from autofuse.fusion.plan import ScheduleLimits
 from autofuse.fusion.planner.baselines import default_plan
@@ -46,18 +46,18 @@ class Tuned:
         graph = load(self.model, {})
         plan = default_plan(graph)
         with open_database(self.database) as base:
-            around = circumstances(base, "local", 1, measuring=False)
-            kernels = lower(graph, plan, around.target, [group.operators for group in plan.groups]).kernels
+            environment = environment_of(base, "local", 1, measuring=False)
+            kernels = lower(graph, plan, environment.target, [group.operators for group in plan.groups]).kernels
             for bound, known in zip(kernels, times.values(), strict=True):
                 for algorithm, us in known.items():
                     schedule = json.dumps({"contraction.algorithm": algorithm})
                     workload = bound.workload
-                    digest = around.codes.now(workload, json.loads(schedule))
+                    digest = environment.codes.now(workload, json.loads(schedule))
                     candidate = Candidate(workload.key, workload.text, workload.label, schedule, digest)
                     outcome = CandidateOutcome(
                         state="ok", median_us=us, ci_lo_us=us, ci_hi_us=us, trusted=True, candidate=candidate
                     )
-                    base.record_candidate(around.setting, outcome)
+                    base.record_candidate(environment.setting, outcome)
 
     def compile(self, growth: float | None, on_miss: str = "rule") -> CompileReport:
         """A dry run."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from autofuse.database.database import open_database
 from autofuse.database.records import Candidate, CandidateOutcome, RunStart
-from autofuse.environment.circumstances import circumstances
+from autofuse.environment.environment import environment_of
 from autofuse.graph.key import graph_key
 from autofuse.graph.loading.load import load
 from autofuse.kernels.lowering.lower import Lowering
@@ -29,9 +29,9 @@ def record(database: Path, folder: Path, name: str) -> None:
     graph = load(networks.find(name, folder), {})
     key = graph_key(graph)
     with open_database(database) as base:
-        around = circumstances(base, "local", 1, measuring=False)
+        environment = environment_of(base, "local", 1, measuring=False)
         start = RunStart(name=name, model_name=name, model_sha256="0" * 64, graph_key=key, seed=0)
-        number, lowering = base.start_run(around.setting, start), Lowering(graph, around.target)
+        number, lowering = base.start_run(environment.setting, start), Lowering(graph, environment.target)
         for origin, plan in islice(candidates.plans(graph, 0), PLANS):
             base.record_plan(key, plan.key, plan.to_json(), origin)
             for workload in {bound.workload.key: bound.workload for bound in lowering.lower(plan).kernels}.values():
@@ -40,6 +40,6 @@ def record(database: Path, folder: Path, name: str) -> None:
                     candidate=Candidate(workload.key, workload.text, workload.label, "{}"), state="ok",
                     median_us=us, ci_lo_us=us * 0.99, ci_hi_us=us * 1.01, trusted=True,
                 )  # fmt: skip
-                if workload.key not in base.lookup(around.setting, [workload.key]):
-                    base.record_candidate(around.setting, outcome, number)
+                if workload.key not in base.lookup(environment.setting, [workload.key]):
+                    base.record_candidate(environment.setting, outcome, number)
         base.finish_run(number)

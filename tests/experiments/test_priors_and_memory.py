@@ -12,7 +12,7 @@ from onnx import numpy_helper
 
 from autofuse.database.database import open_database
 from autofuse.database.records import Candidate, CandidateOutcome
-from autofuse.environment.circumstances import circumstances
+from autofuse.environment.environment import environment_of
 from autofuse.environment.space import load_space
 from autofuse.graph.loading.load import load
 from autofuse.kernels.schedule.guesses import first_schedules
@@ -44,7 +44,7 @@ def tasks_of(folder: Path, workload: Workload, times: list[tuple[dict[str, int |
     """What a database says that was told these candidates (schedule, microseconds, trusted) in this order."""
     path = folder / "profile.db"
     with open_database(path) as base:
-        setting = circumstances(base, "local", 1, measuring=False).setting
+        setting = environment_of(base, "local", 1, measuring=False).setting
         for schedule, us, trusted in times:
             candidate = Candidate(workload.key, workload.text, workload.label, json.dumps(schedule))
             base.record_candidate(
@@ -59,7 +59,7 @@ def tasks_of(folder: Path, workload: Workload, times: list[tuple[dict[str, int |
 def test_first_guesses_are_held_against_the_best(model: Path, tmp_path: Path) -> None:
     workload = product(model)
     with open_database(tmp_path / "empty.db") as base:
-        target = circumstances(base, "local", 1, measuring=False).target
+        target = environment_of(base, "local", 1, measuring=False).target
     rule = first_schedules(workload, open_knobs(workload, target, load_space(None, target.isa).schedule), target)[0]
     slow = {**rule, "contraction.vectors": 1}
     others = [({**slow, "contraction.panels_per_task": panels}, 20.0 + panels, True) for panels in (2, 4, 0)]

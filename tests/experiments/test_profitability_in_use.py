@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autofuse.database.database import open_database
-from autofuse.environment.circumstances import circumstances
+from autofuse.environment.environment import environment_of
 from autofuse.errors import InputError
 from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.graph.loading.load import load
@@ -51,7 +51,7 @@ def test_a_trajectory_ends_with_the_best_plan_and_begins_where_one_is_whole(data
     sums = effort.trajectory(model, database, 1)
     graph = load(model, {})
     with open_database(database, read_only=True) as base:
-        target = circumstances(base, "local", 1, measuring=False).target
+        target = environment_of(base, "local", 1, measuring=False).target
     first = next(plan for _, plan in candidates.plans(graph, 0))
     kernels = Lowering(graph, target).lower(first).kernels
     distinct = len({bound.workload.key for bound in kernels})

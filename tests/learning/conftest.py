@@ -14,7 +14,7 @@ import pytest
 from autofuse.database.ask.training import TimedWorkload
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.database.records import Candidate, CandidateOutcome, RunStart
-from autofuse.environment.circumstances import Circumstances, circumstances
+from autofuse.environment.environment import Environment, environment_of
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.planner.baselines import always_plan, default_plan, none_plan
 from autofuse.fusion.planner.planner import Planner
@@ -52,23 +52,23 @@ def plans_of(graph: Graph) -> list[FusionPlan]:
     return list({plan.key: plan for plan in found}.values())
 
 
-def kernels_of(model: Path, around: Circumstances) -> dict[str, Workload]:
+def kernels_of(model: Path, environment: Environment) -> dict[str, Workload]:
     """Every kernel of every plan of `plans_of`, by key."""
     graph = load(model, {})
-    lowering = Lowering(graph, around.target)
+    lowering = Lowering(graph, environment.target)
     bound = (bound.workload for plan in plans_of(graph) for bound in lowering.lower(plan).kernels)
     return {workload.key: workload for workload in bound}
 
 
-def timed(model: Path, around: Circumstances, cost: Law = law) -> Iterator[TimedWorkload]:
+def timed(model: Path, environment: Environment, cost: Law = law) -> Iterator[TimedWorkload]:
     """The kernels of a network with the times of the law, as the database would hand them out."""
-    facts = around.device.fingerprint.facts
-    machine = Machine.of(around.target, facts, around.setting.threads)
-    for key, workload in kernels_of(model, around).items():
+    facts = environment.device.fingerprint.facts
+    machine = Machine.of(environment.target, facts, environment.setting.threads)
+    for key, workload in kernels_of(model, environment).items():
         us = cost(workload, machine)
         yield TimedWorkload(
             workload_key=key, workload=workload.text, label=workload.label, device="desk", fingerprint="f" * 64,
-            device_facts=facts, target=json.dumps(asdict(around.target)), threads=around.setting.threads,
+            device_facts=facts, target=json.dumps(asdict(environment.target)), threads=environment.setting.threads,
             median_us=us, ci_lo_us=us * 0.99, ci_hi_us=us * 1.01, trusted=True, candidates=1,
         )  # fmt: skip
 
@@ -81,22 +81,22 @@ class Recorder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def around(self, base: ProfilingDatabase, threads: int) -> Circumstances:
-        return circumstances(base, "local", threads, measuring=False)
+    def environment(self, base: ProfilingDatabase, threads: int) -> Environment:
+        return environment_of(base, "local", threads, measuring=False)
 
     def record(self, model: Path, threads: int = 1, trusted: bool = True) -> None:
         """Every kernel of every plan of `plans_of`, as a run of the model's name."""
         key = graph_key(load(model, {}))
         start = RunStart(name=model.stem, model_name=model.stem, model_sha256="0" * 64, graph_key=key, seed=0)
         with open_database(self.path) as base:
-            around = self.around(base, threads)
-            run = base.start_run(around.setting, start)
-            for row in timed(model, around):
+            environment = self.environment(base, threads)
+            run = base.start_run(environment.setting, start)
+            for row in timed(model, environment):
                 outcome = CandidateOutcome(
                     candidate=Candidate(row.workload_key, row.workload, row.label, "{}"), state="ok",
                     median_us=row.median_us, ci_lo_us=row.ci_lo_us, ci_hi_us=row.ci_hi_us, trusted=trusted,
                 )  # fmt: skip
-                base.record_candidate(around.setting, outcome, run)
+                base.record_candidate(environment.setting, outcome, run)
             base.finish_run(run)
 
 
@@ -137,12 +137,12 @@ def networks(tmp_path_factory: pytest.TempPathFactory, onnx_builder: Any) -> Map
 def dataset(networks: Mapping[str, Path]) -> Dataset:
     """All networks but "dense64", by the law."""
     with open_database(":memory:") as base:
-        around = circumstances(base, "local", 1, measuring=False)
+        environment = environment_of(base, "local", 1, measuring=False)
     rows: dict[str, TimedWorkload] = {}
     names: dict[str, list[str]] = {}
     for name, model in networks.items():
         if name != "dense64":
-            found = {row.workload_key: row for row in timed(model, around)}
+            found = {row.workload_key: row for row in timed(model, environment)}
             rows |= found
             for key in found:
                 names.setdefault(key, []).append(name)

@@ -125,19 +125,19 @@ def test_texts_that_are_no_workload_are_counted_not_fatal() -> None:
 def test_the_best_time_counts_the_trusted_first(recorder: Any, networks: Mapping[str, Path]) -> None:
     recorder.record(networks["dense16"])
     with open_database(recorder.path) as base:
-        around = recorder.around(base, 1)
+        environment = recorder.environment(base, 1)
         with base.reading() as sql:
             first = timed_workloads(sql)[0]
         candidate = Candidate(first.workload_key, first.workload, first.label, '{"last_axis.rows":2}')
         faster = CandidateOutcome(
             candidate=candidate, state="ok", median_us=0.5, ci_lo_us=0.4, ci_hi_us=0.6, trusted=False
         )
-        base.record_candidate(around.setting, faster)
+        base.record_candidate(environment.setting, faster)
         failed = replace(
             faster, candidate=replace(candidate, schedule='{"last_axis.rows":4}'), state="wrong", median_us=None,
             ci_lo_us=None, ci_hi_us=None, trusted=None, failure="no",
         )  # fmt: skip
-        base.record_candidate(around.setting, failed)
+        base.record_candidate(environment.setting, failed)
         with base.reading() as sql:
             again = timed_workloads(sql)[0]
             names = networks_of_workloads(sql)

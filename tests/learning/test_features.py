@@ -13,7 +13,7 @@ from autofuse.backend.compile.host_cpu import device_named
 from autofuse.database.ask.training import timed_workloads
 from autofuse.database.database import open_database
 from autofuse.database.records import Candidate, CandidateOutcome
-from autofuse.environment.circumstances import circumstances
+from autofuse.environment.environment import environment_of
 from autofuse.fusion.planner.baselines import always_plan, default_plan, none_plan
 from autofuse.graph.loading.load import load
 from autofuse.kernels.lowering.lower import Lowering
@@ -50,17 +50,17 @@ def test_a_planned_group_and_its_recorded_row_have_the_same_features(
     """The planned form is bound from the network's graph; the other comes out of the database."""
     planned = {}
     with open_database(tmp_path / "profile.db") as base:
-        around = circumstances(base, "local", 1, measuring=False)
-        machine = Machine.of(around.target, around.device.fingerprint.facts, 1)
+        environment = environment_of(base, "local", 1, measuring=False)
+        machine = Machine.of(environment.target, environment.device.fingerprint.facts, 1)
         for name in ("dense32", "conv16"):
             graph = load(networks[name], {})
-            lowering = Lowering(graph, around.target)
+            lowering = Lowering(graph, environment.target)
             for plan in (none_plan(graph), default_plan(graph), always_plan(graph)):
                 for bound in lowering.lower(plan).kernels:
                     work = bound.workload
                     planned[work.key] = features(work, machine)
                     base.record_candidate(
-                        around.setting,
+                        environment.setting,
                         CandidateOutcome(
                             candidate=Candidate(work.key, work.text, work.label, "{}"),
                             state="ok",

@@ -100,8 +100,8 @@ def machine_of(dataset: Dataset, recorder: Any) -> Machine:
     from autofuse.database.database import open_database
 
     with open_database(recorder.path) as base:
-        around = recorder.around(base, 1)
-    return Machine.of(around.target, around.device.fingerprint.facts, 1)
+        environment = recorder.environment(base, 1)
+    return Machine.of(environment.target, environment.device.fingerprint.facts, 1)
 
 
 def test_it_abstains_where_it_knows_nothing(model: ProfitabilityModel, dataset: Dataset, recorder: Any) -> None:

@@ -72,7 +72,7 @@ class Sensitive:
         """The largest tiles with which the database knows the network to be right."""
         place = Place(str(self.database), "local", 1)
         with open_database(self.database) as base:
-            setting = place.around(base, measuring=False).setting
+            setting = place.environment(base, measuring=False).setting
             return known_limits(base, setting, graph_key(load(self.model, {}))).winograd_tile
 
     def measured_tiles(self) -> set[int]:
@@ -147,7 +147,7 @@ def test_the_report_and_a_revalidation_keep_to_the_limits(network: Sensitive) ->
     network.allowed = 2
     network.tune()
     with open_database(network.database) as base:
-        setting = Place(str(network.database), "local", 1).around(base, measuring=False).setting
+        setting = Place(str(network.database), "local", 1).environment(base, measuring=False).setting
         again = [json.loads(winner.best.schedule) for winner in revalidation._winners(base, setting)]
         assert {winograd_tile(schedule) for schedule in again} == {2}
         shown = lookups_of(base)

@@ -9,7 +9,7 @@ import pytest
 
 from autofuse.database.database import open_database
 from autofuse.database.records import Candidate, CandidateOutcome, ChosenGroup, RunStart, SampleBlock
-from autofuse.environment.circumstances import circumstances
+from autofuse.environment.environment import environment_of
 from autofuse.environment.place import Place
 from autofuse.errors import InputError
 from autofuse.graph.loading.load import load
@@ -43,10 +43,10 @@ def test_a_stale_winner_is_measured_with_the_versions_of_today(onnx_builder: typ
     workload = bind_workload(graph, [graph.operators[-1].name], {}).workload
     good = Candidate(workload.key, workload.text, workload.label, "{}", "d" * 64)
     with open_database(tmp_path / "p.db") as database:
-        around = circumstances(database, "local", 1, measuring=True)
+        environment = environment_of(database, "local", 1, measuring=True)
         old = database.setting(
-            fingerprint=around.setting.device, device_name=around.profile.name, device_facts={},
-            target=around.target, threads=1, versions={"tvm": "0.1"},
+            fingerprint=environment.setting.device, device_name=environment.profile.name, device_facts={},
+            target=environment.target, threads=1, versions={"tvm": "0.1"},
         )  # fmt: skip
         blocks = tuple(SampleBlock((us,)) for us in (9000.0, 9001.0, 9002.0, 9003.0, 9004.0, 9005.0))
         times = {"median_us": 9002.5, "ci_lo_us": 9000.0, "ci_hi_us": 9005.0, "trusted": True, "blocks": blocks}
@@ -61,8 +61,8 @@ def test_a_stale_winner_is_measured_with_the_versions_of_today(onnx_builder: typ
         assert (done.stale, done.uses, done.old_us) == (True, 1, 9002.5)
         assert done.new_us is not None and done.new_us < 9000
         assert done.verdict in ("faster", "holds"), "a busy machine may leave too few good blocks to be sure"
-        assert database.lookup(around.setting, [workload.key])[workload.key].tier in ("exact", "stale")
-        states = {row.tier: row.state for row in database.measured_schedules(around.setting, workload.key)}
+        assert database.lookup(environment.setting, [workload.key])[workload.key].tier in ("exact", "stale")
+        states = {row.tier: row.state for row in database.measured_schedules(environment.setting, workload.key)}
         assert states == {"exact": "ok", "stale": "ok"}
         assert sum(summary([done]).values()) == 1
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from autofuse.database.database import open_database
-from autofuse.environment.circumstances import circumstances
+from autofuse.environment.environment import environment_of
 from autofuse.environment.rates import machine_rates
 from autofuse.search.progress import TuneResult
 from autofuse.views.frames.analysis import open_analysis
@@ -61,5 +61,5 @@ def test_the_rates_are_probed_once_and_then_taken_from_the_database(
     run(two_layers)
     with open_database(tmp_path / "profile.db") as base:
         monkeypatch.setattr("autofuse.environment.rates.probe_machine", lambda *_: pytest.fail("probed again"))
-        rates = machine_rates(base, circumstances(base, "local", 1, measuring=True))
+        rates = machine_rates(base, environment_of(base, "local", 1, measuring=True))
     assert rates is not None and rates["gflops_n"] > 0.1 and rates["dram_gbs_n"] > 0.1

@@ -174,61 +174,61 @@ class Planner:
             found[SeedSite()] = ("seed", "seed", (SMALLEST, ANCHORS, LARGEST, ORDER))
         if "fold" in self.space.decide and self._foldable:
             found |= self._named_folds()
-        around = contexts(self._folded)
+        surroundings = contexts(self._folded)
         for operator in self._folded.operators:
             for producer in self._folded.predecessors(operator):
-                named = self._named_edge(producer, operator, around)
+                named = self._named_edge(producer, operator, surroundings)
                 if named is not None:
                     found[EdgeSite(producer.name, operator.name)] = named
             if operator.name in self._questions.joins and "join" in self.space.decide:
-                found[JoinSite(operator.name)] = self._named_join(operator, around)
-        return found | self._named_copies(around) | self._named_together(around)
+                found[JoinSite(operator.name)] = self._named_join(operator, surroundings)
+        return found | self._named_copies(surroundings) | self._named_together(surroundings)
 
-    def _named_copies(self, around: Mapping[str, str]) -> dict[Site, Named]:
+    def _named_copies(self, surroundings: Mapping[str, str]) -> dict[Site, Named]:
         found: dict[Site, Named] = {}
         for name, kind in copy_sites(self._edges, self._questions.anchored).items():
             if kind in self.space.decide:
                 title = self._title(self._folded, self._folded.by_name[name])
-                label = digest(kind, around[name], length=10)
+                label = digest(kind, surroundings[name], length=10)
                 found[CopySite(name)] = (f"{kind} {title} {label}", kind, (KEEP, kind))
         return found
 
-    def _named_together(self, around: Mapping[str, str]) -> dict[Site, Named]:
+    def _named_together(self, surroundings: Mapping[str, str]) -> dict[Site, Named]:
         siblings = sibling_sites(self._edges) if {HORIZONTAL, BATCH} & set(self.space.decide) else []
         batches = batch_sites(self._edges, siblings) if BATCH in self.space.decide else []
         found: dict[Site, Named] = {}
         for kind, sites in ((HORIZONTAL, siblings), (BATCH, batches)):
             for site in sites if kind in self.space.decide else ():
                 title = self._title(self._folded, self._folded.by_name[site.operators[0]])
-                label = digest(kind, *(around[name] for name in site.operators), length=10)
+                label = digest(kind, *(surroundings[name] for name in site.operators), length=10)
                 found[site] = (f"{kind} {len(site.operators)}x {title} {label}", kind, (KEEP, JOIN))
         return found
 
     def _named_folds(self) -> dict[Site, Named]:
-        around = contexts(self.graph)
+        surroundings = contexts(self.graph)
         found: dict[Site, Named] = {}
         for name in self._foldable:
             owner = self._owners[name]
             forward = ("forward",) if self.graph.position[owner] > self.graph.position[name] else ()
-            label = digest("fold", *forward, around[owner], around[name], length=10)
+            label = digest("fold", *forward, surroundings[owner], surroundings[name], length=10)
             title = self._title(self.graph, self.graph.by_name[name])
             found[FoldSite(name)] = (f"fold {title} {label}", "fold", ("fold", KEEP))
         return found
 
-    def _named_edge(self, producer: Operator, consumer: Operator, around: Mapping[str, str]) -> Named | None:
+    def _named_edge(self, producer: Operator, consumer: Operator, surroundings: Mapping[str, str]) -> Named | None:
         question = self._questions.edges.get(EdgeSite(producer.name, consumer.name))
         choices = _open_choices(question.kind, question.choices, self.space.decide) if question else ()
         if question is None or len(choices) < 2:
             return None
         wires = [index for index, name in enumerate(consumer.inputs) if name and name in producer.outputs]
-        label = digest(choices, around[producer.name], around[consumer.name], wires, length=10)
+        label = digest(choices, surroundings[producer.name], surroundings[consumer.name], wires, length=10)
         title = f"{producer.op_type}>{self._title(self._folded, consumer)}"
         return f"{question.kind} {title} {label}", question.kind, choices
 
-    def _named_join(self, operator: Operator, around: Mapping[str, str]) -> Named:
+    def _named_join(self, operator: Operator, surroundings: Mapping[str, str]) -> Named:
         choices = (LATER, EARLIER, BOTH) if "break" in self.space.decide else (LATER, EARLIER)
-        rivals = [around[name] for name in self._questions.joins[operator.name]]
-        label = digest("join", around[operator.name], rivals, length=10)
+        rivals = [surroundings[name] for name in self._questions.joins[operator.name]]
+        label = digest("join", surroundings[operator.name], rivals, length=10)
         return f"join {self._title(self._folded, operator)} {label}", "join", choices
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""The circumstances of a job as the profiling database keys them: device, target, threads, versions."""
+"""The environment of a job as the profiling database keys it: device, target, threads, versions."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ CODE_VERSIONS = ("tvm", "tvm_ffi", "llvm")
 
 
 @dataclass(frozen=True)
-class Circumstances:
-    """A device with its target and what is recorded beside every time; `versions`: of `CODE_VERSIONS`."""
+class Environment:
+    """An environment: a device, its target and what is recorded beside every time; `versions`: of `CODE_VERSIONS`."""
 
     device: NamedDevice
     profile: DeviceProfile
@@ -32,13 +32,13 @@ class Circumstances:
 
     @cached_property
     def codes(self) -> Codes:
-        """Which code each candidate is under these circumstances."""
+        """The code of each candidate in this environment."""
         return Codes(self.target, self.versions)
 
 
-def circumstances(
+def environment_of(
     database: ProfilingDatabase, device: str | NamedDevice, threads: int, *, measuring: bool
-) -> Circumstances:
+) -> Environment:
     """Resolve `device` ("local", a profile, a file). DeviceError when it is `measuring` that it cannot do.
 
     Otherwise a device that is not at hand is the one of that name which was measured last.
@@ -61,4 +61,4 @@ def circumstances(
         threads=threads,
         versions=versions,
     )
-    return Circumstances(named, profile, target, setting, provenance, versions)
+    return Environment(named, profile, target, setting, provenance, versions)
