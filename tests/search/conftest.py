@@ -134,9 +134,10 @@ class SyntheticDevice:
         self,
         model: Model,
         target: Target,
-        _threads: int,
+        threads: int,
         orders: Sequence[Order],
         tell: Callable[[str, int, int], None],
+        workers: int | None = None,
         left: Left = no_end,
     ) -> dict[str, str]:
         graph = load(model.path, model.shapes)
@@ -150,7 +151,7 @@ class SyntheticDevice:
             self._graphs[order.output] = lowered.graph
         return {}
 
-    def outputs(self, library: Path, inputs: Mapping[str, Any], _left: Left = no_end) -> list[Any]:
+    def outputs(self, library: Path, inputs: Mapping[str, Any], left: Left = no_end) -> list[Any]:
         """What a "library" computes: what the model does, up to `drift`."""
         graph, factor = self._graphs[library], 1 + self.drift(library.stem.removeprefix("plan-"))
         results = run_reference(graph, inputs)
