@@ -14,7 +14,8 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from autofuse.errors import InputError, PlanError
 from autofuse.graph.transform.copies import Copy
 
-SCHEMA = 1
+SCHEMA, LIMITED_SCHEMA = 1, 2
+"""The schema of a plain plan, and of one with limits beside it, which a version that knows no limits must refuse."""
 
 Tile = Literal[4, 2, 0]
 """What may be allowed of Winograd's algorithm, the coarsest rounding first: tiles of 4x4 results, of 2x2, none."""
@@ -115,7 +116,7 @@ class FusionPlan:
     def to_json(self, limits: ScheduleLimits = NO_LIMITS) -> str:
         """Readable, stable JSON text, with the limits beside the plan; see `read_plan`."""
         body = {
-            "schema": SCHEMA,
+            "schema": SCHEMA if limits == NO_LIMITS else LIMITED_SCHEMA,
             "key": self.key,
             **({"rewrites": list(self.rewrites)} if self.rewrites else {}),
             "folds": sorted(self.folds),
@@ -137,7 +138,7 @@ class _PlanText:
 
     __pydantic_config__ = ConfigDict(strict=True)
 
-    schema: Literal[1]
+    schema: Literal[1, 2]
     folds: tuple[str, ...]
     groups: tuple[tuple[str, ...], ...]
     copies: tuple[tuple[str, str], ...] = ()

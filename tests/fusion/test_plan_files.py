@@ -25,6 +25,8 @@ def test_a_plan_and_its_limits_are_read_as_they_were_written() -> None:
     for limits in (ScheduleLimits(), ScheduleLimits(2), ScheduleLimits(0, 1.5, True)):
         assert read_plan(PLAN.to_json(limits)) == (PLAN, limits)
     assert "limits" not in PLAN.to_json()
+    assert json.loads(PLAN.to_json())["schema"] == 1
+    assert json.loads(PLAN.to_json(ScheduleLimits(2)))["schema"] == 2, "a version that knows no limits refuses it"
 
 
 def test_a_file_of_an_older_version_keeps_its_limit() -> None:
@@ -38,7 +40,7 @@ def test_a_file_of_an_older_version_keeps_its_limit() -> None:
         ("[", "plan is not JSON"),
         ("[" * 100_000, "plan is not JSON: .*recursion"),
         ("[]", "plan: Input should be an object"),
-        ('{"schema": 2, "folds": [], "groups": []}', "plan: schema: Input should be 1"),
+        ('{"schema": 3, "folds": [], "groups": []}', "plan: schema: Input should be 1 or 2"),
         ('{"schema": 1, "folds": []}', "plan: groups: Field required"),
         ('{"schema": 1, "folds": [1], "groups": []}', "plan: folds.0: Input should be a valid string"),
         ('{"schema": 1, "folds": [], "groups": [["a"], "b"]}', "plan: groups.1: "),
