@@ -19,7 +19,7 @@ from autofuse.fusion.plan import NO_LIMITS, ScheduleLimits
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.families.protocol import Values
 from autofuse.kernels.schedule.guesses import first_schedules
-from autofuse.kernels.schedule.knobs import open_knobs
+from autofuse.kernels.schedule.knobs import open_knobs, tile_knobs
 from autofuse.kernels.schedule.limits import knobs_within
 from autofuse.kernels.schedule.transfer import adapted, distance, schedule_fault, structure
 from autofuse.kernels.tir.digest import digest
@@ -27,9 +27,6 @@ from autofuse.kernels.workload.workload import BoundWorkload, Workload
 
 FARTHEST = 8.0
 """Powers of two, over all sizes of all values, beyond which another shape says nothing."""
-
-TILES = ("contraction.vectors", "contraction.pixels", "windowed.pixels")
-"""Knobs that say how many results of a tile are written out in the code."""
 
 Schedule = dict[str, int | str]
 
@@ -83,7 +80,8 @@ class Ladder:
 
     def simplest(self, workload: Workload) -> Schedule:
         """The schedule of the least code: the defaults, with tiles of one result."""
-        return {name: 1 if name in TILES else values[0] for name, values in self.knobs(workload).items()}
+        tiles = {name for tile in tile_knobs() for name in tile}
+        return {name: 1 if name in tiles else values[0] for name, values in self.knobs(workload).items()}
 
     @property
     def target(self) -> Target:

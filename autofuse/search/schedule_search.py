@@ -17,7 +17,7 @@ from autofuse.fusion.plan import ScheduleLimits
 from autofuse.graph.model import Graph
 from autofuse.kernels.families.protocol import Values
 from autofuse.kernels.schedule.guesses import first_schedules
-from autofuse.kernels.schedule.knobs import canonical, fits_registers, open_knobs
+from autofuse.kernels.schedule.knobs import canonical, fits_registers, open_knobs, tile_knobs
 from autofuse.kernels.schedule.limits import keeps, keeps_text, knobs_within
 from autofuse.kernels.workload.workload import BoundWorkload, Workload
 
@@ -27,7 +27,6 @@ ASK_ATTEMPTS = 24
 STUDY_EVERY = 3
 """Every third candidate beyond the guesses is the study's; the others are one step from the best."""
 SUGGESTIONS = 2
-TILE = ("contraction.vectors", "contraction.pixels")
 HOPELESS_AFTER = 8
 """Failed candidates, with no other kind among them, after which a workload is given up."""
 
@@ -253,9 +252,11 @@ class WorkloadSearch:
 
 
 def choices(knobs: Mapping[str, Values]) -> list[tuple[str, ...]]:
-    """Knobs that are stepped along together: the register tile's two sides, and each other knob alone."""
-    tile = tuple(name for name in TILE if name in knobs)
-    return [*([tile] if tile else []), *((name,) for name in knobs if name not in TILE)]
+    """Knobs that are stepped along together: the sides of a family's register tile, and each other knob alone."""
+    tiles = [tuple(name for name in tile if name in knobs) for tile in tile_knobs() if len(tile) > 1]
+    tiles = [tile for tile in tiles if tile]
+    stepped = {name for tile in tiles for name in tile}
+    return [*tiles, *((name,) for name in knobs if name not in stepped)]
 
 
 def _place(values: Values, value: int | str) -> int:

@@ -20,7 +20,7 @@ from autofuse.kernels.families.protocol import vector_lanes
 from autofuse.kernels.families.registry import knobs, nests_of
 from autofuse.kernels.families.windowed.family import WINDOWED
 from autofuse.kernels.schedule.guesses import first_schedules
-from autofuse.kernels.schedule.knobs import canonical, declared_names, fits_registers, open_knobs
+from autofuse.kernels.schedule.knobs import canonical, declared_names, fits_registers, open_knobs, tile_knobs
 from tests.kernels.conftest import Bench, Small, parsed, real
 
 DECLARED = knobs()
@@ -214,6 +214,10 @@ def test_a_missing_knob_takes_its_first_declared_value() -> None:
     rows = DECLARED["windowed"]["rows_per_task"].values[0]
     assert found == {"algorithm": "direct", "pixels": 7, "rows_per_task": rows}
     assert declared_names()["windowed"] == frozenset(found)
+
+
+def test_the_sides_of_a_register_tile_belong_together() -> None:
+    assert tile_knobs() == [("windowed.pixels",), ("contraction.vectors", "contraction.pixels")]
 
 
 def test_an_operator_of_the_importer_has_no_nests(bench: Bench) -> None:

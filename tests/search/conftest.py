@@ -40,13 +40,13 @@ pixels = [2, 4, 1]
 rows_per_task = [4, 1]
 panels_per_task = [1]
 order = ["weights"]
-split = [1]
+pixel_rows = [1]
 [schedule.windowed]
 algorithm = ["direct"]
 pixels = [4]
 rows_per_task = [0]
 [schedule.elementwise]
-jobs = [8]
+tasks = [8]
 """
 """Twelve schedules of a contraction, one of anything else: a search can try them all."""
 

@@ -27,8 +27,8 @@ SMALL: dict[str, dict[str, tuple[int | str, ...]]] = {
         "rows_per_task": (4, 1),
         "panels_per_task": (1,),
         "order": ("weights", "pixels"),
-        "split": (1,),
-        "passes": (1,),
+        "pixel_rows": (1,),
+        "k_blocking": (1,),
     }
 }
 
@@ -118,7 +118,7 @@ def test_schedules_that_overflow_the_registers_are_never_asked_for(search: Calla
 def test_a_large_space_comes_close_to_its_best_in_few_candidates(
     seed: int, search: Callable[..., WorkloadSearch]
 ) -> None:
-    one = search(seed, {"contraction": {"passes": (1,)}})
+    one = search(seed, {"contraction": {"k_blocking": (1,)}})
     times = sorted(distance(schedule) for schedule in every(one).values())
     assert len(times) > 10 * MAX_CANDIDATES
     asked = spend(one, distance)

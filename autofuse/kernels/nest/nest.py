@@ -33,7 +33,7 @@ class Nest:
 
 
 @dataclass(frozen=True)
-class _Site:
+class _Home:
     """Where a value is: in nest `nest` (-1: free), reached by the forward maps `path`; `depth`: last nest it needs."""
 
     nest: int
@@ -47,10 +47,10 @@ class _Cutter:
         self.anchors = anchors
         self.scalars = scalars
         self.nests: list[Nest] = []
-        self.site: dict[int, _Site] = {}
+        self.site: dict[int, _Home] = {}
         for index, value in enumerate(workload.values):
             if value.kind in ("input", "constant", "literal"):
-                self.site[index] = _Site(-1, -1)
+                self.site[index] = _Home(-1, -1)
 
     def shape(self, value: int) -> tuple[int, ...]:
         return self.workload.values[value].shape
@@ -78,7 +78,7 @@ class _Cutter:
             stores = self.nests[site.nest].stores
             if value not in stores:
                 stores.append(value)
-            self.site[value] = _Site(-1, site.nest)
+            self.site[value] = _Home(-1, site.nest)
 
     def anchor(self, operator: WorkloadOperator) -> None:
         for value in operator.inputs:
@@ -87,7 +87,7 @@ class _Cutter:
         self.nests.append(Nest(operator, self.shape(operator.outputs[0]), operator.outputs[0]))
         for value in operator.outputs:
             if value >= 0:
-                self.site[value] = _Site(len(self.nests) - 1, len(self.nests) - 1)
+                self.site[value] = _Home(len(self.nests) - 1, len(self.nests) - 1)
 
     def scalar(self, operator: WorkloadOperator) -> None:
         present = [value for value in operator.inputs if value >= 0]
@@ -102,7 +102,7 @@ class _Cutter:
             if self.joins(home, inside, [v for v in present if v not in inside], output):
                 position = operator.inputs.index(inside[0])
                 self.nests[home].epilogue.append((operator, position))
-                self.site[output] = _Site(home, home, self.site[inside[0]].path)
+                self.site[output] = _Home(home, home, self.site[inside[0]].path)
                 return
             for value in inside:
                 self.save(value)
@@ -120,7 +120,7 @@ class _Cutter:
             self.free(operator)
             return
         self.nests[site.nest].epilogue.append((operator, 0))
-        self.site[operator.outputs[0]] = _Site(site.nest, site.nest, (*site.path, number))
+        self.site[operator.outputs[0]] = _Home(site.nest, site.nest, (*site.path, number))
 
     def movement(self, operator: WorkloadOperator) -> None:
         if operator.op_type == "Concat" and self.concat(operator):
@@ -145,14 +145,14 @@ class _Cutter:
             self.nests[home].epilogue.append((operator, position))
             self.nests[home].stores.append(output)
             depth = max(depth, home)
-        self.site[output] = _Site(-1, depth)
+        self.site[output] = _Home(-1, depth)
         return True
 
     def free(self, operator: WorkloadOperator) -> None:
         depth = max((self.site[value].depth for value in operator.inputs if value >= 0), default=-1)
         for value in operator.outputs:
             if value >= 0:
-                self.site[value] = _Site(-1, depth)
+                self.site[value] = _Home(-1, depth)
 
     def elementwise(self) -> None:
         """Nests for the outputs that no nest holds: one for each shape and readiness."""

@@ -22,6 +22,15 @@ def declared_names() -> dict[str, frozenset[str]]:
     return {family: frozenset(knobs) for family, knobs in registry.knobs().items()}
 
 
+def tile_knobs() -> list[tuple[str, ...]]:
+    """For each family that has such: its knobs that say how many results of a tile are written out in the code."""
+    tiles = (
+        tuple(family.full(knob) for knob, declared in family.knobs.items() if declared.tile)
+        for family in registry.families()
+    )
+    return [tile for tile in tiles if tile]
+
+
 def open_knobs(workload: Workload, target: Target, space: Space) -> dict[str, Values]:
     """Every knob that makes a difference for `workload` -> the values to try, the first being the default."""
     case = Case(workload, tuple(nests_of(workload)), target)

@@ -27,7 +27,7 @@ UNROLLED_STEPS = 256
 
 
 @dataclass(frozen=True)
-class Site:
+class TilePlace:
     """Where a tile stands: image, channel block with its valid lanes, outer row, window of the row, first pixel."""
 
     image: Expr
@@ -84,7 +84,7 @@ class WindowedEmitter:
                     for run in runs(phase, int(self.knobs["pixels"])):
                         with self.emitter.serial(run.count) as tile:
                             start = tile * run.width + run.start
-                            self.tile(Site(image, block, lanes, row, phase.at(number), run, start, accumulators))
+                            self.tile(TilePlace(image, block, lanes, row, phase.at(number), run, start, accumulators))
 
         rest = self.channels % self.lanes
         if not rest:
@@ -95,7 +95,7 @@ class WindowedEmitter:
         with self.emitter.when(block == self.blocks - 1):
             tiles(rest)
 
-    def tile(self, site: Site) -> None:
+    def tile(self, site: TilePlace) -> None:
         """Clear, take every tap, finish."""
         emitter = self.emitter
         for r in range(site.run.width):
@@ -111,7 +111,7 @@ class WindowedEmitter:
                 spatial = (*site.row[: len(self.outer)], pixel)
                 self.scope.finish(self.nest, (site.image, channel, *spatial), value)
 
-    def reduce(self, site: Site) -> None:
+    def reduce(self, site: TilePlace) -> None:
         """Outer taps in loops that skip the padding, the taps of the row unrolled unless they are many."""
         with tap_loops(self.emitter, self.outer, site.row) as taps:
             for tap_loop, pixels in row_taps(self.emitter, site.run, site.window, site.start, UNROLLED_STEPS):
@@ -119,7 +119,7 @@ class WindowedEmitter:
                     for r in pixels:
                         self.take(site, r, (*taps, tap))
 
-    def take(self, site: Site, r: int, taps: Index) -> None:
+    def take(self, site: TilePlace, r: int, taps: Index) -> None:
         """Combines one tap into the accumulator of pixel `r`."""
         emitter = self.emitter
         outputs, windows = (*site.row[: len(self.outer)], site.start + r), (*self.outer, site.window)
@@ -138,11 +138,11 @@ class WindowedEmitter:
         """Channel read for a result channel."""
         return channel
 
-    def combine(self, site: Site, total: Expr, x: Expr, tap: Expr, lane: Expr) -> Expr:
+    def combine(self, site: TilePlace, total: Expr, x: Expr, tap: Expr, lane: Expr) -> Expr:
         """The accumulator after one more element."""
         raise NotImplementedError
 
-    def result(self, site: Site, r: int, channel: Expr, total: Expr) -> Expr:
+    def result(self, site: TilePlace, r: int, channel: Expr, total: Expr) -> Expr:
         """The anchor's result from its accumulator."""
         return total
 
@@ -172,12 +172,12 @@ class DepthwiseEmitter(WindowedEmitter):
         """See WindowedEmitter."""
         return self.emitter.simplify(channel // self.multiplier)
 
-    def combine(self, site: Site, total: Expr, x: Expr, tap: Expr, lane: Expr) -> Expr:
+    def combine(self, site: TilePlace, total: Expr, x: Expr, tap: Expr, lane: Expr) -> Expr:
         """See WindowedEmitter."""
         offset = (site.block * self.taps + tap) * self.lanes + lane
         return total + x * self.weights.buffer[self.emitter.simplify(offset)]
 
-    def result(self, site: Site, r: int, channel: Expr, total: Expr) -> Expr:
+    def result(self, site: TilePlace, r: int, channel: Expr, total: Expr) -> Expr:
         """See WindowedEmitter."""
         return total + self.scope.read(self.bias, (channel,)) if self.bias >= 0 else total
 
@@ -187,7 +187,7 @@ class MaxPoolEmitter(WindowedEmitter):
 
     initial = float("-inf")
 
-    def combine(self, site: Site, total: Expr, x: Expr, tap: Expr, lane: Expr) -> Expr:
+    def combine(self, site: TilePlace, total: Expr, x: Expr, tap: Expr, lane: Expr) -> Expr:
         """See WindowedEmitter."""
         return tirx.Max(total, x)
 
@@ -195,11 +195,11 @@ class MaxPoolEmitter(WindowedEmitter):
 class AveragePoolEmitter(WindowedEmitter):
     """AveragePool: divides by the real elements of the window, or by all of them (`count_include_pad`)."""
 
-    def combine(self, site: Site, total: Expr, x: Expr, tap: Expr, lane: Expr) -> Expr:
+    def combine(self, site: TilePlace, total: Expr, x: Expr, tap: Expr, lane: Expr) -> Expr:
         """See WindowedEmitter."""
         return total + x
 
-    def result(self, site: Site, r: int, channel: Expr, total: Expr) -> Expr:
+    def result(self, site: TilePlace, r: int, channel: Expr, total: Expr) -> Expr:
         """See WindowedEmitter."""
         window = site.window
         padded = self.operator.attribute("count_include_pad", 0)
