@@ -59,6 +59,14 @@ def read_rows(folder: Path, make: Callable[..., Row]) -> list[Row]:
     return [make(**row) for row in json.loads(path.read_text(encoding="utf-8"))] if path.exists() else []
 
 
+def ratio(value: float | None, low: float | None, high: float | None, trusted: bool | None, digits: int = 2) -> str:
+    """ "1.14 (1.12-1.17)", with "?" behind what is not trusted (None: nobody said); "" where there is none."""
+    if value is None:
+        return ""
+    interval = "" if low is None or high is None else f" ({low:.{digits}f}-{high:.{digits}f})"
+    return f"{value:.{digits}f}{interval}{' ?' if trusted is False else ''}"
+
+
 def line(cells: Iterable[object]) -> str:
     """A line of a Markdown table."""
     return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"

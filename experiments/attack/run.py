@@ -78,13 +78,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = new_parser(__doc__, seed=1)
     parser.add_argument("--attempts", type=int, default=1000, help="of all axes together")
     parser.add_argument("--axes", type=one_of(*SHARES), default=list(SHARES), help=f"some of {', '.join(SHARES)}")
-    parser.add_argument("--folder", type=Path, help="keep the stage there; a temporary one when left out")
+    parser.add_argument("--stage", type=Path, help="keep the stage there; a temporary one when left out")
     options = parser.parse_args(arguments)
     axes = options.axes
     whole = sum(SHARES[axis] for axis in axes)
     findings = 0
     with tempfile.TemporaryDirectory(prefix="autofuse-attack-") as scratch:
-        folder = prepared(options.folder or Path(scratch))
+        folder = prepared(options.stage or Path(scratch))
         for axis in axes:
             start = time.monotonic()
             found = attack(axis, options.seed, max(1, round(options.attempts * SHARES[axis] / whole)), folder)

@@ -22,7 +22,6 @@ from autofuse.environment.environment import Environment, environment_of
 from autofuse.environment.space import load_space
 from autofuse.fusion.planner.baselines import always_plan
 from autofuse.fusion.planner.planner import plan_from
-from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.kernels.families.contraction.form import contraction_form
@@ -33,12 +32,12 @@ from autofuse.kernels.lowering.lower import Lowered, Lowering
 from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import canonical, open_knobs
 from autofuse.kernels.workload.workload import Workload
-from autofuse.measure.checking.reference import run_reference
-from autofuse.measure.networks.bench import Contender, bench_contenders
+from autofuse.measure.networks.bench import Contender
 from experiments import tables
 from experiments.bands.cases import CASES
+from experiments.plan_race import case_options, tuned
+from experiments.races import race
 from experiments.records import Table, keep
-from experiments.rivals import case_options, tuned
 
 Schedule = dict[str, int | str]
 APART = "apart"
@@ -116,8 +115,6 @@ def _raced(
     name: str, graph: Graph, forms: Mapping[str, tuple[Lowered, dict[str, Schedule]]], environment: Environment,
     seconds: float,
 ) -> list[Row]:  # fmt: skip
-    inputs = generate_inputs(graph, 0)
-    reference = run_reference(graph, inputs)
     threads = environment.setting.threads
     with tempfile.TemporaryDirectory() as folder:
         contenders = []
@@ -125,10 +122,7 @@ def _raced(
             library = Path(folder) / f"{form}.so"
             build_library(lowered, schedules, environment.target, threads, library)
             contenders.append(Contender(form, "autofuse", library))
-        expected = [reference[output] for output in graph.outputs]
-        results = bench_contenders(
-            contenders, inputs, threads, max(10.0, seconds / 2), target=environment.target, expected=expected
-        )
+        results = race(graph, contenders, threads, max(10.0, seconds / 2), environment.target)
     workload = next(lowered.kernels[0].workload for form, (lowered, _) in forms.items() if form != APART)
     size = 4 * sum(prod(shape) for shape in inner_maps(workload))
     probe = ReadProbe(environment.target, 1, size, max(1, (1 << 26) // size))
@@ -176,9 +170,7 @@ def markdown(rows: Sequence[Row]) -> str:
     )
     for row in rows:
         form = {APART: APART, "0": "one kernel, in turn"}.get(row.form, f"bands of {row.form} rows")
-        ratio = (
-            "1" if row.form == APART else f"{row.ratio:.2f} ({row.lo:.2f}-{row.hi:.2f}){'' if row.trusted else ' ?'}"
-        )
+        ratio = "1" if row.form == APART else tables.ratio(row.ratio, row.lo, row.hi, row.trusted)
         again, inside, floor = f"{100 * row.recomputed:.0f} %", f"{row.map_kb:.0f}", f"{row.floor_us:.0f}"
         lines.append(tables.line([row.case, form, f"{row.us:.1f}", ratio, again, inside, floor]))
     return "\n".join(lines) + "\n"
@@ -223,9 +215,8 @@ def published(cases: Sequence[Case]) -> str:
     titles = ("case", "one kernel, in turn", "best bands", "recomputed there", "maps inside, KB", "at most to save")
     lines = tables.head(titles)
     for case in cases:
-        doubt = " ?" if case.trusted is False else ""
-        turn = f"{case.turn:.2f} ({case.turn_lo:.2f}-{case.turn_hi:.2f}){doubt}"
-        best = f"{case.best:.2f} ({case.best_lo:.2f}-{case.best_hi:.2f}){doubt}, {case.rows} rows"
+        turn = tables.ratio(case.turn, case.turn_lo, case.turn_hi, case.trusted)
+        best = f"{tables.ratio(case.best, case.best_lo, case.best_hi, case.trusted)}, {case.rows} rows"
         again = f"{100 * case.recomputed:.0f} %"
         lines.append(tables.line([case.case, turn, best, again, f"{case.map_kb:.0f}", f"{case.most:.2f}"]))
     return "\n".join(lines) + "\n"

@@ -198,7 +198,7 @@ def markdown(rows: Sequence[Row]) -> str:
 
 
 def _interval(row: Row) -> str:
-    return "" if row.speed is None else f"{row.speed:.3f} ({row.lo:.3f}-{row.hi:.3f}){'' if row.trusted else ' ?'}"
+    return tables.ratio(row.speed, row.lo, row.hi, row.trusted, 3)
 
 
 TABLES = (Table("before_after", Row, ("network", "threads"), markdown),)

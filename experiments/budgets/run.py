@@ -82,7 +82,7 @@ def markdown(rows: Sequence[Row]) -> str:
         if row.ratio is None:
             lines.append(tables.line([row.network, row.threads, row.budget, "", "", row.problem]))
             continue
-        interval = f"{row.ratio:.3f} ({row.lo:.3f}-{row.hi:.3f}){'' if row.trusted else ' ?'}"
+        interval = tables.ratio(row.ratio, row.lo, row.hi, row.trusted, 3)
         ratio = "1" if row.ratio == row.lo == row.hi else interval  # the longest, against itself
         lines.append(tables.line([row.network, row.threads, row.budget, f"{row.elapsed_s:.0f}", row.measured, ratio]))
     return "\n".join(lines) + "\n"

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import onnx
 
+from autofuse.device.host import HostCpu, probe_host
 from experiments import catalogue
 from experiments.index import ROOT
 from experiments.options import new_parser
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     onnx.save(catalogue.build("mobilenet_v2", width=options.width, size=options.size), model)
     print(f"MobileNetV2 (width {options.width:g}, {options.size} pixels, random weights) is in {model}", flush=True)
     database = ["--db", str(folder / DATABASE)]
-    machine = ["--threads", str(options.threads)] if options.threads else []
+    machine = ["--threads", str(options.threads)]
     library, report = folder / "mobilenet_v2.so", folder / "report"
     compared = ["--against", "onnxruntime,tvm-untuned,none", "--budget", f"{options.bench:g}s"]
     steps: list[list[str]] = [
@@ -57,8 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
-    parser = new_parser(__doc__, out=ROOT / "out" / "demo", budget="4m", bench="45s")
-    parser.add_argument("--threads", type=int, help="threads that run the model (default: all cores)")
+    parser = new_parser(
+        __doc__, out=ROOT / "out" / "demo", budget="4m", bench="45s", threads=probe_host(HostCpu("")).threads
+    )
     parser.add_argument("--width", type=float, default=1.0, help="scales the network's channels (default: 1)")
     parser.add_argument("--size", type=int, default=224, help="pixels a side (default: 224)")
     return parser.parse_args(given)

@@ -89,9 +89,8 @@ def markdown(rows: Sequence[Row]) -> str:
         if row.problem or row.none is None:
             lines.append(tables.line([row.network, row.threads, "", row.problem, "", "", ""]))
             continue
-        interval = f" ({row.lo:.2f}-{row.hi:.2f})" if row.lo and row.hi else ""
         kernels = f"{row.kernels_none}, {row.kernels_tvm}, {row.kernels}"
-        cells = [f"{row.none:.2f}{interval}{'' if row.trusted else ' ?'}", _ratio(row.tvm)]
+        cells = [tables.ratio(row.none, row.lo, row.hi, row.trusted), _ratio(row.tvm)]
         lines.append(tables.line([row.network, row.threads, kernels, *cells, f"{row.saved_mb:.1f}", _ratio(row.most)]))
     for threads in sorted({row.threads for row in rows}):
         here = [row for row in rows if row.threads == threads]

@@ -97,9 +97,8 @@ def markdown(found: Sequence[Row]) -> str:
     """The rows as a table; "?" behind a ratio that the benchmark did not trust."""
     lines = tables.head(("operator", "threads", "us", "ONNX Runtime, us", "ratio", "GB/s", "of the limit", "schedule"))
     for row in found:
-        doubt = "" if row.trusted else " ?"
         times = _figure(row.ours_us), _figure(row.onnxruntime_us)
-        ratio = f"{row.ratio:.2f} ({row.ci_lo:.2f}-{row.ci_hi:.2f}){doubt}"
+        ratio = tables.ratio(row.ratio, row.ci_lo, row.ci_hi, row.trusted)
         limit = f"{100 * row.of_limit:.0f} % ({row.bound})"
         lines.append(tables.line([row.operator, row.threads, *times, ratio, _figure(row.gbs), limit, row.schedule]))
     return "\n".join(lines) + "\n"
@@ -113,7 +112,7 @@ def published(found: Sequence[Row]) -> str:
     """The table of the README: ratios, the limit and the schedules."""
     lines = tables.head(("operator", "ONNX Runtime's time / ours", "of the limit", "schedule"))
     for row in found:
-        ratio = f"{row.ratio:.2f} ({row.ci_lo:.2f}-{row.ci_hi:.2f}){'' if row.trusted else ' ?'}"
+        ratio = tables.ratio(row.ratio, row.ci_lo, row.ci_hi, row.trusted)
         lines.append(tables.line([row.operator, ratio, f"{100 * row.of_limit:.0f} % ({row.bound})", row.schedule]))
     return "\n".join(lines) + "\n"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from experiments.over_fusion.cases import CASES
-from experiments.rivals import plan_table, run_cases
+from experiments.plan_race import plan_table, run_cases
 
 TABLES = (plan_table("over_fusion"),)
 

@@ -18,7 +18,8 @@ from autofuse.errors import DeviceError
 from autofuse.measure.children.process import Child, ask, default_memory
 from autofuse.measure.measurement import Failure
 from autofuse.measure.networks.network import Array
-from experiments.peers.environments import ENVIRONMENTS, ROOT, MissingEnvironmentError, interpreter
+from experiments.index import ROOT
+from experiments.peers.environments import ENVIRONMENTS, MissingEnvironmentError, interpreter
 from experiments.peers.requests import Prepare
 from experiments.peers.rivals import OWN, Rival, host_of
 

@@ -12,7 +12,6 @@ budget each goes on from what is known.
 
 from __future__ import annotations
 
-import hashlib
 import random
 import sys
 import time
@@ -42,6 +41,7 @@ from autofuse.search.schedule_search import WorkloadSearch
 from autofuse.values.scratch import scratch_folder
 from experiments.catalogue import WRITTEN
 from experiments.model_files import FOLDERS
+from experiments.networks.row import sha256
 from experiments.options import new_parser
 from experiments.profitability import candidates, networks
 
@@ -140,7 +140,7 @@ def _finished(base: ProfilingDatabase, environment: Environment, model: Path, bu
     """Whether this network had such a budget in these very circumstances, and came to its end."""
     setting = environment.setting
     wanted = {
-        "model_sha256": _sha256(model),
+        "model_sha256": sha256(model),
         "state": "finished",
         "device_fingerprint": setting.device,
         "target_key": setting.target,
@@ -182,7 +182,7 @@ def _lab(model: Path, base: ProfilingDatabase, job: Job) -> Iterator[Lab]:
 def _run(base: ProfilingDatabase, environment: Environment, model: Path, key: str, budget_s: float) -> int:
     """The run of this network here that was cut off, or a new one."""
     base.release_dead()
-    sha = _sha256(model)
+    sha = sha256(model)
     old = base.interrupted_run(environment.setting, sha)
     if old is not None:
         base.resume_run(old.id)
@@ -202,10 +202,6 @@ def _run(base: ProfilingDatabase, environment: Environment, model: Path, key: st
         provenance=environment.provenance.as_dict(),
     )
     return base.start_run(environment.setting, start)
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

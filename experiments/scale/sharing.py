@@ -38,8 +38,8 @@ def variants() -> Iterator[tuple[str, Callable[[], ModelProto]]]:
             yield "weenet", partial(build, "weenet", channels=channels, size=size)
     for layers in (2, 4, 6, 8, 12):
         for sequence in (64, 128):
-            size = replace(bert.TINY, layers=layers, sequence=sequence)
-            yield "bert", partial(bert.build, f"bert{layers}", size)
+            one = replace(bert.TINY, layers=layers, sequence=sequence)
+            yield "bert", partial(bert.build, f"bert{layers}", one)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

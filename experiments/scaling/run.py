@@ -78,8 +78,7 @@ def markdown(rows: Sequence[Row]) -> str:
         if row.ratio is None:
             lines.append(tables.line([row.network, row.rival, row.problem]))
             continue
-        interval = f" ({row.lo:.2f}-{row.hi:.2f})" if row.lo and row.hi else ""
-        lines.append(tables.line([row.network, row.rival, f"{row.ratio:.2f}{interval}{'' if row.trusted else ' ?'}"]))
+        lines.append(tables.line([row.network, row.rival, tables.ratio(row.ratio, row.lo, row.hi, row.trusted)]))
     return "\n".join(lines) + "\n"
 
 

@@ -13,7 +13,7 @@ from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import FusionPlan, Group
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.fold import fold_sites
-from experiments.rivals import plan_table, run_cases
+from experiments.plan_race import plan_table, run_cases
 from experiments.seeds.models import MODELS
 
 TABLES = (plan_table("seeds"),)

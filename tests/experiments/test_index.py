@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from pathlib import Path
 
 import pytest
 
 from experiments.__main__ import main
 from experiments.index import EXPERIMENTS, INDEX, ROOT, Experiment, page
+from experiments.options import new_parser
 
 FOLDER = ROOT / "experiments"
 CHILDREN = {
@@ -44,6 +47,45 @@ def test_there_is_one_way_to_call_an_experiment() -> None:
         if re.search(r"^if __name__ == .__main__.|^sys\.path\.", path.read_text(encoding="utf-8"), re.MULTILINE)
     }
     assert programs <= CHILDREN
+
+
+OPTIONS = {"threads", "budget", "bench", "seed", "processes", "time", "out"}
+"""What `options.py` spells for all of them."""
+FORMER = {"seconds", "minutes", "networks", "folder"}
+"""Names that some of them had for the same."""
+
+
+def test_common_options_have_one_spelling_type_and_explanation() -> None:
+    assert set(inspect.signature(new_parser).parameters) - {"description"} == OPTIONS
+    for path in FOLDER.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        if path.name != "options.py":
+            assert "ArgumentParser(" not in text, f"{path}: use experiments.options.new_parser"
+            own = set(re.findall(r"""add(?:_argument)?\(\s*"--([\w-]+)\"""", text))
+            assert not own & (OPTIONS | FORMER), f"{path}: {own & (OPTIONS | FORMER)}"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--threads", "0"], "0 is not above zero"), (["--threads", "1,2"], "more than one number"),
+        (["--budget", "soon"], "allowed: a duration"), (["--bench", "-1s"], "expected one argument"),
+        (["--processes", "many"], "no list of numbers"),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_of_a_common_option_is_said(
+    given: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = new_parser("x", threads=1, budget="1m", bench="1s", processes=1)
+    with pytest.raises(SystemExit):
+        parser.parse_args(given)
+    assert said in capsys.readouterr().err
+
+
+def test_durations_are_seconds_and_lists_are_lists() -> None:
+    options = new_parser("x", threads="1,2", budget="", bench="1m", time="2m", out="out/x", seed=3).parse_args([])
+    assert (options.threads, options.budget, options.bench, options.time) == ([1, 2], 0.0, 60.0, 120.0)
+    assert (options.out, options.seed) == (Path("out/x"), 3)
 
 
 def test_commands_in_the_pages_name_experiments_of_the_index() -> None:

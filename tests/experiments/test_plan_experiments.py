@@ -19,10 +19,10 @@ from experiments.bands.cases import CASES as BANDS
 from experiments.bands.run import inner_maps, recomputed
 from experiments.kernel_counts.run import count, markdown, written_out
 from experiments.over_fusion.cases import CASES
+from experiments.plan_race import PlanRow, read, write
 from experiments.random_graphs import run as random_run
 from experiments.random_graphs.check import check
 from experiments.random_graphs.generate import MOST_OPERATORS, model
-from experiments.rivals import PlanRow, read, write
 from experiments.seeds.models import MODELS, conv_bn_relu
 from experiments.seeds.run import every_plan
 
