@@ -60,7 +60,6 @@ _VIEW_SPAN = GroupTime(0.0, 0.0, 0.0)
 _UNFIT = (InputError, TypeError, ValueError, KeyError, IndexError, StopIteration, AssertionError, NotImplementedError)
 
 Row = dict[str, object]
-Columns = dict[str, list[object]]
 
 
 @dataclass(frozen=True, eq=False)

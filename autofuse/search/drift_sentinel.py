@@ -53,7 +53,7 @@ class Finding:
 
 @dataclass
 class DriftSentinel:
-    """A watch over one runner. `rest_s`: first rest of a disturbed device. `rest`: sleeps; may raise to stop the job.
+    """The drift sentinel of one runner. `rest_s`: first rest of a disturbed device, in seconds.
 
     `checks`, `worst`: how often the sentinel was measured, and its worst ratio; `distrusted`: candidates doubted.
     """

@@ -8,9 +8,9 @@ import pytest
 from onnx import helper
 
 from autofuse.errors import InputError
-from autofuse.graph.access import constant_ints
 from autofuse.graph.loading.load import from_model, load
 from autofuse.graph.submodel import to_model
+from tests.graph.constants import constant_ints
 
 
 def kinds(graph):

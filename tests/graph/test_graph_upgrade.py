@@ -7,9 +7,9 @@ import pytest
 from onnx import helper
 
 from autofuse.errors import InputError
-from autofuse.graph.access import constant_ints
 from autofuse.graph.loading.load import from_model
 from autofuse.graph.submodel import to_model
+from tests.graph.constants import constant_ints
 
 RNG = np.random.default_rng(7)
 X = RNG.standard_normal((2, 3, 4, 5)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Reading an operator's parameters in the one form that loading leaves (see `canonical`)."""
+"""Constant inputs of operators, for tests."""
 
 from __future__ import annotations
 
