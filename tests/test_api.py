@@ -31,7 +31,7 @@ ONLY_ON_THE_COMMAND_LINE = {
 ONLY_IN_PYTHON = {
     "progress": "the command line shows it on its screen",
     "stop": "of `tune`: Ctrl-C",
-    "ear": "of `tune_all`: the screen, and Ctrl-C",
+    "listener": "of `tune_all`: the screen, and Ctrl-C",
     "ready": "of `serve`: what the command line prints",
     "log": "of `serve`: what the command line prints",
     "context": "of `compile`: many models in one process",

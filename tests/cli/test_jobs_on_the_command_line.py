@@ -56,7 +56,7 @@ def tune(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     def run(end: JobOutcome | Exception, *flags: object) -> Result:
         def tune_all(models: list[Path], **named: Any) -> JobOutcome:
             run.asked = {"models": models, **named}  # type: ignore[attr-defined]
-            named["ear"].watch(JOB)
+            named["listener"].watch(JOB)
             if isinstance(end, Exception):
                 raise end
             return end
