@@ -15,8 +15,6 @@ MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
 MAX_ENTRIES = 12
 MAX_KERNEL_ARROWS = 40
-UNDER_CONSTRUCTION = {"search"}
-"""Rooms that are being rebuilt; nothing may be added here."""
 
 FREE = {"errors", "values"}
 """Plain values that every part may use; they use only each other."""
@@ -112,8 +110,7 @@ def sources() -> list[Path]:
 
 def rooms() -> list[Path]:
     """Every folder of modules below the package."""
-    folders = {path.parent for path in sources()} - {PACKAGE}
-    return sorted(folder for folder in folders if folder.name not in UNDER_CONSTRUCTION)
+    return sorted({path.parent for path in sources()} - {PACKAGE})
 
 
 def arrows_inside(folder: Path) -> dict[str, set[str]]:

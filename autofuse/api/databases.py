@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from autofuse.database.files.merge import MergeReport
     from autofuse.database.files.pruning import PruneReport
     from autofuse.database.files.upkeep import MigrationReport
-    from autofuse.search.revalidation import Revalidated
+    from autofuse.search.lab.revalidation import Revalidated
 
 RUN_FACTS = ("run_id", "model_name", "state", "device", "threads", "started_at")
 DEVICE_FACTS = ("device_id", "name", "fingerprint")
@@ -107,7 +107,7 @@ def db_check(
         done: tuple[Revalidated, ...] = ()
         if revalidate is not None and not problems:
             from autofuse.environment.place import Place
-            from autofuse.search.revalidation import revalidate as measure_again
+            from autofuse.search.lab.revalidation import revalidate as measure_again
 
             place = Place(database, device, threads)
             done = measure_again(opened, revalidate, place, progress=progress or _silent)
@@ -154,7 +154,7 @@ def db_export(
             files = export_database(opened, folder, samples=samples, compressed=compress, sign=key).files
             written |= {"folder": str(folder), "bytes": sum(file.bytes for file in files), "files": files}
         if optuna is not None:
-            from autofuse.search.optuna_export import write_optuna_journal
+            from autofuse.search.plans.optuna_export import write_optuna_journal
 
             written |= {"optuna": str(optuna), "studies": write_optuna_journal(opened, Path(optuna))}
     return DatabaseExport(**written)  # type: ignore[arg-type]

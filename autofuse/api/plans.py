@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from autofuse.values.arguments import Shapes, StrPath
 
 if TYPE_CHECKING:
-    from autofuse.search.pareto import Point
+    from autofuse.search.composition.pareto import Point
     from autofuse.views.one_plan import Explanation, PlanDifference, PlanExport, ShownPlan
 
 
@@ -94,7 +94,7 @@ def plan_pareto(
     """
     from autofuse.environment.place import Place
     from autofuse.graph.loading.load import load
-    from autofuse.search.pareto import plan_front
+    from autofuse.search.composition.pareto import plan_front
 
     folder = None if save is None else Path(save)
     return plan_front(load(Path(model), shapes), Place(database, device, threads), folder)

@@ -17,8 +17,8 @@ from autofuse.fusion.evidence import GroupTime
 from autofuse.fusion.explain import EdgeReason
 from autofuse.job.outcome import JobOutcome
 from autofuse.learning.judge import Judgement
+from autofuse.search.lab.revalidation import Revalidated
 from autofuse.search.progress import CompositionReport, PlanTime, Progress, TuneResult
-from autofuse.search.revalidation import Revalidated
 from autofuse.views.inspect import GraphSummary
 from autofuse.views.one_plan import Explanation, PlanDifference, PlanExport, ShownPlan
 from autofuse.views.report.reports import Comparison, Report

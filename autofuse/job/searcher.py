@@ -25,9 +25,9 @@ from autofuse.job.timetable import HOUR_S, OPEN_SESSIONS
 from autofuse.measure.children.child import Handlers, serve
 from autofuse.measure.children.messages import Done
 from autofuse.measure.children.process import own_memory
-from autofuse.search.budget import Budget
+from autofuse.search.budget.budget import Budget
 from autofuse.search.progress import Progress
-from autofuse.search.prospects import Prospect, expected_saving
+from autofuse.search.schedules.prospects import Prospect, expected_saving
 
 if TYPE_CHECKING:
     from autofuse.search.session import ModelSession

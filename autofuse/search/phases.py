@@ -14,15 +14,8 @@ from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.planner.rewriting import RewritingPlanner, is_exact
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.key import graph_key
-from autofuse.search.budget import Budget
-from autofuse.search.composer import compose_measured
-from autofuse.search.evidence import SearchEvidence, failures_of
-from autofuse.search.guide import ADVICE_S, ASKING_S, Guide
-from autofuse.search.lab import Lab
-from autofuse.search.plan_search import PlanSearch
-from autofuse.search.schedule_search import next_workloads
-from autofuse.search.standing import Standing
-from autofuse.search.time_budget import (
+from autofuse.search.budget.budget import Budget
+from autofuse.search.budget.time_budget import (
     ASKING_SHARE,
     BATCH,
     CLEARLY,
@@ -36,6 +29,13 @@ from autofuse.search.time_budget import (
     PLANS_SHARE,
     RIVAL_SHARE,
 )
+from autofuse.search.composition.composer import compose_measured
+from autofuse.search.lab.lab import Lab
+from autofuse.search.plans.guide import ADVICE_S, ASKING_S, Guide
+from autofuse.search.plans.plan_search import PlanSearch
+from autofuse.search.schedules.evidence import SearchEvidence, failures_of
+from autofuse.search.schedules.schedule_search import next_workloads
+from autofuse.search.standing.standing import Standing
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,15 @@ from pathlib import Path
 from autofuse.database.records import Json
 from autofuse.measure.networks.judgement import WHOLE_LIMIT
 from autofuse.measure.networks.libraries import Model
-from autofuse.search.budget import Budget
-from autofuse.search.evidence import Counts
-from autofuse.search.finale import Estimates, Reserve
-from autofuse.search.finals import Finals, conclude
+from autofuse.search.budget.budget import Budget
+from autofuse.search.budget.time_budget import COMPOSE_S, LITTLE_FUSION, limited, loosely_held
+from autofuse.search.finals.finale import Estimates, Reserve
+from autofuse.search.finals.finals import Finals, conclude
+from autofuse.search.finals.verdict import Verdict, left_out, told
 from autofuse.search.phases import Search, compose, search_all
 from autofuse.search.progress import TuneResult
-from autofuse.search.prospects import Prospect
-from autofuse.search.time_budget import COMPOSE_S, LITTLE_FUSION, limited, loosely_held
-from autofuse.search.verdict import Verdict, left_out, told
+from autofuse.search.schedules.evidence import Counts
+from autofuse.search.schedules.prospects import Prospect
 from autofuse.values.arguments import file_title
 
 

@@ -30,19 +30,19 @@ from autofuse.measure.checking.reference import ReferenceStore, capture
 from autofuse.measure.children.process import available_cores
 from autofuse.measure.networks.libraries import Model
 from autofuse.measure.timing.sampling import SamplingPolicy
-from autofuse.search.budget import Budget, never
-from autofuse.search.drift_sentinel import DriftSentinel
-from autofuse.search.evidence import SearchEvidence
-from autofuse.search.finale import Estimates, Opening, Reserve
-from autofuse.search.guide import guide_for
-from autofuse.search.lab import Lab
-from autofuse.search.pareto import known_front
+from autofuse.search.budget.budget import Budget, never
+from autofuse.search.budget.time_budget import finale_most_s
+from autofuse.search.composition.pareto import known_front
+from autofuse.search.finals.finale import Estimates, Opening, Reserve
+from autofuse.search.lab.drift_sentinel import DriftSentinel
+from autofuse.search.lab.lab import Lab
 from autofuse.search.phases import Search
+from autofuse.search.plans.guide import guide_for
 from autofuse.search.progress import FrontPoint, PlanTime, Progress, TuneResult
+from autofuse.search.schedules.evidence import SearchEvidence
 from autofuse.search.session import ModelSession
-from autofuse.search.standing import Standing
-from autofuse.search.telling import Teller
-from autofuse.search.time_budget import finale_most_s
+from autofuse.search.standing.standing import Standing
+from autofuse.search.standing.telling import Teller
 from autofuse.values.arguments import file_title
 from autofuse.values.scratch import scratch_folder
 

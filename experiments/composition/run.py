@@ -32,7 +32,7 @@ from autofuse.graph.key import graph_key
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.kernels.lowering.lower import Lowering
-from autofuse.search.composition import Composition, Region, compose, gap_of
+from autofuse.search.composition.composition import Composition, Region, compose, gap_of
 from experiments import tables
 from experiments.options import new_parser
 from experiments.records import Table, keep

@@ -21,7 +21,7 @@ from autofuse.kernels.families.registry import family_of, nests_of
 from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import canonical, open_knobs
 from autofuse.kernels.workload.workload import Workload
-from autofuse.search.schedule_search import schedule_text
+from autofuse.search.schedules.schedule_search import schedule_text
 from autofuse.values.names import current_schedule
 
 QUERY = """

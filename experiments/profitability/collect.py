@@ -34,10 +34,10 @@ from autofuse.measure.checking.reference import capture
 from autofuse.measure.local_runner import LocalRunner
 from autofuse.measure.measurement import Limits
 from autofuse.measure.timing.sampling import SamplingPolicy
-from autofuse.search.budget import Budget
-from autofuse.search.evidence import SearchEvidence
-from autofuse.search.lab import Lab
-from autofuse.search.schedule_search import WorkloadSearch
+from autofuse.search.budget.budget import Budget
+from autofuse.search.lab.lab import Lab
+from autofuse.search.schedules.evidence import SearchEvidence
+from autofuse.search.schedules.schedule_search import WorkloadSearch
 from autofuse.values.scratch import scratch_folder
 from experiments.catalogue import WRITTEN
 from experiments.model_files import FOLDERS

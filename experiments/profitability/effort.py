@@ -23,7 +23,7 @@ from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.graph.key import graph_key
 from autofuse.graph.loading.load import load
 from autofuse.kernels.lowering.lower import Lowering
-from autofuse.search.guide import ADVICE_S, ASKING_S
+from autofuse.search.plans.guide import ADVICE_S, ASKING_S
 from experiments import tables
 from experiments.catalogue import WRITTEN
 from experiments.model_files import HELP, asked_for

@@ -19,10 +19,10 @@ from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import Candidate, CandidateOutcome, RunStart, SampleBlock, Setting, content_key
 from autofuse.device.target import Target
 from autofuse.environment.place import Place
-from autofuse.search.budget import Budget
-from autofuse.search.evidence import Counts
+from autofuse.search.budget.budget import Budget
 from autofuse.search.progress import PlanTime, Progress, TuneResult
-from autofuse.search.prospects import Prospect
+from autofuse.search.schedules.evidence import Counts
+from autofuse.search.schedules.prospects import Prospect
 
 TARGET = Target("znver4", 16, 32, 2, 32768, 1 << 20)
 TICK_S = 0.05

@@ -22,7 +22,7 @@ from autofuse.database.records import content_key
 from autofuse.job.searcher import gain_in_an_hour
 from autofuse.job.settings import JobSettings
 from autofuse.job.timetable import next_turn
-from autofuse.search.prospects import Prospect, expected_saving
+from autofuse.search.schedules.prospects import Prospect, expected_saving
 from experiments.options import new_parser
 from experiments.scale.figures import keep_figures
 from experiments.scale.recorded import endless

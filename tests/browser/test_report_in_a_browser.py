@@ -233,7 +233,7 @@ def test_optuna_dashboard_shows_an_export(opened: Open, tmp_path: Path) -> None:
 
     pytest.importorskip("optuna_dashboard", reason="pip install 'autofuse[dashboard]'")
     from autofuse.database.database import open_database
-    from autofuse.search.optuna_export import write_optuna_journal
+    from autofuse.search.plans.optuna_export import write_optuna_journal
 
     path = write_database(tmp_path / "night.db", 100, seed=1)
     journal = tmp_path / "studies.journal"

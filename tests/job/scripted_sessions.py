@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from autofuse import errors
-from autofuse.search.budget import Budget
+from autofuse.search.budget.budget import Budget
 from autofuse.search.progress import PlanTime, Progress, TuneResult
-from autofuse.search.prospects import Prospect
+from autofuse.search.schedules.prospects import Prospect
 
 CANDIDATE_S = 0.02
 
@@ -94,7 +94,7 @@ class ScriptedSession:
 
 @dataclass
 class Counts:
-    """As `autofuse.search.evidence.Counts`."""
+    """As `autofuse.search.schedules.evidence.Counts`."""
 
     ok: int = 0
     failed: int = 0

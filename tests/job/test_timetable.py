@@ -11,7 +11,7 @@ from autofuse.database.job_records import CONFIRM, SEARCH, TaskInfo
 from autofuse.job.searcher import gain_in_an_hour
 from autofuse.job.settings import JobSettings
 from autofuse.job.timetable import MOST_CONFIRMED, confirm_seconds, next_turn
-from autofuse.search.prospects import Prospect, expected_saving
+from autofuse.search.schedules.prospects import Prospect, expected_saving
 
 HOURS = 3600.0
 NIGHT = JobSettings(budget_s=8 * HOURS)

@@ -26,7 +26,7 @@ from autofuse.kernels.schedule.transfer import schedule_fault
 from autofuse.kernels.tir.digest import code_text
 from autofuse.kernels.tir.emit import const, delinear
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
-from autofuse.search.schedule_search import WorkloadSearch
+from autofuse.search.schedules.schedule_search import WorkloadSearch
 from tests.kernels.conftest import Bench, Small, parsed, real
 
 AVX2 = Target("znver3", 8, 16, 2, 32768, 524288)

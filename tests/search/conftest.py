@@ -22,7 +22,7 @@ from autofuse.measure.networks.bench import Contender, ContenderResult, compared
 from autofuse.measure.networks.libraries import Model, Order
 from autofuse.measure.timing.race import Samples
 from autofuse.search.progress import Progress, TuneResult
-from autofuse.search.schedule_search import schedule_text
+from autofuse.search.schedules.schedule_search import schedule_text
 from autofuse.values.ratios import kept
 from autofuse.values.statistics import median_interval
 
@@ -179,7 +179,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> SyntheticDevice:
     """The device that searches of this test run on."""
     made = SyntheticDevice()
     monkeypatch.setattr("autofuse.search.tune.open_runner", made)
-    monkeypatch.setattr("autofuse.search.finals.build_libraries", made.build)
+    monkeypatch.setattr("autofuse.search.finals.finals.build_libraries", made.build)
     return made
 
 

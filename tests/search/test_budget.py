@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from autofuse.search.budget import Budget
+from autofuse.search.budget.budget import Budget
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     def sleep(seconds: float) -> None:
         time[0] += seconds
 
-    monkeypatch.setattr("autofuse.search.budget.time", SimpleNamespace(monotonic=lambda: time[0], sleep=sleep))
+    monkeypatch.setattr("autofuse.search.budget.budget.time", SimpleNamespace(monotonic=lambda: time[0], sleep=sleep))
     return time
 
 

@@ -13,8 +13,8 @@ from autofuse.fusion.evidence import GroupTime, Piece, can_run
 from autofuse.fusion.legality import Legality, check_plan
 from autofuse.graph.model import Graph, Operator, Tensor
 from autofuse.graph.transform.copies import Copy
-from autofuse.search.composition import compose, gap_of
-from autofuse.search.cycles import cycles_among
+from autofuse.search.composition.composition import compose, gap_of
+from autofuse.search.composition.cycles import cycles_among
 
 
 def random_graph(chance: random.Random, size: int) -> Graph:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from autofuse.measure.measurement import Failure, Measurement, MeasureRequest, Slice, Timing
-from autofuse.search import drift_sentinel as sentinel_module
-from autofuse.search.drift_sentinel import EVERY, LEAST_S, DriftSentinel, Noted, worth_again
+from autofuse.search.lab import drift_sentinel as sentinel_module
+from autofuse.search.lab.drift_sentinel import EVERY, LEAST_S, DriftSentinel, Noted, worth_again
 from autofuse.values.statistics import median_interval
 
 WORKLOAD: Any = SimpleNamespace(label="sentinel")
@@ -143,7 +143,7 @@ def test_a_throttled_device_ends_with_a_plan_as_fast(
         return plain(workload, schedule) * (1.33 if hot else 1.0)
 
     device.cost = throttled
-    monkeypatch.setattr("autofuse.search.lab.Lab._rest", lambda *_: count.__setitem__(0, 13))
+    monkeypatch.setattr("autofuse.search.lab.lab.Lab._rest", lambda *_: count.__setitem__(0, 13))
     hot = run(two_layers, database=str(tmp_path / "hot.db"))
     composed = [result.plans[result.chosen].composed_us for result in (hot, calm)]
     assert composed[0] == pytest.approx(composed[1], rel=0.05)
@@ -160,6 +160,6 @@ def test_a_winner_that_is_never_trusted_is_measured_again_and_named(run: Any, de
 def test_a_winner_that_is_trusted_when_it_is_measured_again_is_named_no_more(
     run: Any, device: Any, two_layers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("autofuse.search.finals.SECONDS_AGAIN", 0.5)
+    monkeypatch.setattr("autofuse.search.finals.finals.SECONDS_AGAIN", 0.5)
     device.trusted = lambda _workload: device.measured.count(device.measured[-1]) > 1
     assert run(two_layers).untrusted == ()

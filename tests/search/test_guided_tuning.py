@@ -14,7 +14,7 @@ from autofuse.fusion.plan import FusionPlan
 from autofuse.kernels.lowering.lower import Lowering
 from autofuse.kernels.workload.workload import Workload
 from autofuse.learning.advice import Change
-from autofuse.search.guide import Guide
+from autofuse.search.plans.guide import Guide
 from autofuse.search.progress import TuneResult
 
 Tune = Callable[..., TuneResult]

@@ -106,13 +106,13 @@ def device(world: World, monkeypatch: pytest.MonkeyPatch) -> SlowDevice:
     """A device on which time passes, and a clock that nothing else moves."""
     made = SlowDevice(world)
     monkeypatch.setattr("autofuse.search.tune.open_runner", made)
-    monkeypatch.setattr("autofuse.search.finals.build_libraries", made.build)
+    monkeypatch.setattr("autofuse.search.finals.finals.build_libraries", made.build)
     monkeypatch.setattr("autofuse.search.tune.available_cores", lambda: world.cores)
 
     def sleep(seconds: float) -> None:
         world.now += seconds
 
-    monkeypatch.setattr("autofuse.search.budget.time", SimpleNamespace(monotonic=lambda: world.now, sleep=sleep))
+    monkeypatch.setattr("autofuse.search.budget.budget.time", SimpleNamespace(monotonic=lambda: world.now, sleep=sleep))
     for name, seconds in (("load", "load_s"), ("capture", "reference_s")):
         slow(monkeypatch, f"autofuse.search.tune.{name}", world, seconds)
     return made

@@ -20,8 +20,8 @@ from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph, Operator, Tensor
 from autofuse.kernels.lowering.lower import Lowering
 from autofuse.kernels.lowering.memory import peak_bytes
-from autofuse.search.pareto import Point, front, plan_front
-from autofuse.search.plan_search import PlanSearch
+from autofuse.search.composition.pareto import Point, front, plan_front
+from autofuse.search.plans.plan_search import PlanSearch
 
 FULL = 8 * 16 * 4
 

@@ -15,7 +15,7 @@ from autofuse.errors import InputError
 from autofuse.graph.loading.load import load
 from autofuse.kernels.workload.workload import bind_workload
 from autofuse.measure.checking.reference import run_reference
-from autofuse.search.revalidation import rebuilt, revalidate, summary
+from autofuse.search.lab.revalidation import rebuilt, revalidate, summary
 
 
 def model(onnx_builder: type, folder: Path) -> Path:

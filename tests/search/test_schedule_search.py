@@ -15,7 +15,7 @@ from autofuse.fusion.planner.baselines import none_plan
 from autofuse.graph.loading.load import load
 from autofuse.kernels.lowering.lower import lower
 from autofuse.kernels.schedule.knobs import canonical, fits_registers
-from autofuse.search.schedule_search import MAX_CANDIDATES, WorkloadSearch, next_workloads, schedule_text
+from autofuse.search.schedules.schedule_search import MAX_CANDIDATES, WorkloadSearch, next_workloads, schedule_text
 
 Schedule = Mapping[str, int | str]
 TARGET = Target("znver4", 16, 32, 2, 32768, 1 << 20)

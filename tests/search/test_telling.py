@@ -10,7 +10,7 @@ import pytest
 from autofuse.database.database import open_database
 from autofuse.database.records import PlanOutcome
 from autofuse.search.progress import PHASES, Progress
-from autofuse.search.telling import until_the_end
+from autofuse.search.standing.telling import until_the_end
 
 
 def told(run: Any, model: Path, **changes: Any) -> list[Progress]:

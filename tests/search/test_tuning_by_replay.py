@@ -23,7 +23,7 @@ from autofuse.kernels.lowering.lower import lower
 from autofuse.kernels.workload.workload import Workload
 from autofuse.measure.measurement import Failure
 from autofuse.search.progress import Progress, TuneResult
-from autofuse.search.schedule_search import WorkloadSearch
+from autofuse.search.schedules.schedule_search import WorkloadSearch
 
 Tune = Callable[..., TuneResult]
 BROKEN = Failure("build_error", "LLVM said no")
@@ -193,7 +193,7 @@ def test_a_budget_of_seconds_is_kept(
     wide.write_text("schema = 1\n")
     now = [0.0]
     clock = SimpleNamespace(monotonic=lambda: now[0])
-    monkeypatch.setattr("autofuse.search.budget.time", clock)
+    monkeypatch.setattr("autofuse.search.budget.budget.time", clock)
 
     def pass_time() -> None:
         now[0] += 3.0

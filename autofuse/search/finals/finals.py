@@ -20,15 +20,15 @@ from autofuse.graph.inputs import generate_inputs
 from autofuse.measure.networks.bench import OUT_OF_TIME, Contender, ContenderResult
 from autofuse.measure.networks.judgement import difference, judged
 from autofuse.measure.networks.libraries import NO_TIME, Model, Order, build_libraries
-from autofuse.search.budget import Budget
-from autofuse.search.evidence import SearchEvidence
-from autofuse.search.finale import Estimates, Finale, complexity, wishes
-from autofuse.search.lab import Lab
-from autofuse.search.numerical_gate import right_as_a_whole, tiles_taken
+from autofuse.search.budget.budget import Budget
+from autofuse.search.budget.time_budget import SECONDS_AGAIN
+from autofuse.search.finals.finale import Estimates, Finale, complexity, wishes
+from autofuse.search.finals.numerical_gate import right_as_a_whole, tiles_taken
+from autofuse.search.finals.verdict import LATE, Verdict
+from autofuse.search.lab.lab import Lab
 from autofuse.search.progress import PlanTime
-from autofuse.search.standing import Standing
-from autofuse.search.time_budget import SECONDS_AGAIN
-from autofuse.search.verdict import LATE, Verdict
+from autofuse.search.schedules.evidence import SearchEvidence
+from autofuse.search.standing.standing import Standing
 from autofuse.values.ratios import compare
 
 TIE = 1.02

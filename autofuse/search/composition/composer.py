@@ -12,11 +12,11 @@ from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.skeleton import settled
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import BoundWorkload
-from autofuse.search.budget import Budget
-from autofuse.search.composition import Composition, compose, gap_of
-from autofuse.search.evidence import SearchEvidence
-from autofuse.search.lab import Lab
+from autofuse.search.budget.budget import Budget
+from autofuse.search.composition.composition import Composition, compose, gap_of
+from autofuse.search.lab.lab import Lab
 from autofuse.search.progress import CompositionReport
+from autofuse.search.schedules.evidence import SearchEvidence
 
 MOST_ROUNDS = 6
 """Plans composed one after another, each with what the one before has taught about times in their layouts."""

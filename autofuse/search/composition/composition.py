@@ -28,7 +28,7 @@ from autofuse.fusion.skeleton import realise
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.copies import Copy
 from autofuse.measure.measurement import Left, no_end
-from autofuse.search.cycles import cycles_among
+from autofuse.search.composition.cycles import cycles_among
 
 SOLVER_SECONDS = 60.0
 MOST_ROUNDS = 400

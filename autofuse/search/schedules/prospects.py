@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from autofuse.search.schedule_search import WorkloadSearch
+    from autofuse.search.schedules.schedule_search import WorkloadSearch
 
 HEADROOM = 0.25
 """Exponent of what more candidates save: k more after n leave (n / (n + k)) ** 0.25 of a workload's time, as long as

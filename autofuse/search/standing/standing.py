@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from autofuse.fusion.plan import FusionPlan
-from autofuse.search.evidence import SearchEvidence
+from autofuse.search.budget.time_budget import CLEARLY, LITTLE_FUSION
 from autofuse.search.progress import PHASES
-from autofuse.search.prospects import Prospect, prospects
-from autofuse.search.schedule_search import WorkloadSearch
-from autofuse.search.time_budget import CLEARLY, LITTLE_FUSION
+from autofuse.search.schedules.evidence import SearchEvidence
+from autofuse.search.schedules.prospects import Prospect, prospects
+from autofuse.search.schedules.schedule_search import WorkloadSearch
 
 if TYPE_CHECKING:
-    from autofuse.search.composer import Composed
-    from autofuse.search.plan_search import PlanSearch
+    from autofuse.search.composition.composer import Composed
+    from autofuse.search.plans.plan_search import PlanSearch
 
 
 @dataclass

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 from autofuse.errors import PlanError
 from autofuse.fusion.plan import FusionPlan
-from autofuse.search.evidence import SearchEvidence, failures_of
-from autofuse.search.standing import Standing
-from autofuse.search.time_budget import (
+from autofuse.search.budget.time_budget import (
     CHECK_S,
     FINALISTS,
     KERNEL_S,
@@ -21,6 +19,8 @@ from autofuse.search.time_budget import (
     START_S,
     finals_seconds,
 )
+from autofuse.search.schedules.evidence import SearchEvidence, failures_of
+from autofuse.search.standing.standing import Standing
 from autofuse.values.names import TVM_PARTITION
 
 HOPELESS = 2.5

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from autofuse.errors import WrongResultError
 from autofuse.fusion.plan import NO_LIMITS, WINOGRAD_TILES, FusionPlan, ScheduleLimits
 from autofuse.kernels.schedule.limits import winograd_tile
-from autofuse.search.budget import Budget
-from autofuse.search.evidence import SearchEvidence
-from autofuse.search.lab import Lab
-from autofuse.search.verdict import Verdict
+from autofuse.search.budget.budget import Budget
+from autofuse.search.finals.verdict import Verdict
+from autofuse.search.lab.lab import Lab
+from autofuse.search.schedules.evidence import SearchEvidence
 
 
 def right_as_a_whole(

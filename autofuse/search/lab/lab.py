@@ -15,11 +15,11 @@ from autofuse.kernels.workload.workload import BoundWorkload
 from autofuse.measure.checking.reference import ReferenceStore
 from autofuse.measure.measurement import Measurement, MeasureRequest
 from autofuse.measure.runner import Runner
-from autofuse.search.budget import Budget
-from autofuse.search.drift_sentinel import DriftSentinel, Noted, worth_again
-from autofuse.search.evidence import SearchEvidence, by_weight
-from autofuse.search.schedule_search import Schedule, WorkloadSearch, schedule_text
-from autofuse.search.time_budget import REST_SHARE
+from autofuse.search.budget.budget import Budget
+from autofuse.search.budget.time_budget import REST_SHARE
+from autofuse.search.lab.drift_sentinel import DriftSentinel, Noted, worth_again
+from autofuse.search.schedules.evidence import SearchEvidence, by_weight
+from autofuse.search.schedules.schedule_search import Schedule, WorkloadSearch, schedule_text
 
 MOST_LOSSES = 5
 """Batches in a row, each with a candidate that the device was lost under, after which the device is given up."""

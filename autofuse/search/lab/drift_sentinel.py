@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from autofuse.measure.measurement import Measurement, MeasureRequest
 from autofuse.measure.runner import Runner
-from autofuse.search.schedule_search import Schedule, WorkloadSearch
+from autofuse.search.schedules.schedule_search import Schedule, WorkloadSearch
 
 EVERY, LEAST_S = 40, 60.0
 """Candidates, and seconds, between two measurements of the sentinel at least."""

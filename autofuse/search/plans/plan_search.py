@@ -14,9 +14,9 @@ from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.planner.planner import Decision, Planner
 from autofuse.fusion.planner.rewriting import RewritingPlanner
 from autofuse.fusion.planner.sites import SeedSite, SiblingSite
-from autofuse.search.budget import Budget
-from autofuse.search.guide import ASKING_S, Guide
-from autofuse.search.lab import Lab
+from autofuse.search.budget.budget import Budget
+from autofuse.search.lab.lab import Lab
+from autofuse.search.plans.guide import ASKING_S, Guide
 
 Answers = Mapping[str, str]
 STARTUP_TRIALS = 10

@@ -19,7 +19,7 @@ from autofuse.graph.model import Graph
 from autofuse.kernels.lowering.lower import Lowered, Lowering
 from autofuse.kernels.lowering.memory import peak_bytes
 from autofuse.kernels.workload.workload import BoundWorkload
-from autofuse.search.schedule_search import Schedule, WorkloadSearch, anchor_key, schedule_text
+from autofuse.search.schedules.schedule_search import Schedule, WorkloadSearch, anchor_key, schedule_text
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Counts:
 
 @dataclass
 class SearchEvidence:
-    """The evidence on one model on one device. Nothing is measured here: `autofuse.search.lab.Lab` does that.
+    """The evidence on one model on one device. Nothing is measured here: `autofuse.search.lab.lab.Lab` does that.
 
     `searches`: by workload key. `untrusted`: (workload key, schedule text) of candidates whose time is not trusted.
     `limits`: of the model's schedules. `anchors`: the newest best schedule of each

@@ -26,7 +26,7 @@ from autofuse.measure.checking.reference import capture
 from autofuse.measure.measurement import Measurement, MeasureRequest
 from autofuse.measure.runner import Runner
 from autofuse.measure.timing.sampling import SamplingPolicy
-from autofuse.search.lab import outcome_of
+from autofuse.search.lab.lab import outcome_of
 from autofuse.values.ratios import Timed, compare, differs
 from autofuse.values.scratch import scratch_folder
 from autofuse.values.statistics import Interval

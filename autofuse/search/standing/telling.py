@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autofuse.search.budget import Budget
+from autofuse.search.budget.budget import Budget
 from autofuse.search.progress import Progress
-from autofuse.search.standing import Standing
+from autofuse.search.standing.standing import Standing
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from autofuse.graph.key import graph_key
 from autofuse.graph.model import Graph
 from autofuse.kernels.lowering.lower import Lowered, Lowering
 from autofuse.kernels.lowering.memory import peak_bytes
-from autofuse.search.composition import compose
+from autofuse.search.composition.composition import compose
 from autofuse.values.outputs import Kind, check_output, output_folder, read_text, write_output
 
 PRICES_US_PER_MB = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 1e4, 1e5)

@@ -1,0 +1,1 @@
+"""The time that a search may take, and how it is divided."""

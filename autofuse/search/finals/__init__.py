@@ -1,0 +1,1 @@
+"""The end of a search: finalists built, checked and measured whole, and the choice among them."""

@@ -1,0 +1,1 @@
+"""Where candidates are built and measured, with the sentinel that tells when the device has drifted."""

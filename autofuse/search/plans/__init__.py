@@ -1,0 +1,1 @@
+"""The search for fusion plans, and the trained model that guides it."""

@@ -1,0 +1,1 @@
+"""How a search stands, and what it tells of that."""
