@@ -101,9 +101,9 @@ class TuneResult:
     """The outcome of a tuning job; `plans`: the finalists by name, `chosen` the one that `compile` takes.
 
     `front`: time against peak memory, where that was asked for, the fastest first (see
-    `autofuse.search.composition.pareto`). `left_out`: what the budget left no time for, a sentence each. `warning`: what the reader must know about the
-    answer; "" when there is nothing. `untrusted`: kernels of the chosen plan whose time the machine was too disturbed
-    for, also when they were measured again.
+    `autofuse.search.composition.pareto`). `left_out`: what the budget left no time for, a sentence each. `warning`:
+    what the reader must know about the answer; "" when there is nothing. `untrusted`: kernels of the chosen plan whose
+    time the machine was too disturbed for, also when they were measured again.
     """
 
     model: str
