@@ -51,6 +51,14 @@ DAMAGES: dict[str, tuple[str, str]] = {
     ),
     "no JSON": ("UPDATE af_run SET budget = 'import os'", "af_run row 1: column budget: expected a JSON document"),
     "JSON of another shape": ("UPDATE af_device SET facts = '[]'", "af_device row 1: column facts: expected"),
+    "another workload under a key": (
+        """UPDATE af_workload SET text = '{"workload": "another"}' WHERE id = 1""",
+        "is not the SHA-256 of its text; was it altered?",
+    ),
+    "another schedule under a key": (
+        """UPDATE af_schedule SET text = '{"tile":2}' WHERE id = 1""",
+        "is not the SHA-256 of its text; was it altered?",
+    ),
     "a lease of nobody": ("UPDATE af_run SET owner_pid = 'me' WHERE id = 1", "af_run row 1: column owner_pid"),
 }
 

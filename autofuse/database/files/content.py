@@ -89,13 +89,13 @@ class Form:
             fit = [check.value(value) for check, value in zip(self.checks, row, strict=True)]
         except UnfitValueError:
             raise self._complaint(row) from None
-        if self._keyed and content_key(str(fit[self.at["text"]])) != fit[self.at["key"]]:
+        if self.keyed and content_key(str(fit[self.at["text"]])) != fit[self.at["key"]]:
             raise InputError(f"column key: it is not the SHA-256 of the text; got {shown(fit[self.at['key']])}")
         return fit
 
     def checked_columns(self, rows: Sequence[Sequence[object]]) -> list[Sequence[Raw]]:
         """Checks many rows (at least one) as `checked` does, and turns them into columns: most are fit at one look."""
-        if not self._keyed:
+        if not self.keyed:
             try:
                 return [
                     column if check.plain(column) else list(map(check.value, column))
@@ -122,7 +122,8 @@ class Form:
         return row
 
     @cached_property
-    def _keyed(self) -> bool:
+    def keyed(self) -> bool:
+        """Whether its key is the SHA-256 of its text."""
         return self.identity == ("key",) and "text" in self.columns
 
     def _complaint(self, row: Sequence[object]) -> InputError:

@@ -10,18 +10,23 @@ from collections.abc import Iterator, Sequence
 
 from sqlalchemy import Table
 
+from autofuse.database.files.content import forms
 from autofuse.database.files.source import expected_shape, shape_of
 from autofuse.database.files.values import ColumnCheck, UnfitValueError, check_of, shown
+from autofuse.database.records import content_key
 from autofuse.database.tables.schema import PREFIX, VERSION_TABLE, Base
 
 ROWS_AT_ONCE = 2_000
+KEY, TEXT = "key", "text"
 MOST_TOLD = 10
 """Unfit values of a table that are told one by one."""
 
 
 def flaws(raw: sqlite3.Connection) -> list[str]:
     """Triggers, views, tables that are not as they should be, and values unfit for their column; empty: none."""
-    return [*_living(raw), *_shapes(raw), *(problem for table in _tables(raw) for problem in _unfit(raw, table))]
+    tables = _tables(raw)
+    unfit = (problem for table in tables for problem in _unfit(raw, table))
+    return [*_living(raw), *_shapes(raw), *unfit, *(problem for table in tables for problem in _altered(raw, table))]
 
 
 def _living(raw: sqlite3.Connection) -> Iterator[str]:
@@ -52,6 +57,20 @@ def _tables(raw: sqlite3.Connection) -> list[Table]:
             if set(table.columns.keys()) <= columns:
                 found.append(table)
     return found
+
+
+def _altered(raw: sqlite3.Connection, table: Table) -> Iterator[str]:
+    """Texts that are not those that their keys were made of: times would stand under what was never measured."""
+    if not any(form.name == table.name and form.keyed for form in forms(Base.metadata)):
+        return
+    told = 0
+    for key, text in raw.execute(f"SELECT {KEY}, {TEXT} FROM {table.name}"):
+        if content_key(str(text)) != key:
+            told += 1
+            if told > MOST_TOLD:
+                yield f"{table.name}: more keys are not the SHA-256 of their text"
+                return
+            yield f"{table.name}: key {shown(key)} is not the SHA-256 of its text; was it altered?"
 
 
 def _unfit(raw: sqlite3.Connection, table: Table) -> Iterator[str]:
