@@ -64,9 +64,9 @@ def model_eval(model: StrPath | None = None, *, databases: Sequence[str] = (), s
     check_seed(seed)
     from autofuse.learning.dataset import read_dataset
     from autofuse.learning.judge import cross_judge, judge_model
-    from autofuse.learning.stored import load
+    from autofuse.learning.stored import load_model
 
-    loaded = None if model is None else load(Path(model))
+    loaded = None if model is None else load_model(Path(model))
     dataset = read_dataset(databases or [None])
     return cross_judge(dataset, seed) if loaded is None else judge_model(loaded, dataset)
 
@@ -74,7 +74,7 @@ def model_eval(model: StrPath | None = None, *, databases: Sequence[str] = (), s
 def model_show(model: StrPath) -> ModelReport:
     """What a model was trained on, how wide its intervals are, and what it looks at."""
     from autofuse.learning.about import facts, importances
-    from autofuse.learning.stored import load
+    from autofuse.learning.stored import load_model
 
-    made = load(Path(model))
+    made = load_model(Path(model))
     return ModelReport(facts(made), {part: importances(made, part) for part in ("time", "gain")})

@@ -98,14 +98,16 @@ class Context:
     def adviser(self) -> Adviser:
         """What a trained model says of this device; InputError where there is no model."""
         from autofuse.learning.advice import Adviser
-        from autofuse.learning.stored import find_model, load
+        from autofuse.learning.stored import find_model, load_model
 
         path = find_model(self.policy.model)
         if path is None:
             raise InputError(
                 "--on-miss model: there is no model; name one with --model FILE (`autofuse model train` makes it)"
             )
-        return Adviser(load(path), self.environment.target, self.environment.device.fingerprint.facts, self.threads)
+        return Adviser(
+            load_model(path), self.environment.target, self.environment.device.fingerprint.facts, self.threads
+        )
 
     def close(self) -> None:
         """Let go of the database."""

@@ -71,7 +71,7 @@ def _is_model(path: Path) -> bool:
 TRAINED_MODEL = Kind("a trained model of autofuse", _is_model)
 
 
-def load(path: str | os.PathLike[str]) -> ProfitabilityModel:
+def load_model(path: str | os.PathLike[str]) -> ProfitabilityModel:
     """The model in a file; InputError when it is no model, is damaged, or has other features."""
     place = Path(path)
     if place.exists() and not place.is_file():

@@ -13,7 +13,7 @@ from autofuse.errors import InputError
 from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.graph.loading.load import load
 from autofuse.kernels.lowering.lower import Lowering
-from autofuse.learning.stored import load as load_model
+from autofuse.learning.stored import load_model
 from autofuse.measure.networks.bench import ContenderResult
 from experiments.profitability import candidates, effort, networks, unseen
 from experiments.profitability.held_out import models_without

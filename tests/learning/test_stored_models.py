@@ -17,7 +17,7 @@ from autofuse.errors import InputError
 from autofuse.learning import stored
 from autofuse.learning.dataset import Dataset
 from autofuse.learning.model import ProfitabilityModel, gain_lesson
-from autofuse.learning.stored import find_model, load, save
+from autofuse.learning.stored import find_model, load_model, save
 
 MUTATIONS = 150
 
@@ -58,7 +58,7 @@ def rekeyed(path: Path, arrays: Mapping[str, np.ndarray], **changes: Any) -> Pat
 
 
 def test_a_model_comes_back_as_it_was(path: Path, model: ProfitabilityModel, dataset: Dataset, tmp_path: Path) -> None:
-    again = load(path)
+    again = load_model(path)
     rows = gain_lesson(dataset.decisions).rows
     for one, other in zip(model.gain.predict(rows), again.gain.predict(rows), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -71,7 +71,7 @@ def test_a_model_comes_back_as_it_was(path: Path, model: ProfitabilityModel, dat
 def test_a_model_of_other_features_is_refused_clearly(path: Path) -> None:
     rekeyed(path, {}, features_version=0)
     with pytest.raises(InputError, match=r"features of version 0.*has version \d+: train it again"):
-        load(path)
+        load_model(path)
 
 
 def test_damage_is_noticed(path: Path) -> None:
@@ -81,7 +81,7 @@ def test_damage_is_noticed(path: Path) -> None:
     changed[-1] ^= 1
     write(path, {**parts, name: bytes(changed)})
     with pytest.raises(InputError, match="does not match its SHA-256"):
-        load(path)
+        load_model(path)
 
 
 def test_trees_that_go_round_in_circles_or_astray_are_refused(path: Path) -> None:
@@ -97,11 +97,11 @@ def test_trees_that_go_round_in_circles_or_astray_are_refused(path: Path) -> Non
         path.write_bytes(original)
         rekeyed(path, {f"time.mean.{part}": changed})
         with pytest.raises(InputError, match=r"own\.model.*time\.mean"):
-            load(path)
+            load_model(path)
     path.write_bytes(original)
     rekeyed(path, {"time.mean.left": arrays["time.mean.left"][:-1]})
     with pytest.raises(InputError, match="different lengths"):
-        load(path)
+        load_model(path)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_trees_that_go_round_in_circles_or_astray_are_refused(path: Path) -> Non
 def test_metadata_that_is_none_is_refused(path: Path, changes: dict[str, Any], message: str) -> None:
     rekeyed(path, {}, **changes)
     with pytest.raises(InputError, match=message):
-        load(path)
+        load_model(path)
 
 
 class Bomb:
@@ -135,7 +135,7 @@ def test_nothing_in_a_file_is_run(path: Path, monkeypatch: pytest.MonkeyPatch) -
     bomb = npy(np.array([Bomb()], dtype=object), allow_pickle=True)
     write(path, {**parts, name: bomb})
     with pytest.raises(InputError, match="no list of numbers"):
-        load(path)
+        load_model(path)
     assert not Path("exploded").exists()
 
 
@@ -145,13 +145,13 @@ def test_headers_that_promise_too_much_are_refused(path: Path) -> None:
     for lie in (b"(9,)", b"(0,)"):
         write(path, {**parts, name: npy(np.zeros(1)).replace(b"(1,)", lie)})
         with pytest.raises(InputError, match="no list of numbers"):
-            load(path)
+            load_model(path)
 
 
 def test_a_file_that_unpacks_to_very_much_is_refused(path: Path) -> None:
     write(path, {**members(path), "more.npy": bytes(stored.MOST_BYTES + 1)})
     with pytest.raises(InputError, match="unpacks to more than"):
-        load(path)
+        load_model(path)
 
 
 def test_mutated_files_are_refused_or_read_and_nothing_else(path: Path, tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_mutated_files_are_refused_or_read_and_nothing_else(path: Path, tmp_path
             data = data[: dice.randrange(len(data))]
         (tmp_path / "mutated.model").write_bytes(bytes(data))
         try:
-            load(tmp_path / "mutated.model")
+            load_model(tmp_path / "mutated.model")
         except InputError as error:
             refused += 1
             assert str(error).startswith("model ") and "\n" not in str(error)
@@ -177,7 +177,7 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
     for place, reason in ((tmp_path / "none.model", "No such file"), (tmp_path, "no regular file"),
                           (tmp_path / "text.model", "damaged, or no model")):  # fmt: skip
         with pytest.raises(InputError, match=reason):
-            load(place)
+            load_model(place)
 
 
 def test_models_are_found_by_name_and_path(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,4 +192,4 @@ def test_models_are_found_by_name_and_path(path: Path, monkeypatch: pytest.Monke
 
 def test_every_shipped_model_can_be_loaded() -> None:
     for place in stored.named_files(stored.FOLDER, stored.SUFFIX).values():
-        assert load(place).families
+        assert load_model(place).families

@@ -20,7 +20,7 @@ from autofuse.fusion.space import FusionSpace
 from autofuse.graph.model import Graph
 from autofuse.kernels.lowering.lower import Lowering
 from autofuse.learning.advice import Adviser, Change, PlanAdviser, advise
-from autofuse.learning.stored import find_model, load
+from autofuse.learning.stored import find_model, load_model
 
 EXPLORED = 10
 """One in so many changes that are likely to lose is measured."""
@@ -153,5 +153,5 @@ def guide_for(asked: str | None, environment: Environment, lowering: Lowering, s
     if path is None:
         return None
     facts = environment.device.fingerprint.facts
-    adviser = Adviser(load(path), environment.target, facts, environment.setting.threads)
+    adviser = Adviser(load_model(path), environment.target, facts, environment.setting.threads)
     return Guide(PlanAdviser(adviser, lowering), path.name, seed)
