@@ -190,6 +190,12 @@ HEAD = """\
 Each has a question, a command and, where it measures, a table. `python -m experiments` prints this list,
 `python -m experiments NAME --help` what one takes.
 This page is written by `python -m experiments render` from `experiments/index.py`.
+
+- MODEL is an ONNX file, a folder of them, or the name of a network; `catalogue.py` has them all.
+- `--threads`, `--budget`, `--bench`, `--seed`, `--processes`, `--time` and `--out` mean the same everywhere
+  (`options.py`).
+- What a run measures goes to `results/NAME.json`, with the machine, the day and the commit; `render` makes the tables
+  of all pages from there, one for each kind of CPU. `python -m experiments --scratch NAME` keeps nothing.
 """
 FOOT = """\
 Beside them: `analysis/database.ipynb` reads a database with pandas, `arm_emulator` makes an ARM device on any machine.

@@ -1,6 +1,6 @@
 """The cases where fusing loses: never fuse, always fuse, and what the search finds.
 
-.venv/bin/python -m experiments over_fusion --seconds 60 --out out/over_fusion
+.venv/bin/python -m experiments over_fusion --budget 60s
 """
 
 from __future__ import annotations

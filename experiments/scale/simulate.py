@@ -1,6 +1,6 @@
 """200 models on 20 boards for eight hours, in virtual time: the real queue and timetable, replayed candidates.
 
-`python -m experiments scale.simulate FOLDER [--models N] [--boards N] [--hours H]` tells: seconds of work of the
+`python -m experiments scale.simulate [--models N] [--boards N] [--hours H]` tells: seconds of work of the
 coordinators, slices and candidates of each model, how evenly the gain is spread, the size of the tables of the job.
 """
 

@@ -1,6 +1,6 @@
 """The seeds' operators: no fusion, all fusion, TVM's, every combination of fuse and fold, and what the search finds.
 
-.venv/bin/python -m experiments seeds --seconds 30 --out out/seeds
+.venv/bin/python -m experiments seeds --budget 30s
 """
 
 from __future__ import annotations

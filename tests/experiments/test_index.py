@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from experiments.__main__ import main
-from experiments.index import EXPERIMENTS, INDEX, ROOT, Experiment, page
+from experiments.index import EXPERIMENTS, INDEX, ROOT, Experiment, find, page
 from experiments.options import new_parser
 
 FOLDER = ROOT / "experiments"
@@ -95,6 +96,27 @@ def test_commands_in_the_pages_name_experiments_of_the_index() -> None:
         text = path.read_text(encoding="utf-8")
         assert not re.findall(r"python (?:-m )?experiments[./]\w+", text), path
         assert set(re.findall(r"-m experiments ([\w.]*\w)", text)) <= names, path
+
+
+def _shown_commands() -> Iterator[tuple[Path, str, list[str]]]:
+    """Every command that a page or a docstring shows, but those that results were once measured by: its options."""
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *FOLDER.rglob("*.md"), *FOLDER.rglob("*.py")):
+        text = re.sub(r"(?s)<!-- (results|table): .*?<!-- end", "", path.read_text(encoding="utf-8"))
+        for name, rest in re.findall(r"-m experiments ([\w.]*\w)([^`\n#]*)", text):
+            if find(name):
+                yield path, name, re.findall(r"--[a-z][\w-]*", rest)
+
+
+def test_commands_in_the_pages_have_options_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    helps: dict[str, str] = {}
+    for path, name, options in _shown_commands():
+        if name not in helps:
+            with pytest.raises(SystemExit):
+                main([name, "--help"])
+            helps[name] = capsys.readouterr().out
+        if name != "kernel_texts":  # its options are those of its verbs
+            assert not [option for option in options if option not in helps[name]], f"{path}: {name}"
+    assert len(helps) > 20
 
 
 def test_a_name_that_there_is_not_is_said(capsys: pytest.CaptureFixture[str]) -> None:
