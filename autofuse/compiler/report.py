@@ -24,7 +24,7 @@ MEASURED_HERE = (HIT, STALE, STALE_CODE)
 
 @dataclass(frozen=True)
 class GroupReport:
-    """How one kernel's schedule was found: `tier` is one of `TIERS`, `us` its time as measured.
+    """The report of one kernel, how its schedule was found: `tier` is one of `TIERS`, `us` its time as measured.
 
     `source`: what the tier leaves open, such as the workload of the nearest shape; `program`: position of the
     input shapes (0 unless several were given). `trusted`: whether the time it was chosen by is; None without a time.

@@ -40,7 +40,7 @@ class Caches(_Frozen):
 
 
 class CpuIdentity(_Frozen):
-    """What the CPU says it is; on ARM the implementer, part and variant numbers."""
+    """The identity that the CPU states; on ARM the implementer, part and variant numbers."""
 
     vendor: str = ""
     family: str = ""
@@ -64,7 +64,7 @@ class Cluster(_Frozen):
 
 
 class Connection(_Frozen):
-    """How the device is reached when the command does not say: "local", "rpc" (its server), "tracker".
+    """The way to the device when the command does not say: "local", "rpc" (its server), "tracker".
 
     `key`: of the server, or the name under which the tracker knows devices of this kind; better kept out of shared
     files, and given as `--rpc-key`.

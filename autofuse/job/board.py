@@ -27,7 +27,7 @@ STOP_S = 60.0
 
 @dataclass(frozen=True)
 class Setup:
-    """What every search process of a job is told: where the database is, what is asked, where it finds the opener."""
+    """The setup of every search process of a job: where the database is, what is asked, where it finds the opener."""
 
     database: str
     settings: JobSettings

@@ -43,7 +43,7 @@ PATIENCE_SHARE, MOST_PATIENCE_S = 0.1, 3600.0
 
 @dataclass(frozen=True)
 class JobListener:
-    """What a job tells and asks while it runs: `stop_asked` is called often, `watch` with each new state, `say` with
+    """A listener to a running job: `stop_asked` is called often, `watch` with each new state, `say` with
     what people should know."""
 
     stop_asked: Callable[[], bool] = lambda: False
@@ -63,7 +63,7 @@ class _Lost:
 
 @dataclass
 class Coordinator:
-    """Drives the boards of this process for one job. `opener`, `import_paths`: see `Setup`."""
+    """The driver of this process's boards for one job. `opener`, `import_paths`: see `Setup`."""
 
     base: ProfilingDatabase
     job: JobInfo

@@ -39,7 +39,7 @@ class SearchError:
 
 @dataclass(frozen=True)
 class TurnEnded(Message):
-    """What a turn brought: how far the task is, its result when that is final, or the error that ends it."""
+    """The end of a turn: how far the task is, its result when that is final, or the error that ends it."""
 
     progress: TaskProgress | None = None
     result: TuneResult | None = None

@@ -23,7 +23,7 @@ class BoardSpec:
 
 @dataclass(frozen=True)
 class JobSettings:
-    """How a job is to be done. Seconds, bytes; None: no limit (`threads` None: the device's own number).
+    """The settings of a job. Seconds, bytes; None: no limit (`threads` None: the device's own number).
 
     `ends_at`: seconds since 1970 (`--until`). `trials`: new candidates of the whole job. `early_stopping`: a model is
     searched no further when an hour more is expected to save less than this part of its time. `memory_bytes`: of each

@@ -32,7 +32,7 @@ HOUR_S = 3600.0
 
 @dataclass(frozen=True)
 class Turn:
-    """What a board is to do next: `phase` with any task of its device, for `seconds`, with at most `trials` new
+    """The next turn of a board: `phase` with any task of its device, for `seconds`, with at most `trials` new
     candidates (None: any number), on a task that promises more than `least_gain` an hour. `race_s`: of these seconds,
     those for measuring the finalists in turn."""
 

@@ -53,7 +53,7 @@ class _Trial:
 
 
 class LocalRunner:
-    """See `autofuse.measure.runner.Runner`: measures candidates for one target on this machine.
+    """The runner of this machine: it measures candidates for one target; see `autofuse.measure.runner.Runner`.
 
     `threads`: of the timed kernels. `builder`: "package.module:function" with the signature of
     `autofuse.kernels.build.build_kernel`, imported in the children only. `workers`: children that build

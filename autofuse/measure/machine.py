@@ -50,7 +50,7 @@ class MachineRates:
 
 @dataclass(frozen=True)
 class Rates(Message):
-    """See `MachineRates`."""
+    """The answer to `MeasureRates`."""
 
     rates: MachineRates
 

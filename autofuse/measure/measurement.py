@@ -130,7 +130,7 @@ def no_end() -> float:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a child may take, enforced by the parent. Seconds, and bytes of its own memory.
+    """The limits of a child, enforced by its parent. Seconds, and bytes of its own memory.
 
     `start_s`: until it has imported and warmed up. `run_s`: a checked run, also a timing beyond its cap.
     `memory_bytes`: None = an equal share of 80 % of the machine's memory. `candidates`: a child is replaced

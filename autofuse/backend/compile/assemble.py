@@ -22,7 +22,7 @@ MAX_SYMBOL = 48
 
 
 class Kernel(Protocol):
-    """What the kernels part builds: see `autofuse.kernels.build.Kernel`."""
+    """A kernel as the kernels part builds it: see `autofuse.kernels.build.Kernel`."""
 
     @property
     def function(self) -> Any:

@@ -35,7 +35,7 @@ class RunOutput:
 
 @dataclass(frozen=True)
 class RunReport:
-    """What a library computed."""
+    """The report of one run of a library: what it computed."""
 
     library: str
     outputs: tuple[RunOutput, ...]

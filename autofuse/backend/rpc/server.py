@@ -66,7 +66,7 @@ class ServerOptions:
 
 @dataclass
 class _Offer:
-    """What the tracker knows of this server: `key` is what the next client has to say."""
+    """The offer of this server to a tracker: `key` is what the next client has to say."""
 
     connection: Any
     key: str

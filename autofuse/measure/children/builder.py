@@ -21,7 +21,7 @@ KERNEL = "kernel.so"
 
 
 class BuildSession:
-    """What one building process holds: its target."""
+    """The session of a building process, for one target."""
 
     def __init__(self) -> None:
         self._target: Target | None = None

@@ -29,8 +29,8 @@ Array = NDArray[np.generic]
 
 
 @dataclass
-class Candidate:
-    """A built kernel with its arguments; `inputs` and `outputs` are filled anew for each check."""
+class HeldCandidate:
+    """A built kernel that a process holds with its arguments; each check fills `inputs` and `outputs` anew."""
 
     workload: Workload
     kernel: Any
@@ -50,7 +50,7 @@ class CandidateSession:
 
     target: Target | None = None
     clock: Clock | None = None
-    candidates: dict[int, Candidate] = field(default_factory=dict)
+    candidates: dict[int, HeldCandidate] = field(default_factory=dict)
     arrays: dict[tuple[Path, str], Array] = field(default_factory=dict)
 
     def handlers(self) -> Handlers:
@@ -69,7 +69,7 @@ class CandidateSession:
             [tensor(np.zeros(value.physical_shape, value.dtype)) for value in values_of(workload, kind)]
             for kind in ("input", "output")
         )
-        self.candidates[identity] = Candidate(workload, kernel, inputs, list(constants), outputs)
+        self.candidates[identity] = HeldCandidate(workload, kernel, inputs, list(constants), outputs)
 
     def check(self, request: Check) -> Checked:
         """Run once on each case with poisoned outputs; RefusedError("wrong") unless all compare."""
@@ -79,7 +79,7 @@ class CandidateSession:
             worst = max(worst, self._check_case(candidate, case, request.limit))
         return Checked(worst)
 
-    def _check_case(self, candidate: Candidate, case: Case, limit: float | None) -> float:
+    def _check_case(self, candidate: HeldCandidate, case: Case, limit: float | None) -> float:
         workload = candidate.workload
         sources = [self._array(path, value) for path, value in _paired(case.inputs, values_of(workload, "input"))]
         expected = [self._array(path, value) for path, value in _paired(case.outputs, values_of(workload, "output"))]
@@ -124,7 +124,7 @@ class CandidateSession:
         self.candidates.pop(request.id, None)
         return Done()
 
-    def _candidate(self, identity: int) -> Candidate:
+    def _candidate(self, identity: int) -> HeldCandidate:
         if identity not in self.candidates:
             raise RefusedError("run_error", f"candidate {identity} is not built in this process")
         return self.candidates[identity]

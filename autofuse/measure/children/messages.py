@@ -24,7 +24,7 @@ class ProtocolError(ValueError):
 
 @dataclass(frozen=True)
 class Message:
-    """What one process says to another. One with other fields, or with values of other types, is refused."""
+    """A message of one process to another. One with other fields, or with values of other types, is refused."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, ser_json_inf_nan="constants")
 

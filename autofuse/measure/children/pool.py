@@ -31,7 +31,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Program:
-    """How the children of a pool are started: `python -m module`, which is first asked `hello`.
+    """A program for the children of a pool: `python -m module`, which is first asked `hello`.
 
     `memory_bytes`: what each may take (None: an equal share for `share` of them). `paths`: folders to import from.
     """
@@ -75,7 +75,7 @@ class Member(Generic[W]):
 
 @dataclass(frozen=True)
 class Answer(Generic[W]):
-    """What became of a request about `work`. A Failure ends the job; it has no `member` when no child starts."""
+    """An answer to a request about `work`. A Failure ends the job; it has no `member` when no child starts."""
 
     work: W
     reply: Reply
@@ -84,7 +84,7 @@ class Answer(Generic[W]):
 
 @dataclass(frozen=True)
 class Again:
-    """The verdict on a job whose child died of something else: to be tried again, and to end so after the last try."""
+    """The verdict that a job was not at fault: it is tried again, and ends with `failure` after the last try."""
 
     failure: Failure
 

@@ -13,7 +13,7 @@ from autofuse.measure.timing.clock import PROBE_STEPS, Clock
 
 
 class KernelSession(CandidateSession):
-    """What one worker process holds: candidates built in it, for the CPU that it runs on."""
+    """The session of a worker process: candidates are built in it, for the CPU that it runs on."""
 
     def handlers(self) -> Handlers:
         """What it does, by the kind of request."""

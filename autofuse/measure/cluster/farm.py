@@ -52,7 +52,9 @@ class _Order:
 
 
 class BuildFarm:
-    """Builds for one target; its arguments are those of `autofuse.measure.local_runner.LocalRunner`.
+    """A farm of processes that build kernels for one target.
+
+    Its arguments are those of `autofuse.measure.local_runner.LocalRunner`.
 
     `scheduler`: address of a Dask scheduler whose workers build ("tcp://host:8786"). When it does not answer, or goes
     away, building goes on here.

@@ -234,7 +234,7 @@ class _Racer:
 
 
 class Raced(Protocol):
-    """What became of a contender beside its times; see `ContenderResult`."""
+    """A contender in a race, with what became of it beside its times; see `ContenderResult`."""
 
     name: str
     error: str

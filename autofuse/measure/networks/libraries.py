@@ -22,7 +22,7 @@ NO_TIME = "no time was left to build it"
 
 @dataclass(frozen=True)
 class Model:
-    """What a child loads: an ONNX file, with the sizes of its dynamic inputs."""
+    """A model for children to load: an ONNX file, with the sizes of its dynamic inputs."""
 
     path: Path
     shapes: Mapping[str, tuple[int, ...]]

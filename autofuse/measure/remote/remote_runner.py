@@ -51,7 +51,7 @@ class _Trial:
 
 
 class RemoteRunner:
-    """See `autofuse.measure.runner.Runner`: measures on the device that `link` reaches, for one target.
+    """The runner of the device that `link` reaches, for one target; see `autofuse.measure.runner.Runner`.
 
     `farm`: builds the kernels. `limits`: `run_s` of a run on the device. `policy`, `rounds`: of candidates, networks.
     A candidate under which the device is lost is given back, and with it all that are not measured yet.

@@ -35,7 +35,7 @@ class Described(Message):
 
 @dataclass(frozen=True)
 class Describe(Request[Described]):
-    """Who are you, and how are you now?"""
+    """Describe the device as it is now."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Wanted(Message):
 
 @dataclass(frozen=True)
 class Missing(Request[Wanted]):
-    """Which of these files does the device not have?"""
+    """Say which of these files the device does not have."""
 
     names: tuple[str, ...]
 

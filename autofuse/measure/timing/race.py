@@ -16,7 +16,7 @@ from autofuse.values.statistics import Interval, median_interval
 
 @dataclass(frozen=True)
 class Block:
-    """What a contender reports of a block: mean `seconds` of a call, and the part its threads waited."""
+    """A timed block of calls of a contender: mean `seconds` of a call, and the part its threads waited."""
 
     seconds: float
     waited: float = 0.0

@@ -20,7 +20,7 @@ PATIENCE = 4
 
 @dataclass(frozen=True)
 class SamplingPolicy:
-    """How long to time, and what to believe.
+    """The rules of timing one candidate: how long, and what to believe.
 
     `block_s`: aim of one slice. `good_slices`: full number of good slices (more while their interval is wider
     than `width_limit`); fewer (7 or more) suffice once the interval is within `precision` of the median.
