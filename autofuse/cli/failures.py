@@ -190,10 +190,10 @@ def _system_message(error: OSError) -> str:
 
 
 @contextmanager
-def graceful_stop() -> Iterator[Callable[[], None]]:
+def graceful_stop() -> Iterator[Callable[[], bool]]:
     """Ctrl-C once (or SIGTERM, SIGHUP) stops after the candidate in flight, twice at once.
 
-    Yields a function to be called between candidates: it raises KeyboardInterrupt when a stop was asked for.
+    Yields a function that says whether a stop was asked for.
     """
     asked = False
 
@@ -204,9 +204,5 @@ def graceful_stop() -> Iterator[Callable[[], None]]:
         asked = True
         say("autofuse: stopping after the candidate in flight; Ctrl-C again stops at once")
 
-    def check() -> None:
-        if asked:
-            raise KeyboardInterrupt
-
     with _handled((signal.SIGINT, *ENDING), ask):
-        yield check
+        yield lambda: asked

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -102,8 +102,8 @@ def _tune_job(
     from autofuse.cli.screens.job_view import JobView, outcome_text
 
     try:
-        with graceful_stop() as stop_if_asked, JobView(log=log) as view:
-            listener = api.JobListener(asked(stop_if_asked), view, lambda text: say(f"autofuse: {text}"))
+        with graceful_stop() as stop_asked, JobView(log=log) as view:
+            listener = api.JobListener(stop_asked, view, lambda text: say(f"autofuse: {text}"))
             outcome = api.tune_all(models, listener=listener, **named)
     except AutofuseError as error:
         _call(
@@ -118,24 +118,11 @@ def _tune_job(
         raise typer.Exit(outcome.exit_code)
 
 
-def asked(check: Callable[[], None]) -> Callable[[], bool]:
-    """Whether a stop was asked for, from a check that raises then."""
-
-    def whether() -> bool:
-        try:
-            check()
-        except KeyboardInterrupt:
-            return True
-        return False
-
-    return whether
-
-
 def _tune_one(model: Path, named: Mapping[str, Any]) -> TuneResult:
     from autofuse import api
 
-    with graceful_stop() as stop_if_asked, TuneView() as view:
-        return api.tune(model, progress=view, stop=asked(stop_if_asked), **named)
+    with graceful_stop() as stop_asked, TuneView() as view:
+        return api.tune(model, progress=view, stop=stop_asked, **named)
 
 
 def _call(command: str | None, outcome: JobOutcome | Mapping[str, object]) -> None:
