@@ -31,9 +31,11 @@ def upgrade() -> None:
     for number, graph_key, body in _plans():
         if OLD not in body:
             continue
-        limits = json.dumps({NEW: body.pop(OLD)})
+        limits = {NEW: body.pop(OLD)}
         for table in LIMITED:
-            _run(f"UPDATE {table} SET limits = :limits WHERE plan_id = :plan", limits=limits, plan=number)
+            update = sa.text(f"UPDATE {table} SET limits = :limits WHERE plan_id = :plan")
+            values = {"limits": limits, "plan": number}
+            op.get_bind().execute(update.bindparams(sa.bindparam("limits", type_=sa.JSON())), values)
         key, text = _keyed(body)
         other = _scalar("SELECT id FROM af_plan WHERE graph_key = :graph AND key = :key", graph=graph_key, key=key)
         if other is None:
