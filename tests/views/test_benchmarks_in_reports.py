@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -15,6 +16,7 @@ from autofuse.database.records import PlanOutcome
 from autofuse.views.frames.analysis import open_analysis
 from autofuse.views.report.page import page_data
 from autofuse.views.report.render import render_markdown
+from autofuse.views.report.series import composed_and_measured
 from tests.views.conftest import GRAPH, times
 
 
@@ -45,6 +47,13 @@ def test_the_headline_names_onnx_runtime_once_bench_has_measured_it(benched: int
         pytest.approx(372.0), pytest.approx(310.0)
     )  # fmt: skip
     assert rows["run_id"].isna().sum() == 3
+
+
+def test_a_later_bench_does_not_take_the_place_of_the_runs_own_time(benched: int, path: Path) -> None:
+    composed = pd.Series({"search": 290.0, "none": 380.0})
+    with open_analysis(path) as af:
+        points = composed_and_measured(af.plan_measurements, composed)
+    assert {point["label"]: point["y"] for point in points} == {"search": 300.0, "none": 390.0}
 
 
 def test_another_model_or_number_of_threads_does_not_see_it(recorder: Any, benched: int, path: Path) -> None:

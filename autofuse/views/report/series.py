@@ -147,9 +147,11 @@ def failure_kinds(failures: pd.DataFrame) -> list[Json]:
 
 
 def composed_and_measured(measurements: pd.DataFrame, composed: pd.Series) -> list[Json]:
-    """Time predicted for a plan (sum of its groups) against its time as a whole; `composed`: by plan key."""
+    """Time predicted for a plan (`composed`, by key) against its time as a whole: the run's own where it has one."""
     rows: list[Json] = []
-    for _, row in measurements[measurements["state"] == "ok"].drop_duplicates("plan_key", keep="last").iterrows():
+    timed = measurements[measurements["state"] == "ok"]
+    own_last = timed.assign(own=timed["run_id"].notna()).sort_values("own", kind="stable")
+    for _, row in own_last.drop_duplicates("plan_key", keep="last").iterrows():
         if isinstance(row["plan_key"], str) and row["plan_key"] in composed.index:
             rows.append(
                 {

@@ -260,7 +260,7 @@ function scatter(rows) {
     const [low, high] = extent(rows.flatMap((row) => [row.x, row.y, row.lo, row.hi]));
     const x = scale(low, high, box.left, box.right), y = scale(low, high, box.bottom, box.top);
     const xs = ticks(low, high, side / 90), ys = ticks(low, high, 5);
-    frame(svg, box, x, y, xs, ys, axisMicros(xs), axisMicros(ys), "sum of the groups");
+    frame(svg, box, x, y, xs, ys, axisMicros(xs), axisMicros(ys), "composed");
     draw(svg, "line", { x1: x(low), y1: y(low), x2: x(high), y2: y(high), stroke: "var(--grey)", "stroke-dasharray": "4 3" });
     rows.forEach((row) => {
       const mark = draw(svg, "g");
@@ -442,15 +442,16 @@ function firstScreen() {
     ["Provenance", run.state, [`run ${run.id}`, run.started, fact("tvm") && `TVM ${fact("tvm")}`, git && `git ${git.slice(0, 9)}`, fact("governor") && `governor ${fact("governor")}`].filter(Boolean).join(" · ")],
   ];
   head.append(make("div", { class: "cards" }, ...cards.map(([title, value, text]) => make("div", { class: "card" }, make("h3", {}, title), make("b", {}, value), make("span", {}, text)))));
-  const place = section("whole", "Whole model", "Each plan measured as a whole, interleaved with the others. A ratio above 1: the chosen plan is faster.");
+  const place = section("whole", "Whole model", "Each plan measured as a whole, interleaved with the others. Times of one race compare: so the chosen plan's time beside each of them stands next to it. A ratio above 1: the chosen plan is faster.");
   if (!rivals.length) { place.append(make("p", { class: "none" }, run.gap)); return; }
   table(place, [
     ["name", "plan", (value, row) => (row.chosen ? `${value} (chosen)` : value), "text"],
     ["us", "median", (value, row) => (row.state === "ok" ? micros(value) : row.state)],
-    ["lo", "95 % interval", (value, row) => (none(value) ? row.failure : `${micros(value)} – ${micros(row.hi)}`)],
+    ["beside", "chosen beside it", (value, row) => micros(row.ratio?.new_us)],
     ["value", "chosen plan is", (value, row) => (row.chosen ? "itself" : none(row.ratio?.value) ? "–" : `${row.ratio.value.toFixed(3)}×`)],
     ["hi", "its 95 % interval", (value, row) => (row.ratio ? range(row.ratio.lo, row.ratio.hi, 3) : "")],
     ["verdict", "verdict", (value, row) => row.ratio?.verdict ?? "", "text"],
+    ["lo", "median's 95 % interval", (value, row) => (none(value) ? row.failure : `${micros(value)} – ${micros(row.hi)}`)],
     ["error", "largest error", (value) => (none(value) ? "–" : value.toExponential(1))],
   ], rivals, (row) => row.chosen);
 }
@@ -463,7 +464,7 @@ function plots() {
   const changed = ratios.filter((row) => row.value !== 1 || row.lo !== 1 || row.hi !== 1), same = ratios.length - changed.length;
   plot("speedups", "Speedup per group", "The chosen schedule of each group against the first one that was measured for it, with its 95 % interval; the longest groups first. Green: faster; red: slower; grey: no difference; a hollow dot: the times are not trusted. The best of many candidates flatters itself a little.", changed.length && speedups(changed), ratios.length ? "Each group keeps the first schedule that was measured for it." : "No group of the choice was measured.");
   if (changed.length && same) document.getElementById("speedups").append(make("p", {}, `${count(same)} more group${same > 1 ? "s keep their" : " keeps its"} first schedule.`));
-  plot("shares", "Where the time goes", "Before and after, on one scale; equal groups are one part (× how often).", parts.length && shares(parts), "No choice was recorded.");
+  plot("shares", "Where the time goes", "The kernels before and after, on one scale, their calls not counted; equal groups are one part (× how often).", parts.length && shares(parts), "No choice was recorded.");
   if (parts.length) document.getElementById("shares").append(shareLegend(parts));
   plot("noise", "Noise over the run", "How wide the intervals of the measurements were, and how fast the clock ran.", bins.length && noise(bins), "No measurement of this run has a time.", bins.length ? ["median width of the intervals", "worst tenth of them", "clock, of the best seen"] : []);
   plot("failures", "Failures", "Measurements that failed, by class. A failure costs time and is never chosen.", failures.length && bars(failures), "Nothing failed.");
@@ -472,13 +473,13 @@ function plots() {
     document.getElementById("failures").append(more);
     table(more, [["state", "class"], ["label", "group"], ["message", "message"], ["count", "times", count]], data.tables.failures);
   }
-  plot("predicted", "Predicted against measured", "The sum of a plan's groups, by which the search ranks, against the time of the whole. On the dashed line they are equal.", predicted.length && scatter(predicted), "No plan was measured both ways.");
+  plot("predicted", "Predicted against measured", "The composed time of a plan, by which the search ranks, against its time as a whole. On the dashed line they are equal.", predicted.length && scatter(predicted), "No plan was measured both ways.");
   plot("transfer", "From device to device", "How much of the speed of tuning there the best schedules of another device reach (every device and number of threads in this database).", transfer.names.length && heat(transfer), "The database holds one device with one number of threads.");
 }
 function tables() {
   const { groups, edges, provenance } = data.tables;
-  let place = section("groups", "Groups", "Each kernel of the chosen plan; equal ones stand together.");
-  table(place, [["label", "group"], ["uses", "kernels", count], ["share", "share", (v) => percent(v, 1)], ["us", "time each", micros], ["first_us", "first schedule", micros], ["gain", "over first", times], ["schedules", "schedules", count], ["flops", "MFLOP", mega], ["bytes", "MB", mega], ["gflops", "GFLOP/s", (v) => (none(v) ? "–" : v.toFixed(1))], ["peak_share", "of peak", (v) => percent(v)], ["bandwidth_share", "of bandwidth", (v) => percent(v)], ["trusted", "trusted", (v) => (none(v) ? "" : v ? "yes" : "no")], ["schedule", "schedule"]], groups);
+  let place = section("groups", "Groups", "Each kernel of the chosen plan; equal ones stand together. Over first: the chosen schedule against the first one measured; tried: schedules known.");
+  table(place, [["label", "group"], ["uses", "kernels", count], ["share", "share", (v) => percent(v, 1)], ["us", "time each", micros], ["trusted", "trusted", (v) => (none(v) ? "" : v ? "yes" : "no")], ["gain", "over first", times], ["schedules", "tried", count], ["flops", "MFLOP", mega], ["bytes", "MB", mega], ["gflops", "GFLOP/s", (v) => (none(v) ? "–" : v.toFixed(1))], ["peak_share", "of peak", (v) => percent(v)], ["bandwidth_share", "of bandwidth", (v) => percent(v)], ["schedule", "schedule"]], groups);
   place = section("edges", "Edges", "Why operators share a kernel, or do not.");
   if (edges.length) table(place, [["fused", "edge"], ["reason", "reason"], ["meaning", "meaning"], ["edges", "edges", count], ["gain_us", "gain", micros]], edges);
   else place.append(make("p", { class: "none" }, "No decisions were recorded."));
