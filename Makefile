@@ -1,6 +1,7 @@
 # make setup   a virtual environment in .venv with autofuse and its tools (does nothing when it is up to date)
 # make demo    MobileNetV2, from an empty database: tune, compile, compare, report (at most 10 minutes)
-# make test    the whole test suite
+# make test    the tests that are needed at each change (under 10 minutes on two cores)
+# make test-long      what `make test` leaves out or shortens: further variants of kernels, long stories
 # make test-browser   the report in Chromium (apt-get install chromium chromium-driver), screenshots in out/browser
 # make test-arm   an emulated ARM core: made once (a minute, 250 MB in the user's cache, no root), then tested over RPC
 # make test-cluster   PostgreSQL, a Dask cluster and boards behind a tracker, on this machine (apt-get install postgresql)
@@ -25,8 +26,11 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 # In the order in which TVM looks for one.
 LINKERS := g++ gcc clang++ clang c++ cc
 
+# The tests themselves say what comes first (tests/conftest.py).
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
+
 .DELETE_ON_ERROR:
-.PHONY: setup demo test test-browser test-arm test-cluster test-docs docs release-check measured lint models importer-check node-suite peers peers-setup check-machine clean
+.PHONY: setup demo test test-long test-browser test-arm test-cluster test-docs docs release-check measured lint models importer-check node-suite peers peers-setup check-machine clean
 
 setup: $(STAMP)
 
@@ -62,7 +66,10 @@ demo: $(STAMP)
 	$(BIN)/python -m experiments demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest $(PARALLEL) --brief
+
+test-long: $(STAMP)
+	$(BIN)/python -m pytest $(PARALLEL) --beyond-brief
 
 test-browser: $(STAMP)
 	@command -v chromedriver >/dev/null && { command -v chromium || command -v google-chrome; } >/dev/null || { \

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,6 +20,8 @@ from autofuse.measure.timing.race import Samples, interleaved
 
 RACES = ("autofuse.measure.networks.bench.interleaved", "autofuse.measure.remote.remote_race.interleaved")
 """Where whole networks are raced."""
+VARIANTS = 3
+"""`--brief` runs about one of so many variants of a test of kernels."""
 
 
 def pytest_configure() -> None:
@@ -30,6 +33,39 @@ def pytest_configure() -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files instead of comparing")
     parser.addoption("--mutations", default="60", metavar="N", help="damaged imports that the fuzz tests try")
+    parser.addoption("--brief", action="store_true", help="what is needed at each change (`make test`)")
+    parser.addoption("--beyond-brief", action="store_true", help="what --brief leaves out or shortens, no more")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keeps what `--brief` or `--beyond-brief` asks for; files with slow tests come first, so that no worker is left
+    with one at the end."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+    beyond = {item for item in items if item.get_closest_marker("long")} | further_variants(items)
+    if config.getoption("--brief"):
+        dropped = beyond
+    elif config.getoption("--beyond-brief"):
+        dropped = {item for item in items if item not in beyond and not item.get_closest_marker("shortened")}
+    else:
+        return
+    config.hook.pytest_deselected(items=list(dropped))
+    items[:] = [item for item in items if item not in dropped]
+
+
+def further_variants(items: Sequence[pytest.Item]) -> set[pytest.Item]:
+    """Two thirds of the variants of each parametrised test of kernels: they differ in a size or a type.
+
+    The first variant of a test is never among them, and the choice is the same each time.
+    """
+    seen: set[tuple[Path, str]] = set()
+    found = set()
+    for item in items:
+        test = item.path, item.nodeid.partition("[")[0]
+        if "kernels" in item.path.parts and test in seen and zlib.crc32(item.nodeid.encode()) % VARIANTS:
+            found.add(item)
+        seen.add(test)
+    return found
 
 
 @pytest.fixture(autouse=True)

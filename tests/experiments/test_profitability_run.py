@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -98,6 +99,7 @@ def test_collecting_measures_a_network_once_and_records_its_plans(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collect, "TRIES", 1)
+    monkeypatch.setattr(collect, "POLICY", replace(collect.POLICY, cap_s=0.05, settle_probes=2))
     arguments = ["weenet", "--db", str(tmp_path / "own.db"), "--models", str(tmp_path), "--budget", "5m"]
     assert collect.main(arguments) == 0
     assert collect.main(arguments) == 0

@@ -215,7 +215,7 @@ def test_fifty_large_sites_fold_in_a_moment(graph_of):
         lines.append(f"c{index} = Conv<pads=[1,1,1,1]>(a{index}, w) a{index + 1} = {NORM.format(f'c{index}')}")
     text = f"f (float[1,128,4,4] x) => (float[1,128,4,4] y) {{ {' '.join(lines)} y = Relu(a50) }}"
     graph = graph_of(text, weights={"w": weight(128, 128, 3, 3), **statistics(128)})
-    start = time.perf_counter()
+    start = time.process_time()
     folded = fold(graph, fold_sites(graph))
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     assert len(folded.operators) == 52

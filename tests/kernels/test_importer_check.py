@@ -144,6 +144,7 @@ def imported(bench: Bench, small: Small) -> dict[str, Array]:
     return bench.run(small, bound, Kernel(*imported_function(bound.workload, target)), target)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["half_pixel", "output_half_pixel"])
 @pytest.mark.parametrize("scale", [0.5, 0.25, 2.0])
 def test_regions_are_scaled_before_they_are_shifted(bench: Bench, mode: str, scale: float) -> None:

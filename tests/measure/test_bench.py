@@ -46,7 +46,9 @@ def library(model, target, tmp_path_factory):
     return path
 
 
-def test_rivals_are_checked_and_compared_and_a_broken_one_does_not_disturb(model, library, target, tmp_path):
+def test_rivals_are_checked_and_compared_and_a_broken_one_does_not_disturb(
+    model, library, target, tmp_path, counted_rounds
+):
     path, inputs, expected = model
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"not a model")
@@ -59,12 +61,8 @@ def test_rivals_are_checked_and_compared_and_a_broken_one_does_not_disturb(model
     found = bench_contenders(rivals, inputs, 1, 2.0, target=target, expected=expected, lock=tmp_path / "lock")
     assert list(found) == ["ours", "onnxruntime", "tvm", "broken"]
     assert found["ours"].ratio == 1.0
-    for name in ("onnxruntime", "tvm"):  # a busy machine may have too few good blocks for a ratio
-        ratio = found[name].ratio
-        assert ratio is None or 0.01 < ratio < 10_000
     for name in ("ours", "onnxruntime", "tvm"):
-        if found[name].ratio is not None:
-            assert found[name].ci_lo <= found[name].ratio <= found[name].ci_hi
+        assert 0 < found[name].ci_lo <= found[name].ratio <= found[name].ci_hi
         assert found[name].max_rel_error < 1e-5
         assert not found[name].wrong
         assert not found[name].error
@@ -72,7 +70,7 @@ def test_rivals_are_checked_and_compared_and_a_broken_one_does_not_disturb(model
     assert "broken.onnx" in found["broken"].error
 
 
-def test_wrong_results_are_told_but_still_timed(model, target, tmp_path):
+def test_wrong_results_are_told_but_still_timed(model, target, tmp_path, counted_rounds):
     path, inputs, expected = model
     rivals = [Contender("ours", "onnxruntime", path)]
     other = [expected[0] + 1]
@@ -95,7 +93,7 @@ def test_contenders_that_make_no_sense_are_refused(rivals, says, target):
         bench_contenders(rivals, {}, 1, 1.0, target=target)
 
 
-def test_a_contender_may_run_with_a_number_of_threads_of_its_own(model, target, tmp_path):
+def test_a_contender_may_run_with_a_number_of_threads_of_its_own(model, target, tmp_path, counted_rounds):
     names = {threads: f"with {threads}" for threads in (None, 1)}
     rivals = [Contender(name, "onnxruntime", model[0], threads=threads) for threads, name in names.items()]
     seen = {}

@@ -14,6 +14,8 @@ import pytest
 
 from autofuse.measure.children.process import default_memory
 
+pytestmark = pytest.mark.slow
+
 DROP_FROM_BOUNDING_SET, SYS_RESOURCE = 24, 24
 GIB = 1 << 30
 

@@ -26,7 +26,9 @@ from autofuse.measure.remote.link import Link, LinkLimits, describe_device
 from autofuse.measure.remote.remote_rates import probe_device
 from autofuse.measure.remote.remote_runner import RemoteRunner
 from autofuse.measure.timing.sampling import SamplingPolicy
-from tests.measure.runner_contract import RunnerContract, outcome
+from tests.measure.runner_contract import RunnerContract, outcome, shortened
+
+pytestmark = pytest.mark.slow
 
 KEY = "kept-secret"
 QUICK = SamplingPolicy(cap_s=0.2, settle_probes=2)
@@ -128,7 +130,8 @@ def test_nothing_listens_there_is_told(target: Any, rogues: Any, ask: Any) -> No
 
 def test_a_hung_kernel_is_ended_on_the_device_too(served: Served, target: Any, rogues: Any, ask: Any) -> None:
     with runner_at(served.address, target, rogues) as runner:
-        assert outcome(runner.measure([ask("hang_run")])[0]) == "timeout"
+        with shortened(runner, run_s=1.0):
+            assert outcome(runner.measure([ask("hang_run")])[0]) == "timeout"
         with pytest.raises(DeviceError, match="serves somebody else"):
             describe_device(served.address, LinkLimits(connect_s=3))
         wait_until(lambda: len(served.sessions()) == 1, "the session that hung is gone")

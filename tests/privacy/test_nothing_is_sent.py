@@ -109,7 +109,7 @@ def test_tuning_compiling_benchmarking_and_a_session_write_and_call_nothing_else
     for arguments in (
         ("-m", "autofuse", "tune", model, "--trials", "1", *common),
         ("-m", "autofuse", "compile", model, "-o", "out/small.so", *common),
-        ("-m", "autofuse", "bench", model, "--against", "onnxruntime,tvm", "--budget", "3s", *common),
+        ("-m", "autofuse", "bench", model, "--against", "onnxruntime,tvm", "--budget", "1s", *common),
         ("-c", SESSION),
     ):
         home.run(*arguments)

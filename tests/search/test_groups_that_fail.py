@@ -19,6 +19,8 @@ from autofuse.measure.local_runner import LocalRunner
 from autofuse.measure.timing.race import InterleavingPolicy
 from autofuse.measure.timing.sampling import SamplingPolicy
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def build_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:

@@ -24,6 +24,8 @@ from autofuse.measure.timing.race import InterleavingPolicy
 from autofuse.measure.timing.sampling import SamplingPolicy
 from autofuse.search.progress import TuneResult
 
+pytestmark = pytest.mark.slow
+
 LIMIT = 1e-4
 
 
@@ -94,7 +96,7 @@ def transformer(hurried: None, onnx_builder: Any, tmp_path_factory: pytest.TempP
     return tuned(b.save(path, {"x": [1, 16, 32], "mask": [1, 1, 1, 16]}, [y]), trials=1)
 
 
-@pytest.fixture(params=["cnn", "transformer"])
+@pytest.fixture(params=["cnn", pytest.param("transformer", marks=pytest.mark.long)])
 def network(request: pytest.FixtureRequest) -> Tuned:
     found: Tuned = request.getfixturevalue(request.param)
     return found
@@ -165,7 +167,7 @@ def test_trials_are_kept_once_a_plan_is_complete(cnn: Tuned) -> None:
     assert 24 <= cnn.result.measured <= 24 + cnn.result.kernels
 
 
-def test_bench_says_that_it_is_right_and_what_the_rivals_take(cnn: Tuned) -> None:
+def test_bench_says_that_it_is_right_and_what_the_rivals_take(cnn: Tuned, counted_rounds: None) -> None:
     result = call(
         "bench", cnn.model, "--library", cnn.model.with_suffix(".so"), "--db", cnn.database, "--threads", 1,
         "--against", "onnxruntime", "--budget", "5s", "--format", "json",
