@@ -20,7 +20,7 @@ from autofuse.measure.timing.race import Samples, interleaved
 
 RACES = ("autofuse.measure.networks.bench.interleaved", "autofuse.measure.remote.remote_race.interleaved")
 """Where whole networks are raced."""
-VARIANTS = 3
+VARIANTS = 5
 """`--brief` runs about one of so many variants of a test of kernels."""
 
 
@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def further_variants(items: Sequence[pytest.Item]) -> set[pytest.Item]:
-    """Two thirds of the variants of each parametrised test of kernels: they differ in a size or a type.
+    """Most variants of each parametrised test of kernels: they differ in a size or a type.
 
     The first variant of a test is never among them, and the choice is the same each time.
     """

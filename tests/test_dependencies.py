@@ -16,7 +16,11 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 OWN = {"autofuse", "tests", "experiments"}
 
-BROUGHT = {"google": ("protobuf", "onnx"), "nbformat": ("nbformat", "nbclient")}
+BROUGHT = {
+    "google": ("protobuf", "onnx"),
+    "nbformat": ("nbformat", "nbclient"),
+    "pydantic_core": ("pydantic-core", "pydantic"),
+}
 """Modules of a distribution that is not asked for by name, because the one beside it cannot do without it."""
 
 APART: dict[str, tuple[str, ...]] = {

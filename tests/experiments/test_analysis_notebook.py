@@ -14,7 +14,7 @@ from tests.database.recorded import fill
 NOTEBOOK = Path(__file__).resolve().parents[2] / "experiments" / "analysis" / "database.ipynb"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_notebook_runs_and_shows_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOFUSE_DB", str(fill(tmp_path / "p.db", 1)))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))

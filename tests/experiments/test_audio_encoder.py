@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 
 from autofuse import api
 from experiments.architectures.audio_encoder import Audio, build
@@ -14,6 +15,7 @@ from experiments.architectures.audio_encoder import Audio, build
 SMALL = Audio(samples=6_400, channels=32, hidden=64, heads=4, intermediate=64, transformers=1)
 
 
+@pytest.mark.long
 def test_an_audio_encoder_compiles_and_agrees_with_onnx_runtime(tmp_path: Path) -> None:
     path = tmp_path / "audio.onnx"
     onnx.save(build(SMALL), path)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import ModuleType, SimpleNamespace
 
 import onnx
 import pytest
 
 import autofuse
+from autofuse.errors import InputError
 from autofuse.measure.networks.bench import ContenderResult
 from experiments.budgets import run as budgets
 from experiments.races import NO_RATIO
@@ -57,25 +57,24 @@ def test_each_library_runs_with_its_own_number_of_threads(tmp_path: Path, counte
     assert all(row.ratio and row.lo and row.hi and row.lo <= row.ratio <= row.hi for row in rows)
 
 
-def test_a_short_tuning_ends_with_a_library_that_was_raced(
+def test_the_library_of_each_budget_is_raced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted_rounds: None
 ) -> None:
-    """Each budget is handed on; a trial each suffices here, so that no time is asked of the machine."""
-    asked, tune = [], autofuse.tune
+    """Around a tuning that finds nothing; that of three seconds fails."""
 
-    def short(model: Path, *, budget: str, **named: Any) -> Any:
-        asked.append(budget)
-        return tune(model, trials=1, **named)
+    def tune(_model: Path, *, budget: str, **_: object) -> SimpleNamespace:
+        if budget == "3s":
+            raise InputError("too short")
+        return SimpleNamespace(elapsed_s=float(budget[:-1]), measured=7)
 
-    monkeypatch.setattr(autofuse, "tune", short)
+    monkeypatch.setattr(autofuse, "tune", tune)
     onnx.save(conv_bn_relu("c", 8, 8, 12, 3), tmp_path / "c.onnx")
-    rows = budgets.measure(tmp_path / "c.onnx", 1, ["12s", "8s"], 0.5, tmp_path)
-    assert [(row.budget, row.problem) for row in rows] == [("12s", ""), ("8s", "")]
-    assert asked == ["12s", "8s"]
-    assert all(row.measured >= 1 and row.elapsed_s > 0 for row in rows)
-    longest, shorter = rows
+    longest, shorter, failed = budgets.measure(tmp_path / "c.onnx", 1, ["12s", "8s", "3s"], 0.5, tmp_path)
+    assert (longest.budget, longest.elapsed_s, longest.measured, longest.problem) == ("12s", 12.0, 7, "")
     assert longest.ratio == longest.lo == longest.hi == 1.0
+    assert (shorter.budget, shorter.elapsed_s, shorter.problem) == ("8s", 8.0, "")
     assert shorter.ratio and shorter.lo and shorter.hi and shorter.lo <= shorter.ratio <= shorter.hi
+    assert (failed.budget, failed.ratio, failed.problem) == ("3s", None, "too short")
 
 
 @pytest.mark.parametrize("experiment", [budgets, scaling])

@@ -236,7 +236,7 @@ def test_finished_rows_are_kept_as_long_as_the_model_is_the_same(tmp_path: Path)
     assert run.stored(tmp_path / "out", model, 2) == Row("net", 2, run.sha256(model))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_on_the_rivals_that_need_no_environment_is_finished_and_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, counted_rounds: None
 ) -> None:

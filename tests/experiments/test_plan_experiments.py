@@ -67,7 +67,7 @@ def test_random_models_are_valid_varied_and_made_by_their_seed() -> None:
     assert wanted <= kinds
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_random_graphs_come_out_right_and_a_slice_goes_on_where_the_last_ended(tmp_path: Path) -> None:
     for last in (2, 4):
         assert random_run.main(["--seeds", f"0:{last}", "--time", "300s", "--out", str(tmp_path)]) == 0

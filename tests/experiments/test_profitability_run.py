@@ -94,7 +94,7 @@ def test_a_whole_experiment_writes_tables_and_a_picture(database: Path, folder: 
     assert (tmp_path / "regret.svg").read_text(encoding="utf-8").count("<title>pointwise0") == len(rows)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_collecting_measures_a_network_once_and_records_its_plans(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

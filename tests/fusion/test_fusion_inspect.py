@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pytest
+
 from autofuse.fusion.explain import describe, plan_diff
 from autofuse.fusion.planner.baselines import none_plan
 from autofuse.fusion.planner.planner import plan_from
@@ -90,6 +92,7 @@ def layered(builder: Any, layers: int) -> Graph:
     return b.build(x)
 
 
+@pytest.mark.long
 def test_five_thousand_operators_are_analysed_and_planned_in_ten_seconds(builder: Any) -> None:
     graph = layered(builder, 5000 // 30 + 1)
     assert len(graph.operators) >= 5000

@@ -40,7 +40,7 @@ def chain_of(count: int) -> list[onnx.NodeProto]:
     return [node(kinds[i % 4], [f"t{i - 1}" if i else "x"], [f"t{i}"], name=f"op{i}") for i in range(count)]
 
 
-@pytest.mark.parametrize("order", ["reversed", "shuffled"])
+@pytest.mark.parametrize("order", ["shuffled", pytest.param("reversed", marks=pytest.mark.long)])
 def test_twenty_thousand_operators_load_in_any_order(order: str) -> None:
     nodes = chain_of(20_000)
     if order == "reversed":

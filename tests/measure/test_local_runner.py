@@ -10,10 +10,12 @@ from autofuse.errors import DeviceError
 from autofuse.measure.local_runner import LocalRunner
 from autofuse.measure.measurement import Failure, Limits, Measurement
 from autofuse.measure.timing.sampling import SamplingPolicy
-from tests.measure.runner_contract import RunnerContract, outcome
+from tests.measure.runner_contract import RunnerContract, outcome, shortened
+
+pytestmark = pytest.mark.slow
 
 QUICK = SamplingPolicy(cap_s=0.3)
-SHORT = Limits(build_s=8, run_s=6, memory_bytes=600 << 20)
+SHORT = Limits(build_s=25, run_s=15, memory_bytes=600 << 20)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +37,6 @@ class TestLocalRunner(RunnerContract):
         ("garbage", "build_error", "wrote garbage"),
         ("nan", "wrong", "nan at"),
         ("hog", "out_of_memory", "memory"),
-        ("stubborn_build", "timeout", "8 s"),
     ],
 )
 def test_an_accident_becomes_a_failure_that_says_what_happened(runner, ask, act, kind, says):
@@ -54,8 +55,16 @@ def test_the_limit_of_the_request_replaces_the_default(runner, ask):
     assert outcome(runner.measure([ask("wrong", limit=1.0)])[0]) == "ok"
 
 
+def test_a_build_that_hears_nothing_is_ended(runner, ask):
+    with shortened(runner, build_s=1.0):
+        failure = runner.measure([ask("stubborn_build")])[0].failure
+    assert failure is not None
+    assert (failure.kind, "1 s" in failure.message) == ("timeout", True)
+
+
 def test_a_hung_build_takes_its_own_children_with_it(runner, ask):
-    assert outcome(runner.measure([ask("grandchild")])[0]) == "timeout"
+    with shortened(runner, build_s=2.0):
+        assert outcome(runner.measure([ask("grandchild")])[0]) == "timeout"
     time.sleep(0.1)
     sleepers = [
         process
