@@ -289,7 +289,9 @@ def test_an_interrupt_stops_cleanly_and_says_how_to_go_on(interrupted: Chapter) 
 def test_a_killed_worker_costs_a_candidate_and_not_the_job(finished: Chapter) -> None:
     assert finished.code == 0, finished.said
     assert finished.runs[0]["state"] == "finished"
-    assert 1 <= len(finished.after[0]) - len(finished.before[0]) <= 8
+    new = [row for identity, row in finished.after[0].items() if identity not in finished.before[0]]
+    lost = [row for row in new if row[2] != "ok"]
+    assert len(new) > len(lost) <= 1, "how many are measured depends on how many times are trusted"
 
 
 def test_the_finished_run_left_a_choice_that_compile_takes(finished: Chapter, tmp_path: Path) -> None:

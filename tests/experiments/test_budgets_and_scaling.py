@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -50,6 +51,7 @@ def test_a_model_that_cannot_be_read_is_a_row_with_its_reason(experiment: Module
     assert row.network == "broken" and row.problem
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two threads need two cores")
 def test_each_library_runs_with_its_own_number_of_threads(tmp_path: Path, counted_rounds: None) -> None:
     onnx.save(conv_bn_relu("c", 8, 8, 12, 3), tmp_path / "c.onnx")
     rows = scaling.measure(tmp_path / "c.onnx", tmp_path / "c.db", None, 0.5)

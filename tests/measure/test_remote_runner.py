@@ -258,8 +258,9 @@ def test_serving_beyond_this_machine_is_warned_of(tmp_path: Path) -> None:
 
 
 def test_the_peak_rates_of_a_device_are_probed_there(served: Served, target: Any) -> None:
-    rates = probe_device(served.address, target, 2, limits=LINK)
-    assert rates.threads == 2 and 0.1 < rates.gflops_1 < 2000 and rates.gflops_n > 0.1
+    threads = min(2, len(os.sched_getaffinity(0)))
+    rates = probe_device(served.address, target, threads, limits=LINK)
+    assert rates.threads == threads and 0.1 < rates.gflops_1 < 2000 and rates.gflops_n > 0.1
     assert rates.l2_gbs_1 > 0.1 and rates.dram_gbs_n > 0.1
     with pytest.raises(DeviceError):
         probe_device(Address("127.0.0.1", served.port, "guessed"), target, 1, limits=LINK)
