@@ -25,9 +25,10 @@ VARIANTS = 5
 
 
 def pytest_configure() -> None:
-    """Hears SIGINT again where a script started pytest in the background: children inherit a signal that is ignored."""
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Hears signals again that a script or `nohup` let be ignored: the children of tests would inherit that."""
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

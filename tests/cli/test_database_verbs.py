@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from autofuse.cli.main import app
+from autofuse.cli.screens.render import explained
 from autofuse.cli.screens.run_view import run_text
 from autofuse.database.database import open_database
 from autofuse.database.records import Candidate, CandidateOutcome, ChosenGroup, PlanOutcome, RunStart, SampleBlock
@@ -19,6 +21,8 @@ from autofuse.values.arguments import micros
 
 TARGET = Target(mcpu="znver3", lanes=8, registers=16, cores=2, l1_bytes=32768, l2_bytes=524288)
 PLAN = FusionPlan((Group(("a", "b")),))
+WORKLOAD = hashlib.sha256(b"{}").hexdigest()
+"""Key of a workload whose text is that of an empty one."""
 
 
 def call(*arguments: object) -> Result:
@@ -37,7 +41,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         start = RunStart(name="net-2t", model_name="net", model_sha256="0" * 64, graph_key="1" * 64, seed=0)
         run = opened.start_run(setting, start)
-        candidates = [Candidate("2" * 64, "{}", "Conv+Relu 1x8x4x4", json.dumps({"k.tile": n})) for n in (1, 2)]
+        candidates = [Candidate(WORKLOAD, "{}", "Conv+Relu 1x8x4x4", json.dumps({"k.tile": n})) for n in (1, 2)]
         first = opened.record_candidate(setting, CandidateOutcome(candidate=candidates[0], blocks=blocks, **times), run)
         failed = CandidateOutcome(candidate=candidates[1], state="build_error", failure="no such loop")
         opened.record_candidate(setting, failed, run)
@@ -45,7 +49,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
         opened.record_plan_measurement(
             run, PlanOutcome(name="default", series="s", plan_key=PLAN.key, blocks=blocks, **times)
         )
-        group = ChosenGroup(("a", "b"), "2" * 64, first, 10.3)
+        group = ChosenGroup(("a", "b"), WORKLOAD, first, 10.3)
         opened.record_choice(run, PLAN.key, [group], median_us=10.3, trusted=True)
         opened.finish_run(run)
     return path
@@ -77,7 +81,7 @@ def test_status_puts_the_fastest_plan_first_and_says_whom_not_to_trust() -> None
     }  # fmt: skip
     screen = Console(width=200)
     with screen.capture() as capture:
-        screen.print(run_text(body))
+        screen.print(explained(run_text(body)))
     lines = [" ".join(line.split()) for line in capture.get().splitlines()]
     assert lines[1:4] == [
         "time 1 min 30 s gone, 8 min 30 s left",
@@ -86,7 +90,7 @@ def test_status_puts_the_fastest_plan_first_and_says_whom_not_to_trust() -> None
     ]
     table = next(number for number, line in enumerate(lines) if line.startswith("plan "))
     assert [line.split()[0] for line in lines[table + 1 : table + 4]] == ["search", "none", "tvm"]
-    assert [line.split(":")[0] for line in lines[table + 5 :]] == ["median", "ratio", "no fusion", "trusted"]
+    assert {line.split(":")[0] for line in lines[table + 5 :]} >= {"ratio", "no fusion", "trusted"}
 
 
 def test_status_of_a_run_that_is_not_there_says_so(database: Path) -> None:

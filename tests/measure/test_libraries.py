@@ -47,6 +47,12 @@ def orders(model: Path, tmp_path: Path) -> list[Order]:
     return made
 
 
+def children(module: str) -> list[psutil.Process]:
+    """The living children of this process that run a module."""
+    living = (one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE)
+    return [one for one in living if module in " ".join(one.cmdline())]
+
+
 def build(model: Path, orders: list[Order], between: Any = lambda *_: None) -> dict[str, str]:
     return build_libraries(Model(model, {}), TARGET, 1, orders, between, 2)
 
@@ -67,7 +73,7 @@ def test_each_library_computes_what_the_model_does(model: Path, orders: list[Ord
     for order in orders[:2]:
         (found,) = outputs_of(order.output, inputs, 1, TARGET)
         assert np.allclose(found, expected, atol=1e-5)
-    assert not [child for child in psutil.Process().children() if "autofuse.measure" in " ".join(child.cmdline())]
+    assert not children("autofuse.measure")
 
 
 def test_a_child_that_dies_takes_one_library_with_it(model: Path, orders: list[Order]) -> None:
@@ -76,7 +82,7 @@ def test_a_child_that_dies_takes_one_library_with_it(model: Path, orders: list[O
     def kill_once(*_told: object) -> None:
         if killed:
             return
-        builders = [one for one in psutil.Process().children() if "library_builder" in " ".join(one.cmdline())]
+        builders = children("library_builder")
         if len(builders) == 2 and all(one.cpu_times().user > 1.0 for one in builders):
             killed.append(builders[0].pid)
             os.kill(builders[0].pid, signal.SIGKILL)
@@ -92,7 +98,7 @@ def test_an_interrupt_between_ends_every_child(model: Path, orders: list[Order])
 
     with pytest.raises(KeyboardInterrupt):
         build(model, orders, stop)
-    assert not [child for child in psutil.Process().children() if "library_builder" in " ".join(child.cmdline())]
+    assert not children("library_builder")
 
 
 def test_a_model_that_no_child_can_load_fails_every_library(orders: list[Order], tmp_path: Path) -> None:
