@@ -4,7 +4,7 @@
 # make test-long      what `make test` leaves out or shortens: further variants of kernels, long stories
 # make test-browser   the report in Chromium (apt-get install chromium chromium-driver), screenshots in out/browser
 # make test-arm   an emulated ARM core: made once (a minute, 250 MB in the user's cache, no root), then tested over RPC
-# make test-cluster   PostgreSQL, a Dask cluster and boards behind a tracker, on this machine (apt-get install postgresql)
+# make test-cluster   PostgreSQL, a Dask cluster and devices behind a tracker, on this machine (apt-get install postgresql)
 # make test-docs      every code block of the documentation, run as a reader would
 # make docs    the documentation as a site in out/site, built strictly
 # make release-check  wheel and source archive: built twice and compared, installed from a local index, tried outside of the checkout

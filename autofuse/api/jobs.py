@@ -58,7 +58,7 @@ def left_s(job: JobInfo, now: float) -> float | None:
         return None
     from autofuse.job.timetable import finals_s
 
-    return max(0.0, left, finals_s(job.tasks, left + job.active_s, max(1, sum(board.alive for board in job.boards))))
+    return max(0.0, left, finals_s(job.tasks, left + job.active_s, max(1, sum(worker.alive for worker in job.workers))))
 
 
 def stop(

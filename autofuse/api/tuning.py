@@ -94,7 +94,7 @@ def tune_all(
     rpc_tracker: str | None = None,
     rpc_key: str | None = None,
     rpc_key_file: StrPath | None = None,
-    boards: int | None = None,
+    workers: int | None = None,
     executor: str | None = None,
     run: str | None = None,
     database: str | None = None,
@@ -114,8 +114,8 @@ def tune_all(
 ) -> JobOutcome:
     """Tune many models on many devices as one job, which shares its time by what each is expected to gain.
 
-    `rpc`: several boards elsewhere; `boards`: how many behind `rpc_tracker` (see `autofuse.job.boards.places`).
-    `devices`: none given, this machine. `executor`: "dask://HOST:PORT" of a cluster that builds for boards elsewhere.
+    `rpc`: several devices elsewhere; `workers`: how many behind `rpc_tracker` (see `autofuse.job.places.places`).
+    `devices`: none given, this machine. `executor`: "dask://HOST:PORT" of a cluster that builds for devices elsewhere.
     `run`: the job's name; one that was interrupted goes on, one that runs already is joined. `until`: a time of day
     such as "06:30", instead of a `budget`. `early_stopping`: percent of a model's time that an hour more must promise.
     `memory_limit`: of each device's search process; `disk_limit`: of the database ("2G"). `listener`: see it.
@@ -123,8 +123,8 @@ def tune_all(
     check_seed(seed)
     budget_s = _budget_s(budget, trials, until)
     key = told_key(rpc_key, rpc_key_file)
-    from autofuse.job.boards import answering, places
     from autofuse.job.coordinator import JobListener
+    from autofuse.job.places import answering, places
     from autofuse.job.run import run_job
     from autofuse.job.settings import JobSettings
 
@@ -143,7 +143,7 @@ def tune_all(
         memory_bytes=None if memory_limit is None else parse_size(memory_limit, "--memory-limit"),
         disk_bytes=None if disk_limit is None else parse_size(disk_limit, "--disk-limit"),
     )
-    told, wanted = listener or JobListener(), places(devices or ["local"], rpc, rpc_tracker, key, boards)
+    told, wanted = listener or JobListener(), places(devices or ["local"], rpc, rpc_tracker, key, workers)
     found = answering(wanted, told.say)
     return run_job([Path(model) for model in models], found, settings, database=database, name=run, listener=told)
 

@@ -21,6 +21,7 @@ from autofuse.cli.verbs import (
     tuning,
     upkeep,
 )
+from autofuse.values.names import FORMER_OPTIONS
 
 app = typer.Typer(
     cls=Verbs,
@@ -29,7 +30,10 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,  # plain help: loading the Markdown renderer would double the start-up time
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "token_normalize_func": lambda option: FORMER_OPTIONS.get(option, option),
+    },
 )
 
 

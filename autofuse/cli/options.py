@@ -129,14 +129,13 @@ Devices = Annotated[
         "--device", metavar="NAME", help="local, a profile (`autofuse device list`) or a .toml file. May repeat."
     ),
 ]
-Boards = Annotated[
+Addresses = Annotated[
     list[str] | None,
-    typer.Option(
-        "--rpc", metavar="HOST:PORT", help="A device elsewhere, where `autofuse serve` runs. May repeat: boards."
-    ),
+    typer.Option("--rpc", metavar="HOST:PORT", help="A device elsewhere, where `autofuse serve` runs. May repeat."),
 ]
-BoardCount = Annotated[
-    int | None, typer.Option("--boards", min=1, metavar="N", help="Boards behind --rpc-tracker. [default: 1]")
+WorkerCount = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, metavar="N", help="How many devices behind --rpc-tracker. [default: 1]"),
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=MOST_SEED, help="Of the samplers and of generated inputs.")]
 Space = Annotated[
@@ -169,7 +168,7 @@ DiskLimit = Annotated[
 ]
 Executor = Annotated[
     str | None,
-    typer.Option("--executor", metavar="dask://HOST:PORT", help="A Dask cluster that builds for boards elsewhere."),
+    typer.Option("--executor", metavar="dask://HOST:PORT", help="A Dask cluster that builds for devices elsewhere."),
 ]
 OnFinish = Annotated[
     str | None,

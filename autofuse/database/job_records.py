@@ -15,7 +15,7 @@ TASK_STATES = (QUEUED, RUNNING, DONE, FAILED)
 SEARCH, CONFIRM = "search", "confirm"
 PHASES = (SEARCH, CONFIRM)
 WORKING, LOST, LEFT = "working", "lost", "left"
-BOARD_STATES = (WORKING, LOST, LEFT)
+WORKER_STATES = (WORKING, LOST, LEFT)
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class TaskInfo:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BoardInfo:
-    """A board as stored. `beat_age_s`: seconds since its last sign of life. `alive`: whether its lease holds."""
+class WorkerInfo:
+    """A worker as stored. `beat_age_s`: seconds since its last sign of life. `alive`: whether its lease holds."""
 
     id: int
     name: str
@@ -68,7 +68,7 @@ class BoardInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class JobInfo:
-    """A stored job with its tasks and boards; `state` "interrupted" when nobody alive works on a running one."""
+    """A stored job with its tasks and workers; `state` "interrupted" when nobody alive works on a running one."""
 
     id: int
     name: str
@@ -80,7 +80,7 @@ class JobInfo:
     settings: Mapping[str, Json]
     summary: Mapping[str, Json] | None
     tasks: tuple[TaskInfo, ...] = ()
-    boards: tuple[BoardInfo, ...] = ()
+    workers: tuple[WorkerInfo, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The job: many models on many boards, until the time is spent, nothing is left, or somebody says stop."""
+"""The job: many models on many workers, until the time is spent, nothing is left, or somebody says stop."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from autofuse.database.job_records import (
     TaskInfo,
 )
 from autofuse.errors import DatabaseError, DeviceError, PlanError
-from autofuse.job.board import OPENER, Board, Setup
 from autofuse.job.outcome import JobOutcome, outcome_of
 from autofuse.job.requests import SearchError, TurnEnded
-from autofuse.job.settings import BoardSpec, JobSettings
+from autofuse.job.settings import JobSettings, WorkerSpec
 from autofuse.job.timetable import begun, next_turn
+from autofuse.job.worker import OPENER, Setup, Worker
 from autofuse.measure.measurement import Failure
 from autofuse.values.scratch import scratch_folder
 
@@ -32,13 +32,13 @@ BEAT_S = 5.0
 """Seconds between two signs of life, which are also when a stop, a full disk and lost leases are noticed."""
 LEAST_FREE_BYTES = 100 << 20
 """Room that the disk of the database must have left."""
-BOARD_FAILURES = 3
-"""Slices in a row that may fail through the board before it counts as lost."""
+WORKER_FAILURES = 3
+"""Slices in a row that may fail through the worker before it counts as lost."""
 RETRY_S, MOST_RETRY_S = 60.0, 600.0
-"""Seconds until a lost board is tried again; each time twice as many, at most the second number."""
+"""Seconds until a lost worker is tried again; each time twice as many, at most the second number."""
 UNBEGUN = "the job's time was over before this model's turn: give a larger --budget, or fewer models"
 PATIENCE_SHARE, MOST_PATIENCE_S = 0.1, 3600.0
-"""Part of the budget for which a job without any board waits for one to come back, and the longest such wait."""
+"""Part of the budget for which a job without any worker waits for one to come back, and the longest such wait."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ class JobListener:
 
 @dataclass
 class _Lost:
-    """A board that did not answer: when it was lost, when it is tried again, and the pause after that."""
+    """A worker that did not answer: when it was lost, when it is tried again, and the pause after that."""
 
-    spec: BoardSpec
+    spec: WorkerSpec
     since: float
     again: float
     pause_s: float
@@ -63,11 +63,11 @@ class _Lost:
 
 @dataclass
 class Coordinator:
-    """The driver of this process's boards for one job. `opener`, `import_paths`: see `Setup`."""
+    """The driver of this process's workers for one job. `opener`, `import_paths`: see `Setup`."""
 
     base: ProfilingDatabase
     job: JobInfo
-    specs: Sequence[BoardSpec]
+    specs: Sequence[WorkerSpec]
     listener: JobListener = field(default_factory=JobListener)
     opener: str = OPENER
     import_paths: Sequence[Path] = ()
@@ -78,7 +78,7 @@ class Coordinator:
         self.settings = JobSettings.from_json(self.job.settings)
         self._began = time.monotonic()
         self._spent_before = self.job.active_s
-        self._boards: list[Board] = []
+        self._workers: list[Worker] = []
         self._lost: list[_Lost] = []
         self._beaten = -BEAT_S
         self._stopping = ""
@@ -130,40 +130,40 @@ class Coordinator:
         """Ends the searches where they are, and says in the database that they and the job were interrupted."""
         self._stopping = self._stopping or "interrupted"
         self._leave()
-        self._boards.clear()
+        self._workers.clear()
         self.base.release_dead()
         self._end()
 
     def _advance(self) -> bool:
-        """One round over the boards; False when all is done."""
+        """One round over the workers; False when all is done."""
         if self.listener.stop_asked():
             self._stop("interrupted")
         self._pulse()
         self._try_lost()
         waiting = False
-        for board in list(self._boards):
-            if board.task is not None:
-                self._listen(board)
-            if board.task is None and not self._stopping:
-                waiting = self._next(board) or waiting
-        return waiting or any(board.task is not None for board in self._boards) or self._awaits_a_board()
+        for worker in list(self._workers):
+            if worker.task is not None:
+                self._listen(worker)
+            if worker.task is None and not self._stopping:
+                waiting = self._next(worker) or waiting
+        return waiting or any(worker.task is not None for worker in self._workers) or self._awaits_a_worker()
 
-    def _join(self, spec: BoardSpec) -> Board:
-        self._boards.append(Board(spec, self.queue.join(self.job.id, spec.name, spec.device), self._setup))
-        return self._boards[-1]
+    def _join(self, spec: WorkerSpec) -> Worker:
+        self._workers.append(Worker(spec, self.queue.join(self.job.id, spec.name, spec.device), self._setup))
+        return self._workers[-1]
 
     def _try_lost(self) -> None:
-        """Tries lost boards again when it is time to."""
+        """Tries lost workers again when it is time to."""
         now = time.monotonic()
         for lost in [lost for lost in self._lost if now >= lost.again and not self._stopping]:
             lost.pause_s = min(MOST_RETRY_S, 2 * lost.pause_s)
             lost.again = now + lost.pause_s
-            if lost.spec not in [board.spec for board in self._boards]:
-                self._join(lost.spec).failures = BOARD_FAILURES - 1  # lost again at once if it does not answer
+            if lost.spec not in [worker.spec for worker in self._workers]:
+                self._join(lost.spec).failures = WORKER_FAILURES - 1  # lost again at once if it does not answer
 
-    def _awaits_a_board(self) -> bool:
+    def _awaits_a_worker(self) -> bool:
         """Whether there is none left, and one may come back in time."""
-        if self._boards or self._stopping or not self._lost:
+        if self._workers or self._stopping or not self._lost:
             return False
         patience_s = min(MOST_PATIENCE_S, PATIENCE_SHARE * (self.budget_s() or 0.0), self.left_s())
         return time.monotonic() - max(lost.since for lost in self._lost) < patience_s
@@ -175,11 +175,11 @@ class Coordinator:
         stop, held = self.queue.beat(self.job.id, self.active_s)
         if stop:
             self._stop("stopped")
-        for board in self._boards:
-            if board.task is not None and board.task.id not in held:
-                board.kill()  # this process was silent for so long that another one took the task over
-                board.task = None
-        mine = {board.task.id for board in self._boards if board.task is not None}
+        for worker in self._workers:
+            if worker.task is not None and worker.task.id not in held:
+                worker.kill()  # this process was silent for so long that another one took the task over
+                worker.task = None
+        mine = {worker.task.id for worker in self._workers if worker.task is not None}
         for number in set(held) - mine:
             self.queue.give_back(number, None)  # claimed in a transaction whose answer was lost
         self._check_disk()
@@ -209,44 +209,44 @@ class Coordinator:
     def _stop(self, why: str) -> None:
         if not self._stopping:
             self._stopping = why
-            for board in self._boards:
-                board.ask_to_stop()
+            for worker in self._workers:
+                worker.ask_to_stop()
 
-    # one board
+    # one worker
 
-    def _next(self, board: Board) -> bool:
-        """Gives the board a task; whether it has one, or may get one later (others still hold some)."""
-        mine, sharing = self.queue.share(self.job.id, board.spec.device)
+    def _next(self, worker: Worker) -> bool:
+        """Gives the worker a task; whether it has one, or may get one later (others still hold some)."""
+        mine, sharing = self.queue.share(self.job.id, worker.spec.device)
         turn = next_turn(mine, sharing, self.settings, self.budget_s(), self.left_s())
         if turn is not None:
-            task = self.queue.claim(self.job.id, board.spec.device, turn.phase, turn.least_gain)
+            task = self.queue.claim(self.job.id, worker.spec.device, turn.phase, turn.least_gain)
             if task is not None and self.left_s() <= 0 and not begun(task):  # it is not even read
                 self.queue.fail(task.id, UNBEGUN, {"exit_code": PlanError.exit_code})
                 return True
             if task is not None:
                 try:
-                    board.start(task, turn)
+                    worker.start(task, turn)
                 except DeviceError as error:
-                    self._board_failed(board, str(error))
+                    self._worker_failed(worker, str(error))
                 return True
         return any(task.state == RUNNING for task in mine)
 
-    def _listen(self, board: Board) -> None:
-        reply = board.collect()
+    def _listen(self, worker: Worker) -> None:
+        reply = worker.collect()
         if reply is None:
             return
-        task = board.task
+        task = worker.task
         assert task is not None
         if isinstance(reply, Failure):
-            board.task = None
-            self._died(board, task, reply)
+            worker.task = None
+            self._died(worker, task, reply)
         elif reply.error is not None:
-            board.task = None
-            self._refused(board, task, reply.error)
+            worker.task = None
+            self._refused(worker, task, reply.error)
         else:
             self._brought(task, reply)
-            board.failures, board.task = 0, None
-            self._lost = [lost for lost in self._lost if lost.spec != board.spec]
+            worker.failures, worker.task = 0, None
+            self._lost = [lost for lost in self._lost if lost.spec != worker.spec]
 
     def _brought(self, task: TaskInfo, turn: TurnEnded) -> None:
         if turn.result is not None and turn.progress is not None:
@@ -254,19 +254,19 @@ class Coordinator:
         else:
             self.queue.give_back(task.id, turn.progress)
 
-    def _died(self, board: Board, task: TaskInfo, failure: Failure) -> None:
+    def _died(self, worker: Worker, task: TaskInfo, failure: Failure) -> None:
         """The search process crashed, hung or ran out of memory."""
         if self._stopping:
             self.queue.give_back(task.id, None)
             return
         self.queue.died(task.id, f"{failure.kind}: {failure.message}")
-        board.failures += 1
+        worker.failures += 1
 
-    def _refused(self, board: Board, task: TaskInfo, error: SearchError) -> None:
-        """The search ended with an error that it could name: of the board, of the database, or of the model."""
+    def _refused(self, worker: Worker, task: TaskInfo, error: SearchError) -> None:
+        """The search ended with an error that it could name: of the worker, of the database, or of the model."""
         kind, text = error.kind, error.text
         if kind == DeviceError.__name__:
-            self._board_failed(board, text, task)
+            self._worker_failed(worker, text, task)
         elif kind == DatabaseError.__name__ and self.base.location.path is None:
             self.queue.died(task.id, text)  # a server that went away in the middle of something: tried again
         elif kind == DatabaseError.__name__:
@@ -276,33 +276,33 @@ class Coordinator:
         else:
             self.queue.fail(task.id, text, {"exit_code": error.exit_code})
 
-    def _board_failed(self, board: Board, why: str, task: TaskInfo | None = None) -> None:
-        """The board gives its task back; after some failures in a row the job goes on without it."""
-        held = task or board.task
-        board.task = None
+    def _worker_failed(self, worker: Worker, why: str, task: TaskInfo | None = None) -> None:
+        """The worker gives its task back; after some failures in a row the job goes on without it."""
+        held = task or worker.task
+        worker.task = None
         if held is not None:
             self.queue.give_back(held.id, None)
-        board.kill()
-        board.failures += 1
-        if board.failures >= BOARD_FAILURES:
-            self.queue.leave(board.number, LOST, why)
-            self._boards.remove(board)
-            if board.spec not in [lost.spec for lost in self._lost]:
+        worker.kill()
+        worker.failures += 1
+        if worker.failures >= WORKER_FAILURES:
+            self.queue.leave(worker.number, LOST, why)
+            self._workers.remove(worker)
+            if worker.spec not in [lost.spec for lost in self._lost]:
                 now = time.monotonic()
-                self._lost.append(_Lost(board.spec, now, now + RETRY_S, RETRY_S))
-                self.listener.say(f"the board {board.spec.name} is lost; it is tried again now and then: {why}")
+                self._lost.append(_Lost(worker.spec, now, now + RETRY_S, RETRY_S))
+                self.listener.say(f"the worker {worker.spec.name} is lost; it is tried again now and then: {why}")
 
     # the end
 
     def _leave(self) -> None:
-        for board in self._boards:
-            if board.busy:
-                board.kill()
-            if board.task is not None:
-                self.queue.give_back(board.task.id, None)
-            board.close()
-            self.queue.leave(board.number, LEFT)
-        if not self._boards:
+        for worker in self._workers:
+            if worker.busy:
+                worker.kill()
+            if worker.task is not None:
+                self.queue.give_back(worker.task.id, None)
+            worker.close()
+            self.queue.leave(worker.number, LEFT)
+        if not self._workers:
             return
         self.queue.beat(self.job.id, self.active_s)
 

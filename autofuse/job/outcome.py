@@ -51,7 +51,7 @@ class JobOutcome:
     measured: int
     failed: int
     tasks: tuple[TaskOutcome, ...]
-    lost_boards: tuple[str, ...] = ()
+    lost_workers: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -62,8 +62,8 @@ def outcome_of(job: JobInfo, elapsed_s: float, stopping: str) -> JobOutcome:
     """The outcome of a job as it stands; `stopping`: why it was stopped early ("" when it was not)."""
     tasks = tuple(_task(task) for task in job.tasks)
     complete = all(task.state in (DONE, FAILED) for task in job.tasks)
-    latest = {board.name: board for board in job.boards}  # one that came back stands there again
-    lost = tuple(f"{board.name}: {board.note}" for board in latest.values() if board.state == LOST)
+    latest = {worker.name: worker for worker in job.workers}  # one that came back stands there again
+    lost = tuple(f"{worker.name}: {worker.note}" for worker in latest.values() if worker.state == LOST)
     state = "finished" if complete else "interrupted"
     return JobOutcome(
         job.name, state, complete, _exit_code(job, complete, stopping), elapsed_s,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autofuse.database.job_records import TaskProgress
-from autofuse.job.settings import BoardSpec, JobSettings
+from autofuse.job.settings import JobSettings, WorkerSpec
 from autofuse.measure.children.messages import Done, Message, Request
 from autofuse.search.progress import TuneResult
 
@@ -15,15 +15,15 @@ from autofuse.search.progress import TuneResult
 class StartSearcher(Request[Done]):
     """Open the database. `opener`: "package.module:function" that opens a model's search.
 
-    `board`: of its row in the database. `stop`: the file that asks for a stop by being there; `pulse`: touched while
+    `worker`: of its row in the database. `stop`: the file that asks for a stop by being there; `pulse`: touched while
     it works.
     """
 
     settings: JobSettings
-    spec: BoardSpec
+    spec: WorkerSpec
     opener: str
     database: str
-    board: int
+    worker: int
     stop: Path
     pulse: Path
 

@@ -11,10 +11,10 @@ from autofuse.database.database import open_database
 from autofuse.database.job_records import TaskStart
 from autofuse.environment.space import load_space
 from autofuse.errors import DatabaseError, InputError
-from autofuse.job.board import OPENER
 from autofuse.job.coordinator import Coordinator, JobListener
 from autofuse.job.outcome import JobOutcome
-from autofuse.job.settings import BoardSpec, JobSettings
+from autofuse.job.settings import JobSettings, WorkerSpec
+from autofuse.job.worker import OPENER
 from autofuse.values.arguments import file_title
 
 NAME_LENGTH = 100
@@ -22,7 +22,7 @@ NAME_LENGTH = 100
 
 def run_job(
     models: Sequence[Path],
-    boards: Sequence[BoardSpec],
+    workers: Sequence[WorkerSpec],
     settings: JobSettings,
     *,
     database: str | None,
@@ -31,13 +31,13 @@ def run_job(
     opener: str = OPENER,
     import_paths: Sequence[Path] = (),
 ) -> JobOutcome:
-    """Tune `models` on the devices of `boards`; see `autofuse.api.tune_all`.
+    """Tune `models` on the devices of `workers`; see `autofuse.api.tune_all`.
 
     `name` None: the newest job of the same models and devices that has not ended by itself, else a new one. A job that
-    others work on already is joined. `opener`, `import_paths`: see `autofuse.job.board.Setup`.
+    others work on already is joined. `opener`, `import_paths`: see `autofuse.job.worker.Setup`.
     """
     load_space(settings.space, "generic")
-    tasks = _tasks(models, list(dict.fromkeys(board.device for board in boards)))
+    tasks = _tasks(models, list(dict.fromkeys(worker.device for worker in workers)))
     if name is not None and not (name.isprintable() and 0 < len(name) <= NAME_LENGTH):
         raise InputError(f"--run: got {name!r}, allowed: up to {NAME_LENGTH} printable characters")
     with open_database(database) as base:
@@ -46,7 +46,7 @@ def run_job(
         queue = base.jobs
         chosen = name or queue.unfinished(tasks) or _fresh_name(models)
         job = queue.open_job(chosen, tasks, settings.to_json())
-        return Coordinator(base, job, boards, listener, opener, import_paths).run()
+        return Coordinator(base, job, workers, listener, opener, import_paths).run()
 
 
 def _tasks(models: Sequence[Path], devices: Sequence[str]) -> list[TaskStart]:

@@ -1,4 +1,4 @@
-"""The process that searches for one board: `python -m autofuse.job.searcher`, a child of the coordinator.
+"""The process that searches for one worker: `python -m autofuse.job.searcher`, a child of the coordinator.
 
 A crash, a hang or a lack of memory in here costs the slice under way; everything measured is recorded already.
 """
@@ -20,7 +20,7 @@ from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.database.job_records import CONFIRM, TaskProgress
 from autofuse.errors import AutofuseError
 from autofuse.job.requests import CloseSearches, SearchError, StartSearcher, TakeTurn, TurnEnded
-from autofuse.job.settings import BoardSpec, JobSettings
+from autofuse.job.settings import JobSettings, WorkerSpec
 from autofuse.job.timetable import HOUR_S, OPEN_SESSIONS
 from autofuse.measure.children.child import Handlers, serve
 from autofuse.measure.children.messages import Done
@@ -56,8 +56,8 @@ class Searcher:
     def __init__(self) -> None:
         self._open: OrderedDict[tuple[str, str], tuple[ExitStack, ModelSession]] = OrderedDict()
         self._base: ProfilingDatabase | None = None
-        self._settings, self._spec = JobSettings(None), BoardSpec("", "local")
-        self._stop, self._pulse, self._board = Path(), Path(), 0
+        self._settings, self._spec = JobSettings(None), WorkerSpec("", "local")
+        self._stop, self._pulse, self._worker = Path(), Path(), 0
         self._noted, self._before = 0.0, 0
         self._title = self._opener_name = ""
 
@@ -69,7 +69,7 @@ class Searcher:
         """Open the database, and import what opens a search."""
         self._settings, self._spec, self._opener_name = request.settings, request.spec, request.opener
         self._base = open_database(request.database)
-        self._stop, self._pulse, self._board = request.stop, request.pulse, request.board
+        self._stop, self._pulse, self._worker = request.stop, request.pulse, request.worker
         self._opener()
         logging.getLogger("autofuse.values.locks").addHandler(_Waiting(self.waits))
         return Done()
@@ -192,9 +192,9 @@ class Searcher:
             self._note(f"{self._title}, {phase}", count)
 
     def _note(self, text: str, measured: int = 0) -> None:
-        """What the status shows of this board; `measured`: in the slice under way, the others are the task's."""
+        """What the status shows of this worker; `measured`: in the slice under way, the others are the task's."""
         assert self._base is not None
-        self._base.jobs.note(self._board, text, measured)
+        self._base.jobs.note(self._worker, text, measured)
 
 
 def doing(state: Progress) -> str:

@@ -10,8 +10,8 @@ from autofuse.environment.place import Place
 
 
 @dataclass(frozen=True)
-class BoardSpec:
-    """A board that measures: `name` for people; boards of one `device` share its tasks.
+class WorkerSpec:
+    """A worker of a job, one device that measures: `name` for people; workers of one kind of `device` share its tasks.
 
     `place`: what it is and how it is reached; its database and its threads are those of the job.
     """
@@ -27,7 +27,7 @@ class JobSettings:
 
     `ends_at`: seconds since 1970 (`--until`). `trials`: new candidates of the whole job. `early_stopping`: a model is
     searched no further when an hour more is expected to save less than this part of its time. `memory_bytes`: of each
-    board's search process. `disk_bytes`: that the database may take.
+    worker's search process. `disk_bytes`: that the database may take.
     `trained`: the profitability model, as `--model` names it. `scheduler`: of a Dask cluster that builds for devices
     elsewhere.
     """

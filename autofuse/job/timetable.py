@@ -20,7 +20,7 @@ ROUNDS = 6
 """Slices into which each model's equal share of the time is cut: more share better, fewer cost less."""
 LEAST_SLICE_S, MOST_SLICE_S = 20.0, 900.0
 OPEN_SESSIONS, LEAST_REOPENED_S = 4, 120.0
-"""Models whose search a board keeps ready, and the shortest slice where there are more: opening one again takes up to
+"""Models whose search a worker keeps ready, and the shortest slice where there are more: opening one again takes up to
 20 s (the graph, its reference results, the plans lowered anew)."""
 UNBOUNDED_SLICE_S = 60.0
 UNBOUNDED_CONFIRMATION_S = 24 * 3600.0
@@ -32,7 +32,7 @@ HOUR_S = 3600.0
 
 @dataclass(frozen=True)
 class Turn:
-    """The next turn of a board: `phase` with any task of its device, for `seconds`, with at most `trials` new
+    """The next turn of a worker: `phase` with any task of its device, for `seconds`, with at most `trials` new
     candidates (None: any number), on a task that promises more than `least_gain` an hour. `race_s`: of these seconds,
     those for measuring the finalists in turn."""
 
@@ -43,42 +43,42 @@ class Turn:
     race_s: float = 0.0
 
 
-def confirm_seconds(budget_s: float | None, tasks: int, boards: int) -> float:
+def confirm_seconds(budget_s: float | None, tasks: int, workers: int) -> float:
     """Seconds kept for measuring one task's finalists whole, without building them."""
     if budget_s is None:
         return UNBOUNDED_CONFIRM_S
     least = min(LEAST_CONFIRM_S, budget_s / 3)
-    return max(least, min(MOST_CONFIRM_S, CONFIRM_SHARE * budget_s * boards / max(1, tasks)))
+    return max(least, min(MOST_CONFIRM_S, CONFIRM_SHARE * budget_s * workers / max(1, tasks)))
 
 
 def next_turn(
-    tasks: Sequence[TaskInfo], boards: int, settings: JobSettings, budget_s: float | None, left_s: float
+    tasks: Sequence[TaskInfo], workers: int, settings: JobSettings, budget_s: float | None, left_s: float
 ) -> Turn | None:
-    """The turn of one board; None when its device has nothing left to do.
+    """The turn of one worker; None when its device has nothing left to do.
 
-    `tasks`: all of the board's device. `boards`: those alive that share them. `left_s`: seconds of the job (infinite
+    `tasks`: all of the worker's device. `workers`: those alive that share them. `left_s`: seconds of the job (infinite
     where it has no end). What the confirmations will take is kept back from the search.
     """
     open_tasks = [task for task in tasks if task.state not in (DONE, FAILED)]
     waiting = [task for task in open_tasks if task.state != RUNNING]
     if not waiting:
         return None
-    each_s = confirm_seconds(budget_s, len(tasks), boards)
+    each_s = confirm_seconds(budget_s, len(tasks), workers)
     unconfirmed = [task for task in open_tasks if task.phase == SEARCH or task.state != RUNNING]
-    reserve_s = finals_s(unconfirmed, budget_s, boards, each_s)
+    reserve_s = finals_s(unconfirmed, budget_s, workers, each_s)
     search_s = left_s - reserve_s
     least = settings.early_stopping or 0.0
     promising = [task for task in open_tasks if task.phase == SEARCH and worth_a_slice(task, least)]
     trials = _trials(tasks, settings)
     if [task for task in promising if task in waiting] and search_s > 0 and trials != 0:
-        share = None if trials is None else max(1, math.ceil(trials / boards))
+        share = None if trials is None else max(1, math.ceil(trials / workers))
         if trials is not None and len(promising) > 1:
             share = max(8, math.ceil(trials / (len(promising) * ROUNDS)))
-        fair_s = search_s * boards / max(1, sum(not begun(task) for task in promising))
-        seconds = min(fair_s, _slice_seconds(search_s, len(promising), boards, settings))
+        fair_s = search_s * workers / max(1, sum(not begun(task) for task in promising))
+        seconds = min(fair_s, _slice_seconds(search_s, len(promising), workers, settings))
         return Turn(SEARCH, seconds, share if trials is None else min(trials, share or trials), least)
     most_s = each_s + max(map(builds_s, unconfirmed))
-    seconds = max(0.0, min(most_s, left_s * boards / len(unconfirmed)))
+    seconds = max(0.0, min(most_s, left_s * workers / len(unconfirmed)))
     return Turn(CONFIRM, UNBOUNDED_CONFIRMATION_S if budget_s is None else seconds, race_s=each_s)
 
 
@@ -87,13 +87,13 @@ def begun(task: TaskInfo) -> bool:
     return task.spent_s > 0 or task.measured > 0
 
 
-def finals_s(tasks: Sequence[TaskInfo], budget_s: float | None, boards: int, each_s: float | None = None) -> float:
+def finals_s(tasks: Sequence[TaskInfo], budget_s: float | None, workers: int, each_s: float | None = None) -> float:
     """Seconds that building and measuring the finalists of those tasks that have not ended may take.
 
     `each_s`: of measuring those of one (None: as `confirm_seconds` has it for these tasks).
     """
-    each_s = confirm_seconds(budget_s, len(tasks), boards) if each_s is None else each_s
-    needed_s = sum(each_s + builds_s(task) for task in tasks if task.state not in (DONE, FAILED)) / boards
+    each_s = confirm_seconds(budget_s, len(tasks), workers) if each_s is None else each_s
+    needed_s = sum(each_s + builds_s(task) for task in tasks if task.state not in (DONE, FAILED)) / workers
     return needed_s if budget_s is None else min(needed_s, MOST_CONFIRMED * budget_s)
 
 
@@ -113,12 +113,12 @@ def _trials(tasks: Sequence[TaskInfo], settings: JobSettings) -> int | None:
     return max(0, settings.trials - sum(task.measured for task in tasks))
 
 
-def _slice_seconds(search_s: float, promising: int, boards: int, settings: JobSettings) -> float:
+def _slice_seconds(search_s: float, promising: int, workers: int, settings: JobSettings) -> float:
     if math.isinf(search_s):
         return UNBOUNDED_SLICE_S
-    if promising <= boards:
+    if promising <= workers:
         longest = WATCHED_SLICE_S if settings.early_stopping is not None else math.inf
         return min(search_s, longest)
-    share = search_s * boards / (promising * ROUNDS)
-    least = LEAST_SLICE_S if promising <= OPEN_SESSIONS * boards else LEAST_REOPENED_S
+    share = search_s * workers / (promising * ROUNDS)
+    least = LEAST_SLICE_S if promising <= OPEN_SESSIONS * workers else LEAST_REOPENED_S
     return min(search_s, max(least, min(MOST_SLICE_S, share)))

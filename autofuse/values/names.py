@@ -1,4 +1,4 @@
-"""Names of plans, rivals and knobs: one for one thing, and what earlier versions called them.
+"""Names of plans, rivals, knobs and options: one for one thing, and what earlier versions called them.
 
 "tvm" was the name of two things: TVM's partition with our kernels (a plan), and TVM as it comes (a rival). Databases
 and command lines that say so still work: what they mean is read here, and nowhere else.
@@ -29,6 +29,8 @@ FORMER_KNOBS = {
     "windowed.rows_per_job": "windowed.rows_per_task",
 }
 """Knobs of kernels: stored schedules and search spaces of earlier versions call them so."""
+FORMER_OPTIONS = {"boards": "workers"}
+"""Options of the command line, without their dashes."""
 _FORMER_KNOB = re.compile("|".join(f'"{re.escape(name)}"' for name in FORMER_KNOBS))
 
 TITLES = {

@@ -1,6 +1,6 @@
 """Faults at random in one job, until so many have struck: `python -m experiments fault_drill --faults 100`.
 
-A job over small networks runs on two boards (`autofuse serve` on this machine), its database an SQLite file or a
+A job over small networks runs on two devices (`autofuse serve` on this machine), its database an SQLite file or a
 PostgreSQL server of its own. A supervisor, as cron or systemd would be, starts again what is not running. The job is
 then compared with an undisturbed one: its end, every recorded sample, and the winners, measured interleaved.
 """
@@ -155,7 +155,7 @@ WORDS = {
     "kill -9 search": "kill -9 of a search process",
     "kill -9 worker": "kill -9 of a process that builds",
     "kill -9 link": "kill -9 of a process that holds a session",
-    "kill -9 server": "kill -9 of a board's server with all that it started",
+    "kill -9 server": "kill -9 of a device's server with all that it started",
     "kill -9 device": "kill -9 of the process that runs kernels",
     "SIGSTOP device": "SIGSTOP of that one",
     "full disk": "no file can grow (a full disk)",

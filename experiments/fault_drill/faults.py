@@ -65,18 +65,18 @@ def kill_worker(scene: Scene, chance: random.Random) -> bool:
 
 
 def kill_link(scene: Scene, chance: random.Random) -> bool:
-    """kill -9 of a process that holds a session on a board."""
+    """kill -9 of a process that holds a session on a device."""
     return _kill(scene.children("autofuse.measure.remote.session_child"), chance)
 
 
 def kill_server(scene: Scene, chance: random.Random) -> bool:
-    """kill -9 of a board's server, with everything that it started: the board has lost its power."""
+    """kill -9 of a device's server, with everything that it started: the device has lost its power."""
     server = chance.choice(scene.servers)
     return server.lose_power()
 
 
 def kill_device(scene: Scene, chance: random.Random) -> bool:
-    """kill -9 of the process on the board that runs the kernels."""
+    """kill -9 of the process on the device that runs the kernels."""
     return _kill(scene.device_processes(), chance)
 
 

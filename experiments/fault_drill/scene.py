@@ -1,4 +1,4 @@
-"""The scene of a drill: boards, a database, a job, and the supervisor that starts again what has died."""
+"""The scene of a drill: devices, a database, a job, and the supervisor that starts again what has died."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from experiments.fault_drill.postgres import Postgres
 from experiments.index import ROOT
 
 KEY, RUN = "drill", "drill"
-BOARDS = 2
+DEVICES = 2
 START_S = 120.0
 ENDED = (0, 5)
 """Exit codes of a job that has ended: done, and done with a winner slower than the default plan."""
@@ -43,13 +43,13 @@ class Results:
     models: dict[str, Path]
 
 
-class BoardServer:
+class DeviceServer:
     """One `autofuse serve` on a port of its own."""
 
     def __init__(self, folder: Path, number: int) -> None:
-        self.port, self.log = free_port(), folder / f"board-{number}.log"
-        self.environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder / f"board-{number}")}
-        (folder / f"board-{number}").mkdir()
+        self.port, self.log = free_port(), folder / f"device-{number}.log"
+        self.environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder / f"device-{number}")}
+        (folder / f"device-{number}").mkdir()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -89,7 +89,7 @@ class Scene:
         self.temporary = folder / "tmp"
         self.temporary.mkdir()
         self.models = [small_network(folder / f"net{number}.onnx", 12 + 8 * number) for number in range(models)]
-        self.servers = [BoardServer(folder, number) for number in range(BOARDS)]
+        self.servers = [DeviceServer(folder, number) for number in range(DEVICES)]
         self.postgres: Postgres | None = None
         self._job: subprocess.Popen[bytes] | None = None
         self._finished = False
@@ -120,7 +120,7 @@ class Scene:
     # the job
 
     def start(self) -> None:
-        """Boards first."""
+        """Devices first."""
         for server in self.servers:
             server.start()
         for server in self.servers:

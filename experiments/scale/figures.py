@@ -22,13 +22,13 @@ FIGURES: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "record": {
         "candidates_a_second": ("recording, one commit a candidate: candidates a second", "200"),
         "bytes_a_candidate": ("bytes of a candidate", ""),
-        "candidates_a_night": ("candidates of a night on one board", ""),
-        "night_mb": ("database of a night on one board, MB", "at most 200"),
+        "candidates_a_night": ("candidates of a night on one worker", ""),
+        "night_mb": ("database of a night on one worker, MB", "at most 200"),
     },
-    "boards": {
-        "one_s": ("a job on one board, devices that answer after their recorded time, s", ""),
-        "two_s": ("the same on two boards, s", ""),
-        "speedup": ("two boards over one", "1.8"),
+    "workers": {
+        "one_s": ("a job on one worker, devices that answer after their recorded time, s", ""),
+        "two_s": ("the same on two workers, s", ""),
+        "speedup": ("two workers over one", "1.8"),
     },
     "dask_speed": {
         "kernels": ("kernels of MobileNetV2 built in each round", ""),
@@ -37,7 +37,7 @@ FIGURES: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "speedup": ("two Dask workers over one (median of the rounds)", "1.6"),
     },
     "simulate": {
-        "tasks": ("a job of 200 models on 20 boards for eight hours: tasks", ""),
+        "tasks": ("a job of 200 models on 20 workers for eight hours: tasks", ""),
         "candidates": ("candidates measured", ""),
         "least_candidates": ("least candidates of a model", ""),
         "most_candidates": ("most candidates of a model", ""),

@@ -1,6 +1,6 @@
-"""200 models on 20 boards for eight hours, in virtual time: the real queue and timetable, replayed candidates.
+"""200 models on 20 workers for eight hours, in virtual time: the real queue and timetable, replayed candidates.
 
-`python -m experiments scale.simulate [--models N] [--boards N] [--hours H]` tells: seconds of work of the
+`python -m experiments scale.simulate [--models N] [--workers N] [--hours H]` tells: seconds of work of the
 coordinators, slices and candidates of each model, how evenly the gain is spread, the size of the tables of the job.
 """
 
@@ -76,15 +76,15 @@ class Load:
         self.seconds.append(time.perf_counter() - self._started)
 
 
-def simulate(folder: Path, models: int, boards: int, hours: float) -> dict[str, float]:
+def simulate(folder: Path, models: int, workers: int, hours: float) -> dict[str, float]:
     """Run the night; see the module."""
     chance, replayed = random.Random(5), endless(5)
     rate = 1.0 / statistics.fmean(next(replayed).took_s for _ in range(5000))
     path = folder / "simulated.db"
     path.unlink(missing_ok=True)
     tasks = [
-        TaskStart(f"/models/{model}.onnx", content_key(str(model)), f"device-{board}")
-        for board in range(boards)
+        TaskStart(f"/models/{model}.onnx", content_key(str(model)), f"device-{worker}")
+        for worker in range(workers)
         for model in range(models)
     ]
     settings = JobSettings(budget_s=hours * 3600.0)
@@ -95,7 +95,7 @@ def simulate(folder: Path, models: int, boards: int, hours: float) -> dict[str, 
         started = time.perf_counter()
         job = base.jobs.open_job("night", tasks, settings.to_json())
         opened_s = time.perf_counter() - started
-        queues = {f"device-{board}": JobQueue(base) for board in range(boards)}
+        queues = {f"device-{worker}": JobQueue(base) for worker in range(workers)}
         for device, queue in queues.items():
             queue.join(job.id, device, device)
         idle = [(0.0, device) for device in queues]
@@ -160,11 +160,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the figures."""
     parser = new_parser(__doc__, out="out/scale")
     parser.add_argument("--models", type=int, default=200)
-    parser.add_argument("--boards", type=int, default=20)
+    parser.add_argument("--workers", type=int, default=20)
     parser.add_argument("--hours", type=float, default=8.0, help="of virtual time")
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
-    found = simulate(options.out, options.models, options.boards, options.hours)
+    found = simulate(options.out, options.models, options.workers, options.hours)
     keep_figures("simulate", found)
     print(json.dumps({name: round(value, 3) for name, value in found.items()}, indent=1))
     return 0

@@ -32,7 +32,7 @@ def emulator() -> Emulator:
 
 
 @pytest.fixture(scope="session")
-def board(emulator: Emulator, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatedDevice]:
+def emulated(emulator: Emulator, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatedDevice]:
     """A Cortex-A76 that most tests share."""
-    with EmulatedDevice(emulator, tmp_path_factory.mktemp("board") / "serve.log", "cortex-a76") as made:
+    with EmulatedDevice(emulator, tmp_path_factory.mktemp("device") / "serve.log", "cortex-a76") as made:
         yield made

@@ -113,14 +113,14 @@ NETS: dict[str, Callable[[], Graph]] = {"convolutions": convolutions, "attention
 
 
 @pytest.fixture(scope="module")
-def target(board: EmulatedDevice) -> Target:
-    return describe_device(board.address, LINK).host.target()
+def target(emulated: EmulatedDevice) -> Target:
+    return describe_device(emulated.address, LINK).host.target()
 
 
 @pytest.fixture(scope="module")
-def runner(board: EmulatedDevice, target: Target) -> Iterator[RemoteRunner]:
+def runner(emulated: EmulatedDevice, target: Target) -> Iterator[RemoteRunner]:
     farm = BuildFarm(target, limits=SLOW)
-    with RemoteRunner(Link(board.address, LINK), farm, target, limits=SLOW, policy=QUICK) as made:
+    with RemoteRunner(Link(emulated.address, LINK), farm, target, limits=SLOW, policy=QUICK) as made:
         yield made
 
 
@@ -130,8 +130,8 @@ def kernels(graph: Graph, plan: FusionPlan, target: Target) -> list[tuple[Graph,
     return [(lowered.graph, bound) for bound in {b.workload.key: b for b in lowered.kernels}.values()]
 
 
-def test_the_emulated_core_says_what_it_is(board: EmulatedDevice) -> None:
-    host = describe_device(board.address, LINK).host
+def test_the_emulated_core_says_what_it_is(emulated: EmulatedDevice) -> None:
+    host = describe_device(emulated.address, LINK).host
     assert (host.architecture, host.mcpu, host.mtriple) == ("aarch64", "cortex-a76", "aarch64-linux-gnu")
     assert (host.lanes, host.registers) == (4, 32)
     assert set(host.features) == {"neon", "dotprod", "fullfp16"}

@@ -45,7 +45,7 @@ NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_network_runs_there_as_in_onnx_runtime(name: str, board: EmulatedDevice, tmp_path: Path) -> None:
+def test_a_network_runs_there_as_in_onnx_runtime(name: str, emulated: EmulatedDevice, tmp_path: Path) -> None:
     model, library = tmp_path / f"{name}.onnx", tmp_path / f"{name}.so"
     onnx.save(NETWORKS[name](), model)
     report = autofuse.compile(model, library, database=str(tmp_path / "p.db"), device="raspberry-pi-5", threads=1)
@@ -54,7 +54,7 @@ def test_a_network_runs_there_as_in_onnx_runtime(name: str, board: EmulatedDevic
     graph = load(model)
     inputs = generate_inputs(graph, 0)
     expected = run_reference(graph, inputs)
-    device = ask_device(board.address)
+    device = ask_device(emulated.address)
     with open_runner(device, 1, RunnerOptions(link=LINK)) as runner:
         results = runner.outputs(library, inputs)
     for wanted, got in zip(graph.outputs, results, strict=True):
@@ -87,9 +87,9 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_a_network_is_tuned_compiled_and_compared_there(
-    hurried: None, board: EmulatedDevice, model: Path, tmp_path: Path
+    hurried: None, emulated: EmulatedDevice, model: Path, tmp_path: Path
 ) -> None:
-    there = {"rpc": f"127.0.0.1:{board.port}", "rpc_key": board.address.key, "database": str(tmp_path / "p.db")}
+    there = {"rpc": f"127.0.0.1:{emulated.port}", "rpc_key": emulated.address.key, "database": str(tmp_path / "p.db")}
     result = autofuse.tune(model, trials=3, threads=1, **there)
     assert (result.state, result.device, result.failed) == ("finished", "cortex-a76", 0)
     report = autofuse.compile(model, tmp_path / "model.so", threads=1, strict=True, **there)
@@ -102,11 +102,11 @@ def test_a_network_is_tuned_compiled_and_compared_there(
 
 
 def test_what_was_measured_there_is_not_taken_for_this_machines(
-    hurried: None, board: EmulatedDevice, model: Path, tmp_path: Path
+    hurried: None, emulated: EmulatedDevice, model: Path, tmp_path: Path
 ) -> None:
     database = str(tmp_path / "p.db")
     autofuse.tune(
-        model, trials=1, threads=1, database=database, rpc=f"127.0.0.1:{board.port}", rpc_key=board.address.key
+        model, trials=1, threads=1, database=database, rpc=f"127.0.0.1:{emulated.port}", rpc_key=emulated.address.key
     )
     assert autofuse.compile(model, tmp_path / "here.so", threads=1, database=database).hits == 0
 
@@ -160,8 +160,8 @@ def test_a_core_that_freezes_is_left_after_the_time_limit(
             assert runner.describe().host.mcpu == "cortex-a76"
 
 
-def test_doctor_looks_at_the_device_too(board: EmulatedDevice, tmp_path: Path) -> None:
-    options = ["--rpc", f"127.0.0.1:{board.port}", "--rpc-key", board.address.key, "--db", str(tmp_path / "p.db")]
+def test_doctor_looks_at_the_device_too(emulated: EmulatedDevice, tmp_path: Path) -> None:
+    options = ["--rpc", f"127.0.0.1:{emulated.port}", "--rpc-key", emulated.address.key, "--db", str(tmp_path / "p.db")]
     done = CliRunner().invoke(app, ["doctor", *options, "--format", "json"])
     assert done.exit_code in (0, 1), done.output
     for hop in ("rpc address", "rpc session", "rpc device", "rpc linker", "rpc kernel"):

@@ -22,7 +22,7 @@ from autofuse.cli.screens import job_view
 from autofuse.cli.screens.job_view import JobView, job_line, outcome_text
 from autofuse.cli.verbs import jobs
 from autofuse.database.database import open_database
-from autofuse.database.job_records import BoardInfo, JobInfo, TaskInfo, TaskStart
+from autofuse.database.job_records import JobInfo, TaskInfo, TaskStart, WorkerInfo
 from autofuse.errors import DatabaseError
 from autofuse.job.outcome import JobOutcome, TaskOutcome
 
@@ -31,13 +31,13 @@ TASK = TaskInfo(
     state="running", attempts=0, spent_s=50.0, reserve_s=None, gain=0.1, measured=30, failed=2, best_us=50.0,
     baseline_us=100.0, run_id=1, failure=None, result=None,
 )  # fmt: skip
-BOARD = BoardInfo(
+WORKER = WorkerInfo(
     id=1, name="local 1", device="local", state="working", note="net, schedules: conv", measured=6, beat_age_s=1.0,
     alive=True,
 )  # fmt: skip
 JOB = JobInfo(
     id=1, name="night", state="running", created_at=datetime(2026, 11, 21, tzinfo=UTC), finished_at=None,
-    active_s=120.0, stop_asked=False, settings={"budget_s": 600.0}, summary=None, tasks=(TASK,), boards=(BOARD,),
+    active_s=120.0, stop_asked=False, settings={"budget_s": 600.0}, summary=None, tasks=(TASK,), workers=(WORKER,),
 )  # fmt: skip
 DONE = TaskOutcome(
     "/m/net.onnx", "local", "done", "search", 50.0, 2.0, 1.9, 2.1, True, 36, 2, 300.0, untrusted=("Conv 1x8", "Gemm")
@@ -90,7 +90,8 @@ def test_the_flags_of_a_job_reach_it(tune: Any) -> None:
         (["--memory-limit", "lots"], "--memory-limit: got 'lots'"),
         (["--disk-limit", "0"], "--disk-limit: got '0'"),
         (["--executor", "ray://x:1"], "--executor: got 'ray://x:1'"),
-        (["--boards", "2"], "--boards needs --rpc-tracker"),
+        (["--workers", "2"], "--workers needs --rpc-tracker"),
+        (["--boards", "2"], "--workers needs --rpc-tracker"),
     ],
 )
 def test_a_job_that_cannot_be_meant_is_refused(flags: list[str], message: str) -> None:
@@ -167,7 +168,7 @@ def test_what_is_left_is_never_less_than_the_finalists_take() -> None:
     assert left_s(replace(late, tasks=tuple(replace(task, state="done") for task in open_tasks)), 0.0) == 10.0
 
 
-def test_a_boards_note_says_the_phase_and_the_best_so_far() -> None:
+def test_a_workers_note_says_the_phase_and_the_best_so_far() -> None:
     from autofuse.job.searcher import doing
     from autofuse.search.progress import Progress
 
@@ -190,11 +191,11 @@ def test_status_watches_a_job_until_it_has_ended(tmp_path: Path, monkeypatch: py
     with open_database(path) as base:
         queue = base.jobs
         job = queue.open_job("night", [TaskStart("/m/net.onnx", "0" * 64, "local")], {"budget_s": 60.0})
-        board = queue.join(job.id, "local 1", "local")
-        queue.note(board, "net, schedules", 3)
+        worker = queue.join(job.id, "local 1", "local")
+        queue.note(worker, "net, schedules", 3)
 
         def end(_pause_s: float) -> None:
-            queue.leave(board)
+            queue.leave(worker)
             queue.end_job(job.id, "interrupted", {})
 
         monkeypatch.setattr(jobs, "time", SimpleNamespace(sleep=end))  # between two looks

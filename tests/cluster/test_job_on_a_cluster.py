@@ -1,4 +1,4 @@
-"""One job on everything at once: PostgreSQL, a Dask cluster that builds, two boards behind a tracker, and faults.
+"""One job on everything at once: PostgreSQL, a Dask cluster that builds, two devices behind a tracker, and faults.
 
 The networks are so small that a job takes a minute or two on a machine that has nothing else to do.
 """
@@ -38,19 +38,19 @@ def tracker(tmp_path: Path) -> Iterator[int]:
     server.kill()
 
 
-def board(folder: Path, number: int, tracker: int) -> Server:
-    log = folder / f"board-{number}.log"
+def device(folder: Path, number: int, tracker: int) -> Server:
+    log = folder / f"device-{number}.log"
     server = Server(
         [sys.executable, "-m", "autofuse", "serve", "--port", "0", "--tracker", f"127.0.0.1:{tracker}", "--key", KEY],
         log,
     )
-    wait_until(lambda: "offered at tracker" in log.read_text(), "the board is offered")
+    wait_until(lambda: "offered at tracker" in log.read_text(), "the device is offered")
     return server
 
 
 @pytest.fixture
-def boards(tracker: int, tmp_path: Path) -> Iterator[list[Server]]:
-    made = [board(tmp_path, number, tracker) for number in range(2)]
+def devices(tracker: int, tmp_path: Path) -> Iterator[list[Server]]:
+    made = [device(tmp_path, number, tracker) for number in range(2)]
     yield made
     for server in made:
         server.kill()
@@ -128,17 +128,17 @@ def tune(tmp_path: Path) -> Iterator[Start]:
 
 
 def test_a_job_survives_the_loss_of_every_part_of_its_cluster(
-    postgres: Postgres, cluster: Cluster, tracker: int, boards: list[Server], networks: Network, tune: Start
+    postgres: Postgres, cluster: Cluster, tracker: int, devices: list[Server], networks: Network, tune: Start
 ) -> None:
     models = networks(12, 20)
     job = tune(
         models, postgres.url, "--run", "farm", "--rpc-tracker", f"127.0.0.1:{tracker}", "--rpc-key", KEY,
-        "--boards", 2, "--executor", f"dask://{cluster.address}", "--threads", 1, "--trials", 30,
+        "--workers", 2, "--executor", f"dask://{cluster.address}", "--threads", 1, "--trials", 30,
     )  # fmt: skip
     faults: dict[str, Callable[[], object]] = {
         "a worker": cluster.workers[0].kill,
         "the database, for a second": lambda: postgres.restart(1.0),
-        "a board": boards[0].kill,
+        "a device": devices[0].kill,
         "the scheduler": cluster.scheduler.kill,
     }
     before: dict[str, tuple[Any, ...]] = {}
@@ -158,9 +158,9 @@ def test_a_job_survives_the_loss_of_every_part_of_its_cluster(
 
 
 def test_two_coordinators_share_one_job(
-    postgres: Postgres, tracker: int, boards: list[Server], networks: Network, tune: Start
+    postgres: Postgres, tracker: int, devices: list[Server], networks: Network, tune: Start
 ) -> None:
-    """Each drives one board; every task is done once."""
+    """Each drives one device; every task is done once."""
     models = networks(28, 36)
     flags = (
         "--run", "two-coordinators", "--rpc-tracker", f"127.0.0.1:{tracker}", "--rpc-key", KEY, "--threads", 1,
@@ -172,6 +172,6 @@ def test_two_coordinators_share_one_job(
     with open_database(postgres.url, read_only=True) as base:
         stored = base.jobs.job("two-coordinators")
     assert stored is not None
-    assert (stored.state, len(stored.boards)) == ("finished", 2)
+    assert (stored.state, len(stored.workers)) == ("finished", 2)
     assert [task.state for task in stored.tasks] == ["done", "done"]
     require_sound(measured(postgres, models))

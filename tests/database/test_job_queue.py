@@ -135,15 +135,15 @@ def test_a_search_that_dies_three_times_gives_its_task_up(queue: JobQueue, job_i
 
 def test_a_job_nobody_alive_works_on_counts_as_interrupted(database: ProfilingDatabase, job_id: int) -> None:
     mourned = dead(database)
-    mourned.join(job_id, "board", "local")
+    mourned.join(job_id, "worker", "local")
     job = database.jobs.job("night")
     assert job is not None
-    assert (job.state, job.boards[0].alive) == ("interrupted", False)
-    board = database.jobs.join(job_id, "board", "local")
+    assert (job.state, job.workers[0].alive) == ("interrupted", False)
+    worker = database.jobs.join(job_id, "worker", "local")
     job = database.jobs.job("night")
     assert job is not None
-    assert (job.state, job.boards[1].alive) == ("running", True)
-    database.jobs.leave(board)
+    assert (job.state, job.workers[1].alive) == ("running", True)
+    database.jobs.leave(worker)
     database.jobs.end_job(job_id, "finished", {"tasks": 3})
     job = database.jobs.job("night")
     assert job is not None
@@ -152,12 +152,12 @@ def test_a_job_nobody_alive_works_on_counts_as_interrupted(database: ProfilingDa
 
 def test_the_last_coordinator_ends_the_job(database: ProfilingDatabase, job_id: int) -> None:
     far = other(database)
-    board = far.join(job_id, "board", "local")
+    worker = far.join(job_id, "worker", "local")
     database.jobs.end_job(job_id, "finished", {})
     job = database.jobs.job("night")
     assert job is not None
     assert job.state == "running"
-    far.leave(board)
+    far.leave(worker)
     far.end_job(job_id, "finished", {})
     job = database.jobs.job("night")
     assert job is not None

@@ -121,7 +121,7 @@ def test_the_neighbour_goes_when_its_time_is_over(tmp_path: Path) -> None:
 
 
 def test_a_small_farm_finishes_its_night(tmp_path: Path) -> None:
-    found = simulate(tmp_path, models=3, boards=2, hours=1.0)
+    found = simulate(tmp_path, models=3, workers=2, hours=1.0)
     assert found["tasks"] == found["confirmed"] == 6
     assert found["slices"] >= 6
     assert found["least_candidates"] > 0

@@ -87,12 +87,12 @@ def test_figures_of_a_part_are_kept_where_the_page_has_words_for_them(
 ) -> None:
     monkeypatch.setattr(records, "here", lambda: ("znver3, avx2", "a server", "cccc"))
     with records.running("scale", tmp_path):
-        figures.keep_figures("boards", {"one_s": 10.0, "two_s": 5.0, "speedup": 2.0, "other": 1.0})
+        figures.keep_figures("workers", {"one_s": 10.0, "two_s": 5.0, "speedup": 2.0, "other": 1.0})
         figures.keep_figures("sharing", {"workloads": 1140})
     rows = [row for record in records.read(tmp_path / "scale.json") for row in record.rows]
     assert {row["figure"] for row in rows} == {"one_s", "two_s", "speedup", "workloads"}
     text = figures.table([figures.Row(**row) for row in rows])
-    assert "| boards | two boards over one | 2 | 1.8 |" in text and "| 1,140 |" in text
+    assert "| workers | two workers over one | 2 | 1.8 |" in text and "| 1,140 |" in text
 
 
 def _samples(us: float) -> Samples:

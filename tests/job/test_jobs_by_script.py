@@ -21,17 +21,17 @@ from autofuse.database.database import open_database
 from autofuse.database.job_records import TaskStart
 from autofuse.environment.place import Place
 from autofuse.errors import DatabaseError, InputError
-from autofuse.job import board as board_module
 from autofuse.job import coordinator as coordinator_module
+from autofuse.job import worker as worker_module
 from autofuse.job.coordinator import JobListener
 from autofuse.job.outcome import JobOutcome
 from autofuse.job.run import run_job
-from autofuse.job.settings import BoardSpec, JobSettings
+from autofuse.job.settings import JobSettings, WorkerSpec
 
 pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
-LOCAL = BoardSpec("local", "local", Place(device="generic-avx2"))
+LOCAL = WorkerSpec("local", "local", Place(device="generic-avx2"))
 OPENER = "scripted_sessions:open_scripted"
 Job = Callable[..., JobOutcome]
 
@@ -52,14 +52,14 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
 
     def run(
         models: list[Path],
-        boards: tuple[BoardSpec, ...] = (LOCAL,),
+        workers: tuple[WorkerSpec, ...] = (LOCAL,),
         listener: JobListener | None = None,
         **settings: Any,
     ) -> JobOutcome:
         chosen = JobSettings(**{"budget_s": 4.0, "threads": 1, **settings})
         return run_job(
             models,
-            boards,
+            workers,
             chosen,
             database=str(tmp_path / "p.db"),
             name="night",
@@ -138,15 +138,15 @@ def test_a_model_that_is_refused_fails_with_its_exit_code(job: Job, write: Any, 
 
 def test_a_search_that_hangs_is_ended(job: Job, write: Any, tmp_path: Path, monkeypatch: Any) -> None:
     """Long before its slice is over, which for a single model is nearly the whole night."""
-    monkeypatch.setattr(board_module, "SILENCE_S", 6.0)
+    monkeypatch.setattr(worker_module, "SILENCE_S", 6.0)
     model = write("a", candidates=5, behaviour="hang", mark=str(tmp_path / "mark"))
     outcome = job([model], budget_s=8 * 3600.0)
     assert [task.state for task in outcome.tasks] == ["done"]
     assert outcome.elapsed_s < 600
 
 
-def test_a_board_that_is_lost_leaves_its_work_to_the_other(job: Job, write: Any, tmp_path: Path) -> None:
-    """Both boards share the device; three failures in a row end one of them."""
+def test_a_worker_that_is_lost_leaves_its_work_to_the_other(job: Job, write: Any, tmp_path: Path) -> None:
+    """Both workers share the device; three failures in a row end one of them."""
     models = [write(name, candidates=10) for name in "abcd"]
     mark = tmp_path / "mark"
     models.append(write("lost", candidates=10, open_behaviour="DeviceError", mark=str(mark)))
@@ -156,17 +156,17 @@ def test_a_board_that_is_lost_leaves_its_work_to_the_other(job: Job, write: Any,
     assert measured(tmp_path) == dict.fromkeys(["a", "b", "c", "d", "lost"], 10)
 
 
-def test_a_job_whose_only_board_is_lost_says_so_and_can_go_on(
+def test_a_job_whose_only_worker_is_lost_says_so_and_can_go_on(
     job: Job, write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(coordinator_module, "PATIENCE_SHARE", 0.0)
     model = write("a", candidates=5, open_behaviour="DeviceError")
     outcome = job([model], budget_s=3600.0)
     assert (outcome.state, outcome.exit_code) == ("interrupted", 75)
-    assert "DeviceError on purpose" in outcome.lost_boards[0]
+    assert "DeviceError on purpose" in outcome.lost_workers[0]
 
 
-def test_a_board_that_comes_back_goes_on_with_the_job(
+def test_a_worker_that_comes_back_goes_on_with_the_job(
     job: Job, write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The only one: the job waits for it for a part of its budget."""
@@ -180,9 +180,9 @@ def test_a_board_that_comes_back_goes_on_with_the_job(
 
     model = write("a", candidates=5, **{"open_behaviour": "DeviceError", "while": str(away)})
     outcome = job([model], listener=JobListener(say=say), budget_s=3600.0)
-    assert (outcome.exit_code, outcome.lost_boards) == (0, ())
+    assert (outcome.exit_code, outcome.lost_workers) == (0, ())
     assert len(said) == 1
-    assert "the board local is lost; it is tried again now and then" in said[0]
+    assert "the worker local is lost; it is tried again now and then" in said[0]
     assert measured(tmp_path) == {"a": 5}
 
 
@@ -288,8 +288,8 @@ sys.path.insert(0, {here!r})
 from autofuse.environment.place import Place
 from autofuse.job.coordinator import JobListener
 from autofuse.job.run import run_job
-from autofuse.job.settings import BoardSpec, JobSettings
-run_job({models!r} and [Path(m) for m in {models!r}], [BoardSpec("local", "local", Place(device="generic-avx2"))],
+from autofuse.job.settings import WorkerSpec, JobSettings
+run_job({models!r} and [Path(m) for m in {models!r}], [WorkerSpec("local", "local", Place(device="generic-avx2"))],
         JobSettings(budget_s=600.0, threads=1), database={base!r}, name="night", listener=JobListener(),
         opener={opener!r}, import_paths=[Path({here!r})])
 """

@@ -26,10 +26,10 @@ def tasks(count: int, **changes: object) -> list[TaskInfo]:
     return [replace(TASK, id=number, **changes) for number in range(count)]  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("models", "boards"), [(1, 1), (3, 1), (10, 1), (10, 4), (40, 2)])
-def test_between_5_and_15_percent_of_a_night_are_kept_for_confirmation(models: int, boards: int) -> None:
-    kept = confirm_seconds(8 * HOURS, models, boards) * models / boards
-    assert kept >= min(0.05 * 8 * HOURS, 300 * models / boards)
+@pytest.mark.parametrize(("models", "workers"), [(1, 1), (3, 1), (10, 1), (10, 4), (40, 2)])
+def test_between_5_and_15_percent_of_a_night_are_kept_for_confirmation(models: int, workers: int) -> None:
+    kept = confirm_seconds(8 * HOURS, models, workers) * models / workers
+    assert kept >= min(0.05 * 8 * HOURS, 300 * models / workers)
     assert kept <= 0.15 * 8 * HOURS
 
 

@@ -43,13 +43,13 @@ class Device:
 
 
 @pytest.fixture
-def board() -> Device:
+def stub() -> Device:
     return Device()
 
 
 @pytest.fixture
-def sentinel(board: Device) -> DriftSentinel:
-    return DriftSentinel(board, 10.0, lambda: board.now)  # type: ignore[arg-type]
+def sentinel(stub: Device) -> DriftSentinel:
+    return DriftSentinel(stub, 10.0, lambda: stub.now)  # type: ignore[arg-type]
 
 
 def note(sentinel: DriftSentinel, count: int, us: float = 100.0, trusted: bool = True) -> None:
@@ -59,64 +59,64 @@ def note(sentinel: DriftSentinel, count: int, us: float = 100.0, trusted: bool =
         sentinel.note(request, timed(us, trusted), Noted(search, {}, f"{number}", us))
 
 
-def test_it_is_due_after_so_many_candidates_and_so_much_time(sentinel: DriftSentinel, board: Device) -> None:
+def test_it_is_due_after_so_many_candidates_and_so_much_time(sentinel: DriftSentinel, stub: Device) -> None:
     note(sentinel, EVERY)
     assert not sentinel.due
-    board.now = LEAST_S
+    stub.now = LEAST_S
     assert sentinel.due
     sentinel.inspect(sentinel.runner.rest)
-    board.now += 10 * LEAST_S
+    stub.now += 10 * LEAST_S
     assert not sentinel.due
     note(sentinel, EVERY)
     assert sentinel.due
 
 
-def test_only_a_trusted_candidate_of_a_sensible_time_is_a_sentinel(sentinel: DriftSentinel, board: Device) -> None:
+def test_only_a_trusted_candidate_of_a_sensible_time_is_a_sentinel(sentinel: DriftSentinel, stub: Device) -> None:
     note(sentinel, EVERY, us=1.0)
     note(sentinel, EVERY, us=100.0, trusted=False)
-    board.now = 10 * LEAST_S
+    stub.now = 10 * LEAST_S
     assert not sentinel.due
     note(sentinel, 1, us=100.0)
     assert sentinel.due
 
 
-def test_a_device_as_fast_as_before_casts_no_doubt(sentinel: DriftSentinel, board: Device) -> None:
+def test_a_device_as_fast_as_before_casts_no_doubt(sentinel: DriftSentinel, stub: Device) -> None:
     note(sentinel, EVERY)
     finding = sentinel.inspect(sentinel.runner.rest)
-    assert (finding.doubted, finding.recovered, board.rests) == ((), True, [])
+    assert (finding.doubted, finding.recovered, stub.rests) == ((), True, [])
 
 
-def test_a_slow_device_rests_and_what_it_measured_is_doubted(sentinel: DriftSentinel, board: Device) -> None:
+def test_a_slow_device_rests_and_what_it_measured_is_doubted(sentinel: DriftSentinel, stub: Device) -> None:
     note(sentinel, 5)
     sentinel.inspect(sentinel.runner.rest)
     note(sentinel, EVERY)
-    board.slower, board.heal = 1.2, 0.1
+    stub.slower, stub.heal = 1.2, 0.1
     finding = sentinel.inspect(sentinel.runner.rest)
     assert len(finding.doubted) == EVERY, "not those before the last good sentinel"
     assert finding.recovered
-    assert board.rests == [10.0, 20.0]
+    assert stub.rests == [10.0, 20.0]
     assert "1.20 times its best time" in finding.reason
     assert (sentinel.distrusted, sentinel.worst) == (EVERY, pytest.approx(1.2))
 
 
-def test_a_device_that_stays_slow_is_taken_as_it_is_from_then_on(sentinel: DriftSentinel, board: Device) -> None:
+def test_a_device_that_stays_slow_is_taken_as_it_is_from_then_on(sentinel: DriftSentinel, stub: Device) -> None:
     note(sentinel, EVERY)
-    board.slower = 1.5
+    stub.slower = 1.5
     finding = sentinel.inspect(sentinel.runner.rest)
     assert not finding.recovered
-    assert board.rests == [10.0, 20.0, 40.0, 80.0]
+    assert stub.rests == [10.0, 20.0, 40.0, 80.0]
     note(sentinel, EVERY)
     assert sentinel.inspect(sentinel.runner.rest).doubted == ()
-    board.slower = 1.0
+    stub.slower = 1.0
     sentinel.inspect(sentinel.runner.rest)
-    board.slower = 1.2
+    stub.slower = 1.2
     note(sentinel, EVERY)
     assert sentinel.inspect(sentinel.runner.rest).doubted, "fast again, it is held to that"
 
 
-def test_a_sentinel_that_fails_is_a_reason_to_doubt_too(sentinel: DriftSentinel, board: Device) -> None:
+def test_a_sentinel_that_fails_is_a_reason_to_doubt_too(sentinel: DriftSentinel, stub: Device) -> None:
     note(sentinel, EVERY)
-    board.fails = True
+    stub.fails = True
     finding = sentinel.inspect(sentinel.runner.rest)
     assert (len(finding.doubted), finding.recovered) == (EVERY, False)
 

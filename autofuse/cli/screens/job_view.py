@@ -45,21 +45,22 @@ def job_body(job: JobInfo) -> dict[str, object]:
         "measured": _measured(job),
         "measured an hour": round(_measured(job) / job.active_s * HOUR_S) if job.active_s > 0 else None,
         "tasks": [_task_row(task) for task in job.tasks],
-        "boards": [
-            {"board": board.name, "device": board.device, "state": board.state if board.alive else _gone(board.state),
-             "measured": board.measured, "doing": board.note}
-            for board in job.boards
+        "workers": [
+            {"worker": worker.name, "device": worker.device, "measured": worker.measured, "doing": worker.note,
+             "state": worker.state if worker.alive else _gone(worker.state)}
+            for worker in job.workers
         ],
     }  # fmt: skip
 
 
 def job_text(job: JobInfo) -> RenderableType:
-    """A job for people: boards that are gone are left out, unless they were lost."""
+    """A job for people: workers that are gone are left out, unless they were lost."""
     body = job_body(job)
-    boards = [row for row, board in zip(_rows(body["boards"]), job.boards, strict=True) if board.alive or _lost(row)]
-    head = {name: value for name, value in body.items() if name not in ("tasks", "boards")}
+    rows = zip(_rows(body["workers"]), job.workers, strict=True)
+    workers = [row for row, worker in rows if worker.alive or _lost(row)]
+    head = {name: value for name, value in body.items() if name not in ("tasks", "workers")}
     parts: list[RenderableType] = [describe(head), "", records(body["tasks"], "models")]
-    return Group(*parts, "", records(boards, "boards")) if boards else Group(*parts)
+    return Group(*parts, "", records(workers, "workers")) if workers else Group(*parts)
 
 
 def outcome_text(outcome: JobOutcome) -> RenderableType:
@@ -73,7 +74,7 @@ def outcome_text(outcome: JobOutcome) -> RenderableType:
     ]  # fmt: skip
     notes = [f"{Path(task.model).stem}: {text}" for task in outcome.tasks if (text := task.failure or task.warning)]
     notes += [f"{Path(task.model).stem}: {_distrust(task.untrusted)}" for task in outcome.tasks if task.untrusted]
-    notes += [f"lost: {board}" for board in outcome.lost_boards]
+    notes += [f"lost: {worker}" for worker in outcome.lost_workers]
     parts: list[RenderableType] = [describe(head), "", records(rows)]
     return Group(*parts, "", Text("\n".join(notes))) if notes else Group(*parts)
 
@@ -83,7 +84,7 @@ def job_line(job: JobInfo) -> str:
     done = sum(task.state in ("done", "failed") for task in job.tasks)
     left = left_s(job, time.time())
     rest = "" if left is None else f", {format_duration(left)} left"
-    doing = "; ".join(f"{board.name}: {board.note}" for board in job.boards if board.alive and board.note)
+    doing = "; ".join(f"{worker.name}: {worker.note}" for worker in job.workers if worker.alive and worker.note)
     failed = sum(task.failed for task in job.tasks)
     parts = [
         f"{job.name} {job.state}: {done} of {len(job.tasks)} models done",
@@ -95,7 +96,7 @@ def job_line(job: JobInfo) -> str:
 
 def _measured(job: JobInfo) -> int:
     """Candidates so far, those of the slices under way included."""
-    return sum(task.measured for task in job.tasks) + sum(board.measured for board in job.boards if board.alive)
+    return sum(task.measured for task in job.tasks) + sum(worker.measured for worker in job.workers if worker.alive)
 
 
 def _task_row(task: TaskInfo) -> dict[str, object]:
@@ -132,7 +133,7 @@ def _lost(row: dict[str, object]) -> bool:
 
 
 def _gone(state: str) -> str:
-    """A board that says it works while its lease is void."""
+    """A worker that says it works while its lease is void."""
     return "dead" if state == "working" else state
 
 

@@ -33,11 +33,11 @@ def tune(
     database: options.Database = None,
     threads: options.Threads = None,
     device: options.Devices = None,
-    rpc: options.Boards = None,
+    rpc: options.Addresses = None,
     rpc_tracker: options.RpcTracker = None,
     rpc_key: options.RpcKey = None,
     rpc_key_file: options.RpcKeyFile = None,
-    boards: options.BoardCount = None,
+    workers: options.WorkerCount = None,
     seed: options.Seed = 0,
     space: options.Space = None,
     exact: options.Exact = False,
@@ -66,7 +66,7 @@ def tune(
         "rpc_key": rpc_key, "rpc_key_file": rpc_key_file, "seed": seed, "space": space, "exact": exact,
         "trained": trained, "shapes": parse_shapes(shape or []),
     }  # fmt: skip
-    asked_for = (run, until, early_stopping, memory_limit, disk_limit, executor, on_finish, log, boards)
+    asked_for = (run, until, early_stopping, memory_limit, disk_limit, executor, on_finish, log, workers)
     several = max(len(models), len(devices), len(addresses)) > 1
     if not several and all(option is None for option in asked_for):
         own = {"device": devices[0], "rpc": addresses[0] if addresses else None, "pareto": pareto}
@@ -76,7 +76,7 @@ def tune(
     if pareto:
         raise InputError("--pareto: not for a job; run it, then `autofuse plan pareto MODEL` for each model")
     job = {
-        "devices": devices, "rpc": addresses, "boards": boards, "run": run, "until": until,
+        "devices": devices, "rpc": addresses, "workers": workers, "run": run, "until": until,
         "early_stopping": early_stopping, "memory_limit": memory_limit, "disk_limit": disk_limit,
         "executor": executor,
     }  # fmt: skip

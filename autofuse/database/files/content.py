@@ -20,7 +20,7 @@ from autofuse.errors import InputError
 LEASE = frozenset(OwnerMixin.__annotations__)
 NUMBER = "id"
 
-LOCAL = frozenset(("af_job", "af_task", "af_board"))
+LOCAL = frozenset(("af_job", "af_task", "af_worker"))
 """What coordinators do in one file: jobs go on where they were begun. Every other table is knowledge, and travels."""
 
 SAME, STORED, OPEN, VERDICT = "same", "stored", "open", "verdict"

@@ -24,17 +24,17 @@ from autofuse.database.job_records import (
     RUNNING,
     SEARCH,
     WORKING,
-    BoardInfo,
     JobInfo,
     TaskInfo,
     TaskProgress,
     TaskStart,
+    WorkerInfo,
 )
 from autofuse.database.owner import Owner, is_dead, this_process
 from autofuse.database.records import Json, canonical_json
 from autofuse.database.retries import persistent
 from autofuse.database.tables.columns import free_lease, insert_unless_there, lease_columns
-from autofuse.database.tables.job_schema import BoardRow, JobRow, TaskRow
+from autofuse.database.tables.job_schema import JobRow, TaskRow, WorkerRow
 from autofuse.errors import InputError
 
 LEASE_S = 90.0
@@ -42,7 +42,7 @@ LEASE_S = 90.0
 MAX_ATTEMPTS = 3
 """Searches that may die with a task before it is given up."""
 
-_JOB, _TASK, _BOARD = (row.__table__.c for row in (JobRow, TaskRow, BoardRow))
+_JOB, _TASK, _WORKER = (row.__table__.c for row in (JobRow, TaskRow, WorkerRow))
 _OWNER = ("owner_host", "owner_pid", "owner_boot_id", "owner_started")
 _NOW = {
     "postgresql": "SELECT extract(epoch FROM clock_timestamp())",
@@ -87,7 +87,7 @@ class JobQueue:
 
     def _reopen(self, sql: Connection, row: RowMapping, settings: Mapping[str, Json]) -> None:
         number = row["id"]
-        if any(board.alive for board in _boards(sql, number)):
+        if any(worker.alive for worker in _workers(sql, number)):
             return  # somebody works on it: the caller joins in
         values: dict[str, Any] = {
             "state": RUNNING,
@@ -120,7 +120,7 @@ class JobQueue:
 
     @persistent
     def job(self, name: str | None = None) -> JobInfo | None:
-        """The job of this name (None: the newest), with its tasks and boards."""
+        """The job of this name (None: the newest), with its tasks and workers."""
         query = select(_JOB.id).order_by(_JOB.id.desc()).limit(1)
         if name is not None:
             query = query.where(_JOB.name == name)
@@ -130,10 +130,10 @@ class JobQueue:
 
     @persistent
     def share(self, job_id: int, device: str) -> tuple[tuple[TaskInfo, ...], int]:
-        """The tasks of one device, and how many boards alive share them."""
+        """The tasks of one device, and how many workers alive share them."""
         with self._base.reading() as sql:
             tasks = tuple(_tasks(sql, and_(_TASK.job_id == job_id, _TASK.device == device)))
-            alive = sum(board.alive for board in _boards(sql, job_id) if board.device == device)
+            alive = sum(worker.alive for worker in _workers(sql, job_id) if worker.device == device)
         return tasks, max(1, alive)
 
     @persistent
@@ -147,32 +147,32 @@ class JobQueue:
         """Records how a job ended, unless somebody else still works on it."""
         canonical_json(summary)
         with self._base.writing() as sql:
-            if any(board.alive for board in _boards(sql, job_id)):
+            if any(worker.alive for worker in _workers(sql, job_id)):
                 return
             ended = {"state": state, "summary": dict(summary), "finished_at": datetime.now(UTC)}
             sql.execute(update(JobRow).where(_JOB.id == job_id).values(**ended))
 
-    # boards
+    # workers
 
     def join(self, job_id: int, name: str, device: str) -> int:
-        """A board begins to work for a job; its number."""
+        """A worker begins to work for a job; its number."""
         with self._base.writing() as sql:
             values = {"job_id": job_id, "name": name, "device": device, "state": WORKING, "note": "", "measured": 0}
             lease = {**lease_columns(self._owner), "beat": _now(sql)}
-            number: int = sql.execute(insert(BoardRow).values(**values, **lease).returning(_BOARD.id)).scalar_one()
+            number: int = sql.execute(insert(WorkerRow).values(**values, **lease).returning(_WORKER.id)).scalar_one()
         return number
 
     @persistent
-    def leave(self, board_id: int, state: str = LEFT, note: str = "") -> None:
-        """A board works no more: "left", or "lost"."""
+    def leave(self, worker_id: int, state: str = LEFT, note: str = "") -> None:
+        """A worker works no more: "left", or "lost"."""
         with self._base.writing() as sql:
-            sql.execute(update(BoardRow).where(_BOARD.id == board_id).values(state=state, note=note, **free_lease()))
+            sql.execute(update(WorkerRow).where(_WORKER.id == worker_id).values(state=state, note=note, **free_lease()))
 
     @persistent
-    def note(self, board_id: int, note: str, measured: int) -> None:
-        """What a board is doing, for whoever asks for the status."""
+    def note(self, worker_id: int, note: str, measured: int) -> None:
+        """What a worker is doing, for whoever asks for the status."""
         with self._base.writing() as sql:
-            sql.execute(update(BoardRow).where(_BOARD.id == board_id).values(note=note, measured=measured))
+            sql.execute(update(WorkerRow).where(_WORKER.id == worker_id).values(note=note, measured=measured))
 
     @persistent
     def beat(self, job_id: int, active_s: float) -> tuple[bool, tuple[int, ...]]:
@@ -183,7 +183,7 @@ class JobQueue:
         """
         with self._base.writing() as sql:
             now = _now(sql)
-            for row, columns in ((TaskRow, _TASK), (BoardRow, _BOARD)):
+            for row, columns in ((TaskRow, _TASK), (WorkerRow, _WORKER)):
                 mine = and_(columns.job_id == job_id, *_leased_by(columns, self._owner))
                 sql.execute(update(row).where(mine).values(beat=now))
             self._release_dead(sql, job_id)
@@ -220,7 +220,7 @@ class JobQueue:
     def give_back(self, task_id: int, progress: TaskProgress | None) -> bool:
         """Ends a slice of the search: the task is queued again; False when the lease was lost meanwhile.
 
-        `progress` None: nothing came of it (the board was lost, the job is stopping). A task with nothing left to
+        `progress` None: nothing came of it (the worker was lost, the job is stopping). A task with nothing left to
         try has no gain to expect.
         """
         return self._end(task_id, {"state": QUEUED, **_brought(progress)})
@@ -307,12 +307,12 @@ def _refuse_another(sql: Connection, job_id: int, name: str, tasks: Sequence[Tas
 
 def _job(sql: Connection, number: int) -> JobInfo:
     row = sql.execute(select(JobRow.__table__).where(_JOB.id == number)).mappings().one()
-    boards = tuple(_boards(sql, number))
+    workers = tuple(_workers(sql, number))
     state = row["state"]
-    if state == RUNNING and not any(board.alive for board in boards):
+    if state == RUNNING and not any(worker.alive for worker in workers):
         state = INTERRUPTED
-    values = {field.name: row[field.name] for field in fields(JobInfo) if field.name not in ("tasks", "boards")}
-    return JobInfo(**{**values, "state": state}, tasks=tuple(_tasks(sql, _TASK.job_id == number)), boards=boards)
+    values = {field.name: row[field.name] for field in fields(JobInfo) if field.name not in ("tasks", "workers")}
+    return JobInfo(**{**values, "state": state}, tasks=tuple(_tasks(sql, _TASK.job_id == number)), workers=workers)
 
 
 def _tasks(sql: Connection, condition: ColumnElement[bool]) -> Iterator[TaskInfo]:
@@ -322,11 +322,11 @@ def _tasks(sql: Connection, condition: ColumnElement[bool]) -> Iterator[TaskInfo
         yield TaskInfo(**row)
 
 
-def _boards(sql: Connection, job_id: int) -> Iterator[BoardInfo]:
+def _workers(sql: Connection, job_id: int) -> Iterator[WorkerInfo]:
     now = _now(sql)
-    query = select(BoardRow.__table__).where(_BOARD.job_id == job_id).order_by(_BOARD.id)
+    query = select(WorkerRow.__table__).where(_WORKER.job_id == job_id).order_by(_WORKER.id)
     for row in sql.execute(query).mappings().all():
-        yield BoardInfo(
+        yield WorkerInfo(
             id=row["id"], name=row["name"], device=row["device"], state=row["state"], note=row["note"],
             measured=row["measured"], beat_age_s=now - (row["beat"] or 0.0),
             alive=row["state"] == WORKING and _alive(row, now),

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Boolean, CheckConstraint, Float, ForeignKey, Index, Integer, String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from autofuse.database.job_records import BOARD_STATES, JOB_STATES, PHASES, TASK_STATES
+from autofuse.database.job_records import JOB_STATES, PHASES, TASK_STATES, WORKER_STATES
 from autofuse.database.tables.schema import Document, NumberedRow, OwnerMixin, RunRow, Sha, UtcTime, names_in_sql
 
 
@@ -70,10 +70,10 @@ class TaskRow(OwnerMixin, NumberedRow):
     )
 
 
-class BoardRow(OwnerMixin, NumberedRow):
-    """A board that works for a job: the coordinator that drives it, and what it is doing."""
+class WorkerRow(OwnerMixin, NumberedRow):
+    """A worker, one device that measures for a job: the coordinator that drives it, and what it is doing."""
 
-    __tablename__ = "af_board"
+    __tablename__ = "af_worker"
 
     job_id: Mapped[int] = mapped_column(ForeignKey("af_job.id"))
     name: Mapped[str] = mapped_column(Text)
@@ -84,6 +84,6 @@ class BoardRow(OwnerMixin, NumberedRow):
     measured: Mapped[int] = mapped_column(Integer)
 
     __table_args__ = (
-        CheckConstraint(f"state IN ({names_in_sql(BOARD_STATES)})", name="state"),
+        CheckConstraint(f"state IN ({names_in_sql(WORKER_STATES)})", name="state"),
         Index(None, "job_id"),
     )

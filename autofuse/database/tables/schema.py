@@ -35,7 +35,7 @@ from autofuse.database.tables.schedule_text import ScheduleText
 
 PREFIX = "af_"
 VERSION_TABLE = "af_alembic_version"
-HEAD_REVISION = "r0005"
+HEAD_REVISION = "r0006"
 
 
 class UtcTime(TypeDecorator[datetime]):

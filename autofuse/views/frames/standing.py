@@ -72,7 +72,7 @@ def job_standing(job: JobInfo) -> list[str]:
 
 
 def job_command(job: JobInfo) -> str:
-    """The command that goes on with a job, as it is typed; boards elsewhere are named as they were the first time."""
+    """The command that goes on with a job, as it is typed; devices elsewhere are named as they were the first time."""
     settings = job.settings
     words = ["autofuse", "tune", *dict.fromkeys(task.model for task in job.tasks), "--run", job.name]
     for device in dict.fromkeys(task.device for task in job.tasks):

@@ -1,4 +1,4 @@
-"""The coordinator's handle on one board: its search process, the task it holds, how often it failed."""
+"""The coordinator's handle on one worker: its search process, the task it holds, how often it failed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from autofuse.database.job_records import TaskInfo
 from autofuse.job.requests import CloseSearches, StartSearcher, TakeTurn, TurnEnded
-from autofuse.job.settings import BoardSpec, JobSettings
+from autofuse.job.settings import JobSettings, WorkerSpec
 from autofuse.job.timetable import Turn
 from autofuse.measure.children.process import Child, Reply, default_memory
 from autofuse.measure.measurement import Failure
@@ -36,10 +36,13 @@ class Setup:
     import_paths: Sequence[Path] = ()
 
 
-class Board:
-    """One board. `number`: of its row in the database. Make and use it in one thread."""
+class Worker:
+    """A worker of a job: one device, here or elsewhere, and the process that searches on it.
 
-    def __init__(self, spec: BoardSpec, number: int, setup: Setup) -> None:
+    `number`: of its row in the database. Make and use it in one thread.
+    """
+
+    def __init__(self, spec: WorkerSpec, number: int, setup: Setup) -> None:
         self.spec, self.number, self._setup = spec, number, setup
         self.task: TaskInfo | None = None
         self.turn: Turn | None = None

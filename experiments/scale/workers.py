@@ -1,4 +1,4 @@
-"""Two boards against one, on devices that answer after their recorded time: `python -m experiments scale.boards`."""
+"""Two workers against one, on devices that answer after their recorded time: `python -m experiments scale.workers`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from autofuse.environment.place import Place
 from autofuse.job.coordinator import JobListener
 from autofuse.job.run import run_job
-from autofuse.job.settings import BoardSpec, JobSettings
+from autofuse.job.settings import JobSettings, WorkerSpec
 from experiments.index import ROOT
 from experiments.options import new_parser
 from experiments.scale.figures import keep_figures
@@ -38,10 +38,10 @@ def models(folder: Path, candidates: int) -> list[Path]:
     return made
 
 
-def wall_seconds(folder: Path, boards: int, candidates: int) -> float:
+def wall_seconds(folder: Path, workers: int, candidates: int) -> float:
     """Seconds from the start to the end of a job that measures everything there is."""
     folder.mkdir(parents=True, exist_ok=True)
-    specs = [BoardSpec(f"board {number}", "replay", Place(device=PROFILE)) for number in range(boards)]
+    specs = [WorkerSpec(f"worker {number}", "replay", Place(device=PROFILE)) for number in range(workers)]
     settings = JobSettings(budget_s=3600.0, threads=1)
     started = time.monotonic()
     outcome = run_job(
@@ -53,13 +53,13 @@ def wall_seconds(folder: Path, boards: int, candidates: int) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the wall times of one and two boards, and their ratio."""
+    """Print the wall times of one and two workers, and their ratio."""
     parser = new_parser(__doc__)
     parser.add_argument("--candidates", type=int, default=10, help="of each model (default: 10)")
     candidates = parser.parse_args(arguments).candidates
-    with tempfile.TemporaryDirectory(prefix="autofuse-boards-") as name:
-        one, two = (wall_seconds(Path(name) / str(boards), boards, candidates) for boards in (1, 2))
+    with tempfile.TemporaryDirectory(prefix="autofuse-workers-") as name:
+        one, two = (wall_seconds(Path(name) / str(workers), workers, candidates) for workers in (1, 2))
     found = {"one_s": round(one, 1), "two_s": round(two, 1), "speedup": round(one / two, 3)}
-    keep_figures("boards", found)
+    keep_figures("workers", found)
     print(json.dumps(found))
     return 0

@@ -1,4 +1,4 @@
-"""Which boards a job's options mean, and what becomes of those that do not answer."""
+"""Which places a job's options mean, and what becomes of those that do not answer."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from autofuse.environment.place import Place
 from autofuse.errors import DeviceError, InputError
-from autofuse.job.boards import answering, places
-from autofuse.job.settings import BoardSpec
+from autofuse.job.places import answering, places
+from autofuse.job.settings import WorkerSpec
 
 said: list[str] = []
 
@@ -38,16 +38,16 @@ def named(
     return answering(places(devices, rpc or [], tracker, "key", count), said.append)
 
 
-def test_without_an_address_each_device_is_a_board_of_its_own_kind() -> None:
+def test_without_an_address_each_device_is_a_worker_of_its_own_kind() -> None:
     assert named(["local", "zen3"]) == [
-        BoardSpec("local 1", "local", Place(device="local", rpc_key="key")),
-        BoardSpec("zen3 2", "zen3", Place(device="zen3", rpc_key="key")),
+        WorkerSpec("local 1", "local", Place(device="local", rpc_key="key")),
+        WorkerSpec("zen3 2", "zen3", Place(device="zen3", rpc_key="key")),
     ]
 
 
-def test_boards_of_one_kind_share_their_tasks() -> None:
+def test_workers_of_one_kind_share_their_tasks() -> None:
     found = named(["pi5"], ["one:9091", "two:9091"])
-    assert [(board.name, board.device, board.place.rpc) for board in found] == [
+    assert [(worker.name, worker.device, worker.place.rpc) for worker in found] == [
         ("one:9091", "cortex-a76", "one:9091"),
         ("two:9091", "cortex-a76", "two:9091"),
     ]
@@ -55,14 +55,14 @@ def test_boards_of_one_kind_share_their_tasks() -> None:
 
 def test_a_tracker_hands_out_as_many_as_asked_for() -> None:
     found = named(["local"], tracker="rack:9190", count=3)
-    assert len({board.name for board in found}) == 3
-    assert {board.place.rpc_tracker for board in found} == {"rack:9190"}
+    assert len({worker.name for worker in found}) == 3
+    assert {worker.place.rpc_tracker for worker in found} == {"rack:9190"}
 
 
-def test_a_board_that_does_not_answer_is_left_out_with_a_word() -> None:
+def test_a_worker_that_does_not_answer_is_left_out_with_a_word() -> None:
     found = named(["pi5"], ["dead:1", "two:9091"])
-    assert [board.place.rpc for board in found] == ["two:9091"]
-    assert said == ["without a board: dead:1: no session within 30 s"]
+    assert [worker.place.rpc for worker in found] == ["two:9091"]
+    assert said == ["goes on without a device: dead:1: no session within 30 s"]
     with pytest.raises(DeviceError, match="dead:1"):
         named(["pi5"], ["dead:1"])
 
@@ -71,8 +71,8 @@ def test_a_board_that_does_not_answer_is_left_out_with_a_word() -> None:
     ("arguments", "message"),
     [
         ((["pi5"], ["a:1"], "rack:9190"), "exclude each other"),
-        ((["pi5"], ["a:1"], None, 2), "--boards needs --rpc-tracker"),
-        ((["pi4", "pi5"], ["a:1", "b:1", "c:1"]), "--device: got 2 for 3 boards"),
+        ((["pi5"], ["a:1"], None, 2), "--workers needs --rpc-tracker"),
+        ((["pi4", "pi5"], ["a:1", "b:1", "c:1"]), "--device: got 2 for 3 addresses"),
         ((["pi4", "pi5"], None, "rack:9190"), "--device: got 2, allowed with --rpc-tracker: one"),
     ],
 )

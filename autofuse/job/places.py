@@ -1,4 +1,4 @@
-"""The boards that a job's options mean: where they are, and which of them answer."""
+"""The places that a job's options mean, and the workers at those that answer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from autofuse.environment.place import Place
 from autofuse.errors import DeviceError, InputError
-from autofuse.job.settings import BoardSpec
+from autofuse.job.settings import WorkerSpec
 
 
 def places(
@@ -17,11 +17,11 @@ def places(
     InputError for what cannot be meant.
     """
     if rpc and rpc_tracker:
-        raise InputError("--rpc and --rpc-tracker exclude each other: name the boards, or their tracker")
+        raise InputError("--rpc and --rpc-tracker exclude each other: name the devices, or their tracker")
     if count is not None and not rpc_tracker:
-        raise InputError("--boards needs --rpc-tracker: it says how many of the tracker's boards to use")
+        raise InputError("--workers needs --rpc-tracker: it says how many of the tracker's devices work")
     if rpc and len(devices) not in (1, len(rpc)):
-        raise InputError(f"--device: got {len(devices)} for {len(rpc)} boards of --rpc, allowed: one, or as many")
+        raise InputError(f"--device: got {len(devices)} for {len(rpc)} addresses of --rpc, allowed: one, or as many")
     if rpc_tracker and len(devices) != 1:
         raise InputError(f"--device: got {len(devices)}, allowed with --rpc-tracker: one (the kind is its --rpc-key)")
     if rpc:
@@ -32,12 +32,12 @@ def places(
     return [Place(device=one, rpc_key=rpc_key) for one in devices]
 
 
-def answering(wanted: Sequence[Place], say: Callable[[str], None]) -> list[BoardSpec]:
-    """The boards at these places, each asked what it is.
+def answering(wanted: Sequence[Place], say: Callable[[str], None]) -> list[WorkerSpec]:
+    """The workers at these places; each device is asked what it is.
 
     One that does not answer is left out with a word; DeviceError is raised when none does.
     """
-    boards: list[BoardSpec] = []
+    workers: list[WorkerSpec] = []
     problems: list[DeviceError] = []
     for number, place in enumerate(wanted, 1):
         try:
@@ -49,9 +49,9 @@ def answering(wanted: Sequence[Place], say: Callable[[str], None]) -> list[Board
         name = f"{place.device} {number}" if found.address is None else found.address.text
         name = f"{name} ({number})" if place.rpc_tracker else name
         kind = place.device if found.address is None else found.profile.name
-        boards.append(BoardSpec(name, kind, place))
-    if not boards:
+        workers.append(WorkerSpec(name, kind, place))
+    if not workers:
         raise problems[0]
     for problem in problems:
-        say(f"without a board: {problem}")
-    return boards
+        say(f"goes on without a device: {problem}")
+    return workers
