@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from autofuse.backend.library.library import check as check_library
 from autofuse.backend.library.library import count_kernels, read_metadata
 from autofuse.backend.library.library import load as load_library
 from autofuse.compiler import Context, Policy, compile_in
@@ -94,7 +95,7 @@ def bench(
     graph = load(model, shapes)
     here = named.address is None
     if library is not None:  # refused before anything is measured when it is damaged or not ours
-        load_library(library, trust=trust) if here else read_metadata(library, trust)
+        load_library(library, trust=trust) if here else check_library(library, trust)
     inputs = generate_inputs(graph, SEED)
     expected = run_reference(graph, inputs)
     with ExitStack() as stack:
@@ -126,12 +127,15 @@ def bench(
 
 
 def _kept(library: Path, trust: Sequence[Path], folder: Path) -> Path:
-    """The library that is loaded: with `trust` a copy, since the file may become another one once it was verified."""
+    """The library that is loaded, here or on a device: with `trust` a copy, every byte of which was verified.
+
+    The file itself may become another one at any time. A device takes a file by the SHA-256 of its content.
+    """
     if not trust:
         return library
     own = folder / f"{OWN}.so"
     shutil.copyfile(library, own)
-    read_metadata(own, trust)
+    check_library(own, trust)
     return own
 
 

@@ -9,6 +9,7 @@ import shutil
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from autofuse.measure.networks.bench import Contender
 from autofuse.values.signatures import Signature, fingerprint, new_key, public_key, require_signature, sign
 from tests.backend.forging import forged
 from tests.database.recorded import fill
+from tests.measure.test_remote_runner import KEY, Served
 
 
 def call(*arguments: object) -> Result:
@@ -220,6 +222,48 @@ def test_bench_runs_the_very_bytes_that_it_verified(
     else:
         run()
         assert loaded[0] == signed.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    made = Served(tmp_path_factory.mktemp("served"))
+    yield made
+    made.kill()
+
+
+def bench_there(served: Served, model: Path, library: Path, key: Path, database: Path) -> object:
+    return autofuse.bench(
+        model, library=library, budget="1s", database=str(database), threads=1, trust=[key], against="none",
+        rpc=f"127.0.0.1:{served.port}", rpc_key=KEY,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_device_elsewhere_runs_the_very_bytes_that_were_verified_here(
+    served: Served, model: Path, signed: Path, keys: Path, tmp_path: Path
+) -> None:
+    bench_there(served, model, signed, keys / "mine.pub", tmp_path / "p.db")
+    (kept,) = served.log.parent.glob(f"autofuse-scratch-*/files/{hashlib.sha256(signed.read_bytes()).hexdigest()}.so")
+    kept.write_bytes(b"put there by another session")
+    bench_there(served, model, signed, keys / "mine.pub", tmp_path / "p.db")
+    assert kept.read_bytes() == signed.read_bytes()
+
+
+@pytest.mark.slow
+def test_what_is_not_trusted_never_reaches_a_device_elsewhere(
+    served: Served, model: Path, signed: Path, unsigned: Path, keys: Path, tmp_path: Path
+) -> None:
+    changed = bytearray(signed.read_bytes())
+    changed[len(changed) // 2] ^= 1  # of the code: the description and its signature stay
+    (tmp_path / "changed.so").write_bytes(changed)
+    for library, key, why in (
+        (unsigned, "mine.pub", "it is not signed"), (signed, "other.pub", "none of them is trusted|signed by"),
+        (tmp_path / "changed.so", "mine.pub", "changed.so"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=why):
+            bench_there(served, model, library, keys / key, tmp_path / "p.db")
+        digest = hashlib.sha256(library.read_bytes()).hexdigest()
+        assert library is signed or not list(served.log.parent.glob(f"autofuse-scratch-*/files/{digest}.so"))
 
 
 def test_without_the_package_one_line_says_what_to_install(signed: Path, keys: Path) -> None:

@@ -15,9 +15,10 @@ import numpy as np
 from onnx import helper
 
 from autofuse.errors import AutofuseError, InputError
+from experiments.fuzz import sockets, wire
 from experiments.fuzz.bombs import model
 from experiments.fuzz.contain import Attempt
-from experiments.fuzz.mutate import NUMBERS, TEXTS, damage_database, damage_export, damaged, damaged_json, damaged_model
+from experiments.fuzz.mutate import NUMBERS, TEXTS, damage_database, damage_export, damaged, damaged_model
 
 node = helper.make_node
 
@@ -190,46 +191,6 @@ def _damaged_end(dice: random.Random, data: bytes) -> bytes:
     return damaged(dice, data[:edge]) + data[edge:]
 
 
-def _try_message(_: Path, seed: int) -> None:
-    """Reads bytes of the wire, and answers what they ask."""
-    from autofuse.measure.children import requests
-    from autofuse.measure.children.child import Handlers, answer
-    from autofuse.measure.children.messages import Done, Message, ProtocolError, Refused, framed, unframed
-    from autofuse.measure.children.messages import decode as understood
-
-    dice = random.Random(seed)
-    target = {"mcpu": "znver3", "lanes": 8, "registers": 16, "cores": 2, "l1_bytes": 32768, "l2_bytes": 262144}
-    cases = [{"inputs": ["a"], "outputs": ["b"]}]
-    slices = [{"us": 1.5, "calls": 3, "clock": 1.0, "waited": 0.0, "good": True}]
-    us = {"median": 1.5, "lo": 1.4, "hi": 1.6, "confidence": 0.95, "count": 1}
-    timing = {"us": us, "slices": slices, "trusted": True, "reason": "", "stopped": "enough", "probe_us": 1.0}
-    name, body = dice.choice(
-        (
-            ("StartWorker", {"target": target, "builder": "module:name", "threads": 1, "cpus": [0]}),
-            ("Check", {"id": 1, "cases": cases, "limit": None}),
-            ("Build", {"id": 1, "workload": "", "schedule": {"tile": 8}, "builder": "m:n", "constants": ["a"]}),
-            ("Timed", {"timing": timing, "clock_best_s": [1.0]}),
-        )
-    )
-    text = f"{name} {json.dumps(damaged_json(dice, body))}".encode()
-    buffer = bytearray(damaged(dice, framed(text)) if dice.random() < 0.6 else framed(text))
-
-    def done(_request: Message) -> Message:
-        return Done()
-
-    handlers: Handlers = {requests.StartWorker: done, requests.Check: done, requests.Build: done}
-    try:
-        found = unframed(buffer)
-        if found is not None and found.startswith(b"Timed"):
-            understood(found, {"Timed": requests.Timed})
-            return
-        said = Done() if found is None else answer(handlers, found)
-    except ProtocolError as error:
-        raise InputError(str(error)) from error
-    if isinstance(said, Refused):
-        raise InputError(said.message.replace("\n", " ") or "refused")
-
-
 VERBS = (
     "inspect", "compile", "run", "report", "explain", "status", "stop", "compare", "device list", "device show",
     "db info", "db check", "db export", "db import", "db merge", "db prune", "db migrate", "plan export", "plan diff",
@@ -268,6 +229,7 @@ TARGETS: Mapping[str, Target] = {
     "databases": Target(_prepare_database, _try_database),
     "exports": Target(_prepare_database, _try_export),
     "libraries": Target(_prepare_library, _try_library),
-    "messages": Target(_prepare_nothing, _try_message),
+    "messages": Target(_prepare_nothing, wire.try_message),
+    "sockets": Target(_prepare_nothing, sockets.attempt),
     "commands": Target(_prepare_nothing, _try_command),
 }

@@ -70,6 +70,7 @@ class ServedSession(CandidateSession):
         self._folder, self._files, self._described = folder, folder.parent / FILES, described
         self._files.mkdir(exist_ok=True)
         self._before = before
+        self._whole: set[str] = set()
         self._networks: dict[str, ContenderSession] = {}
         self._probe: FmaProbe | None = None
         self._results = 0
@@ -108,26 +109,40 @@ class ServedSession(CandidateSession):
 
     def keep(self, request: Keep) -> Done:
         """Take an uploaded file over, when it is what its name says."""
-        goal = self.place(Path(request.name))
+        goal = self._goal(request.name)
         source = self._folder / request.name
+        if not source.is_file():
+            raise RefusedError("run_error", f"{request.name[:12]} was not uploaded")
         if _digest(source) != goal.stem:
             source.unlink(missing_ok=True)
             raise RefusedError("run_error", f"the upload of {request.name[:12]} was damaged on the way")
         self._make_room(source.stat().st_size)
         source.replace(goal)
+        self._whole.add(request.name)
         return Done()
 
     def place(self, path: Path) -> Path:
         """See CandidateSession: a file that was uploaded; RefusedError for any other name."""
-        if not NAME.fullmatch(str(path)):
-            raise RefusedError("run_error", f"{str(path)!r} is no name of an uploaded file")
-        return self._files / path
+        found = self._goal(str(path))
+        if not found.is_file():
+            raise RefusedError("run_error", f"{found.name[:12]} was not uploaded")
+        return found
+
+    def _goal(self, name: str) -> Path:
+        if not NAME.fullmatch(name):
+            raise RefusedError("run_error", f"{name[:100]!r} is no name of an uploaded file")
+        return self._files / name
 
     def _touch(self, name: str) -> bool:
+        """Whether a file is here; one of an earlier session still has to be what its name says."""
+        path = self._goal(name)
         try:
-            os.utime(self.place(Path(name)))
+            if name not in self._whole and _digest(path) != path.stem:
+                return False
+            os.utime(path)
         except OSError:
             return False
+        self._whole.add(name)
         return True
 
     def _make_room(self, wanted: int) -> None:
@@ -177,7 +192,8 @@ class ServedSession(CandidateSession):
 
     def run_probe(self, _request: RunProbe) -> ProbeRun:
         """One run of the clock probe."""
-        assert self._probe is not None
+        if self._probe is None:
+            raise RefusedError("run_error", "no clock probe was started")
         with pin_main_thread():
             return ProbeRun(self._probe.seconds())
 
