@@ -67,6 +67,42 @@ def test_a_candidate_somewhat_slower_stops_after_three_slices(fake):
     assert len(timing.slices) == 3
 
 
+def test_a_candidate_a_little_slower_stops_as_soon_as_five_slices_agree(fake):
+    timing = timed(fake(), 100e-6, best_us=97)
+    assert (timing.stopped, len(timing.slices)) == ("slower", 5)
+    assert timing.trusted
+
+
+def test_a_candidate_that_one_slice_shows_as_fast_as_the_incumbent_can_still_win(fake):
+    machine = fake()
+    durations = iter([100e-6, 101e-6, 98e-6, 100e-6, 101e-6] * 100)
+    timing = sample(
+        lambda calls: machine.work(next(durations) * calls) / calls, machine.clock, machine.waited_ns, POLICY, 97.0,
+        machine.now,
+    )  # fmt: skip
+    assert timing.stopped == "enough"
+    assert len(timing.slices) > 5
+
+
+def test_on_a_machine_that_is_never_quiet_a_slower_candidate_stops_long_before_the_cap(fake):
+    """No slice is good, but each is slower than the incumbent by more than what disturbed it explains."""
+    machine = fake(stolen=lambda t: 0.2 if t > 0.002 else 0.0)
+    timing = timed(machine, 2e-3, best_us=1300)
+    assert (timing.stopped, timing.trusted) == ("slower", False)
+    assert len(timing.slices) == POLICY.disturbed_slices
+
+
+def test_a_first_time_needs_less_precision_than_one_that_is_held_against_an_incumbent(fake):
+    def slices(best_us: float | None) -> int:
+        machine = fake()
+        durations = iter([100e-6, 101.4e-6, 100.7e-6] * 100)
+        run = lambda calls: machine.work(next(durations) * calls) / calls  # noqa: E731
+        return len(sample(run, machine.clock, machine.waited_ns, POLICY, best_us, machine.now).slices)
+
+    assert slices(None) == 7
+    assert slices(100.0) == POLICY.good_slices
+
+
 def test_a_candidate_many_times_slower_costs_a_single_call(fake):
     machine = fake()
     timing = timed(machine, 2.0, best_us=1000)

@@ -14,6 +14,8 @@ MIN_GOOD = 3
 MIN_ENOUGH = 7
 CHEAP_US = 50_000.0
 """A first call that looks hopeless is repeated unless it takes longer: the machine may just have stood still."""
+HOPELESS = 3.0
+"""A candidate that takes so many times as long as the incumbent is not timed any further, however disturbed it was."""
 PATIENCE = 4
 """Good slices are taken up to so many times the usual number while their interval is too wide to trust."""
 
@@ -23,24 +25,29 @@ class SamplingPolicy:
     """The rules of timing one candidate: how long, and what to believe.
 
     `block_s`: aim of one slice. `good_slices`: full number of good slices (more while their interval is wider
-    than `width_limit`); fewer (7 or more) suffice once the interval is within `precision` of the median.
+    than `width_limit`); fewer (7 or more) suffice once the interval is within `precision` of the median, or within
+    `first_precision` where there is no incumbent to compare with.
     `cap_s`: give up after so many seconds. `settle_probes`: probes to wait for full clock before a slice runs
     anyway. `waited_limit`: part of a slice that threads may have waited for a core.
-    A candidate stops as "slower" after its second good slice when both are `reject_second` times slower than the
-    incumbent, after three when `reject_third` times: one alone may have stood still with the whole machine, which no
-    probe beside it tells. `width_limit`: interval beyond which a result is not
+    A candidate is timed only as long as it can win. It stops as "slower" when so many good slices are all so many
+    times slower than the incumbent as `rejects` says: the more slices agree, the smaller the difference may be. One
+    alone may have stood still with the whole machine, which no probe beside it tells. Disturbances only add time: so
+    `disturbed_slices` of any kind, each freed of the waiting and the clock that were seen around it, say the same when
+    all are `reject_disturbed` times slower. `width_limit`: interval beyond which a result is not
     trusted. `cold_constants`: flush packed weights from the caches before each call.
     """
 
     block_s: float = 0.006
     good_slices: int = 21
     precision: float = 0.004
+    first_precision: float = 0.01
     cap_s: float = 1.5
     settle_probes: int = 25
     clock_floor: float = FULL_CLOCK
     waited_limit: float = 0.02
-    reject_second: float = 1.5
-    reject_third: float = 1.15
+    rejects: tuple[tuple[int, float], ...] = ((2, 1.5), (3, 1.15), (5, 1.02))
+    disturbed_slices: int = 7
+    reject_disturbed: float = 1.1
     width_limit: float = 0.05
     cold_constants: bool = False
 
@@ -66,7 +73,7 @@ def sample(
     first_us = run(1) * 1e6
     slices: list[Slice] = []
     before = clock.settle(policy.settle_probes, policy.clock_floor)
-    hopeless_us = 2 * policy.reject_second * max(best_us, 500.0) if best_us is not None else float("inf")
+    hopeless_us = HOPELESS * max(best_us, 500.0) if best_us is not None else float("inf")
     if before * first_us > hopeless_us and first_us < CHEAP_US:
         first_us = run(1) * 1e6
     if before * first_us > hopeless_us:
@@ -98,21 +105,27 @@ def _slice(
 
 
 def _stop(slices: Sequence[Slice], policy: SamplingPolicy, best_us: float | None, elapsed_s: float) -> str:
+    if best_us is not None and _slower(slices, policy, best_us):
+        return "slower"
     good = [piece.us for piece in slices if piece.good]
-    if best_us is not None:
-        if len(good) >= 3 and min(good) > policy.reject_third * best_us:
-            return "slower"
-        if len(good) >= 2 and min(good) > policy.reject_second * best_us:
-            return "slower"
-    if best_us is not None and len(slices) >= 2:
-        optimistic = min(piece.us * piece.clock * max(0.0, 1.0 - piece.waited) for piece in slices)
-        if optimistic > 2 * policy.reject_second * best_us:
-            return "slower"
     width = median_interval(good).relative_width if len(good) >= MIN_ENOUGH else float("inf")
-    wanted = policy.width_limit if len(good) >= policy.good_slices else 2 * policy.precision
+    narrow = 2 * (policy.precision if best_us is not None else policy.first_precision)
+    wanted = policy.width_limit if len(good) >= policy.good_slices else narrow
     if width <= wanted or len(good) >= PATIENCE * policy.good_slices:
         return "enough"
     return "time" if elapsed_s >= policy.cap_s else ""
+
+
+def _slower(slices: Sequence[Slice], policy: SamplingPolicy, best_us: float) -> bool:
+    """Whether these slices leave no chance that the candidate takes `best_us` or less."""
+    good = [piece.us for piece in slices if piece.good]
+    if any(len(good) >= count and min(good) > ratio * best_us for count, ratio in policy.rejects):
+        return True
+    if len(slices) < 2:
+        return False
+    optimistic = min(piece.us * piece.clock * max(0.0, 1.0 - piece.waited) for piece in slices)
+    surely = policy.reject_disturbed if len(slices) >= policy.disturbed_slices else HOPELESS
+    return optimistic > surely * best_us
 
 
 def _verdict(slices: Sequence[Slice], clock: Clock, policy: SamplingPolicy, stopped: str) -> Timing:
