@@ -1,9 +1,10 @@
-"""The local runner: builds and checks candidates in parallel children, then times them one at a time."""
+"""The local runner: parallel children build and check candidates, and one at a time times what it built."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -15,11 +16,12 @@ from autofuse.device.description import DeviceDescription
 from autofuse.device.profile import LOCAL
 from autofuse.device.provenance import collect
 from autofuse.device.target import Target
-from autofuse.measure.children.pool import Answer, Call, Pool, Program
-from autofuse.measure.children.process import available_cores, wait
+from autofuse.measure.children.pool import Answer, Call, Job, Member, Pool, Program
+from autofuse.measure.children.process import TICK_S, Child, available_cores, poll, wait
 from autofuse.measure.children.requests import Build, Check, Checked, Drop, KernelBuilt, StartWorker, Time, Timed
 from autofuse.measure.measurement import Failure, Left, Limits, Measurement, MeasureRequest, Timing, no_end
 from autofuse.measure.networks.bench import Contender, ContenderResult, bench_contenders, outputs_of
+from autofuse.measure.timing.cores import Cores
 from autofuse.measure.timing.lock import alone
 from autofuse.measure.timing.race import InterleavingPolicy
 from autofuse.measure.timing.sampling import SamplingPolicy
@@ -86,7 +88,9 @@ class LocalRunner:
         environment = {SPIN: SPIN_COUNT, **limits.environment, "TVM_NUM_THREADS": str(threads)}
         program = Program(WORKER, hello, environment, tuple(import_paths), limits.memory_bytes, size)
         self._pool = Pool(program.start, self._build, size, "worker process", limits=limits)
-        self._lock = lock
+        self._lock, self._cores = lock, Cores.of(cpus)
+        self._timed: Child | None = None
+        self._undisturbed = ExitStack()
         self._clock_best: tuple[float, ...] = ()
         self._identities = 0
 
@@ -101,6 +105,8 @@ class LocalRunner:
     def close(self) -> None:
         """End all children; the runner starts new ones when it is used again."""
         self._pool.close()
+        self._timed = None
+        self._undisturbed.close()
 
     def describe(self) -> DeviceDescription:
         """See `autofuse.measure.runner.Runner`."""
@@ -147,28 +153,86 @@ class LocalRunner:
     def stream(self, batch: Sequence[MeasureRequest], left: Left = no_end) -> Iterator[tuple[int, Measurement]]:
         """(index in `batch`, measurement) as each becomes known: failures first, then times.
 
-        Builds and checks of a stretch of the batch run in parallel; then, with no build under way and the
-        machine's measuring lock held, its candidates are timed one after the other.
+        One candidate at a time is timed, with the machine's measuring lock held. A kernel of one thread is timed on a
+        core of its own while the other cores build and check further candidates; before kernels of several threads,
+        and where a request of the batch is `undisturbed`, a stretch of the batch is built, and timed with no build
+        under way.
         """
-        chunk = self._pool.size * HELD_PER_WORKER
         try:
-            for first in range(0, len(batch), chunk):
-                self._pool.submit([self._trial(index, batch) for index in range(first, len(batch))[:chunk]])
-                while not self._pool.done and left() > 0:
-                    yield from self._build_all(left)
-                    yield from self._time_all(left)
-                if left() <= 0:
-                    self.close()
-                    return
+            if self._builds_meanwhile(batch):
+                self._pool.submit([self._trial(index, batch) for index in range(len(batch))])
+                yield from self._build_and_time(left)
+            else:
+                yield from self._build_then_time(batch, left)
+            if left() <= 0:
+                self.close()
         except BaseException:  # also KeyboardInterrupt and an abandoned generator: no child may be left busy
             self.close()
             raise
+
+    def _builds_meanwhile(self, batch: Sequence[MeasureRequest]) -> bool:
+        """Whether a core is left to build on while a candidate is timed."""
+        spare = self.threads == 1 and len(self._cores.usable) > 1 and self._pool.size > 1
+        return spare and not any(request.undisturbed for request in batch)
+
+    @property
+    def _most_held(self) -> int:
+        return self._pool.size * HELD_PER_WORKER
+
+    def _held(self) -> list[tuple[Job[_Trial], Member[_Trial]]]:
+        """Candidates that wait to be timed, in the batch's order, and who holds each."""
+        held = [(job, member) for member in self._pool.members for job in member.held]
+        return sorted(held, key=lambda pair: pair[0].work.index)
 
     def _trial(self, index: int, batch: Sequence[MeasureRequest]) -> _Trial:
         self._identities += 1
         return _Trial(index, batch[index], self._identities)
 
+    # -- on cores of their own
+
+    def _build_and_time(self, left: Left) -> Iterator[tuple[int, Measurement]]:
+        """While time is `left`: a child that holds a candidate times it, unless another one does; the others build."""
+        while left() > 0 and (self._held() or not self._pool.done):
+            if self._timed is None:
+                self._begin_timing()
+            for answer in self._pool.feed(hold=len(self._held()) >= self._most_held):
+                yield from self._answered(answer)
+            for child, reply in poll(self._pool.busy(), TICK_S if self._timed is None else TIMING_TICK_S):
+                answers = self._pool.take(child, reply)
+                if child is self._timed:
+                    self._end_timing()
+                for answer in answers:
+                    yield from self._answered(answer)
+
+    def _begin_timing(self) -> None:
+        """The first candidate whose child is free is timed from now on, if there is one."""
+        for job, member in self._held():
+            if member.job is not None or member.child.busy:
+                continue
+            if not member.child.running():
+                self._pool.lost(member)
+                return
+            self._undisturbed.enter_context(alone(self._lock))
+            self._cores.keep_apart(member.child.pid, [pid for pid in self.processes() if pid != member.child.pid])
+            self._pool.resume(member, job)
+            self._pool.ask(member, self._time(job.work))
+            self._timed = member.child
+            return
+
+    def _end_timing(self) -> None:
+        self._timed = None
+        self._undisturbed.close()
+        self._cores.free(self.processes())
+
     # -- building and checking, in parallel
+
+    def _build_then_time(self, batch: Sequence[MeasureRequest], left: Left) -> Iterator[tuple[int, Measurement]]:
+        """Stretch by stretch, while time is `left`."""
+        for first in range(0, len(batch), self._most_held):
+            self._pool.submit([self._trial(index, batch) for index in range(first, len(batch))[: self._most_held]])
+            while not self._pool.done and left() > 0:
+                yield from self._build_all(left)
+                yield from self._time_all(left)
 
     def _build_all(self, left: Left) -> Iterator[tuple[int, Measurement]]:
         """While time is `left`: each candidate ends as held by a child, or as a failure."""
@@ -178,7 +242,7 @@ class LocalRunner:
 
     def _answered(self, answer: Answer[_Trial]) -> Iterator[tuple[int, Measurement]]:
         trial, reply, member = answer.work, answer.reply, answer.member
-        if isinstance(reply, Failure) or member is None:
+        if isinstance(reply, (Failure, Timed)) or member is None:
             yield from self._ended(answer)
         elif isinstance(reply, KernelBuilt):
             trial.built = reply
@@ -199,12 +263,12 @@ class LocalRunner:
 
     def _time_all(self, left: Left) -> Iterator[tuple[int, Measurement]]:
         """Time what the children hold, in the batch's order, while time is `left`."""
-        held = [(job, member) for member in self._pool.members for job in member.held]
+        held = self._held()
         if not held or left() <= 0:
             return
         with alone(self._lock):
             time.sleep(QUIET_S)
-            for job, member in sorted(held, key=lambda pair: pair[0].work.index):
+            for job, member in held:
                 if job not in member.held:
                     continue  # lost with its child, and begun anew
                 if not member.child.running():

@@ -42,7 +42,8 @@ class MeasureRequest:
 
     `cases`: at least one; all are checked, the first is timed. `constants`: .npy files in workload order,
     original layout. `best_us`: time of the incumbent, so that a clearly slower candidate stops early.
-    `limit`: largest relative error (None: the default of the dtype).
+    `limit`: largest relative error (None: the default of the dtype). `undisturbed`: nothing is built meanwhile, because
+    the time settles something.
     """
 
     workload: Workload
@@ -51,6 +52,7 @@ class MeasureRequest:
     constants: tuple[Path, ...] = ()
     best_us: float | None = None
     limit: float | None = None
+    undisturbed: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,17 @@
 
 import os
 import time
+from dataclasses import replace
+from typing import ClassVar
 
 import psutil
 import pytest
 
 from autofuse.errors import DeviceError
+from autofuse.measure.children.process import available_cores
 from autofuse.measure.local_runner import LocalRunner
 from autofuse.measure.measurement import Failure, Limits, Measurement
+from autofuse.measure.timing.cores import Cores
 from autofuse.measure.timing.sampling import SamplingPolicy
 from tests.measure.runner_contract import RunnerContract, outcome, shortened
 
@@ -84,6 +88,45 @@ def test_results_come_one_by_one_and_an_abandoned_batch_leaves_no_child(target, 
         stream.close()
         assert not any(psutil.pid_exists(child) for child in children)
         assert outcome(runner.measure([ask()])[0]) == "ok"
+
+
+TWO_CORES = pytest.mark.skipif(available_cores() < 2, reason="one core builds or times")
+
+
+@TWO_CORES
+@pytest.mark.parametrize(("undisturbed", "first"), [(False, 1), (True, 0)], ids=["while one builds", "undisturbed"])
+def test_a_candidate_is_timed_while_others_build_unless_it_must_not_be_disturbed(
+    target, rogues, ask, tmp_path, undisturbed, first
+):
+    """The first candidate's build hangs; the second one's time comes before that is known, or after it."""
+    limits = replace(SHORT, build_s=4.0)
+    with LocalRunner(target, workers=2, limits=limits, policy=QUICK, lock=tmp_path / "lock", **rogues) as runner:
+        assert outcome(runner.measure([ask(), ask()])[0]) == "ok"  # both children are warm
+        found = list(runner.stream([ask("hang_build"), ask(undisturbed=undisturbed)]))
+    assert [index for index, _ in found] == [first, 1 - first]
+    assert {index: outcome(measured) for index, measured in found} == {0: "timeout", 1: "ok"}
+
+
+@TWO_CORES
+def test_a_core_is_kept_for_the_timing_and_freed_after_it(target, rogues, ask, tmp_path):
+    class Watched(Cores):
+        seen: ClassVar[list[tuple[int, list[list[int]]]]] = []
+
+        def keep_apart(self, timing, others):
+            others = list(others)
+            super().keep_apart(timing, others)
+            self.seen.append(
+                (psutil.Process(timing).cpu_affinity(), [psutil.Process(o).cpu_affinity() for o in others])
+            )
+
+    with LocalRunner(target, workers=2, policy=QUICK, lock=tmp_path / "lock", **rogues) as runner:
+        runner._cores = Watched(runner._cores.usable)
+        assert [outcome(measured) for measured in runner.measure([ask()] * 4)] == ["ok"] * 4
+        assert all(psutil.Process(pid).cpu_affinity() == list(runner._cores.usable) for pid in runner.processes())
+    core, *spare = Watched(runner._cores.usable).usable
+    assert len(Watched.seen) == 4
+    assert all(timing == [core] and all(other == spare for other in others) for timing, others in Watched.seen)
+    assert any(others for _, others in Watched.seen)
 
 
 def test_a_worker_is_replaced_after_its_share_of_candidates(target, rogues, ask, tmp_path):

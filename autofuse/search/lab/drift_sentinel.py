@@ -78,7 +78,7 @@ class DriftSentinel:
             return
         self._since.append(noted)
         if self._sentinel is None and SHORTEST_US <= timing.us.median <= LONGEST_US:
-            self._sentinel = replace(request, best_us=None)
+            self._sentinel = replace(request, best_us=None, undisturbed=True)
             self._best_us = timing.us.median
 
     @property

@@ -131,7 +131,9 @@ class Lab:
     def remeasure(self, known: Sequence[Asked], budget: Budget) -> None:
         """Measures candidates again, to the end; what all their measurements say together counts from now on."""
         evidence = self.evidence
-        requests = [replace(self._request(search, schedule), best_us=None) for search, schedule in known]
+        requests = [
+            replace(self._request(search, schedule), best_us=None, undisturbed=True) for search, schedule in known
+        ]
         for index, measurement in self.runner.stream(requests, budget.left):
             search, schedule = known[index]
             if measurement.failure is not None and measurement.failure.kind == "device_lost":
