@@ -106,3 +106,18 @@ def test_with_registers_to_spare_the_tile_with_the_fewest_loads_comes_first(
     workload = bench.bind(small).workload
     first = first_schedules(workload, open_knobs(workload, AVX512, load_space("default", "avx512").schedule), AVX512)[0]
     assert (first["contraction.vectors"], first["contraction.pixels"]) == tile
+
+
+@pytest.mark.parametrize("channels", [8, 16])
+def test_winograd_over_a_part_of_a_register_is_shared_by_the_threads_too(bench: Bench, channels: int) -> None:
+    """Blocks of eight channels on a device with sixteen lanes."""
+    small = Small(
+        parsed("y = Conv <pads=[1, 1, 1, 1]> (x, w)"),
+        {"x": real(1, channels, 16, 16)},
+        ["y"],
+        {"w": real(8, channels, 3, 3)},
+    )
+    workload = bench.bind(small, {"x": "c8", "y": "c8"}).workload
+    knobs = open_knobs(workload, AVX512, load_space("default", "avx512").schedule)
+    made = first_schedules(workload, knobs, AVX512, threads=2)
+    assert {guess["contraction.algorithm"] for guess in made} >= {"direct", "winograd4"}

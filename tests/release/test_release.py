@@ -63,7 +63,8 @@ def test_the_wheel_tunes_compiles_and_runs_in_an_empty_environment(archives: lis
     place = tmp_path / "environment"
     venv.create(place, with_pip=True)
     pip = [str(place / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    subprocess.run([*pip, "--find-links", str(archives[0].parent), "autofuse"], check=True, timeout=1200)
+    wheel = archives[0]  # by its path: a public index may have another project of this name
+    subprocess.run([*pip, str(wheel)], check=True, timeout=1200)
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     save_model(folder / "model.onnx", 16)

@@ -20,7 +20,7 @@ from autofuse.kernels.families.contraction.form import (
 from autofuse.kernels.families.contraction.knobs import KNOBS, NAME
 from autofuse.kernels.families.contraction.parallel_grid import ParallelGrid, evenness
 from autofuse.kernels.families.contraction.winograd import ALGORITHMS
-from autofuse.kernels.families.protocol import Case, Guess, Schedule, Values, chosen
+from autofuse.kernels.families.protocol import Case, Guess, Schedule, Values, chosen, vector_lanes
 from autofuse.kernels.families.windows import CONVOLUTIONS
 from autofuse.kernels.nest.tiles import divisor_near, longest_row
 from autofuse.kernels.workload.workload import Workload
@@ -225,7 +225,7 @@ def _shared(case: Case, guess: Guess, form: Contraction) -> Guess:
     if threads == 1 or not m:
         return guess
     image = form.batch[0] * prod(-(-window.outputs // m) for window in form.windows[-2:])
-    columns = form.columns // case.target.lanes
+    columns = form.columns // vector_lanes(case.workload, case.target)
 
     def even(one: Guess) -> float:
         knob = chosen(NAME, KNOBS, one)
