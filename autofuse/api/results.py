@@ -3,6 +3,7 @@
 They load what makes them: import them under `TYPE_CHECKING` where starting fast matters.
 """
 
+from autofuse.api.databases import DatabaseMerge
 from autofuse.api.jobs import Stopping
 from autofuse.api.libraries import CheckedLibrary
 from autofuse.api.machine import Serving
@@ -25,8 +26,8 @@ from autofuse.views.report.reports import Comparison, Report
 from autofuse.views.run_status import RunStatus
 
 __all__ = [
-    "BenchReport", "Check", "CheckedLibrary", "Comparison", "CompileReport", "CompositionReport", "EdgeReason",
-    "Explanation", "GraphSummary", "JobInfo", "JobOutcome", "Judgement", "Library", "MergeReport", "PlanDifference",
-    "PlanExport", "PlanTime", "Progress", "Report", "Revalidated", "RivalReport", "RunOutput", "RunReport", "RunStatus",
-    "GroupTime", "Serving", "ShownPlan", "Stopping", "TaskInfo", "TuneResult",
+    "BenchReport", "Check", "CheckedLibrary", "Comparison", "CompileReport", "CompositionReport", "DatabaseMerge",
+    "EdgeReason", "Explanation", "GraphSummary", "GroupTime", "JobInfo", "JobOutcome", "Judgement", "Library",
+    "MergeReport", "PlanDifference", "PlanExport", "PlanTime", "Progress", "Report", "Revalidated", "RivalReport",
+    "RunOutput", "RunReport", "RunStatus", "Serving", "ShownPlan", "Stopping", "TaskInfo", "TuneResult",
 ]  # fmt: skip

@@ -242,7 +242,7 @@ class ProfilingDatabase:
 
     @persistent
     def outcome_counts(self, run_id: int) -> dict[str, int]:
-        """The number of measurements of a run in each state."""
+        """The number of candidates that a run measured, by the state that each came to last."""
         with self._reading() as sql:
             return runs.counts(sql, run_id)
 

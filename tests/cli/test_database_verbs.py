@@ -114,7 +114,10 @@ def test_db_info_counts_what_is_there(database: Path) -> None:
 
 def test_db_check_finds_a_sound_database_sound(database: Path) -> None:
     result = call("db", "check", "--db", database)
-    assert (result.exit_code, result.stdout) == (0, f"{database}: sound\n")
+    said, _, then = result.stdout.partition("\n\nnext  ")
+    assert (result.exit_code, said, then.split()[:4]) == (
+        0, f"{database}: sound", ["autofuse", "db", "check", "--revalidate"]
+    )  # fmt: skip
 
 
 def test_db_check_fails_on_a_damaged_one(database: Path, tmp_path: Path) -> None:
@@ -138,8 +141,10 @@ def test_report_prints_markdown(database: Path) -> None:
 
 
 def test_report_finds_a_run_by_number_and_by_name(database: Path) -> None:
-    by_number = call("report", "--db", database, "--run", 1).stdout
-    assert by_number == call("report", "--db", database, "--run", "net-2t").stdout
+    by_number, by_name = (call("report", "--db", database, "--run", run).stdout for run in (1, "net-2t"))
+    assert by_number.partition("\nnext ")[0] == by_name.partition("\nnext ")[0]
+    assert "next  autofuse report --run net-2t" in by_name
+    assert "next  autofuse" not in call("report", "--db", database, "--format", "markdown").stdout
     missing = call("report", "--db", database, "--run", "other")
     assert (missing.exit_code, "no run 'other'" in missing.stderr) == (2, True)
 

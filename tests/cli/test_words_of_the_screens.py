@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import io
+import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from autofuse.cli.main import app
+from autofuse.cli.screens import next_steps
 from autofuse.cli.screens.render import explained, records, show
 from autofuse.cli.screens.tune_view import tune_text
 from autofuse.search.progress import CompositionReport, FrontPoint, PlanTime, TuneResult
@@ -86,3 +91,47 @@ def test_a_tuning_says_once_what_it_left_out_and_why_it_is_not_trusted() -> None
     assert shown.count(left_out[0]) == 1
     front = (FrontPoint(2500.0, 3 * 2**20, 29, "ab" * 32),)
     assert "3.0 MiB" in printed(tune_text(replace(RESULT, front=front)))
+
+
+def steps(then: Table) -> list[str]:
+    """The commands of a "next" list."""
+    return [line.removeprefix("next").strip() for line in printed(then, 200).splitlines()]
+
+
+def test_each_screen_names_commands_that_there_are() -> None:
+    """As they are typed: each parses."""
+    named = {"database": "p.db", "device": "zen3", "threads": 2}
+    model = Path("net.onnx")
+    lists = [
+        next_steps.after_doctor({"rpc": "pi:9091", "rpc_key_file": "key"}),
+        next_steps.after_diff(model, "best", named),
+        next_steps.after_export(model, "none", named),
+        next_steps.after_report("night", named),
+        next_steps.after_report(None, {}),
+        next_steps.after_appending([], named),
+        next_steps.after_appending(["db", "merge", "other.db"], named),
+        next_steps.after_writing_export("folder", signed=True),
+        next_steps.after_pruning(["--max-size", "2G"], True, named),
+        next_steps.after_pruning([], False, named),
+        next_steps.after_checking(named),
+        next_steps.after_database_info(3, named),
+        next_steps.after_database_info(0, named),
+        next_steps.after_migrating(named),
+        next_steps.after_training("own.model"),
+        next_steps.after_new_key("me"),
+        next_steps.after_library_check("model.so", ["me.pub"]),
+    ]
+    for command in [command for then in lists for command in steps(then)]:
+        words = shlex.split(command)
+        assert words.pop(0) == "autofuse"
+        verb = typer.main.get_command(app)
+        while hasattr(verb, "commands"):
+            verb = verb.commands[words.pop(0)]
+        verb.make_context(verb.name, words).close()
+
+
+def test_what_a_dry_run_would_do_is_the_next_command() -> None:
+    assert steps(next_steps.after_appending(["db", "merge", "a b.db"], {"database": "p.db"})) == [
+        "autofuse db merge 'a b.db' --db p.db"
+    ]
+    assert steps(next_steps.after_pruning(["--max-size", "2G"], True, {})) == ["autofuse db prune --max-size 2G"]

@@ -81,7 +81,7 @@ def test_the_end_of_tune_status_report_page_frames_and_a_job_agree(tuned: tuple[
     headline, table = text.splitlines()[0], next(line for line in text.splitlines() if line.startswith("| none"))
     interval = f"[{chosen.ci_lo:.3f}, {chosen.ci_hi:.3f}]"
     assert f"{chosen.speedup:.2f}x as fast as without fusion {interval}" in headline
-    assert f"{chosen.speedup:.3f}x {interval}" in table and f"{none_us:,.1f} µs" in table
+    assert f"{chosen.speedup:.3f}x {interval}" in table and micros(none_us) in table
 
     # status
     status = json.loads(printed("status", "--db", path, "--format", "json"))
@@ -111,7 +111,7 @@ def test_the_sum_of_the_kernels_is_one_number_too(tuned: tuple[TuneResult, Path]
         page, text, groups = page_data(af, af.run()), render_markdown(af), af.groups
         names = af.plan_measurements.set_index("name")["plan_key"].to_dict()
     assert page["trust"]["sum_us"] == pytest.approx(composed_us)  # type: ignore[index]
-    assert f"The groups add up to {composed_us:,.1f} µs (composed)" in text
+    assert f"The groups add up to {micros(composed_us)} (composed)" in text
     front = json.loads(printed("plan", "pareto", convolution, "--db", path, "--threads", 1, "--format", "json"))
     composed = {key: result.plans[name].composed_us for name, key in names.items()}
     shared = [point for point in front["points"] if point["plan_key"] in composed]

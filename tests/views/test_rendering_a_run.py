@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from autofuse.errors import InputError
 from autofuse.views.frames.analysis import Analysis, open_analysis
 from autofuse.views.report import markdown
 from autofuse.views.report.render import CSV_FRAMES, render_markdown, write_csv
+from autofuse.views.report.tables import rates_text
 
 
 def section(page: str, title: str) -> str:
@@ -123,4 +125,33 @@ def test_cells_stay_on_one_line_and_inside_their_column() -> None:
     assert len(markdown.text("x" * 5000)) == 300
     assert markdown.code("`a|b`" + "x" * 500).startswith("`'a\\|b'xxx")
     assert [markdown.duration(s) for s in (0.25, 61, 3 * 3600 + 125)] == ["0.2 s", "1 min 1 s", "3 h 2 min"]
-    assert markdown.interval(float("nan"), 1.0) == "" and markdown.micros(12345.678) == "12,345.7 µs"
+    assert markdown.interval(float("nan"), 1.0) == "" and markdown.micros(12345.678) == "12.346 ms"
+
+
+def test_a_candidate_that_was_measured_again_is_one_candidate_on_every_screen(recorder: Any, path: Path) -> None:
+    run = recorder.run("again")
+    for us in (100.0, 101.0, 102.0):
+        recorder.candidate(run, "Conv", 1, us)
+    recorder.candidate(run, "Conv", 2, 90.0)
+    recorder.database.finish_run(run, summary={})
+    with open_analysis(path) as opened:
+        assert "2 candidates were measured" in (search := section(render_markdown(opened, "again"), "Search"))
+        assert "in 4 measurements" in search
+    status = CliRunner().invoke(app, ["status", "--db", str(path), "--format", "json"]).stdout
+    assert json.loads(status)["measured"] == 2 and json.loads(status)["outcomes"] == {"ok": 2}
+
+
+def test_a_time_and_its_interval_have_one_unit() -> None:
+    assert markdown.timing(11308.5, 10564.0, 14613.7) == "11.309 ms [10.564, 14.614]"
+    assert markdown.timing(300.0, 299.0, 301.5) == "300.0 µs [299.0, 301.5]"
+    assert markdown.timing(2.5e6, 2.4e6, 2.6e6) == "2.500 s [2.400, 2.600]"
+    assert markdown.timing(float("nan"), 1.0, 2.0) == ""
+
+
+def test_the_probed_rates_are_told_in_words() -> None:
+    rates = {"gflops_1": 241.163, "gflops_n": 447.22, "dram_gbs_1": 25.8095, "dram_gbs_n": 27.62, "threads": 2}
+    assert rates_text(rates) == (
+        "1 thread: 241.2 GFLOP/s, memory 25.81 GB/s; 2 threads: 447.2 GFLOP/s, memory 27.62 GB/s"
+    )
+    assert rates_text({"gflops_1": 241.2, "threads": 1}) == "1 thread: 241.2 GFLOP/s"
+    assert rates_text("unknown") == "unknown"

@@ -13,6 +13,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+MODEL = "MODEL.onnx"
+"""Stands for a model where none was named."""
 MOST_MODELS = 3
 """Models of a job whose compilation is written out."""
 
@@ -74,6 +76,90 @@ def after_front(model: Path, file: str, named: Mapping[str, Any]) -> Table:
     return _listed([[*_compile(model, there), "--plan", file]])
 
 
+def after_doctor(named: Mapping[str, Any]) -> Table:
+    """What follows a machine, or a device elsewhere, that is ready."""
+    there = [part for name in ("rpc", "rpc_tracker", "rpc_key_file") if named.get(name)
+             for part in (f"--{name.replace('_', '-')}", str(named[name]))]  # fmt: skip
+    return _listed(
+        [
+            ["inspect", MODEL],
+            ["tune", MODEL, "--budget", "10m", *_place(named, _device(named)), *there, *_database(named)],
+        ]
+    )
+
+
+def after_diff(model: Path, plan: str, named: Mapping[str, Any]) -> Table:
+    """What follows the difference to this plan: why it is so, and what the database knows of its speed."""
+    there = _there(named)
+    return _listed(
+        [["explain", str(model), "--plan", plan, *there], [*_compile(model, there), *_of_plan(plan), "--dry-run"]]
+    )
+
+
+def after_export(model: Path, plan: str, named: Mapping[str, Any]) -> Table:
+    """What follows a picture of a plan."""
+    there = _there(named)
+    return _listed([["explain", str(model), "--plan", plan, *there], [*_compile(model, there), *_of_plan(plan)]])
+
+
+def after_report(run: str | None, named: Mapping[str, Any]) -> Table:
+    """What follows a report that was read: its page with plots, and its tables for a spreadsheet."""
+    again = ["report", *(["--run", run] if run else []), *_database(named)]
+    return _listed([[*again, "--html", f"{run or 'report'}.html"], [*again, "-o", run or "report"]])
+
+
+def after_appending(dry: Sequence[str], named: Mapping[str, Any]) -> Table:
+    """What follows rows that were appended; `dry`: the command that would have done so, of a dry run."""
+    if dry:
+        return _listed([[*dry, *_database(named)]])
+    return _listed([["db", "check", *_database(named)], ["status", *_database(named)]])
+
+
+def after_writing_export(folder: str, signed: bool) -> Table:
+    """What follows an export: how it is read elsewhere."""
+    trust = ["--trust", "KEY.pub"] if signed else []
+    return _listed([["db", "import", folder, *trust, "--db", "other.db"]])
+
+
+def after_pruning(options: Sequence[str], dry_run: bool, named: Mapping[str, Any]) -> Table:
+    """What follows a pruning, or a look at what it would remove: the same in earnest."""
+    return _listed([["db", "prune", *options, *_database(named)] if dry_run else ["db", "info", *_database(named)]])
+
+
+def after_checking(named: Mapping[str, Any]) -> Table:
+    """What follows a database that is sound: whether its winners still hold."""
+    return _listed([["db", "check", "--revalidate", "10", *_database(named)]])
+
+
+def after_database_info(runs: int, named: Mapping[str, Any]) -> Table:
+    """What follows what a database holds."""
+    database = _database(named)
+    return _listed([["report", *database], ["status", *database]] if runs else [["tune", MODEL, *database]])
+
+
+def after_migrating(named: Mapping[str, Any]) -> Table:
+    """What follows a database of today's schema."""
+    return _listed([["db", "check", *_database(named)]])
+
+
+def after_training(file: str) -> Table:
+    """What follows a trained model."""
+    compiled = ["compile", MODEL, "-o", "model.so", "--on-miss", "model", "--model", file]
+    return _listed([["model", "show", file], compiled])
+
+
+def after_new_key(file: str) -> Table:
+    """What follows a pair of keys: both of its uses."""
+    return _listed(
+        [["compile", MODEL, "-o", "model.so", "--sign", file], ["run", "model.so", "--trust", f"{file}.pub"]]
+    )
+
+
+def after_library_check(library: str, trusted: Sequence[str]) -> Table:
+    """What follows a library that is whole."""
+    return _listed([["run", library, *(part for key in trusted for part in ("--trust", key))]])
+
+
 def after_comparing(run: str, named: Mapping[str, Any]) -> Table:
     """What follows a comparison whose newer side is `run`."""
     return _listed([["report", "--run", run, *_database(named), "--html", f"{run}.html"]])
@@ -97,7 +183,16 @@ def after_job(done: Sequence[tuple[Path, str]], run: str, named: Mapping[str, An
 
 def _there(named: Mapping[str, Any]) -> list[str]:
     """Where a plan is for, the sizes of the model, and where what is known of it stands."""
-    return [*_place(named, str(named.get("device") or "local")), *_shapes(named), *_database(named)]
+    return [*_place(named, _device(named)), *_shapes(named), *_database(named)]
+
+
+def _device(named: Mapping[str, Any]) -> str:
+    return str(named.get("device") or "local")
+
+
+def _of_plan(plan: str) -> list[str]:
+    """`compile` takes the best plan unless another one is named."""
+    return [] if plan == "best" else ["--plan", plan]
 
 
 def _compile(model: Path, options: Iterable[str]) -> list[str]:

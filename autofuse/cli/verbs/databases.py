@@ -10,6 +10,7 @@ from rich.text import Text
 
 from autofuse.cli.failures import EXIT_FAILED_CHECK, say
 from autofuse.cli.options import Database, Device, OutputFormat, Threads
+from autofuse.cli.screens.next_steps import after_checking, after_database_info
 from autofuse.cli.screens.render import describe, plain, records, show
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def info(database: Database = None, form: OutputFormat = "text") -> None:
     from autofuse import api
 
     found = api.db_info(database)
-    show(found, form, describe(found))
+    show(found, form, describe(found), after_database_info(len(found.runs), {"database": database}))
 
 
 @database_verbs.command("check")
@@ -49,7 +50,8 @@ def check(
     lines = [f"{found.location}: {problem}" for problem in found.problems] or [f"{found.location}: sound"]
     text: RenderableType = Text("\n".join(lines))
     rows = [_winner_row(one) for one in found.revalidated]
-    show(found, form, Group(text, records(plain(rows))) if rows else text)
+    then = after_checking({"database": database}) if found.ok and not revalidate else None
+    show(found, form, Group(text, records(plain(rows))) if rows else text, then)
     if not found.ok or any(one.verdict in ("slower", "failed") for one in found.revalidated):
         raise typer.Exit(EXIT_FAILED_CHECK)
 

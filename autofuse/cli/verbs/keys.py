@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from autofuse.cli.options import OutputFormat, Trust
+from autofuse.cli.screens.next_steps import after_library_check, after_new_key
 from autofuse.cli.screens.render import describe, show
 
 key_verbs = typer.Typer(
@@ -25,7 +26,7 @@ def new(file: KeyFile, form: OutputFormat = "text") -> None:
     from autofuse import api
 
     made = api.key_new(file)
-    show(made, form, describe(made))
+    show(made, form, describe(made), after_new_key(str(file)))
 
 
 @key_verbs.command("show")
@@ -57,4 +58,4 @@ def check(
     from autofuse import api
 
     found = api.library_check(library, trust=trust or ())
-    show(found, form, describe(found))
+    show(found, form, describe(found), after_library_check(str(library), [str(key) for key in trust or ()]))

@@ -9,6 +9,7 @@ import typer
 from rich.console import Group
 
 from autofuse.cli.options import OutputFormat, Seed
+from autofuse.cli.screens.next_steps import after_training
 from autofuse.cli.screens.render import describe, plain, records, show
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def train(
     made = api.model_train(output, databases=databases or (), seed=seed)
     times = {"read_s": made.read_s, "learn_s": made.learn_s}
     body = {**made.facts, "model": made.model, "sha256": made.sha256, **times}
-    show(body, form, describe(body))
+    show(body, form, describe(body), after_training(str(output)))
 
 
 @model_verbs.command("eval")

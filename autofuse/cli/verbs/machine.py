@@ -10,6 +10,7 @@ from rich.text import Text
 
 from autofuse.cli.failures import EXIT_FAILED_CHECK
 from autofuse.cli.options import Database, Device, OutputFormat, Rpc, RpcKey, RpcKeyFile, RpcTracker
+from autofuse.cli.screens.next_steps import after_doctor
 from autofuse.cli.screens.render import console, describe, records, show
 from autofuse.cli.terminal import out
 
@@ -57,6 +58,9 @@ def doctor(
         show({"ok": not failed, "checks": found}, form)
     if failed:
         raise typer.Exit(EXIT_FAILED_CHECK)
+    if form == "text":
+        named = {"database": database, "device": device, "rpc": rpc, "rpc_tracker": rpc_tracker}
+        screen.print("", after_doctor({**named, "rpc_key_file": rpc_key_file}), sep="\n")
 
 
 def cflags() -> None:

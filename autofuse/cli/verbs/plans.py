@@ -12,7 +12,7 @@ from rich.console import Group
 from rich.text import Text
 
 from autofuse.cli.options import Database, Device, Model, OutputFormat, Shapes, Threads
-from autofuse.cli.screens.next_steps import after_explaining, after_front
+from autofuse.cli.screens.next_steps import after_diff, after_explaining, after_export, after_front
 from autofuse.cli.screens.render import describe, plain, records, show
 from autofuse.values.arguments import micros, parse_shapes, size
 
@@ -80,7 +80,7 @@ def plan_diff(
         for operators in groups
     ]
     text = Text("the plans are the same") if found.same else records(rows)
-    show({"same": found.same, **_body(found)}, form, text)
+    show({"same": found.same, **_body(found)}, form, text, None if found.same else after_diff(model, second, named))
 
 
 @plan_verbs.command("export")
@@ -106,8 +106,9 @@ def plan_export(
     """
     from autofuse import api
 
-    found = api.plan_export(model, output, plan=plan, weights=weights, **_named(database, device, threads, shape))
-    show(found, form, describe(_body(found)))
+    named = _named(database, device, threads, shape)
+    found = api.plan_export(model, output, plan=plan, weights=weights, **named)
+    show(found, form, describe(_body(found)), after_export(model, plan, named))
 
 
 @plan_verbs.command("pareto")

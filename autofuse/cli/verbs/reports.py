@@ -12,8 +12,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autofuse.cli.options import Database, OutputFormat
-from autofuse.cli.screens.next_steps import after_comparing
-from autofuse.cli.screens.render import plain, records, show
+from autofuse.cli.screens.next_steps import after_comparing, after_report
+from autofuse.cli.screens.render import console, plain, records, show
 from autofuse.cli.terminal import out
 from autofuse.errors import InputError
 
@@ -59,6 +59,8 @@ def report(
         show(found.facts(), "json")
     else:
         out(found.text().rstrip("\n") + "\n")
+        if form == "text":
+            console().print("", after_report(run, {"database": database}), sep="\n")
 
 
 def _print_frame(found: Report, form: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,12 +11,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autofuse.cli.options import Database, OutputFormat, Sign, Trust
-from autofuse.cli.screens.render import plain, records, show
+from autofuse.cli.screens.next_steps import after_appending, after_migrating, after_pruning, after_writing_export
+from autofuse.cli.screens.render import Format, plain, records, show
 from autofuse.values.arguments import size
 
 if TYPE_CHECKING:
-    from autofuse.api.results import MergeReport
+    from autofuse.api.results import DatabaseMerge, MergeReport
 
+KEPT = 3
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")]
 
 
@@ -41,7 +44,8 @@ def merge(
     from autofuse import api
 
     found = api.db_merge(sources, database=database, dry_run=dry_run)
-    show(found, form, Group(*(_merged(report, found.location) for report in found.merged)))
+    dry = ["db", "merge", *map(str, sources)] if dry_run else []
+    _show_appended(found, form, dry, database)
 
 
 def export(
@@ -69,7 +73,8 @@ def export(
         shown = f"show them with `optuna-dashboard {found.optuna}`"
         lines.append(f"{found.optuna}: {len(found.studies)} studies; {shown}")
     body = {name: value for name, value in vars(found).items() if value is not None}
-    show(body, form, Text("\n".join(lines)))
+    then = after_writing_export(str(found.folder), sign is not None) if found.folder is not None else None
+    show(body, form, Text("\n".join(lines)), then)
 
 
 def import_(
@@ -83,7 +88,8 @@ def import_(
     from autofuse import api
 
     found = api.db_import(folder, database=database, dry_run=dry_run, trust=trust or ())
-    show(found, form, Group(*(_merged(report, found.location) for report in found.merged)))
+    keys = [part for key in trust or () for part in ("--trust", str(key))]
+    _show_appended(found, form, ["db", "import", str(folder), *keys] if dry_run else [], database)
 
 
 def prune(
@@ -95,8 +101,8 @@ def prune(
         str | None, typer.Option("--max-size", metavar="SIZE", help="Oldest first, until the file is that small: 500M.")
     ] = None,
     keep: Annotated[
-        int, typer.Option("--keep", metavar="N", help="Best schedules of each task that stay (3 at least).")
-    ] = 3,
+        int, typer.Option("--keep", metavar="N", help="Best schedules of each workload that stay (3 at least).")
+    ] = KEPT,
     dry_run: DryRun = False,
     form: OutputFormat = "text",
 ) -> None:
@@ -109,7 +115,9 @@ def prune(
     text = f"{verb} {gone}: {size(report.bytes_before)} -> {size(report.bytes_after)}"
     if not report.fits:
         text += f"\nmore than {max_size} is left: the {report.kept_candidates:,} candidates kept may still be chosen"
-    show(report, form, Text(text))
+    named = {"--older-than": older_than, "--max-size": max_size, "--keep": None if keep == KEPT else str(keep)}
+    options = [part for name, value in named.items() if value is not None for part in (name, value)]
+    show(report, form, Text(text), after_pruning(options, dry_run, {"database": database}))
 
 
 def migrate(
@@ -126,7 +134,13 @@ def migrate(
     else:
         kept = f"; the older file is {report.backup}" if report.backup else ""
         text = f"{report.location}: schema {report.before} -> {report.after}{kept}"
-    show(report, form, Text(text))
+    show(report, form, Text(text), after_migrating({"database": database}))
+
+
+def _show_appended(found: DatabaseMerge, form: Format, dry: Sequence[str], database: str | None) -> None:
+    """What was appended to a database; `dry`: the command of a dry run, without that option."""
+    text = Group(*(_merged(report, found.location) for report in found.merged))
+    show(found, form, text, after_appending(dry, {"database": database}))
 
 
 def _merged(report: MergeReport, place: str) -> RenderableType:

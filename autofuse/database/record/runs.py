@@ -126,14 +126,20 @@ def interrupted(connection: Connection, setting: Setting, model_sha256: str) -> 
 
 
 def counts(connection: Connection, run_id: int) -> dict[str, int]:
-    """The number of measurements of a run in each state."""
-    query = (
-        select(MeasurementRow.state, func.count().label("measurements"))
+    """The number of candidates that a run measured, by the state that each came to last."""
+    last = (
+        select(func.max(MeasurementRow.id))
         .where(MeasurementRow.run_id == run_id)
+        .group_by(MeasurementRow.candidate_id)
+        .scalar_subquery()
+    )
+    query = (
+        select(MeasurementRow.state, func.count().label("candidates"))
+        .where(MeasurementRow.id.in_(last))
         .group_by(MeasurementRow.state)
         .order_by(MeasurementRow.state)
     )
-    return {row.state: row.measurements for row in connection.execute(query)}
+    return {row.state: row.candidates for row in connection.execute(query)}
 
 
 def trials(connection: Connection, run_id: int) -> tuple[Trial, ...]:

@@ -6,6 +6,10 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
+from autofuse.values import arguments
+
+UNITS, LARGEST = ((1e3, 1.0, 1), (1e6, 1e3, 3)), (1e6, 3)
+"""(times below, microseconds of its unit, digits) as `arguments.micros` writes them; seconds beyond."""
 MAX_CODE = 120
 MAX_TEXT = 300
 
@@ -46,8 +50,21 @@ def interval(lo: float, hi: float, digits: int = 3) -> str:
 
 
 def micros(value: float) -> str:
-    """A time in microseconds."""
-    return "" if missing(value) else f"{value:,.1f} µs"
+    """A time as every screen writes it: "812.0 µs", "6.712 ms"."""
+    return "" if missing(value) else arguments.micros(value)
+
+
+def timing(median: float, lo: float, hi: float) -> str:
+    """A time and its interval in one unit: "6.712 ms [6.701, 6.730]"; "" for what is missing."""
+    if missing(median) or missing(lo) or missing(hi):
+        return micros(median)
+    scale, digits = next(((scale, digits) for most, scale, digits in UNITS if abs(median) < most), LARGEST)
+    return f"{micros(median)} {interval(lo / scale, hi / scale, digits)}"
+
+
+def counted(count: int, one: str, many: str) -> str:
+    """A number of things: "1 plan was", "2 plans were"."""
+    return f"{count:,} {one if count == 1 else many}"
 
 
 def number(value: float) -> str:

@@ -26,6 +26,7 @@ from autofuse.views.report.tables import (
     edge_counts,
     last_choice,
     paying_fusions,
+    provenance_facts,
 )
 from autofuse.views.terms import TERMS
 
@@ -270,20 +271,7 @@ def _named(row: Mapping[Hashable, Any]) -> Json:
 
 
 def _provenance(info: RunInfo) -> list[Json]:
-    facts: dict[str, object] = {
-        "model": f"{info.model_name}, SHA-256 {info.model_sha256[:16]}",
-        "seed": info.seed,
-        **{f"argument {key}": value for key, value in info.arguments.items()},
-        **{f"budget {key}": "no limit" if value is None else value for key, value in info.budget.items()},
-        **info.provenance,
-    }
-    return [
-        {"fact": name, "value": "unknown" if value is None else _text(value)[:500]} for name, value in facts.items()
-    ]
-
-
-def _text(value: object) -> str:
-    return json.dumps(value, sort_keys=True) if isinstance(value, dict | list) else str(value)
+    return [{"fact": name, "value": value[:500]} for name, value in provenance_facts(info)]
 
 
 def _plain(value: object) -> object:

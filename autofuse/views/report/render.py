@@ -33,6 +33,7 @@ from autofuse.views.report.tables import (
     edge_counts,
     last_choice,
     paying_fusions,
+    provenance_facts,
 )
 from autofuse.views.terms import TERMS, used_in
 
@@ -54,7 +55,6 @@ CSV_FRAMES = (
 FRAMES = ("plan_measurements", "choices", "groups", "candidates", "measurements", "failures", "edges", "trials")
 MAX_FAILURES = 10
 MAX_FUSIONS = 20
-UNKNOWN = "unknown"
 HEADLINE = {"none": "without fusion", "onnxruntime": "ONNX Runtime"}
 """What the headline compares the chosen plan with."""
 
@@ -231,20 +231,9 @@ def _failures(failures: pd.DataFrame) -> str:
 
 
 def _provenance(info: RunInfo) -> str:
-    facts: dict[str, object] = {
-        "model": f"{info.model_name}, SHA-256 {info.model_sha256[:16]}",
-        "seed": info.seed,
-        **{f"argument {key}": value for key, value in info.arguments.items()},
-        **{f"budget {key}": "no limit" if value is None else value for key, value in info.budget.items()},
-        **info.provenance,
-    }
     return markdown.table(
-        ["fact", "value"], ([markdown.text(key), markdown.text(_fact(value))] for key, value in facts.items())
+        ["fact", "value"], ([markdown.text(name), markdown.text(value)] for name, value in provenance_facts(info))
     )
-
-
-def _fact(value: object) -> object:
-    return UNKNOWN if value is None else _json_text(value)
 
 
 def _groups(frames: dict[str, pd.DataFrame]) -> str:
@@ -308,10 +297,13 @@ def _fusions(fusions: pd.DataFrame) -> str:
 def _search(info: RunInfo, frames: dict[str, pd.DataFrame]) -> str:
     """The speed at which the run measured, and when its composed plan got better."""
     measurements, trials = frames["measurements"], frames["trials"]
-    lines = [f"{len(measurements)} candidates were measured"]
+    candidates = measurements["candidate_id"].nunique()
+    lines = [f"{markdown.counted(candidates, 'candidate was', 'candidates were')} measured"]
     if hours := run_length_s(info, frames) / 3600:
-        lines.append(f" ({len(measurements) / hours:,.0f} an hour)")
-    lines.append(f", {len(trials)} plans were tried.{_composition(info)}")
+        lines.append(f" ({candidates / hours:,.0f} an hour)")
+    if len(measurements) > candidates:
+        lines.append(f" in {len(measurements):,} measurements")
+    lines.append(f", {markdown.counted(len(trials), 'plan was', 'plans were')} tried.{_composition(info)}")
     better = trials[(trials["composed_us"] == trials["best_us"]) & ~trials["best_us"].duplicated()]
     if better.empty:
         return "".join(lines)
@@ -334,13 +326,14 @@ def _composition(info: RunInfo) -> str:
     if not isinstance(facts, dict):
         return ""
     composed, gap = float(str(facts.get("composed_us"))), facts.get("gap")
-    regions = f"{facts.get('regions')} regions, {facts.get('distinct')} of them distinct"
+    count = markdown.counted(int(str(facts.get("regions"))), "region", "regions")
+    regions = f"{count}, {facts.get('distinct')} of them distinct"
     beside = f", {100 * float(str(gap)):.2f} % faster than the best sampled plan" if gap is not None else ""
     return f" Composed exactly from all measured groups ({regions}): {markdown.micros(composed)}{beside}."
 
 
 def _timing(row: pd.Series) -> str:
-    return f"{markdown.micros(row['median_us'])} {markdown.interval(row['ci_lo_us'], row['ci_hi_us'], 1)}"
+    return markdown.timing(row["median_us"], row["ci_lo_us"], row["ci_hi_us"])
 
 
 def _error(row: pd.Series) -> str:

@@ -1,6 +1,10 @@
-"""The tables that the page and the text of a run have in common: its groups, its edges, the fusions that pay."""
+"""The tables that the page and the text of a run have in common: groups, edges, the fusions that pay, provenance."""
 
 from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -9,6 +13,10 @@ from autofuse.values.reasons import REASON_CODES
 from autofuse.views.frames.groups import GAIN
 from autofuse.views.frames.roofline import ROOFLINE
 
+if TYPE_CHECKING:
+    from autofuse.database.records import RunInfo
+
+UNKNOWN = "unknown"
 GROUP = ("label", "us", "schedule", "trusted", *GAIN, *ROOFLINE)
 FUSION = ("producer", "consumer", "label", "group_us", "gain_us", "gain_share", "reason")
 
@@ -57,3 +65,36 @@ def paying_fusions(edges: pd.DataFrame) -> pd.DataFrame:
     known = edges[edges["fused"].fillna(False).astype(bool) & edges["gain_us"].notna()]
     found: pd.DataFrame = known.sort_values("gain_us", ascending=False, kind="stable")[list(FUSION)]
     return found
+
+
+def provenance_facts(info: RunInfo) -> list[tuple[str, str]]:
+    """What is known of how a run came about: names and texts."""
+    facts: dict[str, object] = {
+        "model": f"{info.model_name}, SHA-256 {info.model_sha256[:16]}",
+        "seed": info.seed,
+        **{f"argument {key}": value for key, value in info.arguments.items()},
+        **{f"budget {key}": "no limit" if value is None else value for key, value in info.budget.items()},
+        **info.provenance,
+    }
+    return [(name, rates_text(value) if name == "rates" else _fact(value)) for name, value in facts.items()]
+
+
+def rates_text(rates: object) -> str:
+    """What the probe of the machine reached: "1 thread: 241 GFLOP/s, memory 25.8 GB/s; 2 threads: 447 GFLOP/s, ..."."""
+    threads = rates.get("threads") if isinstance(rates, Mapping) else None
+    if not isinstance(rates, Mapping) or not isinstance(threads, int):
+        return _fact(rates)
+    alone = f"1 thread: {_rates_of(rates, '1')}"
+    return alone if threads == 1 else f"{alone}; {threads} threads: {_rates_of(rates, 'n')}"
+
+
+def _rates_of(rates: Mapping[str, object], end: str) -> str:
+    named = (("", "gflops", "GFLOP/s"), ("memory ", "dram_gbs", "GB/s"), ("L2 ", "l2_gbs", "GB/s"))
+    known = [(what, rates.get(f"{key}_{end}"), unit) for what, key, unit in named]
+    return ", ".join(f"{what}{rate:,.4g} {unit}" for what, rate, unit in known if isinstance(rate, float))
+
+
+def _fact(value: object) -> str:
+    if value is None:
+        return UNKNOWN
+    return json.dumps(value, sort_keys=True) if isinstance(value, dict | list) else str(value)

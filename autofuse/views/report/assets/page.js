@@ -11,7 +11,7 @@ const none = (value) => value === null || value === undefined;
 function micros(us) {
   if (none(us)) return "–";
   if (us < 1e3) return `${us.toFixed(1)} µs`;
-  return us < 1e6 ? `${(us / 1e3).toFixed(us < 1e5 ? 2 : 1)} ms` : `${(us / 1e6).toFixed(2)} s`;
+  return us < 1e6 ? `${(us / 1e3).toFixed(3)} ms` : `${(us / 1e6).toFixed(3)} s`;
 }
 function span(seconds) {
   if (seconds < 120) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
