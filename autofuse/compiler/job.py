@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autofuse.backend.compile.realise import Part, Progress, build_programs
 from autofuse.backend.container.container import LIBRARY
+from autofuse.backend.library.threads import usable_threads
 from autofuse.backend.link.linking import require_linker
 from autofuse.compiler.context import Context
 from autofuse.compiler.growth import weight_size, within_growth
@@ -34,6 +35,7 @@ from autofuse.values.signatures import private_key
 
 NAMED = 3
 """Kernels that a warning names."""
+READING, LOOKING_UP = "reading the model", "looking up its plan and schedules"
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,10 +70,22 @@ def compile_in(
     if key is not None:
         private_key(key)
     emission = Emission(context.environment.target)
-    forms = [_found(context, model, shape, plan, emission) for shape in shapes]
+    told = progress or _silent
+    forms = []
+    for number, shape in enumerate(shapes):
+        forms.append(_found(context, model, shape, plan, emission, _numbered(told, number, len(shapes))))
     if output is not None:
         forms = _built(context, forms, output, key, progress)
     return _report(context, model, output, forms, time.monotonic() - started)
+
+
+def _silent(_phase: str, _done: int, _total: int) -> None:
+    """No view of the progress."""
+
+
+def _numbered(told: Progress, number: int, total: int) -> Callable[[str], None]:
+    """Tells a phase of the form with that number."""
+    return lambda phase: told(phase, number, total)
 
 
 def _inputs(context: Context, model: Path, output: Path, plan: str | None) -> Inputs:
@@ -86,9 +100,18 @@ def _inputs(context: Context, model: Path, output: Path, plan: str | None) -> In
     }
 
 
-def _found(context: Context, model: Path, shapes: Shapes, plan: str | None, emission: Emission) -> _Form:
+def _found(
+    context: Context,
+    model: Path,
+    shapes: Shapes,
+    plan: str | None,
+    emission: Emission,
+    told: Callable[[str], None],
+) -> _Form:
+    told(READING)
     graph = load(model, shapes)
     require_kernels(graph)
+    told(LOOKING_UP)
     environment = context.environment
     sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
     chosen = find_plan(context, graph, sha256, plan)
@@ -161,7 +184,9 @@ def _built(
             )
         )
     emission = forms[0].ladder.emission
-    replaced = build_programs(parts, context.environment.target, context.threads, output, key, progress, emission)
+    replaced = build_programs(
+        parts, context.environment.target, context.threads, output, key, progress, emission, usable_threads()
+    )
     made = []
     for form, part in zip(forms, parts, strict=True):
         again = {key: Found(dict(part.spare[key]), RULE) for key in form.found if key in replaced and key in part.spare}

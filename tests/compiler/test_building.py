@@ -27,16 +27,25 @@ def test_a_compile_tells_how_many_kernels_are_done(model: Path, tmp_path: Path) 
         model, tmp_path / "m.so", database=str(tmp_path / "a.db"), threads=1, progress=lambda *step: told.append(step)
     )
     kernels = report.kernels
-    assert told[:-1] == [("generating kernels", done, kernels) for done in range(kernels)]
-    assert told[-1] == ("translating kernels to machine code", kernels, kernels)
+    assert told == [
+        ("reading the model", 0, 1),
+        ("looking up its plan and schedules", 0, 1),
+        *(("generating kernels", done, kernels) for done in range(kernels)),
+        *(("translating kernels to machine code", done, kernels) for done in range(kernels + 1)),
+        ("writing the library", 0, 1),
+        ("writing the library", 1, 1),
+    ]
 
 
 def test_progress_goes_to_stderr_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
     progress = compile_progress()
     progress("generating kernels", 0, 3)
     progress("translating kernels to machine code", 3, 3)
+    progress("writing the library", 0, 1)
+    progress("writing the library", 1, 1)
     said = capsys.readouterr()
-    assert (said.out, said.err) == ("", "compile: translating kernels to machine code (3)\n")
+    assert said.out == ""
+    assert said.err == "compile: translating kernels to machine code (3)\ncompile: writing the library\n"
 
 
 def test_a_rule_whose_code_is_too_long_gives_way_to_the_simplest_schedule(

@@ -153,3 +153,15 @@ def test_bands_are_a_choice_that_makes_other_knobs_idle(bench: Bench) -> None:
     assert kept["band.rows"] == 2 and "contraction.algorithm" not in kept
     copied = canonical({"band.rows": 4, "contraction.order": "copied"}, knobs)
     assert copied["contraction.order"] == "pixels", "the rows of a band stand side by side already"
+
+
+def test_where_a_band_begins_is_computed_once_and_stands_in_no_index(bench: Bench) -> None:
+    """Positions cut at the padding, one in the other in every index, kept TVM's passes for a minute."""
+    text = (
+        "a = Conv <pads=[1, 1, 1, 1]> (x, w); b = Conv <pads=[1, 1, 1, 1]> (a, v); "
+        "c = Conv <pads=[1, 1, 1, 1]> (b, w); y = Conv <pads=[1, 1, 1, 1]> (c, v)"
+    )
+    workload = bench.bind(band(text, real(1, 16, 40, 12), **SQUARE)).workload
+    code = build_kernel(workload, SHORT | {"band.rows": 4}, AVX2).function.script()
+    assert not re.search(r"T\.max\([^()]*T\.m(ax|in)\(.*weights", code)
+    assert sum(line.count("T.max(") + line.count("T.min(") > 2 for line in code.splitlines()) <= 8

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,20 @@ from autofuse.device.target import Target
 from autofuse.errors import InputError
 
 ENTRY = "main"
+Told = Callable[[int, int], None]
+"""Called with how many kernels of how many are translated."""
 LOWERING = {"tirx.disable_cse_tir": True}
-"""LLVM finds common subexpressions again: TVM's own pass takes a fifth of the time for nothing."""
+"""LLVM finds common subexpressions again: TVM's own pass takes a fifth of the time for nothing (of long code four
+fifths)."""
+SCHEDULED = "tirx.is_scheduled"
+"""The attribute of functions that our families emit."""
+IDLE_PASSES = ("s_tir.CompactBufferAllocation",)
+"""Passes that find nothing to do in what our families emit: buffers are as large as they have to be. Of a band of many
+windows this one took 5 s of 8."""
+MANY_VECTORS = 200
+"""Vector loops from which on they are lowered before all else. TVM looks through all loops that it has met for each
+access: 2,000 such loops took one pass 6 s, and 0.2 s as vectors. The machine code is the same but for the names of
+registers."""
 
 
 BROKEN, CAREFUL = "module verification failed", 2
@@ -47,15 +60,39 @@ def tvm_target(target: Target, level: int | None = None) -> Any:
 
 def compile_function(function: Any, target: Target) -> Any:
     """Runtime module whose entry "main" is the TIR `function`, ready to be called and timed in this process."""
-    with _lowering():
-        return _compiled(function, target).jit()
+    return _compiled(function, target).jit()
 
 
-def _compiled(function: Any, target: Target) -> Any:
+def _compiled(function: Any, target: Target, symbol: str = ENTRY) -> Any:
     import tvm
 
-    module = tvm.IRModule({ENTRY: function.with_attr("global_symbol", ENTRY)})
-    return _carefully(lambda described: tvm.compile(module, target=described), target)
+    module = tvm.IRModule({symbol: function.with_attr("global_symbol", symbol)})
+    ours = bool(function.attrs) and SCHEDULED in function.attrs
+    many = ours and _vector_loops(function) > MANY_VECTORS
+
+    def build(described: Any) -> Any:
+        return tvm.compile(_as_vectors(module, described) if many else module, target=described)
+
+    with _lowering(IDLE_PASSES if ours else ()):
+        return _carefully(build, target)
+
+
+def _vector_loops(function: Any) -> int:
+    from tvm import tirx
+    from tvm_ffi import structural_walk
+
+    found: list[bool] = []
+    structural_walk(function.body, (tirx.For, lambda loop: found.append(loop.kind == tirx.ForKind.VECTORIZED)))
+    return sum(found)
+
+
+def _as_vectors(module: Any, described: Any) -> Any:
+    """`module` with its vector loops lowered."""
+    import tvm
+    from tvm.tirx import transform
+
+    bound = transform.BindTarget(tvm.target.Target(described, host=described))(module)
+    return transform.VectorizeLoop()(bound)
 
 
 def _carefully(build: Callable[[Any], Any], target: Target) -> Any:
@@ -68,10 +105,10 @@ def _carefully(build: Callable[[Any], Any], target: Target) -> Any:
     return build(tvm_target(target, CAREFUL))
 
 
-def _lowering() -> Any:
+def _lowering(idle: Sequence[str] = ()) -> Any:
     from tvm.ir.transform import PassContext
 
-    return PassContext(opt_level=3, config=LOWERING)
+    return PassContext(opt_level=3, config=LOWERING, disabled_pass=list(idle))
 
 
 def export_function(function: Any, target: Target, output: Path) -> None:
@@ -90,13 +127,52 @@ def assembly(function: Any, target: Target) -> str:
     return str(_compiled(function, target).mod.inspect_source("s"))
 
 
-def compile_program(module: Any, target: Target) -> Any:
+def translate(function: Any, symbol: str, target: Target) -> Any:
+    """Runtime module with the machine code of one TIR function, called `symbol` in it. Several threads may do this."""
+    return _compiled(function, target, symbol).mod
+
+
+def write_object(function: Any, symbol: str, target: Target, path: Path) -> None:
+    """Write the machine code of one TIR function as the object file `path`; see `read_object`."""
+    translate(function, symbol, target).write_to_file(str(path))
+
+
+def read_object(path: Path, symbol: str) -> Any:
+    """The module that `translate` made before it was written as an object file, which is needed no more."""
+    import tvm
+
+    return tvm.runtime.load_static_library(str(path), [symbol])
+
+
+def compile_program(
+    module: Any, target: Target, ready: Mapping[str, Any] | None = None, told: Told | None = None, jobs: int = 1
+) -> Any:
     """Executable of an assembled program; each TIR function is lowered as it is, and nothing is fused.
+
+    `ready`: kernels by symbol that are translated already. The others are now, `jobs` at a time.
 
     All shapes are static and the library checks its own inputs, so the passes that check shapes at run
     time are left out: they would cost a call an argument, on every run.
     """
+    import tvm
     from tvm import relax
+
+    with _lowering():
+        lowered = _calls_lowered(module)
+        functions = {str(variable.name_hint): function for variable, function in lowered.functions_items()}
+        kernels = {name: function for name, function in functions.items() if isinstance(function, tvm.tirx.PrimFunc)}
+        translated = _translated(kernels, target, ready or {}, told or _silent, jobs)
+        programs = {v: function for v, function in lowered.functions_items() if str(v.name_hint) not in kernels}
+        calls = tvm.IRModule(programs).with_attr("external_mods", [translated[name] for name in kernels])
+        return relax.build(calls, target=tvm_target(target), relax_pipeline=None)
+
+
+def _silent(_done: int, _total: int) -> None:
+    """No view of the progress."""
+
+
+def _calls_lowered(module: Any) -> Any:
+    """`module` with its Relax functions as the virtual machine runs them: memory planned, kernels called by name."""
     from tvm.ir.transform import Sequential
     from tvm.relax import transform
 
@@ -112,5 +188,26 @@ def compile_program(module: Any, target: Target) -> Any:
             transform.AttachGlobalSymbol(),
         ]
     )
-    with _lowering():
-        return _carefully(lambda described: relax.build(module, target=described, relax_pipeline=passes), target)
+    return passes(module)
+
+
+def _translated(
+    kernels: Mapping[str, Any], target: Target, ready: Mapping[str, Any], told: Told, jobs: int
+) -> dict[str, Any]:
+    """The machine code of each kernel, by symbol."""
+    found = {name: ready[name] for name in kernels if name in ready}
+    told(len(found), len(kernels))
+    with ThreadPoolExecutor(jobs, "translate") as threads:
+        begun = {
+            threads.submit(translate, function, name, target): name
+            for name, function in kernels.items()
+            if name not in found
+        }
+        try:
+            for done in as_completed(begun):
+                found[begun[done]] = done.result()
+                told(len(found), len(kernels))
+        except BaseException:
+            threads.shutdown(wait=False, cancel_futures=True)
+            raise
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 Schedule = Mapping[str, int | str]
 Progress = Callable[[str, int, int], None]
 """Called with a phase of building, and how many kernels of how many are done."""
-GENERATING, TRANSLATING = "generating kernels", "translating kernels to machine code"
+GENERATING, TRANSLATING, WRITING = "generating kernels", "translating kernels to machine code", "writing the library"
 
 _INDEXING = ("Gather", "GatherElements")
 _X86_FEATURES = ("avx", "sse4.", "fma", "f16c", "bmi")
@@ -74,10 +75,12 @@ def build_programs(
     key: Path | None = None,
     progress: Progress | None = None,
     emission: Emission | None = None,
+    jobs: int = 1,
 ) -> frozenset[str]:
     """Build the kernels of each part, one a group, and write the library of all parts to `output`, signed with `key`.
 
-    `emission`: kernels of this target that are emitted already, and those that will be.
+    `emission`: kernels of this target that are emitted already, and those that will be. `jobs`: kernels that are
+    translated at a time.
 
     Keys of the workloads whose spare schedule was taken. InputError when a workload has no schedule or no kernel,
     DeviceError when the file cannot be linked or written.
@@ -91,7 +94,6 @@ def build_programs(
             told(GENERATING, done, total)
             made[-1][1].append(kernels.bound(bound, part))
             done += 1
-    told(TRANSLATING, total, total)
     assembly = assemble_all(made)
     programs = [
         describe_program(
@@ -104,7 +106,10 @@ def build_programs(
         for part, (graph, groups), assembled in zip(parts, made, assembly.programs, strict=True)
     ]
     metadata = describe_library(programs, assembly, target, threads)
-    export(compile_program(assembly.module, target), assembly.weights, metadata, output, key)
+    executable = compile_program(assembly.module, target, told=partial(told, TRANSLATING), jobs=jobs)
+    told(WRITING, 0, 1)
+    export(executable, assembly.weights, metadata, output, key)
+    told(WRITING, 1, 1)
     return frozenset(kernels.replaced)
 
 

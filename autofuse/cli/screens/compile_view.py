@@ -28,7 +28,8 @@ def compile_progress() -> Callable[[str, int, int], None]:
     def tell(phase: str, done: int, total: int) -> None:
         nonlocal said, width
         last = done == total
-        text = f"compile: {phase} ({total})" if last else f"compile: {phase}: {done} of {total}"
+        count = "" if total == 1 else f" ({total})" if last else f": {done} of {total}"
+        text = f"compile: {phase}{count}"
         if live:
             sys.stderr.write("\r" + text.ljust(width) + ("\n" if last else ""))
             width = len(text)

@@ -13,6 +13,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.sym.analyzer import Analyzer
 from tvm.tirx.analysis import undefined_vars
+from tvm_ffi import structural_walk
 
 from autofuse.device.target import Target
 from autofuse.errors import InputError
@@ -149,6 +150,18 @@ class Emitter:
         self._depths[name] = depth
         return name
 
+    def hidden(self, value: Expr) -> Expr:
+        """Names an integer outside of vector loops. TVM cannot see through the name, and nothing is simplified by it.
+
+        The least and the greatest of positions, one in the other, in every index of an unrolled nest take TVM's
+        passes minutes.
+        """
+        if isinstance(value, int) or not _is_cut(value):
+            return value
+        held = self.scratch(1, str(value.ty.dtype))
+        builder.buffer_store(held, value, [0])
+        return builder.bind(held[0])
+
     def _register(self, dtype: str) -> Any:
         """A buffer of one element a lane. Inside the vector loop TVM would give all lanes one element."""
         loop = self._vector
@@ -194,6 +207,13 @@ class Emitter:
         """Statements that run only under `condition`."""
         with builder.If(condition), builder.Then():
             yield
+
+
+def _is_cut(value: Expr) -> bool:
+    """Whether an expression holds the smaller or the larger of two."""
+    found: list[Any] = []
+    structural_walk(value, ((tirx.Min, tirx.Max), lambda node: found.append(node)))
+    return bool(found)
 
 
 def smaller(one: Expr, other: Expr) -> Expr:

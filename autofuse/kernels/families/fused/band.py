@@ -153,8 +153,9 @@ class BandEmitter:
         """The rows of a span that are in the map, of one image of one nest."""
         assert nest.anchor is not None
         emitter, size = self.emitter, nest.space[2]
-        low = emitter.simplify(larger(span.begin, 0))
-        count = emitter.simplify(larger(smaller(span.begin + span.count, size) - low, 0))
+        low = emitter.hidden(emitter.simplify(larger(span.begin, 0)))
+        end = emitter.simplify(smaller(span.begin + span.count, size))
+        count = emitter.hidden(emitter.simplify(larger(end - low, 0)))
         if WINDOWED.takes(self.scope.workload, nest):
             self.windowed(WINDOWED.by_channels(self.scope, nest, self.schedule), image, low, count)
         else:
