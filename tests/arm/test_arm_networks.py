@@ -87,7 +87,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_a_network_is_tuned_compiled_and_compared_there(
-    hurried: None, emulated: EmulatedDevice, model: Path, tmp_path: Path
+    hurried: None, counted_rounds: None, emulated: EmulatedDevice, model: Path, tmp_path: Path
 ) -> None:
     there = {"rpc": f"127.0.0.1:{emulated.port}", "rpc_key": emulated.address.key, "database": str(tmp_path / "p.db")}
     result = autofuse.tune(model, trials=3, threads=1, **there)
@@ -118,12 +118,9 @@ def test_a_core_that_dies_under_the_search_ends_it_with_75_and_it_goes_on_later(
     device.start()
     there: dict[str, Any] = {"rpc": f"127.0.0.1:{device.port}", "rpc_key": device.address.key}
     there |= {"database": str(tmp_path / "p.db"), "threads": 1}
-    candidates = 0
 
-    def progress(_state: object) -> None:
-        nonlocal candidates
-        candidates += 1
-        if candidates == 2:
+    def progress(state: Any) -> None:
+        if state.ok == 2:
             device.kill()
 
     with pytest.raises(DeviceError, match=r"nothing can be measured any more: 127\.0\.0\.1") as caught:
