@@ -18,6 +18,7 @@ from autofuse.compiler.growth import weight_size, within_growth
 from autofuse.compiler.plan_ladder import FoundPlan, find_plan
 from autofuse.compiler.report import HIT, MEASURED_HERE, RULE, STALE_CODE, CompileReport, GroupReport, PlanReport
 from autofuse.compiler.schedule_ladder import Found, Ladder
+from autofuse.compiler.translation import Translation
 from autofuse.database.ask.labels import unique_labels
 from autofuse.device.target import Target
 from autofuse.errors import StrictMissError
@@ -185,7 +186,15 @@ def _built(
         )
     emission = forms[0].ladder.emission
     replaced = build_programs(
-        parts, context.environment.target, context.threads, output, key, progress, emission, usable_threads()
+        parts,
+        context.environment.target,
+        context.threads,
+        output,
+        key,
+        progress,
+        emission,
+        usable_threads(),
+        Translation(context.environment.target),
     )
     made = []
     for form, part in zip(forms, parts, strict=True):

@@ -253,11 +253,12 @@ class LocalRunner:
             self._pool.hold(member)
 
     def _build(self, trial: _Trial) -> Call:
-        request = trial.request
+        request, limits = trial.request, self.limits
+        constants = tuple(request.constants)
         build = Build(
-            trial.identity, request.workload.text, dict(request.schedule), self.builder, tuple(request.constants)
+            trial.identity, request.workload.text, dict(request.schedule), self.builder, constants, limits.build_cpu_s
         )
-        return Call(build, self.limits.build_s, "build_error")
+        return Call(build, limits.build_s, "build_error")
 
     # -- timing, one at a time
 

@@ -130,17 +130,23 @@ def no_end() -> float:
     return math.inf
 
 
+BUILD_CPU_S = 10.0
+"""Processor time in which a kernel is built, or another one taken."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """The limits of a child, enforced by its parent. Seconds, and bytes of its own memory.
 
-    `start_s`: until it has imported and warmed up. `run_s`: a checked run, also a timing beyond its cap.
+    `start_s`: until it has imported and warmed up. `build_cpu_s`: of processor time, which the child keeps itself,
+    however busy the machine is. `run_s`: a checked run, also a timing beyond its cap.
     `memory_bytes`: None = an equal share of 80 % of the machine's memory. `candidates`: a child is replaced
     after as many; `growth_bytes`: or when its idle memory has grown by so much.
     """
 
     start_s: float = 90.0
     build_s: float = 30.0
+    build_cpu_s: float = BUILD_CPU_S
     run_s: float = 15.0
     memory_bytes: int | None = None
     candidates: int = 200

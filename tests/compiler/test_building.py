@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from autofuse import api
+from autofuse.backend.compile import function
+from autofuse.backend.compile.function import LONG_VECTORS
+from autofuse.backend.compile.host_cpu import local_device
 from autofuse.cli.screens.compile_view import compile_progress
+from autofuse.compiler.translation import Translation
+from autofuse.errors import InputError
 from autofuse.kernels.tir import emit
 from experiments.fuzz.bombs import padded_window
 
@@ -46,6 +53,57 @@ def test_progress_goes_to_stderr_line_by_line(capsys: pytest.CaptureFixture[str]
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err == "compile: translating kernels to machine code (3)\ncompile: writing the library\n"
+
+
+def test_long_code_is_translated_in_children_and_computes_the_same(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = np.random.default_rng(0).standard_normal((1, 4, 64)).astype(np.float32)
+    told: list[tuple[str, int, int]] = []
+    api.compile(model, tmp_path / "here.so", database=str(tmp_path / "a.db"), threads=1)
+    monkeypatch.setattr(function, "LONG_VECTORS", 0)
+    report = api.compile(
+        model, tmp_path / "m.so", database=str(tmp_path / "a.db"), threads=1, progress=lambda *step: told.append(step)
+    )
+    assert [step[1:] for step in told if step[0] == "translating kernels of long code"] == [(0, 1), (1, 1)]
+    expected = api.load(tmp_path / "here.so")({"x": x})[0]
+    np.testing.assert_array_equal(api.load(tmp_path / "m.so")({"x": x})[0], expected)
+    assert report.groups[0].tier == "rule"
+
+
+def test_code_that_takes_too_long_to_translate_gives_way_to_the_simplest_schedule(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rule's kernel is given up after no processor time at all; the simplest one is short enough for no child."""
+    asked: list[list[str]] = []
+
+    def given_up(_self: object, functions: Mapping[str, Any], _told: object) -> tuple[dict[str, Any], dict[str, str]]:
+        asked.append(list(functions))
+        return {}, dict.fromkeys(functions, "it took more processor time than it may")
+
+    monkeypatch.setattr(Translation, "__call__", given_up)
+    before = api.compile(model, tmp_path / "short.so", database=str(tmp_path / "a.db"), threads=1)
+    loops = function._vector_loops
+    monkeypatch.setattr(function, "_vector_loops", lambda one: LONG_VECTORS + 1 if loops(one) > 40 else 0)
+    after = api.compile(model, tmp_path / "m.so", database=str(tmp_path / "a.db"), threads=1)
+    assert len(asked) == 1 and len(asked[0]) == 1
+    assert before.groups[0].schedule != after.groups[0].schedule
+    monkeypatch.setattr(function, "LONG_VECTORS", -1)
+    with pytest.raises(InputError, match="no kernel of Conv.* could be built: it took more .*--plan none"):
+        api.compile(model, tmp_path / "n.so", database=str(tmp_path / "a.db"), threads=1)
+
+
+def test_a_child_ends_what_takes_more_processor_time_than_it_may() -> None:
+    from tests.backend.test_long_kernels import sums
+
+    told: list[tuple[str, int, int]] = []
+    long_one = sums(6_000, {function.SCHEDULED: True})
+    ready, given_up = Translation(local_device().target(), cpu_s=1.0)(
+        {"long": long_one, "short": sums(3, {})}, lambda *step: told.append(step)
+    )
+    assert given_up == {"long": "it took more processor time than it may"}
+    assert list(ready) == ["short"]
+    assert told[-1] == ("translating kernels of long code", 2, 2)
 
 
 def test_a_rule_whose_code_is_too_long_gives_way_to_the_simplest_schedule(

@@ -66,6 +66,14 @@ def test_a_build_that_hears_nothing_is_ended(runner, ask):
     assert (failure.kind, "1 s" in failure.message) == ("timeout", True)
 
 
+def test_a_build_that_takes_more_processor_time_than_it_may_is_ended(runner, ask):
+    with shortened(runner, build_cpu_s=1.0):
+        failure = runner.measure([ask("stubborn_build")])[0].failure
+    assert failure is not None
+    assert (failure.kind, failure.message) == ("timeout", "it took more processor time than it may")
+    assert outcome(runner.measure([ask()])[0]) == "ok"
+
+
 def test_a_hung_build_takes_its_own_children_with_it(runner, ask):
     with shortened(runner, build_s=2.0):
         assert outcome(runner.measure([ask("grandchild")])[0]) == "timeout"

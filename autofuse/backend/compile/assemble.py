@@ -79,12 +79,15 @@ def assemble(graph: Graph, groups: Sequence[BoundKernel]) -> Assembly:
     return assemble_all([(graph, groups)])
 
 
-def assemble_all(parts: Sequence[tuple[Graph, Sequence[BoundKernel]]]) -> Assembly:
-    """One program a part, "main" and then "main1", "main2", ...; equal kernels and equal weights are shared."""
+def assemble_all(parts: Sequence[tuple[Graph, Sequence[BoundKernel]]], symbols: Symbols | None = None) -> Assembly:
+    """One program a part, "main" and then "main1", "main2", ...; equal kernels and equal weights are shared.
+
+    `symbols`: names that kernels have already.
+    """
     from tvm import relax
 
     builder = relax.BlockBuilder()
-    functions, weights = _Functions(builder), _Weights(len(parts) > 1)
+    functions, weights = _Functions(builder, symbols or Symbols()), _Weights(len(parts) > 1)
     programs = []
     for number, (graph, groups) in enumerate(parts):
         entry = f"main{number or ''}"
@@ -231,29 +234,41 @@ class _Program:
         return tuple(found)
 
 
-class _Functions:
-    """TIR functions of the module; structurally equal ones become one."""
+class Symbols:
+    """The names of TIR functions in a library; structurally equal ones are one."""
 
-    def __init__(self, builder: Any) -> None:
-        self._builder = builder
-        self._known: dict[int, list[tuple[Any, Any, str]]] = {}
+    def __init__(self) -> None:
+        self._known: dict[int, list[tuple[Any, str]]] = {}
         self._count = 0
 
-    def add(self, function: Any, label: str) -> tuple[Any, str]:
-        """(global variable, symbol) of `function`."""
+    def of(self, function: Any, label: str) -> str:
+        """The symbol of `function`; `label` says what it computes."""
         from tvm_ffi import structural_equal, structural_hash
 
         bare = function.without_attr("global_symbol")
         known = self._known.setdefault(int(structural_hash(bare)), [])
-        for other, variable, symbol in known:
+        for other, symbol in known:
             if structural_equal(other, bare):
-                return variable, symbol
-        name = f"kernel{self._count}_{re.sub(r'[^0-9A-Za-z]+', '_', label)}"[:MAX_SYMBOL].rstrip("_")
+                return symbol
+        symbol = f"kernel{self._count}_{re.sub(r'[^0-9A-Za-z]+', '_', label)}"[:MAX_SYMBOL].rstrip("_")
         self._count += 1
-        variable = self._builder.add_func(bare.with_attr("global_symbol", name), name)
-        symbol = str(variable.name_hint)
-        known.append((bare, variable, symbol))
-        return variable, symbol
+        known.append((bare, symbol))
+        return symbol
+
+
+class _Functions:
+    """TIR functions of the module, each once."""
+
+    def __init__(self, builder: Any, symbols: Symbols) -> None:
+        self._builder, self._symbols = builder, symbols
+        self._variables: dict[str, Any] = {}
+
+    def add(self, function: Any, label: str) -> tuple[Any, str]:
+        """(global variable, symbol) of `function`."""
+        symbol = self._symbols.of(function, label)
+        if symbol not in self._variables:
+            self._variables[symbol] = self._builder.add_func(function.with_attr("global_symbol", symbol), symbol)
+        return self._variables[symbol], symbol
 
 
 def _runnable_order(graph: Graph, groups: Sequence[BoundWorkload]) -> list[int]:

@@ -21,6 +21,8 @@ SCHEDULED = "tirx.is_scheduled"
 IDLE_PASSES = ("s_tir.CompactBufferAllocation",)
 """Passes that find nothing to do in what our families emit: buffers are as large as they have to be. Of a band of many
 windows this one took 5 s of 8."""
+LONG_VECTORS = 400
+"""See `is_long`."""
 MANY_VECTORS = 200
 """Vector loops from which on they are lowered before all else. TVM looks through all loops that it has met for each
 access: 2,000 such loops took one pass 6 s, and 0.2 s as vectors. The machine code is the same but for the names of
@@ -130,6 +132,28 @@ def assembly(function: Any, target: Target) -> str:
 def translate(function: Any, symbol: str, target: Target) -> Any:
     """Runtime module with the machine code of one TIR function, called `symbol` in it. Several threads may do this."""
     return _compiled(function, target, symbol).mod
+
+
+def write_function(function: Any, path: Path) -> None:
+    """Write a TIR function for another process of ours; see `read_function`."""
+    import tvm
+
+    path.write_text(tvm.ir.save_json(function), encoding="utf-8")
+
+
+def read_function(path: Path) -> Any:
+    """The TIR function that `write_function` wrote."""
+    import tvm
+
+    return tvm.ir.load_json(path.read_text(encoding="utf-8"))
+
+
+def is_long(function: Any) -> bool:
+    """Whether translating a TIR function may take more than a few seconds.
+
+    Of 543 kernels of six networks, those with fewer vector loops took 2 s at most, and these up to 14 s.
+    """
+    return _vector_loops(function) > LONG_VECTORS
 
 
 def write_object(function: Any, symbol: str, target: Target, path: Path) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autofuse.backend.compile.assemble import AssembledProgram, Assembly, BoundKernel, Kernel, assemble_all
-from autofuse.backend.compile.function import compile_program, tvm_target
+from autofuse.backend.compile.assemble import AssembledProgram, Assembly, BoundKernel, Kernel, Symbols, assemble_all
+from autofuse.backend.compile.function import compile_program, is_long, tvm_target
 from autofuse.backend.container.metadata import InputSpec, KernelRow, Metadata, Program, TensorSpec
 from autofuse.backend.library.library import export, installed_versions
 from autofuse.backend.link.architecture import architecture_of
@@ -24,11 +24,13 @@ from autofuse.kernels.workload.free_reshape import is_free_reshape
 
 if TYPE_CHECKING:
     from autofuse.kernels.lowering.lower import Lowered
-    from autofuse.kernels.workload.workload import BoundWorkload
+    from autofuse.kernels.workload.workload import BoundWorkload, Workload
 
 Schedule = Mapping[str, int | str]
 Progress = Callable[[str, int, int], None]
 """Called with a phase of building, and how many kernels of how many are done."""
+Bounded = Callable[[Mapping[str, Any], Progress], tuple[dict[str, Any], dict[str, str]]]
+"""Translates TIR functions within bounds, by symbol: their modules, and why there is none of the others."""
 GENERATING, TRANSLATING, WRITING = "generating kernels", "translating kernels to machine code", "writing the library"
 
 _INDEXING = ("Gather", "GatherElements")
@@ -76,25 +78,19 @@ def build_programs(
     progress: Progress | None = None,
     emission: Emission | None = None,
     jobs: int = 1,
+    bounded: Bounded | None = None,
 ) -> frozenset[str]:
     """Build the kernels of each part, one a group, and write the library of all parts to `output`, signed with `key`.
 
     `emission`: kernels of this target that are emitted already, and those that will be. `jobs`: kernels that are
-    translated at a time.
+    translated at a time. `bounded`: translates those whose code is long; one that it gives up is built another way.
 
     Keys of the workloads whose spare schedule was taken. InputError when a workload has no schedule or no kernel,
     DeviceError when the file cannot be linked or written.
     """
     kernels, told = _Kernels(emission or Emission(target)), progress or _silent
-    total, done = sum(len(part.lowered.groups) for part in parts), 0
-    made: list[tuple[Graph, list[BoundKernel]]] = []
-    for part in parts:
-        made.append((part.lowered.graph, []))
-        for bound in part.lowered.groups:
-            told(GENERATING, done, total)
-            made[-1][1].append(kernels.bound(bound, part))
-            done += 1
-    assembly = assemble_all(made)
+    made, ready = _within_bounds(parts, kernels, told, bounded)
+    assembly = assemble_all(made, kernels.symbols)
     programs = [
         describe_program(
             graph,
@@ -106,7 +102,7 @@ def build_programs(
         for part, (graph, groups), assembled in zip(parts, made, assembly.programs, strict=True)
     ]
     metadata = describe_library(programs, assembly, target, threads)
-    executable = compile_program(assembly.module, target, told=partial(told, TRANSLATING), jobs=jobs)
+    executable = compile_program(assembly.module, target, ready, partial(told, TRANSLATING), jobs)
     told(WRITING, 0, 1)
     export(executable, assembly.weights, metadata, output, key)
     told(WRITING, 1, 1)
@@ -117,12 +113,81 @@ def _silent(_phase: str, _done: int, _total: int) -> None:
     """No view of the progress."""
 
 
+Made = list[tuple[Graph, list[BoundKernel]]]
+
+
+def _made(parts: Sequence[Part], kernels: _Kernels, told: Progress) -> Made:
+    """The kernel of each group of each part."""
+    total = sum(len(part.lowered.groups) for part in parts)
+    made: Made = []
+    done = 0
+    for part in parts:
+        made.append((part.lowered.graph, []))
+        for bound in part.lowered.groups:
+            told(GENERATING, done, total)
+            made[-1][1].append(kernels.bound(bound, part))
+            done += 1
+    return made
+
+
+def _within_bounds(
+    parts: Sequence[Part], kernels: _Kernels, told: Progress, bounded: Bounded | None
+) -> tuple[Made, dict[str, Any]]:
+    """The kernel of each group, and the machine code of those that are long, by symbol."""
+    made, ready = _made(parts, kernels, told), dict[str, Any]()
+    while bounded is not None and (long_ones := kernels.long_ones(made, ready)):
+        found, given_up = bounded({symbol: one.function for symbol, one in long_ones.items()}, told)
+        ready |= found
+        for symbol, reason in given_up.items():
+            kernels.give_way(symbol, long_ones[symbol], parts, reason)
+        made = _made(parts, kernels, _silent)
+    return made, ready
+
+
+@dataclass(frozen=True)
+class _Long:
+    """A function whose code is long. `workloads`: those whose kernel it is, by key."""
+
+    function: Any
+    workloads: dict[str, Workload] = field(default_factory=dict)
+
+
 class _Kernels:
     """The kernels of a library, whatever group or program takes them."""
 
     def __init__(self, emission: Emission) -> None:
         self.emission = emission
+        self.symbols = Symbols()
         self.replaced: set[str] = set()
+        self._unbounded: set[str] = set()
+
+    def long_ones(self, made: Made, ready: Mapping[str, object]) -> dict[str, _Long]:
+        """Functions of long code that are not `ready`, by symbol."""
+        found: dict[str, _Long] = {}
+        for _, groups in made:
+            for bound, kernel in groups:
+                if kernel is None or not is_long(kernel.function):
+                    continue
+                symbol = self.symbols.of(kernel.function, bound.workload.label)
+                if symbol not in ready and symbol not in self._unbounded:
+                    found.setdefault(symbol, _Long(kernel.function)).workloads[bound.workload.key] = bound.workload
+        return found
+
+    def give_way(self, symbol: str, long_one: _Long, parts: Sequence[Part], reason: str) -> None:
+        """Take the spare schedules of a function that cannot be translated; one that was measured here has none.
+
+        InputError when it is the spare one's.
+        """
+        for key, workload in long_one.workloads.items():
+            if key in self.replaced:
+                raise InputError(
+                    f"no kernel of {workload.label} could be built: {reason}; "
+                    "compile with a plan of smaller groups, such as --plan none"
+                )
+            if any(key in part.spare for part in parts):
+                self.replaced.add(key)
+            else:
+                self._unbounded.add(symbol)
 
     def bound(self, bound: BoundWorkload, part: Part) -> BoundKernel:
         workload = bound.workload

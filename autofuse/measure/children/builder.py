@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from autofuse.device.target import Target
 from autofuse.kernels.workload.workload import Workload
-from autofuse.measure.children.child import Handlers, note, serve
+from autofuse.measure.children.child import Handlers, note, processor_limit, serve
 from autofuse.measure.children.messages import Done
-from autofuse.measure.children.requests import Build, Export, Exported, ExportProbe, StartBuilder
+from autofuse.measure.children.requests import Build, Export, Exported, ExportProbe, StartBuilder, Translate
 
 KERNEL = "kernel.so"
 
@@ -28,7 +28,12 @@ class BuildSession:
 
     def handlers(self) -> Handlers:
         """What it does, by the kind of request."""
-        return {StartBuilder: self.start, Export: self.export, ExportProbe: self.export_probe}
+        return {
+            StartBuilder: self.start,
+            Export: self.export,
+            ExportProbe: self.export_probe,
+            Translate: self.translate,
+        }
 
     def start(self, request: StartBuilder) -> Done:
         """Import everything, so that the first candidate finds a warm process."""
@@ -45,14 +50,24 @@ class BuildSession:
         request.folder.mkdir(parents=True, exist_ok=True)
         kernel = request.folder / KERNEL
         start = time.perf_counter()
-        _, built = kernel_of(request, self._target)
-        export_function(built.function, self._target, kernel)
+        with processor_limit(request.cpu_s):
+            _, built = kernel_of(request, self._target)
+            export_function(built.function, self._target, kernel)
         build_s = time.perf_counter() - start
         constants = []
         for number, array in enumerate(built.pack(loaded(request.constants))):
             constants.append(request.folder / f"constant-{number}.npy")
             np.save(constants[-1], np.asarray(array), allow_pickle=False)
         return Exported(build_s, code_key(built.function), kernel, tuple(constants))
+
+    def translate(self, request: Translate) -> Done:
+        """A function's machine code as an object file."""
+        from autofuse.backend.compile.function import read_function, write_object
+
+        assert self._target is not None
+        with processor_limit(request.cpu_s):
+            write_object(read_function(request.function), request.symbol, self._target, request.output)
+        return Done()
 
     def export_probe(self, request: ExportProbe) -> Done:
         """The clock probe's loop as a shared library at `path`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import math
 import os
 import queue
 import resource
@@ -11,7 +12,8 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +147,20 @@ def _limit() -> None:
     limit = os.environ.get(MEMORY_VARIABLE)
     if limit is not None:
         lower_limit(resource.RLIMIT_DATA, int(limit))
+
+
+@contextmanager
+def processor_limit(seconds: float) -> Iterator[None]:
+    """What is done here ends the process (SIGXCPU) after so many seconds of processor time, even in native code."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    before, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    wanted = math.ceil(used.ru_utime + used.ru_stime + seconds)
+    set_already = [limit for limit in (before, hard) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_CPU, (min([wanted, *set_already]), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_CPU, (before, hard))
 
 
 def lower_limit(which: int, most: int) -> None:

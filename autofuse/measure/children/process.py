@@ -234,6 +234,8 @@ class Child:
             return self._fail(self.crash_kind, "the process closed its pipe")
         self._drain(self._err, self._log)
         log = self.log()
+        if code == -signal.SIGXCPU:
+            return self._fail("timeout", "it took more processor time than it may")
         if code == -signal.SIGKILL:
             self.killed = True
             return self._fail("out_of_memory", "killed by the system, as it does when memory runs out")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autofuse.device.target import Target
 from autofuse.measure.children.messages import Done, Message, Request
-from autofuse.measure.measurement import Case, Timing
+from autofuse.measure.measurement import BUILD_CPU_S, Case, Timing
 from autofuse.measure.timing.sampling import SamplingPolicy
 
 # -- building
@@ -34,13 +34,27 @@ class Exported(Message):
 
 @dataclass(frozen=True)
 class Export(Request[Exported]):
-    """Build a kernel (its workload as text) with these constants (.npy files) into `folder`."""
+    """Build a kernel (its workload as text) with these constants (.npy files) into `folder`.
+
+    `cpu_s`: processor time that it may take.
+    """
 
     workload: str
     schedule: Mapping[str, int | str]
     builder: str
     constants: tuple[Path, ...]
     folder: Path
+    cpu_s: float = BUILD_CPU_S
+
+
+@dataclass(frozen=True)
+class Translate(Request[Done]):
+    """Translate the function in the file `function` to the object file `output`, where it is called `symbol`."""
+
+    function: Path
+    symbol: str
+    output: Path
+    cpu_s: float = BUILD_CPU_S
 
 
 @dataclass(frozen=True)
@@ -72,13 +86,14 @@ class KernelBuilt(Message):
 
 @dataclass(frozen=True)
 class Build(Request[KernelBuilt]):
-    """Build a kernel and hold it as candidate `id`."""
+    """Build a kernel and hold it as candidate `id`. `cpu_s`: processor time that building may take."""
 
     id: int
     workload: str
     schedule: Mapping[str, int | str]
     builder: str
     constants: tuple[Path, ...]
+    cpu_s: float = BUILD_CPU_S
 
 
 # -- candidates

@@ -6,7 +6,7 @@ import time
 
 from autofuse.measure.children.builder import kernel_of, loaded, preload
 from autofuse.measure.children.candidates import CandidateSession, confine
-from autofuse.measure.children.child import Handlers, serve
+from autofuse.measure.children.child import Handlers, processor_limit, serve
 from autofuse.measure.children.messages import Done
 from autofuse.measure.children.requests import Build, KernelBuilt, StartWorker
 from autofuse.measure.timing.clock import PROBE_STEPS, Clock
@@ -39,8 +39,9 @@ class KernelSession(CandidateSession):
 
         assert self.target is not None
         start = time.perf_counter()
-        workload, built = kernel_of(request, self.target)
-        kernel = JitKernel(built.function, self.target)
+        with processor_limit(request.cpu_s):
+            workload, built = kernel_of(request, self.target)
+            kernel = JitKernel(built.function, self.target)
         build_s = time.perf_counter() - start
         constants = [tensor(array) for array in built.pack(loaded(request.constants))]
         self.take(request.id, workload, kernel, constants)

@@ -133,10 +133,9 @@ class BuildFarm:
         return Program(module, hello, environment, self._paths, limits.memory_bytes, max(1, size))
 
     def _export(self, order: _Order) -> Call:
-        request = order.request
-        export = Export(
-            request.workload.text, dict(request.schedule), self._builder, tuple(request.constants), order.folder
-        )
+        request, cpu_s = order.request, self._limits.build_cpu_s
+        constants = tuple(request.constants)
+        export = Export(request.workload.text, dict(request.schedule), self._builder, constants, order.folder, cpu_s)
         return Call(export, self._limits.build_s * self._slack(), "build_error")
 
     def _ended(self, answer: Answer[_Order]) -> tuple[int, Built | Failure]:
