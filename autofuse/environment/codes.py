@@ -39,6 +39,10 @@ class Codes:
             self._emitted[name] = emitted_code(workload, schedule, self.target)
         return digest(self._emitted[name], self.target, self.versions)
 
+    def seen(self, workload: Workload, schedule: Schedule) -> str:
+        """The code key of a kernel that was emitted already, here or where it was measured; "" of another one."""
+        return self._emitted.get(_name(workload, schedule), "")
+
     def measured(self, workload: Workload, schedule: Schedule, measurement: Measurement) -> str:
         """The digest of what was measured: as the process that built it says, else as it is emitted here.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from autofuse.backend.compile.host_cpu import device_named, llvm_version, local_device
 from autofuse.device.address import Address, choose_address
@@ -125,13 +126,15 @@ def thread_count(threads: int | None, device: str | NamedDevice) -> int:
 class RunnerOptions:
     """Settings by which a runner measures: `policy` candidates, `rounds` whole networks; `link`: of a device elsewhere.
 
-    `scheduler`: of a Dask cluster that builds for a device elsewhere (None: processes of this machine).
+    `scheduler`: of a Dask cluster that builds for a device elsewhere (None: processes of this machine). `objects`:
+    folder that keeps what is compiled for this machine (None: nothing is kept).
     """
 
     policy: SamplingPolicy = field(default_factory=SamplingPolicy)
     rounds: InterleavingPolicy = DEFAULT_ROUNDS
     link: LinkLimits = field(default_factory=LinkLimits)
     scheduler: str | None = None
+    objects: Path | None = None
 
 
 def open_runner(device: NamedDevice, threads: int, options: RunnerOptions) -> Runner:
@@ -144,7 +147,9 @@ def open_runner(device: NamedDevice, threads: int, options: RunnerOptions) -> Ru
                 "--executor: kernels for this machine's own CPU are built where they are measured; a cluster builds "
                 "for a device elsewhere (--rpc, --rpc-tracker; `autofuse serve` makes one of any machine)"
             )
-        return LocalRunner(target, threads, policy=options.policy, rounds=options.rounds, cpus=cpus)
+        return LocalRunner(
+            target, threads, policy=options.policy, rounds=options.rounds, cpus=cpus, objects=options.objects
+        )
     return RemoteRunner(
         Link(device.address, options.link),
         BuildFarm(target, scheduler=options.scheduler),

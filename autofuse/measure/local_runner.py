@@ -61,7 +61,8 @@ class LocalRunner:
     `autofuse.kernels.build.build_kernel`, imported in the children only. `workers`: children that build
     in parallel (default: one a core). `import_paths`: folders children search for the builder.
     `rounds`: how whole networks are timed. `cpus`: those that kernels run on (none named: any). `lock`: file
-    that keeps two runners of one machine from timing at once (None: one of this user).
+    that keeps two runners of one machine from timing at once (None: one of this user). `objects`: folder that keeps
+    what is compiled, see `autofuse.backend.compile.objects` (None: nothing is kept).
     Failures are values; DeviceError is raised only when no child process can be started at all.
     Use from one thread.
     """
@@ -79,12 +80,13 @@ class LocalRunner:
         lock: Path | None = None,
         rounds: InterleavingPolicy = DEFAULT_ROUNDS,
         cpus: Sequence[int] = (),
+        objects: Path | None = None,
     ) -> None:
         self.name, self.rounds = LOCAL, rounds
         self.target, self.threads, self.builder = target, threads, builder
         self.limits, self.policy = limits, policy
         size = max(1, workers or available_cores())
-        hello = Call(StartWorker(target, builder, threads, tuple(cpus)), limits.start_s)
+        hello = Call(StartWorker(target, builder, threads, tuple(cpus), objects), limits.start_s)
         environment = {SPIN: SPIN_COUNT, **limits.environment, "TVM_NUM_THREADS": str(threads)}
         program = Program(WORKER, hello, environment, tuple(import_paths), limits.memory_bytes, size)
         self._pool = Pool(program.start, self._build, size, "worker process", limits=limits)

@@ -33,7 +33,7 @@ from autofuse.measure.timing.sampling import SamplingPolicy
 from autofuse.search.budget.budget import Budget, never
 from autofuse.search.budget.time_budget import finale_most_s
 from autofuse.search.composition.pareto import known_front
-from autofuse.search.finals.finale import Estimates, Opening, Reserve
+from autofuse.search.finals.finale import OBJECTS, Estimates, Opening, Reserve
 from autofuse.search.lab.drift_sentinel import DriftSentinel
 from autofuse.search.lab.lab import Lab
 from autofuse.search.phases import Search
@@ -138,11 +138,11 @@ def open_session(
         base.release_dead()
         run_id, name = _run(base, environment, model, graph, seed, budget_s, trials, started)
         opening(f"starting to measure on {environment.profile.name}")
-        options = RunnerOptions(SamplingPolicy(cold_constants=True), scheduler=scheduler)
+        options = RunnerOptions(SamplingPolicy(cold_constants=True), scheduler=scheduler, objects=scratch / OBJECTS)
         runner = stack.enter_context(open_runner(environment.device, environment.setting.threads, options))
         evidence = SearchEvidence(graph, chosen_space, environment, base, seed)
         standing = Standing(evidence)
-        estimates = Estimates.of(evidence, Opening(load_s, reference_s), available_cores(), budget_s)
+        estimates = Estimates.of(evidence, Opening(load_s, reference_s), available_cores(), budget_s, scratch)
         reserve = Reserve(standing, estimates, finale_most_s(budget_s))
         rival_us = _onnxruntime_us(base, environment.setting, graph_key(graph))
         tell = Teller(standing, progress, started, budget_s, trials, reserve, rival_us)

@@ -76,6 +76,22 @@ def test_each_library_computes_what_the_model_does(model: Path, orders: list[Ord
     assert not children("autofuse.measure")
 
 
+def test_plans_share_the_kernels_that_one_of_them_has_compiled(
+    model: Path, orders: list[Order], tmp_path: Path
+) -> None:
+    """And they compute the same as when each is compiled whole."""
+    inputs = generate_inputs(load(model, {}), 1)
+    assert build(model, orders) == {}
+    whole = [outputs_of(order.output, inputs, 1, TARGET)[0] for order in orders]
+    for _ in range(2):
+        assert build_libraries(Model(model, {}), TARGET, 1, orders, lambda *_: None, 2, objects=tmp_path / "kept") == {}
+        kept = {one.name: one.stat().st_mtime for one in (tmp_path / "kept").iterdir()}
+        linked = [outputs_of(order.output, inputs, 1, TARGET)[0] for order in orders]
+        assert [one.tobytes() for one in linked] == [one.tobytes() for one in whole]
+    assert 0 < len(kept) <= sum(len(order.schedules) for order in orders)
+    assert all(Path(name).suffix == ".o" for name in kept)
+
+
 def test_a_child_that_dies_takes_one_library_with_it(model: Path, orders: list[Order]) -> None:
     killed: list[int] = []
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 import psutil
 import pytest
 
+from autofuse.backend.compile.objects import KernelObjects
 from autofuse.errors import DeviceError
 from autofuse.measure.children.process import available_cores
 from autofuse.measure.local_runner import LocalRunner
@@ -96,6 +97,17 @@ def test_results_come_one_by_one_and_an_abandoned_batch_leaves_no_child(target, 
         stream.close()
         assert not any(psutil.pid_exists(child) for child in children)
         assert outcome(runner.measure([ask()])[0]) == "ok"
+
+
+def test_equal_code_is_compiled_once_and_its_object_kept(target, rogues, ask, tmp_path):
+    """Both children find it: the schedules differ in a knob that changes nothing."""
+    kept = KernelObjects(tmp_path / "objects", target)
+    with LocalRunner(target, workers=2, policy=QUICK, lock=tmp_path / "lock", objects=kept.folder, **rogues) as runner:
+        first, *others = [runner.measure([ask(mark=str(number))])[0] for number in range(3)]
+    assert [outcome(measured) for measured in (first, *others)] == ["ok"] * 3
+    assert {measured.code for measured in others} == {first.code}
+    assert kept.has(first.code)
+    assert len(list(kept.folder.iterdir())) == 1
 
 
 TWO_CORES = pytest.mark.skipif(available_cores() < 2, reason="one core builds or times")

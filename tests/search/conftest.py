@@ -139,6 +139,7 @@ class SyntheticDevice:
         tell: Callable[[str, int, int], None],
         workers: int | None = None,
         left: Left = no_end,
+        objects: Path | None = None,
     ) -> dict[str, str]:
         graph = load(model.path, model.shapes)
         for number, order in enumerate(orders):

@@ -71,7 +71,9 @@ class SlowDevice(SyntheticDevice):
                 object.__setattr__(measurement, "build_s", told_s)
                 yield request, measurement
 
-    def build(self, model: Any, target: Any, threads: int, orders: Any, tell: Any, left: Any = None) -> dict[str, str]:
+    def build(
+        self, model: Any, target: Any, threads: int, orders: Any, tell: Any, left: Any = None, objects: Any = None
+    ) -> dict[str, str]:
         self.world.take(self.world.start_s + self.world.load_s, left)
         problems = {}
         for order in orders:

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -235,11 +236,15 @@ class _Program:
 
 
 class Symbols:
-    """The names of TIR functions in a library; structurally equal ones are one."""
+    """The names of TIR functions in a library; structurally equal ones are one.
+
+    `files`: objects of those that are translated already, by name.
+    """
 
     def __init__(self) -> None:
         self._known: dict[int, list[tuple[Any, str]]] = {}
         self._count = 0
+        self.files: dict[str, Path] = {}
 
     def of(self, function: Any, label: str) -> str:
         """The symbol of `function`; `label` says what it computes."""
@@ -250,9 +255,13 @@ class Symbols:
         for other, symbol in known:
             if structural_equal(other, bare):
                 return symbol
+        symbol = self._new(bare, label)
+        known.append((bare, symbol))
+        return symbol
+
+    def _new(self, function: Any, label: str) -> str:  # noqa: ARG002  # other names are made of the function
         symbol = f"kernel{self._count}_{re.sub(r'[^0-9A-Za-z]+', '_', label)}"[:MAX_SYMBOL].rstrip("_")
         self._count += 1
-        known.append((bare, symbol))
         return symbol
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.backend.compile.function import ENTRY, compile_function, tvm_target
+from autofuse.backend.link.linking import host_linker
 from autofuse.device.target import Target
 
-__all__ = ["JitKernel", "Kernel", "load_kernel", "tensor", "tvm_target"]
+if TYPE_CHECKING:
+    from autofuse.backend.compile.objects import KernelObjects
+
+__all__ = ["JitKernel", "Kernel", "kept_kernel", "load_kernel", "tensor", "tvm_target"]
 
 EVALUATOR_BELOW_S = 200e-6
 """Shorter kernels are timed by TVM's own loop, because a call from Python costs about 1 µs."""
@@ -22,11 +27,12 @@ EVALUATOR_BELOW_S = 200e-6
 class Kernel:
     """A runtime module with one kernel, for the CPU of this process; its arguments are tensors made by `tensor`."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, entry: str = ENTRY) -> None:
+        """`entry`: name of the kernel in its module."""
         import tvm
 
-        self._module = module
-        self._call = self._module[ENTRY]
+        self._module, self._entry = module, entry
+        self._call = self._module[entry]
         self._device = tvm.cpu()
         self._evaluators: dict[int, Any] = {}
 
@@ -41,7 +47,7 @@ class Kernel:
         """
         if expected_s < EVALUATOR_BELOW_S:
             if calls not in self._evaluators:
-                self._evaluators[calls] = self._module.time_evaluator(ENTRY, self._device, number=calls, repeat=1)
+                self._evaluators[calls] = self._module.time_evaluator(self._entry, self._device, number=calls, repeat=1)
             return float(self._evaluators[calls](*tensors).mean)
         call = self._call
         start = time.perf_counter_ns()
@@ -71,6 +77,25 @@ class JitKernel(Kernel):
 
     def __init__(self, function: Any, target: Target) -> None:
         super().__init__(compile_function(function, target))
+
+
+def kept_kernel(function: Any, code: str, target: Target, objects: KernelObjects) -> Kernel:
+    """The TIR `function` with this code key, compiled now or before; its object stays among `objects`.
+
+    Where this machine has no linker of its own, or no room on its disk, nothing is kept.
+    """
+    linker = host_linker()
+    if linker is None or not objects.has_room():
+        return JitKernel(function, target)
+    import tvm
+
+    symbol, path = objects.translated(function, code)
+    library = path.with_suffix(f".{os.getpid()}.so")
+    try:
+        linker.link(library, [path])
+        return Kernel(tvm.runtime.load_module(str(library)), symbol)
+    finally:
+        library.unlink(missing_ok=True)  # what is mapped stays
 
 
 def load_kernel(path: Path) -> Kernel:

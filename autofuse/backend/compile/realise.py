@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autofuse.backend.compile.assemble import AssembledProgram, Assembly, BoundKernel, Kernel, Symbols, assemble_all
-from autofuse.backend.compile.function import compile_program, is_long, tvm_target
+from autofuse.backend.compile.function import compile_program, is_long, read_object, tvm_target
+from autofuse.backend.compile.objects import KeptSymbols, KernelObjects
 from autofuse.backend.container.metadata import InputSpec, KernelRow, Metadata, Program, TensorSpec
 from autofuse.backend.library.library import export, installed_versions
 from autofuse.backend.link.architecture import architecture_of
@@ -64,9 +65,10 @@ def build_library(
     *,
     plan_key: str = "",
     tiers: Mapping[str, str] | None = None,
+    objects: KernelObjects | None = None,
 ) -> None:
     """Write the library of one program; see `build_programs`."""
-    build_programs([Part(lowered, schedules, plan_key, tiers or {})], target, threads, output)
+    build_programs([Part(lowered, schedules, plan_key, tiers or {})], target, threads, output, objects=objects)
 
 
 def build_programs(
@@ -79,16 +81,20 @@ def build_programs(
     emission: Emission | None = None,
     jobs: int = 1,
     bounded: Bounded | None = None,
+    objects: KernelObjects | None = None,
 ) -> frozenset[str]:
     """Build the kernels of each part, one a group, and write the library of all parts to `output`, signed with `key`.
 
     `emission`: kernels of this target that are emitted already, and those that will be. `jobs`: kernels that are
     translated at a time. `bounded`: translates those whose code is long; one that it gives up is built another way.
+    `objects`: where kernels are that are translated already, and where others are kept; the library's symbols do not
+    say then what its kernels compute.
 
     Keys of the workloads whose spare schedule was taken. InputError when a workload has no schedule or no kernel,
     DeviceError when the file cannot be linked or written.
     """
-    kernels, told = _Kernels(emission or Emission(target)), progress or _silent
+    symbols = Symbols() if objects is None else KeptSymbols(objects)
+    kernels, told = _Kernels(emission or Emission(target), symbols), progress or _silent
     made, ready = _within_bounds(parts, kernels, told, bounded)
     assembly = assemble_all(made, kernels.symbols)
     programs = [
@@ -102,6 +108,7 @@ def build_programs(
         for part, (graph, groups), assembled in zip(parts, made, assembly.programs, strict=True)
     ]
     metadata = describe_library(programs, assembly, target, threads)
+    ready |= {symbol: read_object(path, symbol) for symbol, path in symbols.files.items()}
     executable = compile_program(assembly.module, target, ready, partial(told, TRANSLATING), jobs)
     told(WRITING, 0, 1)
     export(executable, assembly.weights, metadata, output, key)
@@ -155,9 +162,8 @@ class _Long:
 class _Kernels:
     """The kernels of a library, whatever group or program takes them."""
 
-    def __init__(self, emission: Emission) -> None:
-        self.emission = emission
-        self.symbols = Symbols()
+    def __init__(self, emission: Emission, symbols: Symbols) -> None:
+        self.emission, self.symbols = emission, symbols
         self.replaced: set[str] = set()
         self._unbounded: set[str] = set()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,7 @@ _PACKAGE = {"aarch64": "binutils-aarch64-linux-gnu", "x86_64": "binutils-x86-64-
 
 
 @dataclass(frozen=True)
-class CrossLinker:
+class BareLinker:
     """`command` makes a shared library of the objects that follow it, after `-o FILE`."""
 
     architecture: str
@@ -63,6 +64,8 @@ class CrossLinker:
             self.link(Path(output), [Path(file) for file in files])
 
         compile_shared.object_format = "o"  # type: ignore[attr-defined]
+        # Of a library whose kernels are all translated before, which does not say what it is for.
+        compile_shared.get_target_triple = lambda: f"{self.architecture}-linux-gnu"  # type: ignore[attr-defined]
         return compile_shared
 
 
@@ -87,15 +90,15 @@ def require_linker(target: Target) -> None:
         cross_linker(architecture_of(target))
 
 
-def cross_linker(architecture: str) -> CrossLinker:
+def cross_linker(architecture: str) -> BareLinker:
     """A linker for `architecture` on this machine, which is another; DeviceError says what to install."""
     for program, options in _CROSS.get(architecture, ()):
         found = shutil.which(program)
         if found:
-            return CrossLinker(architecture, (found, *options))
+            return BareLinker(architecture, (found, *options))
     zig = _zig()
     if zig is not None and architecture in _EMULATION:
-        return CrossLinker(architecture, (str(zig), "ld.lld", "-m", _EMULATION[architecture]))
+        return BareLinker(architecture, (str(zig), "ld.lld", "-m", _EMULATION[architecture]))
     wanted = _PACKAGE.get(architecture)
     advice = (
         f"install one: `pip install ziglang`, or the package {wanted} (Debian, Ubuntu: apt-get install {wanted})"
@@ -103,6 +106,12 @@ def cross_linker(architecture: str) -> CrossLinker:
         else f"allowed architectures: {', '.join(_CROSS)}"
     )
     raise DeviceError(f"no linker for {architecture} on this machine: {advice}")
+
+
+def host_linker() -> BareLinker | None:
+    """A bare linker for objects of this machine, without the compiler driver around it; None where there is none."""
+    found = shutil.which("ld") if sys.platform == "linux" else None
+    return None if found is None else BareLinker(host_architecture(), (found,))
 
 
 def _zig() -> Path | None:

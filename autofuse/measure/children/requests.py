@@ -68,12 +68,16 @@ class ExportProbe(Request[Done]):
 
 @dataclass(frozen=True)
 class StartWorker(Request[Done]):
-    """Become a child that builds, checks and times here. `cpus`: those that it may use (none named: any)."""
+    """Become a child that builds, checks and times here. `cpus`: those that it may use (none named: any).
+
+    `objects`: folder that keeps what it compiles (None: nothing is kept).
+    """
 
     target: Target
     builder: str
     threads: int
     cpus: tuple[int, ...] = ()
+    objects: Path | None = None
 
 
 @dataclass(frozen=True)

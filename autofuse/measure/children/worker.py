@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING, Any
 
+from autofuse.backend.compile.objects import KernelObjects
 from autofuse.measure.children.builder import kernel_of, loaded, preload
 from autofuse.measure.children.candidates import CandidateSession, confine
 from autofuse.measure.children.child import Handlers, processor_limit, serve
@@ -11,9 +13,14 @@ from autofuse.measure.children.messages import Done
 from autofuse.measure.children.requests import Build, KernelBuilt, StartWorker
 from autofuse.measure.timing.clock import PROBE_STEPS, Clock
 
+if TYPE_CHECKING:
+    from autofuse.backend.compile.jit import Kernel
+
 
 class KernelSession(CandidateSession):
     """The session of a worker process: candidates are built in it, for the CPU that it runs on."""
+
+    objects: KernelObjects | None = None
 
     def handlers(self) -> Handlers:
         """What it does, by the kind of request."""
@@ -26,6 +33,8 @@ class KernelSession(CandidateSession):
         if request.cpus:
             confine(request.cpus)
         self.target = request.target
+        if request.objects is not None:
+            self.objects = KernelObjects(request.objects, request.target)
         probe = FmaProbe(request.target, request.threads, PROBE_STEPS)
         probe.seconds()
         self.clock = Clock(probe.seconds)
@@ -34,18 +43,28 @@ class KernelSession(CandidateSession):
 
     def build(self, request: Build) -> KernelBuilt:
         """Workload text, schedule -> a kernel under an id of the caller's, with its packed constants; its code."""
-        from autofuse.backend.compile.jit import JitKernel, tensor
+        from autofuse.backend.compile.jit import tensor
         from autofuse.kernels.tir.digest import code_key
 
         assert self.target is not None
         start = time.perf_counter()
         with processor_limit(request.cpu_s):
             workload, built = kernel_of(request, self.target)
-            kernel = JitKernel(built.function, self.target)
+            code = code_key(built.function)
+            kernel = self._compiled(built.function, code)
         build_s = time.perf_counter() - start
         constants = [tensor(array) for array in built.pack(loaded(request.constants))]
         self.take(request.id, workload, kernel, constants)
-        return KernelBuilt(build_s, code_key(built.function))
+        return KernelBuilt(build_s, code)
+
+    def _compiled(self, function: Any, code: str) -> Kernel:
+        from autofuse.backend.compile.jit import JitKernel, kept_kernel
+
+        assert self.target is not None
+        if self.objects is None:
+            return JitKernel(function, self.target)
+        self.objects.sweep()
+        return kept_kernel(function, code, self.target, self.objects)
 
 
 def main() -> None:

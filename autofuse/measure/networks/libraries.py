@@ -50,8 +50,11 @@ def build_libraries(
     tell: Callable[[str, int, int], None],
     workers: int | None = None,
     left: Left = no_end,
+    objects: Path | None = None,
 ) -> dict[str, str]:
     """Build all `orders`, in their order, `workers` at a time (None: one a core); why some failed, by name.
+
+    `objects`: folder of kernels that are compiled already; each further one is compiled once for all orders.
 
     `tell` is called several times a second: with a word on what is built, how many are done, and of how many. What is
     not built when no time is `left` is given up; each order after the first is begun only if it will be done by then,
@@ -59,7 +62,7 @@ def build_libraries(
     DeviceError when the disk is full: no plan is at fault.
     """
     size = max(1, min(workers or available_cores(), len(orders)))
-    hello = Call(LoadModel(model.path, dict(model.shapes), target, threads), LOAD_S)
+    hello = Call(LoadModel(model.path, dict(model.shapes), target, threads, objects), LOAD_S)
     builders = _Builders(Pool(Program(MODULE, hello, share=size).start, _build, size, "process that builds"), left)
     try:
         builders.pool.submit(orders)

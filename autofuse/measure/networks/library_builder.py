@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from autofuse.device.target import Target
 from autofuse.errors import AutofuseError
 from autofuse.fusion.plan import FusionPlan
@@ -19,6 +21,7 @@ class LibrarySession:
         self._graph: Graph | None = None
         self._target: Target | None = None
         self._threads = 1
+        self._objects: Path | None = None
 
     def handlers(self) -> Handlers:
         """What it does, by the kind of request."""
@@ -26,12 +29,13 @@ class LibrarySession:
 
     def load(self, request: LoadModel) -> Done:
         """Load the model."""
-        self._target, self._threads = request.target, request.threads
+        self._target, self._threads, self._objects = request.target, request.threads, request.objects
         self._graph = load(request.model, dict(request.shapes))
         return Done()
 
     def build(self, request: BuildLibrary) -> Done:
         """A plan with a schedule for each workload -> the library at `output`."""
+        from autofuse.backend.compile.objects import KernelObjects
         from autofuse.backend.compile.realise import build_library
         from autofuse.kernels.lowering.lower import lower
 
@@ -39,7 +43,11 @@ class LibrarySession:
         try:
             plan = FusionPlan.from_json(request.plan)
             lowered = lower(self._graph, plan, self._target, [group.operators for group in plan.groups])
-            build_library(lowered, request.schedules, self._target, self._threads, request.output, plan_key=plan.key)
+            objects = None if self._objects is None else KernelObjects(self._objects, self._target)
+            build_library(
+                lowered, request.schedules, self._target, self._threads, request.output, plan_key=plan.key,
+                objects=objects,
+            )  # fmt: skip
         except AutofuseError as error:
             raise RefusedError("build_error", str(error)) from error
         return Done()

@@ -99,12 +99,16 @@ class CloseNetwork(Request[Done]):
 
 @dataclass(frozen=True)
 class LoadModel(Request[Done]):
-    """Load an ONNX file, of which libraries are then built; `shapes`: of its dynamic inputs."""
+    """Load an ONNX file, of which libraries are then built; `shapes`: of its dynamic inputs.
+
+    `objects`: folder of the kernels that are compiled already, and of those that will be (None: there is none).
+    """
 
     model: Path
     shapes: Mapping[str, tuple[int, ...]]
     target: Target
     threads: int
+    objects: Path | None = None
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,8 @@ START_S = 3.0
 """Seconds that the processes which build the finalists take to start."""
 KERNEL_S = 0.8
 """Seconds of building a kernel, as long as the search has not built one."""
+LINKED_KERNEL_S = 0.1
+"""Seconds of a kernel that the search has compiled: it is emitted again, for its weights, and linked."""
 LINK_S = 3.0
 """Seconds of a library beyond its kernels: assembly and link."""
 CHECK_S = 3.0

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from autofuse.backend.compile.objects import KernelObjects
 from autofuse.errors import PlanError
 from autofuse.fusion.plan import FusionPlan
 from autofuse.search.budget.time_budget import (
@@ -13,6 +15,7 @@ from autofuse.search.budget.time_budget import (
     KERNEL_S,
     LEAST_RACE_S,
     LINK_S,
+    LINKED_KERNEL_S,
     LITTLE_FUSION,
     RECORD_S,
     SLACK,
@@ -20,9 +23,12 @@ from autofuse.search.budget.time_budget import (
     finals_seconds,
 )
 from autofuse.search.schedules.evidence import SearchEvidence, failures_of
+from autofuse.search.schedules.schedule_search import WorkloadSearch
 from autofuse.search.standing.standing import Standing
 from autofuse.values.names import TVM_PARTITION
 
+OBJECTS = "objects"
+"""Name of the folder, among a search's temporary files, of kernels that are compiled already."""
 HOPELESS = 2.5
 """A plan whose composed time is so many times the best one's is not built whole (plan "none" always is)."""
 SIMPLER = ("default", TVM_PARTITION, "dnnfusion", "previous", "model", "search", "composed", "none")
@@ -57,23 +63,41 @@ class Finale:
 
 @dataclass(frozen=True)
 class Estimates:
-    """Estimates of how long the end of a search takes, from what its beginning took. `cores`: builds side by side."""
+    """Estimates of how long the end of a search takes, from what its beginning took. `cores`: builds side by side.
+    `objects`: what is compiled already."""
 
     evidence: SearchEvidence
     opening: Opening
     cores: int
     race_s: float
+    objects: KernelObjects | None = None
 
     @classmethod
-    def of(cls, evidence: SearchEvidence, opening: Opening, cores: int, budget_s: float | None) -> Estimates:
-        """The estimates for a search of `budget_s` seconds (None: without an end)."""
-        return cls(evidence, opening, cores, finals_seconds(budget_s))
+    def of(
+        cls,
+        evidence: SearchEvidence,
+        opening: Opening,
+        cores: int,
+        budget_s: float | None,
+        folder: Path | None = None,
+    ) -> Estimates:
+        """The estimates for a search of `budget_s` seconds (None: without an end); `folder`: of its temporary files."""
+        objects = None if folder is None else KernelObjects(folder / OBJECTS, evidence.environment.target)
+        return cls(evidence, opening, cores, finals_seconds(budget_s), objects)
 
     def build_s(self, plan: FusionPlan) -> float:
-        """Seconds that building a plan's library takes: its kernels as they took so far, the others as the average."""
+        """Seconds that building a plan's library takes: its kernels as they took so far, the others as the average;
+        those that are compiled already are only emitted and linked."""
         known = [search.build_s for search in self.evidence.searches.values() if search.build_s]
         average = sum(known) / len(known) if known else KERNEL_S
-        return LINK_S + sum(search.build_s or average for search in self.evidence.of(plan))
+        return LINK_S + sum(self._kernel_s(search, average) for search in self.evidence.of(plan))
+
+    def _kernel_s(self, search: WorkloadSearch, average: float) -> float:
+        needed = search.build_s or average
+        if self.objects is not None and search.best is not None:
+            code = self.evidence.environment.codes.seen(search.bound.workload, search.best)
+            return min(needed, LINKED_KERNEL_S) if self.objects.has(code) else needed
+        return needed
 
     def check_s(self) -> float:
         """Seconds of loading one library, running it, and comparing what it computes."""

@@ -22,7 +22,7 @@ from autofuse.measure.networks.judgement import difference, judged
 from autofuse.measure.networks.libraries import NO_TIME, Model, Order, build_libraries
 from autofuse.search.budget.budget import Budget
 from autofuse.search.budget.time_budget import SECONDS_AGAIN
-from autofuse.search.finals.finale import Estimates, Finale, complexity, wishes
+from autofuse.search.finals.finale import OBJECTS, Estimates, Finale, complexity, wishes
 from autofuse.search.finals.numerical_gate import right_as_a_whole, tiles_taken
 from autofuse.search.finals.verdict import LATE, Verdict
 from autofuse.search.lab.lab import Lab
@@ -129,7 +129,11 @@ def _built(
         finals.standing.built = done, total
         lab.tell(note)
 
-    problems = build_libraries(finals.model, target, threads, orders, tell, left=budget.left) if orders else {}
+    problems = (
+        build_libraries(finals.model, target, threads, orders, tell, left=budget.left, objects=finals.folder / OBJECTS)
+        if orders
+        else {}
+    )
     finals.standing.built = None
     made = sorted((one for one in orders if one.name not in problems), key=lambda one: one.name != base)
     return [Contender(one.name, "autofuse", one.output) for one in made], problems
