@@ -92,18 +92,19 @@ def db_check(
 ) -> DatabaseCheck:
     """Check the database for damage; and, when asked, whether its winners still hold.
 
-    Pages, indices, references, what autofuse never makes (triggers, views), values unfit for their columns, and
-    whether every report can be made. `revalidate`: so many winners of this device are measured again (after TVM
-    changed), unless something is wrong; `progress` is called after each.
+    Pages, indices, references, what autofuse never makes (triggers, views), values unfit for their columns, rows that
+    contradict each other, plans that are not what their keys say, and whether every report can be made. `revalidate`:
+    so many winners of this device are measured again (after TVM changed), unless something is wrong; `progress` is
+    called after each.
     """
     from autofuse.database.database import open_database
     from autofuse.database.files.upkeep import flaws
     from autofuse.views.frames.analysis import Analysis
-    from autofuse.views.report.trial import unreportable
+    from autofuse.views.report.trial import unreadable, unreportable
 
     with open_database(database, read_only=revalidate is None) as opened:
         problems = flaws(opened)
-        problems = problems or unreportable(Analysis(opened))
+        problems = problems or unreadable(Analysis(opened)) or unreportable(Analysis(opened))
         done: tuple[Revalidated, ...] = ()
         if revalidate is not None and not problems:
             from autofuse.environment.place import Place

@@ -22,10 +22,12 @@ from autofuse.database.records import (
     content_key,
 )
 from autofuse.device.target import Target
+from autofuse.fusion.plan import FusionPlan, Group
 
 TARGET = Target("znver3", 8, 16, 2, 32768, 524288)
 FAILURES = ("build_error", "timeout", "wrong")
 BATCH = 20_000
+PLANS = {"none": FusionPlan((Group(("a",)), Group(("b",)))), "search": FusionPlan((Group(("a", "b")),))}
 
 
 def write_database(
@@ -56,18 +58,18 @@ def write_database(
             database.record_candidate(setting, _outcome(text, number, 100.0 + number), run)
             for number, text in enumerate(workloads[:40])
         ]
-        for plan in ("none", "search"):
-            database.record_plan(graph, content_key(plan), json.dumps({"groups": [["a"], ["b"]]}), plan)
+        for name, plan in PLANS.items():
+            database.record_plan(graph, plan.key, plan.to_json(), name)
         for number in range(60):
             us = 5000.0 - 20 * number + dice.uniform(-200, 200)
             trial = Trial(number=number, answers={f"edge{number % 7}": "fuse"}, state="complete",
-                          plan_key=content_key("search"), composed_us=us)  # fmt: skip
+                          plan_key=PLANS["search"].key, composed_us=us)  # fmt: skip
             database.record_trial(run, trial)
         for plan, us in (("none", 6000.0), ("search", 4000.0)):
             times = _times(us, seed)
             database.record_plan_measurement(
                 run,
-                PlanOutcome(name=plan, series="s", plan_key=content_key(plan), **times),  # type: ignore[arg-type]
+                PlanOutcome(name=plan, series="s", plan_key=PLANS[plan].key, **times),  # type: ignore[arg-type]
             )
     with closing(sqlite3.connect(path)) as connection:
         _append(connection, run, candidates - 40, workloads, dice, seed, blocks, shared, hours)
@@ -76,9 +78,9 @@ def write_database(
             ChosenGroup((f"op{number}",), content_key(text), candidate, 100.0 + number)
             for number, (text, candidate) in enumerate(zip(workloads, first, strict=False))
         ]
-        database.record_choice(run, content_key("search"), groups, median_us=4000.0, trusted=True)
+        database.record_choice(run, PLANS["search"].key, groups, median_us=4000.0, trusted=True)
         edges = [EdgeDecision(f"op{n}", f"op{n + 1}", n % 3 > 0, "chosen_measured", float(n)) for n in range(200)]
-        database.record_edges(run, content_key("search"), edges)
+        database.record_edges(run, PLANS["search"].key, edges)
         database.finish_run(run, summary={"speedup": 1.5})
     return path
 

@@ -15,7 +15,7 @@ import numpy as np
 from onnx import helper
 
 from autofuse.errors import AutofuseError, InputError
-from experiments.fuzz import sockets, wire
+from experiments.fuzz import columns, sockets, wire
 from experiments.fuzz.bombs import model
 from experiments.fuzz.contain import Attempt
 from experiments.fuzz.mutate import NUMBERS, TEXTS, damage_database, damage_export, damaged, damaged_model
@@ -227,6 +227,7 @@ TARGETS: Mapping[str, Target] = {
     "models": Target(_prepare_nothing, _try_model),
     "inspect": Target(_prepare_nothing, _inspect_model),
     "databases": Target(_prepare_database, _try_database),
+    "columns": Target(columns.prepare, columns.attempt),
     "exports": Target(_prepare_database, _try_export),
     "libraries": Target(_prepare_library, _try_library),
     "messages": Target(_prepare_nothing, wire.try_message),

@@ -22,10 +22,12 @@ from autofuse.database.records import (
     content_key,
 )
 from autofuse.device.target import Target
+from autofuse.fusion.plan import FusionPlan, Group
 
 TARGET = Target("znver4", 16, 32, 2, 32768, 1 << 20)
 LABELS = ("conv", "matmul", "pool")
 GRAPH = content_key("graph")
+PLAN = FusionPlan((Group(("op",)),))
 
 
 def setting_of(database: ProfilingDatabase, device: str = "laptop", tvm: str = "0.27") -> Setting:
@@ -75,16 +77,19 @@ def fill(path: Path, seed: int, measurements: int = 25, busy: bool = True) -> Pa
         setting = setting_of(database, device=dice.choice(("laptop", "board")))
         start = RunStart(name=f"run{seed}", model_name="net", model_sha256="0" * 64, graph_key=GRAPH, seed=seed)
         run = database.start_run(setting, start)
+        chosen = None
         for _ in range(measurements):
             us = dice.choice((None, dice.uniform(50, 150), dice.uniform(50, 150)))
-            chosen = database.record_candidate(setting, outcome(dice.choice(LABELS), dice.randrange(4), us), run)
+            made = outcome(dice.choice(LABELS), dice.randrange(4), us)
+            number = database.record_candidate(setting, made, run)
+            chosen = number if made.candidate.workload_label == LABELS[0] else chosen
         if busy:
             lease(database, setting, outcome("conv", 99, None))
-        database.record_plan(GRAPH, "a" * 64, '{"groups": []}', f"origin{seed}")
+        database.record_plan(GRAPH, PLAN.key, PLAN.to_json(), f"origin{seed}")
         for number, composed in enumerate((9.0, 8.0, 11.0)):
             database.record_trial(
                 run,
-                Trial(number=number, answers={"x": number}, state="complete", plan_key="a" * 64, composed_us=composed),
+                Trial(number=number, answers={"x": number}, state="complete", plan_key=PLAN.key, composed_us=composed),
             )
         times = {
             "median_us": 5.0,
@@ -95,12 +100,12 @@ def fill(path: Path, seed: int, measurements: int = 25, busy: bool = True) -> Pa
         }
         database.record_plan_measurement(
             run,
-            PlanOutcome(name="search", series="s", plan_key="a" * 64, state="ok", **times),  # type: ignore[arg-type]
+            PlanOutcome(name="search", series="s", plan_key=PLAN.key, state="ok", **times),  # type: ignore[arg-type]
         )
         database.record_plan_measurement(run, PlanOutcome(name="tvm", series="s", state="run_error", failure="no"))
         group = ChosenGroup(("op",), outcome(LABELS[0], 0, None).candidate.workload_key, chosen, 5.0)
         database.record_workload(group.workload_key, '{"workload": "conv"}', "conv")
-        database.record_choice(run, "a" * 64, [group], median_us=100.0 + seed, trusted=True)
-        database.record_edges(run, "a" * 64, [EdgeDecision("a", "b", True, "chosen_measured")])
+        database.record_choice(run, PLAN.key, [group], median_us=100.0 + seed, trusted=True)
+        database.record_edges(run, PLAN.key, [EdgeDecision("a", "b", True, "chosen_measured")])
         database.finish_run(run, summary={"seed": seed})
     return path

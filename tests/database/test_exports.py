@@ -113,7 +113,8 @@ CHANGES = {
     "a key more": ("af_run", '"name":', '"extra":1,"name":', "line 1: expected an object with exactly"),
     "NaN": ("af_measurement", '"build_s":1.0', '"build_s":NaN', "NaN is no JSON"),
     "a row that is missing": ("af_choice", '"run_id":"', '"run_id":"x', "which names no row of af_run"),
-    "a broken rule": ("af_run", '"state":"finished"', '"state":"dreaming"', "breaks a rule of the table"),
+    "a broken rule": ("af_trial", '"state":"complete"', '"state":"pruned"', "breaks a rule of the table"),
+    "a word that is none": ("af_run", '"state":"finished"', '"state":"dreaming"', "expected one of running, finished"),
     "a workload of another key": ("af_workload", "workload", "workl0ad", "SHA-256"),
 }
 

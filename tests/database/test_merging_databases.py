@@ -254,11 +254,11 @@ OVERWRITES = {
     "an older date of workloads, and another label": "UPDATE af_workload SET label = 'theirs', "
     "created_at = '1970-01-02 00:00:00.000000'",
     "other dates of candidates": "UPDATE af_candidate SET created_at = '1970-01-02 00:00:00.000000', "
-    "updated_at = '9998-01-02 00:00:00.000000'",
+    "updated_at = '2198-01-02 00:00:00.000000'",
     "a run that ended later, with another summary": "UPDATE af_run SET summary = '{\"best_us\":1}', "
-    "finished_at = '9998-01-02 00:00:00.000000' WHERE state = 'finished'",
+    "finished_at = '2198-01-02 00:00:00.000000' WHERE state = 'finished'",
     "a run that failed": "UPDATE af_run SET state = 'failed' WHERE state = 'finished'",
-    "edges with another reason": "UPDATE af_edge SET reason = 'theirs', gain_us = 1000000",
+    "edges with another reason": "UPDATE af_edge SET reason = 'measured_slower', gain_us = 1000000",
     "choices with a better time": "UPDATE af_choice SET median_us = 0.001",
     "trials with a better time": "UPDATE af_trial SET composed_us = 0.001 WHERE state = 'complete'",
     "plans of another origin": "UPDATE af_plan SET origin = 'theirs'",

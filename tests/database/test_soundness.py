@@ -59,6 +59,54 @@ DAMAGES: dict[str, tuple[str, str]] = {
         """UPDATE af_schedule SET text = '{"tile":2}' WHERE id = 1""",
         "is not the SHA-256 of its text; was it altered?",
     ),
+    "a time beside a failure": (
+        "UPDATE af_candidate SET failure = 'no' WHERE id = (SELECT MIN(id) FROM af_candidate WHERE state = 'ok')",
+        "a time stands with its interval around it and no failure",
+    ),
+    "a time above its interval": (
+        "UPDATE af_measurement SET median_us = 1e9 WHERE id = (SELECT MIN(id) FROM af_measurement WHERE state = 'ok')",
+        "a time stands with its interval around it",
+    ),
+    "a trial that is complete without a time": (
+        "UPDATE af_trial SET composed_us = NULL WHERE number = 1",
+        "a trial has composed_us exactly when it is complete",
+    ),
+    "a state that is none": ("UPDATE af_run SET state = 'dreaming'", "column state: expected one of running, finished"),
+    "a reason that is none": ("UPDATE af_edge SET reason = 'luck'", "column reason: expected one of illegal_cycle"),
+    "a time of nothing": ("UPDATE af_choice SET median_us = 0", "column median_us: expected a number from 1e-09"),
+    "a time without end": ("UPDATE af_choice SET median_us = 1e300", "column median_us: expected a number from"),
+    "less than no threads": ("UPDATE af_run SET threads = 0", "column threads: expected a number from 1 to 65536"),
+    "a date before all clocks": (
+        "UPDATE af_run SET started_at = '0001-01-01 00:00:00.000000'",
+        "column started_at: expected a date such as 2026-01-31 23:59:59.000000, from 1970",
+    ),
+    "a key that is no digest": ("UPDATE af_run SET model_sha256 = 'net.onnx'", "expected a SHA-256"),
+    "a choice of a plan of another graph": (
+        f"UPDATE af_choice SET graph_key = '{'0' * 64}'",
+        "af_choice row 1: graph_key is not that of its plan",
+    ),
+    "a choice on another machine than its run": (
+        "UPDATE af_choice SET threads = 2",
+        "af_choice row 1: threads is not that of its run",
+    ),
+    "a candidate of another workload": (
+        "UPDATE af_choice_group SET candidate_id = (SELECT c.id FROM af_candidate c "
+        "WHERE c.workload_id <> af_choice_group.workload_id)",
+        "af_choice_group row 1: its candidate is of another workload",
+    ),
+    "a plan under another key": (
+        f"UPDATE af_plan SET key = '{'0' * 64}'",
+        f"af_plan row 1: key '{'0' * 59}",
+    ),
+    "a plan that was edited": (
+        """UPDATE af_plan SET text = replace(text, '"op"', '"another"')""",
+        "af_plan row 1: plan: its key does not match its content",
+    ),
+    "no plan": ("UPDATE af_plan SET text = '{}'", "af_plan row 1: plan: "),
+    "limits that are none": (
+        """UPDATE af_choice SET limits = '{"groups": 3}'""",
+        "af_choice row 1: limits: ",
+    ),
     "a lease of nobody": ("UPDATE af_run SET owner_pid = 'me' WHERE id = 1", "af_run row 1: column owner_pid"),
 }
 

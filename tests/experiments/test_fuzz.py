@@ -12,8 +12,10 @@ import autofuse.graph.loading.load  # noqa: F401
 from experiments.fuzz.contain import counted, outcomes
 from experiments.fuzz.targets import TARGETS, attempts
 
-SHARE = {"models": 60, "inspect": 5, "databases": 10, "exports": 10, "libraries": 20, "messages": 200, "sockets": 12,
-         "commands": 20}  # fmt: skip
+SHARE = {
+    "models": 60, "inspect": 5, "databases": 10, "columns": 8, "exports": 10, "libraries": 20, "messages": 200,
+    "sockets": 12, "commands": 20,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -6,9 +6,9 @@ SQLite keeps any value in any column, whatever its declared type; who reads it m
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from sqlalchemy import Table
+from sqlalchemy import CheckConstraint, Table
 
 from autofuse.database.files.content import forms
 from autofuse.database.files.source import expected_shape, shape_of
@@ -17,6 +17,29 @@ from autofuse.database.records import content_key
 from autofuse.database.tables.schema import PREFIX, VERSION_TABLE, Base
 
 ROWS_AT_ONCE = 2_000
+RULES: Mapping[str, str] = {
+    "time_or_failure": "a time stands with its interval around it and no failure, a failure with its message alone",
+    "af_trial_state": "a trial has composed_us exactly when it is complete",
+}
+"""What a rule of the schema says, by the end of its name; others say one thing of one column."""
+SAME_GRAPH = "graph_key is not that of its {}"
+CONTRADICTIONS: tuple[tuple[str, str, str, str], ...] = (
+    ("af_choice", "af_plan", "p.id = r.plan_id AND p.graph_key <> r.graph_key", SAME_GRAPH),
+    ("af_choice", "af_run", "p.id = r.run_id AND p.graph_key <> r.graph_key", SAME_GRAPH),
+    ("af_plan_measurement", "af_plan", "p.id = r.plan_id AND p.graph_key <> r.graph_key", SAME_GRAPH),
+    *(
+        ("af_choice", "af_run", f"p.id = r.run_id AND p.{name} <> r.{name}", f"{name} is not that of its {{}}")
+        for name in ("device_id", "target_id", "threads", "versions_id")
+    ),
+    *(
+        (table, "af_plan", "p.id = r.plan_id AND p.graph_key <> (SELECT graph_key FROM af_run WHERE id = r.run_id)",
+         "its {} is of another graph than its run")
+        for table in ("af_trial", "af_edge")
+    ),
+    ("af_choice_group", "af_candidate", "p.id = r.candidate_id AND p.workload_id <> r.workload_id",
+     "its {} is of another workload"),
+)  # fmt: skip
+"""Rows `r` of a table that contradict the row `p` of another that they name: (table, the other, when, what it is)."""
 KEY, TEXT = "key", "text"
 MOST_TOLD = 10
 """Unfit values of a table that are told one by one."""
@@ -26,7 +49,9 @@ def flaws(raw: sqlite3.Connection) -> list[str]:
     """Triggers, views, tables that are not as they should be, and values unfit for their column; empty: none."""
     tables = _tables(raw)
     unfit = (problem for table in tables for problem in _unfit(raw, table))
-    return [*_living(raw), *_shapes(raw), *unfit, *(problem for table in tables for problem in _altered(raw, table))]
+    found = [*_living(raw), *_shapes(raw), *unfit, *(problem for table in tables for problem in _altered(raw, table))]
+    found += [problem for table in tables for problem in _against_rules(raw, table)]
+    return [*found, *_contradictions(raw, {table.name for table in tables})]
 
 
 def _living(raw: sqlite3.Connection) -> Iterator[str]:
@@ -71,6 +96,27 @@ def _altered(raw: sqlite3.Connection, table: Table) -> Iterator[str]:
                 yield f"{table.name}: more keys are not the SHA-256 of their text"
                 return
             yield f"{table.name}: key {shown(key)} is not the SHA-256 of its text; was it altered?"
+
+
+def _against_rules(raw: sqlite3.Connection, table: Table) -> Iterator[str]:
+    """Rows that break a rule of the schema; SQLite's own check leaves them out where a file is only read."""
+    keys = ", ".join(table.primary_key.columns.keys())
+    for rule in table.constraints:
+        if not isinstance(rule, CheckConstraint):
+            continue
+        query = f"SELECT {keys} FROM {table.name} WHERE NOT ({rule.sqltext}) LIMIT {MOST_TOLD}"
+        says = next((text for name, text in RULES.items() if str(rule.name).endswith(name)), str(rule.sqltext))
+        for row in raw.execute(query):
+            yield f"{table.name} row {', '.join(map(shown, row))}: {says}"
+
+
+def _contradictions(raw: sqlite3.Connection, whole: set[str]) -> Iterator[str]:
+    """Rows that say something else than the rows that they name."""
+    for table, other, differ, says in CONTRADICTIONS:
+        if whole >= {table, other, "af_run"}:
+            query = f"SELECT r.id FROM {table} r JOIN {other} p ON {differ} LIMIT {MOST_TOLD}"
+            for (number,) in raw.execute(query):
+                yield f"{table} row {shown(number)}: {says.format(other.removeprefix(PREFIX))}"
 
 
 def _unfit(raw: sqlite3.Connection, table: Table) -> Iterator[str]:

@@ -10,12 +10,18 @@ from datetime import datetime
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-from sqlalchemy import JSON, Boolean, Column, DateTime, Float, Integer, String, TypeDecorator
+from sqlalchemy import JSON, BigInteger, Boolean, Column, DateTime, Float, Integer, String, TypeDecorator
 
+from autofuse.database.job_records import JOB_STATES, PHASES, TASK_STATES, WORKER_STATES
+from autofuse.database.records import FAILURES, OK, PENDING, REASONS, RUN_STATES, TRIAL_STATES
 from autofuse.errors import InputError
 
 MAX_TEXT = 16 << 20
 """Characters of one value, at most."""
+FIRST_YEAR, LAST_YEAR = 1970, 2199
+"""Dates that a clock shows and every library can hold."""
+DIGEST_LENGTH = 64
+_HEXADECIMAL = re.compile(r"[0-9a-f]{64}")
 Raw = str | int | float | None
 """A value as SQLite stores it: dates as ISO text, documents as JSON text, booleans as 0 and 1."""
 
@@ -45,15 +51,49 @@ def check_of(table: str, column: Column[object]) -> ColumnCheck:
     elif isinstance(kind, DateTime):
         found = ColumnCheck(_date, _plain_dates)
     elif isinstance(kind, Integer):
+        wide = isinstance(kind, BigInteger) or column.primary_key or column.foreign_keys
         found = ColumnCheck(_integer, _plain_integers)
+        found = found if wide else _bounded(found, *_bounds(column))
     elif isinstance(kind, Float):
-        found = ColumnCheck(_number, _plain_numbers)
+        found = _bounded(ColumnCheck(_number, _plain_numbers), *_bounds(column))
+    elif words := _WORDS.get((table, column.name)):
+        found = ColumnCheck(_word_check(words), partial(_plain_words, frozenset(words)))
+    elif column.name in _DIGESTS:
+        found = ColumnCheck(_digest, _plain_digests)
     elif isinstance(kind, String):
         limit = min(kind.length or MAX_TEXT, MAX_TEXT)
         found = ColumnCheck(_text_check(limit), partial(_plain_texts, limit))
     else:
         raise InputError(f"table {table}, column {column.name}: no check for type {kind!r}")
     return ColumnCheck(_or_none(found.value), partial(_plain_or_none, found.plain)) if column.nullable else found
+
+
+def _bounded(check: ColumnCheck, least: float, most: float) -> ColumnCheck:
+    """The check of numbers that are from `least` to `most`."""
+
+    def checked(value: object) -> Raw:
+        number = check.value(value)
+        if not least <= number <= most:  # type: ignore[operator]  # a number
+            raise UnfitValueError(f"expected a number from {least:g} to {most:g}")
+        return number
+
+    return ColumnCheck(checked, lambda values: check.plain(values) and least <= min(values) and max(values) <= most)
+
+
+def _bounds(column: Column[object]) -> tuple[float, float]:
+    """The least and the most that a column of numbers holds; by its name, which means the same in every table."""
+    most = MOST if isinstance(column.type, Float) else 2**31 - 1
+    return _LEAST.get(column.name, -most), _MOST.get(column.name, most)
+
+
+@cache
+def _word_check(words: tuple[str, ...]) -> Check:
+    def checked(value: object) -> Raw:
+        if value not in words:
+            raise UnfitValueError(f"expected one of {', '.join(words)}")
+        return str(value)
+
+    return checked
 
 
 @cache
@@ -93,6 +133,13 @@ def _text(value: object, limit: int) -> str:
     return value
 
 
+def _digest(value: object) -> str:
+    text = _text(value, DIGEST_LENGTH)
+    if not _HEXADECIMAL.fullmatch(text):
+        raise UnfitValueError(f"expected a SHA-256: {DIGEST_LENGTH} hexadecimal digits")
+    return text
+
+
 def _integer(value: object) -> int:
     """An integer of 64 bits."""
     if not isinstance(value, int) or isinstance(value, bool) or not -(2**63) <= value < 2**63:
@@ -121,11 +168,13 @@ def _boolean(value: object) -> int:
 def _date(value: object) -> str:
     """Naive UTC, as SQLAlchemy writes it: `2026-01-31 23:59:59.000000`."""
     try:
-        if isinstance(value, str) and str(datetime.fromisoformat(value).isoformat(" ", "microseconds")) == value:
-            return value
+        if isinstance(value, str):
+            moment = datetime.fromisoformat(value)
+            if moment.isoformat(" ", "microseconds") == value and FIRST_YEAR <= moment.year <= LAST_YEAR:
+                return value
     except ValueError:
         pass
-    raise UnfitValueError("expected a date such as 2026-01-31 23:59:59.000000")
+    raise UnfitValueError(f"expected a date such as 2026-01-31 23:59:59.000000, from {FIRST_YEAR} to {LAST_YEAR}")
 
 
 def _refuse_constant(name: str) -> object:
@@ -156,7 +205,7 @@ def _document(value: object, shape: Shape | None) -> str:
 
 def _times(value: object) -> bool:
     """a list of times above 0"""
-    return isinstance(value, list) and bool(value) and all(type(us) in (float, int) and 0 < us < 1e300 for us in value)
+    return isinstance(value, list) and bool(value) and all(type(us) in (float, int) and 0 < us <= MOST for us in value)
 
 
 def _blocks(value: object) -> bool:
@@ -178,7 +227,8 @@ _PLAIN_TIMES = re.compile(rf"\[{_PLAIN_TIME}(?:, {_PLAIN_TIME})*\]", re.ASCII)
 """The form of nearly every list of times: no parser is needed to see that it is one."""
 
 _PLAIN_DATE = re.compile(
-    r"[1-9]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8]) (?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{6}", re.ASCII
+    r"(?:19[7-9]|20\d|21\d)\d-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8]) (?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{6}",
+    re.ASCII,
 )
 """Days that every month has."""
 
@@ -202,6 +252,14 @@ def _plain_dates(values: Sequence[Any]) -> bool:
 
 def _plain_texts(limit: int, values: Sequence[Any]) -> bool:
     return set(map(type, values)) == {str} and max(map(len, values)) <= limit and all(map(str.isascii, values))
+
+
+def _plain_words(words: frozenset[str], values: Sequence[object]) -> bool:
+    return set(map(type, values)) == {str} and set(values) <= words
+
+
+def _plain_digests(values: Sequence[Any]) -> bool:
+    return set(map(type, values)) == {str} and all(map(_HEXADECIMAL.fullmatch, values))
 
 
 def _plain_integers(values: Sequence[Any]) -> bool:
@@ -247,8 +305,40 @@ _SHAPES: Mapping[tuple[str, str], Shape] = {
     ("af_device", "facts"): _object,
     ("af_trial", "answers"): _object,
     ("af_choice", "details"): _object,
+    ("af_choice", "limits"): _object,
+    ("af_plan_measurement", "limits"): _object,
+    **{("af_job", name): _object for name in ("settings", "summary")},
+    ("af_task", "result"): _object,
 }
 """What a document must look like for those who read it; other documents: any JSON."""
+
+
+MOST = 1e15
+"""No time, count or ratio is larger: 30 years in microseconds."""
+_SOME = 1e-9
+"""The least that counts as above 0."""
+_LEAST: Mapping[str, float] = {
+    **dict.fromkeys(("median_us", "ci_lo_us", "ci_hi_us", "us", "best_us", "baseline_us", "clock_ratio"), _SOME),
+    **dict.fromkeys(("build_s", "max_rel_error", "composed_us", "active_s", "spent_s", "reserve_s", "beat"), 0),
+    **dict.fromkeys(("block", "position", "number", "attempts", "measured", "failed", "owner_started"), 0),
+    **dict.fromkeys(("threads", "owner_pid"), 1),
+}
+"""The least value of columns that have one."""
+_MOST: Mapping[str, float] = {"threads": 1 << 16}
+
+_WORDS: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("af_edge", "reason"): REASONS,
+    ("af_run", "state"): RUN_STATES,
+    ("af_trial", "state"): TRIAL_STATES,
+    ("af_candidate", "state"): (OK, *PENDING, *FAILURES),
+    ("af_measurement", "state"): (OK, *FAILURES),
+    ("af_plan_measurement", "state"): (OK, *FAILURES),
+    ("af_job", "state"): JOB_STATES,
+    ("af_task", "state"): TASK_STATES,
+    ("af_task", "phase"): PHASES,
+    ("af_worker", "state"): WORKER_STATES,
+}
+_DIGESTS = frozenset(("graph_key", "model_sha256"))
 
 
 def shown(value: object) -> str:

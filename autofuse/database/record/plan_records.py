@@ -167,6 +167,22 @@ def limits(connection: Connection, setting: Setting, graph_key: str) -> list[Map
     return list({canonical_json(one): one for one in found}.values())
 
 
+def every_plan(connection: Connection) -> list[tuple[int, str, str]]:
+    """Number, key and JSON text of all plans."""
+    return [
+        (number, key, text) for number, key, text in connection.execute(select(PlanRow.id, PlanRow.key, PlanRow.text))
+    ]
+
+
+def every_limits(connection: Connection) -> list[tuple[str, int, Mapping[str, Json]]]:
+    """Table, number and limits of schedules of every row that has some."""
+    return [
+        (row.__tablename__, number, body)
+        for row in (ChoiceRow, PlanMeasurementRow)
+        for number, body in connection.execute(select(row.id, row.limits).where(row.limits.is_not(None)))
+    ]
+
+
 def plan_text(connection: Connection, key: str) -> str | None:
     """JSON text of a plan by its key, whatever its graph."""
     return connection.execute(select(PlanRow.text).where(PlanRow.key == key).limit(1)).scalar_one_or_none()
