@@ -145,7 +145,12 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "--seeds 0:10000 --time 10m",
     ),
     Experiment("fuzz", "What do damaged files, messages and command lines do?", "--mutations 1000"),
-    Experiment("attack", "Does anything that a user or an attacker does break a promise?", "--attempts 1000"),
+    Experiment(
+        "attack",
+        "Does anything that a user or an attacker does break a promise?",
+        "--attempts 1000",
+        _page("attack"),
+    ),
     Experiment("fault_drill", "What does a job survive?", "--faults 100", _page("fault_drill"), "fault_drill.drill"),
     Experiment("noisy_neighbour", "Does a busy machine mislead the search?", "--budget 30m", _page("noisy_neighbour")),
     Experiment("database", "How do merge, exchange and report scale?", "", _page("database")),

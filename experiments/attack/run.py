@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -22,12 +23,37 @@ import autofuse  # noqa: F401  before ONNX Runtime: it switches telemetry off
 from experiments.attack.stage import prepare
 from experiments.fuzz.contain import Attempt, Limits, Outcome, outcomes
 from experiments.options import new_parser, one_of
+from experiments.records import Table, keep
+from experiments.tables import head, line
 
 SHARES = {
     "outputs": 200, "arguments": 240, "databases": 150, "libraries": 110, "sessions": 100, "models": 120, "kills": 30,
     "serving": 50,
 }  # fmt: skip
 """Attempts of each axis in a thousand; each axis is a module with `attempt(folder, seed)`."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of the attempts of one axis, seeds `seed`, `seed` + 1, ..."""
+
+    axis: str
+    seed: int
+    attempts: int
+    kept: int
+    refused: int
+    findings: int
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The rows as a table, with their sum."""
+    lines = head(("axis", "seeds from", "attempts", "kept its word", "refused", "finding"))
+    lines += [line([one.axis, one.seed, one.attempts, one.kept, one.refused, one.findings]) for one in rows]
+    sums = [sum(getattr(one, name) for one in rows) for name in ("attempts", "kept", "refused", "findings")]
+    return "\n".join([*lines, line(["all", "", *sums])]) + "\n"
+
+
+TABLES = (Table("attack", Row, ("axis",), markdown, lambda row: list(SHARES).index(row.axis)),)
 LIMITS = Limits(cpu_s=40.0, memory_bytes=3 << 30)
 KEPT, REFUSED, FINDING = "kept its word", "refused", "finding"
 
@@ -43,18 +69,23 @@ def _quietly(attempt: Callable[[Path, int], str], folder: Path, seed: int) -> No
 
 
 def prepared(folder: Path, *, tuned: bool = True) -> Path:
-    """`folder` with its stage, made in a process of its own: what is forked later must find no threads."""
+    """`folder` with its stage."""
+    apart("the stage cannot be prepared", lambda: prepare(folder, tuned=tuned))
+    return folder
+
+
+def apart(problem: str, work: Callable[[], object]) -> None:
+    """Does what loads TVM in a process of its own: what is forked later must find no threads."""
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            prepare(folder, tuned=tuned)
+            work()
             code = 0
         finally:
             os._exit(code)
     if os.waitpid(child, 0)[1]:
-        raise RuntimeError("attack: the stage cannot be prepared")
-    return folder
+        raise RuntimeError(f"attack: {problem}")
 
 
 def judged(outcome: Outcome) -> str:
@@ -83,13 +114,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     axes = options.axes
     whole = sum(SHARES[axis] for axis in axes)
     findings = 0
+    rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="autofuse-attack-") as scratch:
         folder = prepared(options.stage or Path(scratch))
         for axis in axes:
             start = time.monotonic()
             found = attack(axis, options.seed, max(1, round(options.attempts * SHARES[axis] / whole)), folder)
             counts = Counter(map(judged, found))
-            line = ", ".join(f"{counts[kind]} {kind}" for kind in (KEPT, REFUSED, FINDING))
-            print(f"{axis}: {len(found)} attempts in {time.monotonic() - start:.0f} s: {line}", flush=True)
+            said = ", ".join(f"{counts[kind]} {kind}" for kind in (KEPT, REFUSED, FINDING))
+            print(f"{axis}: {len(found)} attempts in {time.monotonic() - start:.0f} s: {said}", flush=True)
+            rows.append(Row(axis, options.seed, len(found), *(counts[kind] for kind in (KEPT, REFUSED, FINDING))))
+            apart("the result cannot be kept", partial(keep, TABLES[0], rows))
             findings += counts[FINDING]
     return 1 if findings else 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.attack.run import attempts, prepared
+from experiments.attack.run import Row, attempts, markdown, prepared
 from experiments.attack.stage import Answer, Broken, judged, require_untouched
 from experiments.fuzz.contain import Limits, outcomes
 
@@ -42,3 +42,9 @@ def test_the_judge_finds_a_changed_file() -> None:
     require_untouched({"mine": "1"}, {"mine": "2"}, frozenset({"mine"}), "verb")
     with pytest.raises(Broken, match="destroyed: thesis by verb"):
         require_untouched({"thesis": "1"}, {}, frozenset({"mine"}), "verb")
+
+
+def test_the_table_sums_the_axes() -> None:
+    text = markdown([Row("outputs", 7, 200, 36, 162, 2), Row("serving", 7, 50, 20, 30, 0)])
+    assert "| outputs | 7 | 200 | 36 | 162 | 2 |" in text
+    assert "| all |  | 250 | 56 | 192 | 2 |" in text
