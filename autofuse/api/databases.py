@@ -53,7 +53,10 @@ class DatabaseMerge:
 
 @dataclass(frozen=True)
 class DatabaseExport:
-    """What was written: JSON lines in `folder`, plan searches in the Optuna journal `optuna`; None: not asked for."""
+    """What was written: JSON lines in `folder`, plan searches in the Optuna journal `optuna`; None: not asked for.
+
+    `bytes`: that the lines take on disk, packed where they are.
+    """
 
     folder: str | None = None
     bytes: int | None = None
@@ -152,8 +155,9 @@ def db_export(
     with open_database(database, read_only=True) as opened:
         if folder is not None:
             key = None if sign is None else Path(sign)
-            files = export_database(opened, folder, samples=samples, compressed=compress, sign=key).files
-            written |= {"folder": str(folder), "bytes": sum(file.bytes for file in files), "files": files}
+            manifest = export_database(opened, folder, samples=samples, compressed=compress, sign=key)
+            size = sum((Path(folder) / name).stat().st_size for name in manifest.names())
+            written |= {"folder": str(folder), "bytes": size, "files": manifest.files}
         if optuna is not None:
             from autofuse.search.plans.optuna_export import write_optuna_journal
 

@@ -455,3 +455,7 @@ def test_a_run_ends_with_the_commands_that_come_next() -> None:
     job = printed(after_job([(Path(f"{name}.onnx"), "local") for name in "abcde"], "night", {}))
     assert "autofuse report --run night --html night.html" in job and "autofuse compile a.onnx -o a.so" in job
     assert "compile e.onnx" not in job and "and so on for 2 more" in job
+
+
+def test_a_gap_is_a_part_in_percent() -> None:
+    assert (cell("gap", 0.0), cell("gap", 3.179)) == ("0.00 %", "317.90 %")

@@ -44,6 +44,10 @@ def test_export_and_import_pass_a_database_on(sources: list[Path], tmp_path: Pat
     result = call("db", "import", tmp_path / "out", "--db", tmp_path / "q.db")
     assert result.exit_code == 0 and "were appended" in result.stdout
     assert "nothing new" in call("db", "import", tmp_path / "out", "--db", tmp_path / "q.db").stdout
+    packed = json.loads(
+        call("db", "export", tmp_path / "gz", "--compress", "--db", sources[0], "--format", "json").stdout
+    )
+    assert packed["bytes"] == sum(path.stat().st_size for path in (tmp_path / "gz").glob("*.gz"))
     nothing = call("db", "export", "--db", sources[0])
     assert (nothing.exit_code, "--optuna" in nothing.stderr) == (2, True)
 

@@ -174,6 +174,8 @@ def _number(key: str, value: float) -> str:
         return size(value)
     if key.endswith("_s"):
         return format_duration(value) if value >= 60 else f"{value:.2f} s"
+    if key == "gap":
+        return f"{100 * value:.2f} %"
     if isinstance(value, int):
         return f"{value:,}" if abs(value) >= 10_000 and not key.endswith(("id", "seed")) else str(value)
     return f"{value:.3g}" if abs(value) < 0.01 else f"{value:.3f}"
