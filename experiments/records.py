@@ -32,7 +32,8 @@ class Table(Generic[Row]):
     """A table that is kept. `name`: of its file, and in the markers of its page.
 
     `make`: a row of its fields; `key`: the fields that say what a row is about; `text`: the rows as Markdown; `order`:
-    the place of a row, which runs of some rows must not change (None: rows as they came).
+    the place of a row, which runs of some rows must not change (None: rows as they came). `kept_as`: the table whose
+    file it shows in another way ("": its own).
     """
 
     name: str
@@ -40,6 +41,12 @@ class Table(Generic[Row]):
     key: tuple[str, ...]
     text: Callable[[Sequence[Row]], str]
     order: Callable[[Row], Any] | None = None
+    kept_as: str = ""
+
+    @property
+    def file(self) -> str:
+        """The name of its file in `results/`."""
+        return f"{self.kept_as or self.name}.json"
 
 
 @dataclass(frozen=True)
@@ -170,14 +177,15 @@ def _plain(value: Any) -> Any:
 
 
 def shown(table: Table[Row], records: Sequence[Record]) -> str:
-    """Every kind of machine with a table of its own, one behind the other."""
+    """Every kind of machine with a table of its own, one behind the other; none of one about which it has no words."""
     parts = []
     for machine in dict.fromkeys(record.machine for record in records):
         own = [record for record in records if record.machine == machine]
         rows = [table.make(**row) for record in own for row in record.rows]
         rows = sorted(rows, key=table.order) if table.order else rows
         heading = "\n\n".join(_captions(own))
-        parts.append(f"{heading}\n\n{table.text(rows).strip()}\n")
+        if text := table.text(rows).strip():
+            parts.append(f"{heading}\n\n{text}\n")
     return "\n".join(parts)
 
 
@@ -196,6 +204,6 @@ def rendered(text: str, tables: Mapping[str, Table[Any]], folder: Path = RESULTS
 
     def fill(match: re.Match[str]) -> str:
         table = tables[match[2]]
-        return f"{match[1]}{shown(table, read(folder / f'{table.name}.json'))}{match[4]}"
+        return f"{match[1]}{shown(table, read(folder / table.file))}{match[4]}"
 
     return _MARKED.sub(fill, text)

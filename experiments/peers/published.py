@@ -21,6 +21,8 @@ GROUPS = {
 }
 """Of each table, the rivals whose speeds it shows. A run fills the tables whose first rival took part."""
 
+DOUBTED, WORDS = "not trusted", {1: "one", 2: "two"}
+
 
 @dataclass(frozen=True)
 class Speed:
@@ -123,6 +125,36 @@ def _place(row: Published) -> tuple[str, int]:
     return row.network, row.threads
 
 
+def summary(rows: Sequence[Published]) -> str:
+    """The README's table: a line a network, autofuse against its fastest peer by threads, trusted ratios alone.
+
+    Nothing where no ratio is trusted. The means are of all rows: a choice of what happened to be quiet would flatter.
+    """
+    threads = sorted({row.threads for row in rows})
+    at = {(row.network, row.threads): row for row in rows}
+    lines = []
+    for network in dict.fromkeys(row.network for row in rows):
+        cells = [_trusted(at.get((network, count))) for count in threads]
+        if set(cells) - {DOUBTED}:
+            lines.append(line([network, *cells]))
+    if not lines:
+        return ""
+    networks = len({row.network for row in rows})
+    means = [_mean([row.against for row in rows if row.threads == count], networks) for count in threads]
+    titles = ["network", *(f"{WORDS.get(count, count)} thread{'s' * (count > 1)}" for count in threads)]
+    return (
+        "\n".join([*head(titles), *lines, line([f"geometric mean of all {networks}, trusted or not", *means])]) + "\n"
+    )
+
+
+def _trusted(row: Published | None) -> str:
+    if row is None or row.against is None or not row.against.trusted:
+        return DOUBTED
+    return f"{_cell(row.against, bold=False)} {RIVALS[row.best].title}"
+
+
 TABLES = tuple(
     Table(name, make, ("network", "threads"), partial(text, names=names), _place) for name, names in GROUPS.items()
 )
+SUMMARY = Table("peers.summary", make, ("network", "threads"), summary, _place, kept_as="peers")
+"""What the README shows of the first one."""

@@ -40,7 +40,7 @@ from experiments.peers.rivals import RIVALS, Rival, host_of
 from experiments.peers.row import Entry, Row
 
 SEED = 0
-TABLES = published.TABLES
+TABLES = (*published.TABLES, published.SUMMARY)
 BUSY_PERCENT = 15.0
 SHARES = 2
 """A rival may take half of the memory that may be taken: sizes differ, and only one of them grows at a time."""

@@ -38,7 +38,7 @@ def test_the_first_table_holds_the_trusted_ratios_of_the_peers_and_all_of_them()
         (network, threads): told(text)
         for network, *texts in rows(README, "| network | one thread | two threads |")
         for threads, text in zip((1, 2), texts, strict=True)
-        if text != "not trusted"
+        if text != "not trusted" and not network.startswith("geometric mean")
     }
     assert len(shown) > 20 and shown == trusted
 

@@ -159,3 +159,17 @@ def test_judges_are_kept_and_what_nobody_knew_is_no_number() -> None:
     assert "With networks held out:" in text and "| model | 3 | 1.0 % | 2.0 % | 3.0 % | - |" in text
     assert "decides" not in text
     assert json.dumps(asdict(known))
+
+
+def test_the_summary_of_the_peers_shows_trusted_ratios_and_the_mean_of_all() -> None:
+    def row(network: str, threads: int, ratio: float, trusted: bool) -> peers.Published:
+        return peers.Published(network, threads, {}, "ncnn", peers.Speed(ratio, ratio - 0.1, ratio + 0.1, trusted))
+
+    lines = peers.summary(
+        [row("a", 1, 2.0, True), row("a", 2, 1.5, False), row("b", 1, 8.0, False), row("b", 2, 6.0, False)]
+    ).splitlines()
+    assert lines[0] == "| network | one thread | two threads |"
+    assert lines[2:] == [
+        "| a | 2.00 (1.90–2.10) ncnn | not trusted |", "| geometric mean of all 2, trusted or not | 4.00 | 3.00 |",
+    ]  # fmt: skip
+    assert peers.summary([row("a", 1, 2.0, False)]) == "", "a kind of machine without a trusted ratio has no table"
