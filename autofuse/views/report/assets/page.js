@@ -208,6 +208,7 @@ function shares(parts) {
     return svg;
   };
 }
+const WIDEST = 100;
 function noise(bins) {
   const names = ["median width of the intervals", "worst tenth of them", "clock, of the best seen"];
   return (width, hidden) => {
@@ -215,11 +216,12 @@ function noise(bins) {
     const x0 = bins[0].x, x1 = Math.max(bins[bins.length - 1].x, x0 + 1e-6);
     const x = scale(x0, x1, box.left, box.right);
     const shown = bins.flatMap((bin) => [hidden.has(names[0]) ? 0 : bin.width, hidden.has(names[1]) ? 0 : bin.worst]);
-    const top = Math.max(...shown.filter((value) => !none(value)), 0.1) * 1.08;
+    const most = Math.max(...shown.filter((value) => !none(value)), 0.1);
+    const top = Math.min(most, WIDEST) * 1.08;  // one pause of the machine would flatten all the rest
     const y = scale(0, top, box.bottom, box.top), clock = scale(0, 100, box.bottom, box.top);
     const xs = timeTicks(x0, x1, width / 110);
     frame(svg, box, x, y, xs, ticks(0, top, 5), axisSpan(xs), (value) => `${+value.toFixed(2)} %`, "since the start");
-    draw(svg, "text", { x: 0, y: box.top - 12 }, "width");
+    draw(svg, "text", { x: 0, y: box.top - 12 }, most > WIDEST ? `width (cut at ${WIDEST} %)` : "width");
     if (!hidden.has(names[2])) {
       draw(svg, "text", { x: width, y: box.top - 12, "text-anchor": "end" }, "clock");
       for (const value of [0, 50, 100]) draw(svg, "text", { x: box.right + 6, y: clock(value) + 4 }, `${value} %`);
@@ -227,7 +229,7 @@ function noise(bins) {
     [["width", y, 0], ["worst", y, 1], ["clock", clock, 2]].forEach(([key, place, index]) => {
       const known = bins.filter((bin) => !none(bin[key]));
       if (hidden.has(names[index]) || !known.length) return;
-      const path = known.map((bin, at) => `${at ? "L" : "M"}${x(bin.x)},${place(bin[key])}`).join("");
+      const path = known.map((bin, at) => `${at ? "L" : "M"}${x(bin.x)},${place(Math.min(bin[key], index < 2 ? top : 100))}`).join("");
       draw(svg, "path", { d: path, fill: "none", stroke: color(index), "stroke-width": 1.5 });
     });
     bins.forEach((bin, index) => {
@@ -388,7 +390,7 @@ function nightScreen() {
   const sure = done.filter((row) => row.trusted && !none(row.gain));
   const gain = Math.exp(sure.reduce((sum, row) => sum + Math.log(row.gain), 0) / sure.length);
   const worst = { finished: "good", running: "doubt" }[state] ?? "bad";
-  const detail = sure.length ? `${times(gain)} as fast as without fusion: geometric mean of the ${sure.length} whose times are trusted` : "no model has a trusted time whole";
+  const detail = sure.length ? `${times(gain)} as fast as without fusion: geometric mean of the ${sure.length} whose times are trusted` : "no model has a trusted time as a whole";
   head.append(
     make("h1", {}, name),
     make("div", { class: "hero" }, `${done.length} of ${models.length} models done`, " ", make("span", { class: `badge ${worst}` }, state), make("small", {}, detail)),
