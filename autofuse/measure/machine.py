@@ -20,7 +20,7 @@ from autofuse.measure.measurement import Failure
 from autofuse.measure.timing.clock import PROBE_STEPS, pin_main_thread
 
 if TYPE_CHECKING:
-    from autofuse.backend.compile.jit import Kernel
+    from autofuse.backend.compile.jit import LoadedKernel
 
 A = TypeVar("A", bound=Message)
 MODULE = "autofuse.measure.machine"
@@ -105,7 +105,7 @@ def _asked(request: Request[A], threads: int) -> A:
     return reply
 
 
-def rates_of(request: MeasureRates, load: Callable[[Path], Kernel]) -> Rates:
+def rates_of(request: MeasureRates, load: Callable[[Path], LoadedKernel]) -> Rates:
     """Run the probes in this process; `load`: makes one of `request.kernels` out of its path."""
     target, threads = request.target, request.threads
     found = [
@@ -149,7 +149,7 @@ def _export(request: ExportProbes) -> Probes:
     return Probes(made)
 
 
-def _of_threads(target: Target, count: int, kernels: Mapping[str, Kernel]) -> tuple[float, float, float]:
+def _of_threads(target: Target, count: int, kernels: Mapping[str, LoadedKernel]) -> tuple[float, float, float]:
     """(GFLOP/s, L2 GB/s, DRAM GB/s) of `count` threads: the best of a few runs each."""
     from autofuse.backend.compile.probes import FmaProbe, ReadProbe
 

@@ -7,7 +7,7 @@ import pytest
 from autofuse.backend.compile.function import assembly
 from autofuse.device.target import Target
 from autofuse.kernels.build import build_kernel
-from autofuse.kernels.families.contraction.panels import LINE, Share
+from autofuse.kernels.families.contraction.panels import LINE, PrefetchShare
 from tests.kernels.conftest import Bench, Small, parsed, real
 
 AVX512 = Target("znver4", 16, 32, 2, 32768, 1048576)
@@ -78,7 +78,7 @@ def test_sums_are_on_no_heap(bench: Bench) -> None:
 )
 def test_a_tile_asks_for_few_lines_at_once(tiles: int, pieces: int, lines: int) -> None:
     """Of a panel of 64 lines in 16 steps; the first cache bears few misses at a time."""
-    share = Share(0, tiles, 64 * LINE, 16)
+    share = PrefetchShare(0, tiles, 64 * LINE, 16)
     assert share.pieces(16) == pieces
     assert share.part(0, pieces).lines == lines
     assert share.worth_it == (tiles > 4)

@@ -1,6 +1,6 @@
 import pytest
 
-from autofuse.measure.timing.race import Block, ContenderLostError, InterleavingPolicy, interleaved, ratio_of
+from autofuse.measure.timing.race import ContenderLostError, InterleavingPolicy, TimedBlock, interleaved, ratio_of
 
 POLICY = InterleavingPolicy(budget_s=10.0)
 
@@ -8,10 +8,10 @@ POLICY = InterleavingPolicy(budget_s=10.0)
 def rival(machine, name: str, seconds: float):
     run = machine.kernel(seconds, name)
 
-    def block(calls: int) -> Block:
+    def block(calls: int) -> TimedBlock:
         waited = machine.waited
         taken = run(calls)
-        return Block(taken, (machine.waited - waited) / (taken * calls))
+        return TimedBlock(taken, (machine.waited - waited) / (taken * calls))
 
     return block
 
@@ -91,10 +91,10 @@ def test_a_lost_rival_is_reported_and_the_others_go_on(fake):
     machine = fake()
     calls_left = iter(range(4))
 
-    def dies(calls: int) -> Block:
+    def dies(calls: int) -> TimedBlock:
         if next(calls_left, None) is None:
             raise ContenderLostError("crashed with SIGSEGV")
-        return Block(machine.work(5e-3 * calls) / calls)
+        return TimedBlock(machine.work(5e-3 * calls) / calls)
 
     found = interleaved({"a": rival(machine, "a", 5e-3), "b": dies}, machine.clock, POLICY, machine.now)
     assert found["b"].error == "crashed with SIGSEGV"
@@ -105,7 +105,7 @@ def test_a_lost_rival_is_reported_and_the_others_go_on(fake):
 def test_rivals_that_are_all_lost_end_at_once(fake):
     machine = fake()
 
-    def dead(calls: int) -> Block:
+    def dead(calls: int) -> TimedBlock:
         raise ContenderLostError("does not start")
 
     found = interleaved({"a": dead}, machine.clock, POLICY, machine.now)

@@ -22,7 +22,7 @@ Array = NDArray[np.generic]
 MAX_SYMBOL = 48
 
 
-class Kernel(Protocol):
+class BuiltKernel(Protocol):
     """A kernel as the kernels part builds it: see `autofuse.kernels.build.Kernel`."""
 
     @property
@@ -34,7 +34,7 @@ class Kernel(Protocol):
         """The workload's constants, in its order -> the packed constant arguments."""
 
 
-BoundKernel = tuple[BoundWorkload, Kernel | None]
+BoundKernel = tuple[BoundWorkload, BuiltKernel | None]
 """A group and its kernel; None for a group that is a view."""
 
 
@@ -203,7 +203,7 @@ class _Program:
             raise PlanError(f"{self._graph.name}: tensor {name!r} is made as {made} but read as {read}")
         return self._held[name]
 
-    def _pack(self, bound: BoundWorkload, kernel: Kernel, symbol: str) -> list[Any]:
+    def _pack(self, bound: BoundWorkload, kernel: BuiltKernel, symbol: str) -> list[Any]:
         """Weight variables of a call; a kernel called again on the same constants shares them.
 
         Workloads that differ in their literals may share one function, and need arguments of their own.

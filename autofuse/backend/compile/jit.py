@@ -18,13 +18,13 @@ from autofuse.device.target import Target
 if TYPE_CHECKING:
     from autofuse.backend.compile.objects import KernelObjects
 
-__all__ = ["JitKernel", "Kernel", "kept_kernel", "load_kernel", "tensor", "tvm_target"]
+__all__ = ["JitKernel", "LoadedKernel", "kept_kernel", "load_kernel", "tensor", "tvm_target"]
 
 EVALUATOR_BELOW_S = 200e-6
 """Shorter kernels are timed by TVM's own loop, because a call from Python costs about 1 µs."""
 
 
-class Kernel:
+class LoadedKernel:
     """A runtime module with one kernel, for the CPU of this process; its arguments are tensors made by `tensor`."""
 
     def __init__(self, module: Any, entry: str = ENTRY) -> None:
@@ -72,14 +72,14 @@ class Kernel:
         return spent / calls / 1e9
 
 
-class JitKernel(Kernel):
+class JitKernel(LoadedKernel):
     """A TIR function compiled here and now."""
 
     def __init__(self, function: Any, target: Target) -> None:
         super().__init__(compile_function(function, target))
 
 
-def kept_kernel(function: Any, code: str, target: Target, objects: KernelObjects) -> Kernel:
+def kept_kernel(function: Any, code: str, target: Target, objects: KernelObjects) -> LoadedKernel:
     """The TIR `function` with this code key, compiled now or before; its object stays among `objects`.
 
     Where this machine has no linker of its own, or no room on its disk, nothing is kept.
@@ -93,16 +93,16 @@ def kept_kernel(function: Any, code: str, target: Target, objects: KernelObjects
     library = path.with_suffix(f".{os.getpid()}.so")
     try:
         linker.link(library, [path])
-        return Kernel(tvm.runtime.load_module(str(library)), symbol)
+        return LoadedKernel(tvm.runtime.load_module(str(library)), symbol)
     finally:
         library.unlink(missing_ok=True)  # what is mapped stays
 
 
-def load_kernel(path: Path) -> Kernel:
+def load_kernel(path: Path) -> LoadedKernel:
     """The kernel in a shared library that `compile_kernel.export_function` wrote."""
     import tvm
 
-    return Kernel(tvm.runtime.load_module(str(path)))
+    return LoadedKernel(tvm.runtime.load_module(str(path)))
 
 
 def tensor(array: NDArray[np.generic]) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.backend.compile.jit import JitKernel, Kernel, tensor
+from autofuse.backend.compile.jit import JitKernel, LoadedKernel, tensor
 from autofuse.device.target import Target
 
 READ_STREAMS = 8
@@ -19,7 +19,7 @@ class FmaProbe:
     only the clock, and whoever else uses the core, can change its time.
     """
 
-    def __init__(self, target: Target, threads: int, steps: int, kernel: Kernel | None = None) -> None:
+    def __init__(self, target: Target, threads: int, steps: int, kernel: LoadedKernel | None = None) -> None:
         """`kernel`: the loop that `fma_function` makes of the same arguments, compiled elsewhere (None: now)."""
         accumulators = _accumulators(target)
         self.flops = 2.0 * accumulators * target.lanes * steps * threads
@@ -41,7 +41,7 @@ class ReadProbe:
     """Sums `size_bytes` of float32 a thread, `sweeps` times, with vector loads: reads, and nothing else."""
 
     def __init__(
-        self, target: Target, threads: int, size_bytes: int, sweeps: int, kernel: Kernel | None = None
+        self, target: Target, threads: int, size_bytes: int, sweeps: int, kernel: LoadedKernel | None = None
     ) -> None:
         """`kernel`: what `read_function` makes of the same arguments, compiled elsewhere (None: now)."""
         width, rows = target.lanes * READ_STREAMS, _rows(target, size_bytes)

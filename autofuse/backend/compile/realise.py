@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autofuse.backend.compile.assemble import AssembledProgram, Assembly, BoundKernel, Kernel, Symbols, assemble_all
+from autofuse.backend.compile.assemble import (
+    AssembledProgram,
+    Assembly,
+    BoundKernel,
+    BuiltKernel,
+    Symbols,
+    assemble_all,
+)
 from autofuse.backend.compile.function import compile_program, is_long, read_object, tvm_target
 from autofuse.backend.compile.objects import KeptSymbols, KernelObjects
 from autofuse.backend.container.metadata import InputSpec, KernelRow, Metadata, Program, TensorSpec
@@ -218,7 +225,7 @@ class _Kernels:
         return KernelRow(symbol, workload.label, workload.key, dict(schedule), tier, source)
 
 
-def _kernel(bound: BoundWorkload, schedule: Schedule, emission: Emission) -> Kernel:
+def _kernel(bound: BoundWorkload, schedule: Schedule, emission: Emission) -> BuiltKernel:
     try:
         return emission.kernel(bound.workload, schedule)
     except Exception as error:  # a schedule or TVM may raise anything; the group must be named

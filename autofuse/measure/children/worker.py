@@ -14,7 +14,7 @@ from autofuse.measure.children.requests import Build, KernelBuilt, StartWorker
 from autofuse.measure.timing.clock import PROBE_STEPS, Clock
 
 if TYPE_CHECKING:
-    from autofuse.backend.compile.jit import Kernel
+    from autofuse.backend.compile.jit import LoadedKernel
 
 
 class KernelSession(CandidateSession):
@@ -57,7 +57,7 @@ class KernelSession(CandidateSession):
         self.take(request.id, workload, kernel, constants)
         return KernelBuilt(build_s, code)
 
-    def _compiled(self, function: Any, code: str) -> Kernel:
+    def _compiled(self, function: Any, code: str) -> LoadedKernel:
         from autofuse.backend.compile.jit import JitKernel, kept_kernel
 
         assert self.target is not None

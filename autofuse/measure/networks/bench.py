@@ -20,10 +20,10 @@ from autofuse.measure.networks.requests import CompareOutputs, LoadNetwork, Save
 from autofuse.measure.timing.clock import Clock
 from autofuse.measure.timing.lock import alone
 from autofuse.measure.timing.race import (
-    Block,
     ContenderLostError,
     InterleavingPolicy,
     Samples,
+    TimedBlock,
     interleaved,
     times_of,
 )
@@ -225,12 +225,12 @@ class _Racer:
             return
         self.max_rel_error, self.wrong = compared.max_rel_error, compared.reason
 
-    def block(self, calls: int) -> Block:
+    def block(self, calls: int) -> TimedBlock:
         """See `autofuse.measure.timing.race.BlockOf`."""
         reply = self.ask(TimeCalls(calls), CALL_S + 4 * self._slowest_s * (calls + 1))
         if isinstance(reply, Failure):
             raise ContenderLostError(f"{reply.kind}: {reply.message}")
-        return Block(reply.seconds, reply.waited)
+        return TimedBlock(reply.seconds, reply.waited)
 
 
 class Raced(Protocol):

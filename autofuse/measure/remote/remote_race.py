@@ -24,7 +24,7 @@ from autofuse.measure.networks.requests import CloseNetwork, CompareOutputs, Loa
 from autofuse.measure.remote.link import Link
 from autofuse.measure.remote.requests import RunProbe
 from autofuse.measure.timing.clock import Clock
-from autofuse.measure.timing.race import Block, ContenderLostError, InterleavingPolicy, Samples, interleaved
+from autofuse.measure.timing.race import ContenderLostError, InterleavingPolicy, Samples, TimedBlock, interleaved
 
 Array = NDArray[np.generic]
 UPLOAD_BYTES_S = 1 << 20
@@ -65,7 +65,7 @@ class _RemoteRacer:
             return
         self.max_rel_error, self.wrong = compared.max_rel_error, compared.reason
 
-    def block(self, calls: int) -> Block:
+    def block(self, calls: int) -> TimedBlock:
         """See `autofuse.measure.timing.race.BlockOf`."""
         if not self._link.child.alive:
             raise ContenderLostError("the session on the device broke under another contender")
@@ -73,7 +73,7 @@ class _RemoteRacer:
         reply = self._link.ask(TimeCalls(calls, self.name), limit)
         if isinstance(reply, Failure):
             raise ContenderLostError(f"{reply.kind}: {reply.message}")
-        return Block(reply.seconds, reply.waited)
+        return TimedBlock(reply.seconds, reply.waited)
 
     def _failed(self, failure: Failure) -> None:
         self.error = f"{failure.kind}: {failure.message}"

@@ -15,14 +15,14 @@ from autofuse.values.statistics import Interval, median_interval
 
 
 @dataclass(frozen=True)
-class Block:
+class TimedBlock:
     """A timed block of calls of a contender: mean `seconds` of a call, and the part its threads waited."""
 
     seconds: float
     waited: float = 0.0
 
 
-BlockOf = Callable[[int], Block]
+BlockOf = Callable[[int], TimedBlock]
 """Runs a block of so many calls; may raise `ContenderLostError`."""
 
 
@@ -164,7 +164,7 @@ def _take_turn(
 
 
 def _note(
-    state: _Contender, number: int, block: Block, before: float, clock: Clock, policy: InterleavingPolicy
+    state: _Contender, number: int, block: TimedBlock, before: float, clock: Clock, policy: InterleavingPolicy
 ) -> None:
     ratio = min(before, clock.settle(2, policy.clock_floor))
     good = ratio >= policy.clock_floor and block.waited <= policy.waited_limit

@@ -17,7 +17,7 @@ import numpy as np
 from tvm import tirx
 
 from autofuse.kernels.families.contraction.form import Contraction, copies_rows, reads_rows
-from autofuse.kernels.families.contraction.panels import Share, pack_weights, prefetch
+from autofuse.kernels.families.contraction.panels import PrefetchShare, pack_weights, prefetch
 from autofuse.kernels.families.contraction.parallel_grid import ParallelGrid
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
@@ -287,14 +287,14 @@ class ContractionEmitter:
                 with tap_loop as tap:
                     self.step(task, run, start, block, channels, (*taps, tap), pixels)
 
-    def share(self, task: TileTask, run: Run, start: Expr) -> Share | None:
+    def share(self, task: TileTask, run: Run, start: Expr) -> PrefetchShare | None:
         """A tile's share of a tap's weights that the next sweep over all rows reads; None: it asks for nothing."""
         swept = self.swept_blocks()
         if not swept or self.weights is None or self.scope.workload.values[self.form.w].kind != "constant":
             return None
         tiles = -(-task.window.outputs // run.width)
         tile = linear(task.row, self.form.rows) * tiles + start // run.width
-        return Share(tile, prod(self.form.rows) * tiles, self.block * self.panel_lanes, self.block)
+        return PrefetchShare(tile, prod(self.form.rows) * tiles, self.block * self.panel_lanes, self.block)
 
     def swept_blocks(self) -> int:
         """Blocks of channels that one sweep over all rows reads of a panel; 0 where no sweep is of all rows."""

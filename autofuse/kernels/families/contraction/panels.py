@@ -37,7 +37,7 @@ def pack_weights(weights: np.ndarray, form: Contraction, shape: tuple[int, ...])
 
 
 @dataclass(frozen=True)
-class Share:
+class PrefetchShare:
     """What a tile has to ask for: the part of number `tile`, one of `tiles`, of `size` numbers, in `steps` steps."""
 
     tile: Expr
@@ -59,12 +59,12 @@ class Share:
         """Pieces of a tile's steps that each ask for a part of its share; 1 where that is small."""
         return PIECES if self.worth_it and self.lines > AT_ONCE and steps % PIECES == 0 else 1
 
-    def part(self, piece: Expr, pieces: int) -> Share:
+    def part(self, piece: Expr, pieces: int) -> PrefetchShare:
         """What one of so many pieces of the tile asks for."""
-        return Share(self.tile * pieces + piece, self.tiles * pieces, self.size, self.steps // pieces)
+        return PrefetchShare(self.tile * pieces + piece, self.tiles * pieces, self.size, self.steps // pieces)
 
 
-def prefetch(emitter: Emitter, weights: Any, start: Expr, share: Share) -> None:
+def prefetch(emitter: Emitter, weights: Any, start: Expr, share: PrefetchShare) -> None:
     """Asks for a tile's share of the weights from `start` on.
 
     Weights that do not fit the second cache come from memory while nothing is computed: in a product of 128 rows that

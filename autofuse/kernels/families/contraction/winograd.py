@@ -18,7 +18,7 @@ import numpy as np
 from tvm import tirx
 
 from autofuse.kernels.families.contraction.form import Convolution
-from autofuse.kernels.families.contraction.panels import Share, prefetch
+from autofuse.kernels.families.contraction.panels import PrefetchShare, prefetch
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import Window, divisor_near, runs
@@ -222,7 +222,7 @@ class WinogradEmitter:
             u_tap = (panel * self.points + point) * self.depth.kernel + self.depth.kernel_tap(layer, tap)
             u_at = emitter.simplify(u_tap * depth * self.panel_lanes)
             tiles = -(-self.chunk // width)
-            share = Share(layer * tiles + first // width, self.layers * tiles, lanes * self.panel_lanes, lanes)
+            share = PrefetchShare(layer * tiles + first // width, self.layers * tiles, lanes * self.panel_lanes, lanes)
             pieces = share.pieces(lanes) if self.streams else 1
             with emitter.serial(depth // lanes) as block, emitter.serial(pieces) as piece:
                 if self.streams:
