@@ -75,11 +75,24 @@ def test_a_new_key_is_the_owners_alone_and_never_written_over(tmp_path: Path) ->
     before = (tmp_path / "me").read_bytes()
     again = call("key", "new", tmp_path / "me")
     assert again.exit_code == 2
-    assert "it exists; name another file" in again.stderr
+    assert "it exists already; name a new file" in again.stderr
     (tmp_path / "me.pub").unlink()
     assert call("key", "new", tmp_path / "me").exit_code == 2
     assert (tmp_path / "me").read_bytes() == before
     assert not (tmp_path / "me.pub").exists()
+
+
+@pytest.mark.parametrize("place", [".", "", "folder", "p.db-journal", "folder/x/y"])
+def test_a_key_is_not_written_where_no_file_of_its_own_can_be(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    fill(tmp_path / "p.db", 1, 1)
+    before = sorted(tmp_path.rglob("*"))
+    done = call("key", "new", place)
+    assert (done.exit_code, len(done.stderr.strip().splitlines())) == (2, 1), done.stderr
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_openssl_reads_the_keys(keys: Path) -> None:

@@ -13,6 +13,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_
 from sqlalchemy.pool import QueuePool, StaticPool
 
 from autofuse.errors import DatabaseError
+from autofuse.values.outputs import refuse_beside_database
 
 SQLITE_HEADER = b"SQLite format 3\x00"
 MEMORY = ":memory:"
@@ -77,6 +78,8 @@ def prepare_file(location: Location, read_only: bool) -> None:
     if path is None:
         return
     place = f"profiling database {path}"
+    if not read_only:
+        refuse_beside_database(path, place)
     try:
         if path.is_dir():
             raise DatabaseError(f"{place}: it is a folder; name a file in it, such as {path / 'profile.db'}")

@@ -66,7 +66,7 @@ def check_output(path: Path, kind: Kind, inputs: Inputs | None = None, *, option
         for name, given in (inputs or {}).items():
             if given is not None and _same(real, given):
                 raise InputError(f"{where} is {name}, which is read; name another file")
-        _refuse_beside_database(real, where)
+        refuse_beside_database(real, where)
         if real.exists():
             _refuse_existing(real, kind, where)
         if real.parent.is_dir() and not os.access(real.parent, os.W_OK):  # said before the work, not after it
@@ -124,7 +124,7 @@ def write_output(
 
 def output_folder(folder: Path, *, option: str = "--output") -> Path:
     """`folder`, made where it is missing; InputError when it is a file, or cannot be made."""
-    _refuse_beside_database(folder, f"{option}: {str(folder)!r}")
+    refuse_beside_database(folder, f"{option}: {str(folder)!r}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
@@ -178,8 +178,10 @@ def _followed(path: Path, where: str) -> Path:
     return real
 
 
-def _refuse_beside_database(path: Path, where: str) -> None:
-    """SQLite takes what has such a name beside a database for its own: it reads it, removes it, or fails."""
+def refuse_beside_database(path: Path, where: str) -> None:
+    """InputError for a name that SQLite takes for its own beside a database: it reads such a file, removes it, or
+    fails.
+    """
     for end in filter(None, DATABASE_SUFFIXES):
         name = path.name.removesuffix(end)
         if name not in ("", path.name) and _is_database(path.with_name(name)):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from autofuse.errors import InputError
+from autofuse.values.outputs import Kind, check_output
 
 PUBLIC_BYTES, SIGNATURE_BYTES = 32, 64
 PUBLIC_SUFFIX = ".pub"
@@ -59,6 +60,9 @@ def new_key(path: Path) -> tuple[Path, str]:
 
     The public key's path and its fingerprint. InputError when one of them is there already, or cannot be written.
     """
+    beside = Path(f"{path}{PUBLIC_SUFFIX}")
+    for file, kind in ((path, "a private key"), (beside, "a public key")):
+        check_output(file, Kind(kind), option="key new")
     kinds, serialization = _library()
     private = kinds.Ed25519PrivateKey.generate()
     secret = private.private_bytes(
@@ -66,8 +70,6 @@ def new_key(path: Path) -> tuple[Path, str]:
     )
     public = private.public_key()
     text = public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    beside = path.with_name(path.name + PUBLIC_SUFFIX)
-    _refuse_existing(beside)
     _create(path, secret, 0o600)
     _create(beside, text, 0o644)
     return beside, fingerprint(public.public_bytes_raw())
@@ -158,13 +160,7 @@ def _read(path: Path, option: str, kind: Any, parse: Callable[[bytes], object], 
     return found
 
 
-def _refuse_existing(path: Path) -> None:
-    if path.exists() or path.is_symlink():
-        raise InputError(f"{path}: it exists; name another file, or move it away first")
-
-
 def _create(path: Path, content: bytes, mode: int) -> None:
-    _refuse_existing(path)
     try:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(content)

@@ -298,3 +298,14 @@ def test_a_journal_and_a_backup_are_never_written_through_a_link(database: Path,
     refused("leads nowhere", "db", "export", "--optuna", link, "--db", database)
     refused("it exists already; name a new file", "db", "export", "--optuna", database, "--db", database)
     assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("end", ["-journal", "-wal", "-shm"])
+def test_no_database_is_made_where_another_keeps_its_journal(end: str, database: Path) -> None:
+    beside = database.with_name(database.name + end)
+    beside.unlink(missing_ok=True)
+    done = CliRunner().invoke(app, ["stop", "--db", str(beside)])
+    assert done.exit_code == 2
+    assert f"is a name that the database {database.name} needs" in done.stderr
+    assert not beside.exists()
+    assert CliRunner().invoke(app, ["db", "check", "--db", str(database)]).exit_code == 0
