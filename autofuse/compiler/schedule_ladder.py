@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from autofuse.compiler.report import FAMILY, HIT, NEAREST, RULE, STALE, STALE_CODE, TIERS
 from autofuse.database.ask.lookups import SCHEDULES_TRIED
@@ -19,7 +20,7 @@ from autofuse.fusion.plan import NO_LIMITS, ScheduleLimits
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.families.protocol import Values
 from autofuse.kernels.schedule.guesses import first_schedules
-from autofuse.kernels.schedule.knobs import open_knobs, tile_knobs
+from autofuse.kernels.schedule.knobs import Space, open_knobs, tile_knobs
 from autofuse.kernels.schedule.limits import knobs_within
 from autofuse.kernels.schedule.transfer import adapted, distance, schedule_fault, structure
 from autofuse.kernels.tir.digest import digest
@@ -57,6 +58,7 @@ class Ladder:
     environment: Environment
     emission: Emission
     limits: ScheduleLimits = NO_LIMITS
+    _knobs: dict[str, dict[str, Values]] = field(default_factory=dict, init=False)
 
     def find(self, workloads: Sequence[BoundWorkload], measured_only: bool) -> dict[str, Found]:
         """Schedules by workload key; with `measured_only` just those that were measured here."""
@@ -90,7 +92,13 @@ class Ladder:
 
     def knobs(self, workload: Workload) -> dict[str, Values]:
         """Values that the shipped space offers to a workload."""
-        return knobs_within(open_knobs(workload, self.target, load_space(None, self.target.isa).schedule), self.limits)
+        if workload.key not in self._knobs:
+            self._knobs[workload.key] = knobs_within(open_knobs(workload, self.target, self._space), self.limits)
+        return self._knobs[workload.key]
+
+    @cached_property
+    def _space(self) -> Space:
+        return load_space(None, self.target.isa).schedule
 
     def rung(self, workload: Workload, schedule: Schedule, row: BestSchedule | MeasuredSchedule) -> str:
         """The rung of what was measured here under a schedule; empty where no kernel can be emitted any more."""

@@ -170,6 +170,18 @@ def many_at_once(count: int) -> ModelProto:
     return model(nodes, {"x": [1 << 28]}, f"s{count - 1}")
 
 
+def many_times(op_type: str, count: int) -> ModelProto:
+    """One operator that takes an input very many times."""
+    extra = {"axis": 0} if op_type == "Concat" else {}
+    return model([node(op_type, ["x"] * count, ["y"], **extra)], {"x": [4, 4]}, "y")
+
+
+def volume_window(taps: int, size: int) -> ModelProto:
+    """A convolution of three dimensions, padded all around."""
+    made = node("Conv", ["x", "w"], ["y"], kernel_shape=[taps] * 3, pads=[taps // 2] * 6)
+    return model([made], {"x": [1, 4, size, size, size]}, "y", w=np.ones((4, 4, taps, taps, taps), np.float32))
+
+
 def many_outputs(count: int) -> ModelProto:
     """A graph that returns very many constants."""
     made = model([node("Relu", ["x"], ["y"])], {"x": [2]}, "y")
@@ -228,6 +240,9 @@ BOMBS: dict[str, Callable[[], ModelProto]] = {
     "a row for Softmax": lambda: model([node("Softmax", ["x"], ["y"])], {"x": [1, 2**28]}, "y"),
     "results at once": lambda: many_at_once(40),
     "20,000 constants returned": lambda: many_outputs(20_000),
+    "Concat of 3,000 parts": lambda: many_times("Concat", 3_000),
+    "Sum of 3,000 terms": lambda: many_times("Sum", 3_000),
+    "taps of a volume": lambda: volume_window(31, 64),
     "60 dimensions": lambda: model([node("Transpose", ["x"], ["y"])], {"x": [1] * 58 + [2, 2]}, "y"),
     "a wide product": lambda: model(
         [node("MatMul", ["x", "y"], ["z"])], {"x": [2**14, 2**14], "y": [2**14, 2**14]}, "z"

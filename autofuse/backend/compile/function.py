@@ -9,6 +9,7 @@ from typing import Any
 
 from autofuse.device.target import Target
 from autofuse.errors import InputError
+from autofuse.values.scratch import scratch_folder
 
 ENTRY = "main"
 Told = Callable[[int, int], None]
@@ -221,9 +222,15 @@ def _translated(
     """The machine code of each kernel, by symbol."""
     found = {name: ready[name] for name in kernels if name in ready}
     told(len(found), len(kernels))
-    with ThreadPoolExecutor(jobs, "translate") as threads:
+    with scratch_folder() as folder, ThreadPoolExecutor(jobs, "translate") as threads:
+
+        def through_a_file(function: Any, name: str) -> Any:
+            """LLVM emits machine code as it writes a module, one after the other where they are linked."""
+            write_object(function, name, target, folder / f"{name}.o")
+            return read_object(folder / f"{name}.o", name)
+
         begun = {
-            threads.submit(translate, function, name, target): name
+            threads.submit(through_a_file, function, name): name
             for name, function in kernels.items()
             if name not in found
         }

@@ -21,7 +21,7 @@ from autofuse.backend.compile.assemble import (
 from autofuse.backend.compile.function import compile_program, is_long, read_object, tvm_target
 from autofuse.backend.compile.objects import KeptSymbols, KernelObjects
 from autofuse.backend.container.metadata import InputSpec, KernelRow, Metadata, Program, TensorSpec
-from autofuse.backend.library.library import export, installed_versions
+from autofuse.backend.library.library import export, installed_versions, require_space
 from autofuse.backend.link.architecture import architecture_of
 from autofuse.device.target import Target
 from autofuse.errors import InputError
@@ -115,6 +115,7 @@ def build_programs(
         for part, (graph, groups), assembled in zip(parts, made, assembly.programs, strict=True)
     ]
     metadata = describe_library(programs, assembly, target, threads)
+    require_space(output)
     ready |= {symbol: read_object(path, symbol) for symbol, path in symbols.files.items()}
     executable = compile_program(assembly.module, target, ready, partial(told, TRANSLATING), jobs)
     told(WRITING, 0, 1)

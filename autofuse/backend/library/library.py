@@ -46,7 +46,7 @@ def export(executable: Any, weights: Sequence[Array], metadata: Metadata, path: 
     `key`: a private key to sign it with. DeviceError when no linker is found or the file cannot be written; what
     stood at `path` then stays.
     """
-    _require_space(path)
+    require_space(path)
     with scratch_folder() as folder:
         image = folder / "image.so"
         try:
@@ -56,8 +56,10 @@ def export(executable: Any, weights: Sequence[Array], metadata: Metadata, path: 
         write_container(path, image, weights, metadata, key)
 
 
-def _require_space(path: Path) -> None:
-    """LLVM ends the process when it cannot write, so a full temporary folder has to be noticed before."""
+def require_space(path: Path) -> None:
+    """DeviceError when the temporary folder has no room for what is linked to `path`.
+
+    LLVM ends the process when it cannot write, so a full temporary folder has to be noticed before."""
     free = shutil.disk_usage(tempfile.gettempdir()).free
     if free < LINKING_BYTES:
         raise DeviceError(

@@ -23,6 +23,8 @@ MAX_LIVE_BYTES = 16 << 30
 """Most bytes of all results that are needed at the same time, when operators run one after another."""
 MAX_OPERATORS = 100_000
 """Most operators of a model, counted with its functions inlined and with those of its subgraphs."""
+MAX_OUTPUTS = 1_000
+"""Most outputs of a model. Each may be a kernel of its own, though it is a constant."""
 MAX_FOLDED_BYTES, FOLDED_GROWTH = 256 << 20, 8
 """Folding makes no more than so many bytes, and so many times the model's own weights."""
 SLOW_FACTOR, FOLD_BYTES = 32, 1 << 14

@@ -19,7 +19,14 @@ from autofuse.graph.loading.canonical import canonicalise
 from autofuse.graph.loading.constants import fold_constants
 from autofuse.graph.loading.draft import Draft, as_constants, check_weight_dtype
 from autofuse.graph.loading.files import read_model, refuse_external_data
-from autofuse.graph.loading.limits import check_inputs, check_live, check_operator_count, check_tensor, rounds_for
+from autofuse.graph.loading.limits import (
+    MAX_OUTPUTS,
+    check_inputs,
+    check_live,
+    check_operator_count,
+    check_tensor,
+    rounds_for,
+)
 from autofuse.graph.loading.shapes import bind_shapes
 from autofuse.graph.loading.simplify.broadcasts import simplify_copies
 from autofuse.graph.loading.simplify.clean import (
@@ -264,6 +271,11 @@ def _order(before: Mapping[int, set[int]], nodes: Sequence[NodeProto], source: s
 def _check_outputs(outputs: tuple[str, ...], inputs: Mapping[str, object], source: str) -> None:
     if not outputs:
         raise InputError(f"{source}: the model has no outputs; export it again")
+    if len(outputs) > MAX_OUTPUTS:
+        raise InputError(
+            f"{source}: the model has {len(outputs):,} outputs, at most {MAX_OUTPUTS:,} are allowed; export it with "
+            "those that are needed"
+        )
     for name, count in Counter(outputs).items():
         if name in inputs:
             raise InputError(
