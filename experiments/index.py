@@ -101,6 +101,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "resnet50 tinybert --before COMMIT",
         _page("before_after"),
     ),
+    Experiment("overlap", "Does a build on another core disturb a timing?", "mobilenet_v2 tinybert", _page("overlap")),
     Experiment("scaling", "What does a second thread give?", "resnet50 bert_base --budget 1m", _page("scaling")),
     Experiment(
         "composition",
