@@ -135,3 +135,12 @@ def test_what_a_dry_run_would_do_is_the_next_command() -> None:
         "autofuse db merge 'a b.db' --db p.db"
     ]
     assert steps(next_steps.after_pruning(["--max-size", "2G"], True, {})) == ["autofuse db prune --max-size 2G"]
+
+
+def test_what_was_tuned_elsewhere_is_compiled_for_there_and_no_key_is_told() -> None:
+    named = {"rpc": "pi:9091", "rpc_key": "secret", "rpc_key_file": None, "database": "p.db"}
+    first, _, third = steps(next_steps.after_tuning(Path("net.onnx"), named))
+    assert first.startswith("autofuse compile net.onnx") and "--rpc pi:9091" in first and "--rpc pi:9091" in third
+    assert "secret" not in first + third
+    (_, tune) = steps(next_steps.after_doctor({"rpc_tracker": "rack:9190", "rpc_key_file": "key file"}))
+    assert tune.endswith("--budget 10m --rpc-tracker rack:9190 --rpc-key-file 'key file'")

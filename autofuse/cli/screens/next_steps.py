@@ -21,7 +21,7 @@ MOST_MODELS = 3
 
 def after_tuning(model: Path, named: Mapping[str, Any]) -> Table:
     """What follows a run of one model."""
-    there = _there(named)
+    there = [*_there(named), *_reached(named)]
     return _listed(
         [
             _compile(model, there),
@@ -78,14 +78,8 @@ def after_front(model: Path, file: str, named: Mapping[str, Any]) -> Table:
 
 def after_doctor(named: Mapping[str, Any]) -> Table:
     """What follows a machine, or a device elsewhere, that is ready."""
-    there = [part for name in ("rpc", "rpc_tracker", "rpc_key_file") if named.get(name)
-             for part in (f"--{name.replace('_', '-')}", str(named[name]))]  # fmt: skip
-    return _listed(
-        [
-            ["inspect", MODEL],
-            ["tune", MODEL, "--budget", "10m", *_place(named, _device(named)), *there, *_database(named)],
-        ]
-    )
+    options = [*_place(named, _device(named)), *_reached(named), *_database(named)]
+    return _listed([["inspect", MODEL], ["tune", MODEL, "--budget", "10m", *options]])
 
 
 def after_diff(model: Path, plan: str, named: Mapping[str, Any]) -> Table:
@@ -184,6 +178,12 @@ def after_job(done: Sequence[tuple[Path, str]], run: str, named: Mapping[str, An
 def _there(named: Mapping[str, Any]) -> list[str]:
     """Where a plan is for, the sizes of the model, and where what is known of it stands."""
     return [*_place(named, _device(named)), *_shapes(named), *_database(named)]
+
+
+def _reached(named: Mapping[str, Any]) -> list[str]:
+    """How a device elsewhere is reached; a key that was typed is a secret, and stays untold."""
+    names = ("rpc", "rpc_tracker", "rpc_key_file")
+    return [part for name in names if named.get(name) for part in (f"--{name.replace('_', '-')}", str(named[name]))]
 
 
 def _device(named: Mapping[str, Any]) -> str:
