@@ -115,6 +115,15 @@ def test_no_cell_of_a_report_begins_a_formula(database: Path, tmp_path: Path) ->
             float(entry)
 
 
+def test_a_server_tells_a_command_that_keeps_its_key_out_of_the_list_of_processes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    serving._tell(Serving("127.0.0.1", 9091, "made", "", "", ""))
+    assert "AUTOFUSE_RPC_KEY=made autofuse doctor --rpc HOST:9091\n" in capsys.readouterr().out
+    serving._tell(Serving("127.0.0.1", 9091, "", "file", "", ""))
+    assert "autofuse doctor --rpc HOST:9091, with the same key\n" in capsys.readouterr().out
+
+
 def test_a_server_tells_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     serving._tell(Serving(EVIL, 9091, EVIL, EVIL, EVIL, EVIL))
     assert not set(HIDDEN) & set(capsys.readouterr().out)

@@ -60,9 +60,9 @@ def serve(
 
 
 def _tell(found: Serving) -> None:
-    shown = found.key or "..."
-    source = f" {shown}" if found.key else f" of {found.source}"
+    source = f" {found.key}" if found.key else f" of {found.source}"
     out(f"serving at {found.host}:{found.port}, key{source}\n")
-    out(f"from the other machine: autofuse doctor --rpc HOST:{found.port} --rpc-key {shown}\n")
+    key, same = (f"AUTOFUSE_RPC_KEY={found.key} ", "") if found.key else ("", ", with the same key")
+    out(f"from the other machine: {key}autofuse doctor --rpc HOST:{found.port}{same}\n")
     if found.tracker:
         out(f"offered at tracker {found.tracker} as {found.kind}\n")
