@@ -17,6 +17,7 @@ from autofuse.fusion.legality import Legality, ordered_groups
 from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.model import Graph, Operator
 from autofuse.graph.submodel import submodel
+from autofuse.kernels.importer.tvm_log import without_warnings
 from autofuse.kernels.workload.workload import MAX_LITERAL_ELEMENTS, bind_workload
 
 INJECTIVE = 2
@@ -67,11 +68,11 @@ def _operator_class(graph: Graph, operator: Operator) -> int:
 
     large = [name for name in operator.inputs if name in graph.constants and _large(graph, name)]
     try:
-        with warnings.catch_warnings():
+        with without_warnings(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             module = from_onnx(submodel(graph, [operator.name], constants_as_inputs=large))
-        module = transform.CanonicalizeBindings()(transform.DecomposeOpsForInference()(module))
-        module = transform.AnnotateTIROpPattern()(transform.LegalizeOps()(module))
+            module = transform.CanonicalizeBindings()(transform.DecomposeOpsForInference()(module))
+            module = transform.AnnotateTIROpPattern()(transform.LegalizeOps()(module))
     except Exception as error:  # noqa: BLE001  # TVM's converters and passes raise whatever they like
         _LOG.info("TVM cannot import %s (%s): %s", operator.name, operator.op_type, error)
         return OPAQUE

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from autofuse.errors import InputError
 from autofuse.kernels.importer.chain import Call, chain
 from autofuse.kernels.importer.mended import mended_function
+from autofuse.kernels.importer.tvm_log import without_warnings
 from autofuse.kernels.workload.workload import Workload
 
 
@@ -60,13 +61,12 @@ def _legalise(model: Any) -> Any:
     from tvm.relax import backend, transform
     from tvm.relax.frontend.onnx import from_onnx
 
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+    with without_warnings(), warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
-        module = from_onnx(model)
-    module = transform.DecomposeOpsForInference()(module)
-    with tvm.target.Target({"kind": "llvm"}):
-        module = backend.DispatchSortScan()(module)
-    return transform.LegalizeOps()(transform.CanonicalizeBindings()(module))
+        module = transform.DecomposeOpsForInference()(from_onnx(model))
+        with tvm.target.Target({"kind": "llvm"}):
+            module = backend.DispatchSortScan()(module)
+        return transform.LegalizeOps()(transform.CanonicalizeBindings()(module))
 
 
 class _Calls:
