@@ -151,6 +151,18 @@ def test_tables_show_on_a_phone_that_they_scroll(opened: Open, page: Path) -> No
     assert wide.execute_script("return document.querySelectorAll('.scroll.more').length") == 0, "at 1280 all tables fit"
 
 
+def test_a_long_list_of_fusions_begins_with_what_pays_most_and_opens_whole(opened: Open, page: Path) -> None:
+    browser = opened(page, WIDE)
+    rows = "return [...document.querySelectorAll('#edges table')].map(table => table.tBodies[0].rows.length)"
+    _, first, whole = browser.execute_script(rows)
+    assert first == 20 < whole
+    summary = browser.find_element("css selector", "#edges details summary")
+    assert summary.text == f"All {whole}"
+    assert not browser.find_elements("css selector", "#edges details td")[0].is_displayed()
+    browser.execute_script("arguments[0].click()", summary)
+    assert browser.find_elements("css selector", "#edges details td")[0].is_displayed()
+
+
 def test_the_first_screen_answers_the_first_questions(opened: Open, page: Path) -> None:
     for size in (WIDE, PHONE):
         browser = opened(page, size)

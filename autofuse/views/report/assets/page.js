@@ -478,6 +478,7 @@ function plots() {
   plot("predicted", "Predicted against measured", "The composed time of a plan, by which the search ranks, against its time as a whole. On the dashed line they are equal.", predicted.length && scatter(predicted), "No plan was measured both ways.");
   plot("transfer", "From device to device", "How much of the speed of tuning there the best schedules of another device reach (every device and number of threads in this database).", transfer.names.length && heat(transfer), "The database holds one device with one number of threads.");
 }
+const FIRST = 20;
 function tables() {
   const { groups, edges, provenance } = data.tables;
   let place = section("groups", "Groups", "Each kernel of the chosen plan; equal ones stand together. Over first: the chosen schedule against the first one measured; tried: schedules known.");
@@ -487,7 +488,14 @@ function tables() {
   else place.append(make("p", { class: "none" }, "No decisions were recorded."));
   if (data.tables.fusions.length) {
     place.append(make("p", {}, "Which fusions pay here: each fused edge whose kernel was also measured cut in two, by what fusing saves (below zero: it costs)."));
-    table(place, [["producer", "producer"], ["consumer", "consumer"], ["label", "kernel"], ["group_us", "kernel takes", micros], ["gain_us", "fusing saves", micros], ["gain_share", "of the time apart", (v) => percent(v)], ["reason", "reason"]], data.tables.fusions);
+    const columns = [["producer", "producer"], ["consumer", "consumer"], ["label", "kernel"], ["group_us", "kernel takes", micros], ["gain_us", "fusing saves", micros], ["gain_share", "of the time apart", (v) => percent(v)], ["reason", "reason"]];
+    const all = data.tables.fusions;
+    table(place, columns, all.slice(0, FIRST));
+    if (all.length > FIRST) {
+      const rest = make("details", {}, make("summary", {}, `All ${count(all.length)}`));
+      table(rest, columns, [...all]);
+      place.append(rest);
+    }
   }
   place = section("provenance", "Provenance", "What this run depended on.");
   const facts = make("details", {}, make("summary", {}, `All ${provenance.length} facts`));
