@@ -13,6 +13,7 @@ import tomllib
 import uuid
 from collections.abc import Callable
 from contextlib import closing, suppress
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -193,3 +194,33 @@ def test_a_server_ends_with_its_temporary_folder(number: int, tmp_path: Path) ->
     assert verb.log.read_text().endswith("autofuse: interrupted\n")
     left = {path.name for path in tmp_path.iterdir() if path.is_dir()}
     assert left <= {f"autofuse-{os.getuid()}"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_at_whatever_moment_a_compile_ends_nothing_half_written_stays_and_no_process(
+    number: signal.Signals, model: Path, tmp_path: Path
+) -> None:
+    place, database = tmp_path / "out.so", tmp_path / "none.db"
+    (tmp_path / "tmp").mkdir()
+    ends = set()
+    for moment_s in (0.0, 0.1, 0.3, 0.8, 1.3):
+        before = place.read_bytes() if place.exists() else b""
+        verb = Verb(tmp_path / "tmp", "compile", model, "-o", place, "--db", database, "--threads", 1)
+        waited(partial(_heeds_signals, verb.pid), "the first moment")  # before it, Python itself starts
+        time.sleep(moment_s)
+        with suppress(ProcessLookupError):
+            os.kill(verb.pid, number)
+        code, said = verb.end(), verb.log.read_text()
+        ends.add(code)
+        assert code in (0, 130) and "Traceback" not in said, said
+        assert code == 0 or (place.read_bytes() if place.exists() else b"") == before
+        assert {path.name for path in tmp_path.iterdir()} <= {"net.onnx", "out.so", "tmp"}
+        left = {path.name for path in (tmp_path / "tmp").iterdir() if path.is_dir()}
+        assert left <= {f"autofuse-{os.getuid()}"}, "no temporary folder is left"
+    assert 130 in ends
+
+
+def _heeds_signals(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigCgt"))
+    return bool(caught & 1 << (signal.SIGTERM - 1))
