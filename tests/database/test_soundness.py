@@ -149,3 +149,14 @@ def test_what_makes_a_report_fail_is_named(sound: Path, monkeypatch: pytest.Monk
     code, problems = checked(sound)
     assert code == 1
     assert problems[0] == "`report --run 1` fails: KeyError: 'of run 1'"
+
+
+def test_a_reader_that_meets_an_unfit_value_says_which(sound: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copy(sound, tmp_path / "p.db"))
+    with sqlite3.connect(path) as raw:
+        raw.execute("PRAGMA ignore_check_constraints = ON")
+        raw.execute("UPDATE af_plan_measurement SET max_rel_error = '=1+1'")
+    raw.close()
+    done = CliRunner().invoke(app, ["compare", "1", "1", "--db", str(path)])
+    assert done.exit_code == 2, done.stderr
+    assert "af_plan_measurement row 1: column max_rel_error: expected a finite number; got '=1+1'" in done.stderr

@@ -49,8 +49,13 @@ class Analysis:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self.database.__exit__(kind, error, trace)
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        from autofuse.database.faults import content_error, unexpected
+        from autofuse.database.files.upkeep import flaws
+
+        with self.database:
+            if unexpected(error) and (found := flaws(self.database)):
+                raise content_error(self.database.location.text, found[0]) from error
 
     def close(self) -> None:
         """Let go of the database."""
