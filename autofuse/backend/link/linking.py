@@ -57,11 +57,14 @@ class BareLinker:
             raise DeviceError(f"{output}: cannot link for {self.architecture} with {self.command[0]}: {said[-1]}")
 
     def for_tvm(self) -> Callable[..., None]:
-        """The function that TVM's `export_library` calls with an output and its objects."""
+        """The function that TVM's `export_library` calls with an output and its objects.
+
+        TVM adds an empty C file where all kernels are translated already; a bare linker has no use for it.
+        """
 
         def compile_shared(output: str, objects: Any, *_: Any, **_options: Any) -> None:
             files = [objects] if isinstance(objects, str) else list(objects)
-            self.link(Path(output), [Path(file) for file in files])
+            self.link(Path(output), [Path(file) for file in files if not str(file).endswith(".c")])
 
         compile_shared.object_format = "o"  # type: ignore[attr-defined]
         # Of a library whose kernels are all translated before, which does not say what it is for.
