@@ -198,8 +198,8 @@ class Searcher:
 
 
 def doing(state: Progress) -> str:
-    """What the status of a job shows of a search: "phase 3 of 7, schedules, Conv 1x8; best 6.712 ms, 1.84x of no
-    fusion"; the ratios are those that the sums of the groups let expect."""
+    """What the status of a job shows of a search: "phase 3 of 4, search of schedules, Conv 1x8; best 6.712 ms, 1.84x
+    of no fusion"; the ratios are those that the sums of the groups let expect."""
     text = ", ".join(filter(None, (state.where, state.note)))
     if state.best_us is None:
         return text

@@ -138,6 +138,12 @@ class ModelSession:
         found: dict[str, Json] = {}
         if standing.composed is not None:
             found["composition"] = asdict(standing.composed.report)
+        if standing.agenda.accounts:
+            found["questions"] = {
+                kind: {"asked": one.asked, "spent_s": one.spent_s, "gained_us": one.gained_us}
+                for kind, one in standing.agenda.accounts.items()
+                if one.asked
+            }
         if guide is not None:
             found["model"] = guide.summary()
         if lab.sentinel is not None and lab.sentinel.checks:

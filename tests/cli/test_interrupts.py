@@ -46,7 +46,7 @@ def test_an_interrupted_tune_records_its_candidate_and_exits_with_130(monkeypatc
             if candidate == 2:
                 os.kill(os.getpid(), signal.SIGINT)
             recorded.append(candidate)
-            progress(Progress("schedules", "", 1.0, None, candidate))
+            progress(Progress("search", "", 1.0, None, candidate))
             if stop():
                 raise KeyboardInterrupt
 

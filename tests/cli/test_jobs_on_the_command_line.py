@@ -172,8 +172,8 @@ def test_a_workers_note_says_the_phase_and_the_best_so_far() -> None:
     from autofuse.job.searcher import doing
     from autofuse.search.progress import Progress
 
-    state = Progress("plans", "Conv 1x8", 1.0, None)
-    assert doing(state) == "phase 4 of 7, plans, Conv 1x8"
+    state = Progress("search", "Conv 1x8", 1.0, None, asking="plans")
+    assert doing(state) == "phase 3 of 4, search of plans, Conv 1x8"
     known = replace(state, best_us=100.0, baseline_us=150.0, rival_us=120.0)
     assert doing(known).endswith("Conv 1x8; best 100.0 µs, 1.50x of no fusion, 1.20x of ONNX Runtime")
 

@@ -32,7 +32,10 @@ from autofuse.values.arguments import micros, size
 
 
 def state(**changes: Any) -> Progress:
-    known = Progress("schedules", "Conv+Relu 1x64x56x56", 120.0, 600.0, 30, 60, 28, 2, 5, 6712.0, 13424.0, left_s=120.0)
+    known = Progress(
+        "search", "Conv+Relu 1x64x56x56", 120.0, 600.0, 30, 60, 28, 2, 5, 6712.0, 13424.0, left_s=120.0,
+        asking="schedules",
+    )  # fmt: skip
     return replace(known, **changes)
 
 
@@ -343,12 +346,12 @@ def replace_namespace(value: SimpleNamespace, **changes: object) -> SimpleNamesp
 
 def test_one_line_tells_the_whole_state() -> None:
     assert line(state()) == (
-        "phase 3 of 7, schedules; candidates (of 60): 28 ok, 2 failed, 5 known already; "
+        "phase 3 of 4, search of schedules; candidates (of 60): 28 ok, 2 failed, 5 known already; "
         "best 6.712 ms composed, 2.00x of no fusion; 900 an hour; 2 min 00 s gone, 2 min 00 s left: "
         "Conv+Relu 1x64x56x56"
     )
     assert "best no plan has all its kernels measured yet" in line(state(best_us=None))
-    assert "phase 2 of 7, baselines: 12 of 51; " in line(state(phase="baselines", part=(12, 51)))
+    assert "phase 2 of 4, baselines: 12 of 51; " in line(state(phase="baselines", asking="", part=(12, 51)))
     assert "2 min 05 s gone, 1 min 55 s left" in line(state(), waited_s=5.0)
     assert "2 min 00 s gone, no end set" in line(state(left_s=None))
 
@@ -371,12 +374,13 @@ def test_without_a_terminal_there_is_one_line_a_minute_and_one_at_the_end() -> N
         for second in range(0, 130, 10):
             now = float(second)
             view(state(part=(second, 200), elapsed_s=now))
-        view(state(phase="plans", elapsed_s=now))
+        view(state(asking="plans", elapsed_s=now))
+        view(state(phase="confirming", asking="", elapsed_s=now))
     assert [part.partition(";")[0] for part in lines_of(screen)] == [
-        "phase 3 of 7, schedules: 0 of 200",
-        "phase 3 of 7, schedules: 60 of 200",
-        "phase 3 of 7, schedules: 120 of 200",
-        "phase 4 of 7, plans",
+        "phase 3 of 4, search of schedules: 0 of 200",
+        "phase 3 of 4, search of schedules: 60 of 200",
+        "phase 3 of 4, search of schedules: 120 of 200",
+        "phase 4 of 4, confirming",
         "done",
     ]
 
@@ -398,12 +402,12 @@ def test_no_minute_is_silent_while_nothing_is_told() -> None:
         for minute in (1, 2):
             now = 60.0 * minute
             view.tick()
-        view(state(phase="opening", elapsed_s=130.0, left_s=470.0, note="reading net.onnx"))
+        view(state(phase="opening", asking="", elapsed_s=130.0, left_s=470.0, note="reading net.onnx"))
         now += 60.0
         view.tick()
     lines = lines_of(screen)
     assert [part.split("; ")[-1] for part in lines[:2]] == ["1 min 00 s gone", "2 min 00 s gone"]
-    assert lines[2].startswith("phase 1 of 7, opening; ") and "2 min 10 s gone" in lines[2]
+    assert lines[2].startswith("phase 1 of 4, opening; ") and "2 min 10 s gone" in lines[2]
     assert lines[3].endswith("3 min 10 s gone, 6 min 50 s left: reading net.onnx")
 
 
@@ -424,7 +428,7 @@ def test_on_a_terminal_the_view_shows_the_state_and_leaves_one_line() -> None:
             view(state(best_us=best_us, part=(3, 8)))
         shown = printed(view._render())
         for text in (
-            "phase 3 of 7, schedules: 3 of 8",
+            "phase 3 of 4, search of schedules: 3 of 8",
             "28 ok, 2 failed, 5 known already",
             "6.712 ms composed, 2.00x of no fusion",
             "composed: the sum of a plan's kernels",

@@ -44,7 +44,7 @@ def test_the_end_counts_building_and_measuring_the_finalists(run: Any, device: A
     states = told(run, two_layers, budget_s=3000.0)
     left = [state.left_s for state in states]
     assert left[0] == pytest.approx(3000.0, abs=1.0)
-    before, at_last = [next(s for s in states if s.phase == phase) for phase in ("schedules", "confirming")]
+    before, at_last = [next(s for s in states if s.phase == phase) for phase in ("search", "confirming")]
     assert before.left_s is not None and at_last.left_s is not None
     assert before.elapsed_s + before.left_s == pytest.approx(3000.0, abs=1.0)
     assert 300.0 <= at_last.left_s < 400.0, "a tenth of the budget measures the finalists"

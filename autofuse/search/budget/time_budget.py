@@ -9,7 +9,7 @@ LITTLE_FUSION = (NO_FUSION, TVM_PARTITION)
 """Fixed plans that are measured whole at the end in any case; their groups alone only when there is time."""
 PAPER = "dnnfusion"
 BATCH = 8
-FIRST_SHARE, PLANS_SHARE, LITTLE_SHARE, FINALS_SHARE = 0.35, 0.3, 0.4, 0.2
+FINALS_SHARE = 0.2
 PLANS_AT_ONCE = 6
 """Plan trials whose new groups are built and measured in one batch."""
 CLEARLY = 0.95
@@ -18,6 +18,20 @@ RIVAL_SHARE = 1 / 8
 """Weight of a workload that only a fixed plan has: small, yet no finalist has schedules that nobody searched."""
 NAMING_S = 3.0
 """A fixed plan is made only while more seconds than these are left: TVM takes so long to say how it would fuse."""
+FIRST_CANDIDATE_S = 2.0
+"""Seconds of building and timing a candidate, as long as the search has measured none."""
+PAYING = 0.2
+"""Part of what a changed decision can save at most that it saves on the average."""
+LARGEST_GAIN = 0.05
+"""Part of the best plan's time that one changed decision saves at most."""
+SAMPLED_GAIN = 0.01
+"""The same for changes of several decisions that Optuna samples."""
+FIXED_GAIN = 0.01
+"""Part of the best plan's time that the groups of a fixed plan (little fusion, or the paper's) save on the average."""
+LEAST_COMPOSED, COMPOSING_S = 1e-3, 3.0
+"""What a composition saves at least, as a part of the best plan's time, and its seconds before the first one."""
+UNKNOWN_US = 1.0
+"""Stands for the time of the best plan while no plan has all its times."""
 ASKING_SHARE = 0.1
 """A trained model is asked for at most this part of the time left."""
 REST_SHARE = 0.02

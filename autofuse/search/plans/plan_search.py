@@ -73,6 +73,19 @@ class PlanSearch:
         """Single flips that were not tried yet."""
         return len(self._queue)
 
+    def next_bytes(self, count: int) -> list[float]:
+        """Bytes that each of the next single flips is about, see `_moved_bytes`; nothing for the defaults."""
+        named = {decision.name: decision for decision in self.planner.decisions}
+        return [sum(self._moved_bytes(named[name]) for name in answers) for answers in self._queue[:count]]
+
+    @property
+    def paid_us(self) -> float:
+        """What the best choice of each decision saved by itself, all together: microseconds."""
+        best: dict[str, float] = {}
+        for (name, _), gain in self.gains.items():
+            best[name] = max(gain, best.get(name, 0.0))
+        return sum(best.values())
+
     def ask_flips(self, count: int) -> list[tuple[int, Answers, FusionPlan]]:
         """Up to `count` single flips that make new plans: they do not depend on each other's times."""
         found: list[tuple[int, Answers, FusionPlan]] = []

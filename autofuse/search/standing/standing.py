@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from autofuse.fusion.plan import FusionPlan
+from autofuse.search.budget.agenda import Agenda
 from autofuse.search.budget.time_budget import CLEARLY, LITTLE_FUSION
 from autofuse.search.progress import PHASES
 from autofuse.search.schedules.evidence import SearchEvidence
@@ -25,7 +26,9 @@ class Standing:
     `plan_search`: goes on where it was in the next slice of a job. `previous`: name of the plan that an earlier run
     chose ("" when there was none). `unnamed`: fixed plans that there was no time to make. `phase`: one of `PHASES`;
     `firsts`: workloads that get a first time in it. `built`: how many finalists are, and of how many, while they are
-    built. `ends_at`: when the finalists will have been measured, once that has begun."""
+    built. `ends_at`: when the finalists will have been measured, once that has begun. `agenda`: what the questions so
+    far came to; `asking`: kind of the one at hand. `idle`: plan trials in a row without a better plan; `exhausted`:
+    there are no others; `composed_trials`: how many the last composition knew."""
 
     evidence: SearchEvidence
     baselines: dict[str, FusionPlan] = field(default_factory=dict)
@@ -40,6 +43,11 @@ class Standing:
     previous: str = ""
     unnamed: set[str] = field(default_factory=set)
     prepared: bool = False
+    agenda: Agenda = field(default_factory=Agenda)
+    asking: str = ""
+    idle: int = 0
+    exhausted: bool = False
+    composed_trials: int = 0
 
     def ready(self) -> bool:
         """Whether at least one plan has a time."""

@@ -38,7 +38,7 @@ class Teller:
         self.watch(
             Progress(
                 standing.phase, note, self._elapsed_s(), self.budget_s, done, self.trials, counts.ok, counts.failed,
-                counts.hits, best_us, baseline_us, self.rival_us, part, self._left_s(),
+                counts.hits, best_us, baseline_us, self.rival_us, part, self._left_s(), standing.asking,
             )
         )  # fmt: skip
 

@@ -1,0 +1,104 @@
+"""What is worth measuring next: each question has an expected gain and a cost in seconds; the best ratio is asked.
+
+The expectation is a stated rule. A better schedule saves as `expected_saving` says (schedules/prospects.py); a changed
+decision saves at most what its tensors cost in memory, and a small part of them do; whole fixed plans save little. What
+a kind of question really gained in this run corrects what is expected of it, so a rule that is wrong here is soon not
+believed. One question in a few goes to the kind that got the least time: an expectation that is never tried is never
+corrected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from autofuse.search.budget.budget import Budget
+
+EXPLORE_EVERY = 4
+"""One question in so many goes to the kind that has had the least time."""
+DOUBT = 0.02
+"""Part of the plan's time that a kind of question must have promised before what it gained outweighs the rule."""
+FADING = 0.7
+"""What a kind promised and gained counts so much less after each further question of it: gains dry up."""
+LEAST, MOST = 0.05, 4.0
+"""Bounds of the correction of a kind's expectations."""
+WORTHLESS = 1e-4
+"""Part of the plan's time that the best question must promise for all the time left; else the search is over."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """Something that may be measured next.
+
+    `kind`: what is asked, as the screen says it. `gain_us`: what the answer is expected to take off the network's time.
+    `cost_s`: seconds that it is expected to take. `ask`: measures it, within a budget. `owed`: it is asked before the
+    search ends although it gains little, where time is left.
+    """
+
+    kind: str
+    gain_us: float
+    cost_s: float
+    ask: Callable[[Budget], None]
+    owed: bool = False
+
+
+@dataclass
+class Account:
+    """What one kind of question came to: `asked` times, in `spent_s` seconds, with `gained_us` off the network's time.
+
+    `promised_us`, `paid_us`: what was expected and what came of it, the newest weighing most.
+    """
+
+    asked: int = 0
+    spent_s: float = 0.0
+    gained_us: float = 0.0
+    promised_us: float = 0.0
+    paid_us: float = 0.0
+
+    def correction(self, plan_us: float) -> float:
+        """What an expectation of this kind is multiplied by, for a plan of `plan_us`; 1 as long as nothing is known."""
+        doubt_us = DOUBT * plan_us
+        return min(MOST, max(LEAST, (doubt_us + self.paid_us) / (doubt_us + self.promised_us)))
+
+    def enter(self, promised_us: float, paid_us: float, seconds: float) -> None:
+        """Takes in one question and its answer."""
+        self.asked, self.spent_s, self.gained_us = self.asked + 1, self.spent_s + seconds, self.gained_us + paid_us
+        self.promised_us = FADING * self.promised_us + promised_us
+        self.paid_us = FADING * self.paid_us + paid_us
+
+
+@dataclass
+class Agenda:
+    """Chooses among questions, and keeps what became of them. It lasts as long as the search of one model."""
+
+    accounts: dict[str, Account] = field(default_factory=dict)
+    turn: int = 0
+
+    def account(self, kind: str) -> Account:
+        """What the questions of a kind came to."""
+        return self.accounts.setdefault(kind, Account())
+
+    def worth(self, question: Question, plan_us: float) -> float:
+        """Microseconds a second that a question is expected to gain, after what such questions gained so far."""
+        return question.gain_us * self.account(question.kind).correction(plan_us) / max(question.cost_s, 1e-3)
+
+    def choose(self, questions: Iterable[Question], plan_us: float, left_s: float) -> Question | None:
+        """The question to ask now; None when there is none, or none is worth the time that is left and none is owed."""
+        found = list(questions)
+        if not found:
+            return None
+        best = max(found, key=lambda one: self.worth(one, plan_us))
+        if self.worth(best, plan_us) * left_s < WORTHLESS * plan_us:
+            return next((one for one in found if one.owed), None)
+        self.turn += 1
+        if self.turn % EXPLORE_EVERY == 0:
+            return min(found, key=lambda one: self.account(one.kind).spent_s)
+        return best
+
+    def ask(self, question: Question, budget: Budget, plan_us: Callable[[], float | None]) -> None:
+        """Asks it, and keeps what it promised and paid; `plan_us`: time of the best plan, before and after."""
+        before_us, started = plan_us(), budget.now()
+        question.ask(budget)
+        after_us = plan_us()
+        paid_us = max(0.0, before_us - after_us) if before_us is not None and after_us is not None else 0.0
+        self.account(question.kind).enter(question.gain_us, paid_us, budget.now() - started)
