@@ -27,7 +27,7 @@ from autofuse.kernels.schedule.knobs import open_knobs
 from autofuse.measure.networks.bench import Contender, ContenderResult
 from autofuse.search.budget.budget import Budget
 from autofuse.search.budget.time_budget import finals_seconds
-from autofuse.search.phases import add_baseline, measure_baseline, measure_baselines
+from autofuse.search.phases.phases import add_baseline, measure_baseline, measure_baselines
 from autofuse.search.progress import Progress, TuneResult
 from autofuse.search.tune import open_session
 from experiments.options import new_parser

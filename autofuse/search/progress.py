@@ -13,12 +13,12 @@ PHASES = ("opening", "baselines", "search", "confirming")
 class Progress:
     """A message of a running search, after each candidate and each step between them; seconds and microseconds.
 
-    `phase`: one of `PHASES`; `asking`: the kind of question at hand (see budget/agenda.py); `part`: (done, in all) of what
-    it has to do, where that is known; `note`: the thing at hand. `done` of `total` (None: no limit)
-    candidates, of which `ok` and `failed` were measured now and `hits` were known already. `best_us`, `baseline_us`:
-    sums of the groups of the best plan and of the plan without fusion. `rival_us`: ONNX Runtime's time of the whole
-    model here, if it was ever measured. `left_s`: until the end, building and measuring the finalists included (None:
-    there is no end to foresee).
+    `phase`: one of `PHASES`; `asking`: the kind of question at hand (budget/agenda.py); `part`: (done, in all) of what
+    it has to do, where that is known; `note`: the thing at hand. `done` of `total` (None: no limit) candidates, of
+    which `ok` and `failed` were measured now and `hits` were known already. `best_us`, `baseline_us`: sums of the
+    groups of the best plan and of the plan without fusion. `rival_us`: ONNX Runtime's time of the whole model here, if
+    it was ever measured. `left_s`: until the end, building and measuring the finalists included (None: there is no end
+    to foresee).
     """
 
     phase: str

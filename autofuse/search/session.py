@@ -14,7 +14,8 @@ from autofuse.search.budget.time_budget import COMPOSE_S, LITTLE_FUSION, limited
 from autofuse.search.finals.finale import Estimates, Reserve
 from autofuse.search.finals.finals import Finals, conclude
 from autofuse.search.finals.verdict import Verdict, left_out, told
-from autofuse.search.phases import Search, compose, search_all
+from autofuse.search.phases.phases import search_all
+from autofuse.search.phases.questions import Search, compose
 from autofuse.search.progress import TuneResult
 from autofuse.search.schedules.evidence import Counts
 from autofuse.search.schedules.prospects import Prospect

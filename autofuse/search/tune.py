@@ -36,7 +36,7 @@ from autofuse.search.composition.pareto import known_front
 from autofuse.search.finals.finale import OBJECTS, Estimates, Opening, Reserve
 from autofuse.search.lab.drift_sentinel import DriftSentinel
 from autofuse.search.lab.lab import Lab
-from autofuse.search.phases import Search
+from autofuse.search.phases.questions import Search
 from autofuse.search.plans.guide import guide_for
 from autofuse.search.progress import FrontPoint, PlanTime, Progress, TuneResult
 from autofuse.search.schedules.evidence import SearchEvidence

@@ -388,10 +388,10 @@ def test_without_a_terminal_there_is_one_line_a_minute_and_one_at_the_end() -> N
 def test_the_last_line_says_how_it_ended_and_promises_nothing_more() -> None:
     screen = Console(file=io.StringIO(), force_terminal=False, width=1000)
     with pytest.raises(KeyboardInterrupt), TuneView(screen, clock=lambda: 0.0) as view:
-        view(state(phase="plans", part=(3, 8)))
+        view(state(asking="plans", part=(3, 8)))
         raise KeyboardInterrupt
     last = lines_of(screen)[-1]
-    assert last.startswith("stopped in phase 4 of 7, plans: 3 of 8; candidates") and " left" not in last
+    assert last.startswith("stopped in phase 3 of 4, search of plans: 3 of 8; candidates") and " left" not in last
     assert last.endswith("2.00x of no fusion; 2 min 00 s gone")
 
 

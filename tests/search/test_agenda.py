@@ -11,8 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autofuse.database.database import open_database
+from autofuse.fusion.planner.planner import Planner
+from autofuse.graph.loading.load import load
 from autofuse.search.budget.agenda import EXPLORE_EVERY, LEAST, MOST, Account, Agenda, Question
 from autofuse.search.budget.budget import Budget
+from autofuse.search.plans.plan_search import PlanSearch
 
 PLAN_US = 1000.0
 
@@ -108,3 +111,16 @@ def test_a_fusion_that_pays_is_found_with_few_candidates(world: int, run: Any, d
     device.cost = cost
     result = run(two_layers, trials=60)
     assert result.plans[result.chosen].composed_us < 150.0
+
+
+def test_flips_are_planned_once_and_the_defaults_come_first(two_layers: Path) -> None:
+    search = PlanSearch(Planner(load(two_layers, {})), 0)
+    assert search.unopened
+    default, *others = search.flips(100)
+    assert (dict(default.answers), default.size_bytes) == ({}, 0)
+    assert len({flip.plan.key for flip in (default, *others)}) == 1 + len(others)
+    _, answers, plan = search.take(default)
+    search.tell(answers, plan, 10.0)
+    assert not search.unopened
+    assert [flip.plan.key for flip in search.flips(100)] == [flip.plan.key for flip in others]
+    assert [flip.plan.key for flip in search.flips(1)] == [others[0].plan.key]

@@ -271,8 +271,10 @@ def test_a_stop_is_heard_while_finalists_are_built(
     with open_database(tmp_path / "profile.db", read_only=True) as base:
         (row,) = base.table("runs").records()
         assert (row["state"], base.table("choices").records()) == ("interrupted", [])
-    count = len(set(device.measured))
-    assert run(layers, budget_s=900.0).hits == count
+    first = set(device.measured)
+    device.measured.clear()
+    assert run(layers, budget_s=900.0).hits > 0
+    assert not first & set(device.measured), "nothing is measured twice"
 
 
 def test_wrong_tiles_and_no_time_for_others_end_without_any(

@@ -10,8 +10,10 @@ LITTLE_FUSION = (NO_FUSION, TVM_PARTITION)
 PAPER = "dnnfusion"
 BATCH = 8
 FINALS_SHARE = 0.2
-PLANS_AT_ONCE = 6
-"""Plan trials whose new groups are built and measured in one batch."""
+PLANS_AT_ONCE, FLIPS_AHEAD = 6, 24
+"""Plan trials whose new groups are built and measured in one batch, and of how many these are the most promising."""
+PLANNING_S = 0.05
+"""Seconds of a plan trial beyond its new groups: planning, lowering, recording."""
 CLEARLY = 0.95
 """Share of the leader's time at which a plan that fuses little becomes the leader."""
 RIVAL_SHARE = 1 / 8
@@ -28,6 +30,8 @@ SAMPLED_GAIN = 0.01
 """The same for changes of several decisions that Optuna samples."""
 FIXED_GAIN = 0.01
 """Part of the best plan's time that the groups of a fixed plan (little fusion, or the paper's) save on the average."""
+DOUBTED_ERROR = 0.02
+"""Part of a kernel's time by which a time that is not trusted is wrong on the average, to the harm of the search."""
 LEAST_COMPOSED, COMPOSING_S = 1e-3, 3.0
 """What a composition saves at least, as a part of the best plan's time, and its seconds before the first one."""
 UNKNOWN_US = 1.0

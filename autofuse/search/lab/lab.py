@@ -30,6 +30,11 @@ Asked = tuple[WorkloadSearch, Schedule]
 """A candidate that is to be measured."""
 
 
+def asked_text(search: WorkloadSearch, schedule: Schedule) -> tuple[str, str]:
+    """What names a candidate: the workload's key and the schedule's text."""
+    return search.key, schedule_text(schedule)
+
+
 @dataclass
 class Lab:
     """One device, for one run of a search. What it measures goes to the database and into `evidence`.
@@ -148,19 +153,21 @@ class Lab:
                 evidence.untrusted.discard((search.key, schedule_text(schedule)))
             self.tell(search.bound.workload.label)
 
-    def assure(self, plans: Sequence[FusionPlan], most: int, budget: Budget) -> None:
-        """Measures the winners of these plans again that are not trusted, the weightiest first."""
+    def doubtful(self, plans: Sequence[FusionPlan]) -> list[Asked]:
+        """The winners of these plans that are not trusted, the weightiest first."""
         weights: dict[str, float] = {}
         for plan in plans:
             for key, us in self.evidence.weights(plan).items():
                 weights[key] = max(weights.get(key, 0.0), us)
-        doubtful = []
-        for key in by_weight(weights):
-            search = self.evidence.searches[key]
-            if search.best is not None and self.evidence.doubts(search, search.best):
-                doubtful.append((search, search.best))
-        if doubtful and not budget.spent():
-            self.remeasure(doubtful[:most], budget)
+        searches = [self.evidence.searches[key] for key in by_weight(weights)]
+        winners = [(search, search.best) for search in searches if search.best is not None]
+        return [(search, best) for search, best in winners if self.evidence.doubts(search, best)]
+
+    def assure(self, plans: Sequence[FusionPlan], most: int, budget: Budget) -> None:
+        """Measures the winners of these plans again that are not trusted, the weightiest first."""
+        found = self.doubtful(plans)
+        if found and not budget.spent():
+            self.remeasure(found[:most], budget)
 
     def _give_back(self, search: WorkloadSearch, schedule: Schedule, measurement: Measurement) -> None:
         """A lost device says nothing about its candidate: the loss is recorded, and the candidate comes again."""

@@ -19,12 +19,24 @@ from autofuse.search.lab.lab import Lab
 from autofuse.search.plans.guide import ASKING_S, Guide
 
 Answers = Mapping[str, str]
+Trial = tuple[int, Answers, FusionPlan]
+"""A plan that is tried: its number, the answers that made it, and itself."""
 STARTUP_TRIALS = 10
 DUPLICATES, FEW_DUPLICATES = 20, 4
 MOST_REFUSALS = 3
 """Times that a trial's plan is made again without the groups of which no kernel works."""
 EXHAUSTIBLE = 256
 """Combinations of answers up to which what the sampler leaves out is tried too."""
+
+
+@dataclass(frozen=True)
+class Flip:
+    """A change of one decision that makes a new plan, or none at all. `size_bytes`: of the tensors that it is about,
+    over all sites of the decision: what it is worth at most."""
+
+    answers: Answers
+    plan: FusionPlan
+    size_bytes: float
 
 
 @dataclass
@@ -48,6 +60,7 @@ class PlanSearch:
     default_us: float | None = None
     gains: dict[tuple[str, str], float] = field(default_factory=dict)
     _queue: list[dict[str, str]] = field(default_factory=list)
+    _planned: dict[tuple[tuple[str, str], ...], FusionPlan] = field(default_factory=dict)
     _combined: bool = False
     _study: Any = None
 
@@ -73,11 +86,6 @@ class PlanSearch:
         """Single flips that were not tried yet."""
         return len(self._queue)
 
-    def next_bytes(self, count: int) -> list[float]:
-        """Bytes that each of the next single flips is about, see `_moved_bytes`; nothing for the defaults."""
-        named = {decision.name: decision for decision in self.planner.decisions}
-        return [sum(self._moved_bytes(named[name]) for name in answers) for answers in self._queue[:count]]
-
     @property
     def paid_us(self) -> float:
         """What the best choice of each decision saved by itself, all together: microseconds."""
@@ -86,19 +94,40 @@ class PlanSearch:
             best[name] = max(gain, best.get(name, 0.0))
         return sum(best.values())
 
-    def ask_flips(self, count: int) -> list[tuple[int, Answers, FusionPlan]]:
-        """Up to `count` single flips that make new plans: they do not depend on each other's times."""
-        found: list[tuple[int, Answers, FusionPlan]] = []
-        while self._queue and len(found) < count:
-            answers = self._queue.pop(0)
-            plan = self.planner.plan(answers)
-            if plan.key in self.seen:
-                self._tell(answers, plan, self.seen[plan.key])
-            else:
-                found.append(self._asked(answers, plan))
-        return found
+    @property
+    def unopened(self) -> bool:
+        """Whether the defaults were not tried yet; the times of all others are compared with theirs."""
+        return bool(self._queue) and not self._queue[0]
 
-    def ask(self) -> tuple[int, Answers, FusionPlan] | None:
+    def flips(self, count: int) -> list[Flip]:
+        """Up to `count` open flips that make new plans, the defaults first, then the heaviest: they do not depend on
+        each other's times."""
+        named = {decision.name: decision for decision in self.planner.decisions}
+        found: dict[str, Flip] = {}
+        for answers in list(self._queue):
+            if len(found) == count:
+                break
+            plan = self._plan(answers)
+            if plan.key in self.seen:
+                self._queue.remove(answers)
+                self._tell(answers, plan, self.seen[plan.key])
+            elif plan.key not in found:
+                found[plan.key] = Flip(answers, plan, sum(self._moved_bytes(named[name]) for name in answers))
+        return list(found.values())
+
+    def take(self, flip: Flip) -> Trial:
+        """Begins the trial of a flip."""
+        self._queue.remove(dict(flip.answers))
+        return self._asked(flip.answers, flip.plan)
+
+    def _plan(self, answers: Answers) -> FusionPlan:
+        """What the planner makes of answers, kept until it refuses a group for good."""
+        key = tuple(sorted(answers.items()))
+        if key not in self._planned:
+            self._planned[key] = self.planner.plan(answers)
+        return self._planned[key]
+
+    def ask(self) -> Trial | None:
         """The next trial: its number, answers and plan; None when there is no new plan, or it is hard to find."""
         exhaustible = prod(len(decision.choices) for decision in self.planner.decisions) <= EXHAUSTIBLE
         for _ in range(FEW_DUPLICATES if exhaustible else DUPLICATES):
@@ -115,7 +144,7 @@ class PlanSearch:
                     return self._asked(answers, plan)
         return None
 
-    def _asked(self, answers: Answers, plan: FusionPlan) -> tuple[int, Answers, FusionPlan]:
+    def _asked(self, answers: Answers, plan: FusionPlan) -> Trial:
         self.seen[plan.key] = None
         self.number += 1
         return self.number - 1, answers, plan
@@ -133,6 +162,7 @@ class PlanSearch:
                 break
             for operators in refused:
                 self.planner.refuse(operators)
+            self._planned.clear()
             plan = self.planner.plan(answers)
             lab.measure_first(lab.evidence.missing(plan), budget)
         return plan

@@ -28,7 +28,8 @@ class Standing:
     `firsts`: workloads that get a first time in it. `built`: how many finalists are, and of how many, while they are
     built. `ends_at`: when the finalists will have been measured, once that has begun. `agenda`: what the questions so
     far came to; `asking`: kind of the one at hand. `idle`: plan trials in a row without a better plan; `exhausted`:
-    there are no others; `composed_trials`: how many the last composition knew."""
+    there are no others; `composed_trials`: how many the last composition knew. `asked_again`: distrusted winners that
+    were measured again."""
 
     evidence: SearchEvidence
     baselines: dict[str, FusionPlan] = field(default_factory=dict)
@@ -48,6 +49,7 @@ class Standing:
     idle: int = 0
     exhausted: bool = False
     composed_trials: int = 0
+    asked_again: set[tuple[str, str]] = field(default_factory=set)
 
     def ready(self) -> bool:
         """Whether at least one plan has a time."""

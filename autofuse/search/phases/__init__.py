@@ -1,0 +1,1 @@
+"""What a search measures, and in which order."""
