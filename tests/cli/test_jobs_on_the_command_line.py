@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -204,6 +206,17 @@ def test_status_watches_a_job_until_it_has_ended(tmp_path: Path, monkeypatch: py
     assert shown.exit_code == 0, shown.stderr
     assert lines[0].startswith("night running: 0 of 1 models done, 3 candidates")
     assert lines[-1].startswith("night interrupted")
+
+
+def test_status_names_the_row_of_a_job_that_something_else_changed(tmp_path: Path) -> None:
+    path = tmp_path / "p.db"
+    with open_database(path) as base:
+        base.jobs.open_job("night", [TaskStart("/m/net.onnx", "0" * 64, "local")], {"budget_s": 60.0})
+    with closing(sqlite3.connect(path)) as raw, raw:
+        raw.execute("UPDATE af_task SET measured = X'00FF'")
+    shown = call("status", "--db", path)
+    assert shown.exit_code == 2, shown.stderr
+    assert "column measured holds no number" in shown.stderr and "db check" in shown.stderr
 
 
 def test_stop_leaves_a_word_for_the_coordinator(tmp_path: Path) -> None:

@@ -43,6 +43,11 @@ MAX_ATTEMPTS = 3
 """Searches that may die with a task before it is given up."""
 
 _JOB, _TASK, _WORKER = (row.__table__.c for row in (JobRow, TaskRow, WorkerRow))
+JOB_NUMBERS, WORKER_NUMBERS = ("active_s",), ("measured", "beat", "owner_pid", "owner_started")
+TASK_NUMBERS = (
+    "position", "attempts", "spent_s", "reserve_s", "gain", "measured", "failed", "best_us", "baseline_us", "run_id",
+)  # fmt: skip
+"""Columns that are computed with."""
 _OWNER = ("owner_host", "owner_pid", "owner_boot_id", "owner_started")
 _NOW = {
     "postgresql": "SELECT extract(epoch FROM clock_timestamp())",
@@ -306,7 +311,7 @@ def _refuse_another(sql: Connection, job_id: int, name: str, tasks: Sequence[Tas
 
 
 def _job(sql: Connection, number: int) -> JobInfo:
-    row = sql.execute(select(JobRow.__table__).where(_JOB.id == number)).mappings().one()
+    row = _counted(sql.execute(select(JobRow.__table__).where(_JOB.id == number)).mappings().one(), JOB_NUMBERS)
     workers = tuple(_workers(sql, number))
     state = row["state"]
     if state == RUNNING and not any(worker.alive for worker in workers):
@@ -319,18 +324,27 @@ def _tasks(sql: Connection, condition: ColumnElement[bool]) -> Iterator[TaskInfo
     names = [field.name for field in fields(TaskInfo)]
     query = select(*(_TASK[name] for name in names)).where(condition).order_by(_TASK.position)
     for row in sql.execute(query).mappings().all():
-        yield TaskInfo(**row)
+        yield TaskInfo(**_counted(row, TASK_NUMBERS))
 
 
 def _workers(sql: Connection, job_id: int) -> Iterator[WorkerInfo]:
     now = _now(sql)
     query = select(WorkerRow.__table__).where(_WORKER.job_id == job_id).order_by(_WORKER.id)
     for row in sql.execute(query).mappings().all():
+        _counted(row, WORKER_NUMBERS)
         yield WorkerInfo(
             id=row["id"], name=row["name"], device=row["device"], state=row["state"], note=row["note"],
             measured=row["measured"], beat_age_s=now - (row["beat"] or 0.0),
             alive=row["state"] == WORKING and _alive(row, now),
         )  # fmt: skip
+
+
+def _counted(row: RowMapping, names: Sequence[str]) -> RowMapping:
+    """`row`, whose columns of these names hold numbers or nothing: SQLite keeps any value in any column."""
+    for name in names:
+        if not isinstance(row[name], int | float | None):
+            raise ValueError(f"column {name} holds no number")
+    return row
 
 
 def _alive(row: RowMapping, now: float) -> bool:
