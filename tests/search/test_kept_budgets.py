@@ -205,6 +205,17 @@ def test_with_less_fewer_finalists_are_built_and_the_rest_is_named(
     assert "the budget left no time for everything" in result.warning
 
 
+def test_what_takes_less_than_expected_leaves_time_for_what_was_left_out(
+    run: Tune, device: SlowDevice, world: World, layers: Path
+) -> None:
+    """Candidates let expect 27 seconds a library; it takes five."""
+    world.told_s, world.kernel_s = 4.0, 0.4
+    result = run(layers, budget_s=140.0)
+    assert len(world.built) == len(set(world.built)) > 1, "the expectation alone would leave time for one"
+    assert sum(time.median_us is not None for time in result.plans.values()) == len(world.built)
+    assert world.now <= allowed_s(140.0)
+
+
 def test_without_time_for_a_single_library_the_answer_is_not_claimed_to_be_checked(
     run: Tune, device: SlowDevice, world: World, layers: Path, tmp_path: Path
 ) -> None:

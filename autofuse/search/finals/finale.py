@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,12 +107,15 @@ class Estimates:
         """Seconds after the race: further inputs through reference and library, and the records."""
         return RECORD_S + (self.opening.reference_s + self.check_s() if count else 0.0)
 
-    def finale(self, plans: Mapping[str, FusionPlan], allowed_s: float) -> Finale:
+    def finale(
+        self, plans: Mapping[str, FusionPlan], allowed_s: float, built: Container[str] = (), pace: float = 1.0
+    ) -> Finale:
         """The first of `plans` (the most important come first) that are built whole within `allowed_s` seconds.
 
         Where all fit they are raced as long as the budget means them to be, else in proportion to their number.
+        `built`: names of those that are built already; `pace`: what part of the expected time those took.
         """
-        builds = {name: self.build_s(plan) for name, plan in plans.items()}
+        builds = {name: 0.0 if name in built else pace * self.build_s(plan) for name, plan in plans.items()}
         kept, race_s = list(plans), self.race_s
         if self._seconds(list(builds.values()), race_s) > allowed_s:
             kept = []
@@ -135,8 +138,11 @@ class Estimates:
         if not builds:
             return self.after_s(0)
         count = len(builds)
-        building_s = START_S + self.opening.load_s + _side_by_side(builds, self.cores)
-        return building_s + count * self.check_s() + race_s + self.after_s(count)
+        return self.building_s(builds) + count * self.check_s() + race_s + self.after_s(count)
+
+    def building_s(self, builds: Sequence[float]) -> float:
+        """Seconds until libraries are built that take these by themselves."""
+        return START_S + self.opening.load_s + _side_by_side(builds, self.cores)
 
 
 def wishes(standing: Standing) -> dict[str, FusionPlan]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -90,10 +90,8 @@ def conclude(finals: Finals, budget: Budget) -> Verdict | None:
 def _measured_whole(finals: Finals, plans: Mapping[str, FusionPlan], budget: Budget) -> Verdict:
     """Builds, races and checks the plans that there is time for, and chooses among them."""
     evidence, lab = finals.evidence, finals.lab
-    finale = finals.estimates.finale(plans, budget.left())
     base = finals.base(plans)
-    contenders, problems = _built(finals, plans, finale, budget.before(finale.after_s), base)
-    problems |= dict.fromkeys(finale.left_out, NO_TIME)
+    contenders, problems, race_s = _built_in_time(finals, plans, base, budget)
     if not contenders and NO_TIME not in problems.values():
         raise PlanError("no plan could be built whole: " + "; ".join(problems.values()))
     results: Mapping[str, ContenderResult] = {}
@@ -102,7 +100,7 @@ def _measured_whole(finals: Finals, plans: Mapping[str, FusionPlan], budget: Bud
         inputs = generate_inputs(evidence.graph, evidence.seed)
         expected = [lab.reference.array(name) for name in evidence.graph.outputs]
         race_budget = budget.before(finals.estimates.after_s(len(contenders)))
-        seconds = min(finale.race_s, max(1.0, race_budget.left()))
+        seconds = min(race_s, max(1.0, race_budget.left()))
         results = lab.runner.race(contenders, inputs, seconds, expected=expected, left=race_budget.left)
         results = judged(results, evidence.graph, inputs)
         _record(lab, plans, results)
@@ -113,10 +111,40 @@ def _measured_whole(finals: Finals, plans: Mapping[str, FusionPlan], budget: Bud
     return _choose(finals, plans, times, results, budget)
 
 
+def _built_in_time(
+    finals: Finals, plans: Mapping[str, FusionPlan], base: str, budget: Budget
+) -> tuple[list[Contender], dict[str, str], float]:
+    """Contenders, `base` first so that ratios are to it, why other plans could not be built, and seconds of the race.
+
+    In rounds: what took less time to build than was expected leaves some for what was left out.
+    """
+    made: dict[str, Contender] = {}
+    problems: dict[str, str] = {}
+    pace = 1.0
+    while True:
+        open_plans = {name: plan for name, plan in plans.items() if name not in problems}
+        finale = finals.estimates.finale(open_plans, budget.left(), made, pace)
+        new = replace(finale, names=tuple(name for name in finale.names if name not in made))
+        if not new.names:
+            break
+        started = budget.now()
+        found, failed = _built(finals, plans, new, budget.before(finale.after_s))
+        expected_s = finals.estimates.building_s([finale.builds_s[name] for name in new.names])
+        pace *= min(1.0, (budget.now() - started) / expected_s)
+        made |= {one.name: one for one in found}
+        problems |= failed
+    problems |= dict.fromkeys(finale.left_out, NO_TIME)
+    return sorted(made.values(), key=lambda one: one.name != base), _without(problems, made), finale.race_s
+
+
+def _without(problems: Mapping[str, str], made: Container[str]) -> dict[str, str]:
+    return {name: problem for name, problem in problems.items() if name not in made}
+
+
 def _built(
-    finals: Finals, plans: Mapping[str, FusionPlan], finale: Finale, budget: Budget, base: str
+    finals: Finals, plans: Mapping[str, FusionPlan], finale: Finale, budget: Budget
 ) -> tuple[list[Contender], dict[str, str]]:
-    """Contenders, `base` first so that ratios are to it, and why other plans could not be built."""
+    """Contenders, and why other plans could not be built."""
     evidence, lab = finals.evidence, finals.lab
     orders = [
         Order(name, plans[name], evidence.schedules(plans[name]), finals.library(name), finale.builds_s[name])
@@ -135,7 +163,7 @@ def _built(
         else {}
     )
     finals.standing.built = None
-    made = sorted((one for one in orders if one.name not in problems), key=lambda one: one.name != base)
+    made = (one for one in orders if one.name not in problems)
     return [Contender(one.name, "autofuse", one.output) for one in made], problems
 
 
