@@ -100,13 +100,25 @@ class FrontPoint:
 
 
 @dataclass(frozen=True)
+class AskedQuestions:
+    """What the questions of one kind came to in a search: how often they were asked, seconds that they took, and
+    microseconds that they took off the composed time of the best plan."""
+
+    kind: str
+    asked: int
+    spent_s: float
+    gained_us: float
+
+
+@dataclass(frozen=True)
 class TuneResult:
     """The outcome of a tuning job; `plans`: the finalists by name, `chosen` the one that `compile` takes.
 
     `front`: time against peak memory, where that was asked for, the fastest first (see
     `autofuse.search.composition.pareto`). `left_out`: what the budget left no time for, a sentence each. `warning`:
     what the reader must know about the answer; "" when there is nothing. `untrusted`: kernels of the chosen plan whose
-    time the machine was too disturbed for, also when they were measured again.
+    time the machine was too disturbed for, also when they were measured again. `questions`: what the search asked, the
+    kind that took longest first.
     """
 
     model: str
@@ -130,3 +142,4 @@ class TuneResult:
     untrusted: tuple[str, ...] = ()
     front: tuple[FrontPoint, ...] = ()
     left_out: tuple[str, ...] = ()
+    questions: tuple[AskedQuestions, ...] = ()

@@ -16,7 +16,7 @@ from autofuse.search.finals.finals import Finals, conclude
 from autofuse.search.finals.verdict import Verdict, left_out, told
 from autofuse.search.phases.phases import search_all
 from autofuse.search.phases.questions import Search, compose
-from autofuse.search.progress import TuneResult
+from autofuse.search.progress import AskedQuestions, TuneResult
 from autofuse.search.schedules.evidence import Counts
 from autofuse.search.schedules.prospects import Prospect
 from autofuse.values.arguments import file_title
@@ -116,8 +116,14 @@ class ModelSession:
             counts.failed, counts.hits, standing.plan_trials, verdict.name, verdict.plan.key,
             times[verdict.name].kernels, times, self._warning(verdict),
             standing.composed.report if standing.composed is not None else None,
-            tuple(evidence.untrusted_winners(verdict.plan)), left_out=self.left_out,
+            tuple(evidence.untrusted_winners(verdict.plan)), left_out=self.left_out, questions=self._questions(),
         )  # fmt: skip
+
+    def _questions(self) -> tuple[AskedQuestions, ...]:
+        """What became of each kind of question, the one that took longest first."""
+        accounts = self.search.standing.agenda.accounts.items()
+        found = [AskedQuestions(kind, one.asked, one.spent_s, one.gained_us) for kind, one in accounts if one.asked]
+        return tuple(sorted(found, key=lambda one: -one.spent_s))
 
     def _left_out(self, verdict: Verdict) -> tuple[str, ...]:
         searches = self.search.evidence.of(verdict.plan)
@@ -139,11 +145,9 @@ class ModelSession:
         found: dict[str, Json] = {}
         if standing.composed is not None:
             found["composition"] = asdict(standing.composed.report)
-        if standing.agenda.accounts:
+        if asked := self._questions():
             found["questions"] = {
-                kind: {"asked": one.asked, "spent_s": one.spent_s, "gained_us": one.gained_us}
-                for kind, one in standing.agenda.accounts.items()
-                if one.asked
+                one.kind: {"asked": one.asked, "spent_s": one.spent_s, "gained_us": one.gained_us} for one in asked
             }
         if guide is not None:
             found["model"] = guide.summary()

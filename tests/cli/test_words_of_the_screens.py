@@ -17,7 +17,7 @@ from autofuse.cli.main import app
 from autofuse.cli.screens import next_steps
 from autofuse.cli.screens.render import explained, records, show
 from autofuse.cli.screens.tune_view import tune_text
-from autofuse.search.progress import CompositionReport, FrontPoint, PlanTime, TuneResult
+from autofuse.search.progress import AskedQuestions, CompositionReport, FrontPoint, PlanTime, TuneResult
 from autofuse.views.terms import TERMS
 
 PLANS = {
@@ -28,6 +28,7 @@ PLANS = {
 RESULT = TuneResult(
     "net", "net-1t", 7, "p.db", "local", 1, "finished", 65.0, 47, 2, 5, 12, "search", "ab" * 32, 29, PLANS,
     composition=CompositionReport(2510.0, 2500.0, 2400.0, 0.004, 29, 21, 0, 1, 0.1),
+    questions=(AskedQuestions("schedules", 4, 31.0, 120.5), AskedQuestions("plans", 2, 9.0, 0.0)),
 )  # fmt: skip
 
 
@@ -74,6 +75,7 @@ def test_a_tuning_ends_with_its_choice_its_plans_and_their_words() -> None:
     assert "plan search, 29 kernels: 2.480 ms, 1.25x (1.21-1.29) of no fusion" in lines[1]
     assert "2.500 ms at best, of all measured kernels, bound 2.400 ms, gap 0.40 %" in lines[2]
     assert "45 ok, 2 failed, 5 known already; 12 plans tried" in lines[3]
+    assert " ".join(lines[4].split()) == "asked schedules 4x in 31 s (120.5 µs gained); plans 2x in 9 s"
     rows = [line.split()[0] for line in lines if line.startswith(("search ", "none ", "tvm-partition "))]
     assert rows == ["search", "none", "tvm-partition"], "the fastest first, what was not measured last"
     assert words_of(shown) == [

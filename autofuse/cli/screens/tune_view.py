@@ -13,7 +13,7 @@ from autofuse.cli.screens.render import records
 from autofuse.values.arguments import format_duration, micros, size
 
 if TYPE_CHECKING:
-    from autofuse.api.results import CompositionReport, PlanTime, TuneResult
+    from autofuse.api.results import AskedQuestions, CompositionReport, PlanTime, TuneResult
 
 
 def tune_text(result: TuneResult) -> Group:
@@ -43,6 +43,8 @@ def _facts(result: TuneResult) -> Iterator[tuple[str, str]]:
         f"{result.measured - result.failed} ok, {result.failed} failed, {result.hits} known already; "
         f"{result.plan_trials} plans tried",
     )
+    if result.questions:
+        yield "asked", "; ".join(_asked(one) for one in result.questions)
     if result.untrusted:
         yield "not trusted", f"the times of {', '.join(result.untrusted)}"
     if result.warning:
@@ -50,6 +52,12 @@ def _facts(result: TuneResult) -> Iterator[tuple[str, str]]:
     elif result.left_out:
         yield "left out", "; ".join(result.left_out)
     yield "recorded", f"run {result.run_id} ({result.run}) in {result.database}"
+
+
+def _asked(one: AskedQuestions) -> str:
+    """A kind of question: "plans 5x in 9 s (18.100 µs gained)"."""
+    gained = f" ({micros(one.gained_us)} gained)" if one.gained_us > 0 else ""
+    return f"{one.kind} {one.asked}x in {format_duration(one.spent_s)}{gained}"
 
 
 def _chosen(result: TuneResult) -> str:
