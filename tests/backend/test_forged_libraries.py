@@ -248,7 +248,7 @@ TABLES: dict[str, tuple[bytes, bytes]] = {
     "an output less": (b"\noutput", b"\nother"),
     "a use less": (b"\nuses 1", b"\nuse 1"),
     "another weight": (b"\nuses 1", b"\nuses 9"),
-    "a weight beyond the end": (b" 64 28", b" 64 99999928"),
+    "a weight beyond the end": (b"weight 2 32 1 64 ", b"weight 2 32 1 64 999999"),
     "an enormous weight": (b"weight 2 32 1 64 ", b"weight 2 32 2 9223372036854775807 9 "),
     "a weight that overflows": (b"weight 2 32 1 64 ", b"weight 2 32 2 4294967296 4294967296 "),
     "a strange type": (b"input 2 32", b"input 9 32"),
