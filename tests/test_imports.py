@@ -118,7 +118,7 @@ def arrows_inside(folder: Path) -> dict[str, set[str]]:
     """Of each entry of a folder (a module, or a room with all below it): the other entries that it imports."""
     prefix = _dotted(folder / "__init__.py") + "."
     below: dict[str, set[str]] = {}
-    for found in ALL_IMPORTS:
+    for found in all_imports():
         if found.source == folder / "__init__.py" or folder not in found.source.parents:
             continue
         importer = found.source.relative_to(folder).parts[0].removesuffix(".py")
@@ -161,7 +161,10 @@ def imports_of(path: Path) -> Iterator[Import]:
             yield Import(path, node.lineno, name, id(node) in guarded, taken)
 
 
-ALL_IMPORTS = [found for path in sources() for found in imports_of(path)]
+@cache
+def all_imports() -> list[Import]:
+    """Read when a test asks: each process of the suite loads this file, one runs its tests."""
+    return [found for path in sources() for found in imports_of(path)]
 
 
 def own_part(module: str) -> str | None:
@@ -177,7 +180,7 @@ def test_every_part_of_the_package_has_a_place_in_the_layers() -> None:
 
 def test_imports_go_only_downward() -> None:
     upward = []
-    for found in ALL_IMPORTS:
+    for found in all_imports():
         imported = own_part(found.module)
         if imported is None or imported == found.importer or imported in FREE:
             continue
@@ -239,7 +242,7 @@ def test_the_rooms_of_the_kernels_are_loosely_tied() -> None:
 def test_each_outside_library_has_one_home() -> None:
     strangers = [
         f"{found} (its home: {sorted(HOMES[library])})"
-        for found in ALL_IMPORTS
+        for found in all_imports()
         if (library := found.module.split(".")[0]) in HOMES and found.importer not in HOMES[library]
     ]
     assert strangers == []
@@ -249,7 +252,7 @@ def test_search_compiler_and_views_do_not_import_one_another() -> None:
     apart = {"search", "compiler", "views"}
     crossing = [
         str(found)
-        for found in ALL_IMPORTS
+        for found in all_imports()
         if found.importer in apart and own_part(found.module) in apart - {found.importer}
     ]
     assert crossing == []
@@ -268,7 +271,7 @@ def test_package_init_files_load_no_heavy_library() -> None:
 
 
 def test_nothing_deserialises_code() -> None:
-    loaders = [str(found) for found in ALL_IMPORTS if found.module.split(".")[0] in FORBIDDEN_MODULES]
+    loaders = [str(found) for found in all_imports() if found.module.split(".")[0] in FORBIDDEN_MODULES]
     assert loaders == []
 
 
