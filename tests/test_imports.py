@@ -56,8 +56,7 @@ HOMES: dict[str, set[str]] = {
     "dask": {"measure"},
     "optuna": {"search"},
     "scipy": {"search"},
-    "sklearn": {"learning"},
-    "threadpoolctl": {"learning"},
+    "lightgbm": {"learning"},
     "pandas": {"views", "learning"},
     "typer": {"cli"},
     "rich": {"cli"},
@@ -73,7 +72,7 @@ HEAVY = {
     "sqlalchemy",
     "alembic",
     "optuna",
-    "sklearn",
+    "lightgbm",
     "scipy",
     "cryptography",
 }

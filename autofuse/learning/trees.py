@@ -1,15 +1,15 @@
-"""Boosted regression trees as plain arrays: grown by scikit-learn, kept and asked without it."""
+"""Boosted regression trees as plain arrays: grown by LightGBM, kept and asked without it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.errors import InputError
+from autofuse.errors import DeviceError, InputError
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
@@ -111,70 +111,88 @@ def grow(
 ) -> tuple[Forest, NDArray[np.float64]]:
     """A forest for `rows` (shape [rows, features]), and how much each feature explains (sums to 1).
 
-    `wanted`, `weights`: the number to predict and its weight, for each row.
+    `wanted`, `weights`: the number to predict and its weight, for each row. DeviceError where LightGBM cannot be
+    loaded.
     """
-    from sklearn.ensemble import HistGradientBoostingRegressor
-    from threadpoolctl import threadpool_limits
-
-    # With weights the learner looks for its bins by a sort for every bin, which takes longer than all else: it is
-    # given the numbers of bins that are made here, and its thresholds between numbers become those between values.
-    edges = [_edges(column) for column in rows.T]
-    codes = np.column_stack([np.searchsorted(*pair) for pair in zip(edges, rows.T, strict=True)])
-    learner = HistGradientBoostingRegressor(
-        max_bins=BINS,
-        max_iter=growth.trees,
-        max_leaf_nodes=growth.leaves,
-        min_samples_leaf=growth.smallest,
-        learning_rate=growth.rate,
-        max_features=growth.columns,
-        l2_regularization=1.0,
-        early_stopping=False,
-        random_state=seed,
-    )
-    # Threads that wait for each other at every node gain nothing on few rows, and lose all on a busy machine.
-    with threadpool_limits(limits=1 if len(rows) < ROWS_FOR_THREADS else None, user_api="openmp"):
-        learner.fit(codes, wanted, sample_weight=weights)
-        first = learner.predict(codes[:1])
-    # The nodes are no public interface: a test compares what these arrays say with what the learner says.
-    trees = [stage[0].nodes for stage in learner._predictors]
-    forest = _joined(trees, edges)
-    gains = np.zeros(rows.shape[1])
-    for nodes in trees:
-        inner = nodes["is_leaf"] == 0
-        np.add.at(gains, nodes["feature_idx"][inner], np.maximum(nodes["gain"][inner], 0.0))
-    base = first - forest.predict(rows[:1])
+    lightgbm = _lightgbm()
+    settings = {
+        "objective": "regression",
+        "verbosity": -1,
+        "seed": seed,
+        "deterministic": True,
+        "force_col_wise": True,
+        "num_leaves": growth.leaves,
+        "min_data_in_leaf": growth.smallest,
+        "learning_rate": growth.rate,
+        "feature_fraction_bynode": growth.columns,
+        "lambda_l2": 1.0,
+        "min_sum_hessian_in_leaf": 0.0,
+        "max_bin": BINS,
+        "min_data_in_bin": 1,
+        "use_missing": False,
+        "feature_pre_filter": False,
+        # Threads that wait for each other at every node gain nothing on few rows, and lose all on a busy machine.
+        "num_threads": 1 if len(rows) < ROWS_FOR_THREADS else 0,
+    }
+    learner = lightgbm.train(settings, lightgbm.Dataset(rows, wanted, weight=weights), growth.trees)
+    gains = learner.feature_importance("gain")
     shares = gains / gains.sum() if gains.sum() > 0 else gains
-    return replace(forest, base=np.asarray(base, dtype="float64")), shares
+    return _joined([_Tree.of(tree["tree_structure"]) for tree in learner.dump_model()["tree_info"]]), shares
 
 
-def _edges(column: Vector) -> Vector:
-    """The thresholds that a feature may be split at: between its values, or between those at equal ranks."""
-    values = np.unique(column)
-    if len(values) > BINS:
-        values = np.unique(np.quantile(column, np.linspace(0, 1, BINS), method="nearest"))
-    return np.asarray((values[1:] + values[:-1]) / 2)
+def _lightgbm() -> Any:
+    try:
+        import lightgbm
+    except OSError as error:  # its library asks for the system's OpenMP, which comes with gcc
+        raise DeviceError(f"LightGBM, which grows the model's trees, cannot be loaded: {error}") from error
+    return lightgbm
 
 
-def _joined(trees: list[NDArray[Any]], edges: Sequence[Vector]) -> Forest:
-    """The trees of a learner of bins in one list of nodes; `edges`: between the bins of each feature."""
-    starts = np.cumsum([0, *(len(nodes) for nodes in trees)])
-    leaf = np.concatenate([nodes["is_leaf"] != 0 for nodes in trees])
-    here = np.arange(starts[-1])
-    shift = np.repeat(starts[:-1], [len(nodes) for nodes in trees])
-    left, right = (
-        np.concatenate([nodes[side] for nodes in trees]).astype("int64") + shift for side in ("left", "right")
-    )
-    # A row is in one of the first n bins where its value is at most the n-th edge.
-    flat, first = np.concatenate([*edges, [0.0]]), np.cumsum([0, *map(len, edges)])
-    feature = np.where(leaf, 0, np.concatenate([nodes["feature_idx"] for nodes in trees]))
-    bins = np.where(leaf, 0.0, np.concatenate([nodes["num_threshold"] for nodes in trees]))
-    threshold = flat[np.where(leaf, -1, first[feature] + bins.astype("int64"))]
+@dataclass(frozen=True)
+class _Tree:
+    """The nodes of one tree, as lists; each node stands before those below it."""
+
+    feature: list[int]
+    threshold: list[float]
+    left: list[int]
+    right: list[int]
+    value: list[float]
+
+    @classmethod
+    def of(cls, root: Mapping[str, Any]) -> _Tree:
+        """A tree of LightGBM's JSON (its documentation: `Booster.dump_model`)."""
+        tree = cls([], [], [], [], [])
+        pending: list[tuple[Mapping[str, Any], list[int] | None, int]] = [(root, None, 0)]
+        while pending:
+            node, side, parent = pending.pop()
+            here = len(tree.value)
+            if side is not None:
+                side[parent] = here
+            split = "split_feature" in node
+            tree.feature.append(node["split_feature"] if split else 0)
+            tree.threshold.append(node["threshold"] if split else 0.0)
+            tree.value.append(0.0 if split else node["leaf_value"])
+            tree.left.append(here)
+            tree.right.append(here)
+            if split:
+                pending += [(node["right_child"], tree.right, here), (node["left_child"], tree.left, here)]
+        return tree
+
+
+def _joined(trees: Sequence[_Tree]) -> Forest:
+    """The trees in one list of nodes; the first of them holds the mean, so that the base is 0."""
+    starts = np.cumsum([0, *(len(tree.value) for tree in trees)])
+    shift = np.repeat(starts[:-1], np.diff(starts))
+
+    def listed(part: str, dtype: str) -> NDArray[Any]:
+        return np.array([item for tree in trees for item in getattr(tree, part)], dtype=dtype)
+
     return Forest(
         base=np.zeros(1),
         roots=starts[:-1].astype("int32"),
-        feature=feature.astype("int32"),
-        threshold=threshold.astype("float64"),
-        left=np.where(leaf, here, left).astype("int32"),
-        right=np.where(leaf, here, right).astype("int32"),
-        value=np.where(leaf, np.concatenate([nodes["value"] for nodes in trees]), 0.0).astype("float64"),
+        feature=listed("feature", "int32"),
+        threshold=listed("threshold", "float64"),
+        left=(listed("left", "int64") + shift).astype("int32"),
+        right=(listed("right", "int64") + shift).astype("int32"),
+        value=listed("value", "float64"),
     )

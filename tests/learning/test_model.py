@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autofuse.errors import InputError
+from autofuse.errors import DeviceError, InputError
 from autofuse.learning.calibrated import COVERAGE, Lesson, folds_of, learn
 from autofuse.learning.dataset import Dataset, read_dataset
 from autofuse.learning.features import Machine
@@ -30,22 +31,49 @@ def synthetic(seed: int, networks: int, each: int) -> Lesson:
     return Lesson(("a", "b", "c", "base"), "base", rows, wanted, np.ones(len(rows)), names)
 
 
-def test_the_arrays_say_what_the_learner_says() -> None:
-    from sklearn.ensemble import HistGradientBoostingRegressor
+def test_the_arrays_say_what_the_learner_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    import lightgbm
 
+    learners = []
+    train_one = lightgbm.train
+    monkeypatch.setattr(lightgbm, "train", lambda *given: learners.append(train_one(*given)) or learners[-1])
     lesson = synthetic(0, 5, 200)
-    rows, weights = lesson.rows.round(1), np.linspace(0.3, 1.0, len(lesson.wanted))
-    forest, shares = grow(rows, lesson.wanted, weights, SMALL, 3)
-    learner = HistGradientBoostingRegressor(
-        max_iter=SMALL.trees, max_leaf_nodes=SMALL.leaves, min_samples_leaf=SMALL.smallest,
-        learning_rate=SMALL.rate, max_features=SMALL.columns, l2_regularization=1.0, early_stopping=False,
-        random_state=3,
-    ).fit(rows, lesson.wanted, sample_weight=weights)  # fmt: skip
+    weights = np.linspace(0.3, 1.0, len(lesson.wanted))
+    forest, shares = grow(lesson.rows.round(1), lesson.wanted, weights, SMALL, 3)
     new = np.random.default_rng(1).uniform(-2, 2, (5000, 4))
-    np.testing.assert_allclose(forest.predict(new), learner.predict(new), rtol=0, atol=1e-12)
+    new[::7] = new[::7].round(1)
+    np.testing.assert_allclose(forest.predict(new), learners[0].predict(new), rtol=0, atol=1e-12)
     assert shares.sum() == pytest.approx(1) and shares.argmax() == 0
     assert len(forest.roots) == SMALL.trees
     assert forest.predict(np.empty((0, 4))).shape == (0,)
+
+
+def test_trees_are_the_same_each_time() -> None:
+    lesson = synthetic(0, 5, 200)
+    first, second = (grow(lesson.rows, lesson.wanted, lesson.weights, SMALL, 3)[0] for _ in range(2))
+    assert all(np.array_equal(one, second.arrays("f")[name]) for name, one in first.arrays("f").items())
+
+
+def test_rows_that_are_all_alike_have_their_mean() -> None:
+    wanted = np.arange(50.0)
+    forest, shares = grow(np.zeros((50, 2)), wanted, np.ones(50), SMALL, 0)
+    np.testing.assert_allclose(forest.predict(np.zeros((1, 2))), wanted.mean())
+    assert shares.tolist() == [0, 0]
+
+
+def test_a_learner_that_cannot_be_loaded_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = __import__
+
+    def missing(*_: object) -> None:
+        raise OSError("libgomp.so.1: cannot open shared object file")
+
+    monkeypatch.delitem(sys.modules, "lightgbm", raising=False)
+    monkeypatch.setattr(
+        "builtins.__import__", lambda name, *rest: missing() if name == "lightgbm" else real(name, *rest)
+    )
+    lesson = synthetic(0, 2, 20)
+    with pytest.raises(DeviceError, match=r"LightGBM.* cannot be loaded: libgomp"):
+        grow(lesson.rows, lesson.wanted, lesson.weights, SMALL, 3)
 
 
 def test_features_of_many_values_are_binned_without_loss_of_worth() -> None:
