@@ -14,7 +14,10 @@ NO_TIME = "no time"
 def plan_outcome(
     result: ContenderResult, name: str, series: str, plan_key: str | None, limits: ScheduleLimits = NO_LIMITS
 ) -> PlanOutcome:
-    """A contender's time over the rounds that count with all its blocks, or its failure."""
+    """A contender's time over the rounds that count with all its blocks, or its failure.
+
+    A block is flagged when its threads waited for a core; its clock stands beside it.
+    """
     own = PlanOutcome(
         state="run_error", failure=NO_TIME, name=name, series=series, plan_key=plan_key, limits=limits.to_json()
     )
@@ -23,7 +26,7 @@ def plan_outcome(
         state = "wrong" if result.wrong else "run_error"
         return replace(own, state=state, failure=failure)
     us = result.timed.us
-    blocks = tuple(SampleBlock((part.us,), part.clock, not part.good) for part in result.samples.slices)
+    blocks = tuple(SampleBlock((part.us,), part.clock, not part.steady) for part in result.samples.slices)
     return replace(
         own, state="ok", failure=None, median_us=us.median, ci_lo_us=us.lo, ci_hi_us=us.hi,
         trusted=result.timed.trusted, max_rel_error=result.max_rel_error, blocks=blocks,

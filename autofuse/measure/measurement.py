@@ -55,6 +55,10 @@ class MeasureRequest:
     undisturbed: bool = False
 
 
+WAITED_LIMIT = 0.02
+"""Part of a block in which its threads may have waited for a core."""
+
+
 @dataclass(frozen=True)
 class Slice:
     """One timed block of `calls` calls: `us` a call, and what happened around it.
@@ -68,6 +72,11 @@ class Slice:
     clock: float
     waited: float
     good: bool
+
+    @property
+    def steady(self) -> bool:
+        """Whether nobody took the core, whatever the clock was: it may be held against a block beside it."""
+        return self.good or self.waited <= WAITED_LIMIT
 
 
 def least_disturbed(slices: Sequence[Slice], at_least: int) -> list[float]:

@@ -1,27 +1,46 @@
-"""What a time and a ratio are: the one definition behind every screen, DataFrame and JSON.
+"""What a time, a ratio and a decision are: the one definition behind every screen, DataFrame and JSON.
 
 A race times its contenders in turn, block by block, in rounds. The rounds that count are those in which the blocks of
-all contenders are good, so that the medians of a race are medians of the same blocks. A ratio is the quotient of two
-such medians, and stands beside them; below `MIN_BLOCKS` blocks there is none.
+all contenders are good, so that the medians of a race are medians of the same blocks; where the clock has drifted and
+most are not, those in which it was the same for all. A ratio is the quotient of two such medians, and stands beside
+them; below `MIN_BLOCKS` blocks there is none.
+
+Trust belongs to what is said. A time is trusted by the clock and the noise around its own blocks. A ratio of two times
+of one race is trusted when its interval decides it, whatever the clock was: one is faster, or they differ by no more
+than `TOLERANCE`. A ratio of times that were measured apart is trusted when both times are.
+
+Noise never decides which of several contenders is chosen: `decide`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from autofuse.values.statistics import Interval, median_interval, ratio_interval
+
+CONFIDENCE = 0.95
+TOLERANCE = 0.01
+"""Times that differ by no more than this part are a tie."""
+FULL_CLOCK = 0.95
+"""A probe at this part of the best probe's speed, or above, shows full clock.
+
+A core that boosts alone loses up to 4 % when its neighbour wakes; a throttled or shared one loses far more.
+"""
 
 MIN_BLOCKS = 5
 """Good blocks that a ratio needs on either side: five equal signs in a row have odds of 1 in 16 by chance."""
 LONG_US = 5e5
 MIN_LONG_BLOCKS = 2
 """Blocks that suffice where one call takes `LONG_US` (half a second) or more: it averages the noise by itself."""
+DRIFTED = 2
+"""Where so many times as many rounds had one clock for all as were good, it is those that count."""
 
 FASTER, SLOWER, SAME = "faster", "slower", "no difference"
-NOT_TRUSTED, TOO_FEW, APART = "not trusted", "too few good blocks", "never good in the same rounds"
-VERDICTS = (FASTER, SLOWER, SAME, NOT_TRUSTED, TOO_FEW, APART)
+UNDECIDED, NOT_TRUSTED = "undecided", "not trusted"
+TOO_FEW, APART = "too few good blocks", "never good in the same rounds"
+VERDICTS = (FASTER, SLOWER, SAME, UNDECIDED, NOT_TRUSTED, TOO_FEW, APART)
 """What a ratio says of the new time; the last two mean that there is no ratio."""
 
 Good = Mapping[int, float]
@@ -52,8 +71,9 @@ class Timed:
 class Ratio:
     """The old time over the new one (above 1: the new one is faster), with its 95 % interval.
 
-    `old_us` and `new_us`: the two medians; `value` is their quotient. `blocks`: good blocks on the side that has
-    fewer. `value`, `lo`, `hi`: None where there is no ratio. `verdict`: one of `VERDICTS`, on the new time.
+    `trusted`: what it says is decided. `old_us` and `new_us`: the two medians; `value` is their quotient. `blocks`:
+    those that count, on the side that has fewer. `value`, `lo`, `hi`: None where there is no ratio. `verdict`: one of
+    `VERDICTS`, on the new time.
     """
 
     old_us: float
@@ -76,7 +96,7 @@ def blocks_needed(us: float) -> int:
     return MIN_LONG_BLOCKS if us >= LONG_US else MIN_BLOCKS
 
 
-def compare(old: Timed, new: Timed) -> Ratio:
+def compare(old: Timed, new: Timed, confidence: float = CONFIDENCE) -> Ratio:
     """`new` against `old`.
 
     Two times of one race are compared by the rounds that count, in pairs, so that drift cancels: the interval is that
@@ -84,20 +104,30 @@ def compare(old: Timed, new: Timed) -> Ratio:
     bootstrap of both sides.
     """
     blocks = min(len(old.counted_us), len(new.counted_us))
-    bare = Ratio(old.us.median, new.us.median, blocks, old.trusted and new.trusted, TOO_FEW)
+    bare = Ratio(old.us.median, new.us.median, blocks, False, TOO_FEW)
     if not (old.enough and new.enough):
         return bare
     beside = bool(old.race) and old.race == new.race
     paired = beside and old.rounds == new.rounds
     if beside and not paired and max(old.us.median, new.us.median) < LONG_US:
-        return Ratio(bare.old_us, bare.new_us, blocks, bare.trusted, APART)
+        return replace(bare, verdict=APART)
     value = old.us.median / new.us.median
-    interval = ratio_interval(old.counted_us, new.counted_us, paired=paired)
+    interval = ratio_interval(old.counted_us, new.counted_us, paired=paired, confidence=confidence)
     low, high = min(interval.lo, value), max(interval.hi, value)
-    verdict = FASTER if low > 1.0 else SLOWER if high < 1.0 else SAME
-    return Ratio(
-        bare.old_us, bare.new_us, blocks, bare.trusted, verdict if bare.trusted else NOT_TRUSTED, value, low, high
-    )
+    if paired:
+        verdict = _decided(low, high) if interval.confidence >= confidence else UNDECIDED
+        trusted = verdict != UNDECIDED
+    else:
+        trusted = old.trusted and new.trusted
+        verdict = NOT_TRUSTED if not trusted else FASTER if low > 1.0 else SLOWER if high < 1.0 else SAME
+    return replace(bare, trusted=trusted, verdict=verdict, value=value, lo=low, hi=high)
+
+
+def _decided(low: float, high: float) -> str:
+    """What the interval [`low`, `high`] of a ratio says; a difference within `TOLERANCE` is none."""
+    if low >= 1.0 / (1.0 + TOLERANCE) and high <= 1.0 + TOLERANCE:
+        return SAME
+    return FASTER if low > 1.0 else SLOWER if high < 1.0 else UNDECIDED
 
 
 def differs(ratio: Ratio, margin: float) -> bool:
@@ -108,7 +138,7 @@ def differs(ratio: Ratio, margin: float) -> bool:
 def same_thing(one: Timed) -> Ratio:
     """The ratio of a time to itself: 1, whatever was measured."""
     us = one.us.median
-    return Ratio(us, us, len(one.counted_us), one.trusted, SAME if one.trusted else NOT_TRUSTED, 1.0, 1.0, 1.0)
+    return Ratio(us, us, len(one.counted_us), True, SAME, 1.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -116,11 +146,14 @@ class Contender:
     """A contender of a race as it was measured: its good blocks, and whether its time is trusted.
 
     `otherwise`: its median where it has too few good blocks for a ratio (None: of those that it has, at least one).
+    `steady`: time and clock of each block that did not wait for a core, the good ones among them, by its round; the
+    clock is a part of the best that was seen.
     """
 
     good: Good
     trusted: bool
     otherwise: Interval | None = None
+    steady: Mapping[int, tuple[float, float]] = field(default_factory=dict)
 
 
 def race(contenders: Mapping[str, Contender], name: str) -> dict[str, Timed]:
@@ -128,25 +161,119 @@ def race(contenders: Mapping[str, Contender], name: str) -> dict[str, Timed]:
 
     Rounds count in which the first contender that has enough good blocks is good, and so are all others. One that would
     leave too few of them, because it is noisy or so slow that it ran in a few rounds only, stands aside: its time is
-    that of its own good blocks.
+    that of its own good blocks. Where more than `DRIFTED` times as many rounds had one clock for all, those count.
     """
-    medians = {key: median(one.good.values()) for key, one in contenders.items() if one.good}
-    fit = [key for key in medians if len(contenders[key].good) >= blocks_needed(medians[key])]
-    rounds: set[int] = set(contenders[fit[0]].good) if fit else set()
+    good, drifted = _common({key: one.good for key, one in contenders.items()}), _common(_alike(contenders))
+    found = drifted if len(drifted.rounds) > DRIFTED * len(good.rounds) else good
+    times = {}
+    for key, one in contenders.items():
+        if key in found.members:
+            times[key] = _of_rounds(found.blocks[key], one.trusted, name, found.rounds)
+        elif key in good.fit or one.otherwise is None:
+            times[key] = _of_rounds(one.good, one.trusted, name, tuple(sorted(one.good)))
+        else:
+            times[key] = Timed(one.otherwise, one.trusted, (), name)
+    return times
+
+
+@dataclass(frozen=True)
+class _Common:
+    """Blocks of contenders, those that have enough of them, and those of these that share the `rounds` (in order)."""
+
+    blocks: Mapping[str, Good]
+    fit: tuple[str, ...]
+    members: frozenset[str]
+    rounds: tuple[int, ...]
+
+
+def _common(blocks: Mapping[str, Good]) -> _Common:
+    medians = {key: median(one.values()) for key, one in blocks.items() if one}
+    fit = tuple(key for key in medians if len(blocks[key]) >= blocks_needed(medians[key]))
+    rounds: set[int] = set(blocks[fit[0]]) if fit else set()
     members = set(fit[:1])
-    for key in sorted(fit[1:], key=lambda key: -len(contenders[key].good)):
-        common = rounds & contenders[key].good.keys()
+    for key in sorted(fit[1:], key=lambda key: -len(blocks[key])):
+        common = rounds & blocks[key].keys()
         if len(common) >= blocks_needed(min(medians[key], medians[fit[0]])):
             rounds, members = common, members | {key}
-    kept_rounds = tuple(sorted(rounds))
+    return _Common(blocks, fit, frozenset(members), tuple(sorted(rounds)))
+
+
+def _alike(contenders: Mapping[str, Contender]) -> dict[str, Good]:
+    """The steady blocks of the rounds in which all contenders that ran had about one clock."""
+    clocks: dict[int, list[float]] = {}
+    for one in contenders.values():
+        for number, (_, clock) in one.steady.items():
+            clocks.setdefault(number, []).append(clock)
+    alike = {number for number, each in clocks.items() if min(each) >= FULL_CLOCK * max(each)}
     return {
-        key: _of_rounds(one, name, kept_rounds)
-        if key in members
-        else _of_rounds(one, name, tuple(sorted(one.good)))
-        if key in fit or one.otherwise is None
-        else Timed(one.otherwise, one.trusted, (), name)
+        key: {number: us for number, (us, _) in one.steady.items() if number in alike}
         for key, one in contenders.items()
     }
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The contender that was `chosen`, and the one that this was decided `against`: the first one, which stays unless
+    another is faster; where that was chosen, the one that may be the fastest of the others ("" where there is none).
+
+    `ratio`: the time of that one over the chosen one's, None where they were not compared. `verdict`: "faster" (the
+    chosen one is), "no difference" (a tie: the simpler one was taken, and no more than the tolerance is at stake) or
+    "undecided" (the simpler one was taken, and another may be faster by more); "" where there was no other.
+    `settled`: that is decided, no contender can be faster than the chosen one by more than the tolerance, and none of
+    the simpler ones is as fast.
+    """
+
+    chosen: str
+    against: str
+    ratio: Ratio | None
+    verdict: str
+    settled: bool
+
+    @property
+    def trusted(self) -> bool:
+        """Whether it is decided."""
+        return self.verdict not in ("", UNDECIDED)
+
+
+def decide(times: Mapping[str, Timed]) -> Decision:
+    """The choice among contenders of one race, at least one, in their order of preference.
+
+    The first is the one that stays when nothing is known (the default), and the simpler stand before the others. A
+    later one is chosen only where it is faster beyond doubt; a difference within `TOLERANCE` is a tie, of which the
+    simplest is taken, and all else is undecided.
+    The chance of an error is that of `CONFIDENCE` for all comparisons of the race together (Bonferroni), at all looks.
+    """
+    first, *others = times
+    confidence = 1.0 - (1.0 - CONFIDENCE) / max(1, len(others))
+    best = first
+    for name in others:
+        if compare(times[best], times[name], confidence).verdict == FASTER:
+            best = name
+    tied = (name for name in times if _possible_gain(times[name], times[best], confidence) <= TOLERANCE)
+    chosen = best if best == first else next(tied, best)
+    gains = {name: _possible_gain(times[chosen], times[name], confidence) for name in times if name != chosen}
+    if not gains:
+        return Decision(chosen, "", None, "", True)
+    against = first if chosen != first else max(gains, key=lambda name: gains[name])
+    ratio = compare(times[against], times[chosen], confidence)
+    gain = gains[against]
+    open_verdict = FASTER if gain < 0 else SAME if gain <= TOLERANCE else UNDECIDED
+    verdict = ratio.verdict if ratio.verdict in (FASTER, SAME) else open_verdict
+    simpler = list(times)[: list(times).index(chosen)]
+    beaten = all(compare(times[name], times[chosen], confidence).verdict == FASTER for name in simpler)
+    settled = beaten and verdict != UNDECIDED and all(gain <= TOLERANCE for gain in gains.values())
+    return Decision(chosen, against, ratio, verdict, settled)
+
+
+def _possible_gain(chosen: Timed, other: Timed, confidence: float) -> float:
+    """The part of the chosen one's time by which the other may be faster.
+
+    By the rounds that they share; where they share none (a slow one ran in a few only) by their own intervals.
+    """
+    if not chosen.rounds or chosen.rounds != other.rounds:
+        return chosen.us.hi / other.us.lo - 1.0
+    ratios = ratio_interval(chosen.counted_us, other.counted_us, confidence=confidence)
+    return ratios.hi - 1.0 if ratios.confidence >= confidence else float("inf")
 
 
 def expected_ratio(old_us: float | None, new_us: float | None) -> float | None:
@@ -155,6 +282,6 @@ def expected_ratio(old_us: float | None, new_us: float | None) -> float | None:
     return old_us / new_us if old_us and new_us else None
 
 
-def _of_rounds(one: Contender, name: str, rounds: tuple[int, ...]) -> Timed:
-    counted = tuple(one.good[number] for number in rounds)
-    return Timed(median_interval(counted), one.trusted, counted, name, rounds)
+def _of_rounds(blocks: Good, trusted: bool, name: str, rounds: tuple[int, ...]) -> Timed:
+    counted = tuple(blocks[number] for number in rounds)
+    return Timed(median_interval(counted), trusted, counted, name, rounds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import comb, floor, sqrt
+from math import comb, floor, lgamma, log, pi, sqrt
 from statistics import NormalDist
 
 import numpy as np
@@ -57,12 +57,29 @@ def ordered_interval(ordered: Sequence[float], confidence: float = 0.95) -> Inte
     return Interval(median, ordered[rank - 1], ordered[count - rank], coverage, count)
 
 
+def sequential_interval(samples: ArrayLike, confidence: float = 0.95) -> Interval:
+    """Median of `samples` and an interval that holds at all looks together, however often somebody looks and stops.
+
+    A confidence sequence of the median (Darling and Robbins, "Confidence sequences for mean, variance, and median",
+    PNAS 58, 1967; Howard and Ramdas, "Sequential estimation of quantiles", Bernoulli 28, 2022): a value stays out of it
+    when so few samples lie on one side of it that a martingale of coin tosses, mixed over Beta(1/2, 1/2), reaches
+    1 / (1 - confidence), which by Ville's inequality it ever does with that probability at most. Below 7 samples (for
+    0.95) nothing can be left out: then the extremes stand for the interval, and its `confidence` is 0.
+    """
+    ordered = np.sort(block_medians(samples)).tolist()
+    count = len(ordered)
+    median = (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
+    rank = _sequential_rank(count, confidence)
+    place = max(rank, 1)
+    return Interval(median, ordered[place - 1], ordered[count - place], confidence if rank else 0.0, count)
+
+
 def ratio_interval(a: ArrayLike, b: ArrayLike, *, paired: bool = True, confidence: float = 0.95) -> Interval:
     """The time `a` over the time `b`, with an interval over blocks.
 
     `paired`: a[i] and b[i] were measured next to each other (interleaved), so that drift cancels:
-    `median_interval` of the ratios a[i] / b[i] (the interval of the sign test: exact for few blocks,
-    where a bootstrap of the median claims too much). Unequal lengths are a ValueError.
+    `sequential_interval` of the ratios a[i] / b[i], because races end when they have seen enough. Unequal lengths are
+    a ValueError.
     Otherwise the ratio of the medians with a percentile bootstrap (Efron and Tibshirani, 1993,
     chapter 13), blocks of each side resampled alone, seed fixed. One value a block, or one row a
     block (2-D, reduced to its median). Samples must be positive, else ValueError.
@@ -73,7 +90,7 @@ def ratio_interval(a: ArrayLike, b: ArrayLike, *, paired: bool = True, confidenc
     if paired:
         if len(left) != len(right):
             raise ValueError(f"paired samples must be as many: {len(left)} against {len(right)}")
-        return median_interval(left / right, confidence)
+        return sequential_interval(left / right, confidence)
     center = float(np.median(left) / np.median(right))
     generator = np.random.default_rng(SEED)
     resampled = _resampled_medians(left, generator) / _resampled_medians(right, generator)
@@ -114,6 +131,21 @@ def _order_rank(count: int, confidence: float) -> int:
     while rank < (count + 1) // 2 and 1.0 - 2.0 * _binomial_below(count, rank + 1) >= confidence:
         rank += 1
     return rank
+
+
+@cache
+def _sequential_rank(count: int, confidence: float) -> int:
+    """1-based rank of the lower end of `sequential_interval`; 0 where there is none."""
+    bound = -log(1.0 - confidence)
+    rank = 0
+    while 2 * rank + 1 < count and _log_martingale(count, rank) >= bound:
+        rank += 1
+    return rank
+
+
+def _log_martingale(count: int, below: int) -> float:
+    """Logarithm of 2^n B(k + 1/2, n - k + 1/2) / B(1/2, 1/2): how far `below` of `count` is from tosses of a coin."""
+    return count * log(2.0) + lgamma(below + 0.5) + lgamma(count - below + 0.5) - lgamma(count + 1.0) - log(pi)
 
 
 @cache

@@ -8,7 +8,7 @@ from functools import cache
 from types import MappingProxyType
 
 from autofuse.fusion.evidence import LAUNCH_US
-from autofuse.values.ratios import LONG_US, MIN_BLOCKS, MIN_LONG_BLOCKS
+from autofuse.values.ratios import LONG_US, MIN_BLOCKS, MIN_LONG_BLOCKS, TOLERANCE
 
 TERMS: Mapping[str, str] = MappingProxyType(
     {
@@ -17,7 +17,11 @@ TERMS: Mapping[str, str] = MappingProxyType(
             "one median over another of the same blocks, with its 95 % interval; there is none below "
             f"{MIN_BLOCKS} good blocks ({MIN_LONG_BLOCKS} where a call takes {LONG_US / 1e6:g} s or more)"
         ),
-        "trusted": "clock and noise were good enough for the time to count",
+        "trusted": (
+            "of a time: clock and noise were good enough for it to count; of a ratio of one race: its interval decides "
+            f"it, as faster, as slower, or as no difference of more than {TOLERANCE:.0%}"
+        ),
+        "undecided": "the noise of a race leaves open which is faster; then the simpler plan is chosen",
         "composed": (
             f"the sum of a plan's kernels, each timed alone, plus {LAUNCH_US:g} µs for calling each; "
             "the search goes by it"
@@ -52,7 +56,7 @@ TERMS: Mapping[str, str] = MappingProxyType(
         "expected of no fusion": "composed time of plan none over that of the best plan so far",
         "over first schedule": "the chosen schedule against the first one that was measured for the group",
         "fixed rule": "the schedule that a kernel family takes where nothing was measured",
-        "hollow dot": "a ratio of times that are not trusted",
+        "hollow dot": "a ratio that is not trusted",
         "of peak": "operations a second, of what the machine's probe reached; Winograd may go above 100 %",
         "of bandwidth": "bytes a second, of what the machine's memory probe reached; caches may go above 100 %",
         "#": "the first digits of a kernel's key, where two kernels have the same name",

@@ -47,7 +47,7 @@ def test_drift_of_the_clock_does_not_bend_the_ratio(fake):
 def test_a_rival_against_itself_shows_no_difference(fake):
     found = raced(fake(lambda t: 1.0 - 0.04 * (t % 0.3)), a=5e-3, b=5e-3)
     ratio = ratio_of(found["b"], found["a"])
-    assert ratio.lo <= 1.0 <= ratio.hi and ratio.verdict == "no difference"
+    assert ratio.lo <= 1.0 <= ratio.hi and ratio.verdict in ("no difference", "undecided")
 
 
 def test_a_slow_rival_keeps_to_its_share_of_the_budget(fake):

@@ -45,7 +45,10 @@ def tuned(run: Tune, device: Any, convolution: Path, tmp_path: Path) -> tuple[Tu
 
         found = race(contenders, *rest, **named)
         for number, (name, result) in enumerate(found.items()):
-            slices = [replace(one, good=index % 15 != number) for index, one in enumerate(result.samples.slices)]
+            slices = [
+                one if index % 15 != number else replace(one, good=False, waited=0.5)
+                for index, one in enumerate(result.samples.slices)
+            ]
             samples = Samples(tuple(slices), result.samples.rounds, result.samples.us, True, "")
             found[name] = replace(result, samples=samples)
         return compared(found)
@@ -176,7 +179,10 @@ def test_no_screen_shows_a_ratio_of_too_few_good_blocks(
 
         found = race(contenders, *rest, **named)
         for name, result in found.items():
-            slices = tuple(replace(one, good=index < 4) for index, one in enumerate(result.samples.slices))
+            slices = tuple(
+                one if index < 4 else replace(one, good=False, waited=0.5)
+                for index, one in enumerate(result.samples.slices)
+            )
             samples = Samples(slices, result.samples.rounds, result.samples.us, False, "4 good of 15 blocks")
             found[name] = replace(result, samples=samples)
         return compared(found)

@@ -71,15 +71,26 @@ def test_edges_and_progress_are_summed_up(analysis: Analysis) -> None:
     assert [line.split(" | ")[0] for line in search.splitlines() if "µs" in line] == ["| 0", "| 2"]
 
 
-def test_an_untrusted_result_is_not_sold_as_a_speedup(recorder: Any, path: Path) -> None:
+def test_an_undecided_result_is_not_sold_as_a_speedup(recorder: Any, path: Path) -> None:
     run = recorder.run("noisy")
-    recorder.whole(run, "none", 400.0, trusted=False)
-    recorder.whole(run, "search", 300.0, trusted=False)
+    recorder.whole(run, "none", 301.0)
+    recorder.whole(run, "search", 300.0)
     recorder.database.record_choice(run, "search", (), median_us=300.0, trusted=False)
     with open_analysis(path) as opened:
         page = render_markdown(opened)
-    assert "(not trusted)" in page.splitlines()[0]
-    assert "| not trusted | no |" in section(page, "Whole model") and "faster |" not in section(page, "Whole model")
+    assert "(undecided)" in page.splitlines()[0]
+    assert "| undecided | yes |" in section(page, "Whole model") and "faster |" not in section(page, "Whole model")
+
+
+def test_a_decided_ratio_carries_no_doubt_where_the_clock_of_the_times_drifted(recorder: Any, path: Path) -> None:
+    run = recorder.run("drifting")
+    recorder.whole(run, "none", 400.0, trusted=False)
+    recorder.whole(run, "search", 300.0, trusted=False)
+    recorder.database.record_choice(run, "search", (), median_us=300.0, trusted=True)
+    with open_analysis(path) as opened:
+        page = render_markdown(opened)
+    assert "1.33x as fast as without fusion" in page.splitlines()[0] and "trusted" not in page.splitlines()[0]
+    assert "| faster | no |" in section(page, "Whole model")
 
 
 def test_a_run_that_was_cut_off_still_has_a_page(recorder: Any, path: Path) -> None:

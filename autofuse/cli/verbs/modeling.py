@@ -300,4 +300,9 @@ def bench_text(report: BenchReport) -> Group:
     return Group(Text(head), "", records(rows))
 
 
-_VERDICTS = {"faster": "autofuse is faster", "slower": "autofuse is slower", "not trusted": "not trusted (noise)"}
+_VERDICTS = {
+    "faster": "autofuse is faster",
+    "slower": "autofuse is slower",
+    "not trusted": "not trusted (noise)",
+    "undecided": "undecided (noise)",
+}

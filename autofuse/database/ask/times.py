@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from autofuse.database.records import OK, SampleBlock
-from autofuse.values.ratios import Contender, Timed, compare, race
+from autofuse.values.ratios import FULL_CLOCK, Contender, Timed, compare, race
 from autofuse.values.statistics import Interval, median_interval
 
 Row = Mapping[str, Any]
@@ -16,15 +16,18 @@ def timed_plans(rows: Iterable[Row]) -> dict[int, Timed]:
     """The time of each row of `plan_measurements` that has one, by its number.
 
     Rows of one `series` were interleaved in rounds: block i of each belongs to round i. The first row is the one that
-    the others are compared with. A row without blocks keeps its stored median.
+    the others are compared with. A row without blocks keeps its stored median. A flagged block waited for a core;
+    earlier versions flagged those below full clock, too.
     """
     series: dict[str, dict[str, Contender]] = {}
     for row in rows:
         if row["state"] == OK:
             stored = Interval(row["median_us"], row["ci_lo_us"], row["ci_hi_us"], 0.95, 0)
             blocks = [_block(block) for block in row["blocks"]]
-            good = {number: _us(block) for number, block in enumerate(blocks) if not block.flagged}
-            made = Contender(good, bool(row["trusted"]), stored)
+            clocks = {n: block.clock_ratio or 1.0 for n, block in enumerate(blocks) if not block.flagged}
+            steady = {number: (_us(blocks[number]), clock) for number, clock in clocks.items()}
+            good = {number: us for number, (us, clock) in steady.items() if clock >= FULL_CLOCK}
+            made = Contender(good, bool(row["trusted"]), stored, steady)
             series.setdefault(row["series"], {})[str(row["plan_measurement_id"])] = made
     return {int(key): timed for name, one in series.items() for key, timed in race(one, name).items()}
 

@@ -11,11 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-FULL_CLOCK = 0.95
-"""A probe at this part of the best probe's speed, or above, shows full clock.
-
-A core that boosts alone loses up to 4 % when its neighbour wakes; a throttled or shared one loses far more.
-"""
+from autofuse.values.ratios import FULL_CLOCK
 
 FLUKES = 3
 """The reference is the third best probe, so that two lucky ones cannot make all others look slow."""

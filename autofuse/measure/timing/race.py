@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from autofuse.measure.measurement import Left, Slice, least_disturbed, no_end
-from autofuse.measure.timing.clock import FULL_CLOCK, Clock
+from autofuse.measure.measurement import WAITED_LIMIT, Left, Slice, least_disturbed, no_end
+from autofuse.measure.timing.clock import Clock
+from autofuse.values.ratios import FULL_CLOCK, Ratio, Timed, blocks_needed, compare, decide, kept, race
 from autofuse.values.ratios import Contender as Timings
-from autofuse.values.ratios import Ratio, Timed, blocks_needed, compare, kept, race
 from autofuse.values.statistics import Interval, median_interval
 
 
@@ -21,6 +21,9 @@ class TimedBlock:
     seconds: float
     waited: float = 0.0
 
+
+LOOKS = 32
+"""A long race is looked at after each further part of so many of its rounds, a short one after each round."""
 
 BlockOf = Callable[[int], TimedBlock]
 """Runs a block of so many calls; may raise `ContenderLostError`."""
@@ -35,8 +38,10 @@ class InterleavingPolicy:
     """`block_s`: aim of one block. Rounds go on until `budget_s` seconds are spent, or, after `min_rounds`
     good ones, every ratio's interval is within `precision` of its median, `max_rounds` at most.
 
-    `width_limit`: interval of a median or ratio beyond which it is not trusted. A contender so slow that it
+    `width_limit`: interval of a median beyond which it is not trusted. A contender so slow that it
     would not reach `min_rounds` blocks in its equal share of the budget runs as many as fit, at least one.
+    `deciding`: rounds go on until it is decided which contender is to be chosen (`autofuse.values.ratios.decide`: the
+    first one stays unless another is faster) instead of until every ratio is precise.
     """
 
     block_s: float = 0.03
@@ -46,8 +51,12 @@ class InterleavingPolicy:
     precision: float = 0.01
     settle_probes: int = 25
     clock_floor: float = FULL_CLOCK
-    waited_limit: float = 0.02
+    waited_limit: float = WAITED_LIMIT
     width_limit: float = 0.05
+    deciding: bool = False
+
+
+DECIDING = InterleavingPolicy(deciding=True, max_rounds=2000)
 
 
 @dataclass(frozen=True)
@@ -68,6 +77,11 @@ class Samples:
     def good(self) -> dict[int, float]:
         """Time (µs) of each good slice by its round."""
         return {number: piece.us for number, piece in zip(self.rounds, self.slices, strict=True) if piece.good}
+
+    def steady(self) -> dict[int, tuple[float, float]]:
+        """Time (µs) and clock of each slice that did not wait for a core by its round."""
+        pairs = zip(self.rounds, self.slices, strict=True)
+        return {number: (piece.us, piece.clock) for number, piece in pairs if piece.steady}
 
 
 @dataclass
@@ -108,7 +122,7 @@ def interleaved(
             if left() > 0:
                 _take_turn(states[name], number, clock, policy, policy.budget_s / len(states), now)
         number += 1
-        if now() - start >= policy.budget_s or _precise(list(states.values()), policy):
+        if now() - start >= policy.budget_s or _enough(states, number, policy):
             break
     return {name: _summary(state, policy) for name, state in states.items()}
 
@@ -118,7 +132,9 @@ def times_of(samples: Mapping[str, Samples], name: str = "race") -> dict[str, Ti
 
     The first one is the one that the others are compared with. Those without a block have no time.
     """
-    return race({key: Timings(one.good(), one.trusted, one.us) for key, one in samples.items() if one.us}, name)
+    return race(
+        {key: Timings(one.good(), one.trusted, one.us, one.steady()) for key, one in samples.items() if one.us}, name
+    )
 
 
 def ratio_of(rival: Samples, first: Samples) -> Ratio | None:
@@ -170,6 +186,16 @@ def _note(
     good = ratio >= policy.clock_floor and block.waited <= policy.waited_limit
     state.slices.append(Slice(kept(block.seconds * 1e6), state.calls, ratio, block.waited, good))
     state.rounds.append(number)
+
+
+def _enough(states: Mapping[str, _Contender], rounds: int, policy: InterleavingPolicy) -> bool:
+    """Whether these rounds say what the race is to say."""
+    if not policy.deciding or sum(not state.error for state in states.values()) < 2:
+        return _precise(list(states.values()), policy)
+    if rounds < policy.min_rounds or rounds % max(1, rounds // LOOKS):
+        return False
+    known = {name: _summary(state, policy) for name, state in states.items() if not state.error and state.slices}
+    return decide(times_of(known)).settled
 
 
 def _precise(states: Sequence[_Contender], policy: InterleavingPolicy) -> bool:

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from autofuse.measure.measurement import Slice, Timing, least_disturbed
-from autofuse.measure.timing.clock import FULL_CLOCK, Clock
+from autofuse.measure.measurement import WAITED_LIMIT, Slice, Timing, least_disturbed
+from autofuse.measure.timing.clock import Clock
+from autofuse.values.ratios import FULL_CLOCK
 from autofuse.values.statistics import median_interval
 
 MIN_GOOD = 3
@@ -44,7 +45,7 @@ class SamplingPolicy:
     cap_s: float = 1.5
     settle_probes: int = 25
     clock_floor: float = FULL_CLOCK
-    waited_limit: float = 0.02
+    waited_limit: float = WAITED_LIMIT
     rejects: tuple[tuple[int, float], ...] = ((2, 1.5), (3, 1.15), (5, 1.02))
     disturbed_slices: int = 7
     reject_disturbed: float = 1.1

@@ -127,8 +127,8 @@ _FRAMES: dict[str, dict[str, str]] = {
         "speedup": "median_us of no fusion in the same rounds over median_us; missing below 5 good blocks",
         "speedup_lo": "lower end of the speedup's 95 % interval",
         "speedup_hi": "upper end of the speedup's 95 % interval",
-        "verdict": "the plan beside no fusion: faster, slower, no difference; or why there is no verdict",
-        "blocks": "the blocks: list of [times in microseconds, clock ratio, flagged]",
+        "verdict": "the plan beside no fusion: faster, slower, no difference, undecided; or why there is no ratio",
+        "blocks": "the blocks: list of [times in microseconds, clock ratio, flagged: it waited for a core]",
         "created_at": "when it was recorded, UTC",
     },
     "trials": {
@@ -230,7 +230,7 @@ _FRAMES: dict[str, dict[str, str]] = {
         "ratio": "a_us / b_us: above 1, b is faster",
         "ci_lo": "lower end of the ratio's 95 % interval",
         "ci_hi": "upper end of the ratio's 95 % interval",
-        "trusted": "whether both times are trusted",
+        "trusted": "whether the verdict is decided: of one race by its interval, else where both times are trusted",
         "verdict": "b against a: faster, slower, no difference, or which of the two did not measure it",
     },
 }

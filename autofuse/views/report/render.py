@@ -148,7 +148,7 @@ def _claim(ratio: Ratio | None, over: str) -> str:
     """What a ratio says, as a part of the headline; "" where there is none."""
     if ratio is None or ratio.value is None or ratio.lo is None or ratio.hi is None:
         return ""
-    doubt = "" if ratio.trusted else " (not trusted)"
+    doubt = "" if ratio.trusted else f" ({ratio.verdict})"
     return f"{ratio.value:.2f}x as fast as {over} {markdown.interval(ratio.lo, ratio.hi)}{doubt}"
 
 

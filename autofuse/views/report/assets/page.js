@@ -168,7 +168,7 @@ function speedups(rows) {
       draw(line, "text", { class: "name", x: narrow ? box.left : box.left - 10, y: narrow ? y - 10 : y + 4, "text-anchor": narrow ? "start" : "end" }, name);
       if (!none(row.lo)) draw(line, "line", { x1: x(row.lo), x2: x(row.hi), y1: y, y2: y, stroke: paint, "stroke-width": 3 });
       draw(line, "circle", { cx: x(row.value), cy: y, r: 5, fill: row.trusted ? paint : "var(--paper)", stroke: paint, "stroke-width": 2 });
-      explain(line, `${row.label}\n${times(row.value)} (${range(row.lo, row.hi)}): ${row.verdict}${row.trusted ? "" : ", not trusted"}\n${micros(row.first_us)} → ${micros(row.us)}, ${percent(row.share, 1)} of the time`);
+      explain(line, `${row.label}\n${times(row.value)} (${range(row.lo, row.hi)}): ${row.verdict}\n${micros(row.first_us)} → ${micros(row.us)}, ${percent(row.share, 1)} of the time`);
     });
     return svg;
   };
@@ -417,12 +417,12 @@ function firstScreen() {
   const over = { none: "without fusion", "tvm-partition": "TVM's partition with our kernels", "tvm-untuned": "TVM, untuned", default: "the default plan", onnxruntime: "ONNX Runtime" };
   let hero = "No plan confirmed yet", detail = "the run has not measured a whole model", badge = ["no result", "doubt"];
   const rival = speedup?.onnxruntime;
-  const second = none(rival?.value) ? "" : ` · ${times(rival.value)} as fast as ONNX Runtime (${range(rival.lo, rival.hi)}${rival.trusted ? "" : ", not trusted"})`;
+  const second = none(rival?.value) ? "" : ` · ${times(rival.value)} as fast as ONNX Runtime (${range(rival.lo, rival.hi)}${rival.trusted ? "" : `, ${rival.verdict}`})`;
   if (speedup && !none(speedup.ratio?.value)) {
     const ratio = speedup.ratio;
     hero = `${times(ratio.value)} as fast as ${over[speedup.over] ?? speedup.over}`;
     detail = `95 % interval ${range(ratio.lo, ratio.hi)} · ${micros(ratio.old_us)} → ${micros(ratio.new_us)} a call · plan “${speedup.plan}”${second}`;
-    badge = ratio.trusted ? ["trusted", "good"] : ["not trusted", "bad"];
+    badge = ratio.trusted ? ["trusted", "good"] : [ratio.verdict, "bad"];
   } else if (speedup) {
     hero = `${micros(speedup.us)} a call`;
     detail = `plan “${speedup.plan}”; ${speedup.ratio ? `no ratio: ${speedup.ratio.verdict}` : "nothing was measured beside it"}${second}`;
