@@ -19,7 +19,17 @@ from autofuse.fusion.explain import EdgeReason
 from autofuse.job.outcome import JobOutcome
 from autofuse.learning.judge import Judgement
 from autofuse.search.lab.revalidation import Revalidated
-from autofuse.search.progress import AskedQuestions, CompositionReport, PlanTime, Progress, TuneResult
+from autofuse.search.progress import (
+    AskedQuestions,
+    CompositionReport,
+    MoreTime,
+    OpenQuestions,
+    PlanTime,
+    Progress,
+    TuneResult,
+    Waterfall,
+    WaterfallStep,
+)
 from autofuse.views.inspect import GraphSummary
 from autofuse.views.one_plan import Explanation, PlanDifference, PlanExport, ShownPlan
 from autofuse.views.report.reports import Comparison, Report
@@ -28,7 +38,7 @@ from autofuse.views.run_status import RunStatus
 __all__ = [
     "AskedQuestions", "BenchReport", "Check", "CheckedLibrary", "Comparison", "CompileReport",
     "CompositionReport", "DatabaseMerge", "EdgeReason", "Explanation", "GraphSummary", "GroupTime", "JobInfo",
-    "JobOutcome", "Judgement", "Library", "MergeReport", "PlanDifference", "PlanExport", "PlanTime", "Progress",
-    "Report", "Revalidated", "RivalReport", "RunOutput", "RunReport", "RunStatus", "Serving", "ShownPlan",
-    "Stopping", "TaskInfo", "TuneResult",
+    "JobOutcome", "Judgement", "Library", "MergeReport", "MoreTime", "OpenQuestions", "PlanDifference",
+    "PlanExport", "PlanTime", "Progress", "Report", "Revalidated", "RivalReport", "RunOutput", "RunReport",
+    "RunStatus", "Serving", "ShownPlan", "Stopping", "TaskInfo", "TuneResult", "Waterfall", "WaterfallStep",
 ]  # fmt: skip

@@ -111,6 +111,63 @@ class AskedQuestions:
 
 
 @dataclass(frozen=True)
+class WaterfallStep:
+    """A step of a waterfall: `us` that a decision takes off the network's time (negative: it adds them).
+
+    `kind`: of the decision ("rule", "schedules", "fused", "apart", "regrouped", "rewrite", "layout", "others");
+    `what`: what it changes, `times`: in how many places.
+    """
+
+    kind: str
+    what: str
+    times: int
+    us: float
+
+
+@dataclass(frozen=True)
+class Waterfall:
+    """A search's waterfall: from `start_us` (plan `start`) by `steps` and a remainder to `end_us` (plan `end`).
+
+    `measured`: both ends are times of whole networks. Steps are differences of sums of kernels that were timed alone;
+    `start_sum_us` and `end_sum_us` are those sums. `remainder_us`: what whole networks say beyond them; 0 where
+    they were not measured whole.
+    """
+
+    start: str
+    start_us: float
+    steps: tuple[WaterfallStep, ...]
+    remainder_us: float
+    end: str
+    end_us: float
+    measured: bool
+    start_sum_us: float
+    end_sum_us: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times as fast the end is as the start."""
+        return self.start_us / self.end_us
+
+
+@dataclass(frozen=True)
+class OpenQuestions:
+    """Questions of one kind that a search did not come to: what they are expected to take off the network's time, and
+    to cost. `gain_us` None: there is no expectation."""
+
+    kind: str
+    gain_us: float | None
+    cost_s: float | None
+
+
+@dataclass(frozen=True)
+class MoreTime:
+    """What so many further seconds of search are expected to take off the network's time, by the stated rules."""
+
+    seconds: float
+    gain_us: float
+
+
+@dataclass(frozen=True)
 class TuneResult:
     """The outcome of a tuning job; `plans`: the finalists by name, `chosen` the one that `compile` takes.
 
@@ -118,7 +175,8 @@ class TuneResult:
     `autofuse.search.composition.pareto`). `left_out`: what the budget left no time for, a sentence each. `warning`:
     what the reader must know about the answer; "" when there is nothing. `untrusted`: kernels of the chosen plan whose
     time the machine was too disturbed for, also when they were measured again. `questions`: what the search asked, the
-    kind that took longest first.
+    kind that took longest first. `waterfall`: what each decision was worth (None: too little was measured to say).
+    `not_asked`: what it did not come to, and `more_time`: what as much time again is expected to give.
     """
 
     model: str
@@ -143,3 +201,6 @@ class TuneResult:
     front: tuple[FrontPoint, ...] = ()
     left_out: tuple[str, ...] = ()
     questions: tuple[AskedQuestions, ...] = ()
+    waterfall: Waterfall | None = None
+    not_asked: tuple[OpenQuestions, ...] = ()
+    more_time: MoreTime | None = None

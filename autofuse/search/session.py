@@ -16,9 +16,11 @@ from autofuse.search.finals.finals import Finals, conclude
 from autofuse.search.finals.verdict import Verdict, left_out, told
 from autofuse.search.phases.phases import search_all
 from autofuse.search.phases.questions import Search, compose
-from autofuse.search.progress import AskedQuestions, TuneResult
+from autofuse.search.phases.unasked import more_time, not_asked
+from autofuse.search.progress import AskedQuestions, OpenQuestions, TuneResult, Waterfall
 from autofuse.search.schedules.evidence import Counts
 from autofuse.search.schedules.prospects import Prospect
+from autofuse.search.standing.waterfall import waterfall
 from autofuse.values.arguments import file_title
 
 
@@ -39,6 +41,8 @@ class ModelSession:
     started: float
     state: str = "interrupted"
     left_out: tuple[str, ...] = ()
+    waterfall: Waterfall | None = None
+    searched_s: float = 0.0
 
     @property
     def counts(self) -> Counts:
@@ -78,7 +82,9 @@ class ModelSession:
         before = self.counts.measured, self.search.standing.plan_trials
         limit = float("inf") if trials is None else before[0] + trials
         counted = budget.until(lambda: self.counts.measured >= limit)
+        started = Budget.now()
         search_all(self.search, budget, counted)
+        self.searched_s += Budget.now() - started
         return not counted.spent() and before == (self.counts.measured, self.search.standing.plan_trials)
 
     def release(self) -> None:
@@ -109,6 +115,8 @@ class ModelSession:
         evidence, standing, counts = self.search.evidence, self.search.standing, self.counts
         environment, times = evidence.environment, verdict.times
         self.left_out = self._left_out(verdict)
+        self.waterfall = waterfall(standing, verdict.plan, verdict.name, times[verdict.name])
+        open_questions = self._not_asked()
         return TuneResult(
             file_title(self.model.path), self.name, self.run_id, str(evidence.database.location.text),
             environment.profile.name, environment.setting.threads, self.state, Budget.now() - self.started,
@@ -117,6 +125,7 @@ class ModelSession:
             times[verdict.name].kernels, times, self._warning(verdict),
             standing.composed.report if standing.composed is not None else None,
             tuple(evidence.untrusted_winners(verdict.plan)), left_out=self.left_out, questions=self._questions(),
+            waterfall=self.waterfall, not_asked=open_questions, more_time=more_time(open_questions, self.searched_s),
         )  # fmt: skip
 
     def _questions(self) -> tuple[AskedQuestions, ...]:
@@ -124,6 +133,9 @@ class ModelSession:
         accounts = self.search.standing.agenda.accounts.items()
         found = [AskedQuestions(kind, one.asked, one.spent_s, one.gained_us) for kind, one in accounts if one.asked]
         return tuple(sorted(found, key=lambda one: -one.spent_s))
+
+    def _not_asked(self) -> tuple[OpenQuestions, ...]:
+        return not_asked(self.search, self.searched_s)
 
     def _left_out(self, verdict: Verdict) -> tuple[str, ...]:
         searches = self.search.evidence.of(verdict.plan)
@@ -149,6 +161,11 @@ class ModelSession:
             found["questions"] = {
                 one.kind: {"asked": one.asked, "spent_s": one.spent_s, "gained_us": one.gained_us} for one in asked
             }
+        if self.waterfall is not None:
+            found["waterfall"] = asdict(self.waterfall)
+        if open_questions := self._not_asked():
+            found["not_asked"] = [asdict(one) for one in open_questions]
+            found["more_time"] = asdict(more_time(open_questions, self.searched_s))
         if guide is not None:
             found["model"] = guide.summary()
         if lab.sentinel is not None and lab.sentinel.checks:

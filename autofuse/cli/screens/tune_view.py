@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autofuse.cli.screens.render import records
+from autofuse.cli.screens.waterfall_view import facts, waterfall_text
 from autofuse.values.arguments import format_duration, micros, size
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ def tune_text(result: TuneResult) -> Group:
     for name, text in _facts(result):
         grid.add_row(name, Text(text))
     parts: list[RenderableType] = [Text(title, style="bold"), grid, "", records(_plans(result), "plans")]
+    if result.waterfall is not None:
+        parts += ["", waterfall_text(result.waterfall)]
     if result.front:
         rows = [
             {"composed_us": point.us, "peak memory": size(point.peak_bytes), "kernels": point.kernels,
@@ -45,6 +48,8 @@ def _facts(result: TuneResult) -> Iterator[tuple[str, str]]:
     )
     if result.questions:
         yield "asked", "; ".join(_asked(one) for one in result.questions)
+    chosen = result.plans.get(result.chosen)
+    yield from facts(result.not_asked, result.more_time, None if chosen is None else chosen.composed_us)
     if result.untrusted:
         yield "not trusted", f"the times of {', '.join(result.untrusted)}"
     if result.warning:

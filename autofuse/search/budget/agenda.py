@@ -32,7 +32,7 @@ class Question:
 
     `kind`: what is asked, as the screen says it. `gain_us`: what the answer is expected to take off the network's time.
     `cost_s`: seconds that it is expected to take. `ask`: measures it, within a budget. `owed`: it is asked before the
-    search ends although it gains little, where time is left.
+    search ends although it gains little, where time is left. `parts`: how many things it asks about.
     """
 
     kind: str
@@ -40,6 +40,7 @@ class Question:
     cost_s: float
     ask: Callable[[Budget], None]
     owed: bool = False
+    parts: int = 1
 
 
 @dataclass

@@ -39,7 +39,8 @@ def search_all(search: Search, budget: Budget, counted: Budget) -> None:
         try_flips(search, plans, plans.flips(1), counted)
     while not counted.spent():
         plan_us = standing.best_us() or UNKNOWN_US
-        chosen = standing.agenda.choose(questions(search, counted), plan_us, counted.left())
+        standing.offered = questions(search, counted)
+        chosen = standing.agenda.choose(standing.offered, plan_us, counted.left())
         if chosen is None:
             return
         standing.asking = chosen.kind

@@ -146,7 +146,7 @@ def _changed_plans(search: Search, budget: Budget) -> Question | None:
         missing = {found.key for flip in flips for found in search.evidence.missing(flip.plan)}
         cost_s = len(missing) * _candidate_s(search) + len(flips) * PLANNING_S
         ask = partial(try_flips, search, plans, flips)
-        return Question("plans", PAYING * sum(at_most_us), cost_s, ask)
+        return Question("plans", PAYING * sum(at_most_us), cost_s, ask, parts=len(flips))
     if standing.exhausted or standing.idle >= IDLE_TRIALS:
         return None
     account = standing.agenda.account("combinations")

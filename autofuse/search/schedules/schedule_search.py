@@ -102,6 +102,11 @@ class WorkloadSearch:
         return self.bound.workload.key
 
     @property
+    def first_us(self) -> float | None:
+        """Time of the first schedule that has one."""
+        return next((us for us in self.tried.values() if us is not None), None)
+
+    @property
     def likely(self) -> dict[str, int | str]:
         """The best schedule known, or the one to be tried next while none is."""
         return self.best or next(iter([*self.suggested, *self.pending]), {})

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from autofuse.fusion.plan import FusionPlan
-from autofuse.search.budget.agenda import Agenda
+from autofuse.search.budget.agenda import Agenda, Question
 from autofuse.search.budget.time_budget import CLEARLY, LITTLE_FUSION
 from autofuse.search.progress import PHASES
 from autofuse.search.schedules.evidence import SearchEvidence
@@ -27,7 +27,8 @@ class Standing:
     chose ("" when there was none). `unnamed`: fixed plans that there was no time to make. `phase`: one of `PHASES`;
     `firsts`: workloads that get a first time in it. `built`: how many finalists are, and of how many, while they are
     built. `ends_at`: when the finalists will have been measured, once that has begun. `agenda`: what the questions so
-    far came to; `asking`: kind of the one at hand. `idle`: plan trials in a row without a better plan; `exhausted`:
+    far came to; `asking`: kind of the one at hand; `offered`: those that it was
+    chosen from. `idle`: plan trials in a row without a better plan; `exhausted`:
     there are no others; `composed_trials`: how many the last composition knew. `asked_again`: distrusted winners that
     were measured again."""
 
@@ -46,6 +47,7 @@ class Standing:
     prepared: bool = False
     agenda: Agenda = field(default_factory=Agenda)
     asking: str = ""
+    offered: Sequence[Question] = ()
     idle: int = 0
     exhausted: bool = False
     composed_trials: int = 0
