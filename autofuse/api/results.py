@@ -14,22 +14,13 @@ from autofuse.checks.check import Check
 from autofuse.compiler import CompileReport
 from autofuse.database.files.merge import MergeReport
 from autofuse.database.job_records import JobInfo, TaskInfo
+from autofuse.environment.worth import MoreTime, OpenQuestions, Waterfall
 from autofuse.fusion.evidence import GroupTime
 from autofuse.fusion.explain import EdgeReason
 from autofuse.job.outcome import JobOutcome
 from autofuse.learning.judge import Judgement
 from autofuse.search.lab.revalidation import Revalidated
-from autofuse.search.progress import (
-    AskedQuestions,
-    CompositionReport,
-    MoreTime,
-    OpenQuestions,
-    PlanTime,
-    Progress,
-    TuneResult,
-    Waterfall,
-    WaterfallStep,
-)
+from autofuse.search.progress import AskedQuestions, CompositionReport, PlanTime, Progress, TuneResult
 from autofuse.views.inspect import GraphSummary
 from autofuse.views.one_plan import Explanation, PlanDifference, PlanExport, ShownPlan
 from autofuse.views.report.reports import Comparison, Report
@@ -40,5 +31,5 @@ __all__ = [
     "CompositionReport", "DatabaseMerge", "EdgeReason", "Explanation", "GraphSummary", "GroupTime", "JobInfo",
     "JobOutcome", "Judgement", "Library", "MergeReport", "MoreTime", "OpenQuestions", "PlanDifference",
     "PlanExport", "PlanTime", "Progress", "Report", "Revalidated", "RivalReport", "RunOutput", "RunReport",
-    "RunStatus", "Serving", "ShownPlan", "Stopping", "TaskInfo", "TuneResult", "Waterfall", "WaterfallStep",
+    "RunStatus", "Serving", "ShownPlan", "Stopping", "TaskInfo", "TuneResult", "Waterfall",
 ]  # fmt: skip

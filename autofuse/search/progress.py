@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from autofuse.environment.worth import MoreTime, OpenQuestions, Waterfall
+
 PHASES = ("opening", "baselines", "search", "confirming")
 """What a search does, in this order."""
 
@@ -108,63 +110,6 @@ class AskedQuestions:
     asked: int
     spent_s: float
     gained_us: float
-
-
-@dataclass(frozen=True)
-class WaterfallStep:
-    """A step of a waterfall: `us` that a decision takes off the network's time (negative: it adds them).
-
-    `kind`: of the decision ("rule", "schedules", "fused", "apart", "regrouped", "rewrite", "layout", "others");
-    `what`: what it changes, `times`: in how many places.
-    """
-
-    kind: str
-    what: str
-    times: int
-    us: float
-
-
-@dataclass(frozen=True)
-class Waterfall:
-    """A search's waterfall: from `start_us` (plan `start`) by `steps` and a remainder to `end_us` (plan `end`).
-
-    `measured`: both ends are times of whole networks. Steps are differences of sums of kernels that were timed alone;
-    `start_sum_us` and `end_sum_us` are those sums. `remainder_us`: what whole networks say beyond them; 0 where
-    they were not measured whole.
-    """
-
-    start: str
-    start_us: float
-    steps: tuple[WaterfallStep, ...]
-    remainder_us: float
-    end: str
-    end_us: float
-    measured: bool
-    start_sum_us: float
-    end_sum_us: float
-
-    @property
-    def ratio(self) -> float:
-        """How many times as fast the end is as the start."""
-        return self.start_us / self.end_us
-
-
-@dataclass(frozen=True)
-class OpenQuestions:
-    """Questions of one kind that a search did not come to: what they are expected to take off the network's time, and
-    to cost. `gain_us` None: there is no expectation."""
-
-    kind: str
-    gain_us: float | None
-    cost_s: float | None
-
-
-@dataclass(frozen=True)
-class MoreTime:
-    """What so many further seconds of search are expected to take off the network's time, by the stated rules."""
-
-    seconds: float
-    gain_us: float
 
 
 @dataclass(frozen=True)

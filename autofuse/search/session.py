@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from autofuse.database.records import Json
+from autofuse.environment.worth import MORE_TIME, NOT_ASKED, WATERFALL, OpenQuestions, Waterfall
 from autofuse.measure.networks.judgement import WHOLE_LIMIT
 from autofuse.measure.networks.libraries import Model
 from autofuse.search.budget.budget import Budget
@@ -17,7 +18,7 @@ from autofuse.search.finals.verdict import Verdict, left_out, told
 from autofuse.search.phases.phases import search_all
 from autofuse.search.phases.questions import Search, compose
 from autofuse.search.phases.unasked import more_time, not_asked
-from autofuse.search.progress import AskedQuestions, OpenQuestions, TuneResult, Waterfall
+from autofuse.search.progress import AskedQuestions, TuneResult
 from autofuse.search.schedules.evidence import Counts
 from autofuse.search.schedules.prospects import Prospect
 from autofuse.search.standing.waterfall import waterfall
@@ -115,7 +116,7 @@ class ModelSession:
         evidence, standing, counts = self.search.evidence, self.search.standing, self.counts
         environment, times = evidence.environment, verdict.times
         self.left_out = self._left_out(verdict)
-        self.waterfall = waterfall(standing, verdict.plan, verdict.name, times[verdict.name])
+        self.waterfall = waterfall(standing, verdict.plan, verdict.name, times)
         open_questions = self._not_asked()
         return TuneResult(
             file_title(self.model.path), self.name, self.run_id, str(evidence.database.location.text),
@@ -162,10 +163,10 @@ class ModelSession:
                 one.kind: {"asked": one.asked, "spent_s": one.spent_s, "gained_us": one.gained_us} for one in asked
             }
         if self.waterfall is not None:
-            found["waterfall"] = asdict(self.waterfall)
+            found[WATERFALL] = asdict(self.waterfall)
         if open_questions := self._not_asked():
-            found["not_asked"] = [asdict(one) for one in open_questions]
-            found["more_time"] = asdict(more_time(open_questions, self.searched_s))
+            found[NOT_ASKED] = [asdict(one) for one in open_questions]
+            found[MORE_TIME] = asdict(more_time(open_questions, self.searched_s))
         if guide is not None:
             found["model"] = guide.summary()
         if lab.sentinel is not None and lab.sentinel.checks:

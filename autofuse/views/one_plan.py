@@ -11,6 +11,7 @@ from autofuse.database.database import open_database, open_for_lookup
 from autofuse.environment.named_plans import limited_plan
 from autofuse.environment.place import Place
 from autofuse.environment.plan_evidence import groups_of, known_limits, known_pieces, lowered_plans, stored_plans
+from autofuse.environment.worth import Waterfall, waterfall_of
 from autofuse.errors import InputError
 from autofuse.fusion.evidence import Evidence, GroupTime
 from autofuse.fusion.explain import EdgeReason, PlanDiff, describe, explain, plan_diff
@@ -32,11 +33,15 @@ PREFIX = "autofuse."
 
 @dataclass(frozen=True)
 class Explanation:
-    """An explanation: every edge between two operators of the model, and what a plan does with it."""
+    """An explanation: every edge between two operators of the model, and what a plan does with it.
+
+    `waterfall`: what each decision of the plan that a run chose was worth, as it was told at that run's end.
+    """
 
     plan_key: str
     operators: frozenset[str]
     edges: tuple[EdgeReason, ...]
+    waterfall: Waterfall | None = None
 
     def of(self, names: str) -> Explanation:
         """Only the edges of one or two operators, by comma; InputError for one that the model has not."""
@@ -123,7 +128,21 @@ def explained(graph: Graph, name: str, place: Place) -> Explanation:
     chosen = "chosen_measured" if name == BEST else "chosen_rule"
     rows = explain(graph, plan, chosen, evidence(graph, plan, place))
     names = {*graph.by_name, *settled(graph, plan)[0].by_name}
-    return Explanation(plan.key, frozenset(names), rows)
+    return Explanation(plan.key, frozenset(names), rows, _told(place, plan) if name == BEST else None)
+
+
+def _told(place: Place, plan: FusionPlan) -> Waterfall | None:
+    """What each decision of `plan` was worth, by the newest run that ended with it here."""
+    with open_database(place.database, read_only=True) as base:
+        setting = place.environment(base, measuring=False).setting
+        here = [
+            row["run_id"]
+            for row in base.table("choices").records()
+            if row["plan_key"] == plan.key
+            and (row["device_fingerprint"], row["threads"]) == (setting.device, setting.threads)
+        ]
+        info = base.run(number=int(str(here[-1]))) if here else None
+    return waterfall_of(info.summary) if info is not None else None
 
 
 def evidence(graph: Graph, plan: FusionPlan, place: Place) -> Evidence:

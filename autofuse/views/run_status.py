@@ -10,6 +10,7 @@ from typing import Any
 from autofuse.database.ask.times import beside_no_fusion
 from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import RunInfo
+from autofuse.environment.worth import Waterfall, waterfall_of
 
 WHOLE = (
     "name", "series", "state", "median_us", "ci_lo_us", "ci_hi_us", "trusted", "speedup", "speedup_lo", "speedup_hi",
@@ -20,7 +21,8 @@ WHOLE = (
 
 @dataclass(frozen=True)
 class RunStatus:
-    """A run: `outcomes` counts what became of its candidates, `whole_model` has a row (`WHOLE`) a measured plan."""
+    """A run: `outcomes` counts what became of its candidates, `whole_model` has a row (`WHOLE`) a measured plan.
+    `waterfall`: what each decision was worth, once the run has ended."""
 
     run: int
     state: str
@@ -33,6 +35,7 @@ class RunStatus:
     outcomes: Mapping[str, int]
     summary: Mapping[str, Any]
     whole_model: Sequence[Mapping[str, Any]]
+    waterfall: Waterfall | None = None
 
 
 def length_s(info: RunInfo, measured_at: Iterable[datetime]) -> float:
@@ -61,4 +64,5 @@ def run_status(opened: ProfilingDatabase, info: RunInfo) -> RunStatus:
         outcomes=counts,
         summary=dict(info.summary or {}),
         whole_model=[{key: row[key] for key in WHOLE} for row in rows],
+        waterfall=waterfall_of(info.summary),
     )

@@ -59,6 +59,8 @@ TERMS: Mapping[str, str] = MappingProxyType(
         "hollow dot": "a ratio that is not trusted",
         "of peak": "operations a second, of what the machine's probe reached; Winograd may go above 100 %",
         "of bandwidth": "bytes a second, of what the machine's memory probe reached; caches may go above 100 %",
+        "remainder": "what whole networks took beyond what the sums of their kernels say",
+        "regrouped": "as many kernels as before, cut elsewhere",
         "#": "the first digits of a kernel's key, where two kernels have the same name",
     }
 )

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from autofuse.database.database import open_database
+from autofuse.environment.worth import Waterfall, waterfall_of
 from autofuse.kernels.workload.workload import Workload
-from autofuse.search.progress import TuneResult, Waterfall
+from autofuse.search.progress import TuneResult
 from autofuse.search.standing.waterfall import FUSED, REWRITE, RULE, SCHEDULES
 
 
@@ -38,6 +39,7 @@ def test_the_steps_add_up_to_what_whole_networks_took(run: Any, device: Any, two
     assert found.start_us - total_us(found) == pytest.approx(found.end_us)
     assert found.end_us == chosen.median_us
     assert found.ratio == pytest.approx(chosen.speedup)
+    assert found.start_sum_us is not None
     assert found.start_sum_us - found.end_sum_us == pytest.approx(sum(step.us for step in found.steps))
 
 
@@ -45,6 +47,17 @@ def test_nothing_remains_where_networks_take_what_their_kernels_do(run: Any, dev
     result = run(two_layers)
     found = found_by(result)
     assert found.remainder_us == pytest.approx(0.0, abs=0.02 * found.start_us), "this device has no caches"
+
+
+def test_where_kernels_of_no_fusion_have_no_times_whole_networks_say_what_the_rule_is_worth(
+    run: Any, device: Any, two_layers: Path
+) -> None:
+    result = run(two_layers, trials=1)
+    found = found_by(result)
+    assert found.start_sum_us is None and found.measured
+    assert [step.kind for step in found.steps if "whole networks" in step.what] == [RULE]
+    assert found.start_us - total_us(found) == pytest.approx(found.end_us)
+    assert found.remainder_us == pytest.approx(0.0, abs=1e-6 * found.start_us), "the rule's plan was chosen"
 
 
 def test_each_step_is_worth_what_the_device_takes_off(run: Any, device: Any, two_layers: Path) -> None:
@@ -83,7 +96,7 @@ def test_what_a_rewrite_is_worth_stands_apart_from_what_the_rule_fuses(
 def test_the_summary_of_the_run_keeps_the_same_numbers(run: Any, device: Any, two_layers: Path) -> None:
     result = run(two_layers)
     kept = kept_summary(result)
-    assert kept["waterfall"] == {**asdict(found_by(result)), "steps": [asdict(one) for one in found_by(result).steps]}
+    assert waterfall_of(kept) == found_by(result)
     assert kept["not_asked"] == [asdict(one) for one in result.not_asked] if result.not_asked else True
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -152,6 +153,32 @@ def recorder(path: Path) -> Iterator[Recorder]:
         yield Recorder(database)
 
 
+SUMMARY: dict[str, Any] = {
+    "speedup": 1.3,
+    "waterfall": {
+        "start": "none",
+        "start_us": 390.0,
+        "steps": [
+            {"kind": "rule", "what": "what the fixed rule fuses", "times": 3, "us": 60.0},
+            {"kind": "schedules", "what": "better schedules of the default plan's kernels", "times": 1, "us": 40.0},
+            {"kind": "apart", "what": "Conv+Add -> Conv | Add", "times": 2, "us": -5.0},
+        ],
+        "remainder_us": -5.0,
+        "end": "search",
+        "end_us": 300.0,
+        "measured": True,
+        "start_sum_us": 380.0,
+        "end_sum_us": 285.0,
+    },
+    "not_asked": [
+        {"kind": "schedules", "gain_us": 12.0, "cost_s": 30.0},
+        {"kind": "plans", "gain_us": None, "cost_s": None},
+    ],
+    "more_time": {"seconds": 45.0, "gain_us": 12.0},
+}
+"""What the run of `night` said at its end."""
+
+
 @pytest.fixture
 def night(recorder: Recorder) -> int:
     """A finished run: a convolution used twice, a pooling by the fixed rule, one failure."""
@@ -184,7 +211,7 @@ def night(recorder: Recorder) -> int:
         EdgeDecision("relu1", "conv2", False, "within_noise"),
     ]
     recorder.database.record_edges(run, "search", edges)
-    recorder.database.finish_run(run, summary={"speedup": 1.3})
+    recorder.database.finish_run(run, summary=SUMMARY)
     return run
 
 

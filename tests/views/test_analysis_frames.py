@@ -12,7 +12,7 @@ from autofuse.database.records import PlanOutcome, content_key
 from autofuse.errors import DatabaseError, InputError
 from autofuse.views.frames.analysis import ASKED, Analysis, open_analysis
 from autofuse.views.frames.columns import COLUMNS
-from tests.views.conftest import GRAPH, times
+from tests.views.conftest import GRAPH, SUMMARY, times
 
 FRAMES = [name for name in COLUMNS if name not in ASKED]
 
@@ -74,10 +74,26 @@ def test_groups_share_the_time_of_their_choice(analysis: Analysis) -> None:
     assert analysis.groups["candidate_id"].isna().tolist() == [False, False, True]
 
 
+def test_the_waterfall_of_a_run_is_what_its_summary_says(analysis: Analysis) -> None:
+    frame = analysis.waterfall
+    assert list(frame["step"]) == ["none", "rule", "schedules", "apart", "remainder", "search"]
+    assert list(frame["left_us"]) == [390.0, 330.0, 290.0, 295.0, 300.0, 300.0]
+    assert frame["share"].sum() == pytest.approx(1 - 300.0 / 390.0)
+    assert list(analysis.not_asked["kind"]) == ["schedules", "plans"]
+    assert analysis.not_asked["gain_us"].isna().tolist() == [False, True]
+
+
+def test_a_summary_that_is_no_waterfall_is_none(recorder: Any, path: Path) -> None:
+    run = recorder.run("altered")
+    recorder.database.finish_run(run, summary={"waterfall": {"start": "none", "steps": "many"}, "not_asked": 7})
+    with open_analysis(path) as opened:
+        assert opened.frame("waterfall", "altered").empty and opened.frame("not_asked", "altered").empty
+
+
 def test_runs_have_dates_with_a_zone_and_a_duration(analysis: Analysis) -> None:
     (run,) = analysis.runs.to_dict("records")
     assert str(run["started_at"].tz) == "UTC" and run["duration_s"] >= 0
-    assert run["provenance"] == {"git": "abc", "governor": None} and run["summary"] == {"speedup": 1.3}
+    assert run["provenance"] == {"git": "abc", "governor": None} and run["summary"] == SUMMARY
 
 
 def test_a_run_that_still_runs_has_no_end(recorder: Any, path: Path) -> None:

@@ -43,6 +43,14 @@ def test_the_page_holds_the_first_screen(analysis: Analysis) -> None:
     assert {row["name"]: row["state"] for row in data["rivals"]}["tvm-untuned"] == "run_error"
 
 
+def test_the_page_holds_the_waterfall_and_what_was_not_reached(analysis: Analysis) -> None:
+    worth = data_of(render_html(analysis))["worth"]
+    assert worth["ratio"] == pytest.approx(1.3) and worth["start"] == "no fusion" and worth["measured"]
+    assert [row["left_us"] for row in worth["steps"]] == list(analysis.waterfall["left_us"])
+    assert [row["kind"] for row in worth["not_asked"]] == ["schedules", "plans"]
+    assert worth["more"] == {"seconds": 45.0, "gain_us": 12.0}
+
+
 def test_it_loads_nothing_and_nothing_can_break_out(recorder: Any, path: Path) -> None:
     from autofuse.database.records import RunStart
 
@@ -147,4 +155,4 @@ def test_a_page_goes_where_it_was_asked_to(analysis: Analysis, path: Path, tmp_p
 
 def test_page_data_is_plain(analysis: Analysis) -> None:
     info = analysis.run()
-    assert set(page_data(analysis, info)) == {"run", "speedup", "rivals", "trust", "counts", "plots", "tables"}
+    assert set(page_data(analysis, info)) == {"run", "speedup", "rivals", "trust", "counts", "worth", "plots", "tables"}

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from autofuse.cli.screens.render import describe, heading, records
+from autofuse.cli.screens.waterfall_view import waterfall_text
 from autofuse.values.arguments import format_duration, micros
+
+if TYPE_CHECKING:
+    from autofuse.api.results import Waterfall
 
 HOUR_S = 3600.0
 OK = "ok"
 
 
-def run_text(body: Mapping[str, Any]) -> RenderableType:
-    """`run_body` laid out: state, time, candidates, the fastest plan; then the plans, then what the run said itself."""
+def run_text(body: Mapping[str, Any], waterfall: Waterfall | None = None) -> RenderableType:
+    """`run_body` laid out: state, time, candidates, the fastest plan; then the plans, what each decision was worth, and
+    what the run said itself."""
     threads = body["threads"]
     title = f"{body['model']}, {threads} thread{'s' if threads > 1 else ''}, run {body['run']}: {body['state']}"
     grid = Table.grid(padding=(0, 2))
@@ -31,8 +36,11 @@ def run_text(body: Mapping[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [Text(title, style="bold"), grid]
     if body["whole_model"]:
         parts += ["", records(_plans(body["whole_model"]), "whole model")]
-    if body["summary"]:
-        parts += ["", describe(body["summary"], "what it said at its end")]
+    if waterfall is not None:
+        parts += ["", waterfall_text(waterfall)]
+    said = {name: value for name, value in body["summary"].items() if name != "waterfall"}
+    if said:
+        parts += ["", describe(said, "what it said at its end")]
     return Group(*parts)
 
 

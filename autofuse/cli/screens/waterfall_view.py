@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -21,33 +21,21 @@ LEAST_GAIN = 1e-3
 
 def waterfall_text(found: Waterfall) -> RenderableType:
     """The steps as a table: what each takes off, and what is left after it."""
-    part = "sum of its kernels" if not found.measured else "measured whole"
-    rows: list[dict[str, object]] = [_end(found.start, part, found.start_us)]
-    left_us = found.start_us
-    steps = [(one.kind, one.what, one.times, one.us) for one in found.steps]
-    if found.measured:
-        steps.append(
-            ("remainder", "what the kernels' sums do not see: caches between kernels, calls", 1, found.remainder_us)
-        )
-    for kind, what, times, us in steps:
-        left_us -= us
-        rows.append(
-            {
-                "step": kind,
-                "what": what if times == 1 else f"{what} ({times}x)",
-                "time": signed(-us),
-                "part": f"{-100 * us / found.start_us:+.1f} %",
-                "left_us": left_us,
-            }
-        )
-    rows.append(_end(found.end, part, found.end_us))
+    rows = [_row(row) for row in found.rows()]
     title = f"what it was worth: {found.ratio:.2f}x of {TITLES.get(found.start, found.start)}"
-    doubt = "" if found.measured else "Sums of kernels timed alone: nothing was measured whole beside no fusion."
+    doubt = "" if found.measured else "By sums of kernels timed alone: nothing was measured whole beside no fusion."
     return Group(records(rows, title), *([Text(doubt, style="dim")] if doubt else []))
 
 
-def _end(plan: str, how: str, us: float) -> dict[str, object]:
-    return {"step": plan, "what": how, "time": "", "part": "", "left_us": us}
+def _row(row: Mapping[str, Any]) -> dict[str, object]:
+    us, times = row["us"], row["times"] or 1
+    return {
+        "step": row["step"],
+        "what": row["what"] if times == 1 else f"{row['what']} ({times}x)",
+        "time": "" if us is None else signed(-us),
+        "part": "" if us is None else f"{-100 * row['share']:+.1f} %",
+        "left_us": row["left_us"],
+    }
 
 
 def signed(us: float) -> str:

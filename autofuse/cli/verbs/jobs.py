@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypeGuard
+from typing import TYPE_CHECKING, Annotated, Any, TypeGuard, cast
 
 import typer
 from rich.console import RenderableType
@@ -58,7 +58,9 @@ def _body(found: JobInfo | RunStatus) -> Mapping[str, Any]:
 
 
 def _text(found: JobInfo | RunStatus) -> RenderableType:
-    return job_text(found) if is_job(found) else run_text(_body(found))
+    if is_job(found):
+        return job_text(found)
+    return run_text(_body(found), cast("RunStatus", found).waterfall)
 
 
 def is_job(found: JobInfo | RunStatus) -> TypeGuard[JobInfo]:

@@ -14,6 +14,7 @@ from rich.text import Text
 from autofuse.cli.options import Database, Device, Model, OutputFormat, Shapes, Threads
 from autofuse.cli.screens.next_steps import after_diff, after_explaining, after_export, after_front
 from autofuse.cli.screens.render import describe, plain, records, show
+from autofuse.cli.screens.waterfall_view import waterfall_text
 from autofuse.values.arguments import micros, parse_shapes, size
 
 if TYPE_CHECKING:
@@ -175,8 +176,14 @@ def explain(
     ]
     timed = any(row.fused_us or row.apart_us for row in rows)
     table = [_edge_row(row, timed) for row in rows]
-    text = Group(records(plain(table)), "", records(plain(summary)))
-    show({"plan": found.plan_key, "edges": rows}, form, text, after_explaining(model, plan, named))
+    told = ["", waterfall_text(found.waterfall)] if found.waterfall is not None and edge is None else []
+    text = Group(records(plain(table)), "", records(plain(summary)), *told)
+    show(
+        {"plan": found.plan_key, "edges": rows, "waterfall": found.waterfall},
+        form,
+        text,
+        after_explaining(model, plan, named),
+    )
 
 
 def _named(database: str | None, device: str, threads: int | None, shape: list[str] | None) -> dict[str, Any]:

@@ -6,10 +6,12 @@ The expectations are those that the search chose by: the stated rules, corrected
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 
-from autofuse.search.budget.time_budget import FIRST_CANDIDATE_S
+from autofuse.environment.worth import MoreTime, OpenQuestions
+from autofuse.search.budget.agenda import Question
+from autofuse.search.budget.time_budget import FIRST_CANDIDATE_S, PAYING
 from autofuse.search.phases.questions import Search
-from autofuse.search.progress import MoreTime, OpenQuestions
 from autofuse.search.schedules.prospects import expected_saving
 
 PLANS, SCHEDULES = "plans", "schedules"
@@ -24,21 +26,31 @@ def not_asked(search: Search, seconds: float) -> tuple[OpenQuestions, ...]:
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for one in standing.offered:
         if one.kind != SCHEDULES:
-            gain_us = one.gain_us * standing.agenda.account(one.kind).correction(best_us)
-            share = _left(search, one.parts) if one.kind == PLANS else 1.0
-            sums[one.kind][0] += share * gain_us
+            share = _open_share(search, one) if one.kind == PLANS else 1.0
+            sums[one.kind][0] += share * one.gain_us * _correction(search, one.kind, best_us)
             sums[one.kind][1] += share * one.cost_s
     found = [OpenQuestions(kind, gain_us, cost_s) for kind, (gain_us, cost_s) in sums.items() if cost_s > 0]
+    found = [replace(one, gain_us=_together(search, one, best_us)) if one.kind == PLANS else one for one in found]
     found += _schedules(search, best_us, seconds)
     if standing.plan_search is None or standing.plan_search.unopened:
         found = [*(one for one in found if one.kind != PLANS), OpenQuestions(PLANS, None, None)]
     return tuple(sorted(found, key=lambda one: -(one.gain_us or 0.0)))
 
 
-def _left(search: Search, parts: int) -> float:
-    """How many times as many changes are open as one question of `parts` asks about."""
+def _correction(search: Search, kind: str, best_us: float) -> float:
+    """What experience leaves of an expectation: a lucky first answer is not taken for what comes."""
+    return min(1.0, search.standing.agenda.account(kind).correction(best_us))
+
+
+def _open_share(search: Search, one: Question) -> float:
+    """How many times as many changes are open as one question asks about."""
     plans = search.standing.plan_search
-    return plans.open_flips / max(1, parts) if plans is not None else 0.0
+    return plans.open_flips / one.parts if plans is not None else 0.0
+
+
+def _together(search: Search, changes: OpenQuestions, best_us: float) -> float:
+    """All open changes together: what each promises alone is about the same bytes as what others do."""
+    return min(changes.gain_us or 0.0, PAYING * best_us * _correction(search, PLANS, best_us))
 
 
 def _schedules(search: Search, best_us: float, seconds: float) -> list[OpenQuestions]:
@@ -48,8 +60,7 @@ def _schedules(search: Search, best_us: float, seconds: float) -> list[OpenQuest
     count = min(seconds / each_s, float(sum(one.left for one in ahead)))
     if not ahead or count <= 0:
         return []
-    correction = standing.agenda.account(SCHEDULES).correction(best_us)
-    gain_us = min(1.0, expected_saving(ahead, count) * correction) * best_us
+    gain_us = expected_saving(ahead, count) * _correction(search, SCHEDULES, best_us) * best_us
     return [OpenQuestions(SCHEDULES, gain_us, count * each_s)]
 
 

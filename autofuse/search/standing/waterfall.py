@@ -8,7 +8,7 @@ their own.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,12 +16,13 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from autofuse.environment.plan_evidence import groups_of
+from autofuse.environment.worth import Waterfall, WaterfallStep
 from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.model import Graph
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.rewrite.driver import apply
-from autofuse.search.progress import PlanTime, Waterfall, WaterfallStep
+from autofuse.search.progress import PlanTime
 from autofuse.search.schedules.evidence import SearchEvidence
 from autofuse.search.schedules.schedule_search import WorkloadSearch
 from autofuse.search.standing.standing import Standing
@@ -95,30 +96,46 @@ def _parts(kernels: Sequence[_Kernel]) -> str:
     return named if len(kernels) <= MOST_PARTS else f"{named} | {len(kernels) - MOST_PARTS} more"
 
 
-def waterfall(standing: Standing, chosen: FusionPlan, name: str, time: PlanTime) -> Waterfall | None:
-    """The steps from no fusion to the plan `chosen`, called `name`, which took `time`.
+def waterfall(standing: Standing, chosen: FusionPlan, name: str, times: Mapping[str, PlanTime]) -> Waterfall | None:
+    """The steps from no fusion to the plan `chosen`, called `name`; `times`: of the finalists.
 
-    From the default plan where no fusion has no times of its own; None where the default plan has none either.
+    From the default plan where nothing is known of no fusion; None where the default plan has no time for each kernel.
     """
     evidence, none, default = standing.evidence, standing.baselines.get(NO_FUSION), standing.baselines.get(DEFAULT)
     end_us = evidence.composed_us(chosen)
     default_us = evidence.composed_us(default) if default is not None else None
     if default is None or default_us is None or end_us is None:
         return None
-    none_us = evidence.composed_us(none) if none is not None else None
-    steps: list[WaterfallStep] = []
-    if none is not None and none_us is not None:
-        steps += _to_the_rule(evidence, none, default)
     first_us = sum(one.us for one in _kernels(evidence, default, _first))
-    steps.append(WaterfallStep(SCHEDULES, "better schedules of the default plan's kernels", 1, first_us - default_us))
-    steps += _named(_changes(evidence, default, chosen, _best), default_us)
-    start, start_us = (NO_FUSION, none_us) if none_us is not None else (f"{DEFAULT}, first schedules", first_us)
-    whole = none_us is not None and time.median_us is not None and time.speedup is not None
-    if not whole or time.median_us is None or time.speedup is None:
-        return Waterfall(start, start_us, tuple(steps), 0.0, name, end_us, False, start_us, end_us)
-    whole_us = time.median_us * time.speedup
-    remainder_us = whole_us - time.median_us - (start_us - end_us)
-    return Waterfall(start, whole_us, tuple(steps), remainder_us, name, time.median_us, True, start_us, end_us)
+    own = [WaterfallStep(SCHEDULES, "better ones of the rule's kernels", 1, first_us - default_us)]
+    own += _named(_changes(evidence, default, chosen, _best), default_us)
+    own = [one for one in own if one.us]
+    time, none_us = times[name], evidence.composed_us(none) if none is not None else None
+    if time.median_us is None or time.speedup is None:
+        if none is None or none_us is None:
+            start = f"{DEFAULT}, first schedules"
+            return Waterfall(start, first_us, tuple(own), 0.0, name, end_us, False, first_us, end_us)
+        steps = (*_to_the_rule(evidence, none, default), *own)
+        return Waterfall(NO_FUSION, none_us, steps, 0.0, name, end_us, False, none_us, end_us)
+    start_us = time.median_us * time.speedup
+    if none is not None and none_us is not None:
+        rule = _to_the_rule(evidence, none, default)
+    else:
+        rule = [_rule_as_a_whole(start_us, times.get(DEFAULT), default_us, first_us)]
+    steps = (*rule, *own)
+    remainder_us = start_us - time.median_us - sum(one.us for one in steps)
+    return Waterfall(NO_FUSION, start_us, steps, remainder_us, name, time.median_us, True, none_us, end_us)
+
+
+def _rule_as_a_whole(start_us: float, default: PlanTime | None, default_us: float, first_us: float) -> WaterfallStep:
+    """What the fixed rule fuses, where the kernels of no fusion have no times of their own: by whole networks, less
+    what schedules gave."""
+    schedules_us = first_us - default_us
+    if default is not None and default.median_us is not None and default.speedup is not None:
+        whole_us = start_us - start_us / default.speedup
+        return WaterfallStep(RULE, "what the fixed rule fuses, by times of whole networks", 1, whole_us - schedules_us)
+    what = "what the fixed rule fuses, and what sums of kernels do not see"
+    return WaterfallStep(RULE, what, 1, start_us - first_us)
 
 
 def _to_the_rule(evidence: SearchEvidence, none: FusionPlan, default: FusionPlan) -> list[WaterfallStep]:
@@ -128,7 +145,7 @@ def _to_the_rule(evidence: SearchEvidence, none: FusionPlan, default: FusionPlan
     regions = _changes(evidence, none, default, _first)
     fused = [region for region in regions if not region.rules]
     rewritten = _merged(region for region in regions if region.rules)
-    steps = [WaterfallStep(BARE_SCHEDULES, "taken back: first schedules from here on", 1, best_us - first_us)]
+    steps = [WaterfallStep(BARE_SCHEDULES, "first ones from here on", 1, best_us - first_us)]
     steps.append(WaterfallStep(RULE, "what the fixed rule fuses", len(fused), sum(region.saved_us for region in fused)))
     steps += [WaterfallStep(REWRITE, f"{one.what} (by the rule)", one.times, one.us) for one in rewritten]
     return [one for one in steps if one.us]

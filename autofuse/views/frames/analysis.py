@@ -10,7 +10,7 @@ import pandas as pd
 from autofuse.errors import InputError
 from autofuse.views.frames.columns import COLUMNS
 from autofuse.views.frames.comparison import compare_runs
-from autofuse.views.frames.frames import best_of, read_frame, tasks_of
+from autofuse.views.frames.frames import best_of, read_frame, tasks_of, worth_frame
 from autofuse.views.frames.lookups import lookups_of
 from autofuse.views.frames.night import night_frame
 
@@ -90,6 +90,8 @@ class Analysis:
             return lookups_of(self.database, run_id)
         if name == "runs":
             return self._runs(run_id)
+        if name in ("waterfall", "not_asked"):
+            return worth_frame(self.database, name, run_id)
         return read_frame(self.database, name, run_id)
 
     def _runs(self, run_id: int | None) -> pd.DataFrame:
@@ -210,6 +212,16 @@ class Analysis:
     def noise(self) -> pd.DataFrame:
         """The steadiness of each measurement: interval, outliers, clock."""
         return self.frame("noise")
+
+    @property
+    def waterfall(self) -> pd.DataFrame:
+        """What each decision of a run was worth, from no fusion to the plan that it chose."""
+        return self.frame("waterfall")
+
+    @property
+    def not_asked(self) -> pd.DataFrame:
+        """What runs did not come to, and what that is expected to gain."""
+        return self.frame("not_asked")
 
     @property
     def lookups(self) -> pd.DataFrame:

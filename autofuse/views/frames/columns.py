@@ -257,6 +257,23 @@ _FRAMES["night"] = {
     "failure": "why it failed; empty otherwise",
     "next": "what to do next",
 }
+_FRAMES["waterfall"] = {
+    "run_id": "number of the run",
+    "position": "number of the row within the run, from 0: the start, each step, the remainder, the end",
+    "step": "plan at the start and the end; else the kind of decision: rule, schedules, fused, apart, rewrite, ...",
+    "what": "what the decision changes",
+    "times": "in how many places; missing for start and end",
+    "us": "what it takes off the network's time, microseconds (negative: it adds them); missing for start and end",
+    "share": "us over the time at the start",
+    "left_us": "time that is left after it, microseconds",
+    "measured": "whether start and end are times of whole networks; else sums of kernels",
+}
+_FRAMES["not_asked"] = {
+    "run_id": "number of the run",
+    "kind": "kind of question that the search did not come to, or not to all of it",
+    "gain_us": "what it is expected to take off the network's time, microseconds; missing where nothing is known",
+    "cost_s": "seconds that asking it is expected to take; missing where nothing is known",
+}
 _FRAMES["best"] = _FRAMES["candidates"]
 
 COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(_FRAMES)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -10,6 +12,7 @@ import pandas as pd
 from autofuse.database.ask.labels import unique_labels
 from autofuse.database.ask.times import beside_no_fusion, timed_plans
 from autofuse.database.records import DOUBT, Table
+from autofuse.environment.worth import not_asked_of, waterfall_of
 from autofuse.values.ratios import Timed
 from autofuse.views.frames.columns import COLUMNS
 from autofuse.views.frames.groups import with_gains
@@ -137,3 +140,26 @@ def _group_count(plan: str) -> int | None:
         return len(json.loads(plan)["groups"])
     except (KeyError, TypeError, ValueError):
         return None
+
+
+def worth_frame(database: ProfilingDatabase, name: str, run_id: int | None) -> pd.DataFrame:
+    """The frame "waterfall" or "not_asked" of one run or of all, as the summaries of the runs keep it."""
+    rows: list[dict[str, object]] = []
+    for run in database.table("runs", run_id).records():
+        summary = run["summary"] if isinstance(run["summary"], dict) else None
+        found = _steps(summary) if name == "waterfall" else map(asdict, not_asked_of(summary))
+        rows += [{"run_id": run["run_id"], **row} for row in found]
+    frame = pd.DataFrame(rows, columns=list(COLUMNS[name]))
+    for column in frame.columns:
+        if column in ("run_id", "position", "times"):
+            frame[column] = frame[column].astype("Int64")
+        elif column.endswith(("us", "_s", "share")):
+            frame[column] = frame[column].astype("float64")
+    return frame
+
+
+def _steps(summary: dict[str, object] | None) -> Iterator[dict[str, object]]:
+    found = waterfall_of(summary)
+    if found is not None:
+        for position, row in enumerate(found.rows()):
+            yield {"position": position, **row, "measured": found.measured}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Hashable, Mapping
+from dataclasses import asdict
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from autofuse import __version__
+from autofuse.environment.worth import more_time_of, not_asked_of, waterfall_of
+from autofuse.values.names import TITLES
 from autofuse.values.outputs import Kind, database_files, has_head, has_mark, write_output
 from autofuse.values.ratios import Ratio
 from autofuse.views.frames.standing import job_standing, plan_gap, run_length_s, run_standing
@@ -41,7 +44,7 @@ MAX_ROWS = 400
 
 SEEN = (
     "median", "ratio", "trusted", "composed", "no fusion", "tvm-partition", "tvm-untuned", "largest error",
-    "over first schedule", "fixed rule", "hollow dot", "of peak", "of bandwidth", "#",
+    "over first schedule", "fixed rule", "remainder", "hollow dot", "of peak", "of bandwidth", "#",
 )  # fmt: skip
 """Terms that the page uses."""
 
@@ -104,6 +107,7 @@ def page_data(analysis: Analysis, info: RunInfo, transfer: Json | None = None) -
         "rivals": _rivals(frames),
         "trust": _trust(frames, groups),
         "counts": _counts(frames),
+        "worth": _worth(info),
         "plots": {
             "progress": {
                 "groups": series.best_so_far(
@@ -162,6 +166,19 @@ def _speedup(frames: dict[str, pd.DataFrame]) -> Json | None:
         if ratio is not None:
             return {**found, "ratio": _ratio(ratio), "over": name}
     return found
+
+
+def _worth(info: RunInfo) -> Json:
+    """What each decision was worth, what was not reached, and what more time promises; empty where nobody knows."""
+    found, more = waterfall_of(info.summary), more_time_of(info.summary)
+    return {
+        "ratio": None if found is None else found.ratio,
+        "start": None if found is None else TITLES.get(found.start, found.start),
+        "measured": found is not None and found.measured,
+        "steps": [] if found is None else found.rows(),
+        "not_asked": [asdict(one) for one in not_asked_of(info.summary)],
+        "more": None if more is None else asdict(more),
+    }
 
 
 def _rivals(frames: dict[str, pd.DataFrame]) -> list[Json]:

@@ -35,6 +35,7 @@ from autofuse.views.report.tables import (
     paying_fusions,
     provenance_facts,
 )
+from autofuse.views.report.worth_text import what_it_was_worth
 from autofuse.views.terms import TERMS, used_in
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ CSV_FRAMES = (
     "failures",
     "trials",
     "edges",
+    "waterfall",
+    "not_asked",
 )
 FRAMES = ("plan_measurements", "choices", "groups", "candidates", "measurements", "failures", "edges", "trials")
 MAX_FAILURES = 10
@@ -69,6 +72,7 @@ def render_markdown(analysis: Analysis, run: RunReference | None = None) -> str:
         *map(markdown.text, run_standing(info, frames)),
         "## Whole model",
         _whole_model(info, frames),
+        *what_it_was_worth(info.summary),
         "## Trust and coverage",
         _trust(frames),
         "## Failures",

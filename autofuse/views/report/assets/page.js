@@ -208,6 +208,38 @@ function shares(parts) {
     return svg;
   };
 }
+const saving = (us) => `${us > 0 ? "−" : "+"}${micros(Math.abs(us))}`;
+function waterfall(rows) {
+  return (width) => {
+    const narrow = width < 720;
+    const step = narrow ? 44 : 30;
+    const [svg, box] = surface(width, rows.length * step + 34, [6, 92, 28, narrow ? 4 : 330]);
+    const most = Math.max(...rows.map((row) => row.left_us), ...rows.map((row) => row.left_us + (row.us ?? 0)));
+    const least = Math.min(0, ...rows.map((row) => row.left_us));
+    const x = scale(least, most, box.left, box.right);
+    const xs = ticks(least, most, (box.right - box.left) / 90);
+    for (const value of xs) {
+      draw(svg, "line", { x1: x(value), x2: x(value), y1: box.top, y2: box.bottom, stroke: "var(--line)" });
+      draw(svg, "text", { x: x(value), y: box.bottom + 20, "text-anchor": value > least ? "middle" : "start" }, axisMicros(xs)(value));
+    }
+    rows.forEach((row, index) => {
+      const top = box.top + index * step + (narrow ? 20 : 4);
+      const end = none(row.us), before = end ? 0 : row.left_us + row.us;
+      const low = Math.min(before, row.left_us), high = Math.max(before, row.left_us);
+      const paint = end ? color(0) : row.step === "remainder" ? color(4) : row.us < 0 ? color(3) : color(2);
+      const places = row.times > 1 ? ` (${row.times}×)` : "";
+      const name = row.step === row.what ? row.step : `${row.step}: ${row.what}`;
+      const line = draw(svg, "g");
+      draw(line, "rect", { x: 0, y: top - (narrow ? 20 : 4), width, height: step, fill: "transparent" });
+      draw(line, "text", { class: "name", x: narrow ? box.left : box.left - 10, y: narrow ? top - 6 : top + 15, "text-anchor": narrow ? "start" : "end" }, cut(name, Math.floor((narrow ? width : box.left) / 7.2) - places.length) + places);
+      draw(line, "rect", { x: x(low), y: top, width: Math.max(2, x(high) - x(low)), height: 20, fill: paint });
+      if (index + 1 < rows.length) draw(line, "line", { x1: x(row.left_us), x2: x(row.left_us), y1: top, y2: top + step + 10, stroke: "var(--grey)", "stroke-dasharray": "2 3" });
+      draw(line, "text", { class: "name", x: Math.max(x(high), x(low) + 2) + 6, y: top + 15 }, end ? micros(row.left_us) : saving(row.us));
+      explain(line, `${name}${places}\n${end ? micros(row.left_us) : `${saving(row.us)}, ${percent(Math.abs(row.share), 1)} of the start; ${micros(row.left_us)} left`}`);
+    });
+    return svg;
+  };
+}
 const WIDEST = 100;
 function noise(bins) {
   const names = ["median width of the intervals", "worst tenth of them", "clock, of the best seen"];
@@ -463,6 +495,15 @@ function plots() {
   const names = known.map(([name]) => name);
   const nothing = data.counts.measured ? "No plan was chosen, so there is no sum of groups to follow." : { running: "Nothing was measured yet.", finished: "Nothing was measured in this run: everything was known." }[data.run.state] ?? "Nothing was measured before the run ended.";
   plot("progress", "Best so far", "Composed time of a call (the groups, each timed alone) against wall time.", known.length && curves(known.map(([, list]) => list), names, true), nothing, names);
+  const { worth } = data;
+  const summed = worth.measured ? "The remainder is what whole networks say beyond the sums of their kernels." : "Start and end are sums of kernels: no plan was measured whole beside no fusion.";
+  plot("worth", "What it was worth", `From ${worth.start} to the chosen plan, ${times(worth.ratio)} as fast: what each decision takes off the time (green) or adds to it (red). Steps are differences of sums of kernels, each timed alone. ${summed}`, worth.steps.length && waterfall(worth.steps), "The run did not get far enough to say what its decisions were worth.");
+  if (worth.not_asked.length) {
+    const place = document.getElementById("worth");
+    const promise = worth.more ? `${span(worth.more.seconds)} more of search are expected to take off ${micros(worth.more.gain_us)}.` : "";
+    place.append(make("p", {}, `What was not reached, by the search's own expectations. ${promise}`));
+    table(place, [["kind", "question"], ["gain_us", "expected gain", (value) => (none(value) ? "none was tried" : micros(value))], ["cost_s", "in", (value) => (none(value) ? "–" : span(value))]], worth.not_asked);
+  }
   const changed = ratios.filter((row) => row.value !== 1 || row.lo !== 1 || row.hi !== 1), same = ratios.length - changed.length;
   plot("speedups", "Speedup per group", "The chosen schedule of each group against the first one that was measured for it, with its 95 % interval; the longest groups first. Green: faster; red: slower; grey: no difference; a hollow dot: the times are not trusted. The best of many candidates flatters itself a little.", changed.length && speedups(changed), ratios.length ? "Each group keeps the first schedule that was measured for it." : "No group of the choice was measured.");
   if (changed.length && same) document.getElementById("speedups").append(make("p", {}, `${count(same)} more group${same > 1 ? "s keep their" : " keeps its"} first schedule.`));
