@@ -71,6 +71,20 @@ class PlanTime:
 
 
 @dataclass(frozen=True)
+class ChoiceDecision:
+    """How sure the choice of a plan is: the plan that it was decided `against` in one race, and the time of that one
+    over the chosen one's with its interval [`lo`, `hi`]. `verdict`: "faster", "no difference" (the simpler one was
+    taken) or "undecided" (noise left it open, and the simpler one was taken). `trusted`: it is decided."""
+
+    against: str
+    verdict: str
+    trusted: bool
+    ratio: float | None = None
+    lo: float | None = None
+    hi: float | None = None
+
+
+@dataclass(frozen=True)
 class CompositionReport:
     """The exact composition of measured groups beside the best plan that was sampled.
 
@@ -122,6 +136,7 @@ class TuneResult:
     time the machine was too disturbed for, also when they were measured again. `questions`: what the search asked, the
     kind that took longest first. `waterfall`: what each decision was worth (None: too little was measured to say).
     `not_asked`: what it did not come to, and `more_time`: what as much time again is expected to give.
+    `decision`: how sure the choice is; None where nothing was raced.
     """
 
     model: str
@@ -149,3 +164,4 @@ class TuneResult:
     waterfall: Waterfall | None = None
     not_asked: tuple[OpenQuestions, ...] = ()
     more_time: MoreTime | None = None
+    decision: ChoiceDecision | None = None

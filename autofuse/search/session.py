@@ -18,7 +18,7 @@ from autofuse.search.finals.verdict import Verdict, left_out, told
 from autofuse.search.phases.phases import search_all
 from autofuse.search.phases.questions import Search, compose
 from autofuse.search.phases.unasked import more_time, not_asked
-from autofuse.search.progress import AskedQuestions, TuneResult
+from autofuse.search.progress import AskedQuestions, ChoiceDecision, TuneResult
 from autofuse.search.schedules.evidence import Counts
 from autofuse.search.schedules.prospects import Prospect
 from autofuse.search.standing.waterfall import waterfall
@@ -127,6 +127,7 @@ class ModelSession:
             standing.composed.report if standing.composed is not None else None,
             tuple(evidence.untrusted_winners(verdict.plan)), left_out=self.left_out, questions=self._questions(),
             waterfall=self.waterfall, not_asked=open_questions, more_time=more_time(open_questions, self.searched_s),
+            decision=_decision(verdict),
         )  # fmt: skip
 
     def _questions(self) -> tuple[AskedQuestions, ...]:
@@ -176,3 +177,12 @@ class ModelSession:
         if self.left_out:
             found["left_out"] = list(self.left_out)
         return found
+
+
+def _decision(verdict: Verdict) -> ChoiceDecision | None:
+    """How sure the choice is, for people."""
+    found = verdict.decision
+    if found is None or found.ratio is None or not found.verdict:
+        return None
+    ratio = found.ratio
+    return ChoiceDecision(found.against, found.verdict, found.trusted, ratio.value, ratio.lo, ratio.hi)

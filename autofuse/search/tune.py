@@ -29,6 +29,7 @@ from autofuse.kernels.schedule.knobs import declared_names
 from autofuse.measure.checking.reference import ReferenceStore, capture
 from autofuse.measure.children.process import available_cores
 from autofuse.measure.networks.libraries import Model
+from autofuse.measure.timing.race import DECIDING
 from autofuse.measure.timing.sampling import SamplingPolicy
 from autofuse.search.budget.budget import Budget, never
 from autofuse.search.budget.time_budget import finale_most_s
@@ -138,7 +139,9 @@ def open_session(
         base.release_dead()
         run_id, name = _run(base, environment, model, graph, seed, budget_s, trials, started)
         opening(f"starting to measure on {environment.profile.name}")
-        options = RunnerOptions(SamplingPolicy(cold_constants=True), scheduler=scheduler, objects=scratch / OBJECTS)
+        options = RunnerOptions(
+            SamplingPolicy(cold_constants=True), DECIDING, scheduler=scheduler, objects=scratch / OBJECTS
+        )
         runner = stack.enter_context(open_runner(environment.device, environment.setting.threads, options))
         evidence = SearchEvidence(graph, chosen_space, environment, base, seed)
         standing = Standing(evidence)

@@ -19,7 +19,6 @@ import autofuse
 from autofuse.backend.library.library import Library
 from autofuse.cli.main import app
 from autofuse.compiler import CompileReport
-from autofuse.environment.device import RunnerOptions
 from autofuse.measure.timing.race import InterleavingPolicy
 from autofuse.measure.timing.sampling import SamplingPolicy
 from autofuse.search.progress import TuneResult
@@ -45,8 +44,8 @@ def hurried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Short timings, and a measuring lock of our own: no number of this module is looked at."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("autofuse.search.tune.SamplingPolicy", partial(SamplingPolicy, cap_s=0.05, settle_probes=2))
-        rounds = InterleavingPolicy(max_rounds=8, settle_probes=2)
-        patch.setattr("autofuse.search.tune.RunnerOptions", partial(RunnerOptions, rounds=rounds))
+        rounds = InterleavingPolicy(max_rounds=8, settle_probes=2, deciding=True)
+        patch.setattr("autofuse.search.tune.DECIDING", rounds)
         patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
         yield
 

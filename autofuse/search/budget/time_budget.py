@@ -63,6 +63,8 @@ RECORD_S = 2.0
 """Seconds of recording the choice with the reasons of each edge."""
 COMPOSE_S = 10.0
 """Seconds for composing the best plan of all groups before the finalists are built, at most."""
+MOST_RACE = 5.0
+"""A race that is not decided goes on for so many times the seconds that it was given, while the budget lasts."""
 LEAST_RACE_S = 6.0
 """The shortest race that says anything."""
 FINALS_UNBOUNDED_S = 40.0

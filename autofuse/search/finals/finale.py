@@ -32,6 +32,7 @@ OBJECTS = "objects"
 HOPELESS = 2.5
 """A plan whose composed time is so many times the best one's is not built whole (plan "none" always is)."""
 SIMPLER = ("default", TVM_PARTITION, "dnnfusion", "previous", "model", "search", "composed", "none")
+"""Names of plans, the simplest first."""
 
 
 @dataclass(frozen=True)
@@ -146,9 +147,10 @@ class Estimates:
 
 
 def wishes(standing: Standing) -> dict[str, FusionPlan]:
-    """The plans worth measuring whole, the most important first: the best by its kernels' times, the default, others.
+    """The plans worth measuring whole, the most important first: the default, the best by its kernels' times, others.
 
-    No fusion and TVM's partition are among them, unless they cannot be built. PlanError when no plan can be.
+    The default stays in the race in any case: it is taken unless another one is faster beyond doubt. No fusion and
+    TVM's partition are among them, unless they cannot be built. PlanError when no plan can be.
     """
     evidence, plans = standing.evidence, standing.plans()
     possible = {name: plan for name, plan in plans.items() if not _hopeless(evidence, plan)}
@@ -164,8 +166,7 @@ def wishes(standing: Standing) -> dict[str, FusionPlan]:
     timed = sorted(timed, key=lambda name: (composed[name], complexity(name)))
     rivals = [name for name in timed if name not in LITTLE_FUSION][: FINALISTS - 1]
     leader = [name for name, plan in possible.items() if standing.best is not None and plan.key == standing.best.key]
-    fallback = ["default"] if "default" in rivals or composed.get("default") == float("inf") else []
-    order = dict.fromkeys([*sorted(leader, key=complexity)[:1], *fallback, *rivals, *LITTLE_FUSION])
+    order = dict.fromkeys(["default", *sorted(leader, key=complexity)[:1], *rivals, *LITTLE_FUSION])
     once: dict[str, str] = {}
     for name in order:
         if name in possible:
@@ -181,6 +182,21 @@ def _hopeless(evidence: SearchEvidence, plan: FusionPlan) -> bool:
 def complexity(name: str) -> int:
     """Place of a plan among equally fast ones; a plan that only the caller knows comes before no fusion."""
     return SIMPLER.index(name) if name in SIMPLER else len(SIMPLER) - 1
+
+
+def preferred(plans: Mapping[str, FusionPlan], kept: str, default: FusionPlan | None) -> list[str]:
+    """Names of `plans` in the order in which they are taken while noise tells none of them apart.
+
+    First `kept`, which an earlier run decided for ("" when there is none); then the default, and those with fewer
+    groups that it does not have.
+    """
+    groups = frozenset(default.groups) if default is not None else frozenset()
+
+    def rank(name: str) -> tuple[bool, bool, int, int]:
+        is_default = default is not None and plans[name].key == default.key
+        return name != kept, not is_default, len(groups ^ frozenset(plans[name].groups)), complexity(name)
+
+    return sorted(plans, key=rank)
 
 
 class Reserve:

@@ -1,4 +1,4 @@
-"""The finalists: built whole, checked whole, measured interleaved; a tie goes to the simpler plan."""
+"""The finalists: built whole, checked whole, measured interleaved; what noise leaves open goes to the simpler plan."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from autofuse.database.records import ChosenGroup, EdgeDecision
+from autofuse.database.records import ChosenGroup, EdgeDecision, Json
 from autofuse.environment.outcomes import plan_outcome
 from autofuse.environment.plan_evidence import fitting, known_pieces
 from autofuse.errors import DeviceError, PlanError, WrongResultError
@@ -21,18 +21,15 @@ from autofuse.measure.networks.bench import OUT_OF_TIME, Contender, ContenderRes
 from autofuse.measure.networks.judgement import difference, judged
 from autofuse.measure.networks.libraries import NO_TIME, Model, Order, build_libraries
 from autofuse.search.budget.budget import Budget
-from autofuse.search.budget.time_budget import SECONDS_AGAIN
-from autofuse.search.finals.finale import OBJECTS, Estimates, Finale, complexity, wishes
+from autofuse.search.budget.time_budget import MOST_RACE, SECONDS_AGAIN
+from autofuse.search.finals.finale import OBJECTS, Estimates, Finale, complexity, preferred, wishes
 from autofuse.search.finals.numerical_gate import right_as_a_whole, tiles_taken
 from autofuse.search.finals.verdict import LATE, Verdict
 from autofuse.search.lab.lab import Lab
 from autofuse.search.progress import PlanTime
 from autofuse.search.schedules.evidence import SearchEvidence
 from autofuse.search.standing.standing import Standing
-from autofuse.values.ratios import compare
-
-TIE = 1.02
-"""Beyond this ratio a plan is slower, however wide the interval is."""
+from autofuse.values.ratios import compare, decide
 
 
 @dataclass(frozen=True)
@@ -54,6 +51,12 @@ class Finals:
         """Name of the plan without fusion among `plans`; "" when it is not there."""
         none = self.standing.baselines.get("none")
         return next((name for name, plan in plans.items() if plan == none), "")
+
+    def preferred(self, plans: Mapping[str, FusionPlan]) -> list[str]:
+        """Names of `plans` in the order in which they are taken while noise tells none of them apart."""
+        standing = self.standing
+        kept = standing.previous if standing.decided_before else ""
+        return preferred(plans, kept, standing.baselines.get("default"))
 
     def library(self, name: str) -> Path:
         """Where a plan's library goes."""
@@ -83,7 +86,7 @@ def conclude(finals: Finals, budget: Budget) -> Verdict | None:
         return None
     # A plan may have won with schedules that no candidate of its own has tried; `compile` wants to find them measured.
     finals.lab.measure_first(finals.evidence.missing(verdict.plan), budget)
-    _record_choice(finals.lab, verdict.plan, verdict.times[verdict.name])
+    _record_choice(finals.lab, verdict)
     return verdict
 
 
@@ -91,7 +94,7 @@ def _measured_whole(finals: Finals, plans: Mapping[str, FusionPlan], budget: Bud
     """Builds, races and checks the plans that there is time for, and chooses among them."""
     evidence, lab = finals.evidence, finals.lab
     base = finals.base(plans)
-    contenders, problems, race_s = _built_in_time(finals, plans, base, budget)
+    contenders, problems, race_s = _built_in_time(finals, plans, budget)
     if not contenders and NO_TIME not in problems.values():
         raise PlanError("no plan could be built whole: " + "; ".join(problems.values()))
     results: Mapping[str, ContenderResult] = {}
@@ -100,7 +103,7 @@ def _measured_whole(finals: Finals, plans: Mapping[str, FusionPlan], budget: Bud
         inputs = generate_inputs(evidence.graph, evidence.seed)
         expected = [lab.reference.array(name) for name in evidence.graph.outputs]
         race_budget = budget.before(finals.estimates.after_s(len(contenders)))
-        seconds = min(race_s, max(1.0, race_budget.left()))
+        seconds = min(MOST_RACE * race_s, max(1.0, race_budget.left()))  # it ends when the question is decided
         results = lab.runner.race(contenders, inputs, seconds, expected=expected, left=race_budget.left)
         results = judged(results, evidence.graph, inputs)
         _record(lab, plans, results)
@@ -112,9 +115,9 @@ def _measured_whole(finals: Finals, plans: Mapping[str, FusionPlan], budget: Bud
 
 
 def _built_in_time(
-    finals: Finals, plans: Mapping[str, FusionPlan], base: str, budget: Budget
+    finals: Finals, plans: Mapping[str, FusionPlan], budget: Budget
 ) -> tuple[list[Contender], dict[str, str], float]:
-    """Contenders, `base` first so that ratios are to it, why other plans could not be built, and seconds of the race.
+    """Contenders in the order of preference, why other plans could not be built, and seconds of the race.
 
     In rounds: what took less time to build than was expected leaves some for what was left out.
     """
@@ -134,7 +137,8 @@ def _built_in_time(
         made |= {one.name: one for one in found}
         problems |= failed
     problems |= dict.fromkeys(finale.left_out, NO_TIME)
-    return sorted(made.values(), key=lambda one: one.name != base), _without(problems, made), finale.race_s
+    order = finals.preferred(plans)
+    return sorted(made.values(), key=lambda one: order.index(one.name)), _without(problems, made), finale.race_s
 
 
 def _without(problems: Mapping[str, str], made: Container[str]) -> dict[str, str]:
@@ -194,22 +198,20 @@ def _choose(
     results: Mapping[str, ContenderResult],
     budget: Budget,
 ) -> Verdict:
-    """The fastest plan that is right on further inputs too; among those that are no slower, the simplest.
+    """The plan that the race decides for (`autofuse.values.ratios.decide`), if it is right on further inputs too.
 
     Where the time was over before one of them could be measured: see `_unchecked`.
     """
-    measured = {name: time.median_us for name, time in times.items() if time.median_us is not None}
+    timed = {name: results[name].timed for name in finals.preferred(plans) if times[name].median_us is not None}
+    measured = {name: time for name, time in timed.items() if time is not None}
     while measured:
-        best = min(measured, key=lambda name: measured[name])
-        tied = [name for name in measured if name == best or not _slower(results[name], results[best])]
-        chosen = min(tied, key=complexity)
+        decision = decide(measured)
+        chosen = decision.chosen
         if budget.spent():
-            return Verdict(times, chosen, plans[chosen], further=False)
+            return Verdict(times, chosen, plans[chosen], further=False, decision=decision)
         problem = _problem_on_further_inputs(finals, finals.library(chosen), budget)
-        if problem == OUT_OF_TIME:
-            return Verdict(times, chosen, plans[chosen], further=False)
-        if not problem:
-            return Verdict(times, chosen, plans[chosen])
+        if problem in ("", OUT_OF_TIME):
+            return Verdict(times, chosen, plans[chosen], further=not problem, decision=decision)
         del measured[chosen]
         times[chosen] = replace(times[chosen], problem=problem)
     wrong = any(time.max_rel_error is not None and time.problem not in LATE for time in times.values())
@@ -219,13 +221,6 @@ def _choose(
     if all(time.max_rel_error is None for time in times.values()):
         raise DeviceError(f"no plan could be measured as a whole: {problems}")
     raise WrongResultError(f"no plan is right as a whole: {problems}")
-
-
-def _slower(result: ContenderResult, best: ContenderResult) -> bool:
-    """Whether the rounds that count say that a plan is slower than the best one beyond noise."""
-    assert result.timed is not None and best.timed is not None
-    ratio = compare(result.timed, best.timed)
-    return ratio.value is None or ratio.lo is None or ratio.lo > 1.0 or ratio.value > TIE
 
 
 def _problem_on_further_inputs(finals: Finals, library: Path, budget: Budget) -> str:
@@ -266,9 +261,18 @@ def _record(lab: Lab, named: Mapping[str, FusionPlan], results: Mapping[str, Con
         lab.evidence.database.record_plan_measurement(lab.run_id, outcome)
 
 
-def _record_choice(lab: Lab, plan: FusionPlan, time: PlanTime) -> None:
-    """What `compile` takes from now on, and why each edge is as it is."""
-    evidence = lab.evidence
+def _details(verdict: Verdict) -> dict[str, Json]:
+    """How the choice was decided, for the database."""
+    found: dict[str, Json] = {"name": verdict.name}
+    decision = verdict.decision
+    if decision is not None and decision.verdict:
+        found |= {"verdict": decision.verdict, "against": decision.against}
+    return found
+
+
+def _record_choice(lab: Lab, verdict: Verdict) -> None:
+    """What `compile` takes from now on, how sure that is, and why each edge is as it is."""
+    evidence, plan = lab.evidence, verdict.plan
     codes, workloads = evidence.environment.codes, {one.workload.key: one for one in evidence.admit(plan).kernels}
     stored = evidence.database.ranked(evidence.environment.setting, workloads, fitting(evidence.limits))
     groups = []
@@ -279,7 +283,8 @@ def _record_choice(lab: Lab, plan: FusionPlan, time: PlanTime) -> None:
         groups.append(ChosenGroup(group.operators, bound.workload.key, best.candidate_id if best else None, us))
     evidence.database.record_choice(
         lab.run_id, plan.key, groups,
-        median_us=time.median_us, trusted=time.trusted, limits=evidence.limits.to_json() or None,
+        median_us=verdict.times[verdict.name].median_us, trusted=verdict.trusted, details=_details(verdict),
+        limits=evidence.limits.to_json() or None,
     )  # fmt: skip
     alike = [known for known in evidence.known_plans() if known[0].rewrites == plan.rewrites]
     pieces = known_pieces(

@@ -9,6 +9,7 @@ from autofuse.fusion.plan import FusionPlan
 from autofuse.measure.networks.bench import OUT_OF_TIME
 from autofuse.measure.networks.libraries import NO_TIME
 from autofuse.search.progress import PlanTime
+from autofuse.values.ratios import Decision
 
 LATE = (NO_TIME, OUT_OF_TIME)
 """Why a plan has no time that says nothing against it."""
@@ -17,13 +18,22 @@ LATE = (NO_TIME, OUT_OF_TIME)
 @dataclass(frozen=True)
 class Verdict:
     """The outcome of a search. `times`: of the finalists by name. `name`, `plan`: the choice. `checked`: it was
-    built whole and compared with ONNX Runtime; `further`: on inputs that no kernel was checked with, too."""
+    built whole and compared with ONNX Runtime; `further`: on inputs that no kernel was checked with, too. `decision`:
+    what its race said (None: there was none)."""
 
     times: Mapping[str, PlanTime]
     name: str
     plan: FusionPlan
     checked: bool = True
     further: bool = True
+    decision: Decision | None = None
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the choice is decided; of a plan that was measured alone, whether its time is trusted."""
+        if self.decision is None or not self.decision.verdict:
+            return self.times[self.name].trusted
+        return self.decision.trusted
 
 
 def left_out(verdict: Verdict, untimed: int, kernels: int, unnamed: Collection[str] = ()) -> tuple[str, ...]:

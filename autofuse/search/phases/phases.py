@@ -90,6 +90,7 @@ def recall(search: Search) -> FusionPlan | None:
         check_plan(evidence.graph, plan)
     except PlanError:
         return None
+    search.standing.decided_before = stored.source == "chosen" and bool(stored.trusted)
     return None if evidence.space.fusion.exact and not is_exact(plan) else plan
 
 

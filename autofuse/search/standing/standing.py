@@ -24,13 +24,13 @@ class Standing:
     """The state of one model's search. `baselines`: fixed plans by name. `best`: the plan that the search goes on
     from. `composed`: the best plan of all measured groups. `prepared`: the baselines have their first times.
     `plan_search`: goes on where it was in the next slice of a job. `previous`: name of the plan that an earlier run
-    chose ("" when there was none). `unnamed`: fixed plans that there was no time to make. `phase`: one of `PHASES`;
-    `firsts`: workloads that get a first time in it. `built`: how many finalists are, and of how many, while they are
-    built. `ends_at`: when the finalists will have been measured, once that has begun. `agenda`: what the questions so
-    far came to; `asking`: kind of the one at hand; `offered`: those that it was
-    chosen from. `idle`: plan trials in a row without a better plan; `exhausted`:
-    there are no others; `composed_trials`: how many the last composition knew. `asked_again`: distrusted winners that
-    were measured again."""
+    chose ("" when there was none), `decided_before`: by a race that decided it. `unnamed`: fixed plans that there was
+    no time to make. `phase`: one of `PHASES`; `firsts`: workloads that get a first time in it. `built`: how many
+    finalists are, and of how many, while they are built. `ends_at`: when the finalists will have been measured, once
+    that has begun. `agenda`: what the questions so far came to; `asking`: kind of the one at hand; `offered`: those
+    that it was chosen from. `idle`: plan trials in a row without a better plan; `exhausted`: there are no others;
+    `composed_trials`: how many the last composition knew. `asked_again`: distrusted winners that were measured
+    again."""
 
     evidence: SearchEvidence
     baselines: dict[str, FusionPlan] = field(default_factory=dict)
@@ -43,6 +43,7 @@ class Standing:
     ends_at: float | None = None
     plan_trials: int = 0
     previous: str = ""
+    decided_before: bool = False
     unnamed: set[str] = field(default_factory=set)
     prepared: bool = False
     agenda: Agenda = field(default_factory=Agenda)
