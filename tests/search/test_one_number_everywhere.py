@@ -194,6 +194,6 @@ def test_no_screen_shows_a_ratio_of_too_few_good_blocks(
     with open_analysis(path) as af:
         assert af.plan_measurements["speedup"].isna().all()
         assert page_data(af, af.run())["speedup"]["ratio"]["value"] is None  # type: ignore[index]
-        assert "as fast as" not in render_markdown(af)
+        assert "as fast as without fusion" not in render_markdown(af)  # sums of kernels may say so
     assert "too few good blocks" in printed("status", "--db", path)
     assert cell("speedup", chosen.speedup) == "-"
