@@ -139,9 +139,7 @@ def open_session(
         base.release_dead()
         run_id, name = _run(base, environment, model, graph, seed, budget_s, trials, started)
         opening(f"starting to measure on {environment.profile.name}")
-        options = RunnerOptions(
-            SamplingPolicy(cold_constants=True), DECIDING, scheduler=scheduler, objects=scratch / OBJECTS
-        )
+        options = _options(scheduler, scratch)
         runner = stack.enter_context(open_runner(environment.device, environment.setting.threads, options))
         evidence = SearchEvidence(graph, chosen_space, environment, base, seed)
         standing = Standing(evidence)
@@ -156,6 +154,11 @@ def open_session(
             session = ModelSession(search, Model(model, shapes), name, scratch, estimates, started)
             ending.append(session)
             yield session
+
+
+def _options(scheduler: str | None, scratch: Path) -> RunnerOptions:
+    policy = SamplingPolicy(cold_constants=True)
+    return RunnerOptions(policy, DECIDING, scheduler=scheduler, objects=scratch / OBJECTS)
 
 
 @contextmanager
