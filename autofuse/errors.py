@@ -13,6 +13,10 @@ class InputError(AutofuseError, ValueError):
     """The model, an argument, a search space or a profile is not usable as given."""
 
 
+class UncoveredError(InputError):
+    """The model is sound, but kernels of ours cannot compute all of it; ONNX Runtime may run what they leave."""
+
+
 class PlanError(AutofuseError, ValueError):
     """A fusion plan breaks a rule of legality, or does not belong to the graph."""
 

@@ -21,8 +21,9 @@ from autofuse.values.arguments import (
 )
 
 if TYPE_CHECKING:
+    from autofuse.backend.library.compiled import Library
     from autofuse.backend.library.files import RunReport
-    from autofuse.backend.library.library import Library
+    from autofuse.backend.library.parted import PartedLibrary
     from autofuse.benchmark import BenchReport
     from autofuse.compiler import CompileReport, Context
     from autofuse.views.inspect import GraphSummary
@@ -100,7 +101,7 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
         return compile_in(made, Path(model), target, forms, plan, key, progress)
 
 
-def load(library: StrPath, *, trust: Sequence[StrPath] = ()) -> Library:
+def load(library: StrPath, *, trust: Sequence[StrPath] = ()) -> Library | PartedLibrary:
     """A compiled library, ready to be called: `load("model.so")({"input": array})`.
 
     Loading runs its code, with all rights of this process. `trust`: files of public keys; a library that none of them

@@ -7,8 +7,8 @@ from autofuse.api.databases import DatabaseMerge
 from autofuse.api.jobs import Stopping
 from autofuse.api.libraries import CheckedLibrary
 from autofuse.api.machine import Serving
+from autofuse.backend.library.compiled import Library
 from autofuse.backend.library.files import RunOutput, RunReport
-from autofuse.backend.library.library import Library
 from autofuse.benchmark import BenchReport, RivalReport
 from autofuse.checks.check import Check
 from autofuse.compiler import CompileReport

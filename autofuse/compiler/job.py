@@ -5,23 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autofuse.backend.compile.realise import Part, Progress, build_programs
+from autofuse.backend.compile.realise import Part, Progress, Rest, build_programs, write_rest
 from autofuse.backend.container.container import LIBRARY
 from autofuse.backend.library.threads import usable_threads
 from autofuse.backend.link.linking import require_linker
 from autofuse.compiler.context import Context
 from autofuse.compiler.growth import weight_size, within_growth
+from autofuse.compiler.parts import chosen_parts, part_reports, rest_of, rest_reports
 from autofuse.compiler.plan_ladder import FoundPlan, find_plan
-from autofuse.compiler.report import HIT, MEASURED_HERE, RULE, STALE_CODE, CompileReport, GroupReport, PlanReport
+from autofuse.compiler.report import HIT, MEASURED_HERE, NONE, RULE, STALE_CODE, CompileReport, GroupReport, PlanReport
 from autofuse.compiler.schedule_ladder import Found, Ladder
 from autofuse.compiler.translation import Translation
 from autofuse.database.ask.labels import unique_labels
 from autofuse.device.target import Target
-from autofuse.errors import StrictMissError
+from autofuse.errors import StrictMissError, UncoveredError
 from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.loading.files import weight_files
 from autofuse.graph.loading.load import load
@@ -30,6 +31,7 @@ from autofuse.kernels.emission import Emission
 from autofuse.kernels.lowering.coverage import require_kernels, with_checked_groups
 from autofuse.kernels.lowering.lower import Lowered, lower
 from autofuse.kernels.workload.workload import BoundWorkload
+from autofuse.segments.choice import Choice
 from autofuse.values.arguments import Shapes, file_title
 from autofuse.values.outputs import Inputs, check_output, database_files
 from autofuse.values.signatures import private_key
@@ -72,21 +74,38 @@ def compile_in(
         private_key(key)
     emission = Emission(context.environment.target)
     told = progress or _silent
+    read, choice = _read(context, model, shapes, told)
     forms = []
-    for number, shape in enumerate(shapes):
-        forms.append(_found(context, model, shape, plan, emission, _numbered(told, number, len(shapes))))
-    if output is not None:
-        forms = _built(context, forms, output, key, progress)
-    return _report(context, model, output, forms, time.monotonic() - started)
+    for number, (graph, sha256) in enumerate(read):
+        told(LOOKING_UP, number, len(read))
+        forms.append(_found(context, graph, sha256, plan, emission))
+    rest = None if choice is None else rest_of(choice)
+    if output is not None and forms:
+        forms = _built(context, forms, output, key, progress, rest)
+    elif output is not None and rest is not None:
+        write_rest(rest, context.environment.target, context.threads, output, key)
+    return _report(context, model, output, forms, choice, time.monotonic() - started)
+
+
+def _read(
+    context: Context, model: Path, shapes: Sequence[Shapes], told: Progress
+) -> tuple[list[tuple[Graph, str]], Choice | None]:
+    """The graph for each set of shapes, and the SHA-256 of its file; or of each segment, where ours is only a part."""
+    found = []
+    sha256 = hashlib.sha256(model.read_bytes()).hexdigest() if model.is_file() else ""
+    try:
+        for number, shape in enumerate(shapes):
+            told(READING, number, len(shapes))
+            found.append((load(model, shape), sha256))
+            require_kernels(found[-1][0])
+    except UncoveredError as error:
+        choice = chosen_parts(model, shapes, error, context.policy.require_complete)
+        return [(piece.graph, piece.sha256) for piece in choice.segments if piece.graph is not None], choice
+    return found, None
 
 
 def _silent(_phase: str, _done: int, _total: int) -> None:
     """No view of the progress."""
-
-
-def _numbered(told: Progress, number: int, total: int) -> Callable[[str], None]:
-    """Tells a phase of the form with that number."""
-    return lambda phase: told(phase, number, total)
 
 
 def _inputs(context: Context, model: Path, output: Path, plan: str | None) -> Inputs:
@@ -101,20 +120,8 @@ def _inputs(context: Context, model: Path, output: Path, plan: str | None) -> In
     }
 
 
-def _found(
-    context: Context,
-    model: Path,
-    shapes: Shapes,
-    plan: str | None,
-    emission: Emission,
-    told: Callable[[str], None],
-) -> _Form:
-    told(READING)
-    graph = load(model, shapes)
-    require_kernels(graph)
-    told(LOOKING_UP)
+def _found(context: Context, graph: Graph, sha256: str, plan: str | None, emission: Emission) -> _Form:
     environment = context.environment
-    sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
     chosen = find_plan(context, graph, sha256, plan)
     lowered = _lowered(graph, chosen.plan, environment.target)
     checked = with_checked_groups(chosen.plan, lowered)
@@ -158,7 +165,12 @@ def _refuse_misses(context: Context, lowered: Lowered, found: Mapping[str, Found
 
 
 def _built(
-    context: Context, forms: Sequence[_Form], output: Path, key: Path | None, progress: Progress | None
+    context: Context,
+    forms: Sequence[_Form],
+    output: Path,
+    key: Path | None,
+    progress: Progress | None,
+    rest: Rest | None,
 ) -> list[_Form]:
     """Writes the library; the forms with what was really built.
 
@@ -195,6 +207,7 @@ def _built(
         emission,
         usable_threads(),
         Translation(context.environment.target),
+        rest=rest,
     )
     made = []
     for form, part in zip(forms, parts, strict=True):
@@ -204,7 +217,12 @@ def _built(
 
 
 def _report(
-    context: Context, model: Path, output: Path | None, forms: Sequence[_Form], seconds: float
+    context: Context,
+    model: Path,
+    output: Path | None,
+    forms: Sequence[_Form],
+    choice: Choice | None,
+    seconds: float,
 ) -> CompileReport:
     groups: list[GroupReport] = []
     plans = []
@@ -218,12 +236,13 @@ def _report(
         kernels = len(form.lowered.kernels)
         chosen = form.plan
         plans.append(PlanReport(shapes, chosen.source, chosen.tier, chosen.plan.key, kernels, chosen.trusted))
+    first = plans[0] if plans else PlanReport({}, "ONNX Runtime alone", NONE, "", 0)
     return CompileReport(
         model=file_title(model),
         library="" if output is None else str(output),
-        plan=plans[0].plan,
-        plan_tier=plans[0].tier,
-        plan_key=plans[0].plan_key,
+        plan=first.plan,
+        plan_tier=first.tier,
+        plan_key=first.plan_key,
         threads=context.threads,
         device=context.environment.profile.name,
         kernels=len(groups),
@@ -235,6 +254,8 @@ def _report(
         held_weights_bytes=sum(size.held for size in sizes),
         plans=tuple(plans),
         warning=_distrust(plans, groups),
+        parts=() if choice is None else part_reports(choice),
+        rest=() if choice is None else rest_reports(choice),
     )
 
 

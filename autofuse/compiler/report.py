@@ -56,13 +56,39 @@ class PlanReport:
 
 
 @dataclass(frozen=True)
+class PartReport:
+    """The report of one part of a model: `side` "autofuse" for a segment, "ONNX Runtime" for a part of the rest.
+
+    `operators`: how many of the model's; `kinds`: their types, most frequent first. `flops`, `work_us`: of a segment,
+    estimated (see `autofuse.segments.worth`); 0 for the rest.
+    """
+
+    side: str
+    operators: int
+    kinds: str
+    flops: int = 0
+    work_us: float = 0.0
+
+
+@dataclass(frozen=True)
+class RestReport:
+    """The report of operators that ONNX Runtime runs: their type, how many for this `reason`, the name of the first."""
+
+    op_type: str
+    count: int
+    first: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class CompileReport:
     """What was compiled; of `kernels`, `hits` had a schedule that was measured here.
 
     `plan`, `plan_tier`, `plan_key`: of the first input shapes; `plans`: of all. `library` is "" and `size_bytes`
     0 after a dry run. `weights_bytes`: of the model's weights; `held_weights_bytes`: of what the kernels make of them
     (Winograd's are larger), without padding; what several kernels or input shapes share counts each time.
-    `warning`: which hits rest on times that are not trusted; "" when none does.
+    `warning`: which hits rest on times that are not trusted; "" when none does. `parts`, `rest`: where ONNX Runtime
+    runs a part of the model, or all of it: the parts in their order, and why operators are not in a segment.
     """
 
     model: str
@@ -81,3 +107,5 @@ class CompileReport:
     held_weights_bytes: int = 0
     plans: tuple[PlanReport, ...] = field(default=())
     warning: str = ""
+    parts: tuple[PartReport, ...] = ()
+    rest: tuple[RestReport, ...] = ()

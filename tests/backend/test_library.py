@@ -22,7 +22,8 @@ from autofuse.backend.compile.function import compile_function, compile_program,
 from autofuse.backend.compile.realise import describe
 from autofuse.backend.container.metadata import KernelRow, Metadata
 from autofuse.backend.library import library as library_module
-from autofuse.backend.library.library import Library, count_kernels, export, load, read_metadata
+from autofuse.backend.library.compiled import Library
+from autofuse.backend.library.library import count_kernels, export, load, read_metadata
 from autofuse.device.target import Target
 from autofuse.errors import DeviceError, InputError, PlanError
 from autofuse.graph.loading.load import from_model

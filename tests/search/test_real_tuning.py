@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import autofuse
-from autofuse.backend.library.library import Library
+from autofuse.backend.library.compiled import Library
 from autofuse.cli.main import app
 from autofuse.compiler import CompileReport
 from autofuse.measure.timing.race import InterleavingPolicy

@@ -311,6 +311,8 @@ static int read_table(af_model *model, const char *path, char *text) {
   for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
     int used = 0;
     if (sscanf(line, "%31s %n", word, &used) < 1) continue;
+    if (!strcmp(word, "autofuse") && sscanf(line + used, "%d", &version) == 1 && version == 2)
+      return fail("%s: ONNX Runtime runs a part of this model, so only Python loads it", path);
     if (!strcmp(word, "autofuse") && (sscanf(line + used, "%d", &version) != 1 || version != 1))
       return fail("%s: made for another version of autofuse.c: compile the model again", path);
     error_text[0] = 0;

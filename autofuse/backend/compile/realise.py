@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autofuse.backend.compile.assemble import (
     AssembledProgram,
@@ -20,7 +21,8 @@ from autofuse.backend.compile.assemble import (
 )
 from autofuse.backend.compile.function import compile_program, is_long, read_object, tvm_target
 from autofuse.backend.compile.objects import KeptSymbols, KernelObjects
-from autofuse.backend.container.metadata import InputSpec, KernelRow, Metadata, Program, TensorSpec
+from autofuse.backend.container.container import write_container
+from autofuse.backend.container.metadata import InputSpec, KernelRow, Metadata, Parts, Program, TensorSpec
 from autofuse.backend.library.library import export, installed_versions, require_space
 from autofuse.backend.link.architecture import architecture_of
 from autofuse.device.target import Target
@@ -29,6 +31,7 @@ from autofuse.graph.inputs import index_ranges
 from autofuse.graph.model import Graph
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.workload.free_reshape import is_free_reshape
+from autofuse.values.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from autofuse.kernels.lowering.lower import Lowered
@@ -63,6 +66,14 @@ class Part:
     sources: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, eq=False)
+class Rest:
+    """What ONNX Runtime runs of a model, and in which order: the `model` of each part is a position in `models`."""
+
+    models: tuple[bytes, ...]
+    parts: Parts
+
+
 def build_library(
     lowered: Lowered,
     schedules: Mapping[str, Schedule],
@@ -89,13 +100,15 @@ def build_programs(
     jobs: int = 1,
     bounded: Bounded | None = None,
     objects: KernelObjects | None = None,
+    rest: Rest | None = None,
 ) -> frozenset[str]:
     """Build the kernels of each part, one a group, and write the library of all parts to `output`, signed with `key`.
 
     `emission`: kernels of this target that are emitted already, and those that will be. `jobs`: kernels that are
     translated at a time. `bounded`: translates those whose code is long; one that it gives up is built another way.
     `objects`: where kernels are that are translated already, and where others are kept; the library's symbols do not
-    say then what its kernels compute.
+    say then what its kernels compute. `rest`: what ONNX Runtime runs; then `parts` are the segments, of which there may
+    be none.
 
     Keys of the workloads whose spare schedule was taken. InputError when a workload has no schedule or no kernel,
     DeviceError when the file cannot be linked or written.
@@ -114,12 +127,12 @@ def build_programs(
         )
         for part, (graph, groups), assembled in zip(parts, made, assembly.programs, strict=True)
     ]
-    metadata = describe_library(programs, assembly, target, threads)
+    metadata, weights = with_rest(describe_library(programs, assembly, target, threads), assembly.weights, rest)
     require_space(output)
     ready |= {symbol: read_object(path, symbol) for symbol, path in symbols.files.items()}
     executable = compile_program(assembly.module, target, ready, partial(told, TRANSLATING), jobs)
     told(WRITING, 0, 1)
-    export(executable, assembly.weights, metadata, output, key)
+    export(executable, weights, metadata, output, key)
     told(WRITING, 1, 1)
     return frozenset(kernels.replaced)
 
@@ -283,6 +296,30 @@ def describe_library(programs: Sequence[Program], assembly: Assembly, target: Ta
         ),
         programs=tuple(programs),
     )
+
+
+def with_rest(
+    metadata: Metadata, weights: Sequence[NDArray[np.generic]], rest: Rest | None
+) -> tuple[Metadata, list[NDArray[np.generic]]]:
+    """A description and its weights, with the ONNX models of the rest behind them."""
+    if rest is None:
+        return metadata, list(weights)
+    models = [np.frombuffer(model, np.uint8) for model in rest.models]
+    specs = tuple(TensorSpec(f"model{n}", array.shape, "uint8") for n, array in enumerate(models))
+    first = len(weights)
+    order = [part if part.model is None else replace(part, model=first + part.model) for part in rest.parts.order]
+    parts = replace(rest.parts, order=tuple(order))
+    return replace(metadata, weights=metadata.weights + specs, parts=parts), [*weights, *models]
+
+
+def write_rest(rest: Rest, target: Target, threads: int, output: Path, key: Path | None = None) -> None:
+    """Write the library of a model that ONNX Runtime runs alone: no code, any CPU of the target's architecture."""
+    empty = Metadata(installed_versions(), architecture_of(target), asdict(target), (), threads, (), ())
+    metadata, weights = with_rest(empty, [], rest)
+    with scratch_folder() as folder:
+        image = folder / "image.so"
+        image.touch()
+        write_container(output, image, weights, metadata, key)
 
 
 def required_features(target: Target) -> tuple[str, ...]:

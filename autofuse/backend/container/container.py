@@ -172,6 +172,10 @@ def read_image(file: BinaryIO, path: Path, sections: Sections, metadata: Metadat
         file.read(sections.weights_offset - sections.image_bytes)
     ):
         raise InputError(f"{path}: the library is damaged (its code does not match its checksum)")
+    if not metadata.programs:  # a model that ONNX Runtime runs alone
+        if image:
+            raise InputError(f"{path}: the library is damaged (it has code, and no program)")
+        return image
     symbols = {_FUNCTION + row.symbol for program in metadata.programs for row in program.kernel_rows}
     problem = image_problem(image, metadata.architecture, [_CODE, *symbols])
     missing = [program.entry for program in metadata.programs if program.entry.encode() not in image]

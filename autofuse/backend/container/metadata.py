@@ -13,8 +13,10 @@ import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from autofuse.errors import InputError
+from autofuse.ort.session import numpy_name
 
-FORMAT = 2
+FORMAT, FORMAT_OF_PARTS = 2, 3
+"""Of a library that our kernels compute alone, and of one that ONNX Runtime has a part in."""
 DTYPES = frozenset(
     ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
 )
@@ -90,11 +92,59 @@ class Program:
 
 
 @dataclass(frozen=True)
+class ValueSpec:
+    """An input or output of a model in parts: `type` as ONNX Runtime has it, such as "tensor(float)".
+
+    `shape`: sizes; a text or None for one that is open, None for a rank that is unknown and for what is no tensor.
+    """
+
+    __pydantic_config__ = _EXACTLY
+
+    name: str
+    type: str
+    shape: tuple[int | str | None, ...] | None = None
+
+    @property
+    def dtype(self) -> str:
+        """numpy's name of the elements; "" for what is no tensor of a type in `DTYPES`."""
+        return numpy_name(self.type)
+
+
+@dataclass(frozen=True)
+class PartSpec:
+    """One part of a model in parts: the `program` at that position, or else `model`, an ONNX file among the weights.
+
+    `inputs`, `outputs`: names of values, in the program's or the ONNX file's order.
+    """
+
+    __pydantic_config__ = _EXACTLY
+
+    program: int | None
+    model: int | None
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A model that our kernels and ONNX Runtime compute together: its parts, in the order in which they run."""
+
+    __pydantic_config__ = _EXACTLY
+
+    inputs: tuple[ValueSpec, ...]
+    outputs: tuple[ValueSpec, ...]
+    order: tuple[PartSpec, ...]
+
+
+@dataclass(frozen=True)
 class Metadata:
     """`versions`: of autofuse, tvm, tvm_ffi. `cpu_features`: in LLVM's spelling, what the code needs to run.
 
     `weights`: of all programs together, equal ones once. `programs`: at least one; all have the same inputs and
     outputs but for their shapes. Most libraries have a single one: the properties below are the first one's.
+
+    `parts`: set where ONNX Runtime has a part in the model; then each program is one segment of it, there may be none,
+    and `inputs` and `outputs` below are not the model's.
     """
 
     __pydantic_config__ = _EXACTLY
@@ -106,6 +156,7 @@ class Metadata:
     threads: int
     weights: tuple[TensorSpec, ...]
     programs: tuple[Program, ...]
+    parts: Parts | None = None
 
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
@@ -119,8 +170,8 @@ class Metadata:
 
     @property
     def plan_key(self) -> str:
-        """Key of the first program's fusion plan."""
-        return self.programs[0].plan_key
+        """Key of the first program's fusion plan; "" where there is no program."""
+        return self.programs[0].plan_key if self.programs else ""
 
     @property
     def kernel_rows(self) -> tuple[KernelRow, ...]:
@@ -129,12 +180,16 @@ class Metadata:
 
     @property
     def kernels(self) -> int:
-        """Kernels that one call of the first program launches."""
-        return len(self.kernel_rows)
+        """Kernels that one call launches: of the first program, or of all segments."""
+        return len(self.kernel_rows) if self.parts is None else sum(len(one.kernel_rows) for one in self.programs)
 
     def to_json(self) -> str:
         """Text that `from_json` reads."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True, separators=(",", ":"))
+        body = asdict(self)
+        if self.parts is None:
+            del body["parts"]
+        found = FORMAT if self.parts is None else FORMAT_OF_PARTS
+        return json.dumps({"format": found, **body}, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str | bytes, source: str) -> Metadata:
@@ -142,8 +197,11 @@ class Metadata:
         try:
             body = json.loads(text, parse_constant=_refused_number)
             found = body["format"]
-            if found != FORMAT:
-                raise InputError(f"{source}: library format {found!r}, this autofuse reads {FORMAT}: compile again")
+            if found not in (FORMAT, FORMAT_OF_PARTS) or ("parts" in body) != (found == FORMAT_OF_PARTS):
+                raise InputError(
+                    f"{source}: library format {found!r}, this autofuse reads {FORMAT} and {FORMAT_OF_PARTS}: "
+                    "compile again"
+                )
             del body["format"]
             made = _adapter().validate_json(json.dumps(body))
         except InputError:
@@ -176,21 +234,54 @@ def _nonsense(made: Metadata) -> str:
     for spec in made.weights:
         if problem := _tensor_problem(spec):
             return f"weight {spec.name!r:.60}: {problem}"
-    if not made.programs:
+    if not made.programs and made.parts is None:
         return "it has no programs"
     if len({program.entry for program in made.programs}) != len(made.programs):
         return "two programs have one name"
     for program in made.programs:
         if problem := _program_problem(program, made):
             return f"program {program.entry!r:.80}: {problem}"
-    return ""
+    return "" if made.parts is None else _parts_problem(made.parts, made)
+
+
+def _parts_problem(parts: Parts, made: Metadata) -> str:
+    """Each part must be there, and take what the model's inputs or an earlier part gives."""
+    known = {spec.name for spec in parts.inputs}
+    if len(known) != len(parts.inputs):
+        return "two inputs have one name"
+    for number, part in enumerate(parts.order):
+        if problem := _part_problem(part, made, known):
+            return f"part {number}: {problem}"
+        known |= set(part.outputs)
+    missing = [spec.name for spec in parts.outputs if spec.name not in known]
+    return f"no part makes the output {missing[0]!r:.60}" if missing else ""
+
+
+def _part_problem(part: PartSpec, made: Metadata, known: set[str]) -> str:
+    if not set(part.inputs) <= known:
+        return f"nothing gives it {min(set(part.inputs) - known)!r:.60}"
+    if len(set(part.outputs)) != len(part.outputs) or known & set(part.outputs):
+        return "a value is made twice"
+    if (part.program is None) == (part.model is None):
+        return "it is neither a program nor a model"
+    if part.model is not None:
+        spec = made.weights[part.model] if 0 <= part.model < len(made.weights) else None
+        right = spec is not None and spec.dtype == "uint8" and len(spec.shape) == 1
+        return "" if right else "its model is not there"
+    place = part.program or 0
+    program = made.programs[place] if 0 <= place < len(made.programs) else None
+    if program is None:
+        return "its program is not there"
+    names = tuple(spec.name for spec in program.inputs), tuple(spec.name for spec in program.outputs)
+    return "" if names == (part.inputs, part.outputs) else "its program takes or makes other values"
 
 
 def _program_problem(program: Program, made: Metadata) -> str:
     if not _NAME.fullmatch(program.entry):
         return "that is no name of a function"
     for specs, first in ((program.inputs, made.inputs), (program.outputs, made.outputs)):
-        if [(spec.name, spec.dtype) for spec in specs] != [(spec.name, spec.dtype) for spec in first]:
+        alike = [(spec.name, spec.dtype) for spec in specs] == [(spec.name, spec.dtype) for spec in first]
+        if made.parts is None and not alike:
             return "its inputs and outputs are not those of the first program"
         for spec in specs:
             if problem := _tensor_problem(spec):

@@ -9,7 +9,8 @@ import numpy as np
 from autofuse.backend.container.metadata import Metadata, TensorSpec
 from autofuse.errors import InputError
 
-TABLE_FORMAT = 1
+TABLE_FORMAT, TABLE_OF_PARTS = 1, 2
+"""A C program reads the first; it refuses the second, of a model that ONNX Runtime has a part in."""
 _DLPACK_CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
 """numpy's kind letters -> `DLDataTypeCode`."""
 
@@ -21,7 +22,7 @@ def table_text(metadata: Metadata, offsets: Sequence[int]) -> str:
     program `program ENTRY INPUTS OUTPUTS WEIGHTS` before its inputs, outputs and `uses POSITION` a weight.
     """
     lines = [
-        f"autofuse {TABLE_FORMAT}",
+        f"autofuse {TABLE_FORMAT if metadata.parts is None else TABLE_OF_PARTS}",
         f"architecture {metadata.architecture}",
         f"threads {metadata.threads}",
         *(f"feature {name}" for name in metadata.cpu_features),

@@ -10,7 +10,8 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.backend.library.library import Library
+from autofuse.backend.library.compiled import Library
+from autofuse.backend.library.parted import PartedLibrary
 from autofuse.errors import InputError
 from autofuse.values import outputs
 from autofuse.values.outputs import Inputs
@@ -41,13 +42,15 @@ class RunReport:
     outputs: tuple[RunOutput, ...]
 
 
-def run_once(library: Library, path: Path, inputs: Mapping[str, Path], folder: Path | None) -> RunReport:
+def run_once(
+    library: Library | PartedLibrary, path: Path, inputs: Mapping[str, Path], folder: Path | None
+) -> RunReport:
     """Call `library`, which was loaded from `path`, with the arrays of `inputs` (generated where one is left out).
 
     `folder`: where each output is written. InputError for inputs that are none, and for files that must stay.
     """
     feeds = _feeds(library, inputs)
-    names = [spec.name for spec in library.metadata.outputs]
+    names = library.output_names
     given = {f"the input {name}={file}": file for name, file in inputs.items()}
     files = {} if folder is None else _array_files(folder, names, {"the library": path, **given})
     found = []
@@ -62,7 +65,7 @@ def run_once(library: Library, path: Path, inputs: Mapping[str, Path], folder: P
     return RunReport(str(path), tuple(found))
 
 
-def _feeds(library: Library, inputs: Mapping[str, Path]) -> dict[str, NDArray[np.generic]]:
+def _feeds(library: Library | PartedLibrary, inputs: Mapping[str, Path]) -> dict[str, NDArray[np.generic]]:
     """Arrays from .npy files, and valid generated ones for the inputs that are not given."""
     feeds = library.example_inputs()
     for name, file in inputs.items():

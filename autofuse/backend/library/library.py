@@ -5,14 +5,11 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from autofuse.backend.container.container import (
     read_image,
@@ -22,19 +19,16 @@ from autofuse.backend.container.container import (
     write_container,
 )
 from autofuse.backend.container.metadata import Metadata
-from autofuse.backend.library.arrays import Array, aligned_zeros, as_array, example, refuse_values, tensor_over
-from autofuse.backend.library.dispatch import Cut, Dispatch, padded
-from autofuse.backend.library.runtime import Machine, copied, global_function, load_module
-from autofuse.backend.library.threads import configure_threads, held_on, usable_threads
+from autofuse.backend.library.arrays import Array
+from autofuse.backend.library.compiled import Inputs, Library, blamed
+from autofuse.backend.library.parted import PartedLibrary, launches
+from autofuse.backend.library.runtime import load_module
+from autofuse.backend.library.threads import usable_threads
 from autofuse.backend.link.architecture import host_architecture
 from autofuse.backend.link.linking import exported
 from autofuse.device.host import HostCpu, probe_host
-from autofuse.errors import AutofuseError, DeviceError, InputError
+from autofuse.errors import DeviceError, InputError
 from autofuse.values.scratch import scratch_folder
-
-Inputs = Mapping[str, Array] | Sequence[Array]
-
-_PREPARED = "prepared"
 
 LINKING_BYTES = 32 << 20
 """Temporary space for object code: about a megabyte for a network of a hundred kernels, with room for the linker."""
@@ -74,7 +68,9 @@ def read_metadata(path: Path, trust: Sequence[Path] = ()) -> Metadata:
         return read_sections(file, path, trust)[1]
 
 
-def load(path: Path, threads: int | None = None, *, pad: bool = False, trust: Sequence[Path] = ()) -> Library:
+def load(
+    path: Path, threads: int | None = None, *, pad: bool = False, trust: Sequence[Path] = ()
+) -> Library | PartedLibrary:
     """The library in `path`, to be called on `threads` threads (by default those it was tuned for).
 
     Loading runs its code, with all rights of this process. `pad`: see `Library`. `trust`: files of public keys; the
@@ -91,7 +87,12 @@ def load(path: Path, threads: int | None = None, *, pad: bool = False, trust: Se
         weights = read_weights(file, path, sections, metadata.weights)
     if threads is None:
         threads = min(metadata.threads, usable_threads())
-    with _blamed(f"{path}: the library's code"):
+    if metadata.parts is not None and pad:
+        raise InputError(f"{path}: ONNX Runtime runs a part of this model, so its inputs cannot be padded")
+    with blamed(f"{path}: the library's code"):
+        if metadata.parts is not None:
+            module = _load_image(image) if image else None
+            return PartedLibrary(metadata, module, weights, threads, str(path))
         return Library(metadata, _load_image(image), weights, threads, pad)
 
 
@@ -109,205 +110,10 @@ def check(path: Path, trust: Sequence[Path] = ()) -> tuple[Metadata, str, str]:
         return metadata, signer, hashlib.file_digest(file, "sha256").hexdigest()
 
 
-class Library:
-    """A compiled model. `metadata` says what it computes and how it was built.
-
-    It may be called from several threads at once: each gets a virtual machine and a thread pool of its own,
-    and all share the code and the weights. `pad`: inputs that no program was made for are filled up with
-    zeros to the next larger one, and its outputs cut back. That is right for a batch; for a sequence only in
-    a model that masks what is padded.
-    """
-
-    def __init__(
-        self, metadata: Metadata, module: Any, weights: Sequence[Array], threads: int, pad: bool = False
-    ) -> None:
-        self.metadata = metadata
-        self.threads = threads
-        self.pad = pad
-        configure_threads(threads)
-        self._module = module
-        self._arrays = list(weights)
-        tensors = [tensor_over(array) for array in weights]
-        self._weights = [[tensors[i] for i in program.weights] for program in metadata.programs]
-        self._item = global_function("ffi.ArrayGetItem")  # Array's own iterator takes five times as long
-        self._names = [spec.name for spec in metadata.inputs]
-        self._accepts = [[(np.dtype(spec.dtype), spec) for spec in program.inputs] for program in metadata.programs]
-        self._copies = [
-            [(place, place in program.copied or spec.dtype == "bool") for place, spec in enumerate(program.outputs)]
-            for program in metadata.programs
-        ]
-        self._dispatch = Dispatch(metadata.programs)
-        self._exact = self._dispatch.exact
-        self._mine = threading.local()
-        self._entries()
-
-    def __call__(self, inputs: Inputs) -> list[Array]:
-        """The outputs, in the model's order, for `inputs` by name or in the model's order.
-
-        Inputs are numpy arrays or anything with `__dlpack__` on the CPU. Contiguous, writable and aligned to 64
-        bytes (see `empty_inputs`) they are read where they lie, otherwise copied. InputError when a name, a
-        shape or a dtype is not the model's. The results belong to the caller.
-        """
-        number, arrays, cuts = self._chosen(inputs)
-        made = self._arrays_of(number, self._run(number, arrays))
-        if cuts is None:
-            return made
-        return [array if cut is None else array[cut] for array, cut in zip(made, cuts, strict=True)]
-
-    def tensors(self, inputs: Inputs) -> list[Any]:
-        """Like a call, but the outputs stay TVM's tensors: objects with `__dlpack__`, never copied, never cut.
-
-        An output that is an input or a weight of the model shares its memory.
-        """
-        number, arrays, cuts = self._chosen(inputs)
-        if cuts is not None:
-            raise InputError("padded inputs have outputs that must be cut: call the library itself")
-        return list(self._run(number, arrays))
-
-    def prepared(self, inputs: Inputs) -> Prepared:
-        """`inputs` bound once, to be run again and again with nothing else in between."""
-        number, arrays, _ = self._chosen(inputs)
-        return Prepared(self, number, [tensor_over(array) for array in arrays])
-
-    def empty_inputs(self, program: int = 0) -> dict[str, Array]:
-        """Zeros for every input of a program, aligned so that a call reads them where they lie."""
-        return {spec.name: aligned_zeros(spec) for spec in self.metadata.programs[program].inputs}
-
-    def example_inputs(self, seed: int = 0, program: int = 0) -> dict[str, Array]:
-        """Reproducible inputs that a program accepts: normal numbers, and integers inside the tables they index."""
-        generator = np.random.default_rng(seed)
-        return {spec.name: example(spec, generator) for spec in self.metadata.programs[program].inputs}
-
-    def count_kernels(self, inputs: Inputs) -> int:
-        """Kernels that one call really launches, counted while it runs."""
-        return sum(self.launched(inputs).values())
-
-    def launched(self, inputs: Inputs) -> Counter[str]:
-        """How often a call launches each kernel, by symbol, counted while it runs."""
-        counted: Counter[str] = Counter()
-
-        def note(_function: Any, symbol: str, before: bool, _result: Any, *_arguments: Any) -> int:
-            if before and not symbol.startswith("vm.builtin."):
-                counted[symbol] += 1
-            return 0
-
-        number, arrays, _ = self._chosen(inputs)
-        machine = Machine(self._module)
-        machine.instrument(note)
-        entry = self.metadata.programs[number].entry
-        machine[entry](*(tensor_over(array) for array in arrays), *self._weights[number])
-        return counted
-
-    def _entries(self) -> list[Any]:
-        """The programs as functions for the calling thread."""
-        if not hasattr(self._mine, "entries"):
-            machine = Machine(self._module)
-            self._mine.machine = machine
-            self._mine.entries = [machine[program.entry] for program in self.metadata.programs]
-        entries: list[Any] = self._mine.entries
-        return entries
-
-    def _run(self, number: int, arrays: Sequence[Array]) -> Any:
-        core = configure_threads(self.threads)
-        try:
-            entry = self._mine.entries[number]
-        except AttributeError:
-            entry = self._entries()[number]
-        tensors = list(map(tensor_over, arrays))
-        try:
-            if core is None:
-                return entry(*tensors, *self._weights[number])
-            with held_on(core):
-                return entry(*tensors, *self._weights[number])
-        except Exception as error:
-            raise _fault("the library's code", error) from error
-
-    def _chosen(self, inputs: Inputs) -> tuple[int, list[Array], list[Cut | None] | None]:
-        """(program, its inputs, what to keep of its outputs: None for all)."""
-        arrays = self._given(inputs)
-        number = self._exact.get(tuple([array.shape for array in arrays]))
-        cuts = None
-        if number is None:
-            number, arrays, cuts = self._inexact(arrays)
-        for (dtype, spec), array in zip(self._accepts[number], arrays):  # noqa: B905  # as many; `strict` costs time
-            if array.dtype is not dtype or spec.table is not None:
-                refuse_values(spec, dtype, array)
-        return number, arrays, cuts
-
-    def _inexact(self, arrays: list[Array]) -> tuple[int, list[Array], list[Cut | None]]:
-        """A program for inputs that none was made for: padded, or InputError."""
-        shapes = tuple([array.shape for array in arrays])
-        if len(self.metadata.programs) == 1:
-            specs = self.metadata.programs[0].inputs
-            spec, shape = next((spec, shape) for spec, shape in zip(specs, shapes, strict=True) if spec.shape != shape)
-            raise InputError(f"input {spec.name!r}: shape {shape}, the model takes {spec.shape}")
-        if not self.pad:
-            raise InputError(
-                f"inputs of shapes {shapes}: the library has {self._dispatch.offered()}; "
-                "compile this shape too, or load it with pad=True"
-            )
-        number = self._dispatch.covering(shapes)
-        return number, padded(self.metadata.programs[number], arrays), self._dispatch.cuts(number, shapes)
-
-    def _given(self, inputs: Inputs) -> list[Array]:
-        names = self._names
-        if type(inputs) is dict or isinstance(inputs, Mapping):  # the first is ten times as fast
-            try:
-                given = [inputs[name] for name in names]
-            except KeyError:
-                given = []
-            if len(given) == len(inputs) == len(names):
-                return [item if type(item) is np.ndarray else as_array(item) for item in given]
-            unknown = [name for name in inputs if name not in names]
-            missing = [name for name in names if name not in inputs]
-            problem = f"unknown input {unknown[0]!r}" if unknown else f"input {missing[0]!r} is missing"
-            raise InputError(f"{problem}; the model's inputs: {_listed(names)}")
-        what: object = inputs
-        if not isinstance(what, Sequence):
-            raise InputError(
-                f"inputs: got {type(what).__name__}, allowed: a mapping from names to arrays, or a list of arrays in "
-                f"the order {_listed(names)}"
-            )
-        given = list(inputs)
-        if len(given) != len(names):
-            raise InputError(f"{len(given)} inputs given, the model has {len(names)}: {_listed(names)}")
-        return [as_array(item) for item in given]
-
-    def _arrays_of(self, number: int, results: Any) -> list[Array]:
-        item, from_dlpack = self._item, np.from_dlpack
-        return [
-            copied(item(results, place)) if own else from_dlpack(item(results, place))
-            for place, own in self._copies[number]
-        ]
-
-
-class Prepared:
-    """A library on bound inputs: `run` is nothing but the inference, `outputs` reads its last results."""
-
-    def __init__(self, library: Library, number: int, inputs: Sequence[Any]) -> None:
-        self._library = library
-        self._machine = Machine(library._module)
-        entry = library.metadata.programs[number].entry
-        self._machine.save(entry, _PREPARED, [*inputs, *library._weights[number]])
-        self._call = self._machine[_PREPARED]
-        self._results: Any = None
-
-    def run(self) -> None:
-        """One inference."""
-        with held_on(configure_threads(self._library.threads)), _blamed("the library's code"):
-            self._results = self._call()
-
-    __call__ = run
-
-    def outputs(self) -> list[Array]:
-        """Results of the last run, in the model's order."""
-        if self._results is None:
-            raise InputError("the prepared library has not run yet")
-        return [copied(result) for result in self._results]
-
-
-def count_kernels(library: Library, inputs: Inputs, program: int = 0) -> int:
+def count_kernels(library: Library | PartedLibrary, inputs: Inputs, program: int = 0) -> int:
     """Kernels that a call of `program` launches, counted while it runs. DeviceError unless they are exactly its own."""
+    if isinstance(library, PartedLibrary):
+        return launches(library, inputs)
     rows = library.metadata.programs[program].kernel_rows
     launched, planned = library.launched(inputs), Counter(row.symbol for row in rows)
     if launched != planned:
@@ -324,27 +130,6 @@ def _opened(path: Path) -> Iterator[Any]:
         raise InputError(f"{path}: cannot read the library: {error.strerror or error}") from error
     with file:
         yield file
-
-
-@contextmanager
-def _blamed(what: str) -> Iterator[None]:
-    """Turns what TVM raises into an error that says what is wrong with the library."""
-    try:
-        yield
-    except AutofuseError:
-        raise
-    except Exception as error:
-        raise _fault(what, error) from error
-
-
-def _fault(what: str, error: Exception) -> Exception:
-    """TVM's errors share no base; one on inputs that were checked tells that code and description do not fit."""
-    if isinstance(error, MemoryError):
-        return error
-    text = next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), "")
-    return InputError(
-        f"{what} is not what its description says ({type(error).__name__}: {text:.200}): compile it again"
-    )
 
 
 def _check_host(path: Path, metadata: Metadata) -> None:
@@ -383,7 +168,3 @@ def _load_image(image: bytes) -> Any:
         name = folder / "image.so"
         name.write_bytes(image)
         return load_module(name)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names)) or "none"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.backend.container.metadata import Metadata, TensorSpec
+from autofuse.backend.container.metadata import Metadata, TensorSpec, ValueSpec
 from autofuse.backend.library.library import load
 from autofuse.errors import InputError
 
@@ -23,11 +23,12 @@ _ONNX_TYPES = {"float32": "float", "float64": "double"}
 class NodeArg:
     """An input or output as ONNX Runtime describes it: `type` such as "tensor(float)".
 
-    `shape`: a size that differs between the library's programs is None.
+    `shape`: a size that differs between the library's programs is None; one that is open in ONNX Runtime's part of a
+    model, its name there, or None.
     """
 
     name: str
-    shape: tuple[int | None, ...]
+    shape: tuple[int | str | None, ...]
     type: str
 
 
@@ -48,7 +49,7 @@ class Session:
         trust: Sequence[str | os.PathLike[str]] = (),
     ) -> None:
         self._library = load(Path(path), threads, pad=pad, trust=[Path(key) for key in trust])
-        self._names = [spec.name for spec in self._library.metadata.outputs]
+        self._names = self._library.output_names
 
     @property
     def metadata(self) -> Metadata:
@@ -62,11 +63,13 @@ class Session:
 
     def get_inputs(self) -> list[NodeArg]:
         """The model's inputs, in its order."""
-        return _described([program.inputs for program in self.metadata.programs])
+        parts = self.metadata.parts
+        return _described([p.inputs for p in self.metadata.programs]) if parts is None else _arguments(parts.inputs)
 
     def get_outputs(self) -> list[NodeArg]:
         """The model's outputs, in its order."""
-        return _described([program.outputs for program in self.metadata.programs])
+        parts = self.metadata.parts
+        return _described([p.outputs for p in self.metadata.programs]) if parts is None else _arguments(parts.outputs)
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: None = None
@@ -101,6 +104,10 @@ class Session:
             if name not in self._names:
                 raise InputError(f"output {name!r} is unknown; the model's outputs: {', '.join(self._names)}")
         return [self._names.index(name) for name in names]
+
+
+def _arguments(specs: Sequence[ValueSpec]) -> list[NodeArg]:
+    return [NodeArg(spec.name, spec.shape or (), spec.type) for spec in specs]
 
 
 def _described(programs: Sequence[Sequence[TensorSpec]]) -> list[NodeArg]:

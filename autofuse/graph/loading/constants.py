@@ -68,7 +68,7 @@ def _results(draft: Draft, operator: Operator) -> list[NDArray[np.generic]] | No
         return None
     shape = draft.shape(operator.inputs[0]) if operator.inputs else None
     if shape is not None and operator.op_type == "Shape":
-        return [_shape_value(operator, shape)]
+        return [shape_value(operator, shape)]
     if shape is not None and operator.op_type == "Size":
         return [np.asarray(math.prod(shape), dtype=np.int64)]
     if not all(name in draft.constants for name in operator.inputs if name):
@@ -88,7 +88,8 @@ def _empty_results(draft: Draft, operator: Operator) -> list[NDArray[np.generic]
     return [np.zeros(t.shape, dtype=t.dtype) for t in found] if len(found) == len(known) else None
 
 
-def _shape_value(operator: Operator, shape: tuple[int, ...]) -> NDArray[np.generic]:
+def shape_value(operator: Operator, shape: tuple[int, ...]) -> NDArray[np.generic]:
+    """What the Shape operator makes of an input of that shape."""
     start, end = operator.attributes.get("start", 0), operator.attributes.get("end")
     assert isinstance(start, int) and (end is None or isinstance(end, int))
     return np.asarray(shape[start:end] if shape else (), dtype=np.int64)

@@ -11,7 +11,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from autofuse.errors import InputError
+from autofuse.errors import InputError, UncoveredError
 from autofuse.graph.loading.limits import FoldBudget
 from autofuse.graph.model import Operator, Tensor
 from autofuse.graph.nodes import SUPPORTED_DTYPES, dtype_name, make_model
@@ -158,7 +158,7 @@ def as_constants(arrays: Mapping[str, NDArray[np.generic]], source: str) -> dict
 def check_weight_dtype(name: str, dtype: str, source: str) -> None:
     """InputError for a weight of an element type that is not supported; texts are refused before they are read."""
     if dtype not in SUPPORTED_DTYPES:
-        raise InputError(
+        raise UncoveredError(
             f"{source}: weight {name!r} has element type {dtype}, which is not supported "
             f"(supported: {', '.join(sorted(SUPPORTED_DTYPES))}); convert the model, e.g. to float32"
         )

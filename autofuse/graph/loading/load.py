@@ -14,7 +14,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, inliner, numpy_helper
 
-from autofuse.errors import InputError
+from autofuse.errors import InputError, UncoveredError
 from autofuse.graph.loading.canonical import canonicalise
 from autofuse.graph.loading.constants import fold_constants
 from autofuse.graph.loading.draft import Draft, as_constants, check_weight_dtype
@@ -144,7 +144,7 @@ def _check_texts(graph: GraphProto, source: str) -> None:
 
 def _weights(graph: GraphProto, source: str) -> dict[str, NDArray[np.generic]]:
     if graph.sparse_initializer:
-        raise InputError(f"{source}: sparse weights are not supported; export the model with dense weights")
+        raise UncoveredError(f"{source}: sparse weights are not supported; export the model with dense weights")
     total = sum(math.prod(tensor.dims) * (8 if tensor.data_type in _WIDE else 4) for tensor in graph.initializer)
     if total > MAX_MODEL_BYTES:
         raise InputError(f"{source}: {total / 1e9:.1f} GB of weights; autofuse takes models up to 2 GB")
@@ -204,7 +204,7 @@ def _check_operators(graph: GraphProto, opset: int, source: str) -> None:
         schema = schema_of(node.op_type, opset, domain) if not domain else None
         if schema is None or schema.deprecated:
             where = f" of domain {domain!r}" if domain else f" in opset {opset}"
-            raise InputError(
+            raise UncoveredError(
                 f"{source}: unknown operator {node.op_type!r}{where} (node {node.name or node.output[:1]!r}); "
                 "export the model with standard ONNX operators only"
             )
@@ -278,11 +278,11 @@ def _check_outputs(outputs: tuple[str, ...], inputs: Mapping[str, object], sourc
         )
     for name, count in Counter(outputs).items():
         if name in inputs:
-            raise InputError(
+            raise UncoveredError(
                 f"{source}: output {name!r} is an input; remove it from the outputs, or pass it through Identity"
             )
         if count > 1:
-            raise InputError(f"{source}: output {name!r} is listed twice; export the model again")
+            raise UncoveredError(f"{source}: output {name!r} is listed twice; export the model again")
 
 
 def _check_model(draft: Draft) -> None:
@@ -366,18 +366,18 @@ def _check_result(draft: Draft, operator: Operator, result: str) -> None:
             draft.infer(strict=True)
         except InputError as error:
             reason = f" ({str(error).removeprefix(draft.source).lstrip(': ')})"
-        raise InputError(
+        raise UncoveredError(
             f"{where} has no static shape: it depends on data, or the shapes do not fit{reason}; "
             "export a static variant, or give other --shape values"
         )
     if tensor.dtype not in SUPPORTED_DTYPES:
-        raise InputError(
+        raise UncoveredError(
             f"{where} has element type {tensor.dtype}, which is not supported "
             f"(supported: {', '.join(sorted(SUPPORTED_DTYPES))}); convert the model, e.g. to float32"
         )
     check_tensor(tensor, operator, draft.source)
     if not tensor.elements:
         shape = ",".join(map(str, tensor.shape))
-        raise InputError(
+        raise UncoveredError(
             f"{where} is empty (shape {shape}): nothing to compute; use larger inputs, or remove the operator"
         )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from onnx import ValueInfoProto
 
-from autofuse.errors import InputError
+from autofuse.errors import InputError, UncoveredError
 from autofuse.graph.model import Tensor
 from autofuse.graph.nodes import SUPPORTED_DTYPES, dtype_name
 
@@ -45,11 +45,11 @@ def bind_shapes(
 def _dims(value: ValueInfoProto, given: tuple[int, ...] | None, source: str) -> tuple[_Dim, ...]:
     if value.type.WhichOneof("value") != "tensor_type":
         kind = value.type.WhichOneof("value") or "untyped"
-        raise InputError(f"{source}: input {value.name!r} is no tensor ({kind}); only tensors are supported")
+        raise UncoveredError(f"{source}: input {value.name!r} is no tensor ({kind}); only tensors are supported")
     tensor = value.type.tensor_type
     dtype = dtype_name(tensor.elem_type)
     if dtype not in SUPPORTED_DTYPES:
-        raise InputError(
+        raise UncoveredError(
             f"{source}: input {value.name!r} has element type {dtype}, which is not supported "
             f"(supported: {', '.join(sorted(SUPPORTED_DTYPES))}); convert the model, e.g. to float32"
         )

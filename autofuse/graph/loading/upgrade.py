@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import GraphProto, NodeProto, helper, numpy_helper
 
-from autofuse.errors import InputError
+from autofuse.errors import UncoveredError
 from autofuse.graph.model import Tensor
 from autofuse.graph.nodes import subgraphs_of
 
@@ -49,9 +49,9 @@ class _Context:
         """Name of a new int64 vector."""
         return self.constant(f"{node.name or node.output[0]}/{base}", np.asarray(values, dtype=np.int64).reshape(-1))
 
-    def refuse(self, node: NodeProto, why: str) -> InputError:
+    def refuse(self, node: NodeProto, why: str) -> UncoveredError:
         """The error for a node whose old meaning has no new form."""
-        return InputError(
+        return UncoveredError(
             f"{self.source}: operator {node.name!r} ({node.op_type}, opset {self.opset}): {why}; "
             f"export the model again with opset {FORM} or later"
         )
@@ -70,12 +70,12 @@ def upgrade(
     """Rewrite the nodes of `graph` (and of its subgraphs) from `opset` to the form of opset 18, in place.
 
     `tensors`: what is known of shapes and dtypes. `constants`: values of initializers. Returns the new
-    opset; InputError for opsets before 7 and for the few meanings that opset 18 cannot express.
+    opset; UncoveredError for opsets before 7 and for the few meanings that opset 18 cannot express.
     """
     if opset >= FORM:
         return opset
     if opset < OLDEST:
-        raise InputError(
+        raise UncoveredError(
             f"{source}: opset {opset} is too old (at least {OLDEST}); export the model again with opset {FORM}"
         )
     context = _Context(source, opset, tensors, graph, dict(constants))

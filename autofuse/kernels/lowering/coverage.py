@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autofuse.errors import InputError
+from autofuse.errors import UncoveredError
 from autofuse.fusion.plan import FusionPlan, Group
 from autofuse.graph.model import Graph
 from autofuse.kernels.families.registry import is_own
@@ -52,12 +52,12 @@ def with_checked_groups(plan: FusionPlan, lowered: Lowered) -> FusionPlan:
 
 
 def require_kernels(graph: Graph) -> None:
-    """InputError that names the operators which have no kernel."""
+    """UncoveredError that names the operators which have no kernel."""
     missing = without_kernel(graph)
     if missing:
         named = [f"{graph.by_name[name].op_type} {name!r} ({reason})" for name, reason in missing.items()]
         more = f", and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
-        raise InputError(
+        raise UncoveredError(
             f"{graph.name}: no kernel can be made for {'; '.join(named[:MOST_NAMED])}{more}: "
             "replace these operators in the model, or cut the model before them"
         )

@@ -17,6 +17,7 @@ from autofuse.graph.model import Graph
 from autofuse.graph.submodel import submodel, to_model
 from autofuse.kernels.workload.workload import BoundWorkload
 from autofuse.measure.measurement import Case
+from autofuse.ort.session import first_line, open_session
 
 CHUNK_BYTES = 512 << 20
 """Tensors fetched in one run of the model; more are fetched in further runs."""
@@ -79,7 +80,7 @@ class ReferenceStore:
             return
         feeds = {name: np.load(self.paths[name]) for name in graph.boundary(tuple(needed))[0] if name in self.paths}
         part = submodel(graph, tuple(needed), missing)
-        results = _run(graph, _opened(graph.name, part.SerializeToString(), optimise=False), missing, feeds)
+        results = _run(graph, open_session(graph.name, part.SerializeToString(), optimise=False), missing, feeds)
         for name, array in zip(missing, results, strict=True):
             self.paths[name] = _save(self.folder / f"tensor-{len(self.paths):05d}.npy", array)
 
@@ -156,27 +157,14 @@ def _checked(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _session(graph: Graph, optimise: bool) -> Any:
-    return _opened(graph.name, _serialised(graph), optimise)
-
-
-def _opened(name: str, model: bytes, optimise: bool) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    levels = onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimise else levels.ORT_DISABLE_ALL
-    try:
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's own exception classes share no base but Exception
-        raise InputError(f"{name}: ONNX Runtime cannot load the model: {_first_line(error)}") from error
+    return open_session(graph.name, _serialised(graph), optimise=optimise)
 
 
 def _serialised(graph: Graph) -> bytes:
     try:
         data: bytes = to_model(graph).SerializeToString()
     except Exception as error:  # protobuf: beyond 2 GiB, with an error class that depends on its version
-        raise InputError(f"{graph.name}: cannot serialise the model (2 GiB at most): {_first_line(error)}") from error
+        raise InputError(f"{graph.name}: cannot serialise the model (2 GiB at most): {first_line(error)}") from error
     return data
 
 
@@ -184,7 +172,7 @@ def _run(graph: Graph, session: Any, names: Sequence[str], feeds: Mapping[str, A
     try:
         return [np.asarray(array) for array in session.run(list(names), dict(feeds))]
     except Exception as error:
-        raise InputError(f"{graph.name}: ONNX Runtime cannot run the model: {_first_line(error)}") from error
+        raise InputError(f"{graph.name}: ONNX Runtime cannot run the model: {first_line(error)}") from error
 
 
 def _chunks(graph: Graph, names: Sequence[str]) -> Iterator[list[str]]:
@@ -217,7 +205,3 @@ def _refuse_nan(graph: Graph, suspects: Sequence[str], arrays: Mapping[str, Arra
 def _save(path: Path, array: Array) -> Path:
     np.save(path, array, allow_pickle=False)
     return path
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0][:500] if str(error).strip() else type(error).__name__

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.device.target import Target
+from autofuse.ort.session import open_session, ort_value
 
 Array = NDArray[np.generic]
 
@@ -32,21 +33,12 @@ class OnnxRuntimeNetwork:
     """
 
     def __init__(self, model: Path, threads: int, inputs: Mapping[str, Array]) -> None:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 4
-        self._session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+        self._session = open_session(model.name, model, threads=threads)
         self._binding = self._session.io_binding()
         for name, array in inputs.items():
-            self._binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
+            self._binding.bind_ortvalue_input(name, ort_value(array))
         names = [output.name for output in self._session.get_outputs()]
-        self._results = [
-            onnxruntime.OrtValue.ortvalue_from_numpy(np.asarray(array, order="C"))
-            for array in self._session.run(names, dict(inputs))
-        ]
+        self._results = [ort_value(np.asarray(array, order="C")) for array in self._session.run(names, dict(inputs))]
         for name, held in zip(names, self._results, strict=True):
             self._binding.bind_ortvalue_output(name, held)
 

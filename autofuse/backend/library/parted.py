@@ -1,0 +1,357 @@
+"""A model in parts: segments of our kernels and models of ONNX Runtime, called one after another as one library."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autofuse.backend.container.metadata import InputSpec, Metadata, PartSpec, Program, ValueSpec
+from autofuse.backend.library.arrays import (
+    Array,
+    aligned_zeros,
+    as_array,
+    example,
+    refuse_values,
+    tensor_over,
+)
+from autofuse.backend.library.compiled import Inputs, Library, listed
+from autofuse.errors import DeviceError, InputError
+from autofuse.ort.bound import BoundModel, is_value, plain_types, run_open, value_over
+from autofuse.ort.session import open_session, value_type
+
+Call = Callable[[int, Sequence[Any]], Any]
+"""Runs a segment: its number and TVM's tensors -> TVM's tensors."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Held:
+    """Fixed memory that one part writes and others read, as numpy, TVM and ONNX Runtime see it."""
+
+    array: Array
+    tensor: Any
+    value: Any
+
+
+class PartedLibrary:
+    """A compiled model of which ONNX Runtime runs a part, or all; it is called like a `Library`, which see.
+
+    What one part makes, the next reads where it lies. Each calling thread has memory of its own for that; all share
+    the code, the weights and ONNX Runtime's sessions.
+    """
+
+    pad = False
+
+    def __init__(self, metadata: Metadata, module: Any, weights: Sequence[Array], threads: int, name: str) -> None:
+        assert metadata.parts is not None
+        self.metadata, self.threads = metadata, threads
+        self._parts = metadata.parts
+        self._segments = Library(metadata, module, weights, threads) if metadata.programs else None
+        self._sessions = {
+            part.model: open_session(
+                f"{name}, part {number}", weights[part.model].tobytes(), threads=threads, spinning=not metadata.programs
+            )
+            for number, part in enumerate(self._parts.order)
+            if part.model is not None
+        }
+        self._names = [spec.name for spec in self._parts.inputs]
+        self._results = [spec.name for spec in self._parts.outputs]
+        self._mine = threading.local()
+        self._check()
+
+    def __call__(self, inputs: Inputs) -> list[Any]:
+        """The outputs, in the model's order; those that ONNX Runtime makes may be texts or sequences, as it has them.
+
+        See `Library`. InputError, too, when ONNX Runtime refuses the values.
+        """
+        values = self._run(self._given(inputs), self._call)
+        return [self._result(name, values) for name in self._results]
+
+    @property
+    def output_names(self) -> list[str]:
+        """Names of the model's outputs, in its order."""
+        return self._results
+
+    def tensors(self, inputs: Inputs) -> list[Any]:
+        """Like a call, but outputs stay objects with `__dlpack__` where they are such."""
+        return self(inputs)
+
+    def prepared(self, inputs: Inputs) -> PreparedParts:
+        """`inputs` bound once, to be run again and again with nothing else in between."""
+        return PreparedParts(self, self._given(inputs))
+
+    def empty_inputs(self, _program: int = 0) -> dict[str, Array]:
+        """Zeros for every input, aligned so that a call reads them where they lie; open sizes are 1."""
+        return {spec.name: aligned_zeros(spec) for spec in self._input_specs()}
+
+    def example_inputs(self, seed: int = 0, _program: int = 0) -> dict[str, Array]:
+        """Reproducible inputs: normal numbers, integers inside the tables that they index or ones; open sizes are 1."""
+        generator = np.random.default_rng(seed)
+        return {spec.name: example(spec, generator) for spec in self._input_specs()}
+
+    def count_kernels(self, inputs: Inputs) -> int:
+        """Kernels of ours that one call really launches, counted while it runs."""
+        return sum(self.launched(inputs).values())
+
+    def launched(self, inputs: Inputs) -> Counter[str]:
+        """How often a call launches each kernel of ours, by symbol, counted while it runs."""
+        counted: Counter[str] = Counter()
+        segments = self._segments
+        if segments is not None:
+            self._run(self._given(inputs), lambda number, tensors: segments.noted(number, tensors, counted))
+        return counted
+
+    def _call(self, number: int, tensors: Sequence[Any]) -> Any:
+        assert self._segments is not None
+        return self._segments.call(number, tensors)
+
+    def _run(self, values: dict[str, Any], call: Call) -> dict[str, Any]:
+        """All values by name, from those of the inputs."""
+        steps: list[_Step] | None = getattr(self._mine, "steps", None)
+        if steps is None:
+            steps = self._mine.steps = self._steps()
+        for step in steps:
+            step.run(values, call)
+        return values
+
+    def _steps(self) -> list[_Step]:
+        """The parts, with memory for the calling thread."""
+        held = self._holdings()
+        found: list[_Step] = []
+        for part in self._parts.order:
+            if part.model is None:
+                assert self._segments is not None
+                found.append(_Segment(part, self.metadata.programs[part.program or 0], self._segments))
+            elif plain_types(self._sessions[part.model]):
+                found.append(_Bound(part, self._sessions[part.model], held))
+            else:
+                found.append(_Open(part, self._sessions[part.model]))
+        return found
+
+    def _holdings(self) -> dict[str, _Held]:
+        """Memory for values of fixed size that ONNX Runtime makes and that do not leave the library."""
+        found = {}
+        wanted = {name for part in self._parts.order for name in part.inputs} - set(self._results)
+        for part in self._parts.order:
+            for output in self._sessions[part.model].get_outputs() if part.model is not None else ():
+                spec = _static(ValueSpec(output.name, *_type(output)))
+                if output.name in wanted and spec is not None and self._segments is not None:
+                    array = aligned_zeros(spec)
+                    found[output.name] = _Held(array, tensor_over(array), value_over(array))
+        return found
+
+    def _result(self, name: str, values: Mapping[str, Any]) -> Any:
+        value = values[name]
+        if isinstance(value, _Held):
+            return value.array.copy()
+        if is_value(value):
+            return value.numpy()
+        if isinstance(value, _Made):
+            return value.array()
+        return value.copy() if name in self._names and isinstance(value, np.ndarray) else value
+
+    def _given(self, inputs: Inputs) -> dict[str, Any]:
+        """The inputs by name, checked."""
+        if not isinstance(inputs, Mapping):
+            given = list(inputs)
+            if len(given) != len(self._names):
+                raise InputError(f"{len(given)} inputs given, the model has {len(self._names)}: {listed(self._names)}")
+            inputs = dict(zip(self._names, given, strict=True))
+        for problem, names in (
+            ("unknown input", [name for name in inputs if name not in self._names]),
+            ("missing input", [name for name in self._names if name not in inputs]),
+        ):
+            if names:
+                raise InputError(f"{problem} {names[0]!r}; the model's inputs: {listed(self._names)}")
+        return {spec.name: _accepted(spec, inputs[spec.name]) for spec in self._parts.inputs}
+
+    def _input_specs(self) -> list[InputSpec]:
+        """The inputs as generated values need them. InputError for one that is no tensor of numbers."""
+        own = {spec.name: spec for program in self.metadata.programs for spec in program.inputs}
+        found = []
+        for spec in self._parts.inputs:
+            if not spec.dtype or spec.shape is None:
+                raise InputError(f"input {spec.name!r} is {spec.type}, which cannot be made up; give it")
+            sizes = tuple(size if isinstance(size, int) else 1 for size in spec.shape)
+            found.append(own.get(spec.name) or InputSpec(spec.name, sizes, spec.dtype))
+        return found
+
+    def _check(self) -> None:
+        """InputError when a model of ONNX Runtime's does not take and make what the description says."""
+        for number, part in enumerate(self._parts.order):
+            if part.model is not None:
+                session = self._sessions[part.model]
+                names = [tuple(v.name for v in values) for values in (session.get_inputs(), session.get_outputs())]
+                if names != [part.inputs, part.outputs]:
+                    raise InputError(f"part {number} of the library takes or makes other values: compile again")
+
+
+class PreparedParts:
+    """A model in parts on bound inputs: `run` is nothing but the inference, `outputs` reads its last results."""
+
+    def __init__(self, library: PartedLibrary, given: Mapping[str, Any]) -> None:
+        self._library = library
+        own = bool(library.metadata.programs)
+        self._given = {name: _bound_input(value, own) for name, value in given.items()}
+        self._values: dict[str, Any] | None = None
+
+    def run(self) -> None:
+        """One inference."""
+        self._values = self._library._run(dict(self._given), self._library._call)
+
+    __call__ = run
+
+    def outputs(self) -> list[Any]:
+        """Results of the last run, in the model's order."""
+        if self._values is None:
+            raise InputError("the prepared library has not run yet")
+        return [self._library._result(name, self._values) for name in self._library._results]
+
+
+class _Step:
+    """One part, in the memory of one thread."""
+
+    def run(self, values: dict[str, Any], call: Call) -> None:
+        """Reads its inputs from `values`, and puts its outputs there."""
+        raise NotImplementedError
+
+
+class _Made:
+    """An output of a segment: TVM's tensor, and how it becomes an array of the caller's own."""
+
+    __slots__ = ("_library", "_number", "_place", "_results", "tensor")
+
+    def __init__(self, library: Library, number: int, place: int, results: Any) -> None:
+        self.tensor = library.item(results, place)
+        self._library, self._number, self._place, self._results = library, number, place, results
+
+    def array(self) -> Array:
+        return self._library.arrays_of(self._number, self._results)[self._place]
+
+
+class _Segment(_Step):
+    def __init__(self, part: PartSpec, program: Program, library: Library) -> None:
+        self._number, self._library = part.program or 0, library
+        self._inputs = [(spec, np.dtype(spec.dtype)) for spec in program.inputs]
+        self._outputs = list(enumerate(part.outputs))
+
+    def run(self, values: dict[str, Any], call: Call) -> None:
+        results = call(self._number, [_tensor(values[spec.name], spec, dtype) for spec, dtype in self._inputs])
+        for place, name in self._outputs:
+            values[name] = _Made(self._library, self._number, place, results)
+
+
+class _Bound(_Step):
+    def __init__(self, part: PartSpec, session: Any, held: Mapping[str, _Held]) -> None:
+        self._inputs = part.inputs
+        self._model = BoundModel(session, {name: held[name].value for name in part.outputs if name in held})
+        self._outputs = [(name, held.get(name)) for name in part.outputs]
+
+    def run(self, values: dict[str, Any], _call: Call) -> None:
+        made = self._model.run([_value(values[name]) for name in self._inputs])
+        for (name, held), value in zip(self._outputs, made):  # noqa: B905  # as many; `strict` costs time
+            values[name] = held or value
+
+
+class _Open(_Step):
+    def __init__(self, part: PartSpec, session: Any) -> None:
+        self._part, self._session = part, session
+
+    def run(self, values: dict[str, Any], _call: Call) -> None:
+        made = run_open(self._session, [_python(values[name]) for name in self._part.inputs])
+        values.update(zip(self._part.outputs, made, strict=True))
+
+
+def _tensor(value: Any, spec: InputSpec, dtype: np.dtype[Any]) -> Any:
+    """A value as a segment takes it. InputError for another shape or type, and for numbers outside of a table."""
+    kind = type(value)
+    if kind is _Made:
+        return value.tensor
+    if kind is _Held:
+        if spec.table is not None:
+            refuse_values(spec, dtype, value.array)
+        return value.tensor
+    array: Array = value.numpy() if is_value(value) else value
+    if array.shape != spec.shape:
+        raise InputError(f"{spec.name!r}: shape {array.shape}, its segment takes {spec.shape}")
+    if array.dtype is not dtype or spec.table is not None:
+        refuse_values(spec, dtype, array)
+    return tensor_over(array)
+
+
+def _value(value: Any) -> Any:
+    """A value as ONNX Runtime takes it, over the same memory where that can be."""
+    kind = type(value)
+    if kind is _Made:
+        return value_over(value.tensor)
+    if kind is _Held:
+        return value.value
+    return value if is_value(value) else value_over(value)
+
+
+def _python(value: Any) -> Any:
+    """A value as `session.run` takes it."""
+    if isinstance(value, _Held):
+        return value.array
+    if isinstance(value, _Made):
+        return value.array()
+    return value.numpy() if is_value(value) else value
+
+
+def _bound_input(value: Any, own: bool) -> Any:
+    """An input that is read at every run from the same memory, aligned where there are kernels of our `own`."""
+    plain = isinstance(value, np.ndarray) and value.dtype.kind in "fiub" and value.size
+    if plain and not own:
+        return value_over(value)
+    if plain:
+        array = aligned_zeros(InputSpec("", value.shape, value.dtype.name))
+        array[...] = value
+        return _Held(array, tensor_over(array), value_over(array))
+    return value
+
+
+def _accepted(spec: ValueSpec, given: Any) -> Any:
+    """An input as the model takes it. InputError for an array of another type or size."""
+    if not spec.dtype:
+        return given
+    array = as_array(given)
+    refuse_values(InputSpec(spec.name, array.shape, spec.dtype), np.dtype(spec.dtype), array)
+    if spec.shape is not None:
+        fits = len(array.shape) == len(spec.shape) and all(
+            have == size or not isinstance(size, int) for have, size in zip(array.shape, spec.shape, strict=True)
+        )
+        if not fits:
+            raise InputError(f"input {spec.name!r}: shape {array.shape}, the model takes {_sizes(spec.shape)}")
+    return array
+
+
+def _sizes(shape: Sequence[int | str | None]) -> str:
+    return "(" + ", ".join("?" if size is None else str(size) for size in shape) + ")"
+
+
+def _type(argument: Any) -> tuple[str, tuple[int | str | None, ...] | None]:
+    found = value_type(argument)
+    return found.text, found.shape
+
+
+def _static(spec: ValueSpec) -> InputSpec | None:
+    """A value of fixed size and some elements; None for others."""
+    sizes = tuple(size for size in spec.shape or () if isinstance(size, int) and size > 0)
+    if not spec.dtype or spec.shape is None or len(sizes) != len(spec.shape):
+        return None
+    return InputSpec(spec.name, sizes, spec.dtype)
+
+
+def launches(library: PartedLibrary, inputs: Inputs) -> int:
+    """Kernels that a call launches. DeviceError unless they are exactly those of its segments."""
+    planned = Counter(row.symbol for program in library.metadata.programs for row in program.kernel_rows)
+    launched = library.launched(inputs)
+    if launched != planned:
+        raise DeviceError(
+            f"a call launches other kernels than planned: {dict(launched - planned | planned - launched)}"
+        )
+    return sum(launched.values())

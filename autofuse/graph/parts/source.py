@@ -1,0 +1,365 @@
+"""A whole model whose nodes can be taken out, with what is known of its values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from graphlib import CycleError
+from pathlib import Path
+
+from numpy.typing import NDArray
+from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, inliner, numpy_helper
+
+from autofuse.errors import InputError
+from autofuse.graph.loading.constants import FOLDABLE, evaluate, shape_value
+from autofuse.graph.loading.draft import infer_model
+from autofuse.graph.loading.files import read_model
+from autofuse.graph.loading.limits import check_operator_count
+from autofuse.graph.loading.shapes import bind_shapes
+from autofuse.graph.loading.simplify.clean import constant_value
+from autofuse.graph.loading.validity import check_graph_lists
+from autofuse.graph.model import Tensor, topological_order
+from autofuse.graph.nodes import (
+    SUPPORTED_DTYPES,
+    captured_names,
+    dtype_name,
+    element_type,
+    operator_of,
+    subgraphs_of,
+)
+
+KNOWN_ELEMENTS = 4096
+"""Elements of a value that is computed at once, such as a shape; larger constants stay operators of their part."""
+ROUNDS = 8
+"""How often types are asked for again because values became known."""
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class ValueType:
+    """The type of a value: `text` in ONNX Runtime's words, `dtype` numpy's name of its elements.
+
+    `dtype`: "" for elements that numpy lacks, and for what is no tensor. `shape`: sizes; a text or None for an open
+    one, None for a rank that is unknown.
+    """
+
+    text: str
+    dtype: str = ""
+    shape: tuple[int | str | None, ...] | None = None
+
+
+Infer = Callable[[bytes], Mapping[str, ValueType]]
+"""The types of all inputs and outputs of a model, outputs without a declared type included."""
+
+
+_UNKNOWN = ValueType("unknown")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of the whole model: its place in topological order, and the names that it reads and writes.
+
+    `reads` has what its bodies capture; constants and values that are known are not among them.
+    """
+
+    place: int
+    name: str
+    op_type: str
+    domain: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    has_body: bool
+
+
+class Source:
+    """A model of which parts can be taken. `nodes`: in topological order, without those of known results.
+
+    `types`: of every value that a node reads or writes, as far as known. `inputs`, `outputs`: the model's, in order.
+    """
+
+    def __init__(self, name: str, model: ModelProto, shapes: Shapes, infer: Infer) -> None:
+        self.name, self._model = name, model
+        graph = model.graph
+        self.constants = {tensor.name: tensor for tensor in graph.initializer}
+        self._declared = {v.name: v for v in graph.input if v.name not in self.constants}
+        self.inputs = tuple(self._declared)
+        self.outputs = tuple(dict.fromkeys(value.name for value in graph.output))
+        self._sizes = _static_inputs(self._declared, shapes, name)
+        self._protos = _needed(_sorted(graph, {*self.inputs, *self.constants}, name), self.outputs)
+        self._known: dict[str, NDArray] = {}  # type: ignore[type-arg]
+        self.types: dict[str, ValueType] = {}
+        self._infer_all(infer)
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """See the class."""
+        found: list[Node] = []
+        for proto in self._protos:
+            writes = tuple(name for name in proto.output if name)
+            if not all(name in self._known for name in writes):
+                reads = dict.fromkeys(
+                    n for n in (*proto.input, *captured_names(proto)) if n and not self.is_constant(n)
+                )
+                domain = "" if proto.domain == "ai.onnx" else proto.domain
+                body = bool(subgraphs_of(proto))
+                found.append(Node(len(found), proto.name, proto.op_type, domain, tuple(reads), writes, body))
+        return tuple(found)
+
+    @cached_property
+    def _kept(self) -> list[NodeProto]:
+        known = self._known
+        return [p for p in self._protos if not all(n in known for n in p.output if n)]
+
+    def is_constant(self, name: str) -> bool:
+        """Whether a value is a weight of the model, or became known."""
+        return name in self.constants or name in self._known
+
+    def type_of(self, name: str) -> ValueType:
+        """The type of a value, as far as known."""
+        return self.types.get(name, _UNKNOWN)
+
+    def dtype_of(self, name: str) -> str:
+        """numpy's name of a value's elements, "" for what is no tensor of numbers that kernels may have."""
+        if name in self.constants:
+            dtype = dtype_name(self.constants[name].data_type)
+        elif name in self._known:
+            dtype = self._known[name].dtype.name
+        else:
+            dtype = self.type_of(name).dtype
+        return dtype if dtype in SUPPORTED_DTYPES else ""
+
+    def tensor_of(self, name: str) -> Tensor | None:
+        """A value as a tensor of static shape; None where it is none."""
+        if name in self.constants:
+            shape: tuple[object, ...] | None = tuple(self.constants[name].dims)
+        elif name in self._known:
+            shape = self._known[name].shape
+        else:
+            shape = self.type_of(name).shape
+        dtype = self.dtype_of(name)
+        if shape is None or not dtype or not all(isinstance(size, int) and size >= 0 for size in shape):
+            return None
+        return Tensor(name, tuple(int(str(size)) for size in shape), dtype)
+
+    def signature(self, node: Node) -> bytes:
+        """Equal for nodes that compute the same from inputs of the same types and small constants."""
+        proto = NodeProto()
+        proto.CopyFrom(self._kept[node.place])
+        words = [repr(self._described(name)) for name in proto.input]
+        proto.ClearField("name")
+        del proto.input[:], proto.output[:]
+        return b"\0".join([proto.SerializeToString(deterministic=True), *(word.encode() for word in words)])
+
+    def part(self, members: Sequence[int], results: Iterable[str], name: str) -> ModelProto:
+        """The model of some nodes. Inputs: what they read from elsewhere, in order of use; outputs: `results`."""
+        protos = [self._kept[place] for place in sorted(members)]
+        made = {out for proto in protos for out in proto.output if out}
+        reads = dict.fromkeys(n for p in protos for n in (*p.input, *captured_names(p)) if n and n not in made)
+        graph = GraphProto(name=name)
+        graph.node.extend(protos)
+        for wanted in reads:
+            if wanted in self._known:
+                graph.initializer.append(numpy_helper.from_array(self._known[wanted], wanted))
+            elif wanted in self.constants:
+                graph.initializer.append(self.constants[wanted])
+            else:
+                graph.input.append(self._value(wanted))
+        for result in results:
+            if result not in made and result in self.constants and result not in reads:
+                graph.initializer.append(self.constants[result])
+            graph.output.append(self._value(result))
+        model = ModelProto(ir_version=self._model.ir_version, producer_name="autofuse", graph=graph)
+        model.opset_import.extend(self._model.opset_import)
+        return model
+
+    def whole(self) -> bytes:
+        """The model as its file has it, weights inside."""
+        return serialised(self._model)
+
+    def _described(self, name: str) -> object:
+        if not name:
+            return ""
+        if name in self._known:
+            return self._known[name].dtype.name, self._known[name].shape, self._known[name].tobytes()
+        tensor = self.tensor_of(name)
+        if name in self.constants and math.prod(self.constants[name].dims) <= KNOWN_ELEMENTS:
+            return self.constants[name].SerializeToString(deterministic=True)
+        return (tensor.shape, tensor.dtype, name in self.constants) if tensor else name
+
+    def _value(self, name: str) -> ValueInfoProto:
+        """A value with its type, as far as it is known; inputs of the model as its file has them."""
+        found = self.type_of(name)
+        if not found.dtype:
+            return self._declared.get(name) or ValueInfoProto(name=name)
+        sizes = None if found.shape is None else [None if size == "" else size for size in found.shape]
+        return helper.make_tensor_value_info(name, element_type(found.dtype), sizes)
+
+    def _infer_all(self, infer: Infer) -> None:
+        """Types, and the values that follow from them, until no more become known."""
+        for _ in range(ROUNDS):
+            light = self._light()
+            found = infer(serialised(light))
+            scalars = _scalars(light) if any(one.shape == () for one in found.values()) else set()
+            self.types = {name: one if one.shape != () or name in scalars else replace(one, shape=None)
+                          for name, one in found.items()}  # fmt: skip
+            before = len(self._known)
+            self._note_known()
+            if len(self._known) == before:
+                return
+
+    def _light(self) -> ModelProto:
+        """The model without large weights, its sizes set and every value an output."""
+        small = {n: t for n, t in self.constants.items() if math.prod(t.dims) <= KNOWN_ELEMENTS}
+        graph = GraphProto(name="types")
+        graph.node.extend(p for p in self._protos if not all(n in self._known for n in p.output if n))
+        for name, value in self._declared.items():
+            sized = self._sizes.get(name)
+            graph.input.append(
+                value if sized is None else helper.make_tensor_value_info(name, element_type(sized.dtype), sized.shape)
+            )
+        for name, tensor in self.constants.items():
+            if name in small:
+                graph.initializer.append(tensor)
+            else:
+                graph.input.append(helper.make_tensor_value_info(name, tensor.data_type, tensor.dims))
+        graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in self._known.items())
+        graph.sparse_initializer.extend(self._model.graph.sparse_initializer)
+        made = dict.fromkeys(out for proto in graph.node for out in proto.output if out)
+        graph.output.extend(ValueInfoProto(name=name) for name in made)
+        model = ModelProto(ir_version=self._model.ir_version, graph=graph)
+        model.opset_import.extend(self._model.opset_import)
+        return model
+
+    def _note_known(self) -> None:
+        """Shapes of tensors whose size is fixed, and what is computed from them and from small constants."""
+        opset = next((item.version for item in self._model.opset_import if item.domain in ("", "ai.onnx")), 1)
+        for proto in self._protos:
+            outputs = [name for name in proto.output if name]
+            if proto.domain not in ("", "ai.onnx") or not outputs or any(n in self.outputs for n in outputs):
+                continue
+            if not all(name in self._known for name in outputs):
+                self._known.update(self._evaluated(proto, opset))
+
+    def _evaluated(self, proto: NodeProto, opset: int) -> dict[str, NDArray]:  # type: ignore[type-arg]
+        if subgraphs_of(proto):
+            return {}
+        operator = operator_of(proto)
+        if proto.op_type == "Constant":
+            try:
+                found = constant_value(operator)
+            except (TypeError, ValueError):
+                return {}
+            return {n: a for n, a in found.items() if a.size <= KNOWN_ELEMENTS and a.dtype.name in SUPPORTED_DTYPES}
+        first = self.tensor_of(proto.input[0]) if proto.input else None
+        if proto.op_type == "Shape" and first is not None:
+            return {proto.output[0]: shape_value(operator, first.shape)}
+        if operator.op_type not in FOLDABLE or not all(self._is_small(name) for name in operator.inputs if name):
+            return {}
+        sized = {n: t for n in operator.outputs if n and (t := self.tensor_of(n)) is not None}
+        if len(sized) < sum(map(bool, operator.outputs)) or any(t.elements > KNOWN_ELEMENTS for t in sized.values()):
+            return {}
+        arrays = {n: self._known[n] if n in self._known else numpy_helper.to_array(self.constants[n])
+                  for n in operator.inputs if n}  # fmt: skip
+        results = evaluate(operator, arrays, opset, sized)
+        return {} if results is None else {n: a for n, a in zip(operator.outputs, results, strict=True) if n}
+
+    def _is_small(self, name: str) -> bool:
+        if name in self._known:
+            return True
+        return (
+            name in self.constants
+            and math.prod(self.constants[name].dims) <= KNOWN_ELEMENTS
+            and bool(self.dtype_of(name))
+        )
+
+
+def _scalars(model: ModelProto) -> set[str]:
+    """Values that are scalars, by ONNX: its runtime describes those of unknown rank in the same way."""
+    try:
+        inferred = infer_model(model)
+    except Exception:  # noqa: BLE001  # onnx raises several unrelated classes; what it cannot infer is no scalar
+        return set()
+    values = (*inferred.graph.input, *inferred.graph.output, *inferred.graph.value_info)
+    return {v.name for v in values if v.type.tensor_type.HasField("shape") and not v.type.tensor_type.shape.dim}
+
+
+def serialised(model: ModelProto) -> bytes:
+    """A model as the bytes of its file, the same each time. InputError for more than 2 GB."""
+    try:
+        return bytes(model.SerializeToString(deterministic=True))
+    except Exception as error:  # protobuf has an error class that depends on its version
+        raise InputError(f"{model.graph.name}: more than 2 GB do not fit into an ONNX file") from error
+
+
+def read_source(path: Path, shapes: Shapes, infer: Infer) -> Source:
+    """The model of a file. InputError when it cannot be read, is damaged or too large, or a shape does not fit."""
+    model = read_model(path)
+    name = str(path)
+    check_graph_lists(model.graph, name)
+    check_operator_count(model, name)
+    if model.functions:
+        try:
+            model = inliner.inline_local_functions(model)
+        except Exception as error:
+            raise InputError(f"{name}: the model's functions cannot be inlined: {error}") from error
+    return Source(name, model, shapes, infer)
+
+
+def _static_inputs(declared: Mapping[str, ValueInfoProto], shapes: Shapes, source: str) -> dict[str, Tensor]:
+    """Inputs whose sizes are fixed, in the file or by the user; see `bind_shapes`. Others than tensors stay out."""
+    empty = {name for name, shape in shapes.items() if 0 in shape}
+    bound = [v for v in declared.values() if _is_bindable(v) and v.name not in empty]
+    others = empty | {name for name in declared if not _is_bindable(declared[name])}
+    found = bind_shapes(bound, {name: shape for name, shape in shapes.items() if name not in others}, source)
+    for name in empty & set(declared):
+        tensor = declared[name].type.tensor_type
+        if _is_tensor(declared[name]):
+            found[name] = Tensor(name, shapes[name], dtype_name(tensor.elem_type))
+    return found
+
+
+def _is_tensor(value: ValueInfoProto) -> bool:
+    kind = value.type.tensor_type
+    return value.type.WhichOneof("value") == "tensor_type" and dtype_name(kind.elem_type) in SUPPORTED_DTYPES
+
+
+def _is_bindable(value: ValueInfoProto) -> bool:
+    dims = value.type.tensor_type.shape.dim if _is_tensor(value) else ()
+    return _is_tensor(value) and not any(dim.HasField("dim_value") and not dim.dim_value for dim in dims)
+
+
+def _sorted(graph: GraphProto, given: Collection[str], source: str) -> list[NodeProto]:
+    """The nodes in topological order, those without a name named after their place."""
+    nodes = list(graph.node)
+    taken = {node.name for node in nodes}
+    seen: set[str] = set()
+    for place, node in enumerate(nodes):
+        base = name = node.name or f"{node.op_type}_{place}"
+        count = 0
+        while name in seen or (name != node.name and name in taken):
+            count += 1
+            name = f"{base}_{count}"
+        node.name = name
+        seen.add(name)
+    writer = {name: place for place, node in enumerate(nodes) for name in node.output if name}
+    before = {
+        place: {writer[n] for n in (*node.input, *captured_names(node)) if n in writer and n not in given}
+        for place, node in enumerate(nodes)
+    }
+    try:
+        return [nodes[place] for place in topological_order(before, rank=int)]
+    except CycleError as error:
+        raise InputError(f"{source}: the graph has a cycle; export the model again") from error
+
+
+def _needed(nodes: Sequence[NodeProto], outputs: Collection[str]) -> list[NodeProto]:
+    """Those of the nodes, in topological order, that the outputs need."""
+    wanted, found = set(outputs), list[NodeProto]()
+    for node in reversed(nodes):
+        if not wanted.isdisjoint(node.output):
+            wanted.update(node.input)
+            wanted.update(captured_names(node))
+            found.append(node)
+    return found[::-1]

@@ -1,0 +1,92 @@
+"""Models in ONNX Runtime that take and give values without a copy, for parts of a model that run one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.errors import InputError
+from autofuse.ort.session import first_line, numpy_name, ort_value
+
+Array = NDArray[np.generic]
+
+
+class BoundModel:
+    """A session for one thread at a time, whose outputs named in `held` are always written to that memory.
+
+    Other outputs are memory of their own at each call. All inputs and outputs are tensors of numbers.
+    """
+
+    def __init__(self, session: Any, held: Mapping[str, Any]) -> None:
+        self._session = session
+        self._inputs = [value.name for value in session.get_inputs()]
+        outputs = [value.name for value in session.get_outputs()]
+        self._binding = session.io_binding()
+        for name in outputs:
+            if name in held:
+                self._binding.bind_ortvalue_output(name, held[name])
+            else:
+                self._binding.bind_output(name)
+        self._free = [name for name in outputs if name not in held]
+        self._fixed = None if self._free else [held[name] for name in outputs]
+
+    def run(self, values: Sequence[Any]) -> list[Any]:
+        """The outputs for inputs in the model's order, both as ONNX Runtime's values.
+
+        InputError when ONNX Runtime does not compute it.
+        """
+        binding = self._binding
+        for name, value in zip(self._inputs, values):  # noqa: B905  # as many; `strict` costs time
+            binding.bind_ortvalue_input(name, value)
+        for name in self._free:  # else it writes into what it made at the last call
+            binding.bind_output(name)
+        try:
+            self._session.run_with_iobinding(binding)
+        except Exception as error:
+            raise run_error(error) from error
+        return self._fixed or binding.get_outputs()
+
+
+def run_open(session: Any, values: Sequence[Any]) -> list[Any]:
+    """The outputs for inputs in the model's order, where some are texts, sequences or others; as numpy has them.
+
+    Values are arrays or whatever Python objects ONNX Runtime takes. InputError when it does not compute it.
+    """
+    names = [value.name for value in session.get_inputs()]
+    try:
+        return list(session.run(None, dict(zip(names, values, strict=True))))
+    except Exception as error:
+        raise run_error(error) from error
+
+
+def run_error(error: Exception) -> InputError:
+    """What ONNX Runtime says of a call that failed, as an error that a user may see."""
+    return InputError(f"ONNX Runtime cannot run its part of the model: {first_line(error)}")
+
+
+def is_value(value: object) -> bool:
+    """Whether this is one of ONNX Runtime's values."""
+    return type(value).__name__ == "OrtValue"
+
+
+def value_over(given: Any) -> Any:
+    """ONNX Runtime's value over the memory of an array, or of anything with `__dlpack__`."""
+    import onnxruntime
+
+    shares = onnxruntime.OrtValue, "from_dlpack"
+    if isinstance(given, np.ndarray):
+        if not given.flags.carray or not given.dtype.isnative or not hasattr(*shares):
+            return ort_value(
+                np.require(given.astype(given.dtype.newbyteorder("="), copy=False), requirements=["C", "W"])
+            )
+    elif not hasattr(*shares):
+        return ort_value(np.from_dlpack(given))
+    return onnxruntime.OrtValue.from_dlpack(given)
+
+
+def plain_types(session: Any) -> bool:
+    """Whether all inputs and outputs are tensors of numbers that numpy has."""
+    return all(numpy_name(value.type) for value in (*session.get_inputs(), *session.get_outputs()))

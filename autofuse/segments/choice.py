@@ -1,0 +1,170 @@
+"""A model cut into segments, which our kernels run, and the rest, which ONNX Runtime runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+
+from autofuse.graph.model import Graph
+from autofuse.graph.parts.source import Node, Source, ValueType, read_source, serialised
+from autofuse.graph.submodel import OnnxModel
+from autofuse.ort.session import numpy_name, value_types
+from autofuse.segments.coverage import Coverage, unfit
+from autofuse.segments.legality import Part, cut
+from autofuse.segments.worth import too_small, work_us
+from autofuse.values.arguments import file_title
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A part of the model, in the order in which parts run. `graph`: of a segment, None for the rest.
+
+    `inputs`, `outputs`: values that it takes and makes. `work_us`: see `worth`; 0 for the rest.
+    """
+
+    nodes: tuple[Node, ...]
+    model: OnnxModel
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    graph: Graph | None = None
+    work_us: float = 0.0
+
+    @property
+    def content(self) -> bytes:
+        """The part as an ONNX file."""
+        return serialised(self.model)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of `content`."""
+        return sha256(self.content).hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """The parts of a model, and why an operator (by its place) is in the rest; see `segments`, `rest`."""
+
+    source: Source
+    pieces: tuple[Piece, ...]
+    reasons: dict[int, str]
+
+    @property
+    def segments(self) -> tuple[Piece, ...]:
+        """What our kernels run."""
+        return tuple(piece for piece in self.pieces if piece.graph is not None)
+
+    @property
+    def rest(self) -> tuple[Piece, ...]:
+        """What ONNX Runtime runs."""
+        return tuple(piece for piece in self.pieces if piece.graph is None)
+
+
+def read_choice(model: Path, shapes: Mapping[str, tuple[int, ...]], least_us: float | None = None) -> Choice:
+    """The parts of a model's file. InputError when it is damaged, or when ONNX Runtime refuses it, too."""
+
+    def infer(content: bytes) -> dict[str, ValueType]:
+        found = value_types(file_title(model), content)
+        return {name: ValueType(one.text, numpy_name(one.text), one.shape) for name, one in found.items()}
+
+    return choose(read_source(model, shapes, infer), least_us)
+
+
+def choose(source: Source, least_us: float | None = None) -> Choice:
+    """Cut the model so that every operator that has a kernel, in a segment that pays, is on our side.
+
+    `least_us`: see `worth.too_small`.
+    """
+    return _Chooser(source, least_us).choose()
+
+
+@dataclass
+class _Chooser:
+    source: Source
+    least_us: float | None
+    reasons: dict[int, str] = field(default_factory=dict)
+
+    def choose(self) -> Choice:
+        nodes, source = self.source.nodes, self.source
+        self.reasons = {node.place: why for node in nodes if (why := unfit(source, node))}
+        carried = {name for node in nodes for name in node.writes if source.dtype_of(name)}
+        coverage = Coverage(source)
+        graphs: dict[tuple[int, ...], Graph] = {}
+        while True:
+            parts = cut(nodes, set(range(len(nodes))) - set(self.reasons), carried)
+            self._note_tied(parts)
+            new = [part for part in parts if part.own and part.members not in graphs]
+            if not new:
+                small = self._small([part for part in parts if part.own], graphs)
+                if not small:
+                    return self._chosen(parts, graphs)
+                continue
+            for part in new:
+                self._examine(part, coverage, graphs)
+
+    def _note_tied(self, parts: Sequence[Part]) -> None:
+        rest = {place for part in parts if not part.own for place in part.members}
+        for place in rest - set(self.reasons):
+            self.reasons[place] = "it stands between operators whose values only ONNX Runtime can hand on"
+
+    def _examine(self, part: Part, coverage: Coverage, graphs: dict[tuple[int, ...], Graph]) -> None:
+        """The graph of a segment, or reasons for some of its operators."""
+        found = coverage.graph(self._model(part.members, "segment"))
+        if isinstance(found, Graph):
+            graphs[part.members] = found
+            return
+        refused = {place: why for place in part.members if (why := coverage.alone(self.source.nodes[place]))}
+        if not refused:
+            self._halved(part.members, found, coverage)
+        self.reasons |= refused
+
+    def _halved(self, members: tuple[int, ...], why: str, coverage: Coverage) -> None:
+        """Reasons for operators that are refused only beside others: the second half, of halves, that is."""
+        half = len(members) // 2
+        if half == 0:
+            self.reasons[members[0]] = why
+            return
+        for some in (members[:half], members[half:]):
+            found = coverage.graph(self._model(some, "segment"))
+            if isinstance(found, str):
+                self._halved(some, found, coverage)
+                return
+        self.reasons |= dict.fromkeys(members[half:], why)
+
+    def _small(self, parts: Sequence[Part], graphs: dict[tuple[int, ...], Graph]) -> bool:
+        """Whether the smallest segment does not pay; then it joins the rest."""
+        sized = [(work_us(graphs[part.members]), part.members) for part in parts]
+        work, members = min(sized, default=(float("inf"), ()))
+        reason = too_small(work, self.least_us)
+        if reason:
+            self.reasons |= dict.fromkeys(members, reason)
+        return bool(reason)
+
+    def _model(self, members: Sequence[int], name: str) -> OnnxModel:
+        return self.source.part(members, self._results(members), name)
+
+    def _results(self, members: Sequence[int]) -> list[str]:
+        """What is needed of some operators' results: by others, or by who calls the model."""
+        inside = set(members)
+        nodes = self.source.nodes
+        wanted = {name for node in nodes if node.place not in inside for name in node.reads} | set(self.source.outputs)
+        return [name for place in sorted(inside) for name in nodes[place].writes if name in wanted]
+
+    def _chosen(self, parts: Sequence[Part], graphs: dict[tuple[int, ...], Graph]) -> Choice:
+        pieces = []
+        stray = [name for name in self.source.outputs if self.source.is_constant(name)]
+        last = next((part for part in reversed(parts) if not part.own), None)
+        if stray and last is None:
+            last = Part(False, ())
+            parts = [*parts, last]
+        for number, part in enumerate(parts):
+            results = [*self._results(part.members), *(stray if part is last else ())]
+            name = f"segment{number}" if part.own else f"rest{number}"
+            model = self.source.part(part.members, results, name)
+            nodes = tuple(self.source.nodes[place] for place in part.members)
+            graph = graphs[part.members] if part.own else None
+            inputs = tuple(value.name for value in model.graph.input)
+            pieces.append(Piece(nodes, model, inputs, tuple(results), graph, work_us(graph) if graph else 0.0))
+        return Choice(self.source, tuple(pieces), self.reasons)

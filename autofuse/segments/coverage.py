@@ -1,0 +1,66 @@
+"""Which operators of a model our kernels can run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from autofuse.errors import AutofuseError
+from autofuse.graph.loading.load import from_model
+from autofuse.graph.model import Graph
+from autofuse.graph.parts.source import Node, Source
+from autofuse.graph.submodel import OnnxModel
+from autofuse.kernels.lowering.coverage import without_kernel
+
+RANDOM = frozenset(
+    ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+)
+
+
+def unfit(source: Source, node: Node) -> str:
+    """Why an operator cannot be in any segment, by its types alone; "" when it may be."""
+    if node.has_body:
+        return "it has bodies of its own"
+    if node.domain:
+        return f"an operator of {node.domain}"
+    if node.op_type in RANDOM:
+        return "its results are random"
+    for name in (*node.reads, *node.writes):
+        found = source.type_of(name)
+        shape = found.shape
+        if not source.dtype_of(name):
+            return f"{name!r} is no tensor of a type that kernels have" + f" ({found.text})"
+        if source.tensor_of(name) is None:
+            sizes = "unknown" if shape is None else ",".join("?" if not isinstance(s, int) else str(s) for s in shape)
+            return f"the shape of {name!r} depends on data ({sizes})"
+        if 0 in (shape or ()):
+            return f"{name!r} has no elements"
+    return ""
+
+
+@dataclass
+class Coverage:
+    """What is known so far: graphs of segments that are covered, and why operators are not, by their signature."""
+
+    source: Source
+    _alone: dict[bytes, str] = field(default_factory=dict)
+
+    def graph(self, model: OnnxModel) -> Graph | str:
+        """The graph of a segment, or why it has none, or no kernels."""
+        try:
+            graph = from_model(model, model.graph.name)
+        except AutofuseError as error:
+            return str(error).removeprefix(f"{model.graph.name}: ")
+        missing = without_kernel(graph)
+        if missing:
+            name, reason = next(iter(missing.items()))
+            kind = graph.by_name[name].op_type
+            return f"{kind}: {reason.removeprefix(f'{kind}: ')}"
+        return graph
+
+    def alone(self, node: Node) -> str:
+        """Why there is no kernel of one operator; "" when there is one."""
+        key = self.source.signature(node)
+        if key not in self._alone:
+            found = self.graph(self.source.part([node.place], node.writes, "segment"))
+            self._alone[key] = found if isinstance(found, str) else ""
+        return self._alone[key]

@@ -1,0 +1,222 @@
+"""Models of which ONNX Runtime runs a part: compiled to one file, loaded, called, and right."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import ModelProto, TensorProto, helper
+
+import autofuse
+from autofuse.compiler.report import CompileReport
+from autofuse.errors import InputError
+from tests.segments.models import assert_same, detector, expected, model_of, normal, recurrent, written
+
+pytestmark = pytest.mark.usefixtures("any_size")
+
+
+def built(model: ModelProto, folder: Path, **named: Any) -> tuple[autofuse.Session, CompileReport]:
+    library = folder / "model.so"
+    report = autofuse.compile(written(model, folder), library, database=str(folder / "no.db"), threads=1, **named)
+    return autofuse.Session(library), report
+
+
+def sides(report: CompileReport) -> list[str]:
+    return [part.side for part in report.parts]
+
+
+def test_an_lstm_between_two_products_runs_in_onnx_runtime_and_they_in_kernels(tmp_path: Path) -> None:
+    session, report = built(recurrent(), tmp_path)
+    assert sides(report) == ["autofuse", "ONNX Runtime", "autofuse"]
+    assert [row.op_type for row in report.rest] == ["LSTM"] and report.kernels == 2
+    for seed in range(3):
+        feeds = {"x": normal(6, 1, 16, seed=seed)}
+        assert_same(session.run(None, feeds), expected(recurrent(), feeds))
+
+
+def test_results_belong_to_the_caller(tmp_path: Path) -> None:
+    session, _ = built(recurrent(), tmp_path)
+    first = session.run(None, {"x": normal(6, 1, 16, seed=1)})
+    kept = [array.copy() for array in first]
+    session.run(None, {"x": normal(6, 1, 16, seed=2)})
+    assert_same(first, kept)
+
+
+def test_boxes_whose_number_depends_on_data_are_outputs(tmp_path: Path) -> None:
+    session, report = built(detector(), tmp_path)
+    assert sides(report) == ["autofuse", "ONNX Runtime"]
+    shapes = set()
+    for seed in range(4):
+        corners = np.sort(np.random.default_rng(seed).random((1, 6, 2, 2), np.float32), axis=2).reshape(1, 6, 4)
+        feeds = {"boxes": corners, "logits": normal(1, 2, 6, seed=seed) * 9}
+        found = session.run(None, feeds)
+        shapes.add(found[0].shape)
+        assert_same(found, expected(detector(), feeds))
+    assert len(shapes) > 1
+    assert [argument.type for argument in session.get_outputs()] == ["tensor(int64)", "tensor(float)"]
+
+
+def test_several_threads_call_one_session(tmp_path: Path) -> None:
+    session, _ = built(recurrent(), tmp_path)
+    feeds = [{"x": normal(6, 1, 16, seed=seed)} for seed in range(4)]
+    wanted = [expected(recurrent(), feed) for feed in feeds]
+    wrong: list[Exception] = []
+
+    def call(number: int) -> None:
+        try:
+            for _ in range(50):
+                assert_same(session.run(None, feeds[number]), wanted[number])
+        except Exception as error:  # noqa: BLE001  # a thread's failure must reach the test
+            wrong.append(error)
+
+    callers = [threading.Thread(target=call, args=(number,)) for number in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert wrong == []
+
+
+def test_an_output_may_be_an_input_a_weight_or_listed_twice(tmp_path: Path) -> None:
+    model = model_of("net (float[2,8] x) => (float[2,8] y) { y = Relu (x) }", w=normal(2, 3))
+    for name, shape in (("x", [2, 8]), ("w", [2, 3])):
+        model.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
+    session, _ = built(model, tmp_path)
+    x = normal(2, 8)
+    found = session.run(["y", "x", "w"], {"x": x})
+    assert_same(found, [np.maximum(x, 0), x, normal(2, 3)])
+    assert not np.shares_memory(found[1], x)
+
+
+def test_texts_and_sequences_stay_with_onnx_runtime(tmp_path: Path) -> None:
+    model = model_of(
+        """net (float[2,4] x, string[2] words) => (string[4] twice, seq(float[2,4]) both, float[2,4] z) {
+            twice = Concat <axis=0> (words, words)
+            a = Relu (x)
+            b = MatMul (a, w)
+            both = SequenceConstruct (a, b)
+            c = SequenceAt (both, one)
+            z = Tanh (c)
+        }""",
+        w=normal(4, 4),
+        one=np.array(1, np.int64),
+    )
+    session, report = built(model, tmp_path)
+    assert sides(report) == ["autofuse", "ONNX Runtime"]
+    feeds = {"x": normal(2, 4), "words": np.array(["One", "TWO"], object)}
+    assert_same(session.run(None, feeds), expected(model, feeds))
+
+
+def test_tensors_without_elements_pass_through_onnx_runtime(tmp_path: Path) -> None:
+    model = model_of(
+        """net (float[2,4] x) => (float[2,4] y, float[0,4] none) {
+            a = Relu (x)
+            none = Slice (a, zero, zero, zero)
+            j = Concat <axis=0> (none, a)
+            y = Tanh (j)
+        }""",
+        zero=np.array([0], np.int64),
+    )
+    session, _ = built(model, tmp_path)
+    feeds = {"x": normal(2, 4)}
+    assert_same(session.run(None, feeds), expected(model, feeds))
+
+
+def test_a_body_captures_what_a_segment_makes(tmp_path: Path) -> None:
+    model = model_of(
+        """net (float[2,4] x, bool c) => (float[2,4] y) {
+            a = Relu (x)
+            b = If (c) <then_branch = t () => (float[2,4] p) { p = Neg (a) },
+                        else_branch = e () => (float[2,4] q) { q = Exp (a) }>
+            y = Tanh (b)
+        }"""
+    )
+    session, report = built(model, tmp_path)
+    assert sides(report) == ["autofuse", "ONNX Runtime", "autofuse"]
+    for choice in (True, False):
+        feeds = {"x": normal(2, 4), "c": np.array(choice)}
+        assert_same(session.run(None, feeds), expected(model, feeds))
+
+
+def test_an_operator_of_another_domain_leaves_the_others_to_kernels(tmp_path: Path) -> None:
+    model = model_of(
+        """net (float[2,8] x) => (float[2,8] y) {
+            a = Relu (x)
+            b = com.microsoft.SkipLayerNormalization (a, x, g)
+            k = Shape (b)
+            r = Reshape (b, k)
+            y = Tanh (r)
+        }""",
+        g=normal(8),
+    )
+    session, report = built(model, tmp_path)
+    assert [row.reason for row in report.rest] == ["an operator of com.microsoft"]
+    feeds = {"x": normal(2, 8)}
+    assert_same(session.run(None, feeds), expected(model, feeds))
+
+
+def test_a_file_of_onnx_runtime_alone_says_so(tmp_path: Path) -> None:
+    model = model_of("net (float[2,8] x) => (int64[2,n] y) { y = NonZero (x) }")
+    session, report = built(model, tmp_path)
+    assert sides(report) == ["ONNX Runtime"] and report.plan == "ONNX Runtime alone" and report.kernels == 0
+    feeds = {"x": np.maximum(normal(2, 8), 0)}
+    assert_same(session.run(None, feeds), expected(model, feeds))
+
+
+def test_a_model_that_is_wholly_ours_has_no_parts(tmp_path: Path) -> None:
+    session, report = built(model_of("net (float[2,8] x) => (float[2,8] y) { y = Relu (x) }"), tmp_path)
+    assert report.parts == () and report.rest == () and session.metadata.parts is None
+
+
+def test_what_onnx_runtime_refuses_is_refused_with_both_reasons(tmp_path: Path) -> None:
+    model = model_of("net (float[2,8] x) => (float[2,8] y) { y = com.microsoft.Nowhere (x) }")
+    with pytest.raises(InputError, match=r"unknown operator 'Nowhere'.*ONNX Runtime cannot load the model"):
+        built(model, tmp_path)
+
+
+def test_a_complete_compile_names_what_onnx_runtime_would_run(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"1 LSTM such as 'LSTM_2' \(LSTM: .*--require-complete") as caught:
+        built(recurrent(), tmp_path, require_complete=True)
+    assert caught.value.exit_code == 2
+
+
+def test_several_shapes_of_such_a_model_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="several shapes"):
+        built(recurrent(), tmp_path, shapes=[{}, {}])
+
+
+@pytest.mark.parametrize(
+    ("feeds", "message"),
+    [
+        ({}, "missing input 'x'"),
+        ({"x": normal(6, 1, 16), "z": normal(1)}, "unknown input 'z'"),
+        ({"x": normal(5, 1, 16)}, r"shape \(5, 1, 16\), the model takes \(6, 1, 16\)"),
+        ({"x": normal(6, 1, 16).astype(np.float64)}, "dtype float64, the model takes float32"),
+    ],
+)
+def test_wrong_inputs_are_refused(feeds: dict[str, Any], message: str, tmp_path: Path) -> None:
+    session, _ = built(recurrent(), tmp_path)
+    with pytest.raises(InputError, match=message):
+        session.run(None, feeds)
+
+
+def test_an_index_that_onnx_runtime_makes_is_checked_before_a_kernel_reads_by_it(tmp_path: Path) -> None:
+    model = model_of(
+        """net (float[4,8] x, seq(int64[2]) s) => (float[2,8] y) {
+            i = SequenceAt (s, zero)
+            k = Reshape (i, two)
+            t = Relu (x)
+            y = Gather (t, k)
+        }""",
+        zero=np.array(0, np.int64),
+        two=np.array([2], np.int64),
+    )
+    session, report = built(model, tmp_path)
+    assert sides(report)[-1] == "autofuse"
+    x = normal(4, 8)
+    assert_same(session.run(None, {"x": x, "s": [np.array([3, 1])]}), [np.maximum(x, 0)[[3, 1]]])
+    with pytest.raises(InputError, match="indexes a table of 4"):
+        session.run(None, {"x": x, "s": [np.array([4, 1])]})
