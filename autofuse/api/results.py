@@ -20,7 +20,15 @@ from autofuse.fusion.explain import EdgeReason
 from autofuse.job.outcome import JobOutcome
 from autofuse.learning.judge import Judgement
 from autofuse.search.lab.revalidation import Revalidated
-from autofuse.search.progress import AskedQuestions, CompositionReport, PlanTime, Progress, TuneResult
+from autofuse.search.progress import (
+    AskedQuestions,
+    CompositionReport,
+    Forecast,
+    ForecastChanges,
+    PlanTime,
+    Progress,
+    TuneResult,
+)
 from autofuse.views.inspect import GraphSummary
 from autofuse.views.one_plan import Explanation, PlanDifference, PlanExport, ShownPlan
 from autofuse.views.report.reports import Comparison, Report
@@ -28,8 +36,9 @@ from autofuse.views.run_status import RunStatus
 
 __all__ = [
     "AskedQuestions", "BenchReport", "Check", "CheckedLibrary", "Comparison", "CompileReport",
-    "CompositionReport", "DatabaseMerge", "EdgeReason", "Explanation", "GraphSummary", "GroupTime", "JobInfo",
-    "JobOutcome", "Judgement", "Library", "MergeReport", "MoreTime", "OpenQuestions", "PlanDifference",
-    "PlanExport", "PlanTime", "Progress", "Report", "Revalidated", "RivalReport", "RunOutput", "RunReport",
-    "RunStatus", "Serving", "ShownPlan", "Stopping", "TaskInfo", "TuneResult", "Waterfall",
+    "CompositionReport", "DatabaseMerge", "EdgeReason", "Explanation", "Forecast", "ForecastChanges",
+    "GraphSummary", "GroupTime", "JobInfo", "JobOutcome", "Judgement", "Library", "MergeReport", "MoreTime",
+    "OpenQuestions", "PlanDifference", "PlanExport", "PlanTime", "Progress", "Report", "Revalidated",
+    "RivalReport", "RunOutput", "RunReport", "RunStatus", "Serving", "ShownPlan", "Stopping", "TaskInfo",
+    "TuneResult", "Waterfall",
 ]  # fmt: skip

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autofuse.device.address import told_key
 from autofuse.errors import InputError
@@ -17,6 +17,7 @@ from autofuse.values.arguments import (
     StrPath,
     check_seed,
     check_trials,
+    file_title,
     parse_duration,
     parse_executor,
     parse_percent,
@@ -25,6 +26,7 @@ from autofuse.values.arguments import (
 )
 
 if TYPE_CHECKING:
+    from autofuse.environment.place import Place
     from autofuse.job.coordinator import JobListener
     from autofuse.job.outcome import JobOutcome
     from autofuse.search.tune import Progress, TuneResult
@@ -50,6 +52,7 @@ def tune(
     shapes: Shapes | None = None,
     progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
+    dry_run: bool = False,
 ) -> TuneResult:
     """Search fusion plans and schedules by measuring them; everything measured is recorded at once.
 
@@ -58,7 +61,8 @@ def tune(
     once it says True the search ends, and KeyboardInterrupt is raised. `pareto`: search plans that need little memory
     as well, and end with the front of both (`TuneResult.front`). `trained`: the model that guides the search: a file,
     or the name of a shipped one ("default"); None: no model. What the budget left no time for stands in
-    `TuneResult.left_out`.
+    `TuneResult.left_out`. `dry_run`: nothing is measured or written; `TuneResult.forecast` says what the budget will
+    reach.
     """
     began = time.monotonic()  # the budget counts from here on, loading the compiler included
     check_seed(seed)
@@ -69,21 +73,29 @@ def tune(
     from autofuse.search.tune import tune as run_search
 
     load_space(space, "generic")
+    place = Place(database, device, threads, rpc, rpc_tracker, key)
+    searched: dict[str, Any] = {
+        "budget_s": budget_s, "trials": trials, "seed": seed, "space": space, "exact": exact, "shapes": shapes or {},
+    }  # fmt: skip
+    if dry_run:
+        return _forecast(Path(model), place, **searched)
     return run_search(
-        Path(model),
-        Place(database, device, threads, rpc, rpc_tracker, key),
-        budget_s=budget_s,
-        trials=trials,
-        seed=seed,
-        space=space,
-        exact=exact,
-        pareto=pareto,
-        trained=trained,
-        shapes=shapes or {},
-        progress=progress or _silent,
-        stop=stop or _never,
-        since=began,
-    )
+        Path(model), place, **searched, pareto=pareto, trained=trained, progress=progress or _silent,
+        stop=stop or _never, since=began,
+    )  # fmt: skip
+
+
+def _forecast(model: Path, place: Place, **named: Any) -> TuneResult:
+    """What a budget will reach, as the result of a search that was not begun."""
+    from autofuse.database.connection import locate
+    from autofuse.search.phases.forecast import forecast
+    from autofuse.search.progress import TuneResult
+
+    found = forecast(model, place, **named)
+    return TuneResult(
+        file_title(model), "", 0, locate(place.database).text, found.device, found.threads, "not begun", 0.0,
+        0, 0, found.known, 0, "", "", found.kernels, forecast=found,
+    )  # fmt: skip
 
 
 def tune_all(

@@ -170,6 +170,9 @@ Executor = Annotated[
     str | None,
     typer.Option("--executor", metavar="dask://HOST:PORT", help="A Dask cluster that builds for devices elsewhere."),
 ]
+Forecast = Annotated[
+    bool, typer.Option("--dry-run", help="Only say what the budget will reach; nothing is measured or written.")
+]
 OnFinish = Annotated[
     str | None,
     typer.Option("--on-finish", metavar="CMD", help="Shell command at the end; the JSON summary is its input."),

@@ -127,6 +127,46 @@ class AskedQuestions:
 
 
 @dataclass(frozen=True)
+class ForecastChanges:
+    """The single changes of a model's `decisions`: `count` of them, of which there is time for `reached`; each is
+    expected to take `each_s`, with the kernels that it needs."""
+
+    decisions: int
+    count: int
+    reached: int
+    each_s: float
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a budget will reach, as it is expected before a search (`tune` with `dry_run`).
+
+    `kernels` of the default plan, `workloads` that differ, of which `known` have a time here. `candidates_per_s`: in
+    run `rate_from` ("": a guess). Seconds in the order in which they are spent: `opening_s`, `first_s` (a time for
+    each kernel of the default plan), `search_s` (for about `candidates`), `finals_s` (`finalists` built and measured
+    whole; `left_out`: plans that there is no time for).
+    """
+
+    budget_s: float | None
+    trials: int | None
+    device: str
+    threads: int
+    kernels: int
+    workloads: int
+    known: int
+    candidates_per_s: float
+    rate_from: str
+    opening_s: float
+    first_s: float
+    search_s: float
+    finals_s: float
+    candidates: int
+    changes: ForecastChanges
+    finalists: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class TuneResult:
     """The outcome of a tuning job; `plans`: the finalists by name, `chosen` the one that `compile` takes.
 
@@ -135,8 +175,8 @@ class TuneResult:
     what the reader must know about the answer; "" when there is nothing. `untrusted`: kernels of the chosen plan whose
     time the machine was too disturbed for, also when they were measured again. `questions`: what the search asked, the
     kind that took longest first. `waterfall`: what each decision was worth (None: too little was measured to say).
-    `not_asked`: what it did not come to, and `more_time`: what as much time again is expected to give.
-    `decision`: how sure the choice is; None where nothing was raced.
+    `not_asked`: what it did not come to, and `more_time`: what as much time again is expected to give. `forecast`: of a
+    dry run, which has nothing else to say. `decision`: how sure the choice is; None where nothing was raced.
     """
 
     model: str
@@ -165,3 +205,4 @@ class TuneResult:
     not_asked: tuple[OpenQuestions, ...] = ()
     more_time: MoreTime | None = None
     decision: ChoiceDecision | None = None
+    forecast: Forecast | None = None

@@ -31,6 +31,12 @@ def after_tuning(model: Path, named: Mapping[str, Any]) -> Table:
     )
 
 
+def after_forecast(model: Path, named: Mapping[str, Any]) -> Table:
+    """What follows a dry run: the run."""
+    limits = [part for name in ("budget", "trials") if named.get(name) for part in (f"--{name}", str(named[name]))]
+    return _listed([["tune", str(model), *(limits or ["--budget", "10m"]), *_there(named), *_reached(named)]])
+
+
 def after_inspecting(model: Path, named: Mapping[str, Any]) -> Table:
     """What follows a look at a model."""
     space = ["--space", str(named["space"])] if named.get("space") else []

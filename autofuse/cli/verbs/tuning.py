@@ -14,7 +14,7 @@ import typer
 from autofuse.cli import options
 from autofuse.cli.failures import graceful_stop, say
 from autofuse.cli.screens.live import TuneView
-from autofuse.cli.screens.next_steps import after_job, after_tuning
+from autofuse.cli.screens.next_steps import after_forecast, after_job, after_tuning
 from autofuse.cli.screens.render import Format, plain, show
 from autofuse.cli.screens.tune_view import tune_text
 from autofuse.errors import AutofuseError, InputError
@@ -51,6 +51,7 @@ def tune(
     disk_limit: options.DiskLimit = None,
     executor: options.Executor = None,
     on_finish: options.OnFinish = None,
+    dry_run: options.Forecast = False,
     log: options.Log = None,
     form: options.OutputFormat = "text",
 ) -> None:
@@ -70,11 +71,13 @@ def tune(
     several = max(len(models), len(devices), len(addresses)) > 1
     if not several and all(option is None for option in asked_for):
         own = {"device": devices[0], "rpc": addresses[0] if addresses else None, "pareto": pareto}
+        if dry_run:
+            _tell_forecast(models[0], {**common, **own}, form)
+            return
         result = _tune_one(models[0], {**common, **own})
         show(result, form, tune_text(result), after_tuning(models[0], {**common, **own}))
         return
-    if pareto:
-        raise InputError("--pareto: not for a job; run it, then `autofuse plan pareto MODEL` for each model")
+    _refuse_for_a_job(dry_run, pareto)
     job = {
         "devices": devices, "rpc": addresses, "workers": workers, "run": run, "until": until,
         "early_stopping": early_stopping, "memory_limit": memory_limit, "disk_limit": disk_limit,
@@ -82,6 +85,24 @@ def tune(
     }  # fmt: skip
     _refuse_log(log, models, database)
     _tune_job(models, {**common, **job}, log, on_finish, form)
+
+
+def _refuse_for_a_job(dry_run: bool, pareto: bool) -> None:
+    """InputError for what only the search of one model can do."""
+    if dry_run:
+        raise InputError("--dry-run: not for a job; ask for each of its models alone, with its share of the time")
+    if pareto:
+        raise InputError("--pareto: not for a job; run it, then `autofuse plan pareto MODEL` for each model")
+
+
+def _tell_forecast(model: Path, named: Mapping[str, Any], form: Format) -> None:
+    """What a budget will reach."""
+    from autofuse import api
+    from autofuse.cli.screens.forecast_view import forecast_text
+
+    found = api.tune(model, dry_run=True, **named).forecast
+    assert found is not None
+    show(found, form, forecast_text(found, model.stem), after_forecast(model, named))
 
 
 def _refuse_log(log: Path | None, models: Sequence[Path], database: str | None) -> None:
