@@ -114,6 +114,12 @@ FURTHER: Mapping[str, Network] = {
     "squeezenet1_1": _vision("squeezenet1_1", "squeezenet1_1:build"),
     "weenet": Network(CONVOLUTIONAL, {"image": Input((1, 64, 128, 128))}, "weenet:build"),
     "audio_encoder": Network(ATTENTION, {"samples": Input((1, 32_000))}, "audio_encoder:build"),
+    "hierarchical": Network(ATTENTION, image(3, 224, 224), "attention_kinds:hierarchical"),
+    "windowed": Network(ATTENTION, image(3, 224, 224), "attention_kinds:windowed"),
+    "long_attention": Network(ATTENTION, {"frames": Input((1, 1500, 384))}, "attention_kinds:long_attention"),
+    "shuffled": Network(CONVOLUTIONAL, image(3, 224, 224), "convolution_kinds:shuffled"),
+    "dense": Network(CONVOLUTIONAL, image(3, 224, 224), "convolution_kinds:dense"),
+    "grouped": Network(CONVOLUTIONAL, image(3, 224, 224), "convolution_kinds:grouped"),
 }
 
 GENERATED: Mapping[str, Network] = {

@@ -101,7 +101,8 @@ def test_the_next_write_to_a_folder_removes_the_parts_of_killed_writers_and_noth
             path.write_text("mine")
         precious = tmp_path / "precious"
         precious.write_text("a thesis")
-        (tmp_path / f"{left.name[:-6]}a.part").symlink_to(precious)
+        other = "b" if left.name[-6] == "a" else "a"
+        (tmp_path / f"{left.name[:-6]}{other}.part").symlink_to(precious)
         write_output(tmp_path / "plan.json", "{}", Kind("a plan"))
         assert not left.exists()
         assert kept.read_bytes() == b"half of it"
