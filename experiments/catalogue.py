@@ -114,6 +114,9 @@ FURTHER: Mapping[str, Network] = {
     "squeezenet1_1": _vision("squeezenet1_1", "squeezenet1_1:build"),
     "weenet": Network(CONVOLUTIONAL, {"image": Input((1, 64, 128, 128))}, "weenet:build"),
     "audio_encoder": Network(ATTENTION, {"samples": Input((1, 32_000))}, "audio_encoder:build"),
+}
+
+KINDS: Mapping[str, Network] = {
     "hierarchical": Network(ATTENTION, image(3, 224, 224), "attention_kinds:hierarchical"),
     "windowed": Network(ATTENTION, image(3, 224, 224), "attention_kinds:windowed"),
     "long_attention": Network(ATTENTION, {"frames": Input((1, 1500, 384))}, "attention_kinds:long_attention"),
@@ -121,6 +124,7 @@ FURTHER: Mapping[str, Network] = {
     "dense": Network(CONVOLUTIONAL, image(3, 224, 224), "convolution_kinds:dense"),
     "grouped": Network(CONVOLUTIONAL, image(3, 224, 224), "convolution_kinds:grouped"),
 }
+"""One network each of further kinds, in which time goes into attention over many tokens or into moving maps."""
 
 GENERATED: Mapping[str, Network] = {
     **_drawn(CONVOLUTIONAL, "cnn", 12),
@@ -129,7 +133,7 @@ GENERATED: Mapping[str, Network] = {
 }
 """Small networks that are drawn at random from the blocks of real ones; the number is the seed."""
 
-NETWORKS: Mapping[str, Network] = {**PAPER, **FURTHER, **GENERATED}
+NETWORKS: Mapping[str, Network] = {**PAPER, **FURTHER, **KINDS, **GENERATED}
 
 
 def with_form(form: str, networks: Mapping[str, Network] = NETWORKS) -> tuple[str, ...]:

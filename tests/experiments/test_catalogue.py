@@ -10,7 +10,7 @@ import pytest
 
 from autofuse.errors import InputError
 from experiments import catalogue
-from experiments.catalogue import ATTENTION, EXPORTED, FURTHER, GENERATED, NETWORKS, PAPER, TABLE, WRITTEN
+from experiments.catalogue import ATTENTION, EXPORTED, FURTHER, GENERATED, KINDS, NETWORKS, PAPER, TABLE, WRITTEN
 from experiments.index import ROOT
 from experiments.model_files import FOLDERS, GROUPS, resolve, write
 
@@ -19,6 +19,7 @@ FOLDER_OF = {"written": "architectures", "exported": "models", "decomposed": "ar
 
 def test_the_catalogue_has_the_fifteen_networks_of_the_paper_and_five_more() -> None:
     assert (len(PAPER), len(FURTHER), len(GENERATED)) == (15, 5, 26)
+    assert all(network.written for network in KINDS.values())
     assert len(GROUPS[EXPORTED]) == 18 and set(TABLE) < set(GROUPS[WRITTEN])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from autofuse.device.target import Target
@@ -88,3 +89,13 @@ def test_the_first_guess_turns_rows_that_fill_vectors(bench: Bench, width: int, 
     workload = bench.bind(depthwise((1, 32, 6, width), (3, 3), SAME)).workload
     guesses = first_schedules(workload, open_knobs(workload, AVX512, SPACE), AVX512)
     assert [guess["windowed.algorithm"] for guess in guesses[:2]] == sorted(["direct", "pixel_lanes"], key=first.__ne__)
+
+
+def test_results_that_are_turned_into_rows_of_channels_begin_with_the_lanes_over_channels(bench: Bench) -> None:
+    text = "c = Conv <group=13, pads=[1, 1, 1, 1]> (x, w); f = Reshape (c, s); y = Transpose <perm=[0, 2, 1]> (f)"
+    small = Small(
+        parsed(text), {"x": real(1, 13, 16, 16)}, ["y"], {"w": real(13, 1, 3, 3), "s": np.array([1, 13, 256])}
+    )
+    workload = bench.bind(small).workload
+    guesses = first_schedules(workload, open_knobs(workload, AVX512, SPACE), AVX512)
+    assert [guess["windowed.algorithm"] for guess in guesses[:2]] == ["direct", "pixel_lanes"]

@@ -89,6 +89,29 @@ def test_pooled_channels_are_blocked_since_reshaping_them_is_free() -> None:
     assert assigned(graph) == {"a": "c8", "p": "c8"}
 
 
+TURNED = "a = MatMul (r, m); b = Transpose <perm=[0, 2, 1]> (a); c = Reshape (b, s)"
+ROWS = {"r": real(1, 64, 24)}
+TO_MAP = {"m": real(24, 16), "s": np.array([1, 16, 8, 8]), "w": WEIGHTS["w"], "v": WEIGHTS["v"]}
+
+
+def turned(text: str, groups: tuple[int, ...]) -> dict[str, str]:
+    """Layouts for TURNED and what follows, in groups of so many operators."""
+    graph = graph_of(f"{TURNED}; {text}", ROWS, "y", TO_MAP)
+    names = iter(operator.name for operator in graph.operators)
+    return assigned(graph, AVX2, [[next(names) for _ in range(count)] for count in groups])
+
+
+def test_a_map_that_its_kernel_turns_from_rows_is_blocked_for_windows() -> None:
+    assert turned("y = Conv (c, v)", (3, 1)) == {"c": "c8"}
+    assert turned("d = Relu (c); y = Conv (d, v)", (4, 1)) == {"d": "c8"}
+    assert turned("y = Conv (c, v)", (1, 2, 1)) == {"c": "c8"}, "a kernel that only moves, too"
+
+
+def test_a_map_that_is_not_turned_in_its_kernel_or_read_by_more_than_windows_is_plain() -> None:
+    assert turned("y = Conv (c, v)", (2, 1, 1)) == {}
+    assert turned("d = Conv <pads=[1, 1, 1, 1]> (c, w); y = Add (c, d)", (3, 1, 1)) == {"d": "c8"}
+
+
 def test_layouts_follow_the_groups() -> None:
     text = "a = Conv (x, w); b = Relu (a); c = Conv (b, v); y = Relu (c)"
     graph = graph_of(text, IMAGE, "y", {"w": WEIGHTS["w"], "v": WEIGHTS["v"]})
@@ -133,3 +156,14 @@ def test_a_network_of_single_kernels_agrees_through_its_layouts(bench: Bench, na
         )
         bench.check(part, {key: layout for key, layout in layouts.items() if key in (*node.input, *node.output)})
         values |= part.reference()
+
+
+@pytest.mark.parametrize("middle", ["d = Relu (c)", "d = Add (c, bias)"])
+def test_kernels_that_turn_rows_into_a_map_and_back_agree_through_its_blocks(bench: Bench, middle: str) -> None:
+    constants = {"m": TO_MAP["m"], "s": TO_MAP["s"]} | ({"bias": real(16, 1, 1)} if "bias" in middle else {})
+    into = Small(parsed(f"{TURNED}; {middle}"), ROWS, ["d"], constants)
+    maps = {"d": into.reference()["d"]}
+    text = "e = Conv <pads=[1, 1, 1, 1], group=16> (d, deep); f = Reshape (e, t); y = Transpose <perm=[0, 2, 1]> (f)"
+    back = Small(parsed(text), maps, ["y"], {"deep": real(16, 1, 3, 3), "t": np.array([1, 16, 64])})
+    bench.check(into, {"d": "c8"})
+    bench.check(back, {"d": "c8"})

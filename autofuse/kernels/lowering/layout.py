@@ -50,14 +50,48 @@ def assign_layouts(
             if name in foreign or graph.tensors[name].dtype != "float32" or _reshaped_next(graph, name):
                 continue
             block = channel_block(graph.tensors[name].shape, target)
-            if block and _is_feature_map(graph, name, inside, layouts):
+            maps = set(layouts) | _turned_maps(graph, name, inside)
+            if block and _is_feature_map(graph, name, inside, maps):
                 layouts[name] = f"c{block}"
     return layouts
 
 
-def _is_feature_map(graph: Graph, name: str, inside: set[str], layouts: Mapping[str, str]) -> bool:
-    """Whether a tensor descends, through elementwise operators of its group, from a window or a blocked tensor."""
-    if name in layouts:
+def _turned_maps(graph: Graph, name: str, inside: set[str]) -> set[str]:
+    """Of the tensors of its group that `name` is made of, those that are maps turned from rows of channels.
+
+    None where something else than windows reads `name`. Whoever turns rows has neighbouring channels at hand and writes
+    them as neighbours into a block, but far apart into a plain map; windows want blocks.
+    """
+    readers = graph.consumers[name]
+    if not readers or any(reader.op_type not in FEATURE_MAP for reader in readers):
+        return set()
+    found, pending = set(), [name]
+    while pending:
+        made = pending.pop()
+        operator = graph.producers.get(made)
+        if operator is None or operator.name not in inside:
+            continue
+        if operator.op_type in FORWARD:
+            found |= {made} if _is_turned(graph, operator, inside) else set()
+        elif operator.op_type not in MOVEMENT:
+            pending += [source for source in graph.activations(operator) if source not in found]
+    return found
+
+
+def _is_turned(graph: Graph, operator: Operator, inside: set[str]) -> bool:
+    """Whether a chain of reshapes and turns, up to this operator, makes the last axis the channels of a map."""
+    current: Operator | None = operator
+    while current is not None and current.name in inside and current.op_type in FORWARD:
+        order = current.attributes.get("perm")
+        if isinstance(order, tuple) and len(order) > 2 and order[1] == len(order) - 1:
+            return True
+        current = graph.producers.get(current.inputs[0])
+    return False
+
+
+def _is_feature_map(graph: Graph, name: str, inside: set[str], maps: set[str]) -> bool:
+    """Whether a tensor descends, through elementwise operators of its group, from a window or one of `maps`."""
+    if name in maps:
         return True
     shape = graph.tensors[name].shape
     operator = graph.producers.get(name)
@@ -68,7 +102,7 @@ def _is_feature_map(graph: Graph, name: str, inside: set[str], layouts: Mapping[
     if operator.op_type.startswith("Reduce") and len(graph.tensors[operator.outputs[0]].shape) != len(shape):
         return False
     sources = [source for source in graph.activations(operator) if len(graph.tensors[source].shape) == len(shape)]
-    return any(_is_feature_map(graph, source, inside, layouts) for source in sources)
+    return any(_is_feature_map(graph, source, inside, maps) for source in sources)
 
 
 def _reshaped_next(graph: Graph, name: str) -> bool:

@@ -78,13 +78,14 @@ class Windowed(Family):
         return up_to(values, longest_row(windows) if knob == "pixels" else prod(w.outputs for w in windows[:-1]))
 
     def guesses(self, case: Case, found: list[Guess]) -> list[Guess]:
-        """See Family: the lanes over pixels, where these fill them."""
+        """See Family: the lanes over pixels, where these fill them and lie side by side on both ends."""
         algorithm = self.full("algorithm")
         if "pixel_lanes" not in case.knobs.get(algorithm, ()):
             return found
         nests = [nest for nest in case.nests if self.takes(case.workload, nest) and self.kind(nest) == DEPTHWISE]
         filled = all(nest.space[-1] * SPLINTER >= case.target.lanes for nest in nests)
-        place = 0 if filled else 1
+        turned = any(operator.op_type == "Transpose" for operator in case.workload.operators)
+        place = 0 if filled and not turned else 1
         return [*found[:place], case.default | {algorithm: "pixel_lanes"}, *found[place:]]
 
     def emit(self, scope: Scope, unit: Unit, schedule: Schedule) -> None:
