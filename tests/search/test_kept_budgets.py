@@ -216,6 +216,17 @@ def test_what_takes_less_than_expected_leaves_time_for_what_was_left_out(
     assert world.now <= allowed_s(140.0)
 
 
+def test_winners_that_are_not_trusted_take_no_time_from_the_finalists(
+    run: Tune, device: SlowDevice, world: World, layers: Path
+) -> None:
+    device.trusted = lambda _workload: False
+    for budget_s in (60.0, 90.0, 140.0):
+        world.now, world.built[:] = 0.0, []
+        result = run(layers, budget_s=budget_s)
+        assert world.built, f"of {budget_s} seconds nothing was left to build a plan whole"
+        assert result.plans[result.chosen].median_us is not None
+
+
 def test_without_time_for_a_single_library_the_answer_is_not_claimed_to_be_checked(
     run: Tune, device: SlowDevice, world: World, layers: Path, tmp_path: Path
 ) -> None:

@@ -75,7 +75,7 @@ def conclude(finals: Finals, budget: Budget) -> Verdict | None:
     finals.lab.tell("")
     spare_s = budget.left() - need_s
     most = int(finals.estimates.race_s / SECONDS_AGAIN)
-    finals.lab.assure(list(wished.values()), most, budget.part(max(spare_s, finals.estimates.race_s / 2)))
+    finals.lab.assure(list(wished.values()), most, budget.part(spare_s))
     try:
         verdict = right_as_a_whole(finals.lab, wished, partial(_measured_whole, finals, budget=budget), budget)
     except WrongResultError:
