@@ -35,6 +35,8 @@ _PER_ELEMENT = {
     "SkipLayerNormalization": 9,
     "Softmax": 5,  # maximum, subtract, exp, sum, divide
 }
+_STEPS_OF_A_GATE = 3
+"""Of a recurrence beside its product: the input's part, the activation, its part in the new state."""
 _PICKERS = frozenset(("Gather", "GatherElements", "GatherND", "Slice", "Split"))
 _VARIADIC = frozenset(("Sum", "Max", "Min", "Mean"))
 _FREE = frozenset(("Identity", "Cast", "CastLike", "BitCast"))
@@ -124,6 +126,8 @@ def _structured_flops(graph: Graph, operator: Operator, out: int) -> int:
             return out * (2 * inner + _has(operator, 2))
         case "MatMul" | "MatMulInteger" | "MatMulInteger16" | "QLinearMatMul":
             return out * 2 * shapes[0][-1]
+        case "LSTMRecurrence" | "GRURecurrence" | "RNNRecurrence":
+            return math.prod(shapes[0]) * (2 * shapes[1][-1] + _STEPS_OF_A_GATE)
         case "Einsum":
             return _einsum_flops(operator, shapes)
         case "Attention":

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from autofuse.graph.mapping import names
 from autofuse.graph.model import Graph, Operator, Tensor
+from autofuse.graph.recurrence import LENGTHS
 
 MASK_DENSITY = 0.9
 _IMAGE_DTYPES = ("uint8",)
@@ -105,6 +106,8 @@ def _index_operands(graph: Graph, operator: Operator) -> list[tuple[str, Range]]
         case "Gather" | "GatherElements" | "ScatterElements":
             assert isinstance(axis, int)
             return [(operator.inputs[1], Range(0, graph.tensors[operator.inputs[0]].shape[axis] - 1))]
+        case "LSTMRecurrence" | "GRURecurrence" | "RNNRecurrence" if operator.inputs[LENGTHS:]:
+            return [(operator.inputs[LENGTHS], Range(1, graph.tensors[operator.inputs[0]].shape[0]))]
         case "GatherND" | "ScatterND":
             batch = operator.attributes.get("batch_dims", 0)
             assert isinstance(batch, int)

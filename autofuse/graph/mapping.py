@@ -50,12 +50,12 @@ _MANY_TO_MANY = """AffineGrid ArgMax ArgMin Attention AveragePool CausalConvWith
     RotaryEmbedding STFT SkipLayerNormalization Softmax SoftmaxCrossEntropyLoss"""
 _REORGANIZE = "Flatten Reshape Squeeze Unsqueeze"
 _SHUFFLE = "DepthToSpace ReverseSequence SpaceToDepth Transpose"
-_OPAQUE = """AllClassNMS Bernoulli BlackmanWindow Compress ConcatFromSequence Constant GRU HammingWindow HannWindow If
-    ImageDecoder LSTM Loop MaxUnpool MelWeightMatrix Multinomial NonMaxSuppression NonZero Optional OptionalGetElement
-    OptionalHasElement RNN RandomNormal RandomNormalLike RandomUniform RandomUniformLike RegexFullMatch Scan Scatter
-    ScatterElements ScatterND SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength
-    SequenceMap Shape Size SplitToSequence StringConcat StringNormalizer StringSplit TensorScatter TfIdfVectorizer TopK
-    Unique"""
+_OPAQUE = """AllClassNMS Bernoulli BlackmanWindow Compress ConcatFromSequence Constant GRU GRURecurrence HammingWindow
+    HannWindow If ImageDecoder LSTM LSTMRecurrence Loop MaxUnpool MelWeightMatrix Multinomial NonMaxSuppression
+    NonZero Optional OptionalGetElement OptionalHasElement RNN RNNRecurrence RandomNormal RandomNormalLike
+    RandomUniform RandomUniformLike RegexFullMatch Scan Scatter ScatterElements ScatterND SequenceAt SequenceConstruct
+    SequenceEmpty SequenceErase SequenceInsert SequenceLength SequenceMap Shape Size SplitToSequence StringConcat
+    StringNormalizer StringSplit TensorScatter TfIdfVectorizer TopK Unique"""
 
 TABLE: Mapping[str, MappingType] = {
     **dict.fromkeys(POINTWISE, MappingType.ONE_TO_ONE),

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
 from autofuse.graph.model import AttributeValue, Operator, Tensor
+from autofuse.graph.recurrence import is_recurrence, recurrence_nodes
 
 CAPTURES = "autofuse_captures"
 """Attribute of an operator with subgraphs: what its bodies call the last inputs, which they capture."""
@@ -122,7 +123,12 @@ def attribute_proto(value: bytes) -> AttributeProto:
 
 
 def nodes_of(operator: Operator, opset: int) -> list[NodeProto]:
-    """The ONNX node of an operator, after the Identity nodes that give captured tensors their inner names."""
+    """The ONNX node of an operator, after the Identity nodes that give captured tensors their inner names.
+
+    A recurrence becomes standard nodes that compute it.
+    """
+    if is_recurrence(operator):
+        return recurrence_nodes(operator)
     captured = operator.attributes.get(CAPTURES, ())
     assert isinstance(captured, tuple)
     split = len(operator.inputs) - len(captured)

@@ -110,7 +110,7 @@ def test_an_operator_that_tvm_cannot_import_is_opaque_and_runs_alone() -> None:
     weights = {"w": np.ones((1, 16, 8), np.float32), "r": np.ones((1, 16, 4), np.float32)}
     graph = model(nodes, {"x": (3, 2, 8)}, ["exp"], **weights)
     assert operator_classes(graph)["lstm"] == tvm_partition.OPAQUE
-    assert groups(graph) == ["relu", "lstm", "exp"]
+    assert groups(graph)[-2:] == ["lstm", "exp"]
 
 
 def test_equal_operators_are_imported_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,11 @@ def weight(*shape):
             2 * 100 * 6 * 4,
         ),
         ("f (float[3,5] x) => (float[3,7] y) { y = Gemm(x, w, b) }", {"w": weight(5, 7), "b": weight(7)}, 21 * 11),
+        (
+            "f (float[5,2,3] x) => (float[5,1,2,4] y) { y = LSTM<hidden_size=4>(x, w, r) }",
+            {"w": weight(1, 16, 3), "r": weight(1, 16, 4)},
+            5 * 2 * 16 * (2 * 4 + 3),
+        ),
         ("f (float[2,3,5] x, float[2,5,4] z) => (float[2,3,4] y) { y = MatMul(x, z) }", {}, 2 * 2 * 3 * 5 * 4),
         ("f (float[5] x, float[5] z) => (float y) { y = MatMul(x, z) }", {}, 10),
         ('f (float[2,3] x, float[3,4] z) => (float[2,4] y) { y = Einsum<equation="ij,jk->ik">(x, z) }', {}, 48),

@@ -76,6 +76,13 @@ RESIDUAL = made(
     "e = Conv (x, u); r = Relu (e); d = Conv <group=48, pads=[1, 1, 1, 1]> (r, w); s = Relu (d); p = Conv (s, v); "
     "y = Add (p, x)", IMAGE, u=real(48, 16, 1, 1), w=real(48, 1, 3, 3), v=real(16, 48, 1, 1),
 )  # fmt: skip
+MEMORY = made("y = LSTM <hidden_size=40> (x, w, r, b)", real(6, 3, 8), w=real(1, 160, 8), r=real(1, 160, 40),
+              b=real(1, 320))  # fmt: skip
+GATED = made('y = GRU <hidden_size=40, direction="bidirectional"> (x, w, r)', real(6, 1, 8), w=real(2, 120, 8),
+             r=real(2, 120, 40))  # fmt: skip
+RESET = made('y = GRU <hidden_size=40, linear_before_reset=1, direction="reverse"> (x, w, r)', real(6, 1, 8),
+             w=real(1, 120, 8), r=real(1, 120, 40))  # fmt: skip
+SIMPLE = made("y = RNN <hidden_size=40> (x, w, r)", real(6, 4, 8), w=real(1, 40, 8), r=real(1, 40, 40))
 IMPORTED = made("y = CumSum (x, a)", real(6, 40), a=np.array(1, "int64"))
 
 TILE = {"contraction.vectors": 2, "contraction.pixels": 4}
@@ -138,6 +145,11 @@ SAMPLES: Mapping[str, Sample] = {
     "attention, by blocks": Sample(ATTENTION, DIRECT | {"chain.rows": 16}),
     "inverted residual, in turn": Sample(RESIDUAL, DIRECT | {"band.rows": 0}, MAPS),
     "inverted residual, by bands": Sample(RESIDUAL, DIRECT | {"band.rows": 4}, MAPS),
+    "LSTM": Sample(MEMORY, {"recurrent.rows": 2, "recurrent.vectors": 1}),
+    "LSTM, units split": Sample(MEMORY, {"recurrent.split": 2, "recurrent.vectors": 1}),
+    "GRU, both ways": Sample(GATED, {"recurrent.vectors": 1}),
+    "GRU, reset after the product": Sample(RESET, {"recurrent.vectors": 1, "recurrent.sweep": "forward"}),
+    "RNN": Sample(SIMPLE, {"recurrent.vectors": 1, "recurrent.unroll": 4}),
     "TVM's importer": Sample(IMPORTED),
 }
 

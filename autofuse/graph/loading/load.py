@@ -36,6 +36,7 @@ from autofuse.graph.loading.simplify.clean import (
     remove_noops,
     split_sums,
 )
+from autofuse.graph.loading.simplify.recurrent import split_recurrent
 from autofuse.graph.loading.simplify.training import split_training
 from autofuse.graph.loading.upgrade import FORM, upgrade
 from autofuse.graph.loading.validity import check_declared_types, check_graph_lists, check_operators, check_types
@@ -311,6 +312,7 @@ def _simplify(draft: Draft, given: GraphProto) -> None:
         check_operators(draft)
         changed = inline_decided_branches(draft)
         changed |= split_training(draft)
+        changed |= split_recurrent(draft)
         changed |= fold_constants(draft)
         changed |= canonicalise(draft)
         changed |= simplify_copies(draft)

@@ -72,12 +72,14 @@ class Case:
 class Family(ABC):
     """One kind of kernel. A subclass says its `name`, its `knobs` and what it takes, and emits it.
 
-    `anchors`: the operators that own a loop nest of this family.
+    `anchors`: the operators that own a loop nest of this family. `closed`: it writes all results of an operator, of
+    which there may be several, and computes nothing behind them in its loops.
     """
 
     name: ClassVar[str]
     knobs: ClassVar[Declared] = {}
     anchors: ClassVar[frozenset[str]] = frozenset()
+    closed: ClassVar[bool] = False
 
     @property
     def kinds(self) -> tuple[str, ...]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from autofuse.graph.recurrence import DOMAIN as OWN_DOMAIN
 from autofuse.kernels.families.contraction.family import CONTRACTION
 from autofuse.kernels.families.elementwise import ELEMENTWISE
 from autofuse.kernels.families.fused.band import BAND
 from autofuse.kernels.families.fused.chain import CHAIN
 from autofuse.kernels.families.protocol import Family, FusedFamily, Knob, Schedule, Unit
+from autofuse.kernels.families.recurrent.family import RECURRENT
 from autofuse.kernels.families.reduction import REDUCTION
 from autofuse.kernels.families.softmax.family import INNER_AXIS, LAST_AXIS
 from autofuse.kernels.families.windowed.family import WINDOWED
@@ -18,7 +20,7 @@ from autofuse.kernels.nest.nest import Nest, cut
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
 FAMILIES: tuple[Family, ...] = (
-    ELEMENTWISE, REDUCTION, LAST_AXIS, INNER_AXIS, WINDOWED, CONTRACTION, CHAIN, BAND,
+    ELEMENTWISE, REDUCTION, LAST_AXIS, INNER_AXIS, WINDOWED, CONTRACTION, RECURRENT, CHAIN, BAND,
 )  # fmt: skip
 """The families of the package. The first that takes a unit emits it; each adds its guesses to those before it."""
 
@@ -59,6 +61,11 @@ def anchor_types() -> frozenset[str]:
     return frozenset().union(*(family.anchors for family in families()))
 
 
+def closed_types() -> frozenset[str]:
+    """Those of them that have no epilogue."""
+    return frozenset().union(*(family.anchors for family in families() if family.closed))
+
+
 def family_of(workload: Workload, unit: Unit) -> Family:
     """The family that emits a unit."""
     return next(family for family in families() if family.takes(workload, unit))
@@ -71,7 +78,7 @@ def kind_of(workload: Workload, nest: Nest) -> str:
 
 def nests_of(workload: Workload) -> list[Nest]:
     """The loop nests of a workload's kernel; none when TVM's importer emits it."""
-    return cut(workload, anchor_types(), frozenset(scalar.SCALAR)) if is_own(workload) else []
+    return cut(workload, anchor_types(), frozenset(scalar.SCALAR), closed_types()) if is_own(workload) else []
 
 
 def units_of(workload: Workload, nests: Sequence[Nest], schedule: Schedule) -> Sequence[Unit]:
@@ -84,7 +91,7 @@ def units_of(workload: Workload, nests: Sequence[Nest], schedule: Schedule) -> S
 
 def refusal(workload: Workload, operator: WorkloadOperator) -> str | None:
     """Why no family emits this operator (None: one does)."""
-    if operator.domain not in ("", "ai.onnx"):
+    if operator.domain not in ("", "ai.onnx", OWN_DOMAIN):
         return f"{operator.op_type}: domain {operator.domain} has no definition here"
     if operator.op_type in scalar.SCALAR:
         return scalar.supported(operator, workload)
@@ -95,7 +102,8 @@ def refusal(workload: Workload, operator: WorkloadOperator) -> str | None:
     able = [family for family in families() if operator.op_type in family.anchors]
     if not able:
         return f"{operator.op_type} has no definition here"
-    if len([v for v in operator.outputs if v >= 0]) > 1:
+    several = len([v for v in operator.outputs if v >= 0]) > 1
+    if several and not any(family.closed for family in able):
         return f"{operator.op_type} with several outputs has no definition here"
     values = [workload.values[v] for v in (*operator.inputs[:1], *operator.outputs) if v >= 0]
     if any(value.dtype != "float32" for value in values):

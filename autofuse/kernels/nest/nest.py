@@ -42,9 +42,12 @@ class _Home:
 
 
 class _Cutter:
-    def __init__(self, workload: Workload, anchors: frozenset[str], scalars: frozenset[str]) -> None:
+    def __init__(
+        self, workload: Workload, anchors: frozenset[str], scalars: frozenset[str], closed: frozenset[str]
+    ) -> None:
         self.workload = workload
         self.anchors = anchors
+        self.closed = closed
         self.scalars = scalars
         self.nests: list[Nest] = []
         self.site: dict[int, _Home] = {}
@@ -84,10 +87,13 @@ class _Cutter:
         for value in operator.inputs:
             if value >= 0:
                 self.save(value)
-        self.nests.append(Nest(operator, self.shape(operator.outputs[0]), operator.outputs[0]))
+        first = next(value for value in operator.outputs if value >= 0)
+        self.nests.append(Nest(operator, self.shape(first), first))
         for value in operator.outputs:
             if value >= 0:
                 self.site[value] = _Home(len(self.nests) - 1, len(self.nests) - 1)
+                if operator.op_type in self.closed:
+                    self.save(value)
 
     def scalar(self, operator: WorkloadOperator) -> None:
         present = [value for value in operator.inputs if value >= 0]
@@ -169,6 +175,8 @@ class _Cutter:
             groups[key].stores.append(output)
 
 
-def cut(workload: Workload, anchors: frozenset[str], scalars: frozenset[str]) -> list[Nest]:
-    """The nests of `workload`, in an order in which they can run."""
-    return _Cutter(workload, anchors, scalars).run()
+def cut(
+    workload: Workload, anchors: frozenset[str], scalars: frozenset[str], closed: frozenset[str] = frozenset()
+) -> list[Nest]:
+    """The nests of `workload`, in an order in which they can run. `closed`: anchors that have no epilogue."""
+    return _Cutter(workload, anchors, scalars, closed).run()

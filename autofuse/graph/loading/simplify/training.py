@@ -9,11 +9,8 @@ So the statistics can share a kernel with what makes x, and scale and shift one 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-
 from autofuse.graph.loading.draft import Draft
+from autofuse.graph.loading.simplify.writer import Writer
 from autofuse.graph.model import Operator
 
 
@@ -35,30 +32,8 @@ def _is_training(draft: Draft, operator: Operator) -> bool:
     return None not in known and len(dtypes) == 1 and dtypes <= {"float32", "float64"}
 
 
-class _Writer:
-    """A writer of operators, in the order in which they are made; names begin with that of the operator they stand
-    for."""
-
-    def __init__(self, draft: Draft, operator: Operator) -> None:
-        self.draft, self.operator = draft, operator
-        self.made: list[Operator] = []
-
-    def op(self, op_type: str, label: str, *inputs: str, output: str = "") -> str:
-        output = output or self.draft.fresh(f"{self.operator.name}/{label}")
-        name = self.operator.name if label == "normalised" else f"{self.operator.name}/{label}"
-        self.made.append(Operator(name, op_type, inputs, (output,)))
-        return output
-
-    def integers(self, label: str, values: Sequence[int]) -> str:
-        return self.draft.add_constant(f"{self.operator.name}/{label}", np.asarray(values, np.int64))
-
-    def number(self, label: str, value: float) -> str:
-        dtype = self.draft.tensors[self.operator.inputs[0]].dtype
-        return self.draft.add_constant(f"{self.operator.name}/{label}", np.asarray(value, dtype))
-
-
 def _written_out(draft: Draft, operator: Operator) -> list[Operator]:
-    write = _Writer(draft, operator)
+    write = Writer(draft, operator)
     x, gamma, beta, *running = operator.inputs
     shape = draft.tensors[x].shape
     axes = write.integers("axes", [axis for axis in range(len(shape)) if axis != 1])
@@ -70,7 +45,7 @@ def _written_out(draft: Draft, operator: Operator) -> list[Operator]:
     gamma, beta = (write.op("Reshape", label, name, column) for label, name in (("gamma", gamma), ("beta", beta)))
     scale = write.op("Div", "scale", gamma, write.op("Sqrt", "deviation", shifted))
     scaled = write.op("Mul", "scaled", centred, scale)
-    write.op("Add", "normalised", scaled, beta, output=operator.outputs[0])
+    write.op("Add", "", scaled, beta, output=operator.outputs[0])
     flat = write.integers("channels", [shape[1]])
     momentum = _number(operator, "momentum", 0.9)
     for label, old, new, output in zip(

@@ -1,0 +1,83 @@
+"""The family of recurrences: their knobs, when each has an effect, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from autofuse.graph.recurrence import RECURRENCES
+from autofuse.kernels.families.protocol import Case, Declared, Family, Guess, Knob, Schedule, Unit, Values, up_to
+from autofuse.kernels.families.recurrent.emitter import RecurrenceEmitter
+from autofuse.kernels.families.recurrent.form import Recurrence, recurrence_form
+from autofuse.kernels.nest.evaluate import Scope
+from autofuse.kernels.nest.nest import Nest
+from autofuse.kernels.workload.workload import Workload, WorkloadOperator
+
+NAME = "recurrent"
+SPARE = 2
+"""Registers that a tile needs beside its sums: for weights and for the old state."""
+LEAST_PART_BYTES = 256 << 10
+"""Weights that a thread should read in a step, at least: below, waiting for the others takes longer than it saves."""
+
+
+class RecurrentFamily(Family):
+    """LSTM, GRU and RNN after their input products."""
+
+    name = NAME
+    knobs: ClassVar[Declared] = {
+        "vectors": Knob((2, 4, 1, 8), "vectors of hidden units of a tile, with all their gates", tile=True),
+        "rows": Knob((1, 2, 4, 8), "sequences of the batch that a tile works on at once", tile=True),
+        "unroll": Knob((2, 4, 1, 8), "elements of the old state whose products are written out in a row", tile=True),
+        "sweep": Knob(("alternating", "forward"), "order in which the steps go through the weights"),
+        "split": Knob((1, 2, 4, 8), "parts of the hidden units that threads compute in each step"),
+    }
+    anchors = frozenset(RECURRENCES)
+    closed = True
+
+    def refusal(self, workload: Workload, operator: WorkloadOperator) -> str | None:
+        """See Family."""
+        try:
+            recurrence_form(workload, operator)
+        except ValueError as error:
+            return f"{operator.op_type} with {error} has no definition here"
+        return None
+
+    def useful(self, case: Case, unit: Unit, knob: str, values: Values) -> Iterable[int | str]:
+        """See Family."""
+        form, lanes = _form(case.workload, unit), case.target.lanes
+        gates = max(len(gates) for gates in form.passes)
+        match knob:
+            case "vectors":
+                fitting = max(1, (case.target.registers - SPARE) // gates)
+                return up_to(values, min(fitting, -(-form.hidden // lanes)))
+            case "rows":
+                return up_to(values, min(form.batch, max(1, (case.target.registers - SPARE) // gates)))
+            case "unroll":
+                return up_to(values, form.hidden)
+            case "sweep":
+                return values if form.hidden >= 2 * lanes else values[:1]
+        alone = case.target.cores < 2 or len(form.directions) > 1 or form.hidden < 2 * lanes
+        return values[:1] if alone else up_to(values, min(2 * case.target.cores, form.hidden // lanes))
+
+    def guesses(self, case: Case, found: list[Guess]) -> list[Guess]:
+        """See Family: the units are split where several threads run and each then reads enough weights."""
+        unit = next((nest for nest in case.nests if self.takes(case.workload, nest)), None)
+        parts = [int(value) for value in case.knobs.get(self.full("split"), ()) if 1 < int(value) <= case.threads]
+        if unit is None or not parts:
+            return found
+        form = _form(case.workload, unit)
+        part_bytes = 4 * form.gates * form.hidden**2 // max(parts)
+        split = [guess | {self.full("split"): max(parts)} for guess in found[:1]]
+        return [*split, *found] if part_bytes >= LEAST_PART_BYTES else [*found, *split]
+
+    def emit(self, scope: Scope, unit: Unit, schedule: Schedule) -> None:
+        """See Family."""
+        RecurrenceEmitter(scope, _form(scope.workload, unit), self.chosen(schedule)).emit()
+
+
+def _form(workload: Workload, unit: Unit) -> Recurrence:
+    assert isinstance(unit, Nest) and unit.anchor is not None
+    return recurrence_form(workload, unit.anchor)
+
+
+RECURRENT = RecurrentFamily()
