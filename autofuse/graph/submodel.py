@@ -1,10 +1,11 @@
-"""ONNX models of a part of a graph, or of all of it: for references, for TVM's importer, for export."""
+"""ONNX models of a part of a graph, or of all of it: for references, for TVM's importer, for export, for viewers."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
-from onnx import ModelProto
+from onnx import ModelProto, StringStringEntryProto
 
 from autofuse.errors import InputError
 from autofuse.graph.model import Graph
@@ -12,6 +13,8 @@ from autofuse.graph.nodes import MAX_MODEL_BYTES, make_model
 
 OnnxModel = ModelProto
 """What the parts above `graph`, which do not import onnx, call an ONNX model."""
+METADATA_IR_VERSION = 10
+"""First version of the ONNX format whose nodes have metadata."""
 
 
 def submodel(
@@ -71,3 +74,33 @@ def to_model(graph: Graph) -> ModelProto:
         graph.opset,
         [graph.tensors[name] for name in sorted(made - set(graph.outputs))],
     )
+
+
+def annotated_model(
+    graph: Graph, notes: Mapping[str, Mapping[str, str]], about: Mapping[str, str], weights: bool = True
+) -> OnnxModel:
+    """The graph as an ONNX model with `notes` (operator -> key -> text) in the metadata of its nodes.
+
+    `about`: metadata of the model itself. `weights=False` leaves the constants that shape nothing out: they become
+    inputs, so that the file is small and still valid, but computes nothing by itself. Unknown operators are ignored.
+    """
+    model = to_model(graph if weights else _without_weights(graph))
+    model.ir_version = max(model.ir_version, METADATA_IR_VERSION)
+    for node in model.graph.node:
+        _add(node.metadata_props, notes.get(node.name, {}))
+    _add(model.metadata_props, about)
+    return model
+
+
+def _without_weights(graph: Graph) -> Graph:
+    """Constants of real numbers become inputs; integers stay, since they are axes and shapes."""
+    kept = {name: array for name, array in graph.constants.items() if array.dtype.kind not in "fc" or array.size == 1}
+    opened = [name for name in graph.constants if name not in kept and name not in graph.outputs]
+    kept |= {name: graph.constants[name] for name in graph.outputs if name in graph.constants}
+    return replace(graph, inputs=(*graph.inputs, *opened), constants=kept)
+
+
+def _add(entries: object, notes: Mapping[str, str]) -> None:
+    assert hasattr(entries, "append")
+    for key, value in notes.items():
+        entries.append(StringStringEntryProto(key=key, value=value))

@@ -18,9 +18,9 @@ from autofuse.fusion.explain import EdgeReason, PlanDiff, describe, explain, pla
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import FusionPlan, ScheduleLimits
 from autofuse.fusion.skeleton import folded_into, realise, settled
-from autofuse.graph.annotated import annotated_model
 from autofuse.graph.key import graph_key
 from autofuse.graph.model import Graph
+from autofuse.graph.submodel import annotated_model
 from autofuse.kernels.lowering.lower import Lowering
 from autofuse.values.outputs import Inputs, Kind, check_output, database_files, has_mark, write_output
 from autofuse.values.reasons import REASON_CODES

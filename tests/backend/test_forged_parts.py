@@ -13,7 +13,7 @@ from autofuse.backend.library.library import check, load, read_metadata
 from autofuse.cli.main import app
 from autofuse.errors import InputError
 from tests.backend.forging import Body, forged, packed, parts_of
-from tests.segments.models import model_of, recurrent, written
+from tests.segments.models import model_of, pooled, written
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("parts")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("autofuse.segments.worth.LEAST_US", 0.0)
-        autofuse.compile(written(recurrent(), folder), folder / "model.so", database=str(folder / "no.db"), threads=1)
+        autofuse.compile(written(pooled(), folder), folder / "model.so", database=str(folder / "no.db"), threads=1)
     return folder / "model.so"
 
 
@@ -77,7 +77,7 @@ def test_a_part_that_takes_other_values_than_its_model_is_refused(library: Path,
 
 def test_an_onnx_part_is_inside_the_checksum(library: Path, tmp_path: Path) -> None:
     data = bytearray(library.read_bytes())
-    place = bytes(data).index(b"LSTM")
+    place = bytes(data).index(b"MaxPool")
     data[place] ^= 1
     (tmp_path / "cut.so").write_bytes(data)
     with pytest.raises(InputError, match="weights do not match their checksum"):
@@ -86,7 +86,7 @@ def test_an_onnx_part_is_inside_the_checksum(library: Path, tmp_path: Path) -> N
 
 def test_an_onnx_part_that_is_no_model_is_refused(library: Path, tmp_path: Path) -> None:
     image, weights, body, table = parts_of(library)
-    broken = weights.replace(b"LSTM", b"NONE")
+    broken = weights.replace(b"MaxPool", b"MaxNone")
     (tmp_path / "forged.so").write_bytes(packed(image, broken, body, table))
     with pytest.raises(InputError, match="ONNX Runtime cannot load the model"):
         load(tmp_path / "forged.so")

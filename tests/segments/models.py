@@ -33,21 +33,19 @@ def normal(*shape: int, seed: int = 0) -> Array:
     return (np.random.default_rng(seed).standard_normal(shape) * 0.3).astype(np.float32)
 
 
-def recurrent() -> ModelProto:
-    """Two products with an LSTM between them, whose last state is an output, too."""
+def pooled() -> ModelProto:
+    """Two products with a MaxPool between them, whose indices are an output, too."""
     return model_of(
-        """net (float[6,1,16] x) => (float[6,8] y, float[1,1,12] h) {
+        """net (float[6,1,16] x) => (float[6,8] y, int64[6,1,12] h) {
             a = MatMul (x, w)
             b = Relu (a)
-            r, h = LSTM <hidden_size=12> (b, wi, ri)
+            r, h = MaxPool <kernel_shape=[9]> (b)
             q = Squeeze (r, axes)
             u = Reshape (q, sizes)
             t = MatMul (u, v)
             y = Tanh (t)
         }""",
         w=normal(16, 20),
-        wi=normal(1, 48, 20, seed=1),
-        ri=normal(1, 48, 12, seed=2),
         v=normal(12, 8, seed=3),
         axes=np.array([1], np.int64),
         sizes=np.array([6, 12], np.int64),

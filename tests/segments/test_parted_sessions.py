@@ -13,7 +13,7 @@ from onnx import ModelProto, TensorProto, helper
 import autofuse
 from autofuse.compiler.report import CompileReport
 from autofuse.errors import InputError
-from tests.segments.models import assert_same, detector, expected, model_of, normal, recurrent, written
+from tests.segments.models import assert_same, detector, expected, model_of, normal, pooled, written
 
 pytestmark = pytest.mark.usefixtures("any_size")
 
@@ -28,17 +28,17 @@ def sides(report: CompileReport) -> list[str]:
     return [part.side for part in report.parts]
 
 
-def test_an_lstm_between_two_products_runs_in_onnx_runtime_and_they_in_kernels(tmp_path: Path) -> None:
-    session, report = built(recurrent(), tmp_path)
+def test_a_pool_with_indices_between_two_products_runs_in_onnx_runtime_and_they_in_kernels(tmp_path: Path) -> None:
+    session, report = built(pooled(), tmp_path)
     assert sides(report) == ["autofuse", "ONNX Runtime", "autofuse"]
-    assert [row.op_type for row in report.rest] == ["LSTM"] and report.kernels == 2
+    assert [row.op_type for row in report.rest] == ["MaxPool"] and report.kernels == 2
     for seed in range(3):
         feeds = {"x": normal(6, 1, 16, seed=seed)}
-        assert_same(session.run(None, feeds), expected(recurrent(), feeds))
+        assert_same(session.run(None, feeds), expected(pooled(), feeds))
 
 
 def test_results_belong_to_the_caller(tmp_path: Path) -> None:
-    session, _ = built(recurrent(), tmp_path)
+    session, _ = built(pooled(), tmp_path)
     first = session.run(None, {"x": normal(6, 1, 16, seed=1)})
     kept = [array.copy() for array in first]
     session.run(None, {"x": normal(6, 1, 16, seed=2)})
@@ -60,9 +60,9 @@ def test_boxes_whose_number_depends_on_data_are_outputs(tmp_path: Path) -> None:
 
 
 def test_several_threads_call_one_session(tmp_path: Path) -> None:
-    session, _ = built(recurrent(), tmp_path)
+    session, _ = built(pooled(), tmp_path)
     feeds = [{"x": normal(6, 1, 16, seed=seed)} for seed in range(4)]
-    wanted = [expected(recurrent(), feed) for feed in feeds]
+    wanted = [expected(pooled(), feed) for feed in feeds]
     wrong: list[Exception] = []
 
     def call(number: int) -> None:
@@ -178,14 +178,14 @@ def test_what_onnx_runtime_refuses_is_refused_with_both_reasons(tmp_path: Path) 
 
 
 def test_a_complete_compile_names_what_onnx_runtime_would_run(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"1 LSTM such as 'LSTM_2' \(LSTM: .*--require-complete") as caught:
-        built(recurrent(), tmp_path, require_complete=True)
+    with pytest.raises(InputError, match=r"1 MaxPool such as 'MaxPool_2' \(MaxPool: .*--require-complete") as caught:
+        built(pooled(), tmp_path, require_complete=True)
     assert caught.value.exit_code == 2
 
 
 def test_several_shapes_of_such_a_model_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="several shapes"):
-        built(recurrent(), tmp_path, shapes=[{}, {}])
+        built(pooled(), tmp_path, shapes=[{}, {}])
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_several_shapes_of_such_a_model_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_inputs_are_refused(feeds: dict[str, Any], message: str, tmp_path: Path) -> None:
-    session, _ = built(recurrent(), tmp_path)
+    session, _ = built(pooled(), tmp_path)
     with pytest.raises(InputError, match=message):
         session.run(None, feeds)
 
