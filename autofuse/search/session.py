@@ -12,6 +12,7 @@ from autofuse.measure.networks.judgement import WHOLE_LIMIT
 from autofuse.measure.networks.libraries import Model
 from autofuse.search.budget.budget import Budget
 from autofuse.search.budget.time_budget import COMPOSE_S, LITTLE_FUSION, limited, loosely_held
+from autofuse.search.composition.composer import report_now
 from autofuse.search.finals.finale import Estimates, Reserve
 from autofuse.search.finals.finals import Finals, conclude
 from autofuse.search.finals.verdict import Verdict, left_out, told
@@ -124,7 +125,7 @@ class ModelSession:
             counts.measured,
             counts.failed, counts.hits, standing.plan_trials, verdict.name, verdict.plan.key,
             times[verdict.name].kernels, times, self._warning(verdict),
-            standing.composed.report if standing.composed is not None else None,
+            report_now(evidence, standing.composed) if standing.composed is not None else None,
             tuple(evidence.untrusted_winners(verdict.plan)), left_out=self.left_out, questions=self._questions(),
             waterfall=self.waterfall, not_asked=open_questions, more_time=more_time(open_questions, self.searched_s),
             decision=_decision(verdict),
@@ -158,7 +159,7 @@ class ModelSession:
         standing, lab, guide = self.search.standing, self.search.lab, self.search.guide
         found: dict[str, Json] = {}
         if standing.composed is not None:
-            found["composition"] = asdict(standing.composed.report)
+            found["composition"] = asdict(report_now(self.search.evidence, standing.composed))
         if asked := self._questions():
             found["questions"] = {
                 one.kind: {"asked": one.asked, "spent_s": one.spent_s, "gained_us": one.gained_us} for one in asked

@@ -68,6 +68,22 @@ def test_no_sampled_plan_is_faster_than_the_composed_one(world: int, run: Tune, 
     assert report.bound_us <= report.composed_us * (1 + 1e-9)
 
 
+def test_what_is_measured_again_at_the_end_counts_on_both_sides_of_the_gap(
+    run: Tune, device: Any, two_layers: Path
+) -> None:
+    """In the noise of a search every kernel seems to take four times as long; the finale measures its winners again."""
+    phases = [""]
+    device.trusted = lambda _workload: phases[-1] == "confirming"
+    device.cost = lambda workload, _schedule: uneven(workload, None) * (1.0 if phases[-1] == "confirming" else 4.0)
+    result = run(two_layers, progress=lambda state: phases.append(state.phase))
+    report = result.composition
+    assert report is not None and report.sampled_us is not None and report.gap is not None
+    best_us = min(time.composed_us for time in result.plans.values() if time.composed_us is not None)
+    assert report.composed_us == pytest.approx(best_us)
+    assert report.gap == pytest.approx(report.sampled_us / report.composed_us - 1)
+    assert 0 <= report.gap < 0.5, "both sums know the new times"
+
+
 def test_the_experiment_says_the_same_from_the_database(
     run: Tune, device: Any, two_layers: Path, only_fixed_plans: Path, tmp_path: Path
 ) -> None:

@@ -71,6 +71,19 @@ def test_each_row_says_what_to_do_next(recorder: Any, path: Path, changes: dict[
     assert row["failure"] == ("crashed: no memory" if changes.get("failed") else "")
 
 
+def test_a_job_says_its_words_and_what_its_runs_share_once(cut_off: Path) -> None:
+    text = autofuse("report", "--db", cut_off, "--run", "nights")
+    assert text.count("# Words\n") == 1 and text.count("| seed | ") == 1
+    assert text.index("## Provenance") < text.index("## net: ")
+
+
+def test_a_run_of_a_job_has_the_jobs_budget(cut_off: Path) -> None:
+    text = autofuse("report", "--db", cut_off, "--run", "nights")
+    assert "| budget | a share of the 1 h 00 min of job nights |" in text
+    assert "no limit" not in text
+    assert "a share of the 1 h 00 min of job nights" in autofuse("report", "--db", cut_off, "--run", "1")
+
+
 def test_the_report_of_a_job_holds_its_table_and_the_report_of_each_run(cut_off: Path) -> None:
     text = autofuse("report", "--db", cut_off, "--run", "nights")
     assert text.startswith("# nights: interrupted\n")

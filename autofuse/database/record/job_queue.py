@@ -134,6 +134,14 @@ class JobQueue:
             return None if number is None else _job(sql, number)
 
     @persistent
+    def job_of_run(self, run_id: int) -> JobInfo | None:
+        """The newest job that a run is a part of; None for a run of its own."""
+        query = select(_TASK.job_id).where(_TASK.run_id == run_id).order_by(_TASK.job_id.desc()).limit(1)
+        with self._base.reading() as sql:
+            number = sql.execute(query).scalar_one_or_none()
+            return None if number is None else _job(sql, number)
+
+    @persistent
     def share(self, job_id: int, device: str) -> tuple[tuple[TaskInfo, ...], int]:
         """The tasks of one device, and how many workers alive share them."""
         with self._base.reading() as sql:

@@ -29,7 +29,7 @@ SAME = 1e-6
 class Composed:
     """A plan with the sum of its groups' times, as measured in the layouts that they have in it.
 
-    `keys`: of every plan that was composed on the way.
+    `keys`: of every plan that was composed on the way and was no plan of the search before.
     """
 
     plan: FusionPlan
@@ -38,14 +38,12 @@ class Composed:
     keys: frozenset[str]
 
 
-def compose_measured(
-    evidence: SearchEvidence, lab: Lab | None, sampled_us: float | None, budget: Budget
-) -> Composed | None:
+def compose_measured(evidence: SearchEvidence, lab: Lab | None, budget: Budget) -> Composed | None:
     """The best plan of everything that has a time; None when the groups cover the model in no way.
 
     See `_compose_variant`; plans are composed of groups of one rewritten graph, for the most promising ones.
     """
-    variants = (_compose_variant(evidence, lab, rewrites, sampled_us, budget) for rewrites in _variants(evidence))
+    variants = (_compose_variant(evidence, lab, rewrites, budget) for rewrites in _variants(evidence))
     found = [composed for composed in variants if composed is not None]
     if not found:
         return None
@@ -63,19 +61,20 @@ def _variants(evidence: SearchEvidence) -> list[tuple[str, ...]]:
 
 
 def _compose_variant(
-    evidence: SearchEvidence, lab: Lab | None, rewrites: tuple[str, ...], sampled_us: float | None, budget: Budget
+    evidence: SearchEvidence, lab: Lab | None, rewrites: tuple[str, ...], budget: Budget
 ) -> Composed | None:
     """The best plan of the groups of one rewritten graph.
 
     A group's time depends a little on the layout of what it reads, which the plan around it decides: the composition
     is made with each group's best time, then with what its plans really took, until both agree. A group in a layout of
-    which no time is known is measured by `lab`, if there is one. `sampled_us`: the best plan of the search, to compare.
+    which no time is known is measured by `lab`, if there is one.
     """
     graph, _ = settled(evidence.graph, FusionPlan((), rewrites=rewrites))
     known: dict[Identity, float] = {}
     best: tuple[FusionPlan, float] | None = None
     first: Composition | None = None
     seen: set[str] = set()
+    made: set[str] = set()
     for _ in range(MOST_ROUNDS):
         found = compose(graph, pieces_of(evidence, rewrites), known, budget.left)
         if found is None:
@@ -85,6 +84,7 @@ def _compose_variant(
         if found.plan.key in seen or not _legal(evidence, found.plan):
             break
         seen.add(found.plan.key)
+        made |= {found.plan.key} - evidence.lowered.keys()
         evidence.admit(found.plan)
         if lab is not None:
             lab.measure_first(evidence.missing(found.plan), budget)
@@ -96,12 +96,23 @@ def _compose_variant(
         known |= _times_in(evidence, found.plan)
     if best is None or first is None:
         return None
-    gap = gap_of(sampled_us, best[1]) if sampled_us is not None else None
     distinct = sum(region.same_as < 0 for region in first.regions)
     report = CompositionReport(
-        sampled_us, best[1], first.us, gap, len(first.regions), distinct, first.cuts, len(seen), first.seconds
+        None, best[1], first.us, None, len(first.regions), distinct, first.cuts, len(seen), first.seconds
     )
-    return Composed(best[0], best[1], report, frozenset(seen))
+    return Composed(best[0], best[1], report, frozenset(made))
+
+
+def report_now(evidence: SearchEvidence, composed: Composed) -> CompositionReport:
+    """The composition beside the best plan that was sampled, both by what is known now: a kernel that was measured
+    again since the plans were summed counts with its new time on both sides."""
+    sampled = (evidence.composed_us(plan) for plan, _ in evidence.known_plans() if plan.key not in composed.keys)
+    sampled_us = min((us for us in sampled if us is not None), default=None)
+    us = evidence.composed_us(composed.plan) or composed.us
+    us = us if sampled_us is None else min(us, sampled_us)
+    gap = None if sampled_us is None else gap_of(sampled_us, us)
+    bound_us = min(composed.report.bound_us, us)
+    return replace(composed.report, sampled_us=sampled_us, composed_us=us, bound_us=bound_us, gap=gap)
 
 
 def pieces_of(evidence: SearchEvidence, rewrites: tuple[str, ...] = ()) -> list[Piece]:

@@ -234,9 +234,7 @@ def compose(search: Search, budget: Budget, measure: bool = True) -> None:
     standing, evidence = search.standing, search.evidence
     standing.composed_trials = standing.plan_trials
     own = standing.composed.keys if standing.composed is not None else frozenset()
-    times = (evidence.composed_us(plan) for plan, _ in evidence.known_plans() if plan.key not in own)
-    sampled_us = min((us for us in times if us is not None), default=None)
-    composed = compose_measured(evidence, search.lab if measure else None, sampled_us, budget)
+    composed = compose_measured(evidence, search.lab if measure else None, budget)
     if composed is None:
         return
     standing.composed = replace(composed, keys=composed.keys | own)

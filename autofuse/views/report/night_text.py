@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from autofuse.views.frames.standing import job_standing
 from autofuse.views.report import markdown
-from autofuse.views.report.render import render_markdown
+from autofuse.views.report.render import (
+    Fact,
+    facts_of,
+    provenance_table,
+    render_markdown,
+    run_markdown,
+    with_words,
+)
 
 if TYPE_CHECKING:
     from autofuse.database.job_records import JobInfo
@@ -29,8 +37,10 @@ def render_text(analysis: Analysis, reference: RunReference | None = None) -> st
 
 
 def night_markdown(analysis: Analysis, job: JobInfo) -> str:
-    """A job: how it stands, a row for each model and device, and the report of each run one level deeper."""
-    frame = analysis.night(job.name)
+    """A job: how it stands, a row for each model and device, what its runs share, and the report of each run one level
+    deeper."""
+    frame, runs = analysis.night(job.name), analysis.runs_of(job.name)
+    shared = shared_facts([facts_of(analysis, info) for info in runs])
     parts = [
         f"# {markdown.text(job.name)}: {job.state}",
         *map(markdown.text, job_standing(job)),
@@ -38,8 +48,17 @@ def night_markdown(analysis: Analysis, job: JobInfo) -> str:
         _table(frame),
         NOTES,
     ]
-    parts += [_deeper(render_markdown(analysis, info.id)) for info in analysis.runs_of(job.name)]
-    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+    if shared:
+        parts += ["## Provenance", provenance_table(shared)]
+    parts += [_deeper(run_markdown(analysis, info.id, shared)) for info in runs]
+    return with_words("\n\n".join(part.rstrip("\n") for part in parts))
+
+
+def shared_facts(runs: Sequence[Sequence[Fact]]) -> list[Fact]:
+    """The facts that several runs have in common, in the order of the first; none of a single run."""
+    if len(runs) < 2:
+        return []
+    return [fact for fact in runs[0] if all(fact in other for other in runs[1:])]
 
 
 def _table(frame: pd.DataFrame) -> str:

@@ -130,7 +130,7 @@ def page_data(analysis: Analysis, info: RunInfo, transfer: Json | None = None) -
             "edges": _edge_rows(frames["edges"], frames["choices"]),
             "fusions": _fusion_rows(frames["edges"], frames["choices"]),
             "failures": series.failure_kinds(frames["failures"]),
-            "provenance": _provenance(info),
+            "provenance": _provenance(analysis, info),
             "words": [{"word": word, "meaning": TERMS[word]} for word in SEEN],
         },
     }
@@ -287,8 +287,9 @@ def _named(row: Mapping[Hashable, Any]) -> Json:
     return {str(name): value for name, value in row.items()}
 
 
-def _provenance(info: RunInfo) -> list[Json]:
-    return [{"fact": name, "value": value[:500]} for name, value in provenance_facts(info)]
+def _provenance(analysis: Analysis, info: RunInfo) -> list[Json]:
+    facts = provenance_facts(info, analysis.database.jobs.job_of_run(info.id))
+    return [{"fact": name, "value": value[:500]} for name, value in facts]
 
 
 def _plain(value: object) -> object:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,6 +58,8 @@ CSV_FRAMES = (
 )
 FRAMES = ("plan_measurements", "choices", "groups", "candidates", "measurements", "failures", "edges", "trials")
 MAX_FAILURES = 10
+Fact = tuple[str, str]
+"""Name and value of a fact of a run's provenance."""
 MAX_FUSIONS = 20
 HEADLINE = {"none": "without fusion", "onnxruntime": "ONNX Runtime"}
 """What the headline compares the chosen plan with."""
@@ -64,6 +67,17 @@ HEADLINE = {"none": "without fusion", "onnxruntime": "ONNX Runtime"}
 
 def render_markdown(analysis: Analysis, run: RunReference | None = None) -> str:
     """The report of a run (None: the newest): speedups, trust, coverage, failures, provenance; then details."""
+    return with_words(run_markdown(analysis, run))
+
+
+def with_words(text: str) -> str:
+    """A report with what the words in it mean."""
+    words = markdown.table(["word", "meaning"], ([term, TERMS[term]] for term in used_in(text)))
+    return f"{text}\n\n## Words\n\n{words}\n"
+
+
+def run_markdown(analysis: Analysis, run: RunReference | None, shared: Collection[Fact] = ()) -> str:
+    """The report of a run without its words; `shared`: facts of its provenance that stand elsewhere."""
     info = analysis.run(run)
     frames = {name: analysis.frame(name, info.id) for name in FRAMES}
     parts = [
@@ -78,7 +92,7 @@ def render_markdown(analysis: Analysis, run: RunReference | None = None) -> str:
         "## Failures",
         _failures(frames["failures"]),
         "## Provenance",
-        _provenance(info),
+        _provenance(facts_of(analysis, info), shared),
         "## Groups",
         _groups(frames),
         "## Edges",
@@ -86,9 +100,7 @@ def render_markdown(analysis: Analysis, run: RunReference | None = None) -> str:
         "## Search",
         _search(info, frames),
     ]
-    text = "\n\n".join(parts)
-    words = markdown.table(["word", "meaning"], ([term, TERMS[term]] for term in used_in(text)))
-    return f"{text}\n\n## Words\n\n{words}\n"
+    return "\n\n".join(parts)
 
 
 def write_csv(analysis: Analysis, run: RunReference | None, folder: str | Path) -> list[Path]:
@@ -234,10 +246,21 @@ def _failures(failures: pd.DataFrame) -> str:
     return f"{summary}.\n\n" + markdown.table(["state", "workload", "message", "times"], rows) + more
 
 
-def _provenance(info: RunInfo) -> str:
-    return markdown.table(
-        ["fact", "value"], ([markdown.text(name), markdown.text(value)] for name, value in provenance_facts(info))
-    )
+def facts_of(analysis: Analysis, info: RunInfo) -> list[Fact]:
+    """The provenance of a run, with the budget of the job that it is a part of."""
+    return provenance_facts(info, analysis.database.jobs.job_of_run(info.id))
+
+
+def provenance_table(facts: Iterable[Fact]) -> str:
+    """Facts of a provenance as a table."""
+    return markdown.table(["fact", "value"], ([markdown.text(name), markdown.text(value)] for name, value in facts))
+
+
+def _provenance(facts: Sequence[Fact], shared: Collection[Fact]) -> str:
+    own = [fact for fact in facts if fact not in shared]
+    if not shared:
+        return provenance_table(own)
+    return f"{provenance_table(own)}\n\nWhat all runs of the job share stands at its beginning."
 
 
 def _groups(frames: dict[str, pd.DataFrame]) -> str:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from autofuse.fusion.evidence import LAUNCH_US
+from autofuse.values.arguments import format_duration
 from autofuse.values.reasons import REASON_CODES
 from autofuse.views.frames.groups import GAIN
 from autofuse.views.frames.roofline import ROOFLINE
 
 if TYPE_CHECKING:
+    from autofuse.database.job_records import JobInfo
     from autofuse.database.records import RunInfo
 
 UNKNOWN = "unknown"
@@ -67,16 +70,34 @@ def paying_fusions(edges: pd.DataFrame) -> pd.DataFrame:
     return found
 
 
-def provenance_facts(info: RunInfo) -> list[tuple[str, str]]:
-    """What is known of how a run came about: names and texts."""
+def provenance_facts(info: RunInfo, job: JobInfo | None = None) -> list[tuple[str, str]]:
+    """What is known of how a run came about: names and texts; `job`: that it is a part of."""
     facts: dict[str, object] = {
         "model": f"{info.model_name}, SHA-256 {info.model_sha256[:16]}",
         "seed": info.seed,
         **{f"argument {key}": value for key, value in info.arguments.items()},
-        **{f"budget {key}": "no limit" if value is None else value for key, value in info.budget.items()},
+        **(_budget(info) if job is None else {"budget": _share_of(job)}),
         **info.provenance,
     }
     return [(name, rates_text(value) if name == "rates" else _fact(value)) for name, value in facts.items()]
+
+
+def _budget(info: RunInfo) -> dict[str, object]:
+    return {f"budget {key}": "no limit" if value is None else value for key, value in info.budget.items()}
+
+
+def _share_of(job: JobInfo) -> str:
+    """The budget of a run that has none of its own: "a share of the 8 h of job night"."""
+    settings = job.settings
+    budget_s, ends_at, trials = settings.get("budget_s"), settings.get("ends_at"), settings.get("trials")
+    limits = [format_duration(budget_s)] if isinstance(budget_s, int | float) else []
+    limits += (
+        [f"time until {datetime.fromtimestamp(ends_at, UTC):%Y-%m-%d %H:%M} UTC"]
+        if isinstance(ends_at, int | float)
+        else []
+    )
+    limits += [f"{trials} candidates"] if isinstance(trials, int) else []
+    return f"a share of the {' or '.join(limits)} of job {job.name}" if limits else f"job {job.name} has no limit"
 
 
 def rates_text(rates: object) -> str:
