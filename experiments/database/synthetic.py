@@ -6,6 +6,7 @@ import json
 import random
 import sqlite3
 from contextlib import closing
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -22,11 +23,14 @@ from autofuse.database.records import (
     content_key,
 )
 from autofuse.device.target import Target
+from autofuse.environment.worth import Waterfall, WaterfallStep
 from autofuse.fusion.plan import FusionPlan, Group
 
 TARGET = Target("znver3", 8, 16, 2, 32768, 524288)
 FAILURES = ("build_error", "timeout", "wrong")
 BATCH = 20_000
+STEPS = (WaterfallStep("rule", "what the fixed rule fuses", 9, 120.0), WaterfallStep("apart", "a+b -> a | b", 2, -5.0))
+WATERFALL = Waterfall("none", 450.0, STEPS, 35.0, "search", 300.0, True, 430.0, 315.0)
 PLANS = {"none": FusionPlan((Group(("a",)), Group(("b",)))), "search": FusionPlan((Group(("a", "b")),))}
 
 
@@ -81,7 +85,7 @@ def write_database(
         database.record_choice(run, PLANS["search"].key, groups, median_us=4000.0, trusted=True)
         edges = [EdgeDecision(f"op{n}", f"op{n + 1}", n % 3 > 0, "chosen_measured", float(n)) for n in range(200)]
         database.record_edges(run, PLANS["search"].key, edges)
-        database.finish_run(run, summary={"speedup": 1.5})
+        database.finish_run(run, summary={"speedup": 1.5, "waterfall": asdict(WATERFALL)})
     return path
 
 

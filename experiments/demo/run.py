@@ -21,7 +21,7 @@ from experiments import catalogue
 from experiments.index import ROOT
 from experiments.options import new_parser
 
-DATABASE = "profile.db"
+DATABASE, JOURNAL = "profile.db", "studies.journal"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,8 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _arguments(arguments)
     folder: Path = options.out
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob(f"{DATABASE}*"):
-        old.unlink()
+    for old in (*folder.glob(f"{DATABASE}*"), folder / JOURNAL):
+        old.unlink(missing_ok=True)
     started = time.monotonic()
     model = folder / "mobilenet_v2.onnx"
     onnx.save(catalogue.build("mobilenet_v2", width=options.width, size=options.size), model)
@@ -44,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ["tune", str(model), "--budget", f"{options.budget:g}s", *database, *machine],
         ["compile", str(model), "-o", str(library), *database, *machine],
         ["report", *database, "-o", str(report)],
+        ["db", "export", "--optuna", str(folder / JOURNAL), *database],
         ["bench", str(model), *compared, *database, *machine],
     ]
     for step in steps:
@@ -54,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return code
     print(f"\nThe demo took {(time.monotonic() - started) / 60:.1f} minutes.")
     print(f"Compiled model: {library}\nProfiling database: {folder / DATABASE}\nReport: {report}")
+    print(f"Searches, for `optuna-dashboard`: {folder / JOURNAL}")
     return 0
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 
 SHOTS = Path("out/browser")
-PLOTS = ("progress", "speedups", "shares", "noise", "failures", "predicted", "transfer")
+PLOTS = ("worth", "progress", "speedups", "shares", "noise", "failures", "predicted", "transfer")
 
 
 @pytest.fixture(scope="module")
@@ -250,7 +250,7 @@ def test_optuna_dashboard_shows_an_export(opened: Open, tmp_path: Path) -> None:
     path = write_database(tmp_path / "night.db", 100, seed=1)
     journal = tmp_path / "studies.journal"
     with open_database(path, read_only=True) as database:
-        (name,) = write_optuna_journal(database, journal)
+        name, *_ = write_optuna_journal(database, journal)
     journal.chmod(0o444)
     before = journal.read_bytes()
     command = [str(Path(sys.executable).with_name("optuna-dashboard")), str(journal), "--port", "18473"]

@@ -57,7 +57,7 @@ def export(
     compress: Annotated[bool, typer.Option("--compress", help="Pack each file with gzip.")] = False,
     optuna: Annotated[
         Path | None,
-        typer.Option("--optuna", metavar="FILE", help="Write the plan searches as an Optuna journal."),
+        typer.Option("--optuna", metavar="FILE", help="Write the searches (plans, schedules) as an Optuna journal."),
     ] = None,
     sign: Sign = None,
     form: OutputFormat = "text",
