@@ -127,7 +127,7 @@ def _found(context: Context, graph: Graph, sha256: str, plan: str | None, emissi
     checked = with_checked_groups(chosen.plan, lowered)
     if checked != chosen.plan:
         chosen, lowered = replace(chosen, plan=checked), _lowered(graph, checked, environment.target)
-    ladder, policy = Ladder(context.database, environment, emission, chosen.limits), context.policy
+    ladder, policy = Ladder(context.database, environment, emission, chosen.limits, chosen.pinned), context.policy
     found = ladder.find(lowered.kernels, policy.measured_only)
     _refuse_misses(context, lowered, found)
     found = within_growth(lowered.kernels, found, ladder, policy.measured_only)

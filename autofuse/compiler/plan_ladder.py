@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from autofuse.compiler.context import Context
 from autofuse.compiler.report import FAMILY, HIT, MODEL, NAMED, NEAREST, NONE, RULE, STALE
 from autofuse.compiler.schedule_ladder import same_family
-from autofuse.database.records import EXACT
+from autofuse.database.records import EXACT, PlanChoice
 from autofuse.environment.named_plans import limited_plan
 from autofuse.environment.plan_evidence import known_limits
 from autofuse.errors import AutofuseError, PlanError, StrictMissError
@@ -30,7 +30,8 @@ class FoundPlan:
     """A plan, its rung and where it came from; `complete`: a tuning job of this very model ended with it.
 
     `trusted`: whether the time that it was chosen by is; None where it was not chosen by one. `limits`: what its
-    schedules may do.
+    schedules may do. `pinned`: candidates by the key of their workload that were chosen together with the plan, in
+    place of the best.
     """
 
     plan: FusionPlan
@@ -39,6 +40,7 @@ class FoundPlan:
     complete: bool = False
     trusted: bool | None = None
     limits: ScheduleLimits = NO_LIMITS
+    pinned: Mapping[str, int] = field(default_factory=dict)
 
 
 def find_plan(context: Context, graph: Graph, model_sha256: str, asked: str | None) -> FoundPlan:
@@ -105,7 +107,16 @@ def _measured(context: Context, graph: Graph) -> Iterator[FoundPlan]:
     if plan is not None:
         exact = stored.tier == EXACT
         source = f"{stored.source} ({stored.origin})"
-        yield FoundPlan(plan, HIT if exact else STALE, source, exact and stored.source == "chosen", stored.trusted)
+        complete = exact and stored.source == "chosen"
+        yield FoundPlan(plan, HIT if exact else STALE, source, complete, stored.trusted, pinned=pinned(stored))
+
+
+def pinned(stored: PlanChoice) -> dict[str, int]:
+    """Candidates by the key of their workload that a choice takes in place of the best: where no better ones made the
+    whole network faster beyond doubt."""
+    if not stored.details.get("pinned"):
+        return {}
+    return {one.workload_key: one.candidate_id for one in stored.groups if one.candidate_id is not None}
 
 
 def _transferred(context: Context, graph: Graph, model_sha256: str) -> Iterator[FoundPlan]:

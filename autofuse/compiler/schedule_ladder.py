@@ -51,13 +51,14 @@ class Ladder:
     """The ladder of one compile. `environment`: where the code will run. `emission`: knows the code of schedules, and
     keeps the kernels to be built.
 
-    `limits`: what the schedules may do.
+    `limits`: what the schedules may do. `pinned`: candidates by workload key that are taken in place of the best.
     """
 
     base: ProfilingDatabase
     environment: Environment
     emission: Emission
     limits: ScheduleLimits = NO_LIMITS
+    pinned: Mapping[str, int] = field(default_factory=dict)
     _knobs: dict[str, dict[str, Values]] = field(default_factory=dict, init=False)
 
     def find(self, workloads: Sequence[BoundWorkload], measured_only: bool) -> dict[str, Found]:
@@ -110,8 +111,19 @@ class Ladder:
 
     def _here(self, bound: Mapping[str, Workload]) -> dict[str, Found]:
         known = self.base.ranked(self.environment.setting, list(bound), fitting(self.limits))
-        found = {key: self._best_here(bound[key], rows) for key, rows in known.items()}
+        found = {key: self._pinned(bound[key]) or self._best_here(bound[key], rows) for key, rows in known.items()}
         return {key: best for key, best in found.items() if best is not None}
+
+    def _pinned(self, workload: Workload) -> Found | None:
+        """The candidate that was chosen together with the plan, while its code can still be built."""
+        number = self.pinned.get(workload.key)
+        rows = self.base.measured_schedules(self.environment.setting, workload.key) if number is not None else ()
+        for row in rows:
+            schedule = legal(row.schedule, self.target) if row.candidate_id == number else None
+            rung = "" if schedule is None else self.rung(workload, schedule, row)
+            if schedule is not None and rung and row.median_us is not None:
+                return Found(schedule, rung, row.median_us, "", row.trusted)
+        return None
 
     def _best_here(self, workload: Workload, rows: Sequence[BestSchedule]) -> Found | None:
         """The best rung among the first few schedules; rows come best first."""

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 
 NO_FUSION = "none"
+UNTUNED = "untuned"
 ONNX_RUNTIME = "onnxruntime"
 TVM_PARTITION = "tvm-partition"
 TVM_UNTUNED = "tvm-untuned"
@@ -38,6 +39,7 @@ TITLES = {
     TVM_PARTITION: "TVM's partition, our kernels",
     TVM_UNTUNED: "TVM, untuned",
     ONNX_RUNTIME: "ONNX Runtime",
+    UNTUNED: "the default rule, nothing tuned",
     "default": "the default rule",
     "dnnfusion": "the paper's algorithm",
     "always": "all legal fusion",

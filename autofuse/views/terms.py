@@ -38,6 +38,7 @@ TERMS: Mapping[str, str] = MappingProxyType(
         ),
         "no fusion": "plan none: our kernels with their tuned schedules, one operator a kernel",
         "default": "the plan of the fixed rules, where the search begins",
+        "untuned": "the plan of the fixed rules with first schedules: what is compiled where nothing was measured",
         "search": "the best plan that was sampled",
         "previous": "the plan that an earlier run chose",
         "model": "the plan that a trained model chose",
@@ -65,7 +66,7 @@ TERMS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-_PLANS = ("default", "search", "previous", "model", "dnnfusion", "always")
+_PLANS = ("default", "untuned", "search", "previous", "model", "dnnfusion", "always")
 """Names of plans that are words of everyday, too: a row of a table begins with them, and a number follows."""
 _ROW = r"^(?:\| )?\**{}\**(?: \(chosen\))?[ |]+\d"
 _MARKS: Mapping[str, str] = {

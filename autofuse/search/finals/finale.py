@@ -23,15 +23,17 @@ from autofuse.search.budget.time_budget import (
     finals_seconds,
 )
 from autofuse.search.schedules.evidence import SearchEvidence, failures_of
-from autofuse.search.schedules.schedule_search import WorkloadSearch
+from autofuse.search.schedules.schedule_search import Schedule, WorkloadSearch
 from autofuse.search.standing.standing import Standing
-from autofuse.values.names import TVM_PARTITION
+from autofuse.values.names import TVM_PARTITION, UNTUNED
 
 OBJECTS = "objects"
 """Name of the folder, among a search's temporary files, of kernels that are compiled already."""
+BEFORE_UNTUNED = 2
+"""The default and the best plan go before what would be compiled untuned, where there is not time for all."""
 HOPELESS = 2.5
 """A plan whose composed time is so many times the best one's is not built whole (plan "none" always is)."""
-SIMPLER = ("default", TVM_PARTITION, "dnnfusion", "previous", "model", "search", "composed", "none")
+SIMPLER = (UNTUNED, "default", TVM_PARTITION, "dnnfusion", "previous", "model", "search", "composed", "none")
 """Names of plans, the simplest first."""
 
 
@@ -86,17 +88,20 @@ class Estimates:
         objects = None if folder is None else KernelObjects(folder / OBJECTS, evidence.environment.target)
         return cls(evidence, opening, cores, finals_seconds(budget_s), objects)
 
-    def build_s(self, plan: FusionPlan) -> float:
+    def build_s(self, plan: FusionPlan, name: str = "") -> float:
         """Seconds that building a plan's library takes: its kernels as they took so far, the others as the average;
         those that are compiled already are only emitted and linked."""
         known = [search.build_s for search in self.evidence.searches.values() if search.build_s]
         average = sum(known) / len(known) if known else KERNEL_S
-        return LINK_S + sum(self._kernel_s(search, average) for search in self.evidence.of(plan))
+        searches = self.evidence.of(plan)
+        return LINK_S + sum(
+            self._kernel_s(search, search.rule if name == UNTUNED else search.best, average) for search in searches
+        )
 
-    def _kernel_s(self, search: WorkloadSearch, average: float) -> float:
+    def _kernel_s(self, search: WorkloadSearch, schedule: Schedule | None, average: float) -> float:
         needed = search.build_s or average
-        if self.objects is not None and search.best is not None:
-            code = self.evidence.environment.codes.seen(search.bound.workload, search.best)
+        if self.objects is not None and schedule is not None:
+            code = self.evidence.environment.codes.seen(search.bound.workload, schedule)
             return min(needed, LINKED_KERNEL_S) if self.objects.has(code) else needed
         return needed
 
@@ -116,7 +121,7 @@ class Estimates:
         Where all fit they are raced as long as the budget means them to be, else in proportion to their number.
         `built`: names of those that are built already; `pace`: what part of the expected time those took.
         """
-        builds = {name: 0.0 if name in built else pace * self.build_s(plan) for name, plan in plans.items()}
+        builds = {name: 0.0 if name in built else pace * self.build_s(plan, name) for name, plan in plans.items()}
         kept, race_s = list(plans), self.race_s
         if self._seconds(list(builds.values()), race_s) > allowed_s:
             kept = []
@@ -149,8 +154,9 @@ class Estimates:
 def wishes(standing: Standing) -> dict[str, FusionPlan]:
     """The plans worth measuring whole, the most important first: the default, the best by its kernels' times, others.
 
-    The default stays in the race in any case: it is taken unless another one is faster beyond doubt. No fusion and
-    TVM's partition are among them, unless they cannot be built. PlanError when no plan can be.
+    The default stays in the race in any case, and so does what would be compiled untuned: it is taken unless another
+    one is faster beyond doubt. No fusion and TVM's partition are among them, unless they cannot be built. PlanError
+    when no plan can be.
     """
     evidence, plans = standing.evidence, standing.plans()
     possible = {name: plan for name, plan in plans.items() if not _hopeless(evidence, plan)}
@@ -171,7 +177,15 @@ def wishes(standing: Standing) -> dict[str, FusionPlan]:
     for name in order:
         if name in possible:
             once.setdefault(possible[name].key, name)
-    return {name: possible[name] for name in once.values()}
+    found = [(name, possible[name]) for name in once.values()]
+    if "default" in possible and evidence.is_tuned(possible["default"]):
+        found.insert(BEFORE_UNTUNED, (UNTUNED, possible["default"]))
+    return dict(found)
+
+
+def schedules_of(evidence: SearchEvidence, name: str, plan: FusionPlan) -> Mapping[str, Schedule]:
+    """The schedules that a finalist is built with, by workload key."""
+    return evidence.rule_schedules(plan) if name == UNTUNED else evidence.schedules(plan)
 
 
 def _hopeless(evidence: SearchEvidence, plan: FusionPlan) -> bool:
@@ -187,14 +201,20 @@ def complexity(name: str) -> int:
 def preferred(plans: Mapping[str, FusionPlan], kept: str, default: FusionPlan | None) -> list[str]:
     """Names of `plans` in the order in which they are taken while noise tells none of them apart.
 
-    First `kept`, which an earlier run decided for ("" when there is none); then the default, and those with fewer
-    groups that it does not have.
+    First `kept`, which an earlier run decided for ("" when there is none); then what would be compiled untuned, the
+    default, and those with fewer groups that it does not have.
     """
     groups = frozenset(default.groups) if default is not None else frozenset()
 
-    def rank(name: str) -> tuple[bool, bool, int, int]:
+    def rank(name: str) -> tuple[bool, bool, bool, int, int]:
         is_default = default is not None and plans[name].key == default.key
-        return name != kept, not is_default, len(groups ^ frozenset(plans[name].groups)), complexity(name)
+        return (
+            name != kept,
+            name != UNTUNED,
+            not is_default,
+            len(groups ^ frozenset(plans[name].groups)),
+            complexity(name),
+        )
 
     return sorted(plans, key=rank)
 

@@ -8,27 +8,24 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from autofuse.database.records import ChosenGroup, EdgeDecision, Json
 from autofuse.environment.outcomes import plan_outcome
-from autofuse.environment.plan_evidence import fitting, known_pieces
 from autofuse.errors import DeviceError, PlanError, WrongResultError
-from autofuse.fusion.evidence import Evidence
-from autofuse.fusion.explain import explain
 from autofuse.fusion.plan import FusionPlan
-from autofuse.fusion.skeleton import settled
 from autofuse.graph.inputs import generate_inputs
 from autofuse.measure.networks.bench import OUT_OF_TIME, Contender, ContenderResult
 from autofuse.measure.networks.judgement import difference, judged
 from autofuse.measure.networks.libraries import NO_TIME, Model, Order, build_libraries
 from autofuse.search.budget.budget import Budget
 from autofuse.search.budget.time_budget import MOST_RACE, SECONDS_AGAIN
-from autofuse.search.finals.finale import OBJECTS, Estimates, Finale, complexity, preferred, wishes
+from autofuse.search.finals.finale import OBJECTS, Estimates, Finale, complexity, preferred, schedules_of, wishes
 from autofuse.search.finals.numerical_gate import right_as_a_whole, tiles_taken
+from autofuse.search.finals.recording import record_choice
 from autofuse.search.finals.verdict import LATE, Verdict
 from autofuse.search.lab.lab import Lab
 from autofuse.search.progress import PlanTime
 from autofuse.search.schedules.evidence import SearchEvidence
 from autofuse.search.standing.standing import Standing
+from autofuse.values.names import UNTUNED
 from autofuse.values.ratios import compare, decide
 
 
@@ -86,7 +83,7 @@ def conclude(finals: Finals, budget: Budget) -> Verdict | None:
         return None
     # A plan may have won with schedules that no candidate of its own has tried; `compile` wants to find them measured.
     finals.lab.measure_first(finals.evidence.missing(verdict.plan), budget)
-    _record_choice(finals.lab, verdict)
+    record_choice(finals.lab, verdict)
     return verdict
 
 
@@ -108,7 +105,7 @@ def _measured_whole(finals: Finals, plans: Mapping[str, FusionPlan], budget: Bud
         results = judged(results, evidence.graph, inputs)
         _record(lab, plans, results)
     times = {
-        name: _time(evidence, plan, results.get(name), results.get(base), problems.get(name, ""))
+        name: _time(evidence, name, plan, results.get(name), results.get(base), problems.get(name, ""))
         for name, plan in plans.items()
     }
     return _choose(finals, plans, times, results, budget)
@@ -151,8 +148,8 @@ def _built(
     """Contenders, and why other plans could not be built."""
     evidence, lab = finals.evidence, finals.lab
     orders = [
-        Order(name, plans[name], evidence.schedules(plans[name]), finals.library(name), finale.builds_s[name])
-        for name in finale.names
+        Order(name, plan, schedules_of(evidence, name, plan), finals.library(name), finale.builds_s[name])
+        for name, plan in ((name, plans[name]) for name in finale.names)
     ]
     lab.runner.close()  # idle children would hold memory that the builds need
     target, threads = evidence.environment.target, evidence.environment.setting.threads
@@ -173,13 +170,15 @@ def _built(
 
 def _time(
     evidence: SearchEvidence,
+    name: str,
     plan: FusionPlan,
     result: ContenderResult | None,
     none: ContenderResult | None,
     problem: str,
 ) -> PlanTime:
     """A finalist's time, and its ratio to that of plan "none" in the same rounds."""
-    kernels, composed = len(evidence.admit(plan).kernels), evidence.composed_us(plan)
+    composed = evidence.rule_us(plan) if name == UNTUNED else evidence.composed_us(plan)
+    kernels = len(evidence.admit(plan).kernels)
     if result is None or result.timed is None:
         reason = problem or (result.wrong or result.error or OUT_OF_TIME if result else "not measured")
         return PlanTime(kernels, composed, problem=reason, max_rel_error=result.max_rel_error if result else None)
@@ -259,41 +258,3 @@ def _record(lab: Lab, named: Mapping[str, FusionPlan], results: Mapping[str, Con
             continue  # nothing is known of it
         outcome = plan_outcome(result, name, series, named[name].key, lab.evidence.limits)
         lab.evidence.database.record_plan_measurement(lab.run_id, outcome)
-
-
-def _details(verdict: Verdict) -> dict[str, Json]:
-    """How the choice was decided, for the database."""
-    found: dict[str, Json] = {"name": verdict.name}
-    decision = verdict.decision
-    if decision is not None and decision.verdict:
-        found |= {"verdict": decision.verdict, "against": decision.against}
-    return found
-
-
-def _record_choice(lab: Lab, verdict: Verdict) -> None:
-    """What `compile` takes from now on, how sure that is, and why each edge is as it is."""
-    evidence, plan = lab.evidence, verdict.plan
-    codes, workloads = evidence.environment.codes, {one.workload.key: one for one in evidence.admit(plan).kernels}
-    stored = evidence.database.ranked(evidence.environment.setting, workloads, fitting(evidence.limits))
-    groups = []
-    for group, bound in zip(plan.groups, evidence.admit(plan).groups, strict=True):
-        best = codes.best(bound.workload, stored.get(bound.workload.key, ()))
-        us = best.median_us if best else None
-        evidence.database.record_workload(bound.workload.key, bound.workload.text, bound.workload.label)
-        groups.append(ChosenGroup(group.operators, bound.workload.key, best.candidate_id if best else None, us))
-    evidence.database.record_choice(
-        lab.run_id, plan.key, groups,
-        median_us=verdict.times[verdict.name].median_us, trusted=verdict.trusted, details=_details(verdict),
-        limits=evidence.limits.to_json() or None,
-    )  # fmt: skip
-    alike = [known for known in evidence.known_plans() if known[0].rewrites == plan.rewrites]
-    pieces = known_pieces(
-        evidence.graph, alike, evidence.database, evidence.environment.setting, evidence.limits, codes
-    )
-    seen = Evidence(settled(evidence.graph, plan)[0], pieces)
-    # Several tensors may connect two operators, and a rewrite may keep the names of an edge: the first row tells.
-    rows: dict[tuple[str, str], EdgeDecision] = {}
-    for row in explain(evidence.graph, plan, "chosen_measured", seen):
-        edge = EdgeDecision(row.producer, row.consumer, row.fused, row.code, row.gain_us)
-        rows.setdefault((row.producer, row.consumer), edge)
-    evidence.database.record_edges(lab.run_id, plan.key, list(rows.values()))

@@ -22,6 +22,7 @@ from autofuse.search.budget.time_budget import (
 from autofuse.search.phases.questions import Search, plan_search, questions, try_flips
 from autofuse.search.plans.guide import ADVICE_S
 from autofuse.search.schedules.evidence import failures_of
+from autofuse.values.names import UNTUNED
 
 
 def search_all(search: Search, budget: Budget, counted: Budget) -> None:
@@ -90,7 +91,8 @@ def recall(search: Search) -> FusionPlan | None:
         check_plan(evidence.graph, plan)
     except PlanError:
         return None
-    search.standing.decided_before = stored.source == "chosen" and bool(stored.trusted)
+    decided = stored.source == "chosen" and bool(stored.trusted)
+    search.standing.decided_before = decided and stored.details.get("name") != UNTUNED  # it comes first by itself
     return None if evidence.space.fusion.exact and not is_exact(plan) else plan
 
 

@@ -144,6 +144,20 @@ class SearchEvidence:
         keys = {bound.workload.key for bound in self.admit(plan).kernels}
         return {key: self.searches[key].likely for key in keys}
 
+    def rule_schedules(self, plan: FusionPlan) -> dict[str, Schedule]:
+        """The schedule of each workload of a plan that is compiled where nothing was measured."""
+        return {search.key: search.rule for search in self.of(plan)}
+
+    def rule_us(self, plan: FusionPlan) -> float | None:
+        """Sum of the times of a plan's groups with the rules' schedules; None when one has no time."""
+        times = [self.searches[bound.workload.key].rule_us for bound in self.admit(plan).kernels]
+        known = [us for us in times if us is not None]
+        return sum(us + LAUNCH_US for us in known) if len(known) == len(times) else None
+
+    def is_tuned(self, plan: FusionPlan) -> bool:
+        """Whether a workload of a plan has a better schedule than the rules'."""
+        return any(search.best is not None and search.best != search.rule for search in self.of(plan))
+
     def untrusted_winners(self, plan: FusionPlan) -> list[str]:
         """Labels of a plan's workloads whose best time is not trusted."""
         searches = self.of(plan)

@@ -107,6 +107,17 @@ class WorkloadSearch:
         return next((us for us in self.tried.values() if us is not None), None)
 
     @property
+    def rule(self) -> dict[str, int | str]:
+        """The first of the rules' guesses that has a time: what is compiled where nothing was measured."""
+        timed = (guess for guess in self.guesses() if self.tried.get(schedule_text(guess)) is not None)
+        return next(timed, self.likely)
+
+    @property
+    def rule_us(self) -> float | None:
+        """Time of the rules' schedule."""
+        return self.tried.get(schedule_text(self.rule))
+
+    @property
     def likely(self) -> dict[str, int | str]:
         """The best schedule known, or the one to be tried next while none is."""
         return self.best or next(iter([*self.suggested, *self.pending]), {})

@@ -26,7 +26,7 @@ from autofuse.search.progress import PlanTime
 from autofuse.search.schedules.evidence import SearchEvidence
 from autofuse.search.schedules.schedule_search import WorkloadSearch
 from autofuse.search.standing.standing import Standing
-from autofuse.values.names import NO_FUSION
+from autofuse.values.names import NO_FUSION, UNTUNED
 
 RULE, REWRITE, SCHEDULES, BARE_SCHEDULES = "rule", "rewrite", "schedules", "schedules of no fusion"
 FUSED, APART, REGROUPED, LAYOUT, OTHERS = "fused", "apart", "regrouped", "layout", "others"
@@ -107,9 +107,11 @@ def waterfall(standing: Standing, chosen: FusionPlan, name: str, times: Mapping[
     if default is None or default_us is None or end_us is None:
         return None
     first_us = sum(one.us for one in _kernels(evidence, default, _first))
+    if name == UNTUNED:
+        end_us = evidence.rule_us(default) or first_us
     own = [WaterfallStep(SCHEDULES, "better ones of the rule's kernels", 1, first_us - default_us)]
     own += _named(_changes(evidence, default, chosen, _best), default_us)
-    own = [one for one in own if one.us]
+    own = [one for one in own if one.us and name != UNTUNED]
     time, none_us = times[name], evidence.composed_us(none) if none is not None else None
     if time.median_us is None or time.speedup is None:
         if none is None or none_us is None:

@@ -66,13 +66,16 @@ def chosen_measurement(measurements: pd.DataFrame, choices: pd.DataFrame) -> pd.
     own = found[found["run_id"].notna()]
     if found.empty:
         return None
-    newest: pd.Series = (found if own.empty else own).iloc[-1]
+    rows = found if own.empty else own
+    named = rows[rows["name"] == choices.iloc[-1]["details"].get("name")]  # one plan may have raced with two schedules
+    newest: pd.Series = (rows if named.empty else named).iloc[-1]
     return newest
 
 
 def _rivals(measurements: pd.DataFrame, chosen: pd.Series) -> pd.DataFrame:
     """What was measured in the series of the chosen plan, and the newest of what was not."""
-    others = measurements[(measurements["plan_key"] != chosen["plan_key"]) & (measurements["name"] != chosen["name"])]
+    elsewhere_chosen = (measurements["plan_key"] == chosen["plan_key"]) & (measurements["series"] != chosen["series"])
+    others = measurements[~elsewhere_chosen & (measurements["name"] != chosen["name"])]
     beside = others[others["series"] == chosen["series"]]
     together = measurements[(measurements["plan_key"] == chosen["plan_key"]) & (measurements["state"] == "ok")]
     elsewhere = others[others["series"].isin(together["series"]) & ~others["name"].isin(beside["name"])]
