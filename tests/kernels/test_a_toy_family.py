@@ -24,7 +24,8 @@ from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import canonical, declared_names, open_knobs
 from autofuse.kernels.schedule.transfer import schedule_fault
 from autofuse.kernels.tir.digest import code_text
-from autofuse.kernels.tir.emit import const, delinear
+from autofuse.kernels.tir.emit import const
+from autofuse.kernels.tir.offsets import delinear
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 from autofuse.search.schedules.schedule_search import WorkloadSearch
 from tests.kernels.conftest import Bench, Small, parsed, real

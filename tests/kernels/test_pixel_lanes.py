@@ -88,3 +88,13 @@ def test_how_the_map_is_read_matters_only_here(bench: Bench) -> None:
     direct = {"contraction.algorithm": "direct", "contraction.operand": "direct"}
     assert "contraction.operand" not in canonical(direct, knobs)
     assert canonical(PIXEL_LANES | {"contraction.operand": "direct"}, knobs)["contraction.operand"] == "direct"
+
+
+@pytest.mark.parametrize(("side", "first"), [(7, "direct"), (14, "pixel_lanes"), (28, "pixel_lanes")])
+def test_the_lanes_over_pixels_come_first_where_pixels_fill_them(bench: Bench, side: int, first: str) -> None:
+    small = Small(parsed("y = Conv (x, w)"), {"x": real(1, 13, side, side)}, ["y"], {"w": real(26, 13, 1, 1)})
+    workload = bench.bind(small).workload
+    target = Target("znver4", 16, 32, 2, 32768, 1048576)
+    guesses = first_schedules(workload, open_knobs(workload, target, load_space("default", "avx512").schedule), target)
+    assert [guess["contraction.algorithm"] for guess in guesses].index(first) == 0
+    assert {guess["contraction.algorithm"] for guess in guesses[:2]} == {"direct", "pixel_lanes"} or first != "direct"

@@ -10,7 +10,8 @@ from autofuse.kernels.families.protocol import Case, Declared, Family, Knob, Sch
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import divisor_near
-from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, delinear
+from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index
+from autofuse.kernels.tir.offsets import delinear
 from autofuse.kernels.workload.workload import Workload
 
 Knobs = Mapping[str, int | str]

@@ -11,7 +11,8 @@ from tvm import tirx
 from autofuse.kernels.families.protocol import Family, Schedule, Unit
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
-from autofuse.kernels.tir.emit import Emitter, Expr, Index, const, delinear
+from autofuse.kernels.tir.emit import Emitter, Expr, Index, const
+from autofuse.kernels.tir.offsets import delinear
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
 Knobs = Mapping[str, int | str]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,9 +18,9 @@ from tvm_ffi import structural_walk
 from autofuse.device.target import Target
 from autofuse.errors import InputError
 from autofuse.kernels.tir.lanes import must_stay_scalar, selects_floats
-
-Expr = Any  # a TIR expression or a Python integer; TVM's own classes are untyped
-Index = tuple[Expr, ...]
+from autofuse.kernels.tir.offsets import Expr as Expr
+from autofuse.kernels.tir.offsets import Index as Index
+from autofuse.kernels.tir.offsets import linear
 
 DEEPEST_NAME = 6
 """Names upon names that TVM's simplifier is given to see through.
@@ -51,23 +51,6 @@ class Array:
         outer = (head, channel // self.block, *rest, channel % self.block)
         n, c, *spatial = self.shape
         return linear(outer, (n, c // self.block, *spatial, self.block))
-
-
-def linear(index: Sequence[Expr], shape: Sequence[int]) -> Expr:
-    """Row-major offset of `index` in `shape`."""
-    offset: Expr = 0
-    for position, extent in zip(index, shape, strict=True):
-        offset = offset * extent + position
-    return offset
-
-
-def delinear(offset: Expr, shape: Sequence[int]) -> Index:
-    """Index in `shape` of a row-major offset; the inverse of `linear`."""
-    index: list[Expr] = []
-    for extent in reversed(shape[1:]):
-        index.append(offset % extent if not isinstance(offset, int) or extent else 0)
-        offset = offset // extent
-    return (offset, *reversed(index)) if shape else ()
 
 
 @dataclass

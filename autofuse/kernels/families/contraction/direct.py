@@ -22,7 +22,8 @@ from autofuse.kernels.families.contraction.parallel_grid import ParallelGrid
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import Run, Window, divisor_near, kernel_tap, positions, row_taps, runs, tap_loops
-from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, const, delinear, linear
+from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, const
+from autofuse.kernels.tir.offsets import delinear, linear
 
 Knobs = Mapping[str, int | str]
 

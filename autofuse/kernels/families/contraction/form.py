@@ -10,7 +10,8 @@ import numpy as np
 
 from autofuse.kernels.families.windows import convolution_windows, integers
 from autofuse.kernels.nest.tiles import Window, divisor_near
-from autofuse.kernels.tir.emit import Expr, Index, delinear
+from autofuse.kernels.tir.emit import Expr, Index
+from autofuse.kernels.tir.offsets import delinear
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
 FEW_ROWS = 16

@@ -50,6 +50,8 @@ BIG_PANEL = 4
 cache's size (measured on Zen 3: a fifth faster; products gained nothing)."""
 
 
+FILLED = 0.85
+"""Part of the lanes over pixels that hold some, from which these come first (Zen 5: 14x14 pixels do, 7x7 do not)."""
 EVEN, STEPS = 0.85, 20
 """How evenly threads have to share Winograd's tasks; differences that matter elsewhere: a twentieth of the time."""
 
@@ -67,9 +69,11 @@ def contraction_guesses(case: Case, form: Contraction) -> list[Guess]:
     else:
         guesses = _direct_guesses(case, form)
     if "pixel_lanes" in algorithms:
-        turned: Guess = {ALGORITHM: "pixel_lanes", OPERAND: "direct"}
-        tiles = _busiest_tiles(case, pixel_lanes(case.workload, form.operator))
-        guesses = [case.default | tile | turned for tile in tiles[:2]] + guesses
+        over = pixel_lanes(case.workload, form.operator)
+        lie: Guess = {ALGORITHM: "pixel_lanes", OPERAND: "direct"}
+        turned = [case.default | tile | lie for tile in _busiest_tiles(case, over)[:2]]
+        filled = over.columns / (-(-over.columns // case.target.lanes) * case.target.lanes)
+        guesses = turned + guesses if filled >= FILLED else [*guesses[:1], *turned, *guesses[1:]]
     return guesses
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from autofuse.kernels.families.contraction.direct import ContractionEmitter, TileTask
 from autofuse.kernels.nest.tiles import Run, divisor_near
-from autofuse.kernels.tir.emit import Expr, Index, delinear, linear
+from autofuse.kernels.tir.emit import Expr, Index
+from autofuse.kernels.tir.offsets import delinear, linear
 
 
 @dataclass(frozen=True)

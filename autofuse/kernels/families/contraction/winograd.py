@@ -22,7 +22,8 @@ from autofuse.kernels.families.contraction.panels import PrefetchShare, prefetch
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import Window, divisor_near, runs
-from autofuse.kernels.tir.emit import Array, Emitter, Expr, const, delinear
+from autofuse.kernels.tir.emit import Array, Emitter, Expr, const
+from autofuse.kernels.tir.offsets import delinear
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
 Knobs = Mapping[str, int | str]

@@ -23,7 +23,8 @@ from autofuse.kernels.families.windows import convolution_windows
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import Window
-from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, delinear, larger, linear, smaller
+from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, larger, smaller
+from autofuse.kernels.tir.offsets import delinear, linear
 from autofuse.kernels.workload.workload import Workload
 
 SLIDING = frozenset({"Conv", "MaxPool", "AveragePool"})

@@ -20,7 +20,8 @@ from autofuse.kernels.families.softmax.family import LAST_AXIS, NORMALISATIONS, 
 from autofuse.kernels.families.softmax.last_axis import LastAxisEmitter, Rows, row_axis
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
-from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, delinear, linear
+from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index
+from autofuse.kernels.tir.offsets import delinear, linear
 from autofuse.kernels.workload.workload import Workload
 
 Knobs = Mapping[str, int | str]

@@ -11,8 +11,9 @@ from autofuse.kernels.families.softmax.last_axis import MIN_TASK_ELEMENTS, row_a
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import divisor_near
-from autofuse.kernels.tir.emit import Emitter, Expr, Index, const, delinear
+from autofuse.kernels.tir.emit import Emitter, Expr, Index, const
 from autofuse.kernels.tir.math import exp_below, log
+from autofuse.kernels.tir.offsets import delinear
 
 Knobs = Mapping[str, int | str]
 

@@ -11,8 +11,9 @@ from tvm import tirx
 from autofuse.kernels.nest.evaluate import Scope, broadcast
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import divisor_near
-from autofuse.kernels.tir.emit import Emitter, Expr, Index, const, delinear
+from autofuse.kernels.tir.emit import Emitter, Expr, Index, const
 from autofuse.kernels.tir.math import exp_below, log
+from autofuse.kernels.tir.offsets import delinear
 from autofuse.kernels.workload.workload import WorkloadOperator
 
 Knobs = Mapping[str, int | str]

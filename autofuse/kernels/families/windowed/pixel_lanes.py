@@ -13,7 +13,8 @@ from autofuse.kernels.families.windows import convolution_windows
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import divisor_near
-from autofuse.kernels.tir.emit import Emitter, Expr, Index, const, delinear
+from autofuse.kernels.tir.emit import Emitter, Expr, Index, const
+from autofuse.kernels.tir.offsets import delinear
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
 UNROLLED = 25
