@@ -22,7 +22,8 @@ from autofuse.kernels.families.recurrent.cells import Cell
 from autofuse.kernels.families.recurrent.form import Recurrence
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.tiles import divisor_near
-from autofuse.kernels.tir.emit import Array, Emitter, Expr, const, delinear
+from autofuse.kernels.tir.emit import Array, Emitter, Expr, const
+from autofuse.kernels.tir.offsets import delinear
 
 Knobs = Mapping[str, int | str]
 
