@@ -97,7 +97,8 @@ def db_check(
 
     Pages, indices, references, what autofuse never makes (triggers, views), values unfit for their columns, rows that
     contradict each other, plans that are not what their keys say, and whether every report can be made. `revalidate`:
-    so many winners of this device are measured again (after TVM changed), unless something is wrong; `progress` is
+    so many winners of this device are measured again (after TVM changed), or what others shared
+    for the first time here, unless something is wrong; `progress` is
     called after each.
     """
     from autofuse.database.database import open_database
@@ -140,11 +141,13 @@ def db_export(
     compress: bool = False,
     optuna: StrPath | None = None,
     sign: StrPath | None = None,
+    share: bool = False,
 ) -> DatabaseExport:
     """Write the database as JSON lines to review and send; equal contents make equal files.
 
     `samples`: with every single time. `compress`: each file packed with gzip. `optuna`: a file for the plan searches,
-    as an Optuna journal. `sign`: a private key that signs the folder's manifest.
+    as an Optuna journal. `sign`: a private key that signs the folder's manifest. `share`: only times of kernels on
+    kinds of CPU, with no name of a model, file, host or user; who imports them takes them as priors.
     """
     from autofuse.database.database import open_database
     from autofuse.database.files.upkeep import export_database
@@ -155,7 +158,7 @@ def db_export(
     with open_database(database, read_only=True) as opened:
         if folder is not None:
             key = None if sign is None else Path(sign)
-            manifest = export_database(opened, folder, samples=samples, compressed=compress, sign=key)
+            manifest = export_database(opened, folder, samples=samples, compressed=compress, sign=key, share=share)
             size = sum((Path(folder) / name).stat().st_size for name in manifest.names())
             written |= {"folder": str(folder), "bytes": size, "files": manifest.files}
         if optuna is not None:
@@ -166,17 +169,24 @@ def db_export(
 
 
 def db_import(
-    folder: StrPath, *, database: str | None = None, dry_run: bool = False, trust: Sequence[StrPath] = ()
+    folder: StrPath,
+    *,
+    database: str | None = None,
+    dry_run: bool = False,
+    trust: Sequence[StrPath] = (),
+    shared: bool = False,
 ) -> DatabaseMerge:
     """Append the rows of an export, after checking sizes, hashes and every value; nothing of it is ever run.
 
-    `trust`: files of public keys, one of which must have signed it.
+    `trust`: files of public keys, one of which must have signed it. `shared`: take it as rows of others, whatever it
+    says it is: a schedule of theirs may cost a measurement, and counts only once it was measured here.
     """
     from autofuse.database.database import open_database
     from autofuse.database.files.upkeep import import_database
 
     with open_database(database) as opened:
-        report = import_database(opened, folder, dry_run=dry_run, trust=[Path(key) for key in trust])
+        keys = [Path(key) for key in trust]
+        report = import_database(opened, folder, dry_run=dry_run, trust=keys, shared=shared)
         return DatabaseMerge(opened.location.text, [report])
 
 

@@ -60,12 +60,20 @@ def export(
         typer.Option("--optuna", metavar="FILE", help="Write the searches (plans, schedules) as an Optuna journal."),
     ] = None,
     sign: Sign = None,
+    share: Annotated[
+        bool,
+        typer.Option(
+            "--share", help="Only times of kernels: no name of a model, file, host or user. Priors for others."
+        ),
+    ] = False,
     form: OutputFormat = "text",
 ) -> None:
     """Write the database as JSON lines to review and send; equal contents make equal files."""
     from autofuse import api
 
-    found = api.db_export(folder, database=database, samples=samples, compress=compress, optuna=optuna, sign=sign)
+    found = api.db_export(
+        folder, database=database, samples=samples, compress=compress, optuna=optuna, sign=sign, share=share
+    )
     lines = []
     if found.files is not None and found.bytes is not None:
         lines.append(f"{found.folder}: {sum(file.rows for file in found.files):,} rows, {size(found.bytes)}")
@@ -82,13 +90,17 @@ def import_(
     database: Database = None,
     dry_run: DryRun = False,
     trust: Trust = None,
+    shared: Annotated[
+        bool,
+        typer.Option("--shared", help="Take them as rows of others: priors, to be measured here before they count."),
+    ] = False,
     form: OutputFormat = "text",
 ) -> None:
     """Append the rows of an export, after checking sizes, hashes and every value; nothing of it is ever run."""
     from autofuse import api
 
-    found = api.db_import(folder, database=database, dry_run=dry_run, trust=trust or ())
-    keys = [part for key in trust or () for part in ("--trust", str(key))]
+    found = api.db_import(folder, database=database, dry_run=dry_run, trust=trust or (), shared=shared)
+    keys = [part for key in trust or () for part in ("--trust", str(key))] + (["--shared"] if shared else [])
     _show_appended(found, form, ["db", "import", str(folder), *keys] if dry_run else [], database)
 
 

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, func, select
 
 from autofuse.database.ask.lookups import counted_us, has_digest
 from autofuse.database.records import OK, Json
+from autofuse.database.tables.columns import is_shared
 from autofuse.database.tables.schema import (
     CandidateRow,
     ChoiceGroupRow,
@@ -49,7 +50,8 @@ def timed_workloads(connection: Connection) -> list[TimedWorkload]:
 
     Those whose code is known come first.
 
-    Candidates that failed are not among them, and neither are workloads of which every candidate did.
+    Candidates that failed are not among them, and neither are workloads of which every candidate did, nor what others
+    shared: a model learns from what its user measured.
     """
     row = CandidateRow
     place = (row.workload_id, row.device_id, row.target_id, row.threads)
@@ -85,6 +87,7 @@ def timed_workloads(connection: Connection) -> list[TimedWorkload]:
         .join(WorkloadRow, WorkloadRow.id == row.workload_id)
         .join(DeviceRow, DeviceRow.id == row.device_id)
         .join(TargetRow, TargetRow.id == row.target_id)
+        .where(~is_shared())
         .order_by(row.id)
     )
     return [TimedWorkload(**values) for values in connection.execute(query).mappings()]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from autofuse.database.ask.lookups import CHUNK, counted_us
 from autofuse.database.records import EXACT, OK, STALE, ForeignPlan, ForeignSchedule, RelatedSchedule, Setting
+from autofuse.database.tables.columns import is_shared
 from autofuse.database.tables.schema import (
     CandidateRow,
     ChoiceRow,
@@ -25,8 +26,13 @@ NEAREST = 200
 """Workloads of one label that are compared at most, the ones measured last first."""
 
 
-def elsewhere(connection: Connection, setting: Setting, workload_keys: Iterable[str]) -> list[ForeignSchedule]:
-    """Measured schedules of workloads on other devices or for other targets, on as many threads; best first."""
+def elsewhere(
+    connection: Connection, setting: Setting, workload_keys: Iterable[str], shared: bool = False
+) -> list[ForeignSchedule]:
+    """Measured schedules of workloads on other devices or for other targets, on as many threads; best first.
+
+    `shared`: those that others shared, and only those: they are worth a measurement, and not taken unmeasured.
+    """
     wanted = sorted(set(workload_keys))
     row = CandidateRow
     query = (
@@ -44,6 +50,7 @@ def elsewhere(connection: Connection, setting: Setting, workload_keys: Iterable[
         .join(TargetRow, TargetRow.id == row.target_id)
         .where(row.state == OK, row.threads == setting.threads)
         .where((DeviceRow.fingerprint != setting.device) | (TargetRow.key != setting.target))
+        .where(is_shared() if shared else ~is_shared())
         .order_by(counted_us(), ScheduleRow.key)
     )
     found: list[ForeignSchedule] = []
@@ -51,6 +58,25 @@ def elsewhere(connection: Connection, setting: Setting, workload_keys: Iterable[
         here = query.where(WorkloadRow.key.in_(wanted[start : start + CHUNK]))
         found += [ForeignSchedule(**values) for values in connection.execute(here).mappings()]
     return found
+
+
+def any_shared(connection: Connection) -> bool:
+    """Whether there are rows that others shared."""
+    return connection.execute(select(DeviceRow.id).where(is_shared()).limit(1)).first() is not None
+
+
+def shared_workloads(connection: Connection, setting: Setting) -> dict[str, str]:
+    """Label of each workload that others shared times of, on as many threads, by key; the longest first."""
+    row = CandidateRow
+    query = (
+        select(WorkloadRow.key, WorkloadRow.label)
+        .join(row, row.workload_id == WorkloadRow.id)
+        .join(DeviceRow, DeviceRow.id == row.device_id)
+        .where(is_shared(), row.state == OK, row.threads == setting.threads)
+        .group_by(WorkloadRow.key, WorkloadRow.label)
+        .order_by(func.min(row.median_us).desc(), WorkloadRow.key)
+    )
+    return {str(key): str(label) for key, label in connection.execute(query)}
 
 
 def related(connection: Connection, setting: Setting, operators: str, others: Iterable[str]) -> list[RelatedSchedule]:
@@ -98,7 +124,7 @@ def foreign_plans(connection: Connection, setting: Setting, graph_key: str) -> l
         .join(DeviceRow, DeviceRow.id == ChoiceRow.device_id)
         .join(TargetRow, TargetRow.id == ChoiceRow.target_id)
         .where(ChoiceRow.graph_key == graph_key, ChoiceRow.threads == setting.threads)
-        .where((DeviceRow.fingerprint != setting.device) | (TargetRow.key != setting.target))
+        .where((DeviceRow.fingerprint != setting.device) | (TargetRow.key != setting.target), ~is_shared())
         .order_by(ChoiceRow.trusted.desc(), ChoiceRow.id.desc())
     )
     return [ForeignPlan(text, plan_name(origin), *rest) for text, origin, *rest in connection.execute(query)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from autofuse.database import connection
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.database.faults import clear_errors
-from autofuse.database.files import exchange, pruning, soundness
+from autofuse.database.files import exchange, pruning, sharing, soundness
 from autofuse.database.files.content import forms
 from autofuse.database.files.exchange import Manifest
 from autofuse.database.files.merge import MergeReport, merge
@@ -74,31 +74,52 @@ def export_database(
     samples: bool = True,
     compressed: bool = False,
     sign: Path | None = None,
+    share: bool = False,
 ) -> Manifest:
     """Write everything as JSON lines, one file a table, with a manifest; see `exchange`.
 
     `samples` False leaves out single times: a tenth of the size, but a candidate that is measured again elsewhere is
     then judged by its last measurement alone. `compressed`: each file with gzip; the manifest states what is in it.
-    `sign`: a private key to sign it with.
+    `sign`: a private key to sign it with. `share`: only what names nobody and nothing, see `sharing`.
     """
     if sign is not None:
         private_key(sign)
     packed: exchange.Compression = exchange.GZIP if compressed else ""
-    with _snapshot(database, "export") as own:
-        return exchange.export(own, Path(folder), samples=samples, compression=packed, key=sign)
+    with _snapshot(database, "export") as own, _shareable(own) if share else nullcontext(own) as source:
+        return exchange.export(source, Path(folder), samples=samples, compression=packed, key=sign)
+
+
+@contextmanager
+def _shareable(own: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """A copy of a database that holds only what may be shared."""
+    with scratch_folder() as scratch, closing(sqlite3.connect(scratch / "share.db", isolation_level=None)) as copy:
+        own.backup(copy)
+        sharing.keep_shareable(copy, own_only=True)
+        yield copy
 
 
 def import_database(
-    into: ProfilingDatabase, folder: StrPath, *, dry_run: bool = False, trust: Sequence[Path] = ()
+    into: ProfilingDatabase, folder: StrPath, *, dry_run: bool = False, trust: Sequence[Path] = (), shared: bool = False
 ) -> MergeReport:
     """Append the rows of an export that `into` lacks; InputError when it was altered or is none.
 
-    `trust`: files of public keys, one of which must have signed it.
+    `trust`: files of public keys, one of which must have signed it. `shared`: whatever it says it is, only times of
+    kernels are taken, as priors (see `sharing`); an export that was made to be shared is taken so in any case.
     """
     with scratch_folder() as scratch:
         staging = scratch / "import.db"
         exchange.read_export(Path(folder), staging, trust)
+        _reduce(staging, shared)
         return merge_database(into, staging, dry_run=dry_run, name=f"export {os.fspath(folder)}")
+
+
+def _reduce(staging: Path, shared: bool) -> None:
+    """Takes from an import what shared rows may not bring along, if it is one of them."""
+    open_database(staging).close()  # at this version's schema
+    with closing(sqlite3.connect(staging)) as connection:
+        if shared or sharing.all_shared(connection):
+            with connection:
+                sharing.keep_shareable(connection, own_only=False)
 
 
 def prune_database(

@@ -13,9 +13,11 @@ from sqlalchemy.sql.dml import ReturningInsert
 
 from autofuse.database.owner import Owner
 from autofuse.database.records import Outcome, SampleBlock
-from autofuse.database.tables.schema import Base, DoubtRow, MeasurementRow
+from autofuse.database.tables.schema import Base, DeviceRow, DoubtRow, MeasurementRow
 from autofuse.values.ratios import kept
 
+SHARED = "shared:"
+"""Start of the fingerprint of a device whose rows somebody shared."""
 TIMING_COLUMNS = ("state", "failure", "median_us", "ci_lo_us", "ci_hi_us", "trusted", "max_rel_error")
 
 
@@ -68,3 +70,8 @@ def packed(values: Sequence[float]) -> list[float]:
 def packed_blocks(blocks: Sequence[SampleBlock]) -> list[list[object]]:
     """Blocks as one JSON document: [[us, clock ratio, flagged], ...]."""
     return [[packed(block.us), block.clock_ratio, block.flagged] for block in blocks]
+
+
+def is_shared() -> ColumnElement[bool]:
+    """Whether a device (`DeviceRow` is joined) is one of rows that somebody shared: never measured here, so a prior."""
+    return DeviceRow.fingerprint.startswith(SHARED, autoescape=True)

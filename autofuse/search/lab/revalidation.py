@@ -23,10 +23,12 @@ from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.model import Graph, Operator, Tensor
 from autofuse.kernels.workload.workload import BoundWorkload, Workload
 from autofuse.measure.checking.reference import capture
-from autofuse.measure.measurement import Measurement, MeasureRequest
+from autofuse.measure.measurement import Measurement, MeasureRequest, Timing
 from autofuse.measure.runner import Runner
 from autofuse.measure.timing.sampling import SamplingPolicy
 from autofuse.search.lab.lab import outcome_of
+from autofuse.search.lab.priors import Prior, shared_priors
+from autofuse.search.schedules.schedule_search import schedule_text
 from autofuse.values.ratios import Timed, compare, differs
 from autofuse.values.scratch import scratch_folder
 from autofuse.values.statistics import Interval
@@ -74,27 +76,36 @@ def revalidate(
     *,
     progress: Callable[[Revalidated], None] = lambda _done: None,
 ) -> tuple[Revalidated, ...]:
-    """Measure the `count` weightiest winners of this device again: stale ones first, then by the time they take.
+    """Measure the `count` weightiest winners of this device again: stale ones first, then what others shared and nobody
+    measured here, then by the time they take.
 
     Each is built from its stored workload with made-up data, checked against ONNX Runtime, timed, and recorded with
-    the versions of today, so that a hit is exact from then on. InputError when nothing was ever chosen here.
+    the versions of today, so that a hit is exact from then on. InputError when nothing was ever chosen here, and
+    nothing was shared.
     """
     if count < 1:
         raise InputError(f"--revalidate: got {count}, allowed: an integer from 1")
     environment = place.environment(database, measuring=True)
-    winners = _winners(database, environment.setting)[:count]
-    if not winners:
+    winners = _winners(database, environment.setting)
+    stale = [winner for winner in winners if winner.best.tier != EXACT]
+    todo: list[_Winner | Prior] = [*stale, *shared_priors(database, environment)]
+    todo = [*todo, *(winner for winner in winners if winner.best.tier == EXACT)][:count]
+    if not todo:
         raise InputError(
             f"--revalidate: {database.location.text} has no measured choice for {environment.profile.name} with "
-            f"{environment.setting.threads} thread(s)"
+            f"{environment.setting.threads} thread(s), and nothing that others shared"
         )
     done: list[Revalidated] = []
     with ExitStack() as stack:
         scratch = stack.enter_context(scratch_folder())
         options = RunnerOptions(policy=SamplingPolicy(cold_constants=True))
         runner = stack.enter_context(open_runner(environment.device, environment.setting.threads, options))
-        for number, winner in enumerate(winners):
-            done.append(_again(database, environment, runner, winner, scratch / str(number)))
+        for number, one in enumerate(todo):
+            folder = scratch / str(number)
+            if isinstance(one, Prior):
+                done.append(_confirmed(database, environment, runner, one, folder))
+            else:
+                done.append(_again(database, environment, runner, one, folder))
             progress(done[-1])
     return tuple(done)
 
@@ -146,6 +157,42 @@ def _again(
         return replace(base, note=measurement.failure.message)
     database.record_candidate(environment.setting, outcome_of(bound, schedule, measurement, environment.codes))
     return _judged(base, old, measurement)
+
+
+def _confirmed(
+    database: ProfilingDatabase, environment: Environment, runner: Runner, prior: Prior, folder: Path
+) -> Revalidated:
+    """A schedule that others shared, measured beside the rule's own: from then on both are this device's samples."""
+    base = Revalidated(
+        prior.label, prior.key, schedule_text(prior.schedule), 0, False, prior.shared_us,
+        None, None, None, None, SKIPPED,
+    )  # fmt: skip
+    try:
+        bound, graph = rebuilt(prior.text)
+        store = capture(graph, generate_inputs(graph, 0), folder, ())
+        case, constants = store.case(bound), store.constants(graph, bound)
+    except AutofuseError as error:
+        return replace(base, note=f"it cannot be built without its model: {error}")
+    texts = dict.fromkeys([schedule_text(prior.rule), schedule_text(prior.schedule)])
+    requests = [MeasureRequest(bound.workload, json.loads(text), (case,), constants) for text in texts]
+    found = runner.measure(requests)
+    for request, measurement in zip(requests, found, strict=True):
+        if measurement.failure is None or measurement.failure.kind != "device_lost":
+            outcome = outcome_of(bound, request.schedule, measurement, environment.codes)
+            database.record_candidate(environment.setting, outcome)
+    shared = found[-1]
+    if shared.timing is None:
+        lost = shared.failure is not None and shared.failure.kind == "device_lost"
+        return replace(
+            base, verdict=SKIPPED if lost else FAILED, note=shared.failure.message if shared.failure else "no time"
+        )
+    rule = found[0].timing
+    note = "shared by others; the rule's own schedule fails" if rule is None else _beside_the_rule(shared.timing, rule)
+    return replace(base, new_us=shared.timing.us.median, verdict=HOLDS, note=note)
+
+
+def _beside_the_rule(shared: Timing, rule: Timing) -> str:
+    return f"shared by others; here {rule.us.median / shared.us.median:.2f}x as fast as the rule's own schedule"
 
 
 def _judged(base: Revalidated, old: Timed, measurement: Measurement) -> Revalidated:

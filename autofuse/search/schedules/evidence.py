@@ -6,9 +6,11 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from autofuse.database.ask.labels import unique_labels
 from autofuse.database.ask.lookups import BY_CHANCE
+from autofuse.database.ask.transfers import any_shared, elsewhere
 from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import FAILURES
 from autofuse.environment.environment import Environment
@@ -18,8 +20,12 @@ from autofuse.fusion.plan import NO_LIMITS, FusionPlan, ScheduleLimits
 from autofuse.graph.model import Graph
 from autofuse.kernels.lowering.lower import Lowered, Lowering
 from autofuse.kernels.lowering.memory import peak_bytes
+from autofuse.kernels.schedule.transfer import schedule_fault
 from autofuse.kernels.workload.workload import BoundWorkload
 from autofuse.search.schedules.schedule_search import Schedule, WorkloadSearch, anchor_key, schedule_text
+
+HINTS = 2
+"""Schedules of a workload that others shared and that are measured here, at most."""
 
 
 @dataclass
@@ -85,9 +91,27 @@ class SearchEvidence:
                 search.learn(json.loads(stored.schedule), stored.median_us, stored.failure or "")
         if self.limits != NO_LIMITS:
             search.limit_schedules(self.limits)
+        self._hint(search)
         if search.best is None and anchor_key(bound.workload) in self.anchors:
             search.suggest(self.anchors[anchor_key(bound.workload)])
         return search
+
+    def _hint(self, search: WorkloadSearch) -> None:
+        """Queues the first few schedules that others shared of a workload; none is ever taken as known."""
+        if not self.anything_shared:
+            return
+        with self.database.reading() as sql:
+            found = elsewhere(sql, self.environment.setting, [search.key], shared=True)
+        texts = list(dict.fromkeys(row.schedule for row in found))[:HINTS]
+        for schedule in reversed([json.loads(text) for text in texts]):
+            if schedule_fault(schedule, self.environment.target) is None:
+                search.hint(schedule)
+
+    @cached_property
+    def anything_shared(self) -> bool:
+        """Whether the database holds rows that others shared."""
+        with self.database.reading() as sql:
+            return any_shared(sql)
 
     def limit_schedules(self, limits: ScheduleLimits) -> None:
         """Every schedule of the model keeps to these limits too from now on."""

@@ -19,6 +19,7 @@ from autofuse.kernels.families.protocol import Values
 from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import canonical, fits_registers, open_knobs, tile_knobs
 from autofuse.kernels.schedule.limits import keeps, keeps_text, knobs_within
+from autofuse.kernels.schedule.transfer import adapted
 from autofuse.kernels.workload.workload import BoundWorkload, Workload
 
 MAX_CANDIDATES = 48
@@ -181,6 +182,12 @@ class WorkloadSearch:
         kept = canonical({**default, **fitting}, self.knobs)
         if schedule_text(kept) not in self.tried and kept not in self.suggested:
             self.suggested = [kept, *self.suggested[: SUGGESTIONS - 1]]
+
+    def hint(self, schedule: Schedule) -> None:
+        """Queues a schedule that somebody else shared, after the rules' first guess: it may cost a measurement."""
+        kept = adapted(schedule, self.knobs, self.target)
+        if kept is not None and schedule_text(kept) not in self.tried and kept not in self.pending:
+            self.pending.insert(1, kept)
 
     def ask(self) -> dict[str, int | str] | None:
         """The next candidate; None when the search is complete."""
