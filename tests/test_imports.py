@@ -35,7 +35,7 @@ LAYERS: dict[str, set[str]] = {
     "environment": {"graph", "fusion", "device", "kernels", "backend", "measure", "database"},
 }
 """What each part may import, besides itself and `FREE`."""
-LAYERS["views"] = {"graph", "rewrite", "fusion", "device", "kernels", "database", "environment"}
+LAYERS["views"] = {"graph", "rewrite", "fusion", "device", "kernels", "database", "environment", "segments"}
 LAYERS["search"] = set(LAYERS) - {"views"}
 LAYERS["compiler"] = set(LAYERS) - {"views", "search"}
 LAYERS["benchmark"] = LAYERS["compiler"] | {"compiler"}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autofuse.device.address import told_key
-from autofuse.errors import InputError
+from autofuse.errors import InputError, UncoveredError
 from autofuse.values.arguments import (
     DEFAULT_BENCH_BUDGET,
     DEFAULT_ON_MISS,
@@ -16,6 +16,7 @@ from autofuse.values.arguments import (
     Shapes,
     StrPath,
     check_miss_policy,
+    file_title,
     parse_duration,
     parse_rivals,
 )
@@ -27,18 +28,29 @@ if TYPE_CHECKING:
     from autofuse.benchmark import BenchReport
     from autofuse.compiler import CompileReport, Context
     from autofuse.views.inspect import GraphSummary
+    from autofuse.views.parts import PartsSummary
 
 
-def inspect(model: StrPath, *, shapes: Shapes | None = None, space: str | None = None) -> GraphSummary:
-    """What the model offers to a search: operators, costs, open decisions, and what cannot be tuned and why."""
+def inspect(model: StrPath, *, shapes: Shapes | None = None, space: str | None = None) -> GraphSummary | PartsSummary:
+    """What the model offers to a search: operators, costs, open decisions, and what cannot be tuned and why.
+
+    Where ONNX Runtime has to run a part of the model: both sides, and why.
+    """
     from autofuse.environment.space import load_space
     from autofuse.graph.loading.load import load as load_graph
-    from autofuse.kernels.lowering.coverage import without_kernel
+    from autofuse.kernels.lowering.coverage import require_kernels
+    from autofuse.segments.choice import parts_of
     from autofuse.views.inspect import inspect as inspect_graph
+    from autofuse.views.parts import inspect_parts
 
     fusion = load_space(space, "generic").fusion
-    graph = load_graph(Path(model), shapes)
-    return inspect_graph(graph, fusion, without_kernel(graph))
+    try:
+        graph = load_graph(Path(model), shapes)
+        require_kernels(graph)
+    except UncoveredError as error:
+        choice = parts_of(Path(model), shapes or {}, error)
+        return inspect_parts(choice, file_title(Path(model)), fusion)
+    return inspect_graph(graph, fusion)
 
 
 def compile(  # noqa: A001 the verb's name, in a namespace of its own

@@ -29,8 +29,10 @@ from autofuse.search.progress import (
     Progress,
     TuneResult,
 )
+from autofuse.segments.report import PartReport, RestReport
 from autofuse.views.inspect import GraphSummary
 from autofuse.views.one_plan import Explanation, PlanDifference, PlanExport, ShownPlan
+from autofuse.views.parts import PartsSummary
 from autofuse.views.report.reports import Comparison, Report
 from autofuse.views.run_status import RunStatus
 
@@ -38,7 +40,7 @@ __all__ = [
     "AskedQuestions", "BenchReport", "Check", "CheckedLibrary", "Comparison", "CompileReport",
     "CompositionReport", "DatabaseMerge", "EdgeReason", "Explanation", "Forecast", "ForecastChanges",
     "GraphSummary", "GroupTime", "JobInfo", "JobOutcome", "Judgement", "Library", "MergeReport", "MoreTime",
-    "OpenQuestions", "PlanDifference", "PlanExport", "PlanTime", "Progress", "Report", "Revalidated",
-    "RivalReport", "RunOutput", "RunReport", "RunStatus", "Serving", "ShownPlan", "Stopping", "TaskInfo",
-    "TuneResult", "Waterfall",
+    "OpenQuestions", "PartReport", "PartsSummary", "PlanDifference", "PlanExport", "PlanTime", "Progress", "Report",
+    "RestReport", "Revalidated", "RivalReport", "RunOutput", "RunReport", "RunStatus", "Serving", "ShownPlan",
+    "Stopping", "TaskInfo", "TuneResult", "Waterfall",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from autofuse.backend.library.threads import usable_threads
 from autofuse.backend.link.linking import require_linker
 from autofuse.compiler.context import Context
 from autofuse.compiler.growth import weight_size, within_growth
-from autofuse.compiler.parts import chosen_parts, part_reports, rest_of, rest_reports
+from autofuse.compiler.parts import chosen_parts, rest_of
 from autofuse.compiler.plan_ladder import FoundPlan, find_plan
 from autofuse.compiler.report import HIT, MEASURED_HERE, NONE, RULE, STALE_CODE, CompileReport, GroupReport, PlanReport
 from autofuse.compiler.schedule_ladder import Found, Ladder
@@ -32,6 +32,7 @@ from autofuse.kernels.lowering.coverage import require_kernels, with_checked_gro
 from autofuse.kernels.lowering.lower import Lowered, lower
 from autofuse.kernels.workload.workload import BoundWorkload
 from autofuse.segments.choice import Choice
+from autofuse.segments.report import part_reports, rest_reports
 from autofuse.values.arguments import Shapes, file_title
 from autofuse.values.outputs import Inputs, check_output, database_files
 from autofuse.values.signatures import private_key

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from autofuse.backend.compile.realise import Rest
 from autofuse.backend.container.metadata import Parts, PartSpec, ValueSpec
-from autofuse.compiler.report import PartReport, RestReport
 from autofuse.errors import InputError, UncoveredError
-from autofuse.graph.cost import flops
-from autofuse.segments.choice import Choice, read_choice
+from autofuse.segments.choice import Choice, parts_of
+from autofuse.segments.report import rest_reports
 from autofuse.values.arguments import Shapes
 
-OWN, REST = "autofuse", "ONNX Runtime"
-MOST_KINDS, MOST_REASONS = 4, 3
+MOST_REASONS = 3
 
 
 def chosen_parts(model: Path, shapes: Sequence[Shapes], error: UncoveredError, complete: bool) -> Choice:
@@ -26,10 +23,7 @@ def chosen_parts(model: Path, shapes: Sequence[Shapes], error: UncoveredError, c
     """
     if len(shapes) > 1:
         raise InputError(f"{error}; a library of several shapes must be computed by kernels of ours alone") from error
-    try:
-        choice = read_choice(model, shapes[0])
-    except InputError as other:
-        raise InputError(f"{error}; and {str(other).removeprefix(f'{model}: ')}") from error
+    choice = parts_of(model, shapes[0], error)
     if complete and choice.rest:
         rows = rest_reports(choice)
         named = [f"{row.count} {row.op_type} such as {row.first!r} ({row.reason})" for row in rows[:MOST_REASONS]]
@@ -62,35 +56,3 @@ def rest_of(choice: Choice) -> Rest:
 def _spec(choice: Choice, name: str) -> ValueSpec:
     found = choice.source.type_of(name)
     return ValueSpec(name, found.text, found.shape)
-
-
-def part_reports(choice: Choice) -> tuple[PartReport, ...]:
-    """Each part, in the order in which they run; ONNX Runtime's alone where there is no segment."""
-    if not choice.segments:
-        nodes = choice.source.nodes
-        return (PartReport(REST, len(nodes), _kinds(node.op_type for node in nodes)),)
-    return tuple(
-        PartReport(
-            REST if piece.graph is None else OWN,
-            len(piece.nodes),
-            _kinds(node.op_type for node in piece.nodes),
-            0 if piece.graph is None else sum(flops(piece.graph, operator) for operator in piece.graph.operators),
-            piece.work_us,
-        )
-        for piece in choice.pieces
-    )
-
-
-def rest_reports(choice: Choice) -> tuple[RestReport, ...]:
-    """Why operators are in the rest, those of one type and reason together."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for place, reason in sorted(choice.reasons.items()):
-        node = choice.source.nodes[place]
-        found.setdefault((node.op_type, reason), []).append(node.name)
-    return tuple(RestReport(kind, len(names), names[0], reason) for (kind, reason), names in found.items())
-
-
-def _kinds(types: Iterable[str]) -> str:
-    counted = Counter(types).most_common()
-    more = f", {len(counted) - MOST_KINDS} more" if len(counted) > MOST_KINDS else ""
-    return ", ".join(f"{count} {kind}" for kind, count in counted[:MOST_KINDS]) + more

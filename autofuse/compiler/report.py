@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from autofuse.segments.report import PartReport, RestReport
+
 HIT = "hit"
 STALE = "hit (stale versions)"
 STALE_CODE = "stale code"
@@ -53,31 +55,6 @@ class PlanReport:
     plan_key: str
     kernels: int
     trusted: bool | None = None
-
-
-@dataclass(frozen=True)
-class PartReport:
-    """The report of one part of a model: `side` "autofuse" for a segment, "ONNX Runtime" for a part of the rest.
-
-    `operators`: how many of the model's; `kinds`: their types, most frequent first. `flops`, `work_us`: of a segment,
-    estimated (see `autofuse.segments.worth`); 0 for the rest.
-    """
-
-    side: str
-    operators: int
-    kinds: str
-    flops: int = 0
-    work_us: float = 0.0
-
-
-@dataclass(frozen=True)
-class RestReport:
-    """The report of operators that ONNX Runtime runs: their type, how many for this `reason`, the name of the first."""
-
-    op_type: str
-    count: int
-    first: str
-    reason: str
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
+from autofuse.errors import InputError, UncoveredError
 from autofuse.graph.model import Graph
 from autofuse.graph.parts.source import Node, Source, ValueType, read_source, serialised
 from autofuse.graph.submodel import OnnxModel
@@ -70,6 +71,14 @@ def read_choice(model: Path, shapes: Mapping[str, tuple[int, ...]], least_us: fl
         return {name: ValueType(one.text, numpy_name(one.text), one.shape) for name, one in found.items()}
 
     return choose(read_source(model, shapes, infer), least_us)
+
+
+def parts_of(model: Path, shapes: Mapping[str, tuple[int, ...]], error: UncoveredError) -> Choice:
+    """The parts of a model that our kernels do not cover whole, as `error` says; InputError of both: `read_choice`."""
+    try:
+        return read_choice(model, shapes)
+    except InputError as other:
+        raise InputError(f"{error}; and {str(other).removeprefix(f'{model}: ')}") from error
 
 
 def choose(source: Source, least_us: float | None = None) -> Choice:

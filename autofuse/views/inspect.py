@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autofuse.fusion.context import group_signature
@@ -91,13 +90,8 @@ class GraphSummary:
         return tuple(operator for operator in self.operators if operator.untunable)
 
 
-def inspect(
-    graph: Graph, space: FusionSpace | None = None, without_kernel: Mapping[str, str] | None = None
-) -> GraphSummary:
-    """Summary of `graph` as loaded (nothing folded yet).
-
-    `without_kernel`: operator name -> why no kernel can be made of it (see `autofuse.kernels.lowering.coverage`).
-    """
+def inspect(graph: Graph, space: FusionSpace | None = None) -> GraphSummary:
+    """Summary of `graph` as loaded (nothing folded yet)."""
     planner = RewritingPlanner(graph, space)
     legality = Legality(graph)
     rows = []
@@ -106,8 +100,7 @@ def inspect(
         fault = legality.fault(operator.name)
         shape = next((graph.tensors[name].shape for name in operator.outputs if name), ())
         mapping = mapping_type(graph, operator)
-        missing = (without_kernel or {}).get(operator.name)
-        reason = f"no kernel, so the model cannot be compiled: {missing}" if missing else fault.message if fault else ""
+        reason = fault.message if fault else ""
         row = OperatorSummary(operator.name, operator.op_type, mapping, shape, cost.flops, cost.bytes_written, reason)
         rows.append(row)
     plan = planner.plan({})

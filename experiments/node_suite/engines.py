@@ -21,55 +21,55 @@ STATES = ("right", "wrong", "refused", "error", "crash", "time-out")
 
 @dataclass(frozen=True)
 class Row:
-    """What one engine made of one case."""
+    """What one engine made of one case; `alone`: no part of it ran in ONNX Runtime."""
 
     case: str
     engine: str
     state: str
     reason: str = ""
     seconds: float = 0.0
+    alone: bool = True
 
     def record(self) -> dict[str, object]:
         """The row as a JSON object."""
         return asdict(self)
 
 
-class NotTensorsError(AutofuseError):
-    """A case whose inputs are no tensors of numbers."""
-
-
 def run_case(engine: str, case: NodeCase) -> Row:
     """The row of a case; never raises but for an interrupt."""
     started = time.monotonic()
-    state, reason = _state(engine, case)
+    state, reason, alone = _state(engine, case)
     text = " ".join(reason.replace(case.name, "MODEL").split())[:400]
-    return Row(case.name, engine, state, text, round(time.monotonic() - started, 3))
+    return Row(case.name, engine, state, text, round(time.monotonic() - started, 3), alone)
 
 
-def _state(engine: str, case: NodeCase) -> tuple[str, str]:
+def _state(engine: str, case: NodeCase) -> tuple[str, str, bool]:
     try:
-        reason = difference(case, ENGINES[engine](case))
+        results, rest = ENGINES[engine](case)
+        reason = difference(case, results)
     except AutofuseError as error:
-        return "refused", str(error)
+        return "refused", str(error), True
     except Exception as error:  # noqa: BLE001 ONNX Runtime refuses by many classes; of ours it is a defect
         refusal = engine == "onnxruntime"
-        return ("refused" if refusal else "error"), f"{type(error).__name__}: {str(error).strip()[:300]}"
-    return ("wrong", reason) if reason else ("right", "")
+        return ("refused" if refusal else "error"), f"{type(error).__name__}: {str(error).strip()[:300]}", True
+    return ("wrong", reason, not rest) if reason else ("right", rest, not rest)
 
 
-def _autofuse(case: NodeCase) -> list[Any]:
+def _autofuse(case: NodeCase) -> tuple[list[Any], str]:
+    """The results, and why ONNX Runtime has a part in them ("" when it has none)."""
     import autofuse
 
     feeds = _feeds(case)
-    if not all(isinstance(value, np.ndarray) and value.dtype.kind not in "OUST" for value in feeds.values()):
-        raise NotTensorsError("an input is a sequence, an optional or text, not a tensor of numbers")
     with tempfile.TemporaryDirectory() as folder:
         path, library = Path(folder) / f"{case.name}.onnx", Path(folder) / "case.so"
         path.write_bytes(case.model)
         database = f"{folder}/fresh.db"
-        shapes = {value: array.shape for value, array in feeds.items() if _is_open(case, value)}
-        autofuse.compile(path, library, database=database, threads=1, shapes=shapes)
-        return list(autofuse.Session(library).run(None, feeds))
+        shapes = {
+            name: value.shape for name, value in feeds.items() if isinstance(value, np.ndarray) and _is_open(case, name)
+        }
+        report = autofuse.compile(path, library, database=database, threads=1, shapes=shapes)
+        rest = "; ".join(f"{row.op_type}: {row.reason}" for row in report.rest)
+        return list(autofuse.Session(library).run(None, feeds)), rest
 
 
 def _is_open(case: NodeCase, name: str) -> bool:
@@ -80,14 +80,14 @@ def _is_open(case: NodeCase, name: str) -> bool:
     return not kind.HasField("shape") or not all(dim.HasField("dim_value") for dim in kind.shape.dim)
 
 
-def _onnxruntime(case: NodeCase) -> list[Any]:
+def _onnxruntime(case: NodeCase) -> tuple[list[Any], str]:
     import onnxruntime
 
     onnxruntime.set_default_logger_severity(4)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(case.model, options, providers=["CPUExecutionProvider"])
-    return list(session.run(None, _feeds(case)))
+    return list(session.run(None, _feeds(case))), ""
 
 
 def _feeds(case: NodeCase) -> Mapping[str, Any]:
@@ -95,4 +95,7 @@ def _feeds(case: NodeCase) -> Mapping[str, Any]:
     return dict(zip(names, case.inputs, strict=False))
 
 
-ENGINES: Mapping[str, Callable[[NodeCase], list[Any]]] = {"autofuse": _autofuse, "onnxruntime": _onnxruntime}
+ENGINES: Mapping[str, Callable[[NodeCase], tuple[list[Any], str]]] = {
+    "autofuse": _autofuse,
+    "onnxruntime": _onnxruntime,
+}

@@ -31,13 +31,17 @@ def category(reason: str) -> str:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What both engines made of a case: their states, the kind of our refusal, and why ours is neither good state."""
+    """What both engines made of a case: their states, the kind of our refusal, and why ours is neither good state.
+
+    `alone`: no part of ours ran in ONNX Runtime.
+    """
 
     case: str
     autofuse: str
     onnxruntime: str
     refused_because: str = ""
     reason: str = ""
+    alone: bool = True
 
 
 def verdicts(rows: Iterable[Row]) -> list[Verdict]:
@@ -50,15 +54,16 @@ def verdicts(rows: Iterable[Row]) -> list[Verdict]:
 def _verdict(ours: Row, theirs: Row) -> Verdict:
     because = category(ours.reason) if ours.state == "refused" else ""
     reason = ours.reason if ours.state not in ("right", "refused") else ""
-    return Verdict(ours.case, ours.state, theirs.state, because, reason)
+    return Verdict(ours.case, ours.state, theirs.state, because, reason, ours.alone)
 
 
 def table(cases: Sequence[Verdict]) -> str:
     """States of both engines, then the refusals by kind, then every case that is neither right nor refused."""
     ours, theirs = Counter(case.autofuse for case in cases), Counter(case.onnxruntime for case in cases)
-    lines = ["| | autofuse | ONNX Runtime |", "|---|---:|---:|"]
-    lines += [f"| {state} | {ours[state]} | {theirs[state]} |" for state in STATES]
-    lines += [f"| all | {len(cases)} | {len(cases)} |", ""]
+    alone = Counter(case.autofuse if case.alone else "refused" for case in cases)
+    lines = ["| | autofuse | its kernels alone | ONNX Runtime |", "|---|---:|---:|---:|"]
+    lines += [f"| {state} | {ours[state]} | {alone[state]} | {theirs[state]} |" for state in STATES]
+    lines += [f"| all | {len(cases)} | {len(cases)} | {len(cases)} |", ""]
     lines += ["| refused because of | cases | of these right in ONNX Runtime |", "|---|---:|---:|"]
     refused = Counter(case.refused_because for case in cases if case.autofuse == "refused")
     both = Counter(case.refused_because for case in cases if case.onnxruntime == "right")

@@ -245,6 +245,8 @@ class Compiled:
     groups: tuple[GroupLine, ...]
     plans: tuple[object, ...] = ()
     warning: str = ""
+    parts: tuple[object, ...] = ()
+    rest: tuple[object, ...] = ()
 
 
 def test_compile_prints_hit_or_miss_for_each_group(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,9 +41,16 @@ def test_a_random_operator_is_refused(cases: dict[str, NodeCase]) -> None:
     assert row.state == "refused" and "Bernoulli" in row.reason
 
 
-def test_training_dropout_is_refused(cases: dict[str, NodeCase]) -> None:
+def test_a_dropout_in_training_runs_in_onnx_runtime_and_is_drawn(cases: dict[str, NodeCase]) -> None:
     row = run_case("autofuse", cases["test_training_dropout"])
-    assert row.state == "refused", row
+    assert row.state == "right" and not row.alone and "Dropout" in row.reason, row
+
+
+def test_what_has_no_kernel_is_right_in_parts(cases: dict[str, NodeCase]) -> None:
+    for name in ("test_lstm_defaults", "test_nonmaxsuppression_single_box", "test_castlike_FLOAT_to_FLOAT16"):
+        row = run_case("autofuse", cases[name])
+        assert row.state == "right" and not row.alone, row
+    assert run_case("autofuse", cases["test_relu"]).alone
 
 
 def case(wanted: np.ndarray) -> NodeCase:
@@ -87,9 +94,11 @@ def test_the_table_counts_states_and_kinds_of_refusals() -> None:
         Row("test_b", "autofuse", "refused", "result 'y' has no static shape"),
         Row("test_c", "autofuse", "wrong", "everything"),
         Row("test_d", "autofuse", "right"),
+        Row("test_e", "autofuse", "right", "LSTM: no kernel", alone=False),
+        Row("test_e", "onnxruntime", "right"),
         *(Row(name, "onnxruntime", "right") for name in ("test_a", "test_b", "test_c")),
     ]
     text = table(verdicts(rows))
-    assert "| right | 1 | 3 |" in text and "| shapes that depend on data | 1 | 1 |" in text
+    assert "| right | 2 | 1 | 4 |" in text and "| shapes that depend on data | 1 | 1 |" in text
     assert text.endswith("- `test_c`: wrong: everything\n")
     assert category("what nobody thought of") == "others"

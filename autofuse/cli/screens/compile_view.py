@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 from rich.text import Text
 
+from autofuse.cli.screens.parts_view import parts_tables
 from autofuse.cli.screens.render import describe, records
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 LINE_S = 5.0
 """Seconds between two lines about progress where there is no terminal."""
-_NOT_SHOWN = ("groups", "plans", "plan_key", "hits", "warning")
+_NOT_SHOWN = ("groups", "plans", "plan_key", "hits", "warning", "parts", "rest")
 
 
 def compile_progress() -> Callable[[str, int, int], None]:
@@ -61,7 +62,9 @@ def compile_text(report: CompileReport) -> Group:
         }
         for (program, label, tier, us, source, trusted), kernels in same.items()
     ]
-    parts: list[Any] = [records(rows), ""]
+    parts: list[Any] = [records(rows), ""] if rows or not report.parts else []
+    if report.parts:
+        parts += [*parts_tables(report.parts, report.rest), ""]
     if several:
         parts += [records(_plans(report)), ""]
     parts.append(describe(_facts(report)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Group
@@ -35,6 +35,7 @@ from autofuse.cli.options import (
 )
 from autofuse.cli.screens.compile_view import compile_progress, compile_text
 from autofuse.cli.screens.next_steps import after_bench, after_compiling, after_inspecting
+from autofuse.cli.screens.parts_view import is_in_parts, summary_text
 from autofuse.cli.screens.render import describe, plain, records, show
 from autofuse.values.arguments import (
     DEFAULT_BENCH_BUDGET,
@@ -67,7 +68,10 @@ def inspect(
     """
     summary = api.inspect(model, shapes=parse_shapes(shape or []), space=space)
     then = after_inspecting(model, {"shapes": parse_shapes(shape or []), "space": space})
-    show(summary, form, _summary_text(summary, operators), then)
+    if is_in_parts(summary):
+        show(summary, form, summary_text(summary), then)
+    else:
+        show(summary, form, _summary_text(cast("GraphSummary", summary), operators), then)
 
 
 def _summary_text(summary: GraphSummary, every_operator: bool) -> Group:

@@ -189,7 +189,7 @@ def _inlined(light: ModelProto, source: str) -> ModelProto:
 def _opset(model: ModelProto, source: str) -> int:
     versions = [item.version for item in model.opset_import if item.domain in ("", "ai.onnx")]
     if not versions:
-        raise InputError(f"{source}: the model names no ONNX opset; export it again")
+        raise UncoveredError(f"{source}: the model names no ONNX opset; export it again")
     newest = onnx.defs.onnx_opset_version()
     if not 1 <= versions[0] <= newest:
         raise InputError(

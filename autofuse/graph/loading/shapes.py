@@ -37,9 +37,20 @@ def bind_shapes(
         bound: tuple[_Dim, ...] = given.get(name, own)
         if all(isinstance(dim, int) for dim in bound):
             result[name] = Tensor(name, tuple(int(dim) for dim in bound), dtype_name(value.type.tensor_type.elem_type))
+    empty = [name for name, value in known.items() if name not in result and _has_no_elements(value)]
+    if empty:
+        raise UncoveredError(
+            f"{source}: input {empty[0]!r} has a size of 0: give it another, e.g. "
+            f"--shape {empty[0]}={','.join('1' for _ in dims[empty[0]])}"
+        )
     if len(result) < len(known):
         raise InputError(_open_message({n: dims[n] for n in known if n not in result}, source))
     return result
+
+
+def _has_no_elements(value: ValueInfoProto) -> bool:
+    """Whether the file itself says that a size is 0; some exporters mean an open one."""
+    return any(dim.HasField("dim_value") and not dim.dim_value for dim in value.type.tensor_type.shape.dim)
 
 
 def _dims(value: ValueInfoProto, given: tuple[int, ...] | None, source: str) -> tuple[_Dim, ...]:

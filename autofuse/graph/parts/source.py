@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, inliner, numpy_helper
 
 from autofuse.errors import InputError
+from autofuse.graph.cost import flops
 from autofuse.graph.loading.constants import FOLDABLE, evaluate, shape_value
 from autofuse.graph.loading.draft import infer_model
 from autofuse.graph.loading.files import read_model
@@ -20,7 +21,7 @@ from autofuse.graph.loading.limits import check_operator_count
 from autofuse.graph.loading.shapes import bind_shapes
 from autofuse.graph.loading.simplify.clean import constant_value
 from autofuse.graph.loading.validity import check_graph_lists
-from autofuse.graph.model import Tensor, topological_order
+from autofuse.graph.model import Graph, Tensor, topological_order
 from autofuse.graph.nodes import (
     SUPPORTED_DTYPES,
     captured_names,
@@ -151,6 +152,16 @@ class Source:
         proto.ClearField("name")
         del proto.input[:], proto.output[:]
         return b"\0".join([proto.SerializeToString(deterministic=True), *(word.encode() for word in words)])
+
+    def flops_of(self, node: Node) -> int:
+        """Floating-point operations of a node, as far as operators of its type have a count; 0 for others."""
+        operator = operator_of(self._kept[node.place])
+        named = [name for name in (*operator.inputs, *operator.outputs) if name]
+        tensors = {name: tensor for name in named if (tensor := self.tensor_of(name)) is not None}
+        if node.domain or node.has_body or len(tensors) < len(set(named)):
+            return 0
+        graph = Graph("", operator.inputs, operator.outputs, (operator,), tensors, self._known, 0)
+        return flops(graph, operator)
 
     def part(self, members: Sequence[int], results: Iterable[str], name: str) -> ModelProto:
         """The model of some nodes. Inputs: what they read from elsewhere, in order of use; outputs: `results`."""

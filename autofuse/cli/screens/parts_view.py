@@ -1,0 +1,70 @@
+"""What is said of a model that runs in parts: where each part runs, and why operators are not in a kernel of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from rich.console import Group
+from rich.text import Text
+
+from autofuse.cli.screens.render import describe, plain, records
+
+if TYPE_CHECKING:
+    from autofuse.api.results import GraphSummary, PartReport, PartsSummary, RestReport
+
+ALONE = "ONNX Runtime runs all of this model: no part of it would pay in kernels of autofuse."
+
+
+def parts_tables(parts: Sequence[PartReport], rest: Sequence[RestReport]) -> list[Any]:
+    """The parts in their order, then the reasons of the rest."""
+    rows: list[dict[str, object]] = [
+        {
+            "part": number,
+            "runs in": part.side,
+            "operators": part.operators,
+            "GFLOPs": part.flops / 1e9 if part.flops else None,
+            "work_us": part.work_us or None,
+            "of which": part.kinds,
+        }
+        for number, part in enumerate(parts)
+    ]
+    why = [{"operator": row.op_type, "count": row.count, "first": row.first, "why": row.reason} for row in rest]
+    found: list[Any] = [records(rows, "parts")]
+    if why:
+        found += ["", records(why, "why ONNX Runtime runs them")]
+    if not any(part.side == "autofuse" for part in parts):
+        found += ["", Text(ALONE)]
+    return found
+
+
+def summary_text(summary: PartsSummary) -> Group:
+    """Both sides, then what each segment offers."""
+    own = sum(part.operators for part in summary.parts if part.side == "autofuse")
+    facts = {
+        "model": summary.name,
+        "operators": summary.operators,
+        "in kernels of autofuse": own,
+        "in ONNX Runtime": summary.operators - own,
+        "GFLOPs": summary.flops / 1e9,
+        "of which in kernels of autofuse": summary.own_flops / 1e9,
+    }
+    rows = [
+        {
+            "segment": one.name,
+            "operators": len(one.operators),
+            "kernels of the default plan": one.kernels_default,
+            "open decisions": len(one.decisions),
+            "plans": f"at most 10^{one.log10_plans:.1f}",
+        }
+        for one in summary.segments
+    ]
+    found: list[Any] = [describe(facts), "", *parts_tables(summary.parts, summary.rest)]
+    if rows:
+        found += ["", records(plain(rows), "segments")]
+    return Group(*found)
+
+
+def is_in_parts(summary: GraphSummary | PartsSummary) -> TypeGuard[PartsSummary]:
+    """Whether a summary is one of a model in parts; its class is not loaded for that."""
+    return type(summary).__name__ == "PartsSummary"
