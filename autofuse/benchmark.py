@@ -26,6 +26,7 @@ from autofuse.graph.key import graph_key
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.graph.submodel import to_model
+from autofuse.kernels.lowering.coverage import require_kernels
 from autofuse.measure.checking.reference import run_reference
 from autofuse.measure.networks.bench import Contender, ContenderResult
 from autofuse.measure.networks.judgement import judged
@@ -93,6 +94,7 @@ def bench(
     named = place.find(measuring=True)
     threads = thread_count(place.threads, named)
     graph = load(model, shapes)
+    require_kernels(graph)
     here = named.address is None
     if library is not None:  # refused before anything is measured when it is damaged or not ours
         load_library(library, trust=trust) if here else check_library(library, trust)
@@ -109,7 +111,7 @@ def bench(
             compile_in(context, model, path, [shapes or {}], plan)
             return path
 
-        own = compiled(None, OWN) if library is None else _kept(library, trust, folder)
+        own = compiled(None, OWN) if library is None else kept(library, trust, folder)
         contenders = [Contender(OWN, "autofuse", own)]
         for rival in against:
             if rival == NO_FUSION:
@@ -123,10 +125,10 @@ def bench(
         name = context.environment.profile.name
         keys = {OWN: read_metadata(own, trust).plan_key, NO_FUSION: none_plan(graph).key}
         recorded = _record(context, graph, results, keys)
-    return replace(_report(file_title(model), threads, name, kernels, results), recorded=recorded)
+    return replace(report_of(file_title(model), threads, name, kernels, results), recorded=recorded)
 
 
-def _kept(library: Path, trust: Sequence[Path], folder: Path) -> Path:
+def kept(library: Path, trust: Sequence[Path], folder: Path) -> Path:
     """The library that is loaded, here or on a device: with `trust` a copy, every byte of which was verified.
 
     The file itself may become another one at any time. A device takes a file by the SHA-256 of its content.
@@ -165,7 +167,10 @@ def _static(graph: Graph, folder: Path) -> Path:
     return path
 
 
-def _report(model: str, threads: int, device: str, kernels: int, results: Mapping[str, ContenderResult]) -> BenchReport:
+def report_of(
+    model: str, threads: int, device: str, kernels: int, results: Mapping[str, ContenderResult]
+) -> BenchReport:
+    """The report of a race. WrongResultError, DeviceError when ours is wrong, or has no time."""
     own = results[OWN]
     if own.wrong:
         raise WrongResultError(f"{model}: the library is wrong: {own.wrong}; tune again, or report this model")

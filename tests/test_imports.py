@@ -40,6 +40,7 @@ LAYERS["search"] = set(LAYERS) - {"views"}
 LAYERS["compiler"] = set(LAYERS) - {"views", "search"}
 LAYERS["benchmark"] = LAYERS["compiler"] | {"compiler"}
 LAYERS["job"] = LAYERS["search"] | {"search"}
+LAYERS["parted"] = LAYERS["benchmark"] | {"benchmark", "search"}
 LAYERS["checks"] = {"device", "kernels", "backend", "measure", "database", "environment"}
 LAYERS["api"] = set(LAYERS)
 LAYERS["cli"] = {"api"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autofuse.device.address import told_key
 from autofuse.errors import InputError, UncoveredError
@@ -172,13 +172,14 @@ def bench(
     from autofuse.benchmark import bench as run_bench
     from autofuse.environment.place import Place
 
-    return run_bench(
-        Path(model),
-        Place(database, device, threads, rpc, rpc_tracker, told_key(rpc_key, rpc_key_file)),
-        library=None if library is None else Path(library),
-        on_miss=policy,
-        against=rivals,
-        budget_s=budget_s,
-        shapes=shapes or {},
-        trust=[Path(key) for key in trust],
-    )
+    place = Place(database, device, threads, rpc, rpc_tracker, told_key(rpc_key, rpc_key_file))
+    named: dict[str, Any] = {
+        "library": None if library is None else Path(library), "on_miss": policy, "against": rivals,
+        "budget_s": budget_s, "shapes": shapes or {}, "trust": [Path(key) for key in trust],
+    }  # fmt: skip
+    try:
+        return run_bench(Path(model), place, **named)
+    except UncoveredError as error:
+        from autofuse.parted.bench import bench_parts
+
+        return bench_parts(Path(model), place, error, **named)

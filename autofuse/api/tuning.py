@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autofuse.device.address import told_key
-from autofuse.errors import InputError
+from autofuse.errors import InputError, UncoveredError
 from autofuse.values.arguments import (
     DEFAULT_BUDGET,
     Duration,
@@ -79,10 +79,15 @@ def tune(
     }  # fmt: skip
     if dry_run:
         return _forecast(Path(model), place, **searched)
-    return run_search(
-        Path(model), place, **searched, pareto=pareto, trained=trained, progress=progress or _silent,
-        stop=stop or _never, since=began,
-    )  # fmt: skip
+    searched |= {"trained": trained, "progress": progress or _silent, "stop": stop or _never, "since": began}
+    try:
+        return run_search(Path(model), place, pareto=pareto, **searched)
+    except UncoveredError as error:
+        from autofuse.parted.tune import tune_parts
+
+        if pareto:
+            raise InputError(f"--pareto: {error}") from error
+        return tune_parts(Path(model), place, error, **searched)
 
 
 def _forecast(model: Path, place: Place, **named: Any) -> TuneResult:

@@ -29,7 +29,8 @@ class Policy:
     `strict`: stop unless every schedule was measured on this device. `require_complete`: stop unless, besides, a
     tuning job of this model ended, and everything was measured with the versions installed now. `limits`: what is
     wanted of every plan and schedule, besides what is known of the network. `model`: the trained model that predicts
-    plans under `on_miss` "model" (None: the shipped one), see `learning.stored.find_model`.
+    plans under `on_miss` "model" (None: the shipped one), see `learning.stored.find_model`. `every_segment`: of a model
+    in parts, take its segments though a race was won by ONNX Runtime alone.
     """
 
     on_miss: str = "rule"
@@ -37,6 +38,7 @@ class Policy:
     require_complete: bool = False
     limits: ScheduleLimits = NO_LIMITS
     model: str | None = None
+    every_segment: bool = False
 
     def __post_init__(self) -> None:
         check_miss_policy(self.on_miss)

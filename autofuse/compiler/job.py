@@ -15,7 +15,7 @@ from autofuse.backend.library.threads import usable_threads
 from autofuse.backend.link.linking import require_linker
 from autofuse.compiler.context import Context
 from autofuse.compiler.growth import weight_size, within_growth
-from autofuse.compiler.parts import chosen_parts, rest_of
+from autofuse.compiler.parts import as_raced, chosen_parts, rest_of
 from autofuse.compiler.plan_ladder import FoundPlan, find_plan
 from autofuse.compiler.report import HIT, MEASURED_HERE, NONE, RULE, STALE_CODE, CompileReport, GroupReport, PlanReport
 from autofuse.compiler.schedule_ladder import Found, Ladder
@@ -101,6 +101,8 @@ def _read(
             require_kernels(found[-1][0])
     except UncoveredError as error:
         choice = chosen_parts(model, shapes, error, context.policy.require_complete)
+        if not context.policy.every_segment:
+            choice = as_raced(choice, context.database, context.environment.setting)
         return [(piece.graph, piece.sha256) for piece in choice.segments if piece.graph is not None], choice
     return found, None
 

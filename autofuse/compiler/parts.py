@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 
 from autofuse.backend.compile.realise import Rest
 from autofuse.backend.container.metadata import Parts, PartSpec, ValueSpec
+from autofuse.database.database import ProfilingDatabase
+from autofuse.database.records import OK, Setting
 from autofuse.errors import InputError, UncoveredError
 from autofuse.segments.choice import Choice, parts_of
 from autofuse.segments.report import rest_reports
 from autofuse.values.arguments import Shapes
+from autofuse.values.names import ONNX_RUNTIME
 
+SEGMENTS = "segments"
+"""The name of a model in parts in a race with ONNX Runtime alone."""
 MOST_REASONS = 3
 
 
@@ -33,6 +39,34 @@ def chosen_parts(model: Path, shapes: Sequence[Shapes], error: UncoveredError, c
             "or compile without --require-complete"
         )
     return choice
+
+
+def parts_key(choice: Choice) -> str:
+    """What a race of this choice is recorded under: changes with any part, or with where it is cut."""
+    digest = sha256()
+    for piece in choice.pieces:
+        digest.update(f"{piece.graph is not None} {piece.sha256} ".encode())
+    return digest.hexdigest()
+
+
+def as_raced(choice: Choice, database: ProfilingDatabase, setting: Setting) -> Choice:
+    """The choice, or ONNX Runtime alone where the newest race in this setting was won by that."""
+    if not choice.segments:
+        return choice
+    own, alone = (_newest_us(database, setting, parts_key(choice), name) for name in (SEGMENTS, ONNX_RUNTIME))
+    if own is None or alone is None or own <= alone:
+        return choice
+    return choice.without_segments(
+        f"measured: with its segments the model takes {own:.1f} us, without them {alone:.1f} us"
+    )
+
+
+def _newest_us(database: ProfilingDatabase, setting: Setting, key: str, name: str) -> float | None:
+    wanted = (name, OK, key, setting.device, setting.target, setting.threads)
+    columns = ("name", "state", "graph_key", "device_fingerprint", "target_key", "threads")
+    rows = database.table("plan_measurements").records()
+    found = [row["median_us"] for row in rows if tuple(row[column] for column in columns) == wanted]
+    return float(str(found[-1])) if found else None
 
 
 def rest_of(choice: Choice) -> Rest:

@@ -57,6 +57,11 @@ class Choice:
         """What our kernels run."""
         return tuple(piece for piece in self.pieces if piece.graph is not None)
 
+    def without_segments(self, reason: str) -> Choice:
+        """All of the model in ONNX Runtime; `reason`: why what was in a segment is not."""
+        why = {node.place: reason for piece in self.segments for node in piece.nodes}
+        return Choice(self.source, (), {**why, **self.reasons})
+
     @property
     def rest(self) -> tuple[Piece, ...]:
         """What ONNX Runtime runs."""

@@ -189,6 +189,17 @@ class Source:
         """The model as its file has it, weights inside."""
         return serialised(self._model)
 
+    def sized(self) -> bytes:
+        """The whole model with the sizes of its inputs set that were given."""
+        model = ModelProto()
+        model.CopyFrom(self._model)
+        for value in model.graph.input:
+            tensor = self._sizes.get(value.name)
+            if tensor is not None:
+                made = helper.make_tensor_value_info(value.name, element_type(tensor.dtype), tensor.shape)
+                value.CopyFrom(made)
+        return serialised(model)
+
     def _described(self, name: str) -> object:
         if not name:
             return ""

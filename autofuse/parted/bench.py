@@ -1,0 +1,64 @@
+"""`bench` of a model in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from autofuse.backend.library.library import count_kernels
+from autofuse.backend.library.library import load as load_library
+from autofuse.benchmark import KINDS, OWN, BenchReport, kept, report_of
+from autofuse.compiler import Context, Policy, compile_in
+from autofuse.environment.place import Place
+from autofuse.errors import InputError, UncoveredError
+from autofuse.measure.networks.bench import Contender
+from autofuse.parted.race import raced, task_of
+from autofuse.segments.choice import parts_of
+from autofuse.values.arguments import file_title
+from autofuse.values.names import NO_FUSION
+from autofuse.values.scratch import scratch_folder
+
+
+def bench_parts(
+    model: Path,
+    place: Place,
+    error: UncoveredError,
+    *,
+    library: Path | None,
+    on_miss: str,
+    against: Sequence[str],
+    budget_s: float,
+    shapes: Mapping[str, tuple[int, ...]],
+    trust: Sequence[Path] = (),
+) -> BenchReport:
+    """Time a model that kernels of ours do not cover whole, as `error` says; see `autofuse.api.bench`.
+
+    What is timed is what a compile ships. Nothing is recorded: `tune` does that. Errors: see
+    `autofuse.benchmark.bench`; InputError for a device elsewhere.
+    """
+    named = place.find(measuring=True)
+    if named.address is not None:
+        raise InputError(f"{error}; a device elsewhere runs only what kernels of autofuse cover whole")
+    choice = parts_of(model, shapes, error)
+    with ExitStack() as stack:
+        context = stack.enter_context(Context(place, policy=Policy(on_miss), asked=named))
+        context.environment.device.require_measurable()
+        folder = stack.enter_context(scratch_folder())
+
+        def compiled(plan: str | None, name: str) -> Path:
+            path = folder / f"{name}.so"
+            compile_in(context, model, path, [shapes], plan)
+            return path
+
+        own = compiled(None, OWN) if library is None else kept(library, trust, folder)
+        task = task_of(choice, own, folder)
+        contenders = [Contender(OWN, "autofuse", own)]
+        for rival in against:
+            if rival == NO_FUSION:
+                contenders.append(Contender(rival, "autofuse", compiled("none", rival)))
+            else:
+                contenders.append(Contender(rival, KINDS[rival], task.model))
+        results = raced(context, contenders, task, budget_s)
+        kernels = count_kernels(load_library(own), task.inputs)
+        return report_of(file_title(model), context.threads, context.environment.profile.name, kernels, results)

@@ -1,0 +1,80 @@
+"""A model in parts against ONNX Runtime alone: checked, interleaved, recorded."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.backend.library.library import load as load_library
+from autofuse.compiler import Context
+from autofuse.compiler.parts import SEGMENTS, parts_key
+from autofuse.database.database import open_database
+from autofuse.database.record.benchmarks import record_benchmark
+from autofuse.environment.device import RunnerOptions, open_runner
+from autofuse.environment.environment import environment_of
+from autofuse.environment.outcomes import plan_outcome
+from autofuse.errors import InputError, WrongResultError
+from autofuse.measure.networks.bench import Contender, ContenderResult
+from autofuse.ort.bound import run_error
+from autofuse.ort.session import open_session
+from autofuse.segments.choice import Choice
+from autofuse.values.names import ONNX_RUNTIME
+
+Array = NDArray[np.generic]
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Task:
+    """A case of a model in parts: inputs, what ONNX Runtime makes of them, and its file with its sizes set."""
+
+    inputs: Mapping[str, Array]
+    expected: tuple[Array, ...]
+    model: Path
+
+
+def task_of(choice: Choice, library: Path, folder: Path) -> Task:
+    """The case that a library of the model is raced on. InputError for a model that takes or makes no plain tensors."""
+    inputs = load_library(library).example_inputs(SEED)
+    name = choice.source.name
+    path = folder / "whole.onnx"
+    path.write_bytes(choice.source.sized())
+    session = open_session(name, path, optimise=False)
+    try:
+        outputs = session.run(None, dict(inputs))
+    except Exception as error:
+        raise InputError(f"{name}: {run_error(error)}") from error
+    if not all(isinstance(one, np.ndarray) and one.dtype.kind in "fiub" for one in outputs):
+        raise InputError(f"{name}: an output is no tensor of numbers, so nothing can be compared")
+    return Task(inputs, tuple(outputs), path)
+
+
+def raced(
+    context: Context, contenders: Sequence[Contender], task: Task, budget_s: float, left: Any = None
+) -> dict[str, ContenderResult]:
+    """The times of the contenders; WrongResultError when the first computes something else than ONNX Runtime."""
+    device = context.environment.device
+    named = {} if left is None else {"left": left}
+    with open_runner(device, context.threads, RunnerOptions()) as runner:
+        results = runner.race(contenders, task.inputs, budget_s, expected=list(task.expected), **named)
+    own = results[contenders[0].name]
+    if own.wrong:
+        raise WrongResultError(f"{contenders[0].name}: the library is wrong: {own.wrong}; report this model")
+    return results
+
+
+def record(context: Context, choice: Choice, results: Mapping[str, ContenderResult]) -> None:
+    """Keep the times of segments and of ONNX Runtime alone: a compile takes what was faster in the newest race."""
+    series = uuid.uuid4().hex
+    names = (SEGMENTS, ONNX_RUNTIME)
+    outcomes = [plan_outcome(results[name], name, series, None) for name in names]
+    with open_database(context.place.database) as base:
+        setting = environment_of(base, context.environment.device, context.threads, measuring=False).setting
+        with base.writing() as sql:
+            record_benchmark(sql, setting, parts_key(choice), outcomes)

@@ -1,0 +1,90 @@
+"""Models in parts are raced with ONNX Runtime alone, and a compile takes what was faster."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+import autofuse
+from autofuse.compiler.parts import SEGMENTS, parts_key
+from autofuse.database.database import open_database
+from autofuse.database.record.benchmarks import record_benchmark
+from autofuse.database.records import PlanOutcome
+from autofuse.environment.place import Place
+from autofuse.errors import InputError
+from autofuse.segments.choice import read_choice
+from autofuse.values.names import ONNX_RUNTIME
+from tests.segments.models import detector, model_of, recurrent, written
+
+pytestmark = pytest.mark.usefixtures("any_size")
+
+
+def sides(path: Path, database: str) -> list[str]:
+    """Where the parts of a model run, as a compile says it."""
+    report = autofuse.compile(path, database=database, threads=1, dry_run=True)
+    return [part.side for part in report.parts]
+
+
+def record(path: Path, database: str, segments_us: float, alone_us: float) -> None:
+    """A race of the model that ended so."""
+    place = Place(database, threads=1)
+    series = uuid.uuid4().hex
+    outcomes = [
+        PlanOutcome(state="ok", name=name, series=series, median_us=us, ci_lo_us=us, ci_hi_us=us, trusted=True)
+        for name, us in ((SEGMENTS, segments_us), (ONNX_RUNTIME, alone_us))
+    ]
+    with open_database(database) as base:
+        setting = place.environment(base, measuring=False).setting
+        with base.writing() as sql:
+            record_benchmark(sql, setting, parts_key(read_choice(path, {})), outcomes)
+
+
+def test_the_newest_race_says_whether_segments_are_taken(tmp_path: Path) -> None:
+    path, database = written(recurrent(), tmp_path), str(tmp_path / "times.db")
+    in_parts = ["autofuse", "ONNX Runtime", "autofuse"]
+    assert sides(path, database) == in_parts
+    record(path, database, segments_us=30, alone_us=20)
+    assert sides(path, database) == ["ONNX Runtime"]
+    report = autofuse.compile(path, database=database, threads=1, dry_run=True)
+    assert {row.reason for row in report.rest} >= {
+        "measured: with its segments the model takes 30.0 us, without them 20.0 us"
+    }
+    record(path, database, segments_us=15, alone_us=20)
+    assert sides(path, database) == in_parts
+
+
+def test_a_race_of_another_model_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    database = str(tmp_path / "times.db")
+    record(written(detector(), tmp_path / "other"), database, segments_us=30, alone_us=20)
+    assert len(sides(written(recurrent(), tmp_path), database)) == 3
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.usefixtures("counted_rounds")
+def test_tune_searches_each_segment_then_races_whole_models(tmp_path: Path) -> None:
+    path, database = written(recurrent(), tmp_path), str(tmp_path / "times.db")
+    told: list[str] = []
+    result = autofuse.tune(path, database=database, threads=1, trials=1, progress=lambda one: told.append(one.phase))
+    assert set(result.plans) == {SEGMENTS, ONNX_RUNTIME} and result.measured >= 2 and told
+    own, alone = (result.plans[name].median_us for name in (SEGMENTS, ONNX_RUNTIME))
+    assert own is not None and alone is not None
+    assert result.chosen == (SEGMENTS if own <= alone else ONNX_RUNTIME) and "raced whole" in result.warning
+    assert (len(sides(path, database)) == 3) == (result.chosen == SEGMENTS)
+
+
+@pytest.mark.usefixtures("counted_rounds")
+def test_bench_compares_what_ships_with_onnx_runtime(tmp_path: Path) -> None:
+    path = written(recurrent(), tmp_path)
+    report = autofuse.bench(path, database=str(tmp_path / "no.db"), threads=1, budget=3, against="onnxruntime")
+    assert report.kernels == 2 and report.max_rel_error < 1e-5
+    assert report.rivals[ONNX_RUNTIME].median_us is not None and not report.recorded
+
+
+def test_a_model_without_segments_is_not_tuned_and_says_why(tmp_path: Path) -> None:
+    path = written(model_of("net (float[2,8] x) => (int64[2,n] y) { y = NonZero (x) }"), tmp_path)
+    with pytest.raises(InputError, match=r"nothing to tune: 1 NonZero \(the shape of 'y' depends on data"):
+        autofuse.tune(path, database=str(tmp_path / "times.db"), trials=1)
