@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from autofuse.cli.main import app
-from tests.segments.models import model_of, recurrent, written
+from tests.segments.models import model_of, pooled, written
 
 
 def asked(*arguments: object, exit_code: int = 0) -> str:
@@ -20,27 +20,27 @@ def asked(*arguments: object, exit_code: int = 0) -> str:
 
 @pytest.mark.usefixtures("any_size")
 def test_inspect_shows_both_sides_and_why(tmp_path: Path) -> None:
-    path = written(recurrent(), tmp_path)
+    path = written(pooled(), tmp_path)
     text = asked("inspect", path)
-    assert "1 LSTM" in text and "ONNX Runtime" in text and "no kernel of it that agrees" in text
+    assert "MaxPool" in text and "why ONNX Runtime runs them" in text
     body = json.loads(asked("inspect", path, "--format", "json"))
     assert [part["side"] for part in body["parts"]] == ["autofuse", "ONNX Runtime", "autofuse"]
     assert [part["operators"] for part in body["parts"]] == [2, 1, 4]
     assert body["parts"][0]["flops"] == 2 * 6 * 16 * 20 + 6 * 20
-    assert len(body["segments"]) == 2 and body["rest"][0]["op_type"] == "LSTM"
+    assert len(body["segments"]) == 2 and body["rest"][0]["op_type"] == "MaxPool"
 
 
 def test_a_segment_that_does_not_pay_is_told_with_its_reason(tmp_path: Path) -> None:
-    text = asked("inspect", written(recurrent(), tmp_path))
+    text = asked("inspect", written(pooled(), tmp_path))
     assert "does not pay for entering it" in text
     assert "ONNX Runtime runs all of this model" in text
 
 
 @pytest.mark.usefixtures("any_size")
 def test_compile_says_which_part_runs_where(tmp_path: Path) -> None:
-    named = ("compile", written(recurrent(), tmp_path), "--db", tmp_path / "no.db")
+    named = ("compile", written(pooled(), tmp_path), "--db", tmp_path / "no.db")
     text = asked(*named, "-o", tmp_path / "model.so")
-    assert "why ONNX Runtime runs them" in text and "1 LSTM" in text
+    assert "why ONNX Runtime runs them" in text and "MaxPool" in text
     dry = json.loads(asked(*named, "--dry-run", "--format", "json"))
     assert len(dry["parts"]) == 3 and dry["library"] == ""
 
@@ -53,6 +53,6 @@ def test_compile_of_what_onnx_runtime_runs_alone_says_so(tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("any_size")
 def test_a_complete_compile_exits_with_2_and_the_reasons(tmp_path: Path) -> None:
-    path = written(recurrent(), tmp_path)
+    path = written(pooled(), tmp_path)
     text = asked("compile", path, "-o", tmp_path / "model.so", "--require-complete", exit_code=2)
-    assert "1 LSTM" in text and not (tmp_path / "model.so").exists()
+    assert "MaxPool" in text and not (tmp_path / "model.so").exists()

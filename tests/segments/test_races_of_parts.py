@@ -16,7 +16,7 @@ from autofuse.environment.place import Place
 from autofuse.errors import InputError
 from autofuse.segments.choice import read_choice
 from autofuse.values.names import ONNX_RUNTIME
-from tests.segments.models import detector, model_of, recurrent, written
+from tests.segments.models import detector, model_of, pooled, written
 
 pytestmark = pytest.mark.usefixtures("any_size")
 
@@ -42,7 +42,7 @@ def record(path: Path, database: str, segments_us: float, alone_us: float) -> No
 
 
 def test_the_newest_race_says_whether_segments_are_taken(tmp_path: Path) -> None:
-    path, database = written(recurrent(), tmp_path), str(tmp_path / "times.db")
+    path, database = written(pooled(), tmp_path), str(tmp_path / "times.db")
     in_parts = ["autofuse", "ONNX Runtime", "autofuse"]
     assert sides(path, database) == in_parts
     record(path, database, segments_us=30, alone_us=20)
@@ -59,14 +59,14 @@ def test_a_race_of_another_model_says_nothing(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     database = str(tmp_path / "times.db")
     record(written(detector(), tmp_path / "other"), database, segments_us=30, alone_us=20)
-    assert len(sides(written(recurrent(), tmp_path), database)) == 3
+    assert len(sides(written(pooled(), tmp_path), database)) == 3
 
 
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.usefixtures("counted_rounds")
 def test_tune_searches_each_segment_then_races_whole_models(tmp_path: Path) -> None:
-    path, database = written(recurrent(), tmp_path), str(tmp_path / "times.db")
+    path, database = written(pooled(), tmp_path), str(tmp_path / "times.db")
     told: list[str] = []
     result = autofuse.tune(path, database=database, threads=1, trials=1, progress=lambda one: told.append(one.phase))
     assert set(result.plans) == {SEGMENTS, ONNX_RUNTIME} and result.measured >= 2 and told
@@ -78,7 +78,7 @@ def test_tune_searches_each_segment_then_races_whole_models(tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("counted_rounds")
 def test_bench_compares_what_ships_with_onnx_runtime(tmp_path: Path) -> None:
-    path = written(recurrent(), tmp_path)
+    path = written(pooled(), tmp_path)
     report = autofuse.bench(path, database=str(tmp_path / "no.db"), threads=1, budget=3, against="onnxruntime")
     assert report.kernels == 2 and report.max_rel_error < 1e-5
     assert report.rivals[ONNX_RUNTIME].median_us is not None and not report.recorded
