@@ -22,6 +22,7 @@ from autofuse.learning.judge import Judgement
 from autofuse.search.lab.revalidation import Revalidated
 from autofuse.search.progress import (
     AskedQuestions,
+    ChoiceDecision,
     CompositionReport,
     Forecast,
     ForecastChanges,
@@ -37,7 +38,7 @@ from autofuse.views.report.reports import Comparison, Report
 from autofuse.views.run_status import RunStatus
 
 __all__ = [
-    "AskedQuestions", "BenchReport", "Check", "CheckedLibrary", "Comparison", "CompileReport",
+    "AskedQuestions", "BenchReport", "Check", "CheckedLibrary", "ChoiceDecision", "Comparison", "CompileReport",
     "CompositionReport", "DatabaseMerge", "EdgeReason", "Explanation", "Forecast", "ForecastChanges",
     "GraphSummary", "GroupTime", "JobInfo", "JobOutcome", "Judgement", "Library", "MergeReport", "MoreTime",
     "OpenQuestions", "PartReport", "PartsSummary", "PlanDifference", "PlanExport", "PlanTime", "Progress", "Report",

@@ -256,7 +256,7 @@ def _report(
         weights_bytes=sum(size.model for size in sizes),
         held_weights_bytes=sum(size.held for size in sizes),
         plans=tuple(plans),
-        warning=_distrust(plans, groups),
+        warning=_distrust(plans, [group for group in groups if not forms[group.program].plan.together]),
         parts=() if choice is None else part_reports(choice),
         rest=() if choice is None else rest_reports(choice),
     )
@@ -266,7 +266,7 @@ def _distrust(plans: Sequence[PlanReport], groups: Sequence[GroupReport]) -> str
     """Which hits rest on times that are not trusted."""
     notes = []
     if any(plan.trusted is False for plan in plans):
-        notes.append("the whole-model time that the plan was chosen by")
+        notes.append("the choice of the plan")
     labels = list(dict.fromkeys(group.group for group in groups if group.trusted is False))
     if labels:
         more = f" and {len(labels) - NAMED} more" if len(labels) > NAMED else ""

@@ -31,7 +31,7 @@ class FoundPlan:
 
     `trusted`: whether the time that it was chosen by is; None where it was not chosen by one. `limits`: what its
     schedules may do. `pinned`: candidates by the key of their workload that were chosen together with the plan, in
-    place of the best.
+    place of the best. `together`: a race of whole networks decided the plan with its schedules.
     """
 
     plan: FusionPlan
@@ -41,6 +41,7 @@ class FoundPlan:
     trusted: bool | None = None
     limits: ScheduleLimits = NO_LIMITS
     pinned: Mapping[str, int] = field(default_factory=dict)
+    together: bool = False
 
 
 def find_plan(context: Context, graph: Graph, model_sha256: str, asked: str | None) -> FoundPlan:
@@ -108,7 +109,9 @@ def _measured(context: Context, graph: Graph) -> Iterator[FoundPlan]:
         exact = stored.tier == EXACT
         source = f"{stored.source} ({stored.origin})"
         complete = exact and stored.source == "chosen"
-        yield FoundPlan(plan, HIT if exact else STALE, source, complete, stored.trusted, pinned=pinned(stored))
+        together = complete and bool(stored.details.get("together"))
+        rung = HIT if exact else STALE
+        yield FoundPlan(plan, rung, source, complete, stored.trusted, pinned=pinned(stored), together=together)
 
 
 def pinned(stored: PlanChoice) -> dict[str, int]:

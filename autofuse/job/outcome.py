@@ -19,7 +19,8 @@ class TaskOutcome:
     """A model on a device. `speedup`: of the chosen plan over plan "none", with its interval, measured whole.
 
     `state`: "done", "failed", or "open" when the job ended before. `failure`: why; `warning`: what to know of it.
-    `trusted`: the whole plan's time; `untrusted`: its kernels that were chosen by times which are not trusted.
+    `trusted`: the choice is decided (of a plan that was measured alone: its time is trusted); `untrusted`: its kernels
+    that were chosen by times which are not trusted.
     """
 
     model: str
@@ -91,10 +92,10 @@ def _slower_than_default(result: Mapping[str, Any]) -> bool:
 def _task(task: TaskInfo) -> TaskOutcome:
     result: Mapping[str, Any] = task.result or {}
     plan: Mapping[str, Any] = (result.get("plans") or {}).get(result.get("chosen")) or {}
-    chosen = result.get("chosen")
+    chosen, decision = result.get("chosen"), result.get("decision") or {}
     state = task.state if task.state in (DONE, FAILED) else "open"
     return TaskOutcome(
         task.model, task.device, state, chosen and plan_name(chosen), plan.get("median_us"), plan.get("speedup"),
-        plan.get("ci_lo"), plan.get("ci_hi"), plan.get("trusted"), task.measured, task.failed, task.spent_s,
-        task.failure or "", str(result.get("warning") or ""), tuple(result.get("untrusted") or ()),
+        plan.get("ci_lo"), plan.get("ci_hi"), decision.get("trusted", plan.get("trusted")), task.measured, task.failed,
+        task.spent_s, task.failure or "", str(result.get("warning") or ""), tuple(result.get("untrusted") or ()),
     )  # fmt: skip

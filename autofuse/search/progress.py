@@ -173,7 +173,8 @@ class TuneResult:
     `front`: time against peak memory, where that was asked for, the fastest first (see
     `autofuse.search.composition.pareto`). `left_out`: what the budget left no time for, a sentence each. `warning`:
     what the reader must know about the answer; "" when there is nothing. `untrusted`: kernels of the chosen plan whose
-    time the machine was too disturbed for, also when they were measured again. `questions`: what the search asked, the
+    time the machine was too disturbed for, also when they were measured again, unless a race of whole networks decided
+    the plan with its schedules. `questions`: what the search asked, the
     kind that took longest first. `waterfall`: what each decision was worth (None: too little was measured to say).
     `not_asked`: what it did not come to, and `more_time`: what as much time again is expected to give. `forecast`: of a
     dry run, which has nothing else to say. `decision`: how sure the choice is; None where nothing was raced.

@@ -126,7 +126,8 @@ class ModelSession:
             counts.failed, counts.hits, standing.plan_trials, verdict.name, verdict.plan.key,
             times[verdict.name].kernels, times, self._warning(verdict),
             report_now(evidence, standing.composed) if standing.composed is not None else None,
-            tuple(evidence.untrusted_winners(verdict.plan)), left_out=self.left_out, questions=self._questions(),
+            () if verdict.together else tuple(evidence.untrusted_winners(verdict.plan)),
+            left_out=self.left_out, questions=self._questions(),
             waterfall=self.waterfall, not_asked=open_questions, more_time=more_time(open_questions, self.searched_s),
             decision=_decision(verdict),
         )  # fmt: skip

@@ -14,7 +14,7 @@ Noise never decides which of several contenders is chosen: `decide`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
 
@@ -274,6 +274,18 @@ def _possible_gain(chosen: Timed, other: Timed, confidence: float) -> float:
         return chosen.us.hi / other.us.lo - 1.0
     ratios = ratio_interval(chosen.counted_us, other.counted_us, confidence=confidence)
     return ratios.hi - 1.0 if ratios.confidence >= confidence else float("inf")
+
+
+def decided_share(parts: Iterable[tuple[float, str]], together: bool) -> float:
+    """Part of a network's time that rests on trusted decisions; 0 where nothing has a time.
+
+    `parts`: the time of each kernel, and what its schedule's ratio to the first one says (a verdict). `together`: one
+    race of whole networks decided the plan and all its schedules, against what is compiled untuned.
+    """
+    known = list(parts)
+    total = sum(us for us, _ in known)
+    decided = sum(us for us, verdict in known if together or verdict in (FASTER, SLOWER, SAME))
+    return decided / total if total else 0.0
 
 
 def expected_ratio(old_us: float | None, new_us: float | None) -> float | None:

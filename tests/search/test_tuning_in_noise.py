@@ -125,6 +125,7 @@ def test_noise_that_prevents_a_decision_ships_what_is_compiled_untuned(
         choice, groups = opened.choices.iloc[-1], opened.groups
         assert choice["details"] == {
             "name": "untuned", "pinned": True, "verdict": "undecided", "against": result.decision.against,
+            "together": False,
         }  # fmt: skip
         assert not choice["trusted"]
         best = opened.best.set_index("workload_key")["median_us"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autofuse.values.ratios import TOLERANCE, Decision, Timed, decide
+from autofuse.values.ratios import TOLERANCE, Decision, Timed, decide, decided_share
 from autofuse.values.statistics import median_interval, sequential_interval
 
 Noise = dict[str, np.ndarray]
@@ -128,3 +128,10 @@ def test_by_time_four_fifths_of_decisions_on_a_drifting_machine_are_trusted_and_
             chosen_us = us if found.chosen == "default" else us * (1 - gain)
             assert chosen_us <= best_us * (1 + TOLERANCE) + 1e-9
     assert trusted >= 0.8 * total
+
+
+def test_the_share_that_rests_on_trusted_decisions_is_by_time() -> None:
+    parts = [(60.0, "faster"), (10.0, "no difference"), (25.0, "not trusted"), (5.0, "")]
+    assert decided_share(parts, together=False) == pytest.approx(0.7)
+    assert decided_share(parts, together=True) == 1.0
+    assert decided_share([], together=True) == 0.0

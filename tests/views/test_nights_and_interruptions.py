@@ -54,16 +54,16 @@ def test_a_job_has_a_row_for_each_model_and_device(cut_off: Path) -> None:
     [
         ({}, "more time: an hour may save another 3 %"),
         ({"gain": 0.0}, "compile it"),
-        ({"trusted": False}, "not trusted: run it again while the machine is quiet"),
+        ({"trusted": False}, "undecided: run it again while the machine is quiet"),
         ({"failed": True}, "see the failure; tune this model alone to look into it"),
     ],
 )
 def test_each_row_says_what_to_do_next(recorder: Any, path: Path, changes: dict[str, Any], advice: str) -> None:
     run = recorder.run("run")
     best = recorder.candidate(run, "Conv 1x8", 1, 100.0)
-    recorder.whole(run, "search", 300.0, trusted=changes.get("trusted", True))
+    recorder.whole(run, "search", 300.0)
     groups = [ChosenGroup(("conv1", "relu1"), content_key("Conv 1x8"), best, 100.0)]
-    recorder.database.record_choice(run, "search", groups, median_us=300.0, trusted=True)
+    recorder.database.record_choice(run, "search", groups, median_us=300.0, trusted=changes.get("trusted", True))
     recorder.job("job", [run], gain=changes.get("gain", 0.03), failed=changes.get("failed", False))
     with open_analysis(path) as analysis:
         (row,) = analysis.night("job").to_dict("records")

@@ -69,7 +69,11 @@ def _fastest(rows: Sequence[Mapping[str, Any]]) -> str:
     latest = [row for row in timed if row["series"] == timed[-1]["series"]]  # times of one race compare
     best = min(latest, key=lambda row: row["median_us"])
     gain = f", {ratio_text(best)} of no fusion" if best["speedup"] is not None else ""
-    return f"{best['name']} {micros(best['median_us'])}{gain}{'' if best['trusted'] else ' (not trusted: noise)'}"
+    open_ratio = best["verdict"] in ("undecided", "not trusted")
+    doubt = (
+        f" ({best['verdict']})" if gain and open_ratio else "" if gain or best["trusted"] else " (not trusted: noise)"
+    )
+    return f"{best['name']} {micros(best['median_us'])}{gain}{doubt}"
 
 
 def ratio_text(row: Mapping[str, Any]) -> str:

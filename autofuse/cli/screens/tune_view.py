@@ -14,7 +14,7 @@ from autofuse.cli.screens.waterfall_view import facts, waterfall_text
 from autofuse.values.arguments import format_duration, micros, size
 
 if TYPE_CHECKING:
-    from autofuse.api.results import AskedQuestions, CompositionReport, PlanTime, TuneResult
+    from autofuse.api.results import AskedQuestions, ChoiceDecision, CompositionReport, PlanTime, TuneResult
 
 
 def tune_text(result: TuneResult) -> Group:
@@ -39,6 +39,8 @@ def tune_text(result: TuneResult) -> Group:
 
 def _facts(result: TuneResult) -> Iterator[tuple[str, str]]:
     yield "chosen", _chosen(result)
+    if result.decision is not None:
+        yield "decided", _decision(result.decision)
     if result.composition is not None:
         yield "composed", _composition(result.composition)
     yield (
@@ -72,8 +74,16 @@ def _chosen(result: TuneResult) -> str:
     if time is None or time.median_us is None:
         return f"{head}: not measured whole"
     ratio = "" if time.speedup is None else f", {_ratio(time)} of no fusion"
-    doubt = "" if time.trusted else f" (not trusted: {time.problem or 'noise'})"
+    decided = result.decision is not None or time.trusted
+    doubt = "" if decided else f" (not trusted: {time.problem or 'noise'})"
     return f"{head}: {micros(time.median_us)}{ratio}{doubt}"
+
+
+def _decision(found: ChoiceDecision) -> str:
+    """How sure the choice is: "against plan untuned: faster, 1.31x (1.28-1.33)"."""
+    ratio = "" if found.ratio is None else f", {found.ratio:.2f}x ({found.lo:.2f}-{found.hi:.2f})"
+    kept = "" if found.trusted else "; the noise leaves it open, so the simpler one was taken"
+    return f"against plan {found.against}: {found.verdict}{ratio}{kept}"
 
 
 def _ratio(time: PlanTime) -> str:

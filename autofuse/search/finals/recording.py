@@ -52,7 +52,7 @@ def _details(verdict: Verdict) -> dict[str, Json]:
     found: dict[str, Json] = {"name": verdict.name, "pinned": verdict.name == UNTUNED}
     decision = verdict.decision
     if decision is not None and decision.verdict:
-        found |= {"verdict": decision.verdict, "against": decision.against}
+        found |= {"verdict": decision.verdict, "against": decision.against, "together": verdict.together}
     return found
 
 

@@ -9,6 +9,7 @@ from autofuse.fusion.plan import FusionPlan
 from autofuse.measure.networks.bench import OUT_OF_TIME
 from autofuse.measure.networks.libraries import NO_TIME
 from autofuse.search.progress import PlanTime
+from autofuse.values.names import UNTUNED
 from autofuse.values.ratios import Decision
 
 LATE = (NO_TIME, OUT_OF_TIME)
@@ -34,6 +35,13 @@ class Verdict:
         if self.decision is None or not self.decision.verdict:
             return self.times[self.name].trusted
         return self.decision.trusted
+
+    @property
+    def together(self) -> bool:
+        """Whether the plan and all its schedules were decided together, against what would be compiled untuned."""
+        untuned = self.times.get(UNTUNED)
+        raced = untuned is None or untuned.median_us is not None  # where it is missing, nothing is tuned
+        return raced and self.decision is not None and self.decision.trusted
 
 
 def left_out(verdict: Verdict, untimed: int, kernels: int, unnamed: Collection[str] = ()) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from autofuse.database.job_records import DONE, FAILED
 from autofuse.views.frames.columns import COLUMNS
 from autofuse.views.frames.frames import read_frame
 from autofuse.views.frames.standing import model_name, task_state
-from autofuse.views.frames.whole import whole_model
+from autofuse.views.frames.whole import decided_together, whole_model
 
 if TYPE_CHECKING:
     from autofuse.database.database import ProfilingDatabase
@@ -61,8 +61,10 @@ def _times(database: ProfilingDatabase, run: int) -> dict[str, object]:
     found: dict[str, object] = {
         "plan": str(whole.chosen["name"]),
         "median_us": whole.time.us.median,
-        "trusted": whole.time.trusted,
-        "untrusted_groups": int((~last["trusted"].fillna(False).astype(bool)).sum()),
+        "trusted": bool(choices.iloc[-1]["trusted"]),
+        "untrusted_groups": 0
+        if decided_together(choices)
+        else int((~last["trusted"].fillna(False).astype(bool)).sum()),
     }
     if (gain := whole.ratio("none")) is not None:
         found |= {"gain": gain.value, "gain_lo": gain.lo, "gain_hi": gain.hi, "verdict": gain.verdict}
@@ -91,7 +93,7 @@ def _advice(task: TaskInfo, row: dict[str, object]) -> str:
         return "run the job on"
     left, width = _number(row.get("left")), _number(row.get("interval_width"))
     if not row.get("trusted", False):
-        return "not trusted: run it again while the machine is quiet"
+        return "undecided: run it again while the machine is quiet"
     if row["untrusted_groups"]:
         return f"measure again on a quiet machine: {row['untrusted_groups']} groups are not trusted"
     if left is not None and left >= WORTH_MORE:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from autofuse.values.ratios import Ratio, Timed, compare
+from autofuse.values.ratios import FASTER, SAME, Ratio, Timed, compare
 from autofuse.views.frames.frames import timed_rows
 
 
@@ -39,6 +39,22 @@ class Whole:
     def ratio(self, name: str) -> Ratio | None:
         """The ratio of a rival's time to the chosen plan's; None where it has no time."""
         return next((one.ratio for one in self.beside if one.name == name), None)
+
+
+def decided_together(choices: pd.DataFrame) -> bool:
+    """Whether a race of whole networks decided the last choice with all its schedules; see `ratios.decided_share`."""
+    return not choices.empty and bool(choices.iloc[-1]["details"].get("together"))
+
+
+def choice_words(choices: pd.DataFrame) -> str:
+    """How the last choice was decided, such as "faster than plan untuned"; "" where that is not known."""
+    details = {} if choices.empty else choices.iloc[-1]["details"]
+    verdict, against = details.get("verdict"), details.get("against")
+    if verdict == FASTER:
+        return f"faster than plan {against}"
+    if verdict == SAME:
+        return f"no slower than plan {against}, and simpler"
+    return f"undecided against plan {against}, so the simpler one" if verdict else ""
 
 
 def whole_model(measurements: pd.DataFrame, choices: pd.DataFrame) -> Whole:
