@@ -322,3 +322,10 @@ def test_units_are_split_where_threads_have_enough_weights_to_read(isa: str, ben
         assert 2 in knobs["recurrent.split"]
         assert first_schedules(workload, knobs, target, threads=2)[0].get("recurrent.split", 1) == first
         assert all(guess.get("recurrent.split", 1) == 1 for guess in first_schedules(workload, knobs, target, 1)[:1])
+
+
+def test_a_tile_takes_several_sequences_where_there_are_such(bench: Bench) -> None:
+    for isa, rows in (("avx2", 2), ("avx512", 4), ("neon", 4)):
+        workload = bench.bind(Case("LSTM", batch=6).small()).workload
+        first = first_schedules(workload, open_knobs(workload, TARGETS[isa], {}), TARGETS[isa])[0]
+        assert first["recurrent.rows"] == rows and first.get("recurrent.vectors", 1) == 1

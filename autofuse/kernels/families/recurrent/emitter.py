@@ -2,8 +2,8 @@
 
 A tile is `vectors` vectors of hidden units with all their gates, and `rows` sequences of the batch: its sums stay in
 registers until the cell is computed. Two states h stand side by side, the old and the new one, so that tiles may
-come in any order: with `sweep` "alternating" every second step starts with the weights that the step before read
-last, which are still in the cache.
+come in any order: with `sweep` "alternating" every second step goes through all weights backwards, and starts with
+those that the step before read last, which are still in the cache.
 """
 
 from __future__ import annotations
@@ -130,10 +130,12 @@ class RecurrenceEmitter:
         if not panels:
             return
         with self.emitter.serial(panels) as place:
-            if self.alternating and panels > 1:
-                place = place + step % 2 * (panels - 1 - 2 * place)
-            panel = self.emitter.simplify(first + place)
+            panel = self.emitter.simplify(first + self.turned(step, place, panels))
             self.row_tiles(number, step, direction, panel, self.width, row, rows)
+
+    def turned(self, step: Expr, place: Expr, count: int) -> Expr:
+        """`place` of `count`, counted from the end in every second step where steps alternate."""
+        return place + step % 2 * (count - 1 - 2 * place) if self.alternating and count > 1 else place
 
     def row_tiles(
         self, number: int, step: Expr, direction: Expr, panel: Expr, units: int, row: Expr, rows: int
@@ -207,6 +209,7 @@ class RecurrenceEmitter:
 
         full, rest = divmod(self.form.hidden, self.unroll)
         with emitter.serial(full) as group:
+            group = self.turned(tile.step, group, full)
             for part in range(self.unroll):
                 take(emitter.simplify(group * self.unroll + part))
         for part in range(rest):

@@ -27,7 +27,7 @@ class RecurrentFamily(Family):
     knobs: ClassVar[Declared] = {
         "vectors": Knob((2, 4, 1, 8), "vectors of hidden units of a tile, with all their gates", tile=True),
         "rows": Knob((1, 2, 4, 8), "sequences of the batch that a tile works on at once", tile=True),
-        "unroll": Knob((2, 4, 1, 8), "elements of the old state whose products are written out in a row", tile=True),
+        "unroll": Knob((4, 8, 2, 1), "elements of the old state whose products are written out in a row", tile=True),
         "sweep": Knob(("alternating", "forward"), "order in which the steps go through the weights"),
         "split": Knob((1, 2, 4, 8), "parts of the hidden units that threads compute in each step"),
     }
@@ -60,15 +60,21 @@ class RecurrentFamily(Family):
         return values[:1] if alone else up_to(values, min(2 * case.target.cores, form.hidden // lanes))
 
     def guesses(self, case: Case, found: list[Guess]) -> list[Guess]:
-        """See Family: the units are split where several threads run and each then reads enough weights."""
+        """See Family: weights are read once for several sequences; threads share the units where that is much work."""
         unit = next((nest for nest in case.nests if self.takes(case.workload, nest)), None)
-        parts = [int(value) for value in case.knobs.get(self.full("split"), ()) if 1 < int(value) <= case.threads]
-        if unit is None or not parts:
+        if unit is None:
             return found
         form = _form(case.workload, unit)
-        part_bytes = 4 * form.gates * form.hidden**2 // max(parts)
-        split = [guess | {self.full("split"): max(parts)} for guess in found[:1]]
-        return [*split, *found] if part_bytes >= LEAST_PART_BYTES else [*found, *split]
+        most = max(1, (case.target.registers - SPARE) // max(len(gates) for gates in form.passes))
+        rows = [int(value) for value in case.knobs.get(self.full("rows"), ()) if 1 < int(value) <= most]
+        if rows:
+            found = [found[0] | {self.full("rows"): max(rows), self.full("vectors"): 1}, *found]
+        parts = [int(value) for value in case.knobs.get(self.full("split"), ()) if 1 < int(value) <= case.threads]
+        if not parts:
+            return found
+        split = found[0] | {self.full("split"): max(parts)}
+        enough = 4 * form.gates * form.hidden**2 // max(parts) >= LEAST_PART_BYTES
+        return [split, *found] if enough else [*found, split]
 
     def emit(self, scope: Scope, unit: Unit, schedule: Schedule) -> None:
         """See Family."""
