@@ -496,6 +496,17 @@ def slice_of_concat(m: Model) -> Graph:
 
 
 @sample
+def mean_before_convolution(m: Model) -> Graph:
+    group = int(m.rng.integers(1, 3))
+    weights = [m.weights(6, 4 // group, 1, 1), m.weights(6)][: int(m.rng.integers(1, 3))]
+    x = m.op("Conv", m.input(1, 4, 6, 6), *weights, group=group)
+    if m.rng.random() < 0.3:
+        return m.graph(m.op("GlobalAveragePool", x))
+    pad = int(m.rng.integers(0, 2))
+    return m.graph(m.op("AveragePool", x, kernel_shape=(2, 2), strides=(2, 2), pads=(pad,) * 4, ceil_mode=pad))
+
+
+@sample
 def matmul_of_transposes(m: Model) -> Graph:
     a, b, c = shape(m)
     turned = [m.op("Transpose", m.input(2, *sizes), perm=(0, 2, 1)) for sizes in ((b, a), (c, b))]

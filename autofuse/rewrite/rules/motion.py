@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from autofuse.graph.mapping import names
 from autofuse.graph.model import Operator
@@ -337,8 +338,38 @@ def matmul_of_transposes(work: Work, operator: Operator, maker: Maker) -> bool:
     return True
 
 
+@rule(
+    _C,
+    ("AveragePool", "GlobalAveragePool"),
+    guard="the convolution has one tap and stride 1, and is private; the mean is of fewer places than there are",
+)
+def mean_before_convolution(work: Work, operator: Operator, maker: Maker) -> bool:
+    """AveragePool(Conv(A)) -> Conv(AveragePool(A)), likewise GlobalAveragePool, for convolutions of one tap"""
+    conv = work.producer(operator.inputs[0], "Conv")
+    if conv is None or not work.private(operator.inputs[0]) or not _is_pointwise(work, conv):
+        return False
+    pads = operator.attributes.get("pads", ())
+    if operator.attributes.get("count_include_pad", 0) and isinstance(pads, tuple) and any(pads):
+        return False  # zeros outside would have no bias
+    before, after = work.shape(operator.inputs[0]), work.shape(operator.outputs[0])
+    if prod(after[2:]) >= prod(before[2:]):
+        return False
+    mean_shape = (*work.shape(conv.inputs[0])[:2], *after[2:])
+    mean = maker.op(operator.op_type, conv.inputs[0], shape=mean_shape, given=operator.attributes)
+    moved = maker.op("Conv", mean, *conv.inputs[1:], shape=after, given=conv.attributes)
+    maker.become(operator.outputs[0], moved)
+    return True
+
+
+def _is_pointwise(work: Work, conv: Operator) -> bool:
+    """Whether each result of a convolution is of one place, and every place has one."""
+    x, w, y = (work.shape(name) for name in (conv.inputs[0], conv.inputs[1], conv.outputs[0]))
+    pads = conv.attributes.get("pads", ())
+    return all(size == 1 for size in w[2:]) and x[2:] == y[2:] and not (isinstance(pads, tuple) and any(pads))
+
+
 MOTIONS: tuple[Rule, ...] = (
     selection_before_elementwise, selection_before_binary, selection_before_normalization, selection_before_matmul,
     gather_as_slice, elementwise_before_copies, binary_of_transposes, transposes_meet, reshapes_meet, slices_joined,
-    concats_joined, concat_of_split, slice_of_concat, matmul_of_transposes,
+    concats_joined, concat_of_split, slice_of_concat, matmul_of_transposes, mean_before_convolution,
 )  # fmt: skip
