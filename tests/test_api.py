@@ -139,6 +139,7 @@ def test_no_exception_is_kept_that_nothing_needs(name: str) -> None:
         ({"budget": "soon"}, "--budget: got 'soon'"),
         ({"trials": 0}, "--trials: got 0, allowed: an integer from 1"),
         ({"space": "huge"}, "--space: 'huge' is unknown"),
+        ({"trained": "absent.model"}, "--model: 'absent.model' is no file"),
     ],
 )
 def test_tune_refuses_bad_arguments_before_it_starts(

@@ -45,10 +45,12 @@ class DatabaseCheck:
 
 @dataclass(frozen=True)
 class DatabaseMerge:
-    """What was, or under `dry_run` would be, appended to the database at `location`."""
+    """What was, or under `dry_run` would be, appended to the database at `location`. `priors`: it has rows that others
+    shared."""
 
     location: str
     merged: Sequence[MergeReport]
+    priors: bool = False
 
 
 @dataclass(frozen=True)
@@ -181,13 +183,15 @@ def db_import(
     `trust`: files of public keys, one of which must have signed it. `shared`: take it as rows of others, whatever it
     says it is: a schedule of theirs may cost a measurement, and counts only once it was measured here.
     """
+    from autofuse.database.ask.transfers import any_shared
     from autofuse.database.database import open_database
     from autofuse.database.files.upkeep import import_database
 
     with open_database(database) as opened:
         keys = [Path(key) for key in trust]
         report = import_database(opened, folder, dry_run=dry_run, trust=keys, shared=shared)
-        return DatabaseMerge(opened.location.text, [report])
+        with opened.reading() as sql:
+            return DatabaseMerge(opened.location.text, [report], any_shared(sql))
 
 
 def db_prune(

@@ -65,7 +65,7 @@ def tune(
     reach.
     """
     began = time.monotonic()  # the budget counts from here on, loading the compiler included
-    check_seed(seed)
+    _check(seed, trained)
     budget_s = _budget_s(budget, trials)
     key = told_key(rpc_key, rpc_key_file)
     from autofuse.environment.place import Place
@@ -137,7 +137,7 @@ def tune_all(
     such as "06:30", instead of a `budget`. `early_stopping`: percent of a model's time that an hour more must promise.
     `memory_limit`: of each device's search process; `disk_limit`: of the database ("2G"). `listener`: see it.
     """
-    check_seed(seed)
+    _check(seed, trained)
     budget_s = _budget_s(budget, trials, until)
     key = told_key(rpc_key, rpc_key_file)
     from autofuse.job.coordinator import JobListener
@@ -184,6 +184,15 @@ def _budget_s(budget: Duration | None, trials: int | None, until: str | None = N
     check_trials(trials)
     budget = DEFAULT_BUDGET if (budget, until, trials) == (None, None, None) else budget
     return None if budget is None else parse_duration(budget, "--budget")
+
+
+def _check(seed: int, trained: str | None) -> None:
+    """InputError at once for a seed that is none, and a model that is not there."""
+    check_seed(seed)
+    if trained is not None:
+        from autofuse.learning.stored import find_model
+
+        find_model(trained)
 
 
 def _never() -> bool:

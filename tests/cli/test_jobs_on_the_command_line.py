@@ -21,7 +21,8 @@ from autofuse import api
 from autofuse.api import left_s
 from autofuse.cli.main import app
 from autofuse.cli.screens import job_view
-from autofuse.cli.screens.job_view import JobView, job_line, outcome_text
+from autofuse.cli.screens.job_view import JobView, job_body, job_line, job_text, outcome_text
+from autofuse.cli.screens.next_steps import after_job
 from autofuse.cli.verbs import jobs
 from autofuse.database.database import open_database
 from autofuse.database.job_records import JobInfo, TaskInfo, TaskStart, WorkerInfo
@@ -159,6 +160,23 @@ def test_what_is_left_is_known_for_a_budget_and_for_an_end() -> None:
     assert left_s(until, 400.0) == 600.0
     assert left_s(JobInfo(**{**vars(JOB), "settings": {"trials": 10}}), 0.0) is None
     assert left_s(JobInfo(**{**vars(JOB), "state": "finished"}), 0.0) is None
+
+
+def test_a_job_with_an_end_says_until_when_and_no_budget() -> None:
+    until = JobInfo(**{**vars(JOB), "settings": {"ends_at": datetime(2026, 11, 23, 6, 30).astimezone().timestamp()}})
+    screen = Console(file=io.StringIO(), width=200)
+    screen.print(job_text(until))
+    text = screen.file.getvalue()  # type: ignore[attr-defined]
+    assert "until             06:30" in text and "budget" not in text
+    assert "until" not in job_body(JOB)
+
+
+def test_an_interrupted_job_ends_with_the_command_that_goes_on() -> None:
+    named = {"until": "06:30", "threads": 2, "devices": ["local", "pi"], "database": "n.db"}
+    screen = Console(file=io.StringIO(), width=200)
+    screen.print(after_job([], "night", named, [Path("a.onnx"), Path("b.onnx")]))
+    first = screen.file.getvalue().splitlines()[0]  # type: ignore[attr-defined]
+    assert "tune a.onnx b.onnx --run night --until 06:30 --device pi --threads 2 --db n.db" in first
 
 
 def test_what_is_left_is_never_less_than_the_finalists_take() -> None:

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from types import TracebackType
@@ -41,6 +42,7 @@ def job_body(job: JobInfo) -> dict[str, object]:
         "created_at": job.created_at.isoformat(timespec="seconds"),
         "active_s": job.active_s,
         "budget_s": job.settings.get("budget_s"),
+        **_until(job),
         "left_s": left_s(job, time.time()),
         "measured": _measured(job),
         "measured an hour": round(_measured(job) / job.active_s * HOUR_S) if job.active_s > 0 else None,
@@ -53,12 +55,23 @@ def job_body(job: JobInfo) -> dict[str, object]:
     }  # fmt: skip
 
 
+def _until(job: JobInfo) -> dict[str, object]:
+    """When a job ends that was given a time of day: instead of a budget."""
+    ends_at = job.settings.get("ends_at")
+    return (
+        {"until": f"{datetime.fromtimestamp(ends_at, UTC).astimezone():%H:%M}"}
+        if isinstance(ends_at, int | float)
+        else {}
+    )
+
+
 def job_text(job: JobInfo) -> RenderableType:
     """A job for people: workers that are gone are left out, unless they were lost."""
     body = job_body(job)
     rows = zip(_rows(body["workers"]), job.workers, strict=True)
     workers = [row for row, worker in rows if worker.alive or _lost(row)]
-    head = {name: value for name, value in body.items() if name not in ("tasks", "workers")}
+    hidden = ("tasks", "workers", "budget_s" if "until" in body else "until")
+    head = {name: value for name, value in body.items() if name not in hidden}
     parts: list[RenderableType] = [describe(head), "", records(body["tasks"], "models")]
     return Group(*parts, "", records(workers, "workers")) if workers else Group(*parts)
 

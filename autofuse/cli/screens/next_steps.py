@@ -108,11 +108,13 @@ def after_report(run: str | None, named: Mapping[str, Any]) -> Table:
     return _listed([[*again, "--html", f"{run or 'report'}.html"], [*again, "-o", run or "report"]])
 
 
-def after_appending(dry: Sequence[str], named: Mapping[str, Any]) -> Table:
-    """What follows rows that were appended; `dry`: the command that would have done so, of a dry run."""
+def after_appending(dry: Sequence[str], named: Mapping[str, Any], priors: bool = False) -> Table:
+    """What follows rows that were appended; `dry`: the command that would have done so, of a dry run. `priors`: rows
+    of others are among them."""
     if dry:
         return _listed([[*dry, *_database(named)]])
-    return _listed([["db", "check", *_database(named)], ["status", *_database(named)]])
+    again = ["--revalidate", "10"] if priors else []
+    return _listed([["db", "check", *again, *_database(named)], ["status", *_database(named)]])
 
 
 def after_writing_export(folder: str, signed: bool) -> Table:
@@ -172,13 +174,29 @@ def after_status(run: str, state: str, named: Mapping[str, Any]) -> Table | None
     return None if state == "failed" else after_comparing(run, named)
 
 
-def after_job(done: Sequence[tuple[Path, str]], run: str, named: Mapping[str, Any]) -> Table:
-    """What follows a job of this name; `done`: model and device of each task that has a plan."""
+def after_job(
+    done: Sequence[tuple[Path, str]], run: str, named: Mapping[str, Any], unfinished: Sequence[Path] = ()
+) -> Table:
+    """What follows a job of this name; `done`: model and device of each task that has a plan. `unfinished`: the models
+    of a job that was interrupted, which the first command goes on with."""
     database = _database(named)
     commands = [["report", "--run", run, *database, "--html", f"{run}.html"]]
+    if unfinished:
+        commands.insert(0, _going_on(unfinished, run, named))
     for model, device in done[:MOST_MODELS]:
         commands.append(_compile(model, [*_place(named, device), *_shapes(named), *database]))
     return _listed(commands, more=max(0, len(done) - MOST_MODELS))
+
+
+def _going_on(models: Sequence[Path], run: str, named: Mapping[str, Any]) -> list[str]:
+    """The command that goes on with a job, as far as it was typed."""
+    limits = [
+        part for name in ("budget", "until", "trials") if named.get(name) for part in (f"--{name}", str(named[name]))
+    ]
+    devices = [part for name in named.get("devices") or () if name != "local" for part in ("--device", str(name))]
+    rpc = [part for address in named.get("rpc") or () for part in ("--rpc", str(address))]
+    place = [*devices, *rpc, *_place(named, "local"), *_shapes(named), *_database(named)]
+    return ["tune", *map(str, models), "--run", run, *limits, *place]
 
 
 def _there(named: Mapping[str, Any]) -> list[str]:

@@ -69,7 +69,7 @@ def _asked(one: AskedQuestions) -> str:
 
 def _chosen(result: TuneResult) -> str:
     """The plan with its time, its ratio, and what speaks against them."""
-    head = f"plan {result.chosen}, {result.kernels} kernels"
+    head = f"plan {result.chosen}, {_counted(result.kernels, 'kernel')}"
     time = result.plans.get(result.chosen)
     if time is None or time.median_us is None:
         return f"{head}: not measured whole"
@@ -116,4 +116,14 @@ def _composition(found: CompositionReport) -> str:
     parts = [f"{micros(found.composed_us)} at best, of all measured kernels", f"bound {micros(found.bound_us)}"]
     if found.gap is not None:
         parts.append(f"gap {100 * found.gap:.2f} %")
-    return ", ".join([*parts, f"{found.regions} regions, of which {found.distinct} differ"])
+    return ", ".join([*parts, _regions(found)])
+
+
+def _regions(found: CompositionReport) -> str:
+    count = _counted(found.regions, "region")
+    return count if found.regions == 1 else f"{count}, of which {found.distinct} differ"
+
+
+def _counted(count: int, what: str) -> str:
+    """A number of things: "1 kernel", "51 kernels"."""
+    return f"{count} {what}{'' if count == 1 else 's'}"

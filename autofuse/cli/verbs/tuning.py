@@ -133,7 +133,8 @@ def _tune_job(
         )
         raise
     done = [(Path(task.model), task.device) for task in outcome.tasks if task.chosen is not None]
-    show(outcome, form, outcome_text(outcome), after_job(done, outcome.run, named))
+    unfinished = models if outcome.state == "interrupted" else ()
+    show(outcome, form, outcome_text(outcome), after_job(done, outcome.run, named, unfinished))
     _call(on_finish, outcome)
     if outcome.exit_code:
         raise typer.Exit(outcome.exit_code)

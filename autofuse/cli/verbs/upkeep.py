@@ -152,7 +152,11 @@ def migrate(
 def _show_appended(found: DatabaseMerge, form: Format, dry: Sequence[str], database: str | None) -> None:
     """What was appended to a database; `dry`: the command of a dry run, without that option."""
     text = Group(*(_merged(report, found.location) for report in found.merged))
-    show(found, form, text, after_appending(dry, {"database": database}))
+    if found.priors:
+        text = Group(
+            text, Text("What others shared counts once it was measured here: by `tune`, or by the next command.")
+        )
+    show(found, form, text, after_appending(dry, {"database": database}, found.priors))
 
 
 def _merged(report: MergeReport, place: str) -> RenderableType:

@@ -24,6 +24,9 @@ from autofuse.search.plans.guide import ADVICE_S
 from autofuse.search.schedules.evidence import failures_of
 from autofuse.values.names import UNTUNED
 
+PLANS = "plans"
+"""Questions of this kind ask about a few of many changes: others are open when one was asked."""
+
 
 def search_all(search: Search, budget: Budget, counted: Budget) -> None:
     """Everything up to the finalists, or as much as the budget allows.
@@ -46,6 +49,7 @@ def search_all(search: Search, budget: Budget, counted: Budget) -> None:
             return
         standing.asking = chosen.kind
         standing.agenda.ask(chosen, counted, standing.best_us)
+        standing.offered = [one for one in standing.offered if one is not chosen or one.kind == PLANS]
     standing.asking = ""
 
 

@@ -11,10 +11,11 @@ from dataclasses import replace
 from autofuse.environment.worth import MoreTime, OpenQuestions
 from autofuse.search.budget.agenda import Question
 from autofuse.search.budget.time_budget import FIRST_CANDIDATE_S, PAYING
+from autofuse.search.phases.phases import PLANS
 from autofuse.search.phases.questions import Search
 from autofuse.search.schedules.prospects import expected_saving
 
-PLANS, SCHEDULES = "plans", "schedules"
+SCHEDULES = "schedules"
 
 
 def not_asked(search: Search, seconds: float) -> tuple[OpenQuestions, ...]:

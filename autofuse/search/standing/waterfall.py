@@ -115,6 +115,8 @@ def waterfall(standing: Standing, chosen: FusionPlan, name: str, times: Mapping[
     time, none_us = times[name], evidence.composed_us(none) if none is not None else None
     if time.median_us is None or time.speedup is None:
         if none is None or none_us is None:
+            if not own:
+                return None
             start = f"{DEFAULT}, first schedules"
             return Waterfall(start, first_us, tuple(own), 0.0, name, end_us, False, first_us, end_us)
         steps = (*_to_the_rule(evidence, none, default), *own)
