@@ -276,16 +276,16 @@ def _possible_gain(chosen: Timed, other: Timed, confidence: float) -> float:
     return ratios.hi - 1.0 if ratios.confidence >= confidence else float("inf")
 
 
-def decided_share(parts: Iterable[tuple[float, str]], together: bool) -> float:
-    """Part of a network's time that rests on trusted decisions; 0 where nothing has a time.
+def decided_share(parts: Iterable[tuple[float, str]], together: bool) -> float | None:
+    """Part of the time of kernels that were decided on in which the decision is trusted; None where there is none.
 
-    `parts`: the time of each kernel, and what its schedule's ratio to the first one says (a verdict). `together`: one
-    race of whole networks decided the plan and all its schedules, against what is compiled untuned.
+    `parts`: the time of each such kernel, and what its schedule's ratio to the first one says (a verdict). `together`:
+    one race of whole networks decided the plan and all its schedules, against what is compiled untuned.
     """
     known = list(parts)
     total = sum(us for us, _ in known)
     decided = sum(us for us, verdict in known if together or verdict in (FASTER, SLOWER, SAME))
-    return decided / total if total else 0.0
+    return decided / total if total else None
 
 
 def expected_ratio(old_us: float | None, new_us: float | None) -> float | None:

@@ -90,7 +90,10 @@ def test_the_end_of_tune_status_report_page_frames_and_a_job_agree(tuned: tuple[
     # the decision: by one race against what is compiled untuned, so all of the time rests on it
     assert result.decision is not None and (result.decision.against, result.decision.trusted) == ("untuned", True)
     assert page["trust"]["decided_share"] == 1.0  # type: ignore[index]
-    assert "100 % of the time rests on trusted decisions: the chosen plan is faster than plan untuned." in text
+    assert (
+        "100 % of the time that was decided on rests on trusted decisions: the chosen plan is faster than plan untuned."
+        in text
+    )
 
     # status
     status = json.loads(printed("status", "--db", path, "--format", "json"))

@@ -134,4 +134,4 @@ def test_the_share_that_rests_on_trusted_decisions_is_by_time() -> None:
     parts = [(60.0, "faster"), (10.0, "no difference"), (25.0, "not trusted"), (5.0, "")]
     assert decided_share(parts, together=False) == pytest.approx(0.7)
     assert decided_share(parts, together=True) == 1.0
-    assert decided_share([], together=True) == 0.0
+    assert decided_share([], together=True) is None

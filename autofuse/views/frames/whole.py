@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from autofuse.values.ratios import FASTER, SAME, Ratio, Timed, compare
+from autofuse.values.ratios import FASTER, SAME, Ratio, Timed, compare, decided_share
 from autofuse.views.frames.frames import timed_rows
 
 
@@ -44,6 +44,15 @@ class Whole:
 def decided_together(choices: pd.DataFrame) -> bool:
     """Whether a race of whole networks decided the last choice with all its schedules; see `ratios.decided_share`."""
     return not choices.empty and bool(choices.iloc[-1]["details"].get("together"))
+
+
+def trusted_decisions(choices: pd.DataFrame, groups: pd.DataFrame) -> float | None:
+    """See `ratios.decided_share`; `groups`: of the last choice. Where a group kept the first schedule that it was
+    measured with, nothing was decided, unless a race decided all together."""
+    together = decided_together(choices)
+    kept = (groups["gain_lo"] == 1.0) & (groups["gain_hi"] == 1.0) | groups["candidate_id"].isna()
+    parts = groups if together else groups[~kept]
+    return decided_share(zip(parts["us"].fillna(0.0), parts["gain_verdict"], strict=True), together)
 
 
 def choice_words(choices: pd.DataFrame) -> str:

@@ -18,9 +18,9 @@ from autofuse import __version__
 from autofuse.environment.worth import more_time_of, not_asked_of, waterfall_of
 from autofuse.values.names import TITLES
 from autofuse.values.outputs import Kind, database_files, has_head, has_mark, write_output
-from autofuse.values.ratios import Ratio, decided_share
+from autofuse.values.ratios import Ratio
 from autofuse.views.frames.standing import job_standing, plan_gap, run_length_s, run_standing
-from autofuse.views.frames.whole import choice_words, decided_together, whole_model
+from autofuse.views.frames.whole import choice_words, trusted_decisions, whole_model
 from autofuse.views.report import markdown, series
 from autofuse.views.report.tables import (
     chosen_edges,
@@ -215,13 +215,12 @@ def _trust(frames: dict[str, pd.DataFrame], groups: pd.DataFrame) -> Json:
     chosen = whole_model(frames["plan_measurements"], frames["choices"]).chosen
     trusted = groups["trusted"].fillna(False).astype(bool)
     total = float(groups["us"].sum())
-    together = decided_together(frames["choices"])
     return {
         "groups": len(groups),
         "measured": int(groups["candidate_id"].notna().sum()),
         "trusted": int(trusted.sum()),
         "trusted_share": float(groups.loc[trusted, "us"].sum()) / total if total else 0.0,
-        "decided_share": decided_share(zip(groups["us"].fillna(0.0), groups["gain_verdict"], strict=True), together),
+        "decided_share": trusted_decisions(frames["choices"], groups),
         "choice": choice_words(frames["choices"]),
         "sum_us": composed_us(groups),
         "whole": None if chosen is None else bool(chosen["trusted"]),

@@ -21,10 +21,10 @@ from autofuse.values.outputs import (
     output_folder,
     write_output,
 )
-from autofuse.values.ratios import Ratio, decided_share
+from autofuse.values.ratios import Ratio
 from autofuse.views.frames.columns import COLUMNS
 from autofuse.views.frames.standing import plan_gap, run_length_s, run_standing
-from autofuse.views.frames.whole import Beside, choice_words, decided_together, whole_model
+from autofuse.views.frames.whole import Beside, choice_words, trusted_decisions, whole_model
 from autofuse.views.report import markdown
 from autofuse.views.report.spreadsheet import csv_safe
 from autofuse.views.report.tables import (
@@ -223,10 +223,10 @@ def _trust(frames: dict[str, pd.DataFrame]) -> str:
         f"- {int(trusted.sum())} of {len(groups)} groups have a trusted time: "
         f"{markdown.share(groups.loc[trusted, 'us'].sum(), total)} of the measured time.",
     ]
-    together, choice = decided_together(frames["choices"]), choice_words(frames["choices"])
-    share = decided_share(zip(groups["us"].fillna(0.0), groups["gain_verdict"], strict=True), together)
+    share, choice = trusted_decisions(frames["choices"], groups), choice_words(frames["choices"])
     said = f": the chosen plan is {choice}" if choice else ""
-    lines.append(f"- {100 * share:.0f} % of the time rests on trusted decisions{said}.")
+    if share is not None:
+        lines.append(f"- {100 * share:.0f} % of the time that was decided on rests on trusted decisions{said}.")
     chosen = whole_model(frames["plan_measurements"], frames["choices"]).chosen
     if chosen is not None:
         lines.append(f"- The whole-model time is {'' if chosen['trusted'] else '**not** '}trusted.")
