@@ -41,6 +41,7 @@ POINT = made("c = Conv (x, w, b); y = Clip (c, low, six)", IMAGE, w=real(48, 16,
              six=np.float32(6))  # fmt: skip
 STRIDED = made("y = Conv <pads=[1, 1, 1, 1], strides=[2, 2]> (x, w)", real(1, 16, 15, 17), w=WEIGHTS)
 GROUPED = made("y = Conv <pads=[1, 1, 1, 1], group=2> (x, w)", IMAGE, w=real(32, 8, 3, 3))
+SMALL_GROUPS = made("y = Conv <pads=[1, 1, 1, 1], group=8> (x, w)", IMAGE, w=real(16, 2, 3, 3))
 TRANSPOSED = made(
     "y = ConvTranspose <strides=[2, 2], pads=[1, 1, 1, 1]> (x, w)", real(1, 16, 7, 9), w=real(16, 32, 4, 4)
 )
@@ -113,6 +114,9 @@ SAMPLES: Mapping[str, Sample] = {
     ),
     "strided convolution": Sample(STRIDED, DIRECT, MAPS),
     "grouped convolution": Sample(GROUPED, DIRECT),
+    "small groups": Sample(
+        SMALL_GROUPS, {"contraction.vectors": 1, "contraction.pixels": 4, "contraction.algorithm": "group_lanes"}, MAPS
+    ),
     "transposed convolution": Sample(TRANSPOSED, DIRECT, MAPS),
     "convolution of volumes": Sample(VOLUME, DIRECT, MAPS),
     "product": Sample(PRODUCT, DIRECT),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -185,6 +185,15 @@ class Emitter:
         self._count()
         builder.buffer_store(buffer, value, [self.simplify(offset)])
 
+    def vector_at(self, buffer: Any, offset: Expr, lanes: int) -> Expr:
+        """So many neighbours of a flat buffer, as one value; outside of vector loops."""
+        return buffer[tirx.Ramp(self.simplify(offset), 1, lanes)]
+
+    def put_vector(self, buffer: Any, offset: Expr, value: Expr, lanes: int) -> None:
+        """Writes neighbours of a flat buffer."""
+        self._count()
+        builder.buffer_store(buffer, value, [tirx.Ramp(self.simplify(offset), 1, lanes)])
+
     @contextmanager
     def when(self, condition: Expr) -> Iterator[None]:
         """Statements that run only under `condition`."""
@@ -197,6 +206,11 @@ def _is_cut(value: Expr) -> bool:
     found: list[Any] = []
     structural_walk(value, ((tirx.Min, tirx.Max), lambda node: found.append(node)))
     return bool(found)
+
+
+def shuffled(vector: Expr, order: Sequence[int]) -> Expr:
+    """The elements of a vector in another order; one may come several times, or not at all."""
+    return tirx.Shuffle([vector], [tirx.const(place, "int32") for place in order])
 
 
 def smaller(one: Expr, other: Expr) -> Expr:

@@ -11,9 +11,12 @@ from autofuse.kernels.families.contraction.dot import DotEmitter, dot_refusal
 from autofuse.kernels.families.contraction.form import (
     Convolution,
     contraction_form,
+    group_lanes,
+    group_lanes_refusal,
     pixel_lanes,
     pixel_lanes_refusal,
 )
+from autofuse.kernels.families.contraction.group_lanes import GroupLanesEmitter
 from autofuse.kernels.families.contraction.guesses import contraction_guesses, fits_registers
 from autofuse.kernels.families.contraction.k_blocking import KBlockingEmitter
 from autofuse.kernels.families.contraction.knobs import KNOBS, NAME, Useful
@@ -26,7 +29,7 @@ from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
 PRODUCTS = frozenset({"MatMul", "Gemm"})
-WHOLE_SUMS = ("dot", "pixel_lanes")
+WHOLE_SUMS = ("dot", "pixel_lanes", "group_lanes")
 """Algorithms that take each sum in one go."""
 
 
@@ -138,6 +141,12 @@ def _emitter(scope: Scope, nest: Nest, knobs: Guess) -> ContractionEmitter | Win
         return WinogradEmitter(scope, nest, form, knobs, m)
     if algorithm == "dot" and dot_refusal(workload, form, lanes, scope.in_rows) is None:
         return DotEmitter(scope, nest, form, knobs)
+    if (
+        algorithm == "group_lanes"
+        and isinstance(form, Convolution)
+        and group_lanes_refusal(workload, form, lanes) is None
+    ):
+        return GroupLanesEmitter(scope, nest, group_lanes(form), {**knobs, "order": "weights"})
     if algorithm == "pixel_lanes" and pixel_lanes_refusal(workload, form, scope.in_rows) is None:
         form = pixel_lanes(workload, nest.anchor, split)
     plain = ContractionEmitter(scope, nest, form, knobs)

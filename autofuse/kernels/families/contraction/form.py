@@ -154,6 +154,14 @@ class TransposedConvolution(Convolution):
 
 
 @dataclass(frozen=True)
+class GroupLanes(Convolution):
+    """A Conv of small groups as if it had one: each column reads `depth` channels of its own group.
+
+    So the left operand is not one number for all columns; see `GroupLanesEmitter`.
+    """
+
+
+@dataclass(frozen=True)
 class PixelLanes(Convolution):
     """A 1x1 Conv with its sides exchanged: "columns" are pixels, "pixels" are output channels, `w` is the map.
 
@@ -298,6 +306,27 @@ def pixel_lanes_refusal(workload: Workload, form: Contraction, in_rows: Callable
     if any(value.block for value in workload.values) or not in_rows(form.x):
         return "the pixels of a channel are not neighbours in memory"
     return None
+
+
+def group_lanes(form: Convolution) -> GroupLanes:
+    """The form of a convolution of small groups whose lanes run over the channels of several of them."""
+    images, groups = form.batch
+    return GroupLanes(
+        form.operator, form.x, form.w, form.bias, (images, 1), (1, 1), form.windows, groups * form.columns, form.depth,
+        form.x_shape, form.w_shape, form.bias_shape, form.out_shape, flat=form.flat,
+    )  # fmt: skip
+
+
+def group_lanes_refusal(workload: Workload, form: Contraction, lanes: int) -> str | None:
+    """Why the lanes of a convolution cannot run over channels of several groups (None: they may)."""
+    x = workload.values[form.x]
+    if type(form) is not Convolution or form.batch[1] == 1 or form.columns != form.depth:
+        return "it is no convolution of groups with as many channels on both sides"
+    if form.depth >= lanes or lanes % form.depth:
+        return "no whole number of groups fills a vector"
+    if x.kind != "input" or x.block != lanes:
+        return "its input does not lie in blocks of a vector"
+    return None if workload.values[form.w].kind == "constant" else "the weights are not constant"
 
 
 def _product(workload: Workload, operator: WorkloadOperator, split: int) -> Product:

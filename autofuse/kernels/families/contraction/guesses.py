@@ -52,6 +52,8 @@ cache's size (measured on Zen 3: a fifth faster; products gained nothing)."""
 
 FILLED = 0.85
 """Part of the lanes over pixels that hold some, from which these come first (Zen 5: 14x14 pixels do, 7x7 do not)."""
+SHUFFLED = 4
+"""Registers for each result where lanes run over groups: its sums, and shuffles that it shares with its neighbours."""
 EVEN, STEPS = 0.85, 20
 """How evenly threads have to share Winograd's tasks; differences that matter elsewhere: a twentieth of the time."""
 
@@ -68,6 +70,8 @@ def contraction_guesses(case: Case, form: Contraction) -> list[Guess]:
         guesses = _winograd_guesses(case, form)
     else:
         guesses = _direct_guesses(case, form)
+    if "group_lanes" in algorithms:
+        return [*_group_guesses(case, form), *guesses]
     if "pixel_lanes" in algorithms:
         over = pixel_lanes(case.workload, form.operator)
         lie: Guess = {ALGORITHM: "pixel_lanes", OPERAND: "direct"}
@@ -75,6 +79,15 @@ def contraction_guesses(case: Case, form: Contraction) -> list[Guess]:
         filled = over.columns / (-(-over.columns // case.target.lanes) * case.target.lanes)
         guesses = turned + guesses if filled >= FILLED else [*guesses[:1], *turned, *guesses[1:]]
     return guesses
+
+
+def _group_guesses(case: Case, form: Contraction) -> list[Guess]:
+    """One vector of channels, whose shuffles need most registers, and as many results as fill rows."""
+    width = longest_row(form.windows)
+    able = [int(p) for p in case.knobs.get(PIXELS, ()) if int(p) * SHUFFLED <= case.target.registers]
+    able.sort(key=lambda pixels: -width / -(-width // pixels))
+    tiles: list[Guess] = [{PIXELS: pixels} for pixels in able[:2]] or [{}]
+    return [case.default | tile | {ALGORITHM: "group_lanes", VECTORS: 1} for tile in tiles]
 
 
 def _direct_guesses(case: Case, form: Contraction) -> list[Guess]:

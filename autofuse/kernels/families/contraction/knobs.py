@@ -14,6 +14,7 @@ from autofuse.kernels.families.contraction.form import (
     Convolution,
     contraction_form,
     copies_rows,
+    group_lanes_refusal,
     pixel_lanes_refusal,
     reads_rows,
     results_a_column,
@@ -34,9 +35,9 @@ PART_CHANNELS = 64
 NAME = "contraction"
 KNOBS: Declared = {
     "algorithm": Knob(
-        ("direct", "winograd4", "winograd2", "dot", "pixel_lanes"),
-        "directly, by Winograd's transforms (3x3 of stride 1), with the lanes over channels (few columns), or over "
-        "pixels (1x1, between maps in rows)",
+        ("direct", "winograd4", "winograd2", "dot", "pixel_lanes", "group_lanes"),
+        "directly, by Winograd's transforms (3x3 of stride 1), with the lanes over channels (few columns), over pixels "
+        "(1x1, between maps in rows), or over the channels of several small groups",
     ),
     "vectors": Knob((2, 4, 1, 3, 8), "vectors of output channels held in registers", tile=True),
     "pixels": Knob((4, 6, 5, 3, 8), "neighbouring results held in registers", tile=True),
@@ -83,6 +84,11 @@ class Useful:
         """Whether the lanes may run over pixels."""
         return pixel_lanes_refusal(self.case.workload, self.form, self.lies) is None
 
+    @cached_property
+    def over_groups(self) -> bool:
+        """Whether the lanes may run over channels of several groups."""
+        return group_lanes_refusal(self.case.workload, self.form, self.case.target.lanes) is None
+
     @property
     def width(self) -> int:
         """Results in a row."""
@@ -127,12 +133,15 @@ class Useful:
     @property
     def vectors(self) -> int:
         """Vectors that the columns fill."""
-        return -(-max(self.form.columns, self.width if self.over_pixels else 1) // self.case.target.lanes)
+        groups = prod(self.form.batch[1:]) if self.over_groups else 1
+        columns = max(self.form.columns * groups, self.width if self.over_pixels else 1)
+        return -(-columns // self.case.target.lanes)
 
     def algorithm(self, values: Values) -> Iterator[int | str]:
         lanes = vector_lanes(self.case.workload, self.case.target)  # of maps; the accumulators are whole registers
         dot = dot_refusal(self.case.workload, self.form, lanes, self.lies) is None
         able = {"direct"} | ({"dot"} if dot else set()) | ({"pixel_lanes"} if self.over_pixels else set())
+        able |= {"group_lanes"} if self.over_groups else set()
         able |= set(ALGORITHMS) if self.winograd else set()
         return (value for value in values if value in able)
 
