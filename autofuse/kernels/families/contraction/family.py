@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from math import prod
 
 from autofuse.device.target import Target
+from autofuse.kernels.families.contraction.cut_sums import KBlockingEmitter, SplitKEmitter
 from autofuse.kernels.families.contraction.direct import ContractionEmitter
 from autofuse.kernels.families.contraction.dot import DotEmitter, dot_refusal
 from autofuse.kernels.families.contraction.form import (
@@ -18,9 +19,7 @@ from autofuse.kernels.families.contraction.form import (
 )
 from autofuse.kernels.families.contraction.group_lanes import GroupLanesEmitter
 from autofuse.kernels.families.contraction.guesses import contraction_guesses, fits_registers
-from autofuse.kernels.families.contraction.k_blocking import KBlockingEmitter
 from autofuse.kernels.families.contraction.knobs import KNOBS, NAME, Useful
-from autofuse.kernels.families.contraction.split_k import SplitKEmitter
 from autofuse.kernels.families.contraction.winograd import ALGORITHMS, WinogradEmitter, winograd_refusal
 from autofuse.kernels.families.protocol import Case, Family, Guess, Schedule, Unit, Values
 from autofuse.kernels.families.windows import CONVOLUTIONS, is_depthwise, window_refusal
