@@ -26,14 +26,12 @@ def unfit(source: Source, node: Node) -> str:
         return "its results are random"
     for name in (*node.reads, *node.writes):
         found = source.type_of(name)
-        shape = found.shape
         if not source.dtype_of(name):
-            return f"{name!r} is no tensor of a type that kernels have" + f" ({found.text})"
+            return f"it takes or makes {found.text}, for which there are no kernels"
         if source.tensor_of(name) is None:
-            sizes = "unknown" if shape is None else ",".join("?" if not isinstance(s, int) else str(s) for s in shape)
-            return f"the shape of {name!r} depends on data ({sizes})"
-        if 0 in (shape or ()):
-            return f"{name!r} has no elements"
+            return "a shape that depends on data"
+        if 0 in (found.shape or ()):
+            return "a tensor without elements"
     return ""
 
 
