@@ -84,6 +84,9 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment("rewriting", "How many kernels does rewriting save?", "", _page("rewriting")),
     Experiment("operators", "How near are single operators to the machine's limit?", "", _page("operators")),
     Experiment(
+        "recurrent", "How fast are LSTM, GRU and RNN, and single steps of them?", "--trials 12", _page("recurrent")
+    ),
+    Experiment(
         "budgets",
         "How long must a tuning last?",
         "resnet50 mobilenet_v2 bert_base --budgets 5m,3m,1m",

@@ -16,7 +16,7 @@ from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 NAME = "recurrent"
 SPARE = 2
 """Registers that a tile needs beside its sums: for weights and for the old state."""
-LEAST_PART_BYTES = 256 << 10
+LEAST_PART_BYTES = 512 << 10
 """Weights that a thread should read in a step, at least: below, waiting for the others takes longer than it saves."""
 
 
