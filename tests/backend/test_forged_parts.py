@@ -34,6 +34,7 @@ def test_what_a_library_in_parts_says_of_itself(library: Path) -> None:
         (1, True),
     ]
     assert check(library)[0] == metadata
+    assert parts_of(library)[3].startswith(b"autofuse 2\n"), "a C program must not take the first segment for the model"
 
 
 def change(place: int, **values: Any) -> Any:
