@@ -172,7 +172,7 @@ def test_the_first_screen_answers_the_first_questions(opened: Open, page: Path) 
         )
         text = browser.find_element("id", "head").text
         assert "as fast as without fusion" in text and "95 % interval" in text and "trusted" in text
-        for title in ("Trust", "Coverage", "Failures", "Provenance"):
+        for title in ("Decisions", "Coverage", "Failures", "Provenance"):
             assert title in seen, (size, title)
 
 
