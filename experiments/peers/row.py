@@ -50,7 +50,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Ratio:
-    """One time over another with its 95 % interval; `trusted`: both times are, and the interval is narrow."""
+    """One time over another with its 95 % interval; `trusted`: the interval decides what it says."""
 
     ratio: float
     lo: float

@@ -15,9 +15,9 @@ PEERS = [rival.name for rival in RIVALS.values() if rival.peer]
 LEGEND = """\
 Every rival's column: ONNX Runtime's time / its time, with the 95 % interval; above 1 it is faster than ONNX Runtime;
 bold: the fastest peer of that row (all but TVM and autofuse). All rivals of a row were timed in turn in one run, on
-the same file and inputs, each in a process of its own, the others stopped meanwhile. "?": not trusted (noise, or the
-clock); "wrong": its outputs differ from ONNX Runtime's beyond tolerance; "cannot": it does not run this model, the
-reason stands below. "autofuse / best peer": the best peer's time / autofuse's.
+the same file and inputs, each in a process of its own, the others stopped meanwhile. "?": noise leaves open which
+of the two is faster; "wrong": its outputs differ from ONNX Runtime's beyond tolerance; "cannot": it does not run this
+model, the reason stands below. "autofuse / best peer": the best peer's time / autofuse's.
 Of the limit: the least time that this machine could need (operations over its measured peak rate, or weights, inputs
 and outputs over its measured bandwidth, whichever takes longer) / the time needed. Operations are counted as the
 model states them: an algorithm with fewer of them (Winograd) can pass 100 %.
@@ -117,7 +117,7 @@ def _cell(row: Row, name: str, best: bool) -> str:
 
 
 def _ratio(found: Ratio | None) -> str:
-    """ "1.14 (1.12–1.17)", "?" behind what is not trusted, a dash for none."""
+    """ "1.14 (1.12–1.17)", "?" behind what is not decided, a dash for none."""
     if found is None:
         return "—"
     return f"{three(found.ratio)} ({three(found.lo)}–{three(found.hi)})" + ("" if found.trusted else " ?")

@@ -181,7 +181,7 @@ def test_a_row_with_its_samples_survives_its_file(tmp_path: Path) -> None:
 def test_any_two_rivals_of_a_row_can_be_compared() -> None:
     found = ROW.ratio("openvino", "autofuse")
     assert found is not None
-    assert (round(found.ratio, 2), found.trusted) == (1.28, False)
+    assert (round(found.ratio, 2), found.trusted) == (1.28, True)
     assert found.lo <= found.ratio <= found.hi
     assert ROW.ratio("litert", "autofuse") is None
     assert ROW.ratio("torch", "autofuse") is None
@@ -196,7 +196,7 @@ def test_the_table_shows_ratios_the_best_peer_doubts_wrong_results_and_reasons()
     assert head.split(" | ")[2:7] == ["ONNX Runtime", "OpenVINO f32", "LiteRT", "ncnn", "autofuse"]
     assert first.split(" | ")[2:5] == ["1", "**1.25 (1.25–1.25)**", "cannot: aten.foo is not known \\| at…"]
     assert first.split(" | ")[5:8] == [
-        "wrong: 2.00 (2.00–2.00)", "1.60 (1.60–1.60) ?", "1.28 (1.28–1.28) ? against OpenVINO f32",
+        "wrong: 2.00 (2.00–2.00)", "1.60 (1.60–1.60)", "1.28 (1.28–1.28) against OpenVINO f32",
     ]  # fmt: skip
     assert first.endswith("| 62 %, 80 % (compute) |")
     assert second.startswith("| two | 2 |")
@@ -217,7 +217,7 @@ def test_the_csv_has_a_line_for_each_rival_and_the_plot_reads_it(tmp_path: Path)
     assert (float(ours["of_limit"]), ours["bound"], ours["trusted"]) == (
         pytest.approx(10 / 12.5, rel=0.01),
         "compute",
-        "False",
+        "True",
     )
     assert (lines[2]["median_us"], lines[3]["of_limit"]) == ("", "")
     points = plot.points(lines)
