@@ -140,6 +140,8 @@ CASES = {
     "backwards": full("LSTM", direction="reverse"),
     "backwards, shorter sequences": full("RNN", direction="reverse", lengths=(2, 5)),
     "both ways, shorter sequences": full("LSTM", direction="bidirectional", lengths=(4, 1)),
+    "an empty sequence": full("LSTM", lengths=(0, 3), direction="bidirectional"),
+    "empty sequences alone": full("GRU", lengths=(0, 0)),
     "batch first": full("LSTM", batch_first=True, direction="bidirectional", batch=3),
     "batch first, GRU": full("GRU", batch_first=True),
     "computed weights": full("LSTM", computed_weights=True),

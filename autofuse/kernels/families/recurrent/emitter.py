@@ -320,6 +320,9 @@ class RecurrenceEmitter:
         self, direction: Expr, buffer: Array, head: tuple[int, ...], value: int, row: Expr, unit: Expr
     ) -> None:
         last = self.emitter.load(buffer, (*head, direction, row, unit))
+        if self.form.lengths >= 0:  # the last state of an empty sequence is zero, in ONNX Runtime
+            empty = self.scope.read(self.form.lengths, (row,)) < const(1, "int32")
+            last = tirx.Select(empty, const(0.0, "float32"), last)
         self.emitter.store(self.scope.arrays[value], (direction, row, unit), last)
 
     def each(self, row: Expr, rows: int, visit: Callable[[Expr, Expr], None]) -> None:
