@@ -14,6 +14,7 @@ from autofuse.graph.parts.source import Node, Source, ValueType, read_source, se
 from autofuse.graph.submodel import OnnxModel
 from autofuse.ort.session import numpy_name, value_types
 from autofuse.segments.coverage import Coverage, unfit
+from autofuse.segments.deviations import deviation
 from autofuse.segments.legality import Part, cut
 from autofuse.segments.worth import too_small, work_us
 from autofuse.values.arguments import file_title
@@ -166,7 +167,15 @@ class _Chooser:
         wanted = {name for node in nodes if node.place not in inside for name in node.reads} | set(self.source.outputs)
         return [name for place in sorted(inside) for name in nodes[place].writes if name in wanted]
 
+    def _refuse_deviations(self, parts: Sequence[Part]) -> None:
+        """InputError where the rest holds what ONNX Runtime computes otherwise than ONNX says."""
+        for place in (place for part in parts if not part.own for place in part.members):
+            node = self.source.nodes[place]
+            if why := deviation(self.source, node):
+                raise InputError(f"{self.source.name}: {node.op_type} {node.name!r} has no kernel, and {why}")
+
     def _chosen(self, parts: Sequence[Part], graphs: dict[tuple[int, ...], Graph]) -> Choice:
+        self._refuse_deviations(parts)
         pieces = []
         stray = [name for name in self.source.outputs if self.source.is_constant(name)]
         last = next((part for part in reversed(parts) if not part.own), None)

@@ -21,7 +21,7 @@ from autofuse.graph.loading.limits import check_operator_count
 from autofuse.graph.loading.shapes import bind_shapes
 from autofuse.graph.loading.simplify.clean import constant_value
 from autofuse.graph.loading.validity import check_graph_lists
-from autofuse.graph.model import Graph, Tensor, topological_order
+from autofuse.graph.model import Graph, Operator, Tensor, topological_order
 from autofuse.graph.nodes import (
     SUPPORTED_DTYPES,
     captured_names,
@@ -153,9 +153,23 @@ class Source:
         del proto.input[:], proto.output[:]
         return b"\0".join([proto.SerializeToString(deterministic=True), *(word.encode() for word in words)])
 
+    def operator(self, node: Node) -> Operator:
+        """A node with its attributes, and all its inputs and outputs ("": left out)."""
+        return operator_of(self._kept[node.place])
+
+    def numbers(self, name: str) -> NDArray | None:  # type: ignore[type-arg]
+        """What a constant holds; None for what is none."""
+        return numpy_helper.to_array(self.constants[name]) if name in self.constants else self._known.get(name)
+
+    def declared_sizes(self, name: str) -> tuple[int, ...] | None:
+        """The sizes that the file gives for an output; None where it leaves one open."""
+        value = next(value for value in self._model.graph.output if value.name == name)
+        sizes = tuple(size.dim_value for size in value.type.tensor_type.shape.dim)
+        return sizes if sizes and all(sizes) else None
+
     def flops_of(self, node: Node) -> int:
         """Floating-point operations of a node, as far as operators of its type have a count; 0 for others."""
-        operator = operator_of(self._kept[node.place])
+        operator = self.operator(node)
         named = [name for name in (*operator.inputs, *operator.outputs) if name]
         tensors = {name: tensor for name in named if (tensor := self.tensor_of(name)) is not None}
         if node.domain or node.has_body or len(tensors) < len(set(named)):
@@ -381,7 +395,6 @@ def _needed(nodes: Sequence[NodeProto], outputs: Collection[str]) -> list[NodePr
     wanted, found = set(outputs), list[NodeProto]()
     for node in reversed(nodes):
         if not wanted.isdisjoint(node.output):
-            wanted.update(node.input)
-            wanted.update(captured_names(node))
+            wanted.update((*node.input, *captured_names(node)))
             found.append(node)
     return found[::-1]
