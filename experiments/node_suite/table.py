@@ -15,7 +15,7 @@ REASONS = (
     (r"training mode", "training mode"),
     (r"no kernel of it that agrees", "operators without a kernel (attention, recurrent, random, ...)"),
     (r"was not checked|TVM computes differs", "variants that TVM's importer gets wrong, or that nobody checked"),
-    (r"element type|tensors of type|Numpy.type", "element types (bfloat16, float8, 4 bits, complex)"),
+    (r"element type|tensors of type", "element types (bfloat16, float8, 4 bits, complex)"),
     (r"no static shape|not fixed|known at run time", "shapes that depend on data"),
     (r"is empty|without elements", "empty tensors"),
     (r"unknown operator|too old|unknown to the installed|names no ONNX opset", "operators outside of the standard"),
@@ -42,12 +42,6 @@ class Verdict:
     refused_because: str = ""
     reason: str = ""
     alone: bool = True
-
-    @property
-    def is_defect(self) -> bool:
-        """Whether ours is neither right nor refused, nor wrong by a part that ONNX Runtime gets wrong itself."""
-        shared = not self.alone and self.autofuse == self.onnxruntime == "wrong"
-        return self.autofuse not in ("right", "refused") and not shared
 
 
 def verdicts(rows: Iterable[Row]) -> list[Verdict]:

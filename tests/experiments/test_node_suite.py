@@ -11,7 +11,7 @@ import pytest
 from experiments.children import each_result
 from experiments.node_suite.cases import NodeCase, difference, node_cases
 from experiments.node_suite.engines import Row, run_case
-from experiments.node_suite.table import Verdict, category, table, verdicts
+from experiments.node_suite.table import category, table, verdicts
 
 ONCE_WRONG = {
     "test_attention_24_qk_matmul_output_mode3_softmax_precision_expanded": "right",
@@ -86,14 +86,6 @@ def test_a_child_that_dies_or_hangs_costs_its_item_only(monkeypatch: pytest.Monk
     found.clear()
     each_result(work, ["hang"], 3.0, lambda item, why: f"{item}: {why}", found.append)
     assert found == ["hang: time-out: killed after 3 s"]
-
-
-def test_what_onnx_runtime_gets_wrong_in_its_part_is_no_defect_of_ours() -> None:
-    assert not Verdict("a", "wrong", "wrong", alone=False).is_defect
-    assert Verdict("a", "wrong", "wrong", alone=True).is_defect
-    assert Verdict("a", "wrong", "right", alone=False).is_defect
-    assert Verdict("a", "crash", "wrong", alone=False).is_defect
-    assert not Verdict("a", "refused", "right").is_defect
 
 
 def test_the_table_counts_states_and_kinds_of_refusals() -> None:
