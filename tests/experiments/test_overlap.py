@@ -16,7 +16,7 @@ def test_a_network_shows_the_median_over_all_pairs_and_its_worst_kernel() -> Non
     row = overlap.row_of("a", {"conv": [1.0, 1.01, 0.99, 1.0, 1.0], "pool": [1.2, 1.1, 1.15, 1.0, 1.3]})
     assert (row.kernels, row.worst, row.worst_kernel) == (2, 1.15, "pool")
     assert row.lo is not None and row.hi is not None and row.lo <= row.ratio <= row.hi  # type: ignore[operator]
-    assert "| a | 2 | 1.005 (1.000-1.200) | 1.150: pool |" in overlap.markdown([row])
+    assert "| a | 2 | 1.005 (0.990-1.300) | 1.150: pool |" in overlap.markdown([row])
 
 
 def test_a_model_that_cannot_be_read_is_a_row_with_its_reason(tmp_path: Path) -> None:
