@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from autofuse.database.database import open_database
 from autofuse.measure.measurement import Failure, Measurement, MeasureRequest, Slice, Timing
 from autofuse.search.lab import drift_sentinel as sentinel_module
 from autofuse.search.lab.drift_sentinel import EVERY, LEAST_S, DriftSentinel, Noted, worth_again
@@ -135,27 +136,35 @@ def test_a_throttled_device_ends_with_a_plan_as_fast(
     monkeypatch.setattr(sentinel_module, "EVERY", 4)
     monkeypatch.setattr(sentinel_module, "LEAST_S", 0.0)
     calm = run(two_layers, database=str(tmp_path / "calm.db"))
-    plain, count = device.cost, [0]
+    plain, count, candidate = device.cost, [0], [False]
+
+    def begin() -> None:
+        count[0], candidate[0] = count[0] + 1, True
 
     def throttled(workload: Any, schedule: Any) -> Any:
-        count[0] += 1
-        hot = count[0] % 24 in range(6, 13)
+        """Candidates alone; whole plans are raced, and then all of them are as fast."""
+        hot = candidate[0] and count[0] % 24 in range(6, 13)
+        candidate[0] = False
         return plain(workload, schedule) * (1.33 if hot else 1.0)
 
-    device.cost = throttled
+    device.on_measure, device.cost = begin, throttled
     monkeypatch.setattr("autofuse.search.lab.lab.Lab._rest", lambda *_: count.__setitem__(0, 13))
     hot = run(two_layers, database=str(tmp_path / "hot.db"))
     composed = [result.plans[result.chosen].composed_us for result in (hot, calm)]
     assert composed[0] == pytest.approx(composed[1], rel=0.05)
 
 
-def test_a_winner_that_is_never_trusted_is_measured_again_and_named(run: Any, device: Any, two_layers: Path) -> None:
+def test_a_winner_that_is_never_trusted_is_measured_again_and_doubted_until_a_race_decides(
+    run: Any, device: Any, two_layers: Path, tmp_path: Path
+) -> None:
     device.trusted = lambda workload: "Softmax" not in workload.label
     result = run(two_layers)
-    assert result.untrusted
-    assert all("Softmax" in label for label in result.untrusted)
+    assert result.decision.trusted and result.untrusted == (), "a race that decides needs no kernel's time"
     again = max(Counter(device.measured).values())
     assert again == 3, "winners that are not trusted are measured once more in the search, and once at its end"
+    with open_database(tmp_path / "profile.db", read_only=True) as base:
+        doubted = {row["label"] for row in base.table("candidates").records() if row["trusted"] is False}
+    assert doubted and all("Softmax" in str(label) for label in doubted)
 
 
 def test_a_winner_that_is_trusted_when_it_is_measured_again_is_named_no_more(
