@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from autofuse.database.database import open_database
 from autofuse.database.files.upkeep import import_database
 from autofuse.values.resources import data_path
@@ -11,6 +13,7 @@ from autofuse.values.resources import data_path
 MOST_BYTES = 5 << 20
 
 
+@pytest.mark.long
 def test_it_is_small_comes_in_whole_and_is_of_twenty_networks(tmp_path: Path) -> None:
     folder = data_path("profiles") / "training"
     assert sum(path.stat().st_size for path in folder.iterdir()) < MOST_BYTES

@@ -106,6 +106,7 @@ def test_candidates_are_those_of_the_tuning_or_of_all_tasks_of_a_job() -> None:
     assert budget_kept.candidates("not JSON") is None
 
 
+@pytest.mark.long
 def test_a_tuning_that_fails_is_a_row_with_its_reason(tmp_path: Path) -> None:
     (tmp_path / "broken.onnx").write_bytes(b"not a model")
     row = budget_kept.measure([tmp_path / "broken.onnx"], 1, "5s")

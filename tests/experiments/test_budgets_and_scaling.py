@@ -52,6 +52,7 @@ def test_a_model_that_cannot_be_read_is_a_row_with_its_reason(experiment: Module
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two threads need two cores")
+@pytest.mark.long
 def test_each_library_runs_with_its_own_number_of_threads(tmp_path: Path, counted_rounds: None) -> None:
     onnx.save(conv_bn_relu("c", 8, 8, 12, 3), tmp_path / "c.onnx")
     rows = scaling.measure(tmp_path / "c.onnx", tmp_path / "c.db", None, 0.5)
@@ -59,6 +60,7 @@ def test_each_library_runs_with_its_own_number_of_threads(tmp_path: Path, counte
     assert all(row.ratio and row.lo and row.hi and row.lo <= row.ratio <= row.hi for row in rows)
 
 
+@pytest.mark.long
 def test_the_library_of_each_budget_is_raced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted_rounds: None
 ) -> None:

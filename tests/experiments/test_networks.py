@@ -175,6 +175,7 @@ def test_a_child_that_dies_is_a_row_with_its_reason(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_network_is_compiled_and_timed_against_its_rivals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the child does after the search, which other tests try: here libraries are compiled by the rules."""
     model = tmp_path / "small.onnx"

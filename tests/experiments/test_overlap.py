@@ -25,6 +25,7 @@ def test_a_model_that_cannot_be_read_is_a_row_with_its_reason(tmp_path: Path) ->
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a build needs a core of its own")
+@pytest.mark.long
 def test_kernels_are_timed_beside_a_process_that_builds(tmp_path: Path) -> None:
     onnx.save(conv_bn_relu("c", 8, 8, 12, 3), tmp_path / "c.onnx")
     row = overlap.measure(tmp_path / "c.onnx", 5)

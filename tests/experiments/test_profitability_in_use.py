@@ -107,6 +107,7 @@ def test_the_bar_of_unseen_networks_is_not_kept_where_a_ratio_is_missing(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_an_unseen_network_is_compiled_three_ways_and_compared(
     database: Path, folder: Path, counted_rounds: None
 ) -> None:

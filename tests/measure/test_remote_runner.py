@@ -168,6 +168,7 @@ def test_a_device_that_is_gone_gives_all_its_candidates_back(
     assert "is lost" in next(m.failure.message for m in rest.values() if m.failure)
 
 
+@pytest.mark.long
 def test_a_device_that_restarts_measures_the_candidate_again(
     tmp_path: Path, target: Any, rogues: Any, ask: Any
 ) -> None:
