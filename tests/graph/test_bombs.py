@@ -73,9 +73,12 @@ def test_compiling_a_bomb_ends(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "autofuse", "compile", str(path), *options]
     done = subprocess.run(command, capture_output=True, text=True, preexec_fn=_limited, check=False)
     assert done.returncode in (0, 2), done.stderr[-2000:]
-    last = done.stderr.strip().splitlines()[-1]
+    last = (done.stderr.strip().splitlines() or [""])[-1]
     assert (done.returncode == 0) == output.exists()
-    assert last.startswith("autofuse: " if done.returncode else "compile: writing the library"), last
+    if done.returncode:
+        assert last.startswith("autofuse: "), last
+    elif "ONNX Runtime runs all of this model" not in done.stdout:
+        assert last.startswith("compile: writing the library"), last
 
 
 def _limited() -> None:
