@@ -49,17 +49,17 @@ FINALE_SHARE = 0.5
 """Part of a budget that building, checking and measuring the finalists whole may take at most."""
 SLACK = 1.1
 """The finalists get so much more time than they are expected to need: the search ends a little late."""
-START_S = 3.0
+START_S = 2.0
 """Seconds that the processes which build the finalists take to start."""
 KERNEL_S = 0.8
 """Seconds of building a kernel, as long as the search has not built one."""
-LINKED_KERNEL_S = 0.1
+LINKED_KERNEL_S = 0.03
 """Seconds of a kernel that the search has compiled: it is emitted again, for its weights, and linked."""
-LINK_S = 3.0
+LINK_S = 1.5
 """Seconds of a library beyond its kernels: assembly and link."""
-CHECK_S = 3.0
+CHECK_S = 2.0
 """Seconds of starting the process that a library runs in, and of its first run."""
-RECORD_S = 2.0
+RECORD_S = 1.0
 """Seconds of recording the choice with the reasons of each edge."""
 COMPOSE_S = 10.0
 """Seconds for composing the best plan of all groups before the finalists are built, at most."""
