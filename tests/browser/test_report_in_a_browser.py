@@ -55,7 +55,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     models = folder / "mobilenet.onnx", folder / "weenet.onnx"
     onnx.save(mobilenet_v2.build(0.25, 64), models[0])
     onnx.save(weenet.build(), models[1])
-    api.tune_all(models, run="night", database=str(folder / "p.db"), budget="80s", threads=1)
+    api.tune_all(models, run="night", database=str(folder / "p.db"), budget="150s", threads=1)
     return folder / "p.db"
 
 
