@@ -48,9 +48,9 @@ class Net:
         self.last = "x"
         self.random = np.random.default_rng(0)
 
-    def constant(self, array: Any) -> str:
+    def constant(self, array: Any, dtype: str = "float32") -> str:
         name = f"w{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.asarray(array, "float32"), name))
+        self.constants.append(numpy_helper.from_array(np.asarray(array, dtype), name))
         return name
 
     def weights(self, *shape: int) -> str:
@@ -109,7 +109,27 @@ def attention() -> Graph:
     return net.graph()
 
 
-NETS: dict[str, Callable[[], Graph]] = {"convolutions": convolutions, "attention": attention}
+def recurrent() -> Graph:
+    """An LSTM, a GRU in both directions and an RNN, each reading the one before."""
+    net = Net(6, 2, 20)
+    axis = net.constant(np.array([1]), "int64")
+    for kind, gates, directions, wide, hidden in (("LSTM", 4, 1, 20, 12), ("GRU", 3, 2, 12, 9), ("RNN", 1, 1, 18, 8)):
+        weights = net.weights(directions, gates * hidden, wide), net.weights(directions, gates * hidden, hidden)
+        direction = "bidirectional" if directions == 2 else "forward"
+        net.op(kind, net.last, *weights, hidden_size=hidden, direction=direction)
+        if directions == 1:
+            net.op("Squeeze", net.last, axis)
+        else:
+            net.op("Transpose", perm=[0, 2, 1, 3])
+            net.op("Reshape", net.last, net.constant(np.array([6, 2, 2 * hidden]), "int64"))
+    return net.graph()
+
+
+NETS: dict[str, Callable[[], Graph]] = {
+    "convolutions": convolutions,
+    "attention": attention,
+    "recurrent": recurrent,
+}
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +186,7 @@ def test_neon_schedules_compute_what_onnx_runtime_computes(
     assert len(measured) >= 12
 
 
-def test_the_two_nets_have_kernels_of_every_family(target: Target) -> None:
+def test_the_nets_have_kernels_of_every_family(target: Target) -> None:
     found = set()
     for make in NETS.values():
         graph = make()
