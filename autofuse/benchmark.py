@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from autofuse.backend.library.library import check as check_library
@@ -106,18 +107,9 @@ def bench(
         context.environment.device.require_measurable()
         folder = stack.enter_context(scratch_folder())
 
-        def compiled(plan: str | None, name: str) -> Path:
-            path = folder / f"{name}.so"
-            compile_in(context, model, path, [shapes or {}], plan)
-            return path
-
-        own = compiled(None, OWN) if library is None else kept(library, trust, folder)
-        contenders = [Contender(OWN, "autofuse", own)]
-        for rival in against:
-            if rival == NO_FUSION:
-                contenders.append(Contender(rival, "autofuse", compiled("none", rival)))
-            else:
-                contenders.append(Contender(rival, KINDS[rival], _static(graph, folder) if shapes else model))
+        build = partial(compiled, context, model, shapes, folder)
+        own = build(None, OWN) if library is None else kept(library, trust, folder)
+        contenders = line_up(own, against, build, lambda: _static(graph, folder) if shapes else model)
         with open_runner(context.environment.device, threads, RunnerOptions()) as runner:
             results = runner.race(contenders, inputs, budget_s, expected=[expected[name] for name in graph.outputs])
             results = judged(results, graph, inputs)
@@ -126,6 +118,28 @@ def bench(
         keys = {OWN: read_metadata(own, trust).plan_key, NO_FUSION: none_plan(graph).key}
         recorded = _record(context, graph, results, keys)
     return replace(report_of(file_title(model), threads, name, kernels, results), recorded=recorded)
+
+
+def compiled(
+    context: Context, model: Path, shapes: Mapping[str, tuple[int, ...]], folder: Path, plan: str | None, name: str
+) -> Path:
+    """The library of a model under a plan (None: what a compile takes), in `folder`."""
+    path = folder / f"{name}.so"
+    compile_in(context, model, path, [shapes], plan)
+    return path
+
+
+def line_up(
+    own: Path, against: Sequence[str], build: Callable[[str | None, str], Path], file: Callable[[], Path]
+) -> list[Contender]:
+    """Our library and its rivals; `build`: a library of ours under a plan, `file`: what other engines run."""
+    contenders = [Contender(OWN, "autofuse", own)]
+    for rival in against:
+        if rival == NO_FUSION:
+            contenders.append(Contender(rival, "autofuse", build("none", rival)))
+        else:
+            contenders.append(Contender(rival, KINDS[rival], file()))
+    return contenders
 
 
 def kept(library: Path, trust: Sequence[Path], folder: Path) -> Path:

@@ -9,7 +9,8 @@ from pathlib import Path
 from autofuse.backend.compile.realise import Rest
 from autofuse.backend.container.metadata import Parts, PartSpec, ValueSpec
 from autofuse.database.database import ProfilingDatabase
-from autofuse.database.records import OK, Setting
+from autofuse.database.records import Setting
+from autofuse.environment.outcomes import newest_median_us
 from autofuse.errors import InputError, UncoveredError
 from autofuse.segments.choice import Choice, parts_of
 from autofuse.segments.report import rest_reports
@@ -53,20 +54,12 @@ def as_raced(choice: Choice, database: ProfilingDatabase, setting: Setting) -> C
     """The choice, or ONNX Runtime alone where the newest race in this setting was won by that."""
     if not choice.segments:
         return choice
-    own, alone = (_newest_us(database, setting, parts_key(choice), name) for name in (SEGMENTS, ONNX_RUNTIME))
+    own, alone = (newest_median_us(database, setting, parts_key(choice), name) for name in (SEGMENTS, ONNX_RUNTIME))
     if own is None or alone is None or own <= alone:
         return choice
     return choice.without_segments(
         f"measured: with its segments the model takes {own:.1f} us, without them {alone:.1f} us"
     )
-
-
-def _newest_us(database: ProfilingDatabase, setting: Setting, key: str, name: str) -> float | None:
-    wanted = (name, OK, key, setting.device, setting.target, setting.threads)
-    columns = ("name", "state", "graph_key", "device_fingerprint", "target_key", "threads")
-    rows = database.table("plan_measurements").records()
-    found = [row["median_us"] for row in rows if tuple(row[column] for column in columns) == wanted]
-    return float(str(found[-1])) if found else None
 
 
 def rest_of(choice: Choice) -> Rest:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from autofuse.backend.library.library import count_kernels
 from autofuse.backend.library.library import load as load_library
-from autofuse.benchmark import KINDS, OWN, BenchReport, kept, report_of
-from autofuse.compiler import Context, Policy, compile_in
+from autofuse.benchmark import OWN, BenchReport, compiled, kept, line_up, report_of
+from autofuse.compiler import Context, Policy
 from autofuse.environment.place import Place
 from autofuse.errors import InputError, UncoveredError
-from autofuse.measure.networks.bench import Contender
 from autofuse.parted.race import raced, task_of
 from autofuse.segments.choice import parts_of
 from autofuse.values.arguments import file_title
-from autofuse.values.names import NO_FUSION
 from autofuse.values.scratch import scratch_folder
 
 
@@ -46,19 +45,10 @@ def bench_parts(
         context.environment.device.require_measurable()
         folder = stack.enter_context(scratch_folder())
 
-        def compiled(plan: str | None, name: str) -> Path:
-            path = folder / f"{name}.so"
-            compile_in(context, model, path, [shapes], plan)
-            return path
-
-        own = compiled(None, OWN) if library is None else kept(library, trust, folder)
+        build = partial(compiled, context, model, shapes, folder)
+        own = build(None, OWN) if library is None else kept(library, trust, folder)
         task = task_of(choice, own, folder)
-        contenders = [Contender(OWN, "autofuse", own)]
-        for rival in against:
-            if rival == NO_FUSION:
-                contenders.append(Contender(rival, "autofuse", compiled("none", rival)))
-            else:
-                contenders.append(Contender(rival, KINDS[rival], task.model))
+        contenders = line_up(own, against, build, lambda: task.model)
         results = raced(context, contenders, task, budget_s)
         kernels = count_kernels(load_library(own), task.inputs)
         return report_of(file_title(model), context.threads, context.environment.profile.name, kernels, results)

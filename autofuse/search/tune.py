@@ -14,18 +14,17 @@ from pathlib import Path
 import optuna
 
 from autofuse.database.database import ProfilingDatabase, open_database
-from autofuse.database.records import OK, RunStart, Setting
+from autofuse.database.records import RunStart
 from autofuse.environment.device import NamedDevice, RunnerOptions, open_runner, thread_count
 from autofuse.environment.environment import Environment
+from autofuse.environment.outcomes import newest_median_us
 from autofuse.environment.place import Place
 from autofuse.environment.rates import RATES, machine_rates
-from autofuse.environment.space import SearchSpace, load_space
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.key import graph_key
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.kernels.lowering.coverage import require_kernels
-from autofuse.kernels.schedule.knobs import declared_names
 from autofuse.measure.checking.reference import ReferenceStore, capture
 from autofuse.measure.children.process import available_cores
 from autofuse.measure.networks.libraries import Model
@@ -40,11 +39,12 @@ from autofuse.search.lab.lab import Lab
 from autofuse.search.phases.questions import Search
 from autofuse.search.plans.guide import guide_for
 from autofuse.search.progress import FrontPoint, PlanTime, Progress, TuneResult
-from autofuse.search.schedules.evidence import SearchEvidence
+from autofuse.search.schedules.evidence import SearchEvidence, searched_space
 from autofuse.search.session import ModelSession
 from autofuse.search.standing.standing import Standing
 from autofuse.search.standing.telling import Teller
 from autofuse.values.arguments import file_title
+from autofuse.values.names import ONNX_RUNTIME
 from autofuse.values.scratch import scratch_folder
 
 __all__ = ["PlanTime", "Progress", "TuneResult", "open_session", "tune"]
@@ -130,7 +130,7 @@ def open_session(
     load_s = Budget.now() - started
     with ExitStack() as stack:
         environment = place.environment(base, measuring=True, asked=asked)
-        chosen_space = _space(space, environment, exact)
+        chosen_space = searched_space(space, environment, exact)
         scratch = stack.enter_context(scratch_folder())
         _go_on(stop)
         opening("running ONNX Runtime for the results to check against")
@@ -145,7 +145,7 @@ def open_session(
         standing = Standing(evidence)
         estimates = Estimates.of(evidence, Opening(load_s, reference_s), available_cores(), budget_s, scratch)
         reserve = Reserve(standing, estimates, finale_most_s(budget_s))
-        rival_us = _onnxruntime_us(base, environment.setting, graph_key(graph))
+        rival_us = newest_median_us(base, environment.setting, graph_key(graph), ONNX_RUNTIME)
         tell = Teller(standing, progress, started, budget_s, trials, reserve, rival_us)
         lab = Lab(evidence, runner, reference, run_id, tell, DriftSentinel(runner, environment.profile.cool_down_s))
         with _running(base, run_id) as ending:
@@ -179,11 +179,6 @@ def _running(base: ProfilingDatabase, run_id: int) -> Iterator[list[ModelSession
         base.finish_run(run_id, state or sessions[0].state, summary)
 
 
-def _space(asked: str | None, environment: Environment, exact: bool) -> SearchSpace:
-    found = load_space(asked, environment.target.isa, declared_names())
-    return replace(found, fusion=replace(found.fusion, exact=True)) if exact else found
-
-
 def _go_on(stop: Callable[[], bool]) -> None:
     """KeyboardInterrupt when somebody wants the session to end before it was opened."""
     if stop():
@@ -204,15 +199,6 @@ def _tell_opening(
     elapsed_s = Budget.now() - started
     left_s = None if budget_s is None else max(0.0, budget_s - elapsed_s)
     progress(Progress("opening", what, elapsed_s, budget_s, total=trials, left_s=left_s))
-
-
-def _onnxruntime_us(base: ProfilingDatabase, setting: Setting, graph: str) -> float | None:
-    """The newest time that ONNX Runtime took for this graph here, if it was ever measured."""
-    wanted = ("onnxruntime", OK, graph, setting.device, setting.target, setting.threads)
-    columns = ("name", "state", "graph_key", "device_fingerprint", "target_key", "threads")
-    rows = base.table("plan_measurements").records()
-    found = [row["median_us"] for row in rows if tuple(row[column] for column in columns) == wanted]
-    return float(str(found[-1])) if found else None
 
 
 def _run(

@@ -97,15 +97,12 @@ class Source:
     def nodes(self) -> tuple[Node, ...]:
         """See the class."""
         found: list[Node] = []
-        for proto in self._protos:
+        for place, proto in enumerate(self._kept):
             writes = tuple(name for name in proto.output if name)
-            if not all(name in self._known for name in writes):
-                reads = dict.fromkeys(
-                    n for n in (*proto.input, *captured_names(proto)) if n and not self.is_constant(n)
-                )
-                domain = "" if proto.domain == "ai.onnx" else proto.domain
-                body = bool(subgraphs_of(proto))
-                found.append(Node(len(found), proto.name, proto.op_type, domain, tuple(reads), writes, body))
+            reads = dict.fromkeys(n for n in (*proto.input, *captured_names(proto)) if n and not self.is_constant(n))
+            domain = "" if proto.domain == "ai.onnx" else proto.domain
+            body = bool(subgraphs_of(proto))
+            found.append(Node(place, proto.name, proto.op_type, domain, tuple(reads), writes, body))
         return tuple(found)
 
     @cached_property

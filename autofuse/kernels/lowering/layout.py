@@ -6,7 +6,7 @@ conversion happens inside the first kernel behind the place where two layouts me
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from autofuse.device.target import Target
 from autofuse.graph.model import Graph, Operator
@@ -50,8 +50,7 @@ def assign_layouts(
             if name in foreign or graph.tensors[name].dtype != "float32" or _reshaped_next(graph, name):
                 continue
             block = channel_block(graph.tensors[name].shape, target)
-            maps = set(layouts) | _turned_maps(graph, name, inside)
-            if block and _is_feature_map(graph, name, inside, maps):
+            if block and _is_feature_map(graph, name, inside, layouts, _turned_maps(graph, name, inside)):
                 layouts[name] = f"c{block}"
     return layouts
 
@@ -65,7 +64,7 @@ def _turned_maps(graph: Graph, name: str, inside: set[str]) -> set[str]:
     readers = graph.consumers[name]
     if not readers or any(reader.op_type not in FEATURE_MAP for reader in readers):
         return set()
-    found, pending = set(), [name]
+    found, pending = set[str](), [name]
     while pending:
         made = pending.pop()
         operator = graph.producers.get(made)
@@ -89,9 +88,9 @@ def _is_turned(graph: Graph, operator: Operator, inside: set[str]) -> bool:
     return False
 
 
-def _is_feature_map(graph: Graph, name: str, inside: set[str], maps: set[str]) -> bool:
+def _is_feature_map(graph: Graph, name: str, inside: set[str], *maps: Container[str]) -> bool:
     """Whether a tensor descends, through elementwise operators of its group, from a window or one of `maps`."""
-    if name in maps:
+    if any(name in known for known in maps):
         return True
     shape = graph.tensors[name].shape
     operator = graph.producers.get(name)
@@ -102,7 +101,7 @@ def _is_feature_map(graph: Graph, name: str, inside: set[str], maps: set[str]) -
     if operator.op_type.startswith("Reduce") and len(graph.tensors[operator.outputs[0]].shape) != len(shape):
         return False
     sources = [source for source in graph.activations(operator) if len(graph.tensors[source].shape) == len(shape)]
-    return any(_is_feature_map(graph, source, inside, maps) for source in sources)
+    return any(_is_feature_map(graph, source, inside, *maps) for source in sources)
 
 
 def _reshaped_next(graph: Graph, name: str) -> bool:

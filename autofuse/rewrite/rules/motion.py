@@ -348,8 +348,7 @@ def mean_before_convolution(work: Work, operator: Operator, maker: Maker) -> boo
     conv = work.producer(operator.inputs[0], "Conv")
     if conv is None or not work.private(operator.inputs[0]) or not _is_pointwise(work, conv):
         return False
-    pads = operator.attributes.get("pads", ())
-    if operator.attributes.get("count_include_pad", 0) and isinstance(pads, tuple) and any(pads):
+    if operator.attributes.get("count_include_pad", 0) and _is_padded(operator):
         return False  # zeros outside would have no bias
     before, after = work.shape(operator.inputs[0]), work.shape(operator.outputs[0])
     if prod(after[2:]) >= prod(before[2:]):
@@ -364,8 +363,13 @@ def mean_before_convolution(work: Work, operator: Operator, maker: Maker) -> boo
 def _is_pointwise(work: Work, conv: Operator) -> bool:
     """Whether each result of a convolution is of one place, and every place has one."""
     x, w, y = (work.shape(name) for name in (conv.inputs[0], conv.inputs[1], conv.outputs[0]))
-    pads = conv.attributes.get("pads", ())
-    return all(size == 1 for size in w[2:]) and x[2:] == y[2:] and not (isinstance(pads, tuple) and any(pads))
+    return all(size == 1 for size in w[2:]) and x[2:] == y[2:] and not _is_padded(conv)
+
+
+def _is_padded(operator: Operator) -> bool:
+    """Whether a window reads beyond the map, as far as its own padding says."""
+    pads = operator.attributes.get("pads", ())
+    return isinstance(pads, tuple) and any(pads)
 
 
 MOTIONS: tuple[Rule, ...] = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -11,20 +10,18 @@ from autofuse.database.database import ProfilingDatabase, open_for_lookup
 from autofuse.database.records import Setting
 from autofuse.environment.named_plans import named_plan
 from autofuse.environment.place import Place
-from autofuse.environment.space import load_space
 from autofuse.errors import AutofuseError
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.planner.rewriting import RewritingPlanner
 from autofuse.graph.loading.load import load
 from autofuse.kernels.lowering.coverage import require_kernels
-from autofuse.kernels.schedule.knobs import declared_names
 from autofuse.measure.children.process import available_cores
 from autofuse.search.budget.budget import Budget
 from autofuse.search.budget.time_budget import FIRST_CANDIDATE_S, FLIPS_AHEAD, LITTLE_FUSION, SLACK, finale_most_s
 from autofuse.search.finals.finale import Estimates, Finale, Opening
 from autofuse.search.plans.plan_search import PlanSearch
 from autofuse.search.progress import Forecast, ForecastChanges
-from autofuse.search.schedules.evidence import SearchEvidence
+from autofuse.search.schedules.evidence import SearchEvidence, searched_space
 
 LEAST_MEASURED = 10
 """Measurements of a run below which it says nothing about the rate of a search."""
@@ -51,8 +48,7 @@ def forecast(
     load_s = Budget.now() - started
     with open_for_lookup(place.database) as base:
         environment = place.environment(base, measuring=False)
-        found = load_space(space, environment.target.isa, declared_names())
-        chosen_space = replace(found, fusion=replace(found.fusion, exact=found.fusion.exact or exact))
+        chosen_space = searched_space(space, environment, exact)
         evidence = SearchEvidence(graph, chosen_space, environment, base, seed)
         planner = RewritingPlanner(graph, chosen_space.fusion)
         default = planner.plan({})

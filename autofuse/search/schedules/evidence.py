@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from autofuse.database.ask.labels import unique_labels
@@ -14,18 +14,25 @@ from autofuse.database.ask.transfers import any_shared, elsewhere
 from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import FAILURES
 from autofuse.environment.environment import Environment
-from autofuse.environment.space import SearchSpace
+from autofuse.environment.space import SearchSpace, load_space
 from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.fusion.plan import NO_LIMITS, FusionPlan, ScheduleLimits
 from autofuse.graph.model import Graph
 from autofuse.kernels.lowering.lower import Lowered, Lowering
 from autofuse.kernels.lowering.memory import peak_bytes
+from autofuse.kernels.schedule.knobs import declared_names
 from autofuse.kernels.schedule.transfer import schedule_fault
 from autofuse.kernels.workload.workload import BoundWorkload
 from autofuse.search.schedules.schedule_search import Schedule, WorkloadSearch, anchor_key, schedule_text
 
 HINTS = 2
 """Schedules of a workload that others shared and that are measured here, at most."""
+
+
+def searched_space(asked: str | None, environment: Environment, exact: bool) -> SearchSpace:
+    """The search space `asked` for (see `load_space`); `exact`: without rewrites that change what is computed."""
+    found = load_space(asked, environment.target.isa, declared_names())
+    return replace(found, fusion=replace(found.fusion, exact=True)) if exact else found
 
 
 @dataclass
