@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from autofuse.database.job_records import TaskProgress
 from autofuse.job.settings import JobSettings, WorkerSpec
-from autofuse.measure.children.messages import Done, Message, Request
+from autofuse.measure.children.messages import Done, FilePath, Message, Request
 from autofuse.search.progress import TuneResult
 
 
@@ -24,8 +23,8 @@ class StartSearcher(Request[Done]):
     opener: str
     database: str
     worker: int
-    stop: Path
-    pulse: Path
+    stop: FilePath
+    pulse: FilePath
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 from hypothesis import given
@@ -14,6 +16,7 @@ from autofuse.measure.children.messages import (
     MAGIC,
     MAX_BYTES,
     Done,
+    FilePath,
     Message,
     ProtocolError,
     Refused,
@@ -41,7 +44,8 @@ class Everything(Request[Done]):
     share: float
     maybe: float | None
     flag: bool
-    path: Path
+    path: FilePath
+    maybe_path: FilePath | None
     pieces: tuple[Slice, ...]
     schedule: Mapping[str, int | str]
 
@@ -49,16 +53,17 @@ class Everything(Request[Done]):
 TABLE = known((Everything, Done, Refused))
 NUMBERS = st.floats(allow_nan=False)
 SLICES = st.builds(Slice, NUMBERS, st.integers(0, 9), NUMBERS, NUMBERS, st.booleans())
+PATHS = st.binary(min_size=1).filter(lambda name: b"\0" not in name).map(lambda name: Path(os.fsdecode(name)))
 MESSAGES = st.one_of(
     st.just(Done()),
     st.builds(Refused, st.text(), st.text()),
     st.builds(
         Everything, st.text(), st.integers(-(2**53), 2**53), NUMBERS, st.none() | NUMBERS, st.booleans(),
-        st.sampled_from((Path("a b"), Path("/tmp/x.npy"))), st.lists(SLICES, max_size=2).map(tuple),
+        PATHS, st.none() | PATHS, st.lists(SLICES, max_size=2).map(tuple),
         st.dictionaries(st.text(), st.integers(-(2**53), 2**53) | st.text(), max_size=3),
     ),
 )  # fmt: skip
-GOOD = Everything("", 1, 0.5, None, True, Path("a"), (), {})
+GOOD = Everything("", 1, 0.5, None, True, Path("a"), None, (), {})
 
 
 @given(st.lists(MESSAGES, max_size=4), st.integers(1, 50))
@@ -107,6 +112,7 @@ def test_what_is_no_message_that_is_expected_is_refused_with_a_reason(text, reas
         ("number", b"true", "number"),
         ("flag", b"1", "flag"),
         ("path", b"7", "path"),
+        ("path", b'"\\u0141"', "path"),
         ("pieces", b"[[1]]", "pieces.0"),
         ("pieces", b'[{"us":1,"calls":1,"clock":1,"waited":"no","good":true}]', "pieces.0.waited"),
         ("schedule", b'{"tile":1.5}', "schedule.tile"),
@@ -136,6 +142,18 @@ def test_a_message_that_would_not_fit_is_not_sent():
 def test_a_value_of_another_type_is_not_sent():
     with pytest.raises(ProtocolError, match="Refused cannot be sent"):
         encode(Refused("wrong", 7))
+
+
+def test_a_path_crosses_whatever_its_bytes_are():
+    fields = [
+        (one.__name__, name, kind)
+        for room in ROOMS
+        for one in vars(room).values()
+        if isinstance(one, type) and issubclass(one, Message)
+        for name, kind in get_type_hints(one, include_extras=True).items()
+    ]
+    assert any(kind is FilePath for _, _, kind in fields)
+    assert not [where for *where, kind in fields if kind is Path or Path in get_args(kind)]
 
 
 def test_every_message_has_a_name_of_its_own_and_every_request_an_answer():

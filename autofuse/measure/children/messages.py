@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar, get_args
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 HEADER = struct.Struct(">4sI")
 MAGIC = b"AFm2"
 MAX_BYTES = 64 << 20
 MOST_REASONS = 3
+MAX_BYTE = 255
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {}
 """What writes and reads each class of messages, made when it is first needed."""
+
+
+def _letters(path: Path) -> str:
+    return os.fsencode(path).decode("latin-1")
+
+
+def _named(letters: object) -> Path:
+    """The inverse of `_letters`; ValueError for what cannot come from it."""
+    if isinstance(letters, Path):
+        return letters
+    if not isinstance(letters, str) or any(ord(one) > MAX_BYTE for one in letters):
+        raise ValueError("expected a path, a letter a byte")
+    return Path(os.fsdecode(letters.encode("latin-1")))
+
+
+FilePath = Annotated[Path, PlainSerializer(_letters), PlainValidator(_named)]
+"""A path in a message: a letter a byte, as the name of a file need not be text."""
 
 
 class ProtocolError(ValueError):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from autofuse.device.target import Target
-from autofuse.measure.children.messages import Done, Message, Request
+from autofuse.measure.children.messages import Done, FilePath, Message, Request
 from autofuse.measure.measurement import BUILD_CPU_S, Case, Timing
 from autofuse.measure.timing.sampling import SamplingPolicy
 
@@ -28,8 +27,8 @@ class Exported(Message):
 
     build_s: float
     code: str
-    kernel: Path
-    constants: tuple[Path, ...]
+    kernel: FilePath
+    constants: tuple[FilePath, ...]
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,8 @@ class Export(Request[Exported]):
     workload: str
     schedule: Mapping[str, int | str]
     builder: str
-    constants: tuple[Path, ...]
-    folder: Path
+    constants: tuple[FilePath, ...]
+    folder: FilePath
     cpu_s: float = BUILD_CPU_S
 
 
@@ -51,9 +50,9 @@ class Export(Request[Exported]):
 class Translate(Request[Done]):
     """Translate the function in the file `function` to the object file `output`, where it is called `symbol`."""
 
-    function: Path
+    function: FilePath
     symbol: str
-    output: Path
+    output: FilePath
     cpu_s: float = BUILD_CPU_S
 
 
@@ -61,7 +60,7 @@ class Translate(Request[Done]):
 class ExportProbe(Request[Done]):
     """Build the clock probe's loop as a shared library at `path`."""
 
-    path: Path
+    path: FilePath
     threads: int
     steps: int
 
@@ -77,7 +76,7 @@ class StartWorker(Request[Done]):
     builder: str
     threads: int
     cpus: tuple[int, ...] = ()
-    objects: Path | None = None
+    objects: FilePath | None = None
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ class Build(Request[KernelBuilt]):
     workload: str
     schedule: Mapping[str, int | str]
     builder: str
-    constants: tuple[Path, ...]
+    constants: tuple[FilePath, ...]
     cpu_s: float = BUILD_CPU_S
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from autofuse.device.target import Target
-from autofuse.measure.children.messages import Done, Message, Request
+from autofuse.measure.children.messages import Done, FilePath, Message, Request
 
 # -- running. `name`: of the network, in a session that holds several
 
@@ -25,10 +24,10 @@ class LoadNetwork(Request[Loaded]):
     """Open a network on its inputs (.npy files by name) and run it once; `kind`: see `bench.Contender`."""
 
     kind: str
-    path: Path
+    path: FilePath
     target: Target
     threads: int
-    inputs: Mapping[str, Path]
+    inputs: Mapping[str, FilePath]
     name: str = ""
 
 
@@ -52,7 +51,7 @@ class Compared(Message):
 class CompareOutputs(Request[Compared]):
     """Compare the results of the last run with reference files, in the model's order of outputs."""
 
-    expected: tuple[Path, ...]
+    expected: tuple[FilePath, ...]
     name: str = ""
 
 
@@ -60,14 +59,14 @@ class CompareOutputs(Request[Compared]):
 class Saved(Message):
     """Files (.npy) of results, in the model's order of outputs."""
 
-    paths: tuple[Path, ...]
+    paths: tuple[FilePath, ...]
 
 
 @dataclass(frozen=True)
 class SaveOutputs(Request[Saved]):
     """Write the results of the last run into `folder`."""
 
-    folder: Path
+    folder: FilePath
     name: str = ""
 
 
@@ -104,11 +103,11 @@ class LoadModel(Request[Done]):
     `objects`: folder of the kernels that are compiled already, and of those that will be (None: there is none).
     """
 
-    model: Path
+    model: FilePath
     shapes: Mapping[str, tuple[int, ...]]
     target: Target
     threads: int
-    objects: Path | None = None
+    objects: FilePath | None = None
 
 
 @dataclass(frozen=True)
@@ -117,4 +116,4 @@ class BuildLibrary(Request[Done]):
 
     plan: str
     schedules: Mapping[str, Mapping[str, int | str]]
-    output: Path
+    output: FilePath

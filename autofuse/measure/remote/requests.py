@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import PlainSerializer, PlainValidator
@@ -12,7 +11,7 @@ from autofuse.device.address import Address
 from autofuse.device.description import DeviceDescription
 from autofuse.device.target import Target
 from autofuse.errors import DeviceError
-from autofuse.measure.children.messages import Done, Message, Request
+from autofuse.measure.children.messages import Done, FilePath, Message, Request
 
 
 def _described(body: Any) -> DeviceDescription:
@@ -79,7 +78,7 @@ class StartSession(Request[ProbeRun]):
 
     target: Target
     threads: int
-    probe: Path
+    probe: FilePath
     steps: int
     cpus: tuple[int, ...] = ()
 
@@ -95,5 +94,5 @@ class LoadKernel(Request[Done]):
 
     id: int
     workload: str
-    kernel: Path
-    constants: tuple[Path, ...]
+    kernel: FilePath
+    constants: tuple[FilePath, ...]
