@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from autofuse.device.target import Target
 from autofuse.errors import DeviceError
 from autofuse.measure.children.child import serve
-from autofuse.measure.children.messages import Message, Request
+from autofuse.measure.children.messages import FilePath, Message, Request
 from autofuse.measure.children.process import Child, ask, default_memory
 from autofuse.measure.measurement import Failure
 from autofuse.measure.timing.clock import PROBE_STEPS, pin_main_thread
@@ -65,14 +65,14 @@ class MeasureRates(Request[Rates]):
     target: Target
     threads: int
     cpus: tuple[int, ...] = ()
-    kernels: dict[str, Path] = field(default_factory=dict)
+    kernels: dict[str, FilePath] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Probes(Message):
     """The probes' kernels as libraries, by what they show and for how many threads: "compute-1", "near-1", "far-1"."""
 
-    kernels: dict[str, Path]
+    kernels: dict[str, FilePath]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class ExportProbes(Request[Probes]):
 
     target: Target
     threads: int
-    folder: Path
+    folder: FilePath
 
 
 def probe_machine(target: Target, threads: int) -> MachineRates:
