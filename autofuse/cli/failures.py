@@ -80,8 +80,8 @@ class Verbs(TyperGroup):
 
 
 def _printable(error: TyperException) -> TyperException:
-    """An error of usage, which typer tells: its text may quote what was given."""
-    error.message = printable(error.message)
+    """An error of usage, which typer tells: its text may quote what was given, after words of typer's own."""
+    error.message = printable(error.message.removeprefix("Value error, "))
     return error
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -239,3 +240,18 @@ def without_secrets(words: Sequence[str]) -> list[str]:
         hidden.append("..." if secret else f"{name}=..." if is_key and equals else word)
         secret = is_key and not equals
     return hidden
+
+
+def command_line(words: Iterable[str]) -> str:
+    """Words as a shell reads them: a name that is no text, or has control characters, as its bytes in `$'...'`."""
+    return " ".join(shlex.quote(word) if word.isprintable() else f"$'{''.join(map(_escaped, word))}'" for word in words)
+
+
+def _escaped(char: str) -> str:
+    """A character between the quotes of `$'...'`; Python has a byte that is no text as one of 128 surrogates."""
+    if char in "'\\":
+        return f"\\{char}"
+    if char.isprintable():
+        return char
+    alone = 0xDC80 <= ord(char) <= 0xDCFF
+    return "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "surrogateescape" if alone else "surrogatepass"))

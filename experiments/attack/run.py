@@ -116,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     findings = 0
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="autofuse-attack-") as scratch:
-        folder = prepared(options.stage or Path(scratch))
+        folder = prepared((options.stage or Path(scratch)).resolve())
         for axis in axes:
             start = time.monotonic()
             found = attack(axis, options.seed, max(1, round(options.attempts * SHARES[axis] / whole)), folder)

@@ -221,6 +221,12 @@ def test_a_bad_argument(verb: str, flags: list[object], words: list[str], folder
     assert is_intact(database)
 
 
+def test_a_value_that_an_option_does_not_have(folder: Path) -> None:
+    answer = CliRunner().invoke(app, ["compile", "net.onnx", "-o", str(folder / "m.so"), "--on-miss", "rules"])
+    assert answer.exit_code == 2
+    assert "Invalid value for '--on-miss': 'rules' is not one of 'rule', 'model', 'none', 'fail'" in answer.stderr
+
+
 def test_a_search_space_with_a_knob_that_no_kernel_has(folder: Path, database: Path) -> None:
     space = folder / "mine.toml"
     space.write_text("schema = 1\n[schedule.contraction]\nvektors = [1, 2]\n", encoding="utf-8")

@@ -132,6 +132,14 @@ def test_each_screen_names_commands_that_there_are() -> None:
         verb.make_context(verb.name, words).close()
 
 
+def test_a_model_whose_name_is_no_text_is_named_as_a_shell_reads_it() -> None:
+    named = {"database": "p.db", "threads": 1}
+    assert steps(next_steps.after_compiling(Path("net\udcff.onnx"), "model.so", 1, named)) == [
+        "autofuse run model.so",
+        r"autofuse bench $'net\377.onnx' --library model.so --threads 1 --db p.db",
+    ]
+
+
 def test_what_a_dry_run_would_do_is_the_next_command() -> None:
     assert steps(next_steps.after_appending(["db", "merge", "a b.db"], {"database": "p.db"})) == [
         "autofuse db merge 'a b.db' --db p.db"

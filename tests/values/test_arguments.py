@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from autofuse.errors import InputError
 from autofuse.values.arguments import (
     check_miss_policy,
+    command_line,
     format_duration,
     parse_duration,
     parse_executor,
@@ -104,3 +107,23 @@ def test_a_miss_policy_is_a_known_name() -> None:
     assert check_miss_policy("rule") == "rule"
     with pytest.raises(InputError, match="--on-miss: got 'guess', allowed: rule, model, none, fail"):
         check_miss_policy("guess")
+
+
+@pytest.mark.parametrize(
+    ("name", "typed"),
+    [
+        ("net.onnx", "net.onnx"),
+        ("a net.onnx", "'a net.onnx'"),
+        ("größe.onnx", "'größe.onnx'"),
+        ("net\udcff.onnx", r"$'net\377.onnx'"),
+        ("ein Maß\udcff1.onnx", r"$'ein Maß\3771.onnx'"),
+        ("it's\\\udc80", r"$'it\'s\\\200'"),
+        ("two\nlines\x1b[31m", r"$'two\012lines\033[31m'"),
+        ("turned\u202e", r"$'turned\342\200\256'"),
+        ("", "''"),
+    ],
+)
+def test_a_name_in_a_command_can_be_pasted_into_a_shell(name: str, typed: str) -> None:
+    assert command_line(["tune", name]) == f"tune {typed}"
+    shown = subprocess.run(["bash", "-c", f"printf %s {typed}"], stdout=subprocess.PIPE, check=True)
+    assert shown.stdout == os.fsencode(name)

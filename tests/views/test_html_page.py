@@ -14,11 +14,12 @@ import pytest
 from typer.testing import CliRunner
 
 from autofuse.cli.main import app
-from autofuse.database.records import Candidate, CandidateOutcome, SampleBlock, content_key
+from autofuse.database.records import Candidate, CandidateOutcome, ChosenGroup, SampleBlock, content_key
 from autofuse.errors import InputError
 from autofuse.views.frames.analysis import Analysis, open_analysis
 from autofuse.views.report import series
 from autofuse.views.report.page import _knobs, page_data, render_html, write_html
+from autofuse.views.report.render import render_markdown
 
 
 def data_of(html: str) -> dict[str, Any]:
@@ -41,6 +42,28 @@ def test_the_page_holds_the_first_screen(analysis: Analysis) -> None:
     assert (data["counts"]["measured"], data["counts"]["failed"]) == (4, 1)
     assert {row["fact"]: row["value"] for row in data["tables"]["provenance"]}["governor"] == "unknown"
     assert {row["name"]: row["state"] for row in data["rivals"]}["tvm-untuned"] == "run_error"
+
+
+def test_the_first_screen_says_what_was_decided(analysis: Analysis) -> None:
+    value, words = data_of(render_html(analysis))["trust"]["card"]
+    assert value == "100 % trusted"
+    assert words == "by time; whole-model time trusted; groups with a trusted time: 80 %"
+
+
+def test_kernels_that_were_decided_on_make_no_plan_that_was_measured(recorder: Any, path: Path) -> None:
+    run = recorder.run("unconfirmed")
+    recorder.candidate(run, "Conv 1x8", 1, 200.0)
+    best = recorder.candidate(run, "Conv 1x8", 2, 100.0)
+    groups = (ChosenGroup(("conv1",), content_key("Conv 1x8"), best, 100.0),)
+    recorder.database.record_choice(run, "search", groups, median_us=None, trusted=False)
+    recorder.database.finish_run(run, summary={})
+    with open_analysis(path) as opened:
+        value, words = data_of(render_html(opened))["trust"]["card"]
+        page = render_markdown(opened)
+    assert value == "100 % trusted, of kernels"
+    assert words.startswith("by time; no plan was measured whole, so the plan follows from the times of its kernels; ")
+    assert "100 % of the time that was decided on rests on trusted decisions about kernels." in page
+    assert "- No plan was measured whole" in page
 
 
 def test_the_page_holds_the_waterfall_and_what_was_not_reached(analysis: Analysis) -> None:

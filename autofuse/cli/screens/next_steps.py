@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
+
+from autofuse.values.arguments import command_line
 
 MODEL = "MODEL.onnx"
 """Stands for a model where none was named."""
@@ -242,7 +243,7 @@ def _listed(commands: Sequence[Sequence[str]], more: int = 0) -> Table:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(overflow="fold")
     for number, command in enumerate(commands):
-        grid.add_row("" if number else "next", Text(f"autofuse {shlex.join(command)}"))
+        grid.add_row("" if number else "next", Text(f"autofuse {command_line(command)}"))
     if more:
         grid.add_row("", Text(f"and so on for {more} more"))
     return grid

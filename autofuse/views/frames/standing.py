@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from autofuse.database.job_records import CONFIRM, DONE, FAILED, QUEUED, RUNNING, SEARCH
-from autofuse.values.arguments import format_duration
+from autofuse.values.arguments import command_line, format_duration
 from autofuse.views.run_status import length_s
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def run_command(info: RunInfo) -> str:
         words += ["--device", str(arguments["device"])]
     words += ["--threads", str(info.setting.threads)]
     words += _limits(info.budget.get("seconds"), info.budget.get("trials"))
-    return shlex.join(words)
+    return command_line(words)
 
 
 def job_standing(job: JobInfo) -> list[str]:
@@ -87,7 +86,7 @@ def job_command(job: JobInfo) -> str:
         words += ["--shape", f"{name}={','.join(map(str, sizes))}"]
     words += ["--exact"] if settings.get("exact") else []
     words += ["--space", str(settings["space"])] if settings.get("space") else []
-    return shlex.join(words)
+    return command_line(words)
 
 
 def task_state(task: TaskInfo, job: JobInfo) -> str:

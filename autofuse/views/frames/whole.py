@@ -10,6 +10,9 @@ import pandas as pd
 from autofuse.values.ratios import FASTER, SAME, Ratio, Timed, compare, decided_share
 from autofuse.views.frames.frames import timed_rows
 
+UNCONFIRMED = "no plan was measured whole, so the plan follows from the times of its kernels"
+"""Of a run whose choice was not confirmed."""
+
 
 @dataclass(frozen=True)
 class Beside:

@@ -20,7 +20,7 @@ from autofuse.values.names import TITLES
 from autofuse.values.outputs import Kind, database_files, has_head, has_mark, write_output
 from autofuse.values.ratios import Ratio
 from autofuse.views.frames.standing import job_standing, plan_gap, run_length_s, run_standing
-from autofuse.views.frames.whole import choice_words, trusted_decisions, whole_model
+from autofuse.views.frames.whole import UNCONFIRMED, choice_words, trusted_decisions, whole_model
 from autofuse.views.report import markdown, series
 from autofuse.views.report.tables import (
     chosen_edges,
@@ -215,7 +215,7 @@ def _trust(frames: dict[str, pd.DataFrame], groups: pd.DataFrame) -> Json:
     chosen = whole_model(frames["plan_measurements"], frames["choices"]).chosen
     trusted = groups["trusted"].fillna(False).astype(bool)
     total = float(groups["us"].sum())
-    return {
+    facts: Json = {
         "groups": len(groups),
         "measured": int(groups["candidate_id"].notna().sum()),
         "trusted": int(trusted.sum()),
@@ -226,6 +226,21 @@ def _trust(frames: dict[str, pd.DataFrame], groups: pd.DataFrame) -> Json:
         "whole": None if chosen is None else bool(chosen["trusted"]),
         "whole_us": None if chosen is None else float(chosen["median_us"]),
     }
+    return {**facts, "card": _decisions(facts)}
+
+
+def _decisions(trust: Mapping[str, Any]) -> list[str]:
+    """What was decided and how well, as a value and the words below it."""
+    if not trust["groups"]:
+        return ["no plan", "no plan was chosen"]
+    share, whole = trust["decided_share"], trust["whole"]
+    value = "none" if share is None else f"{100 * share:.0f} % trusted"
+    if share is not None and whole is None:
+        value = f"{value}, of kernels"
+    words = [f"chosen plan: {trust['choice']}" if trust["choice"] else "", UNCONFIRMED if whole is None else ""]
+    words += [] if whole is None else [f"whole-model time {'' if whole else 'not '}trusted"]
+    words += [f"groups with a trusted time: {100 * trust['trusted_share']:.0f} %"]
+    return [value, f"by time; {'; '.join(filter(None, words))}"]
 
 
 def _counts(frames: dict[str, pd.DataFrame]) -> Json:

@@ -24,7 +24,7 @@ from autofuse.values.outputs import (
 from autofuse.values.ratios import Ratio
 from autofuse.views.frames.columns import COLUMNS
 from autofuse.views.frames.standing import plan_gap, run_length_s, run_standing
-from autofuse.views.frames.whole import Beside, choice_words, trusted_decisions, whole_model
+from autofuse.views.frames.whole import UNCONFIRMED, Beside, choice_words, trusted_decisions, whole_model
 from autofuse.views.report import markdown
 from autofuse.views.report.spreadsheet import csv_safe
 from autofuse.views.report.tables import (
@@ -225,10 +225,13 @@ def _trust(frames: dict[str, pd.DataFrame]) -> str:
     ]
     share, choice = trusted_decisions(frames["choices"], groups), choice_words(frames["choices"])
     said = f": the chosen plan is {choice}" if choice else ""
-    if share is not None:
-        lines.append(f"- {100 * share:.0f} % of the time that was decided on rests on trusted decisions{said}.")
     chosen = whole_model(frames["plan_measurements"], frames["choices"]).chosen
-    if chosen is not None:
+    if share is not None:
+        on = "" if chosen is not None else " about kernels"
+        lines.append(f"- {100 * share:.0f} % of the time that was decided on rests on trusted decisions{on}{said}.")
+    if chosen is None:
+        lines.append(f"- {UNCONFIRMED[0].upper()}{UNCONFIRMED[1:]}.")
+    else:
         lines.append(f"- The whole-model time is {'' if chosen['trusted'] else '**not** '}trusted.")
         if total:
             whole = markdown.micros(chosen["median_us"])

@@ -469,7 +469,7 @@ function firstScreen() {
   const fact = (name) => tables.provenance.find((row) => row.fact === name)?.value;
   const git = fact("git") ?? fact("git_commit");
   const cards = [
-    ["Decisions", !trust.groups ? "no plan" : none(trust.decided_share) ? "none" : `${percent(trust.decided_share)} trusted`, trust.groups ? `by time; ${trust.choice ? `chosen plan: ${trust.choice}; ` : ""}whole-model time ${trust.whole === null ? "not known" : trust.whole ? "trusted" : "not trusted"}; groups with a trusted time: ${percent(trust.trusted_share)}` : "no plan was chosen"],
+    ["Decisions", ...trust.card],
     ["Coverage", trust.groups ? `${trust.measured} of ${trust.groups}` : "no plan", !trust.groups ? "no plan was chosen" : trust.measured === trust.groups ? "groups measured; each kernel has a schedule that was measured" : "groups measured; the others use the fixed rule"],
     ["Failures", `${count(counts.failed)} of ${count(counts.measured)}`, counts.failed ? "measurements failed; none of them is ever chosen" : "measurements failed"],
     ["Search", count(counts.candidates), `candidates · ${count(counts.trials)} plans tried · ${run.length}`],
