@@ -12,7 +12,8 @@ from autofuse.errors import InputError, UncoveredError
 from autofuse.graph.model import Graph
 from autofuse.graph.parts.source import Node, Source, ValueType, read_source, serialised
 from autofuse.graph.submodel import OnnxModel
-from autofuse.ort.session import numpy_name, value_types
+from autofuse.ort.inference import TypeInference
+from autofuse.ort.session import numpy_name
 from autofuse.segments.coverage import Coverage, unfit
 from autofuse.segments.deviations import deviation
 from autofuse.segments.legality import Part, cut
@@ -72,11 +73,14 @@ class Choice:
 def read_choice(model: Path, shapes: Mapping[str, tuple[int, ...]], least_us: float | None = None) -> Choice:
     """The parts of a model's file. InputError when it is damaged, or when ONNX Runtime refuses it, too."""
 
-    def infer(content: bytes) -> dict[str, ValueType]:
-        found = value_types(file_title(model), content)
-        return {name: ValueType(one.text, numpy_name(one.text), one.shape) for name, one in found.items()}
+    with TypeInference(file_title(model)) as types:
 
-    return choose(read_source(model, shapes, infer), least_us)
+        def infer(content: bytes) -> dict[str, ValueType]:
+            found = types(content)
+            return {name: ValueType(one.text, numpy_name(one.text), one.shape) for name, one in found.items()}
+
+        source = read_source(model, shapes, infer)
+    return choose(source, least_us)
 
 
 def parts_of(model: Path, shapes: Mapping[str, tuple[int, ...]], error: UncoveredError) -> Choice:
