@@ -70,9 +70,9 @@ class DatabaseExport:
 def db_info(database: str | None = None) -> DatabaseInfo:
     """Where the database is and what it holds."""
     from autofuse.database.database import open_database
-    from autofuse.database.files.upkeep import row_counts
+    from autofuse.database.files.upkeep import blamed, row_counts
 
-    with open_database(database, read_only=True) as opened:
+    with open_database(database, read_only=True) as opened, blamed(opened):
         path = opened.location.path
         return DatabaseInfo(
             opened.location.text,
@@ -152,12 +152,12 @@ def db_export(
     kinds of CPU, with no name of a model, file, host or user; who imports them takes them as priors.
     """
     from autofuse.database.database import open_database
-    from autofuse.database.files.upkeep import export_database
+    from autofuse.database.files.upkeep import blamed, export_database
 
     if folder is None and optuna is None:
         raise InputError("db export: name a folder for JSON lines, or a file with --optuna")
     written: dict[str, object] = {}
-    with open_database(database, read_only=True) as opened:
+    with open_database(database, read_only=True) as opened, blamed(opened):
         if folder is not None:
             key = None if sign is None else Path(sign)
             manifest = export_database(opened, folder, samples=samples, compressed=compress, sign=key, share=share)

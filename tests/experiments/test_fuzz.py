@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-import autofuse.cli.main
 import autofuse.database.files.upkeep
 import autofuse.graph.loading.load  # noqa: F401
+from autofuse.cli.main import app
+from experiments.fuzz import columns
 from experiments.fuzz.contain import counted, outcomes
 from experiments.fuzz.targets import TARGETS, attempts
 
@@ -32,6 +34,24 @@ def test_damaged_input_is_taken_in_or_refused_with_a_message(
 def test_what_was_found_once_is_mended(name: str, seed: int, tmp_path: Path) -> None:
     (found,) = outcomes(attempts(name, tmp_path, seed, 1))
     assert found.kind in ("accepted", "refused"), found.text
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value", "verb"),
+    [
+        ("af_task", "measured", b"\xff\x00", ("status",)),
+        ("af_schedule", "text", "nonsense", ("db", "export", "--optuna", "new.log")),
+    ],
+)
+def test_a_verb_that_meets_a_damaged_row_names_it(
+    table: str, column: str, value: object, verb: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    columns.prepare(tmp_path)
+    assert columns._put(tmp_path / "sound.db", table, column, value)
+    found = CliRunner().invoke(app, [*verb, "--db", "sound.db"])
+    assert found.exit_code == 2, found.output
+    assert "its content was changed by something else" in found.stderr and "autofuse db check" in found.stderr
 
 
 def test_the_same_seed_damages_in_the_same_way(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from autofuse.database import connection
 from autofuse.database.database import ProfilingDatabase, open_database
-from autofuse.database.faults import clear_errors
+from autofuse.database.faults import clear_errors, content_error, unexpected
 from autofuse.database.files import exchange, pruning, sharing, soundness
 from autofuse.database.files.content import forms
 from autofuse.database.files.exchange import Manifest
@@ -200,6 +200,17 @@ def flaws(database: ProfilingDatabase) -> list[str]:
         return found
     with _snapshot(database, "check") as own:
         return [*found, *soundness.flaws(own)]
+
+
+@contextmanager
+def blamed(database: ProfilingDatabase) -> Iterator[None]:
+    """An error that nobody foresaw becomes one about the rows, where a full check finds some that are unfit."""
+    try:
+        yield
+    except Exception as error:
+        if unexpected(error) and (found := flaws(database)):
+            raise content_error(database.location.text, found[0]) from error
+        raise
 
 
 class _Undone(Exception):  # noqa: N818 not an error: how a dry run leaves its transaction
