@@ -92,6 +92,24 @@ def test_what_is_compiled_once_is_only_linked_from_then_on(
     assert all(np.array_equal(a, b) for a, b in zip(first(inputs), again(inputs), strict=True))
 
 
+@pytest.mark.skipif(host_linker() is None, reason="no bare linker here")
+def test_a_library_links_what_was_compiled_to_measure_candidates(
+    lowered: Lowered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search measures kernels one by one; its finalists are assembled from their objects."""
+    kept = KernelObjects(tmp_path / "objects", TARGET)
+    for bound in lowered.kernels:
+        function = build_kernel(bound.workload, {}, TARGET).function
+        jit.kept_kernel(function, code_key(function), TARGET, kept)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr(objects, "write_object", refuse)
+    library = load(written(lowered, tmp_path / "net.so", kept))
+    assert count_kernels(library, library.example_inputs()) == len(lowered.kernels)
+
+
 def test_a_kernel_runs_from_its_object_and_only_the_object_stays(lowered: Lowered, tmp_path: Path) -> None:
     kept = KernelObjects(tmp_path, TARGET)
     function = build_kernel(lowered.kernels[-1].workload, {}, TARGET).function

@@ -255,7 +255,7 @@ class Symbols:
         for other, symbol in known:
             if structural_equal(other, bare):
                 return symbol
-        symbol = self._new(bare, label)
+        symbol = self._new(function, label)
         known.append((bare, symbol))
         return symbol
 

@@ -87,6 +87,7 @@ class KeptSymbols(Symbols):
         self._objects = objects
 
     def _new(self, function: Any, label: str) -> str:  # noqa: ARG002  # equal code may have several labels
+        # With its own name, as whoever measured it saw it: a function without one has another text.
         symbol, path = self._objects.translated(function)
         self.files[symbol] = path
         return symbol
