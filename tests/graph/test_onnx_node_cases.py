@@ -49,10 +49,12 @@ def _with_constants(proto, feeds):
     return bound
 
 
+def _array(item):
+    return numpy_helper.to_array(item) if isinstance(item, onnx.TensorProto) else item
+
+
 def _verdict(case, run) -> str:
-    arrays = [
-        numpy_helper.to_array(item) if isinstance(item, onnx.TensorProto) else item for item in case.data_sets[0][0]
-    ]
+    arrays = [_array(item) for item in case.data_sets[0][0]]
     if len(arrays) != len(case.model.graph.input) or not all(isinstance(item, np.ndarray) for item in arrays):
         return "not tensors"
     feeds = {value.name: array for value, array in zip(case.model.graph.input, arrays, strict=True)}
@@ -73,8 +75,14 @@ def _verdict(case, run) -> str:
         wanted = run(case.model, feeds)
     except Exception:  # noqa: BLE001 - the reference lacks the operator
         return "no reference"
-    pairs = zip(wanted, run(to_model(graph), feeds), strict=True)
-    return "equal" if all(_equal(old, new) for old, new in pairs) else "different"
+    made = run(to_model(graph), feeds)
+    defined = [_array(item) for item in case.data_sets[0][1]]
+    return "equal" if _all_equal(wanted, made) or _all_equal(defined, made) else "different"
+
+
+def _all_equal(wanted, made) -> bool:
+    """ONNX Runtime masks two products of attention with the lowest number, where ONNX defines minus infinity."""
+    return len(wanted) == len(made) and all(_equal(old, new) for old, new in zip(wanted, made, strict=True))
 
 
 def _equal(old, new) -> bool:

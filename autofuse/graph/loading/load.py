@@ -28,15 +28,18 @@ from autofuse.graph.loading.limits import (
     rounds_for,
 )
 from autofuse.graph.loading.shapes import bind_shapes
+from autofuse.graph.loading.simplify.bodies import write_out_bodies
 from autofuse.graph.loading.simplify.broadcasts import simplify_copies
 from autofuse.graph.loading.simplify.clean import (
-    constant_value,
     inline_decided_branches,
+    know_empty_inputs,
     remove_dead,
     remove_noops,
     split_sums,
 )
+from autofuse.graph.loading.simplify.inline import constant_value
 from autofuse.graph.loading.simplify.recurrent import split_recurrent
+from autofuse.graph.loading.simplify.statistics import split_statistics
 from autofuse.graph.loading.simplify.training import split_training
 from autofuse.graph.loading.upgrade import FORM, upgrade
 from autofuse.graph.loading.validity import check_declared_types, check_graph_lists, check_operators, check_types
@@ -303,6 +306,7 @@ def _check_model(draft: Draft) -> None:
 def _simplify(draft: Draft, given: GraphProto) -> None:
     """Clean until nothing changes; each round starts from freshly inferred shapes. `given`: as the file has it."""
     _lift_constants(draft)
+    know_empty_inputs(draft)
     split_sums(draft)
     remove_dead(draft)
     for number in range(rounds_for(len(draft.operators))):
@@ -313,6 +317,8 @@ def _simplify(draft: Draft, given: GraphProto) -> None:
         changed = inline_decided_branches(draft)
         changed |= split_training(draft)
         changed |= split_recurrent(draft)
+        changed |= split_statistics(draft)
+        changed |= write_out_bodies(draft)
         changed |= fold_constants(draft)
         changed |= canonicalise(draft)
         changed |= simplify_copies(draft)
@@ -380,6 +386,9 @@ def _check_result(draft: Draft, operator: Operator, result: str) -> None:
     check_tensor(tensor, operator, draft.source)
     if not tensor.elements:
         shape = ",".join(map(str, tensor.shape))
+        empty = next((tensor for tensor in draft.inputs.values() if not tensor.elements), None)
+        ones = "" if empty is None else ",".join(str(max(1, size)) for size in empty.shape)
+        more = "" if empty is None else f", e.g. --shape {empty.name}={ones}"
         raise UncoveredError(
-            f"{where} is empty (shape {shape}): nothing to compute; use larger inputs, or remove the operator"
+            f"{where} is empty (shape {shape}): nothing to compute; use larger inputs{more}, or remove the operator"
         )

@@ -20,7 +20,8 @@ def bind_shapes(
 
     A dimension that has a name takes its size from any input whose shape is given. InputError when an
     input is no tensor of a supported type, when a shape is given for no input, has another rank,
-    contradicts a fixed or a named dimension, or when a dimension stays open.
+    contradicts a fixed or a named dimension, or when a dimension stays open. A size of 0 in the file
+    stays 0: such an input has no elements; some exporters mean an open size, so `--shape` may give it another.
     """
     given = dict(shapes or {})
     known = {value.name: value for value in inputs}
@@ -37,20 +38,9 @@ def bind_shapes(
         bound: tuple[_Dim, ...] = given.get(name, own)
         if all(isinstance(dim, int) for dim in bound):
             result[name] = Tensor(name, tuple(int(dim) for dim in bound), dtype_name(value.type.tensor_type.elem_type))
-    empty = [name for name, value in known.items() if name not in result and _has_no_elements(value)]
-    if empty:
-        raise UncoveredError(
-            f"{source}: input {empty[0]!r} has a size of 0: give it another, e.g. "
-            f"--shape {empty[0]}={','.join('1' for _ in dims[empty[0]])}"
-        )
     if len(result) < len(known):
         raise InputError(_open_message({n: dims[n] for n in known if n not in result}, source))
     return result
-
-
-def _has_no_elements(value: ValueInfoProto) -> bool:
-    """Whether the file itself says that a size is 0; some exporters mean an open one."""
-    return any(dim.HasField("dim_value") and not dim.dim_value for dim in value.type.tensor_type.shape.dim)
 
 
 def _dims(value: ValueInfoProto, given: tuple[int, ...] | None, source: str) -> tuple[_Dim, ...]:
@@ -71,7 +61,9 @@ def _dims(value: ValueInfoProto, given: tuple[int, ...] | None, source: str) -> 
             )
         return ("?",) * len(given)
     return tuple(
-        int(dim.dim_value) if dim.dim_value > 0 else (dim.dim_param or f"?{value.name}.{axis}")
+        int(dim.dim_value)
+        if dim.dim_value > 0 or (given is None and dim.HasField("dim_value"))
+        else (dim.dim_param or f"?{value.name}.{axis}")
         for axis, dim in enumerate(tensor.shape.dim)
     )
 

@@ -19,7 +19,7 @@ from autofuse.graph.loading.draft import infer_model
 from autofuse.graph.loading.files import read_model
 from autofuse.graph.loading.limits import check_operator_count
 from autofuse.graph.loading.shapes import bind_shapes
-from autofuse.graph.loading.simplify.clean import constant_value
+from autofuse.graph.loading.simplify.inline import constant_value
 from autofuse.graph.loading.validity import check_graph_lists
 from autofuse.graph.model import Graph, Operator, Tensor, topological_order
 from autofuse.graph.nodes import (

@@ -1,18 +1,28 @@
-"""Removing what computes nothing: no-ops, dead operators, unused outputs, decided branches."""
+"""Removing what computes nothing: no-ops, dead operators, unused outputs, decided branches, empty inputs."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 from onnx import defs, numpy_helper
 
 from autofuse.graph.loading.draft import Draft, as_constants
+from autofuse.graph.loading.simplify.inline import inlined, passed_on
 from autofuse.graph.model import Operator
-from autofuse.graph.nodes import CAPTURES, attribute_proto, operator_of, schema_of
+from autofuse.graph.nodes import CAPTURES, attribute_proto, schema_of
 
 _OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
+
+
+def know_empty_inputs(draft: Draft) -> None:
+    """What reads an input without elements reads a constant: there is nothing to know of its value."""
+    empty = [tensor for tensor in draft.inputs.values() if not tensor.elements]
+    values = {t.name: draft.add_constant(f"{t.name}/value", np.zeros(t.shape, t.dtype)) for t in empty}
+    draft.operators = [
+        replace(op, inputs=tuple(values.get(name, name) for name in op.inputs)) if values.keys() & op.inputs else op
+        for op in draft.operators
+    ]
 
 
 def split_sums(draft: Draft) -> None:
@@ -57,37 +67,9 @@ def _branch(draft: Draft, operator: Operator, taken: bool) -> list[Operator]:
     arrays = as_constants({item.name: numpy_helper.to_array(item) for item in body.initializer}, draft.source)
     for name, array in arrays.items():
         names[name] = draft.add_constant(f"{operator.name}/{name}", array)
-    made: list[Operator] = []
-    for index, node in enumerate(body.node):
-        inner = operator_of(node)
-        for name in inner.outputs:
-            names[name] = draft.fresh(f"{operator.name}/{name}") if name else ""
-        if inner.op_type == "Constant":
-            value = as_constants(constant_value(inner), draft.source)
-            draft.set_constant(names[inner.outputs[0]], value[inner.outputs[0]])
-            continue
-        title = f"{operator.name}/{inner.name or f'{inner.op_type}_{index}'}"
-        inputs = tuple(names.get(name, name) for name in inner.inputs)
-        made.append(replace(inner, name=title, inputs=inputs, outputs=tuple(names[name] for name in inner.outputs)))
-    for declared, result in zip(body.output, operator.outputs, strict=False):
-        if result:
-            made.append(
-                Operator(f"{operator.name}/{result}", "Identity", (names.get(declared.name, declared.name),), (result,))
-            )
-    return made
-
-
-def constant_value(operator: Operator) -> dict[str, NDArray[np.generic]]:
-    """{output name: value} of a Constant operator, whichever attribute holds the value."""
-    (label, value), *_ = operator.attributes.items()
-    array: NDArray[np.generic]
-    if isinstance(value, bytes):
-        proto = attribute_proto(value)
-        array = numpy_helper.to_array(proto.t) if proto.HasField("t") else np.asarray(value)
-    else:
-        kind = {"value_int": np.int64, "value_ints": np.int64, "value_float": np.float32, "value_floats": np.float32}
-        array = np.asarray(value, dtype=kind.get(label))
-    return {operator.outputs[0]: array}
+    made = inlined(draft, operator.name, body.node, names)
+    results = [names.get(value.name, value.name) for value in body.output]
+    return [*made, *passed_on(operator, results)]
 
 
 def remove_noops(draft: Draft) -> bool:

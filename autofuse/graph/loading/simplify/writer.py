@@ -33,3 +33,8 @@ class Writer:
         """A constant of the element type of the operator's first input."""
         dtype = self.draft.tensors[self.operator.inputs[0]].dtype
         return self.draft.add_constant(f"{self.operator.name}/{label}", np.asarray(value, dtype))
+
+    def like(self, label: str, value: float, tensor: str) -> str:
+        """A number of the element type of a tensor, which may not be known yet."""
+        plain = self.draft.add_constant(f"{self.operator.name}/{label}", np.asarray(value, np.float32))
+        return self.op("CastLike", f"{label}/like", plain, tensor)

@@ -1,0 +1,126 @@
+"""Operators that are written out by the body of their schema: what is left has kernels, and computes the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from autofuse.graph.loading.load import from_model
+from autofuse.graph.loading.simplify.bodies import WRITTEN_OUT
+from autofuse.graph.submodel import to_model
+from autofuse.kernels.lowering.coverage import without_kernel
+
+RNG = np.random.default_rng(7)
+
+
+def drawn(*shape, low=-1.0, high=1.0):
+    return RNG.uniform(low, high, shape).astype(np.float32)
+
+
+def check(run, node, feeds, outputs, opset, without=()):
+    """Loads a model of one node and holds its results to ONNX Runtime's of the node itself."""
+    inputs = [
+        helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for k, v in feeds.items()
+    ]
+    results = [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs.items()]
+    graph = helper.make_graph([node], "one", inputs, results)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    loaded = from_model(model, "one")
+    assert not (WRITTEN_OUT | set(without)) & {operator.op_type for operator in loaded.operators}
+    assert without_kernel(loaded) == {}
+    for wanted, got in zip(run(model, feeds), run(to_model(loaded), feeds), strict=True):
+        assert wanted.dtype == got.dtype
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+FLOAT = TensorProto.FLOAT
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"is_causal": 1},
+        {"scale": 0.3, "softcap": 2.0},
+        {"qk_matmul_output_mode": 0},
+        {"qk_matmul_output_mode": 3, "is_causal": 1},
+    ],
+)
+@pytest.mark.parametrize("heads", [(4, 4), (6, 2)])
+@pytest.mark.parametrize("mask", ["none", "float", "bool"])
+def test_attention_with_its_options(run, options, heads, mask):
+    queries, keys = heads
+    feeds = {"q": drawn(2, queries, 3, 8), "k": drawn(2, keys, 5, 8), "v": drawn(2, keys, 5, 6)}
+    if mask != "none":
+        feeds["mask"] = drawn(3, 5) if mask == "float" else RNG.random((3, 5)) < 0.8
+    read = [*feeds, *([] if mask != "none" else [""])]
+    outputs = ["y", "", "", "product"] if "qk_matmul_output_mode" in options else ["y"]
+    node = helper.make_node("Attention", read, outputs, **options)
+    check(run, node, feeds, {name: FLOAT for name in outputs if name}, 23)
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+def test_attention_of_three_dimensions_with_a_cache(run, causal):
+    feeds = {"q": drawn(1, 2, 24), "k": drawn(1, 2, 12), "v": drawn(1, 2, 12)}
+    feeds |= {"past_k": drawn(1, 3, 7, 4), "past_v": drawn(1, 3, 7, 4)}
+    node = helper.make_node(
+        "Attention", ["q", "k", "v", "", "past_k", "past_v"], ["y", "present_k", "present_v"],
+        q_num_heads=6, kv_num_heads=3, is_causal=causal,
+    )  # fmt: skip
+    check(run, node, feeds, dict.fromkeys(node.output, FLOAT), 23)
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("part", [0, 4])
+@pytest.mark.parametrize("positions", [True, False])
+def test_rotary_embedding_with_its_options(run, interleaved, part, positions):
+    half = (part or 8) // 2
+    tables = (10, half) if positions else (2, 5, half)
+    feeds = {"x": drawn(2, 3, 5, 8), "cos": drawn(*tables), "sin": drawn(*tables)}
+    if positions:
+        feeds["at"] = RNG.integers(0, 10, (2, 5))
+    options = {"rotary_embedding_dim": part} if part else {}
+    node = helper.make_node("RotaryEmbedding", list(feeds), ["y"], interleaved=interleaved, **options)
+    check(run, node, feeds, {"y": FLOAT}, 23)
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("ignored", [None, 2])
+def test_losses_with_their_options(run, reduction, weighted, ignored):
+    feeds = {"x": drawn(3, 5, 4), "t": RNG.integers(0, 5, (3, 4))}
+    if weighted:
+        feeds["w"] = drawn(5, low=0.1)
+    options = {} if ignored is None else {"ignore_index": ignored}
+    node = helper.make_node("NegativeLogLikelihoodLoss", list(feeds), ["y"], reduction=reduction, **options)
+    check(run, node, feeds, {"y": FLOAT}, 13)
+    node = helper.make_node("SoftmaxCrossEntropyLoss", list(feeds), ["y", "log"], reduction=reduction, **options)
+    check(run, node, feeds, {"y": FLOAT, "log": FLOAT}, 13)
+
+
+def test_the_type_of_another_tensor_is_known_ahead(run):
+    node = helper.make_node("CastLike", ["x", "like"], ["y"])
+    check(run, node, {"x": drawn(2, 3), "like": np.zeros(4, np.int32)}, {"y": TensorProto.INT32}, 19)
+
+
+@pytest.mark.parametrize("axis", [-1, 1])
+@pytest.mark.parametrize("results", [("y", "mean", "inverse"), ("y", "", "inverse"), ("y", "mean")])
+def test_statistics_of_a_layer_norm_are_computed_beside_it(run, axis, results):
+    shape = (4, 6, 8)[axis % 3 :]
+    feeds = {"x": drawn(4, 6, 8) + 3, "s": drawn(*shape), "b": drawn(*shape)}
+    node = helper.make_node("LayerNormalization", list(feeds), results, axis=axis, epsilon=1e-3)
+    check(run, node, feeds, {name: FLOAT for name in results if name}, 17)
+
+
+def test_an_input_without_elements_is_a_constant(run):
+    node = helper.make_node("ReduceSum", ["x", "axes"], ["y"], keepdims=1)
+    check(run, node, {"x": drawn(2, 3), "axes": np.zeros(0, np.int64)}, {"y": FLOAT}, 13)
+
+
+def test_an_empty_result_names_the_input_to_enlarge():
+    text = "g (float[0,3] x) => (y) { y = Relu(x) }"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]>\n{text}')
+    with pytest.raises(Exception, match="--shape x=1,3"):
+        from_model(model, "one")
