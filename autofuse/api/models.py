@@ -15,6 +15,7 @@ from autofuse.values.arguments import (
     Duration,
     Shapes,
     StrPath,
+    check_library_format,
     check_miss_policy,
     file_title,
     parse_duration,
@@ -76,6 +77,7 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     buckets: Mapping[str, Sequence[int]] | None = None,
     plan: str | None = None,
     sign: StrPath | None = None,
+    format: str | None = None,  # noqa: A002 the option's name
     progress: Callable[[str, int, int], None] | None = None,
 ) -> CompileReport:
     """Build the library `output` from the best plan and schedules of the database, without measuring.
@@ -85,9 +87,10 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     `shapes`: several give a library that takes each of them, and so do `buckets`, which name open sizes of the model:
     {"batch": (1, 4, 8)}. `plan`: "best" (None), "none", "tvm-partition", "dnnfusion", or the path of a
     plan file. `sign`: a private key (`autofuse key new` makes one) that signs the library, for those who load it with
-    `trust`. `context`: what a build system makes once for many models; it takes the place of the arguments from
-    `database` to `trained`, which is the model of `on_miss` "model". `progress`: called with a
-    phase, and how many kernels of how many are done.
+    `trust`. `format`: "so" (None), a library that `load` and `Session` take; "c", a free-standing one with a C header
+    beside it, which needs neither Python nor TVM. `context`: what a build system makes once for many models; it takes
+    the place of the arguments from `database` to `trained`, which is the model of `on_miss` "model". `progress`: called
+    with a phase, and how many kernels of how many are done.
     """
     from autofuse.compiler import Context, Policy, compile_in
     from autofuse.environment.place import Place
@@ -95,22 +98,31 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
 
     if output is None and not dry_run:
         raise InputError("--output: the library to write is missing, such as --output model.so (or give --dry-run)")
-    forms = [shapes] if isinstance(shapes, Mapping) else list(shapes or [{}])
-    if buckets:
-        from autofuse.graph.loading.buckets import bucket_shapes
-
-        forms = [form for fixed in forms for form in bucket_shapes(Path(model), buckets, fixed)]
+    forms = _shape_sets(Path(model), shapes, buckets)
     target = None if output is None or dry_run else Path(output)
     key = None if sign is None else Path(sign)
+    freestanding = check_library_format(format) == "c"
     limits = ScheduleLimits(weight_growth=weight_growth, exact=exact)
     policy = Policy(check_miss_policy(on_miss), strict, require_complete, limits, trained)
     place = Place(database, device, threads, rpc, rpc_tracker, told_key(rpc_key, rpc_key_file))
     if context is not None:
         if place != Place() or policy != Policy():
             raise InputError("context: it has its own database, device, threads and policy; give them to Context(...)")
-        return compile_in(context, Path(model), target, forms, plan, key, progress)
+        return compile_in(context, Path(model), target, forms, plan, key, progress, freestanding)
     with Context(place, policy=policy) as made:
-        return compile_in(made, Path(model), target, forms, plan, key, progress)
+        return compile_in(made, Path(model), target, forms, plan, key, progress, freestanding)
+
+
+def _shape_sets(
+    model: Path, shapes: Shapes | Sequence[Shapes] | None, buckets: Mapping[str, Sequence[int]] | None
+) -> list[Shapes]:
+    """Each set of input shapes that a library is to take."""
+    given = [shapes] if isinstance(shapes, Mapping) else list(shapes or [{}])
+    if not buckets:
+        return given
+    from autofuse.graph.loading.buckets import bucket_shapes
+
+    return [form for fixed in given for form in bucket_shapes(model, buckets, fixed)]
 
 
 def load(library: StrPath, *, trust: Sequence[StrPath] = ()) -> Library | PartedLibrary:

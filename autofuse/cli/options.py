@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -93,6 +94,25 @@ Guide = Annotated[
     ),
 ]
 OutputFormat = Annotated[Format, typer.Option("--format", help="Text for people, or one JSON object.")]
+
+
+class CompileFormat(StrEnum):
+    """What `compile --format` names; typer takes an option that may repeat as an enumeration only."""
+
+    SO = "so"
+    C = "c"
+    TEXT = "text"
+    JSON = "json"
+
+
+CompileFormats = Annotated[
+    list[CompileFormat] | None,
+    typer.Option(
+        "--format",
+        help="The library: so, for Python and TVM's runtime, or c, plain C with a header. The screen: text for people, "
+        "or one JSON object. May be given for both. [default: so, text]",
+    ),
+]
 Plan = Annotated[
     str | None,
     typer.Option("--plan", metavar="PLAN", help="none, tvm-partition, dnnfusion, best, or a file. [default: best]"),

@@ -7,11 +7,14 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from autofuse.backend.compile.realise import Part, Progress, Rest, build_programs, write_rest
+from autofuse.backend.compile.realise import Part, Progress, Rest, Write, build_programs, write_rest
 from autofuse.backend.container.container import LIBRARY
+from autofuse.backend.freestanding.build import check_freestanding, header_path, write_freestanding
 from autofuse.backend.library.threads import usable_threads
+from autofuse.backend.link.architecture import architecture_of
 from autofuse.backend.link.linking import require_linker
 from autofuse.compiler.context import Context
 from autofuse.compiler.growth import weight_size, within_growth
@@ -22,7 +25,7 @@ from autofuse.compiler.schedule_ladder import Found, Ladder
 from autofuse.compiler.translation import Translation
 from autofuse.database.ask.labels import unique_labels
 from autofuse.device.target import Target
-from autofuse.errors import StrictMissError, UncoveredError
+from autofuse.errors import InputError, StrictMissError, UncoveredError
 from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.loading.files import weight_files
 from autofuse.graph.loading.load import load
@@ -61,35 +64,46 @@ def compile_in(
     plan: str | None,
     key: Path | None = None,
     progress: Progress | None = None,
+    freestanding: bool = False,
 ) -> CompileReport:
     """Write the library of `model`, one program for each of `shapes`; see `autofuse.api.compile`.
 
     `output`: None for a dry run. `key`: a private key to sign the library with. `progress`: is told how far it is.
+    `freestanding`: write plain C with a header (format "c").
     StrictMissError when the policy wants what was not measured; DatabaseError when the database cannot be read.
     """
     started = time.monotonic()
-    if output is not None:
+    if freestanding and key is not None:
+        raise InputError(
+            "--sign: nobody verifies a free-standing library, which programs link; sign it as they are signed"
+        )
+    if output is not None and freestanding:
+        architecture = architecture_of(context.environment.target)
+        check_freestanding(output, _inputs(context, model, output, plan), architecture)
+    elif output is not None:
         check_output(output, LIBRARY, _inputs(context, model, output, plan))
         require_linker(context.environment.target)
     if key is not None:
         private_key(key)
     emission = Emission(context.environment.target)
     told = progress or _silent
-    read, choice = _read(context, model, shapes, told)
+    read, choice = _read(context, model, shapes, told, freestanding)
     forms = []
     for number, (graph, sha256) in enumerate(read):
         told(LOOKING_UP, number, len(read))
         forms.append(_found(context, graph, sha256, plan, emission))
     rest = None if choice is None else rest_of(choice)
     if output is not None and forms:
-        forms = _built(context, forms, output, key, progress, rest)
+        write = partial(write_freestanding, title=file_title(model)) if freestanding else None
+        forms = _built(context, forms, output, key, progress, rest, write)
     elif output is not None and rest is not None:
         write_rest(rest, context.environment.target, context.threads, output, key)
-    return _report(context, model, output, forms, choice, time.monotonic() - started)
+    header = str(header_path(output)) if freestanding and output is not None else ""
+    return replace(_report(context, model, output, forms, choice, time.monotonic() - started), header=header)
 
 
 def _read(
-    context: Context, model: Path, shapes: Sequence[Shapes], told: Progress
+    context: Context, model: Path, shapes: Sequence[Shapes], told: Progress, freestanding: bool
 ) -> tuple[list[tuple[Graph, str]], Choice | None]:
     """The graph for each set of shapes, and the SHA-256 of its file; or of each segment, where ours is only a part."""
     found = []
@@ -100,6 +114,11 @@ def _read(
             found.append((load(model, shape), sha256))
             require_kernels(found[-1][0])
     except UncoveredError as error:
+        if freestanding:
+            raise InputError(
+                f"{error}; ONNX Runtime would run that part, and a free-standing library is without it: "
+                "compile without --format c"
+            ) from error
         choice = chosen_parts(model, shapes, error, context.policy.require_complete)
         if not context.policy.every_segment:
             choice = as_raced(choice, context.database, context.environment.setting)
@@ -174,6 +193,7 @@ def _built(
     key: Path | None,
     progress: Progress | None,
     rest: Rest | None,
+    write: Write | None,
 ) -> list[_Form]:
     """Writes the library; the forms with what was really built.
 
@@ -211,6 +231,7 @@ def _built(
         usable_threads(),
         Translation(context.environment.target),
         rest=rest,
+        write=write,
     )
     made = []
     for form, part in zip(forms, parts, strict=True):

@@ -66,6 +66,7 @@ class CompileReport:
     (Winograd's are larger), without padding; what several kernels or input shapes share counts each time.
     `warning`: which hits rest on times that are not trusted; "" when none does. `parts`, `rest`: where ONNX Runtime
     runs a part of the model, or all of it: the parts in their order, and why operators are not in a segment.
+    `header`: the C header beside a free-standing library; "" for any other.
     """
 
     model: str
@@ -86,3 +87,4 @@ class CompileReport:
     warning: str = ""
     parts: tuple[PartReport, ...] = ()
     rest: tuple[RestReport, ...] = ()
+    header: str = ""

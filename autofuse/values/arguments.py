@@ -26,6 +26,11 @@ DEFAULT_RIVALS = ",".join(RIVALS)
 MissPolicy = Literal["rule", "model", "none", "fail"]
 MISS_POLICIES = get_args(MissPolicy)
 DEFAULT_ON_MISS: MissPolicy = "rule"
+ScreenFormat = Literal["text", "json"]
+SCREEN_FORMATS: tuple[ScreenFormat, ...] = get_args(ScreenFormat)
+LibraryFormat = Literal["so", "c"]
+"""Of a library: one that TVM's runtime runs, or plain C with a header."""
+LIBRARY_FORMATS: tuple[LibraryFormat, ...] = get_args(LibraryFormat)
 
 MOST_SEED = 2**32 - 1
 MOST_SECONDS = 36500 * 86400.0
@@ -215,6 +220,24 @@ def check_trials(trials: int | None) -> int | None:
     if trials is not None and (isinstance(trials, bool) or not isinstance(trials, int) or trials < 1):
         raise InputError(f"--trials: got {trials!r:.60}, allowed: an integer from 1")
     return trials
+
+
+def check_library_format(text: str | None) -> LibraryFormat:
+    """The format of a library; None: "so"."""
+    for known in LIBRARY_FORMATS:
+        if text in (known, None):
+            return known
+    raise InputError(f"--format: got {text!r}, allowed: {', '.join(LIBRARY_FORMATS)}")
+
+
+def parse_formats(texts: Sequence[str]) -> tuple[LibraryFormat | None, ScreenFormat]:
+    """The formats of a library (None: not named) and of the screen ("text" where it is not named)."""
+    library = [known for known in LIBRARY_FORMATS if known in texts]
+    screen = [known for known in SCREEN_FORMATS if known in texts]
+    for found in (library, screen):
+        if len(found) > 1:
+            raise InputError(f"--format: got {' and '.join(found)}, allowed: one of them")
+    return (library[0] if library else None), (screen[0] if screen else "text")
 
 
 def check_miss_policy(policy: str) -> str:

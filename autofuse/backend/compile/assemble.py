@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -38,6 +38,16 @@ BoundKernel = tuple[BoundWorkload, BuiltKernel | None]
 """A group and its kernel; None for a group that is a view."""
 
 
+@dataclass(frozen=True)
+class Step:
+    """A call of the kernel `symbol`: tensors by name, weights by their places in `AssembledProgram.weights`."""
+
+    symbol: str
+    inputs: tuple[str, ...]
+    weights: tuple[int, ...]
+    outputs: tuple[str, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class AssembledProgram:
     """One Relax function `entry` over a graph's inputs, then its weights; it returns a tuple of the graph's outputs.
@@ -45,12 +55,21 @@ class AssembledProgram:
     `weights`: positions in `Assembly.weights`. `symbols`: name of the TIR function behind each group that is
     no view, in the order of the calls, with its position among the given groups. `copied`: outputs (by
     position) that share their memory with an input, a weight or an earlier output.
+
+    The same without Relax: `steps` in their order; how each tensor is `stored`, and the tensor whose memory it lies in
+    (`storage`: itself, but for views); `weight_values`, as long as `weights`: how each weight is stored; `constants`:
+    places among them of outputs that are constants.
     """
 
     entry: str
     weights: tuple[int, ...]
     symbols: tuple[tuple[int, str], ...]
     copied: tuple[int, ...]
+    steps: tuple[Step, ...]
+    stored: Mapping[str, Value]
+    storage: Mapping[str, str]
+    weight_values: tuple[Value, ...]
+    constants: Mapping[str, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,10 +150,13 @@ class _Program:
         self._weights = weights
         self._positions: list[int] = []
         self._weight_variables: list[Any] = []
-        self._packed: dict[tuple[str, str, tuple[str, ...]], list[Any]] = {}
+        self._weight_values: list[Value] = []
+        self._constants: dict[str, int] = {}
+        self._packed: dict[tuple[str, str, tuple[str, ...]], list[int]] = {}
         self._inputs = [self._variable(f"input{i}", _plain(graph, name)) for i, name in enumerate(graph.inputs)]
         self._calls: list[Callable[[], None]] = []
         self._symbols: list[tuple[int, str]] = []
+        self._steps: list[Step] = []
         for name, variable in zip(graph.inputs, self._inputs, strict=True):
             self._define(name, variable, _plain(graph, name), name)
 
@@ -148,16 +170,17 @@ class _Program:
             if kernel is None:
                 raise PlanError(f"group {bound.workload.label} is no view and has no kernel")
             function, symbol = self._functions.add(kernel.function, bound.workload.label)
-            weights = self._pack(bound, kernel, symbol)
+            places = self._pack(bound, kernel, symbol)
+            weights = [self._weight_variables[place] for place in places]
             self._symbols.append((position, symbol))
+            self._steps.append(Step(symbol, bound.inputs, tuple(places), bound.outputs))
             self._calls.append(
                 lambda bound=bound, function=function, weights=weights: self._emit_call(bound, function, weights)  # type: ignore[misc]
             )
         for name in self._graph.outputs:
             if name in self._graph.constants and name not in self._held:
-                self._define(
-                    name, self._weight(np.asarray(self._graph.constants[name])), _plain(self._graph, name), name
-                )
+                self._constants[name] = place = self._weight(np.asarray(self._graph.constants[name]))
+                self._define(name, self._weight_variables[place], _plain(self._graph, name), name)
         return self
 
     def finish(self, entry: str) -> AssembledProgram:
@@ -168,7 +191,17 @@ class _Program:
                 call()
             outputs = [self._read(name, _plain(self._graph, name)) for name in self._graph.outputs]
             self._builder.emit_func_output(relax.Tuple(outputs))
-        return AssembledProgram(entry, tuple(self._positions), tuple(self._symbols), self._copied())
+        return AssembledProgram(
+            entry,
+            tuple(self._positions),
+            tuple(self._symbols),
+            self._copied(),
+            tuple(self._steps),
+            self._stored,
+            self._storage,
+            tuple(self._weight_values),
+            self._constants,
+        )
 
     def _emit_call(self, bound: BoundWorkload, function: Any, weights: list[Any]) -> None:
         relax, workload = self._relax, bound.workload
@@ -203,8 +236,8 @@ class _Program:
             raise PlanError(f"{self._graph.name}: tensor {name!r} is made as {made} but read as {read}")
         return self._held[name]
 
-    def _pack(self, bound: BoundWorkload, kernel: BuiltKernel, symbol: str) -> list[Any]:
-        """Weight variables of a call; a kernel called again on the same constants shares them.
+    def _pack(self, bound: BoundWorkload, kernel: BuiltKernel, symbol: str) -> list[int]:
+        """Places of a call's weights; a kernel called again on the same constants shares them.
 
         Workloads that differ in their literals may share one function, and need arguments of their own.
         """
@@ -214,12 +247,14 @@ class _Program:
             self._packed[key] = [self._weight(array) for array in kernel.pack(constants)]
         return self._packed[key]
 
-    def _weight(self, array: Array) -> Any:
+    def _weight(self, array: Array) -> int:
+        """Place of a weight among the program's."""
         value = Value("constant", tuple(array.shape), str(array.dtype))
         variable = self._variable(f"weight{len(self._positions)}", value)
         self._positions.append(self._weights.add(array))
         self._weight_variables.append(variable)
-        return variable
+        self._weight_values.append(value)
+        return len(self._positions) - 1
 
     def _variable(self, name: str, value: Value) -> Any:
         return self._relax.Var(name, _type(self._relax, value.physical_shape, value.dtype))

@@ -193,6 +193,18 @@ def compile_program(
         return relax.build(calls, target=tvm_target(target), relax_pipeline=None)
 
 
+def compile_kernels(
+    module: Any, target: Target, ready: Mapping[str, Any] | None = None, told: Told | None = None, jobs: int = 1
+) -> dict[str, Any]:
+    """The machine code of the kernels of an assembled program, by symbol; see `compile_program`."""
+    import tvm
+
+    named = ((str(variable.name_hint), function) for variable, function in module.functions_items())
+    kernels = {name: function for name, function in named if isinstance(function, tvm.tirx.PrimFunc)}
+    with _lowering():
+        return _translated(kernels, target, ready or {}, told or _silent, jobs)
+
+
 def _silent(_done: int, _total: int) -> None:
     """No view of the progress."""
 

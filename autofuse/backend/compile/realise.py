@@ -19,7 +19,7 @@ from autofuse.backend.compile.assemble import (
     Symbols,
     assemble_all,
 )
-from autofuse.backend.compile.function import compile_program, is_long, read_object, tvm_target
+from autofuse.backend.compile.function import compile_kernels, compile_program, is_long, read_object, tvm_target
 from autofuse.backend.compile.objects import KeptSymbols, KernelObjects
 from autofuse.backend.container.container import write_container
 from autofuse.backend.container.metadata import InputSpec, KernelRow, Metadata, Parts, Program, TensorSpec
@@ -42,6 +42,8 @@ Progress = Callable[[str, int, int], None]
 """Called with a phase of building, and how many kernels of how many are done."""
 Bounded = Callable[[Mapping[str, Any], Progress], tuple[dict[str, Any], dict[str, str]]]
 """Translates TIR functions within bounds, by symbol: their modules, and why there is none of the others."""
+Write = Callable[[Mapping[str, Any], Assembly, Metadata, Path], None]
+"""Writes a library of another form than the container's."""
 GENERATING, TRANSLATING, WRITING = "generating kernels", "translating kernels to machine code", "writing the library"
 
 _INDEXING = ("Gather", "GatherElements")
@@ -101,6 +103,7 @@ def build_programs(
     bounded: Bounded | None = None,
     objects: KernelObjects | None = None,
     rest: Rest | None = None,
+    write: Write | None = None,
 ) -> frozenset[str]:
     """Build the kernels of each part, one a group, and write the library of all parts to `output`, signed with `key`.
 
@@ -108,7 +111,7 @@ def build_programs(
     translated at a time. `bounded`: translates those whose code is long; one that it gives up is built another way.
     `objects`: where kernels are that are translated already, and where others are kept; the library's symbols do not
     say then what its kernels compute. `rest`: what ONNX Runtime runs; then `parts` are the segments, of which there may
-    be none.
+    be none. `write`: what writes the library instead, from the machine code of its kernels by symbol.
 
     Keys of the workloads whose spare schedule was taken. InputError when a workload has no schedule or no kernel,
     DeviceError when the file cannot be linked or written.
@@ -130,9 +133,13 @@ def build_programs(
     metadata, weights = with_rest(describe_library(programs, assembly, target, threads), assembly.weights, rest)
     require_space(output)
     ready |= {symbol: read_object(path, symbol) for symbol, path in symbols.files.items()}
-    executable = compile_program(assembly.module, target, ready, partial(told, TRANSLATING), jobs)
+    translate = compile_program if write is None else compile_kernels
+    made_of = translate(assembly.module, target, ready, partial(told, TRANSLATING), jobs)
     told(WRITING, 0, 1)
-    export(executable, weights, metadata, output, key)
+    if write is None:
+        export(made_of, weights, metadata, output, key)
+    else:
+        write(made_of, assembly, metadata, output)
     told(WRITING, 1, 1)
     return frozenset(kernels.replaced)
 

@@ -20,7 +20,7 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _IDENTITY = b"\x7fELF\x02\x01\x01"
 """64 bits, little-endian, version 1."""
-_SHARED, _LOAD, _DYNAMIC, _DYNAMIC_SYMBOLS = 3, 1, 2, 11
+_SHARED, _LOAD, _DYNAMIC, _OBJECT_SYMBOLS, _DYNAMIC_SYMBOLS = 3, 1, 2, 2, 11
 _MOST_MEMORY = 1 << 32
 _ADDRESSES = frozenset(
     (3, 4, 5, 6, 7, 12, 13, 17, 23, 25, 26, 32, 0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFC, 0x6FFFFFFE)
@@ -110,14 +110,27 @@ def _inside(loads: Sequence[_Segment], address: int, size: int, offset: int | No
     )
 
 
+def object_symbols(image: bytes) -> frozenset[str]:
+    """Names of the global symbols of an object file: those that it defines, and those that it wants."""
+    start, size, count = (_HEADER.unpack_from(image)[place] for place in (6, 11, 12))
+    if size != _SECTION.size:
+        return frozenset()
+    return frozenset(name for name, _, is_local in _symbols(image, start, count, _OBJECT_SYMBOLS) if not is_local)
+
+
 def _defined(image: bytes, start: int, count: int) -> Iterator[str]:
     """Names of the dynamic symbols that the image itself defines."""
+    return (name for name, section, _ in _symbols(image, start, count, _DYNAMIC_SYMBOLS) if section)
+
+
+def _symbols(image: bytes, start: int, count: int, wanted: int) -> Iterator[tuple[str, int, bool]]:
+    """Symbols of the tables of one kind: name, section that it is defined in (0: in none), whether it is local."""
     sections = [_SECTION.unpack_from(image, start + number * _SECTION.size) for number in range(count)]
     for _, kind, _, _, offset, size, link, _, _, entry in sections:
-        if kind != _DYNAMIC_SYMBOLS or entry != _SYMBOL.size or offset + size > len(image):
+        if kind != wanted or entry != _SYMBOL.size or offset + size > len(image):
             continue
         names_at, names_size = sections[link][4], sections[link][5]
         names = image[names_at : names_at + names_size]
-        for name, _, _, section, _, _ in _SYMBOL.iter_unpack(image[offset : offset + size - size % entry]):
-            if section and name < len(names):
-                yield names[name : names.index(b"\0", name)].decode()
+        for name, info, _, section, _, _ in _SYMBOL.iter_unpack(image[offset : offset + size - size % entry]):
+            if name < len(names):
+                yield names[name : names.index(b"\0", name)].decode(), section, info >> 4 == 0

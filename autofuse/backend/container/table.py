@@ -11,7 +11,7 @@ from autofuse.errors import InputError
 
 TABLE_FORMAT, TABLE_OF_PARTS = 1, 2
 """A C program reads the first; it refuses the second, of a model that ONNX Runtime has a part in."""
-_DLPACK_CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
+DLPACK_CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
 """numpy's kind letters -> `DLDataTypeCode`."""
 
 
@@ -41,10 +41,10 @@ def table_text(metadata: Metadata, offsets: Sequence[int]) -> str:
 
 def _type(spec: TensorSpec) -> str:
     dtype = np.dtype(spec.dtype)
-    if dtype.kind not in _DLPACK_CODES:
+    if dtype.kind not in DLPACK_CODES:
         raise InputError(f"{spec.name!r}: dtype {spec.dtype} has no DLPack code; allowed kinds: integers, floats, bool")
     sizes = " ".join(map(str, (len(spec.shape), *spec.shape)))
-    return f"{_DLPACK_CODES[dtype.kind]} {dtype.itemsize * 8} {sizes}"
+    return f"{DLPACK_CODES[dtype.kind]} {dtype.itemsize * 8} {sizes}"
 
 
 def _name(spec: TensorSpec) -> str:

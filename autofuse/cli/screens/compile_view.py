@@ -90,6 +90,8 @@ def _plans(report: CompileReport) -> list[dict[str, object]]:
 
 def _facts(report: CompileReport) -> dict[str, object]:
     facts = {key: value for key, value in vars(report).items() if key not in _NOT_SHOWN}
+    if not report.header:
+        del facts["header"]
     facts["library"] = facts["library"] or "none: a dry run"
     tiers = Counter(group.tier for group in report.groups)
     return {**facts, "schedules": ", ".join(f"{count} {tier}" for tier, count in tiers.most_common())}

@@ -46,10 +46,13 @@ def after_inspecting(model: Path, named: Mapping[str, Any]) -> Table:
 
 def after_compiling(model: Path, library: str, hits: int, named: Mapping[str, Any]) -> Table:
     """What follows a library ("": a dry run), of whose kernels so many were measured here."""
+    freestanding = named.get("format") == "c"
     there = _there(named)
     tune = [] if hits else [["tune", str(model), "--budget", "10m", *there]]
     if not library:
-        return _listed([*tune, _compile(model, there)])
+        return _listed([*tune, [*_compile(model, there), *(["--format", "c"] if freestanding else [])]])
+    if freestanding:
+        return _listed([*tune, ["package", library, "-o", f"{Path(library).stem}-package"]])
     used = [["run", library], ["bench", str(model), "--library", library, *there]]
     return _listed([*tune, *used])
 

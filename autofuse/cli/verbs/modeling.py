@@ -12,6 +12,7 @@ from rich.text import Text
 from autofuse import api
 from autofuse.cli.options import (
     Buckets,
+    CompileFormats,
     Database,
     Device,
     Exact,
@@ -44,6 +45,7 @@ from autofuse.values.arguments import (
     micros,
     parse_buckets,
     parse_files,
+    parse_formats,
     parse_shape_sets,
     parse_shapes,
     size,
@@ -160,24 +162,23 @@ def compile_(
     shape: SeveralShapes = None,
     buckets: Buckets = None,
     sign: Sign = None,
-    form: OutputFormat = "text",
+    format: CompileFormats = None,  # noqa: A002 the option's name
 ) -> None:
     """Build a library from what the database knows.
 
     Measures nothing, and says for each plan and each group how it is known.
     """
     sets = parse_shape_sets(shape or [])
+    library_format, form = parse_formats(format or [])
+    place: dict[str, Any] = {"database": database, "threads": threads, "device": device, "on_miss": on_miss}
     report = api.compile(
         model,
         output,
-        database=database,
-        threads=threads,
-        device=device,
+        **place,
         rpc=rpc,
         rpc_tracker=rpc_tracker,
         rpc_key=rpc_key,
         rpc_key_file=rpc_key_file,
-        on_miss=on_miss,
         strict=strict,
         require_complete=require_complete,
         exact=exact,
@@ -188,9 +189,10 @@ def compile_(
         buckets=parse_buckets(buckets or []),
         plan=plan,
         sign=sign,
+        format=library_format,
         progress=compile_progress(),
     )
-    named = {"database": database, "threads": threads, "device": device, "shapes": sets[0] if len(sets) == 1 else {}}
+    named = {**place, "shapes": sets[0] if len(sets) == 1 else {}, "format": library_format}
     show(report, form, compile_text(report), after_compiling(model, report.library, report.hits, named))
 
 

@@ -1,0 +1,120 @@
+"""What a free-standing library says about itself: behind its code, where no loader looks, for `autofuse package`."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from autofuse.backend.container.metadata import InputSpec, Metadata, TensorSpec
+from autofuse.errors import InputError
+from autofuse.values.outputs import Kind
+
+FORMAT = 1
+_MAGIC = b"AUTOFUSC"
+_TRAILER = struct.Struct("<8sQ")
+"""Magic; bytes of the JSON before it."""
+_MOST_BYTES = 64 << 20
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+HEADER_MARK = b"compiled by autofuse"
+"""Stands in the first line of each header."""
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """The model at one set of input shapes."""
+
+    inputs: tuple[InputSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+@dataclass(frozen=True)
+class Description:
+    """`name`: what the functions of the library begin with. `title`: of the model. `shapes`: at least one."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    name: str
+    title: str
+    version: str
+    architecture: str
+    mcpu: str
+    cpu_features: tuple[str, ...]
+    threads: int
+    shapes: tuple[Shapes, ...]
+    format: int = FORMAT
+
+
+def describe(name: str, title: str, metadata: Metadata) -> Description:
+    """The description of the library that `metadata` describes."""
+    return Description(
+        name=name,
+        title=title,
+        version=metadata.versions["autofuse"],
+        architecture=metadata.architecture,
+        mcpu=str(metadata.target["mcpu"]),
+        cpu_features=metadata.cpu_features,
+        threads=metadata.threads,
+        shapes=tuple(Shapes(program.inputs, program.outputs) for program in metadata.programs),
+    )
+
+
+def network_name(output: Path) -> str:
+    """What the functions of the library `output` begin with: "libresnet-50.so" makes resnet_50_run."""
+    name = re.sub(r"[^A-Za-z0-9_]", "_", output.name.split(".")[0].removeprefix("lib")).strip("_")
+    if not name:
+        raise InputError(f"--output: {str(output)!r} names no function in C; name it such as libnet.so")
+    return name if name[0].isalpha() else f"net_{name}"
+
+
+def append(library: Path, description: Description) -> None:
+    """Write the description behind the code of `library`."""
+    body = TypeAdapter(Description).dump_json(description)
+    with library.open("ab") as file:
+        file.write(body + _TRAILER.pack(_MAGIC, len(body)))
+
+
+def read(library: Path) -> Description:
+    """The description of a free-standing library; InputError when it is none."""
+    try:
+        with library.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _TRAILER.size))
+            magic, length = _TRAILER.unpack(file.read(_TRAILER.size).rjust(_TRAILER.size))
+            if magic == _MAGIC and length <= min(_MOST_BYTES, size - _TRAILER.size):
+                file.seek(size - _TRAILER.size - length)
+                return _checked(TypeAdapter(Description).validate_json(file.read(length)))
+    except ValidationError as error:
+        raise InputError(f"{library}: its description is damaged: make it again with `autofuse compile`") from error
+    except OSError as error:
+        raise InputError(f"{library}: cannot read the library: {error.strerror or error}") from error
+    raise InputError(f"{library}: not a free-standing library, which `autofuse compile --format c` writes")
+
+
+def _checked(found: Description) -> Description:
+    if found.format != FORMAT or not found.shapes or not _NAME.fullmatch(found.name):
+        raise InputError(f"another autofuse wrote this library (format {found.format}): make it again")
+    return found
+
+
+def is_freestanding(path: Path) -> bool:
+    """Whether a file ends as free-standing libraries do."""
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - _TRAILER.size))
+        return file.read(len(_MAGIC)) == _MAGIC
+
+
+FREESTANDING = Kind("a free-standing library of autofuse", is_freestanding)
+HEADER = Kind("a header of autofuse", lambda path: HEADER_MARK in path.read_bytes()[:4096])
+
+
+def tensors(specs: Sequence[TensorSpec]) -> str:
+    """Inputs or outputs for people: "x float32 1x3x224x224, y int64 1"."""
+    return ", ".join(
+        f"{' '.join(spec.name.split())} {spec.dtype} {'x'.join(map(str, spec.shape)) or '1'}" for spec in specs
+    )

@@ -1,0 +1,175 @@
+"""The C source of one network: its header, its tables, its weights; the runtime beside them is the same for all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from autofuse.backend.container.metadata import InputSpec, TensorSpec
+from autofuse.backend.container.table import DLPACK_CODES
+from autofuse.backend.freestanding.description import Description, Shapes, tensors
+from autofuse.backend.freestanding.tables import Tables
+
+SOURCES = Path(__file__).parent / "sources"
+"""The runtime, and the templates of what is written for each network."""
+
+FUNCTIONS = ("create", "destroy", "run", "input", "output", "threads", "error")
+"""What a library exports, each with the network's name in front."""
+
+
+def filled(template: str, values: dict[str, str]) -> str:
+    """The text of a template, each @NAME@ replaced."""
+    text = (SOURCES / template).read_text(encoding="utf-8")
+    for name, value in values.items():
+        text = text.replace(f"@{name}@", value)
+    return text
+
+
+def header(description: Description) -> str:
+    """The header of a library: `net.h` for the name "net"."""
+    lines = []
+    for number, shapes in enumerate(description.shapes):
+        set_of = f" (shapes {number})" if len(description.shapes) > 1 else ""
+        lines += [f"   Inputs{set_of}: {tensors(shapes.inputs) or 'none'}.", f"   Outputs: {tensors(shapes.outputs)}."]
+    return filled(
+        "network.h",
+        {
+            "TITLE": _commented(description.title),
+            "VERSION": description.version,
+            "TARGET": _commented(description.mcpu),
+            "DESCRIPTION": _commented("\n".join(lines)),
+            "NAME": description.name,
+            "GUARD": f"AUTOFUSE_NETWORK_{description.name.upper()}_H",
+            "SHAPES": str(len(description.shapes)),
+        },
+    )
+
+
+def names(description: Description) -> str:
+    """The file that gives the runtime's functions their prefix."""
+    return f'#include "{description.name}.h"\n#define AF(name) {description.name}_##name\n'
+
+
+def exports(description: Description) -> str:
+    """The linker's script: what others see of a library."""
+    functions = "".join(f"    {description.name}_{name};\n" for name in FUNCTIONS)
+    return f"{{\n  global:\n{functions}  local:\n    *;\n}};\n"
+
+
+def network(description: Description, programs: Sequence[Tables]) -> str:
+    """The tables of a network."""
+    parts = ['#include "runtime.h"\n', _shapes_text(description, programs), _kernels_text(programs)]
+    both = [*enumerate(zip(description.shapes, programs, strict=True))]
+    parts += [_program_text(number, shapes, tables) for number, (shapes, tables) in both]
+    entries = [_entry(number, shapes, tables) for number, (shapes, tables) in both]
+    parts.append(_table("af_program", "programs", entries))
+    features = [*map(_text, description.cpu_features), "NULL"]
+    parts.append(_table("char *const", "features", features))
+    parts.append(f"const af_network AF(network) = {{{len(programs)}, {description.threads}, programs, features}};\n")
+    return "\n".join(parts)
+
+
+def weights(description: Description, file: Path) -> str:
+    """Assembly that takes the bytes of `file` into the library."""
+    symbol = f"{description.name}_weights"
+    return "\n".join(
+        [
+            '.section .rodata.weights,"a",%progbits',
+            ".balign 4096",
+            f".globl {symbol}",
+            f".hidden {symbol}",
+            f"{symbol}:",
+            f'.incbin "{file.name}"',
+            ".balign 64",
+            '.section .note.GNU-stack,"",%progbits',
+            "",
+        ]
+    )
+
+
+def _shapes_text(description: Description, programs: Sequence[Tables]) -> str:
+    found = {row.shape for tables in programs for row in tables.rows}
+    found |= {spec.shape for shapes in description.shapes for spec in (*shapes.inputs, *shapes.outputs)}
+    lines = [f"static const int64_t {_shape(s)}[] = {{{', '.join(map(str, s)) or '1'}}};" for s in sorted(found)]
+    return "\n".join(lines) + "\n"
+
+
+def _kernels_text(programs: Sequence[Tables]) -> str:
+    symbols = dict.fromkeys(symbol for tables in programs for symbol, _ in tables.steps)
+    return "".join(f"int __tvm_ffi_{symbol}(void *, af_value *, int32_t, af_value *);\n" for symbol in symbols)
+
+
+def _program_text(number: int, shapes: Shapes, tables: Tables) -> str:
+    values = [str(row) for _, arguments in tables.steps for row in arguments]
+    steps, first = [], 0
+    for symbol, arguments in tables.steps:
+        steps.append(f"{{__tvm_ffi_{symbol}, {first}, {len(arguments)}}}")
+        first += len(arguments)
+    rows = [
+        f"{{{row.place}, {len(row.shape)}, {_code(row.dtype)}, {row.offset}, {_shape(row.shape)}}}"
+        for row in tables.rows
+    ]
+    copies = [f"{{{output}, {place}, {offset}}}" for output, place, offset in tables.copies]
+    return "\n".join(
+        _table(kind, f"{name}{number}", lines)
+        for kind, name, lines in (
+            ("AF(tensor)", "inputs", [_tensor(spec) for spec in shapes.inputs]),
+            ("AF(tensor)", "outputs", [_tensor(spec) for spec in shapes.outputs]),
+            ("af_index", "indexes", [_index(spec) for spec in shapes.inputs]),
+            ("af_row", "rows", rows),
+            ("uint32_t", "values", values),
+            ("af_step", "steps", steps),
+            ("af_copy", "copies", copies),
+        )
+    )
+
+
+def _entry(number: int, shapes: Shapes, tables: Tables) -> str:
+    counts = (
+        len(shapes.inputs), len(shapes.outputs), len(tables.rows), tables.bound,
+        sum(len(arguments) for _, arguments in tables.steps), len(tables.steps), len(tables.copies),
+    )  # fmt: skip
+    names = (f"{name}{number}" for name in ("inputs", "outputs", "indexes", "rows", "values", "steps", "copies"))
+    return f"{{{', '.join([*map(str, counts), *names, str(tables.arena_bytes)])}}}"
+
+
+def _table(kind: str, name: str, lines: Sequence[str]) -> str:
+    """A constant array; one without elements has an empty one, which C wants."""
+    body = ",\n".join(f"  {line}" for line in lines) or "  {0}"
+    return f"static const {kind} {name}[] = {{\n{body},\n}};\n"
+
+
+def _tensor(spec: TensorSpec) -> str:
+    size_bytes = math.prod(spec.shape) * np.dtype(spec.dtype).itemsize
+    return f"{{{_text(spec.name)}, {_text(spec.dtype)}, {len(spec.shape)}, {_shape(spec.shape)}, {size_bytes}}}"
+
+
+def _index(spec: InputSpec) -> str:
+    """The table that an input indexes, where it does."""
+    return "{0, 1}" if spec.table is None else f"{{{spec.table}, {np.dtype(spec.dtype).itemsize}}}"
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return "_".join(["shape", *map(str, shape)])
+
+
+def _code(dtype: str) -> str:
+    known = np.dtype(dtype)
+    return f"{DLPACK_CODES[known.kind]}, {known.itemsize * 8}"
+
+
+def _text(text: str) -> str:
+    """A string of C, byte by byte where it is not plain."""
+    body = "".join(
+        chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}"
+        for byte in text.encode("utf-8", "replace")
+    )
+    return f'"{body}"'
+
+
+def _commented(text: str) -> str:
+    """Text that cannot end the comment that it stands in."""
+    return text.replace("*/", "* /").replace("/*", "/ *").replace("\\", "/")

@@ -1,0 +1,86 @@
+/* What the runtime of a free-standing library and the tables of its network share; names.h gives both their prefix. */
+#ifndef AUTOFUSE_RUNTIME_H
+#define AUTOFUSE_RUNTIME_H
+
+#include "names.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* DLPack's DLTensor, as kernels read it. */
+typedef struct {
+  void *data;
+  int32_t device, device_number, rank;
+  uint8_t code, bits;
+  uint16_t lanes;
+  const int64_t *shape, *strides;
+  uint64_t byte_offset;
+} af_tensor;
+_Static_assert(sizeof(af_tensor) == 48, "a DLTensor of a machine of 64 bits");
+
+/* An argument of a kernel: TVM's TVMFFIAny. */
+typedef struct {
+  int32_t kind;
+  uint32_t unused;
+  union {
+    int64_t number;
+    void *pointer;
+  } as;
+} af_value;
+_Static_assert(sizeof(af_value) == 16, "a TVMFFIAny");
+
+typedef int (*af_kernel)(void *self, af_value *arguments, int32_t count, af_value *result);
+
+typedef enum { AF_ARENA, AF_WEIGHTS, AF_INPUT, AF_OUTPUT } af_place;
+
+/* A tensor of a program. `offset`: bytes into the arena or the weights; of an input or output, its number. */
+typedef struct {
+  af_place place;
+  int32_t rank;
+  uint8_t code, bits;
+  uint64_t offset;
+  const int64_t *shape;
+} af_row;
+
+/* A call of a kernel on the arguments from `first` on. */
+typedef struct {
+  af_kernel kernel;
+  uint32_t first, count;
+} af_step;
+
+/* An output that holds what lies elsewhere: in an input, a weight, another output. */
+typedef struct {
+  uint32_t output;
+  af_place place;
+  uint64_t offset;
+} af_copy;
+
+/* The values of an input that indexes a table lie in -rows ... rows - 1; `rows` 0: it indexes none. */
+typedef struct {
+  int64_t rows;
+  uint32_t element_bytes;
+} af_index;
+
+/* The model at one set of input shapes. The first `bound` rows lie in inputs and outputs. */
+typedef struct {
+  uint32_t inputs, outputs, rows, bound, values, steps, copies;
+  const AF(tensor) *input, *output;
+  const af_index *index;
+  const af_row *row;
+  const uint32_t *value;
+  const af_step *step;
+  const af_copy *copy;
+  uint64_t arena_bytes;
+} af_program;
+
+/* `features`: what the code wants of the CPU, in LLVM's spelling, up to a NULL. */
+typedef struct {
+  int programs, threads;
+  const af_program *program;
+  const char *const *features;
+} af_network;
+
+extern const af_network AF(network) __attribute__((visibility("hidden")));
+extern const unsigned char AF(weights)[] __attribute__((visibility("hidden")));
+
+#endif
