@@ -9,6 +9,7 @@ import pytest
 
 from autofuse.backend.container.metadata import InputSpec
 from autofuse.backend.library.arrays import Array, aligned_zeros, as_array, refuse_values, tensor_over
+from autofuse.backend.library.runtime import copied
 from autofuse.errors import InputError
 
 
@@ -36,6 +37,16 @@ def test_aligned_memory_is_shared(shape: tuple[int, ...]) -> None:
     if array.size:
         array[...] = 7
         assert np.all(view == 7)
+
+
+def test_aligned_booleans_are_shared_too() -> None:
+    array = aligned_zeros(InputSpec("x", (3, 5), "bool"))
+    tensor = tensor_over(array)
+    array[1:] = True
+    np.testing.assert_array_equal(copied(tensor), array)
+    again = tensor_over(array[:, ::2])
+    array[...] = False
+    assert copied(again).any(), "what is not contiguous is a copy"
 
 
 @pytest.mark.parametrize("change", [moved, frozen, np.asfortranarray, lambda array: array[::2]])

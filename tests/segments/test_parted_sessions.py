@@ -18,6 +18,14 @@ from tests.segments.models import assert_same, detector, expected, model_of, nor
 pytestmark = pytest.mark.usefixtures("any_size")
 
 
+NUMBERS = {
+    "bool": TensorProto.BOOL,
+    "uint8": TensorProto.UINT8,
+    "int64": TensorProto.INT64,
+    "double": TensorProto.DOUBLE,
+}
+
+
 def built(model: ModelProto, folder: Path, **named: Any) -> tuple[autofuse.Session, CompileReport]:
     library = folder / "model.so"
     report = autofuse.compile(written(model, folder), library, database=str(folder / "no.db"), threads=1, **named)
@@ -35,6 +43,25 @@ def test_a_pool_with_indices_between_two_products_runs_in_onnx_runtime_and_they_
     for seed in range(3):
         feeds = {"x": normal(6, 1, 16, seed=seed)}
         assert_same(session.run(None, feeds), expected(pooled(), feeds))
+
+
+@pytest.mark.parametrize("kind", ["bool", "uint8", "int64", "double"])
+def test_what_onnx_runtime_makes_of_any_type_reaches_a_segment(kind: str, tmp_path: Path) -> None:
+    model = model_of(
+        f"""net (float[4,6] x, bool c) => ({kind}[6,4] y) {{
+            r = Relu (x)
+            b = Cast <to={NUMBERS[kind]}> (r)
+            d = If (c) <then_branch = f () => ({kind}[4,6] p) {{ p = Identity (b) }},
+                        else_branch = g () => ({kind}[4,6] q) {{ q = Identity (b) }}>
+            y = Transpose (d)
+        }}"""
+    )
+    session, report = built(model, tmp_path)
+    assert sides(report) == ["autofuse", "ONNX Runtime", "autofuse"]
+    for seed in range(2):
+        feeds = {"x": normal(4, 6, seed=seed) * 9, "c": np.array(True)}
+        assert_same(session.run(None, feeds), expected(model, feeds))
+        assert np.count_nonzero(session.run(None, feeds)[0])
 
 
 def test_results_belong_to_the_caller(tmp_path: Path) -> None:

@@ -17,22 +17,22 @@ from autofuse.errors import InputError
 Array = NDArray[np.generic]
 
 _DLPACK_KINDS = "fiu"
-"""numpy's kinds of elements that it and TVM hand to each other as they are; TVM makes a copy of others."""
+"""numpy's kinds of elements that it and TVM hand to each other as they are; booleans pass as bytes."""
 
 
 def tensor_over(array: Array) -> Any:
     """The array as TVM's tensor: the same memory when it is contiguous, writable and aligned, else a copy."""
-    if array.dtype.kind == "b":
-        return boolean_tensor(_aligned_copy(array))
-    if array.dtype.kind not in _DLPACK_KINDS:
+    kind = array.dtype.kind
+    if kind not in _DLPACK_KINDS and kind != "b":
         import tvm
 
         return tvm.runtime.tensor(np.asarray(array, order="C"))
+    over = boolean_tensor if kind == "b" else _over()
     if array.flags.carray:
-        tensor = _over()(array)
+        tensor = over(array)
         if not tensor.data_ptr() % ALIGNMENT:  # numpy takes twenty times as long to say where an array lies
             return tensor
-    return _over()(_aligned_copy(array))
+    return over(_aligned_copy(array))
 
 
 @cache

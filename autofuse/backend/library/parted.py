@@ -140,7 +140,7 @@ class PartedLibrary:
             for output in self._sessions[part.model].get_outputs() if part.model is not None else ():
                 spec = _static(ValueSpec(output.name, *_type(output)))
                 if output.name in wanted and spec is not None and self._segments is not None:
-                    array = aligned_zeros(spec)
+                    array = _reserved(spec)
                     found[output.name] = _Held(array, tensor_over(array), value_over(array))
         return found
 
@@ -264,6 +264,14 @@ class _Open(_Step):
     def run(self, values: dict[str, Any], _call: Call) -> None:
         made = run_open(self._session, [_python(values[name]) for name in self._part.inputs])
         values.update(zip(self._part.outputs, made, strict=True))
+
+
+def _reserved(spec: InputSpec) -> Array:
+    """Memory for a value. InputError when there is not enough."""
+    try:
+        return aligned_zeros(spec)
+    except (MemoryError, ValueError) as error:  # numpy counts no more than 2^63 elements
+        raise InputError(f"{spec.name!r}: no memory for its elements, {_sizes(spec.shape)} {spec.dtype}") from error
 
 
 def _tensor(value: Any, spec: InputSpec, dtype: np.dtype[Any]) -> Any:
