@@ -48,6 +48,13 @@ class Policy:
         """Whether only what was measured here will do."""
         return self.strict or self.require_complete or self.on_miss == "fail"
 
+    @property
+    def without(self) -> str:
+        """How to compile what was not measured all the same."""
+        asked = {"--require-complete": self.require_complete, "--strict": self.strict}
+        names = [name for name, given in asked.items() if given]
+        return f"without {' and '.join(names)}" if names else "with --on-miss rule"
+
 
 class Context:
     """Compiles many models under the same circumstances; the database is opened, and the device asked, once.

@@ -76,7 +76,7 @@ def _climbed(context: Context, graph: Graph, model_sha256: str) -> FoundPlan:
         raise StrictMissError(
             f"{graph.name}: the database has no plan for this model, device and {context.threads} thread(s)"
             f"{' that keeps every rounding' if policy.limits.exact else ''}: "
-            f"run `autofuse tune` first, or compile with --on-miss rule"
+            f"run `autofuse tune` first, or compile {policy.without}"
         )
     for found in _transferred(context, graph, model_sha256):
         return found

@@ -44,6 +44,20 @@ BASES: dict[str, tuple[str, ...]] = {
     "serve": ("--host", "256.256.256.256"),
     "doctor": ("--db", "own.db"),
 }  # fmt: skip
+MORE: dict[str, tuple[tuple[str, ...], ...]] = {
+    "inspect": (("parts.onnx",),),
+    "compile": (
+        ("parts.onnx", "-o", "new.so", "--db", "own.db", "-n", "1"),
+        ("parts.onnx", "-o", "new.so", "--require-complete", "-n", "1"),
+        ("parts.onnx", "--dry-run", "--db", "own.db", "-n", "1"),
+    ),
+    "run": (("parts.so",),),
+    "tune": (("model.onnx", "--db", "own.db", "--dry-run", "--budget", "1m", "-n", "1"),),
+    "bench": (("parts.onnx", "--library", "missing.so", "--budget", "1s"),),
+    "db export": (("new", "--share", "--db", "own.db"),),
+    "db import": (("shared", "--db", "own.db"), ("export", "--shared", "--db", "own.db")),
+}
+"""Other sound beginnings of a verb."""
 HEAVY = frozenset({"doctor", "model train", "model eval"})
 """Take seconds each, and therefore fewer attempts."""
 NEVER = frozenset({"--on-finish", "--watch", "--wait", "--revalidate", "--executor", "--install-completion", "--help"})
@@ -94,7 +108,7 @@ def words_of(dice: random.Random) -> list[str]:
     verb = dice.choice(sorted(BASES))
     if verb in HEAVY and dice.random() < 0.7:
         verb = dice.choice(("compile", "report", "db prune", "plan show"))
-    words = list(BASES[verb])
+    words = list(dice.choice((BASES[verb], *MORE.get(verb, ()))))
     for _ in range(dice.choice((0, 1, 1, 1, 2, 3))):
         taken = options()[verb]
         if not taken:
@@ -118,7 +132,8 @@ def attempt(folder: Path, seed: int) -> str:
         answer = command(*words)
     mine = {f"{name}{end}" for name in ("own.db", "source.db", "harddb") for end in ("", "-wal", "-shm")}
     if not answer.code:  # a library, a page or an export may be replaced by another
-        mine |= {"model.so", "signed.so", *(name for name in before if name.startswith("export/"))}
+        mine |= {"model.so", "signed.so", "parts.so"}
+        mine |= {name for name in before if name.startswith(("export/", "shared/"))}
     require_untouched(before, state(room), frozenset(mine), f"{words} (exit {answer.code}: {answer.last})")
     if rows - measured(room / "own.db") and words[:2] != ["db", "prune"]:
         raise AssertionError(f"destroyed: measurements of own.db by {words}")

@@ -23,6 +23,8 @@ READERS = (
     ("db", "info"), ("db", "check"), ("db", "export", "new"), ("db", "export", "--optuna", "new.log"),
     ("plan", "show", "model.onnx", "--plan", "best", "-n", "1"), ("plan", "pareto", "model.onnx", "-n", "1"),
     ("explain", "model.onnx", "-n", "1", "--plan", "best"), ("compile", "model.onnx", "-o", "new.so", "-n", "1"),
+    ("db", "export", "new", "--share"), ("tune", "model.onnx", "--dry-run", "--budget", "1m", "-n", "1"),
+    ("compile", "parts.onnx", "--dry-run", "-n", "1"),
     ("db", "prune", "--dry-run"), ("db", "migrate"), ("stop",), ("model", "train", "-o", "new.model"),
 )  # fmt: skip
 

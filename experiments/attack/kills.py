@@ -30,7 +30,10 @@ COMPILE = ("compile", "model.onnx", "--db", "own.db", "-n", "1", "-o", "model.so
 VERBS: tuple[tuple[str, ...], ...] = (
     COMPILE,
     (*COMPILE, "--sign", "key"),
+    ("compile", "parts.onnx", "--db", "own.db", "-n", "1", "-o", "parts.so"),
     ("db", "export", "export", "--db", "own.db"),
+    ("db", "export", "shared", "--share", "--db", "own.db"),
+    ("db", "import", "shared", "--db", "own.db"),
     ("db", "export", "new", "--db", "own.db"),
     ("db", "export", "--optuna", "new.log", "--db", "own.db"),
     ("db", "merge", "source.db", "--db", "own.db"),
@@ -104,7 +107,7 @@ def attempt(folder: Path, seed: int) -> str:
         text = scenario(dice)
     if rows - measured(room / "own.db"):
         raise Broken(f"destroyed: measurements, by {text}")
-    mine = OWN | {"model.so"} | {name for name in before if name.startswith("export/")}
+    mine = OWN | {"model.so", "parts.so"} | {name for name in before if name.startswith(("export/", "shared/"))}
     require_untouched(before, {k: v for k, v in state(room).items() if not k.endswith(".part")}, mine, text)
     if text.startswith("refused"):
         raise InputError(text)

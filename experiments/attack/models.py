@@ -72,6 +72,11 @@ def model(seed: int) -> ModelProto:
     made = Odd(seed)
     for _ in range(made.dice.choice((1, 1, 2, 3, 5, 8))):
         made.dice.choice(STEPS)(made)
+    return finished(made)
+
+
+def finished(made: Odd) -> ModelProto:
+    """The model that grew, whose outputs are its last tensor and sometimes others."""
     names = [made.last]
     if made.dice.random() < 0.3:
         names.append(made.dice.choice([name for name in made.pool if name not in names] or names))
@@ -330,13 +335,17 @@ def fed(values: np.random.Generator, shape: Shape, dtype: str) -> Any:
 
 
 def attempt(folder: Path, seed: int) -> str:
+    """The model of a seed: see `compared`."""
+    return compared(folder, seed, model(seed))
+
+
+def compared(folder: Path, seed: int, made: ModelProto) -> str:
     """Compile it and run it: the results are ONNX Runtime's, or it is refused with the reason."""
     import onnxruntime
 
     from autofuse import api
 
     room = room_of(folder)
-    made = model(seed)
     path = model_file(room / "odd.onnx", made)
     quiet = onnxruntime.SessionOptions()
     quiet.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL

@@ -11,7 +11,8 @@ from experiments.attack.stage import command, in_time, measured, require_untouch
 
 READS = ("model.onnx", "model.so", "own.db", "x.npy", "source.db", "export", "key")
 PLACES = (
-    *READS, "other.onnx", "signed.so", "notes.txt", "locked.txt", "foreign", "foreign/manifest.json", "out", "full",
+    *READS, "parts.onnx", "parts.so", "shared", "other.onnx", "signed.so",
+    "notes.txt", "locked.txt", "foreign", "foreign/manifest.json", "out", "full",
     "out/report.md", "page.html", "picture.svg", "link", "hard", "harddb", "loop", "dangling", "folder", "folder/new",
     "pipe", "socket", "null", "fulldevice", "own.db-wal", "own.db-shm", "own.db-journal", "source.db-wal", "stranger",
     "key.pub", "new", "new.onnx", "new.svg", "no/such/new.so", "notes.txt/new", "model.onnx/", "./model.onnx", ".", "",
@@ -19,7 +20,7 @@ PLACES = (
     "/proc/new",
     "own.db\x00x", "null/x", "loop/x", "sqlite:///own.db", "postgresql://127.0.0.1:1/x", "file:own.db?mode=ro",
 )  # fmt: skip
-LIBRARIES = frozenset({"model.so", "signed.so"})
+LIBRARIES = frozenset({"model.so", "signed.so", "parts.so"})
 WRITERS: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
     "compile": (
         ("compile", "model.onnx", "--db", "own.db", "-n", "1", "-o", "@"),
@@ -29,17 +30,32 @@ WRITERS: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
         ("compile", "model.onnx", "--db", "own.db", "-n", "1", "--sign", "key", "-o", "@"),
         LIBRARIES,
     ),
+    "compile parts": (
+        ("compile", "parts.onnx", "--db", "own.db", "-n", "1", "-o", "@"),
+        LIBRARIES,
+    ),
+    "compile --require-complete": (
+        ("compile", "parts.onnx", "--require-complete", "--db", "own.db", "-n", "1", "-o", "@"),
+        frozenset(),
+    ),
+    "compile --dry-run": (
+        ("compile", "parts.onnx", "--dry-run", "--db", "own.db", "-n", "1", "-o", "@"),
+        frozenset(),
+    ),
+    "forecast": (("tune", "model.onnx", "--dry-run", "--budget", "1m", "-n", "1", "--db", "@"), frozenset()),
     "run": (("run", "model.so", "--input", "x=x.npy", "-o", "@"), frozenset()),
     "report": (("report", "--db", "own.db", "-o", "@"), frozenset()),
     "report --html": (("report", "--db", "own.db", "--html", "@"), frozenset()),
-    "db export": (("db", "export", "@", "--db", "own.db"), frozenset({"export"})),
-    "db export --compress": (("db", "export", "@", "--db", "own.db", "--compress"), frozenset({"export"})),
+    "db export": (("db", "export", "@", "--db", "own.db"), frozenset({"export", "shared"})),
+    "db export --share": (("db", "export", "@", "--share", "--db", "own.db"), frozenset({"export", "shared"})),
+    "db export --compress": (("db", "export", "@", "--db", "own.db", "--compress"), frozenset({"export", "shared"})),
     "db export --optuna": (("db", "export", "--optuna", "@", "--db", "own.db"), frozenset()),
     "plan export": (("plan", "export", "model.onnx", "--plan", "none", "-o", "@"), frozenset()),
     "plan pareto": (("plan", "pareto", "model.onnx", "--db", "own.db", "-n", "1", "--save", "@"), frozenset()),
     "model train": (("model", "train", "--db", "own.db", "-o", "@"), frozenset()),
     "key new": (("key", "new", "@"), frozenset()),
     "db merge": (("db", "merge", "source.db", "--db", "@"), frozenset()),
+    "db import --shared": (("db", "import", "export", "--shared", "--db", "@"), frozenset()),
     "db import": (("db", "import", "export", "--db", "@"), frozenset()),
     "db migrate": (("db", "migrate", "--db", "@"), frozenset()),
     "db prune": (("db", "prune", "--older-than", "90d", "--db", "@"), frozenset()),

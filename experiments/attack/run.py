@@ -27,8 +27,8 @@ from experiments.records import Table, keep
 from experiments.tables import head, line
 
 SHARES = {
-    "outputs": 200, "arguments": 240, "databases": 150, "libraries": 110, "sessions": 100, "models": 120, "kills": 30,
-    "serving": 50,
+    "outputs": 180, "arguments": 220, "databases": 140, "libraries": 100, "hybrids": 100, "sessions": 90, "models": 100,
+    "kills": 30, "serving": 40,
 }  # fmt: skip
 """Attempts of each axis in a thousand; each axis is a module with `attempt(folder, seed)`."""
 

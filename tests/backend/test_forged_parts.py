@@ -12,8 +12,10 @@ import autofuse
 from autofuse.backend.library.library import check, load, read_metadata
 from autofuse.cli.main import app
 from autofuse.errors import InputError
+from experiments.attack.hybrids import greedy, model_of, with_model
 from tests.backend.forging import Body, forged, packed, parts_of
-from tests.segments.models import model_of, pooled, written
+from tests.segments.models import model_of as model_of_text
+from tests.segments.models import pooled, written
 
 
 @pytest.fixture(scope="module")
@@ -93,10 +95,17 @@ def test_an_onnx_part_that_is_no_model_is_refused(library: Path, tmp_path: Path)
         load(tmp_path / "forged.so")
 
 
+def test_a_model_that_wants_more_memory_than_there_is_is_refused(library: Path, tmp_path: Path) -> None:
+    (tmp_path / "greedy.so").write_bytes(with_model(library.read_bytes(), greedy(model_of(library.read_bytes()))))
+    loaded = load(tmp_path / "greedy.so")
+    with pytest.raises(InputError, match=r"'[qrh]': no memory for its elements, \(68719476736\)"):
+        loaded(loaded.example_inputs())
+
+
 def test_code_without_a_program_is_refused(library: Path, tmp_path: Path) -> None:
     folder = tmp_path / "whole"
     folder.mkdir()
-    model = model_of("net (float[2,8] x) => (int64[2,n] y) { y = NonZero (x) }")
+    model = model_of_text("net (float[2,8] x) => (int64[2,n] y) { y = NonZero (x) }")
     autofuse.compile(written(model, folder), folder / "rest.so", database=str(folder / "no.db"))
     assert parts_of(folder / "rest.so")[0] == b""
     with pytest.raises(InputError, match="it has code, and no program"):

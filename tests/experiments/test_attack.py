@@ -10,7 +10,7 @@ from experiments.attack.run import Row, attempts, markdown, prepared
 from experiments.attack.stage import Answer, Broken, judged, require_untouched
 from experiments.fuzz.contain import Limits, outcomes
 
-SHARE = {"outputs": 6, "arguments": 6, "libraries": 4, "sessions": 8}
+SHARE = {"outputs": 6, "arguments": 6, "libraries": 4, "hybrids": 8, "sessions": 8}
 
 
 @pytest.fixture(scope="module")
