@@ -1,7 +1,8 @@
 """Searches fusion plans of ONNX models by measuring them on this machine's CPU, and compiles the best through TVM.
 
 The functions here are those of the command line (see `autofuse.api`); each is imported when it is first used, so
-that `import autofuse` stays cheap.
+that `import autofuse` stays cheap. After `import autofuse as onnxruntime` a program finds `InferenceSession`, and what
+else it uses with one: see `autofuse.ort.session.NAMES`.
 """
 
 from __future__ import annotations
@@ -71,6 +72,12 @@ def __getattr__(name: str) -> object:
         from autofuse import api
 
         return getattr(api, name)
+    if name == "InferenceSession":
+        return __getattr__("Session")
+    from autofuse.ort.session import NAMES, own_name
+
+    if name in NAMES:
+        return own_name(name)
     raise AttributeError(f"module 'autofuse' has no attribute {name!r}")
 
 

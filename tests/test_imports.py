@@ -44,7 +44,7 @@ LAYERS["parted"] = LAYERS["benchmark"] | {"benchmark", "search"}
 LAYERS["checks"] = {"device", "kernels", "backend", "measure", "database", "environment"}
 LAYERS["api"] = set(LAYERS)
 LAYERS["cli"] = {"api"}
-LAYERS["__init__"] = {"api", "backend", "compiler"}
+LAYERS["__init__"] = {"api", "backend", "compiler", "ort"}
 LAYERS["__main__"] = {"cli"}
 
 HOMES: dict[str, set[str]] = {

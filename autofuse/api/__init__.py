@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 from autofuse.api.databases import db_check, db_export, db_import, db_info, db_merge, db_migrate, db_prune
 from autofuse.api.jobs import left_s, status, stop
-from autofuse.api.keys import key_new, key_show
 from autofuse.api.learned import model_eval, model_show, model_train
-from autofuse.api.libraries import library_check
+from autofuse.api.libraries import key_new, key_show, library_check
 from autofuse.api.machine import cflags, device_list, device_probe, device_show, doctor, serve
 from autofuse.api.models import bench, compile, inspect, load, run  # noqa: A004 the verbs' names
 from autofuse.api.plans import explain, plan_diff, plan_export, plan_pareto, plan_show
@@ -26,7 +25,7 @@ from autofuse.api.reports import compare, open, report, terms  # noqa: A004
 from autofuse.api.tuning import files_of_tuning, tune, tune_all
 
 if TYPE_CHECKING:
-    from autofuse.backend.library.session import Session
+    from autofuse.api.sessions import Session
     from autofuse.compiler.context import Context, Policy
     from autofuse.environment.place import Place
     from autofuse.job.coordinator import JobListener
@@ -42,7 +41,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name == "Session":
-        from autofuse.backend.library.session import Session
+        from autofuse.api.sessions import Session
 
         return Session
     if name in ("Context", "Policy"):

@@ -69,7 +69,7 @@ def rest_of(choice: Choice) -> Rest:
     outputs = tuple(_spec(choice, name) for name in source.outputs)
     if not choice.segments:
         order = (PartSpec(None, 0, source.inputs, source.outputs),)
-        return Rest((source.whole(),), Parts(inputs, outputs, order))
+        return Rest((source.whole(),), Parts(inputs, outputs, order), source.origin)
     models = [piece.content for piece in choice.rest]
     found = []
     segments = rest = 0
@@ -77,7 +77,7 @@ def rest_of(choice: Choice) -> Rest:
         own = piece.graph is not None
         found.append(PartSpec(segments if own else None, None if own else rest, piece.inputs, piece.outputs))
         segments, rest = segments + own, rest + (not own)
-    return Rest(tuple(models), Parts(inputs, outputs, tuple(found)))
+    return Rest(tuple(models), Parts(inputs, outputs, tuple(found)), source.origin)
 
 
 def _spec(choice: Choice, name: str) -> ValueSpec:

@@ -17,6 +17,19 @@ AttributeValue = int | float | str | bytes | tuple[int, ...] | tuple[float, ...]
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Texts about a model that its file carries, "" where it says nothing; `custom`: the author's own, by key."""
+
+    producer_name: str = ""
+    graph_name: str = ""
+    domain: str = ""
+    description: str = ""
+    graph_description: str = ""
+    version: int = 0
+    custom: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Tensor:
     """A value of the graph: static `shape` (elements), numpy `dtype` name."""
 
@@ -82,6 +95,7 @@ class Graph:
     tensors: Mapping[str, Tensor]
     constants: Mapping[str, NDArray[np.generic]]
     opset: int
+    origin: Origin = field(default_factory=Origin)
 
     @cached_property
     def by_name(self) -> Mapping[str, Operator]:

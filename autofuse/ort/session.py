@@ -12,6 +12,12 @@ from autofuse.errors import InputError
 SILENT = 4
 """The logger severity that writes fatal errors only; what we need to know comes as exceptions."""
 
+NAMES = frozenset((
+    "ExecutionMode", "GraphOptimizationLevel", "OrtValue", "RunOptions", "SessionOptions", "get_available_providers",
+    "get_device", "set_default_logger_severity",
+))  # fmt: skip
+"""What a program goes on using of ONNX Runtime after `import autofuse as onnxruntime`; see `own_name`."""
+
 _NUMPY_NAMES = {"tensor(float)": "float32", "tensor(double)": "float64"} | {
     f"tensor({name})": name
     for name in ("float16", "bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
@@ -53,6 +59,13 @@ def open_session(
         return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's own exception classes share no base but Exception
         raise InputError(f"{name}: ONNX Runtime cannot load the model: {first_line(error)}") from error
+
+
+def own_name(name: str) -> Any:
+    """What ONNX Runtime calls `name`, one of `NAMES`."""
+    import onnxruntime
+
+    return getattr(onnxruntime, name)
 
 
 def value_types(name: str, model: bytes) -> dict[str, ValueType]:

@@ -28,7 +28,7 @@ from autofuse.backend.link.architecture import architecture_of
 from autofuse.device.target import Target
 from autofuse.errors import InputError
 from autofuse.graph.inputs import index_ranges
-from autofuse.graph.model import Graph
+from autofuse.graph.model import Graph, Origin
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.values.scratch import scratch_folder
@@ -74,6 +74,7 @@ class Rest:
 
     models: tuple[bytes, ...]
     parts: Parts
+    origin: Origin = field(default_factory=Origin)
 
 
 def build_library(
@@ -130,7 +131,8 @@ def build_programs(
         )
         for part, (graph, groups), assembled in zip(parts, made, assembly.programs, strict=True)
     ]
-    metadata, weights = with_rest(describe_library(programs, assembly, target, threads), assembly.weights, rest)
+    described = replace(describe_library(programs, assembly, target, threads), origin=parts[0].lowered.graph.origin)
+    metadata, weights = with_rest(described, assembly.weights, rest)
     require_space(output)
     ready |= {symbol: read_object(path, symbol) for symbol, path in symbols.files.items()}
     translate = compile_program if write is None else compile_kernels
@@ -316,7 +318,7 @@ def with_rest(
     first = len(weights)
     order = [part if part.model is None else replace(part, model=first + part.model) for part in rest.parts.order]
     parts = replace(rest.parts, order=tuple(order))
-    return replace(metadata, weights=metadata.weights + specs, parts=parts), [*weights, *models]
+    return replace(metadata, weights=metadata.weights + specs, parts=parts, origin=rest.origin), [*weights, *models]
 
 
 def write_rest(rest: Rest, target: Target, threads: int, output: Path, key: Path | None = None) -> None:

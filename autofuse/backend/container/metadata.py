@@ -6,13 +6,14 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from autofuse.errors import InputError
+from autofuse.graph.model import Origin
 from autofuse.ort.session import numpy_name
 
 FORMAT, FORMAT_OF_PARTS = 2, 3
@@ -145,6 +146,8 @@ class Metadata:
 
     `parts`: set where ONNX Runtime has a part in the model; then each program is one segment of it, there may be none,
     and `inputs` and `outputs` below are not the model's.
+
+    `origin`: what the model's file says about the model; older libraries do not have it.
     """
 
     __pydantic_config__ = _EXACTLY
@@ -157,6 +160,7 @@ class Metadata:
     weights: tuple[TensorSpec, ...]
     programs: tuple[Program, ...]
     parts: Parts | None = None
+    origin: Origin = field(default_factory=Origin)
 
     @property
     def inputs(self) -> tuple[InputSpec, ...]:

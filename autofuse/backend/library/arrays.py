@@ -13,6 +13,7 @@ from autofuse.backend.container.container import ALIGNMENT
 from autofuse.backend.container.metadata import InputSpec
 from autofuse.backend.library.runtime import boolean_tensor
 from autofuse.errors import InputError
+from autofuse.ort.bound import is_value
 
 Array = NDArray[np.generic]
 
@@ -68,6 +69,8 @@ def as_array(given: Any) -> Array:
     if isinstance(given, np.ndarray):
         return given
     try:
+        if is_value(given):
+            return np.asarray(given.numpy())
         return np.from_dlpack(given) if hasattr(given, "__dlpack__") else np.asarray(given)
     except (ValueError, TypeError, BufferError, RuntimeError, OverflowError) as error:
         raise InputError(f"an input of type {type(given).__name__} is no array: {error}") from error

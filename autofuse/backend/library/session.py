@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.backend.container.metadata import Metadata, TensorSpec, ValueSpec
+from autofuse.backend.library.binding import IOBinding
 from autofuse.backend.library.library import load
-from autofuse.errors import InputError
+from autofuse.errors import AutofuseError, InputError
+from autofuse.ort.bound import value_over
+
+PROVIDER, CPU_PROVIDER = "AutofuseExecutionProvider", "CPUExecutionProvider"
+Provider = str | tuple[str, Mapping[str, Any]]
+"""As ONNX Runtime takes them: a name, or a name with options."""
 
 _ONNX_TYPES = {"float32": "float", "float64": "double"}
 """numpy's names of element types -> ONNX Runtime's, where they differ."""
@@ -32,9 +39,24 @@ class NodeArg:
     type: str
 
 
+@dataclass(frozen=True)
+class ModelMetadata:
+    """What a model says about itself, as ONNX Runtime gives it; "" where it says nothing."""
+
+    producer_name: str
+    graph_name: str
+    domain: str
+    description: str
+    graph_description: str
+    version: int
+    custom_metadata_map: Mapping[str, str]
+
+
 class Session:
     """`Session("model.so").run(None, {"input": array})`, as with ONNX Runtime; safe to call from several threads.
 
+    `sess_options`: ONNX Runtime's; its intra_op_num_threads counts where `threads` is None, and profiling is refused.
+    `providers`: must name this one or the CPU's; others are passed over, and `provider_options` with them.
     `threads`: those that run the model for each caller (None: those it was tuned for). `pad`: fill up inputs to
     the next larger shape of the library, see `autofuse.backend.library.library.Library`. `trust`: files of public
     keys, one of which must have signed it (none: any library, and its code runs). Errors: see `load` there.
@@ -43,11 +65,17 @@ class Session:
     def __init__(
         self,
         path: str | os.PathLike[str],
+        sess_options: Any = None,
+        providers: Sequence[Provider] | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
         *,
         threads: int | None = None,
         pad: bool = False,
         trust: Sequence[str | os.PathLike[str]] = (),
     ) -> None:
+        _check_providers(providers, provider_options)
+        self._options = sess_options
+        threads = threads or wished_threads(sess_options)
         self._library = load(Path(path), threads, pad=pad, trust=[Path(key) for key in trust])
         self._names = self._library.output_names
 
@@ -61,6 +89,38 @@ class Session:
         """Threads that run the model for each caller."""
         return self._library.threads
 
+    def get_providers(self) -> list[str]:
+        """Who computes: this one, and ONNX Runtime's CPU provider where it has a part in the model."""
+        return [PROVIDER] if self.metadata.parts is None else [PROVIDER, CPU_PROVIDER]
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """The options of each provider: there are none."""
+        return {name: {} for name in self.get_providers()}
+
+    def set_providers(
+        self,
+        providers: Sequence[Provider] | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Changes nothing; InputError as at the start."""
+        _check_providers(providers, provider_options)
+
+    def get_session_options(self) -> Any:
+        """The `sess_options` that were given."""
+        return self._options
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """What the model that the library was compiled from says about itself."""
+        origin = self.metadata.origin
+        return ModelMetadata(
+            origin.producer_name, origin.graph_name, origin.domain, origin.description, origin.graph_description,
+            origin.version, dict(origin.custom),
+        )  # fmt: skip
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """None: weights are part of the library."""
+        return []
+
     def get_inputs(self) -> list[NodeArg]:
         """The model's inputs, in its order."""
         parts = self.metadata.parts
@@ -72,17 +132,55 @@ class Session:
         return _described([p.outputs for p in self.metadata.programs]) if parts is None else _arguments(parts.outputs)
 
     def run(
-        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: None = None
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
     ) -> list[NDArray[np.generic]]:
-        """The outputs called `output_names` (None: all) for inputs by name; `run_options` must be None.
+        """The outputs called `output_names` (None: all) for inputs by name.
 
-        Inputs and outputs are read and returned without a copy where `Library` says so.
+        Inputs and outputs are read and returned without a copy where `Library` says so. `run_options`: ONNX Runtime's,
+        which have nothing to say here, or None.
         """
-        if run_options is not None:
-            raise InputError(f"run_options: got {run_options!r}, allowed: None")
+        _check_run_options(run_options)
         places = self._places(output_names)
         results = self._library(input_feed)
         return results if places is None else [results[place] for place in places]
+
+    def run_with_ort_values(
+        self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, Any], run_options: Any = None
+    ) -> list[Any]:
+        """Like `run`, with values of ONNX Runtime's."""
+        return [value_over(result) for result in self.run(output_names, input_dict_ort_values, run_options)]
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Callable[[list[Any], Any, str], None],
+        user_data: Any,
+        run_options: Any = None,
+    ) -> None:
+        """Like `run`, in a thread of its own; it calls `callback` with the results, `user_data`, and an error or ""."""
+        _check_run_options(run_options)
+        self._places(output_names)
+
+        def compute() -> None:
+            try:
+                results = self.run(output_names, input_feed)
+            except AutofuseError as error:
+                callback([], user_data, str(error))
+            else:
+                callback(results, user_data, "")
+
+        Thread(target=compute, name="autofuse run_async").start()
+
+    def io_binding(self) -> IOBinding:
+        """A fresh binding of inputs and outputs to memory, for `run_with_iobinding`."""
+        return IOBinding([one.name for one in self.get_inputs()], self._names)
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
+        """Run with the inputs and outputs of `iobinding`."""
+        _check_run_options(run_options)
+        results = self._library(iobinding.feed)
+        iobinding.deliver(dict(zip(self._names, results, strict=True)))
 
     def run_dlpack(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
         """Like `run`, with outputs as objects that have `__dlpack__`: `torch.from_dlpack(output)` copies nothing."""
@@ -104,6 +202,34 @@ class Session:
             if name not in self._names:
                 raise InputError(f"output {name!r} is unknown; the model's outputs: {', '.join(self._names)}")
         return [self._names.index(name) for name in names]
+
+
+def _check_providers(providers: Sequence[Provider] | None, options: Sequence[Mapping[str, Any]] | None) -> None:
+    """InputError where none of the providers is one that computes here, or their options are not as many."""
+    if options is not None and len(options) != len(providers or ()):
+        raise InputError(f"provider_options: {len(options)} given for {len(providers or ())} providers")
+    names = [one if isinstance(one, str) else next(iter(one), "") for one in providers or ()]
+    if names and not {PROVIDER, CPU_PROVIDER} & set(names):
+        listed = ", ".join(map(str, names))
+        raise InputError(f"providers: got {listed}; a library runs on the CPU: add {CPU_PROVIDER!r}")
+
+
+def wished_threads(options: Any) -> int | None:
+    """What ONNX Runtime's session options ask for; None where they leave it open. InputError for what is not done."""
+    if options is None:
+        return None
+    if not hasattr(options, "intra_op_num_threads"):
+        raise InputError(f"sess_options: got {type(options).__name__}, allowed: onnxruntime.SessionOptions or None")
+    if options.enable_profiling:
+        raise InputError("sess_options: enable_profiling is not done here; `autofuse explain` shows the kernels' times")
+    if options.optimized_model_filepath:
+        raise InputError("sess_options: optimized_model_filepath is not written; `autofuse compile` writes a library")
+    return options.intra_op_num_threads or None
+
+
+def _check_run_options(options: Any) -> None:
+    if options is not None and type(options).__name__ != "RunOptions":
+        raise InputError(f"run_options: got {options!r}, allowed: None, or onnxruntime.RunOptions")
 
 
 def _arguments(specs: Sequence[ValueSpec]) -> list[NodeArg]:

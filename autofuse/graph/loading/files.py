@@ -5,12 +5,14 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
 
 import numpy as np
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from autofuse.errors import InputError
+from autofuse.graph.model import Origin
 from autofuse.graph.nodes import MAX_MODEL_BYTES
 
 
@@ -179,3 +181,21 @@ def _node_tensors(node: NodeProto) -> Iterator[TensorProto]:
         yield from attribute.tensors
         for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
             yield from _graph_tensors(graph)
+
+
+def origin_of(model: ModelProto) -> Origin:
+    """What `model` says about itself; bytes in it that are no text are replaced."""
+    return Origin(
+        _text(model.producer_name),
+        _text(model.graph.name),
+        _text(model.domain),
+        _text(model.doc_string),
+        _text(model.graph.doc_string),
+        model.model_version,
+        {_text(entry.key): _text(entry.value) for entry in model.metadata_props},
+    )
+
+
+def _text(found: Any) -> str:
+    """Protobuf hands out texts that are no UTF-8 as bytes."""
+    return found if isinstance(found, str) else bytes(found).decode("utf-8", "replace")

@@ -18,7 +18,7 @@ from autofuse.errors import InputError, UncoveredError
 from autofuse.graph.loading.canonical import canonicalise
 from autofuse.graph.loading.constants import fold_constants
 from autofuse.graph.loading.draft import Draft, as_constants, check_weight_dtype
-from autofuse.graph.loading.files import read_model, refuse_external_data
+from autofuse.graph.loading.files import origin_of, read_model, refuse_external_data
 from autofuse.graph.loading.limits import (
     MAX_OUTPUTS,
     check_inputs,
@@ -120,7 +120,7 @@ def _graph_of(model: ModelProto, name: str, source: str, shapes: Shapes | None) 
         constants.update(as_constants({k: v for k, v in added.items() if k not in constants}, source))
         draft = Draft(source, inputs, outputs, _operators(nodes, source), constants, draft.opset)
     _simplify(draft, model.graph)
-    return _finished(draft, name)
+    return replace(_finished(draft, name), origin=origin_of(model))
 
 
 def _operators(nodes: Iterable[NodeProto], source: str) -> list[Operator]:

@@ -16,7 +16,7 @@ from autofuse.errors import InputError
 from autofuse.graph.cost import flops
 from autofuse.graph.loading.constants import FOLDABLE, evaluate, shape_value
 from autofuse.graph.loading.draft import infer_model
-from autofuse.graph.loading.files import read_model
+from autofuse.graph.loading.files import origin_of, read_model
 from autofuse.graph.loading.limits import check_operator_count
 from autofuse.graph.loading.shapes import bind_shapes
 from autofuse.graph.loading.simplify.inline import constant_value
@@ -81,7 +81,7 @@ class Source:
     """
 
     def __init__(self, name: str, model: ModelProto, shapes: Shapes, infer: Infer) -> None:
-        self.name, self._model = name, model
+        self.name, self._model, self.origin = name, model, origin_of(model)
         graph = model.graph
         self.constants = {tensor.name: tensor for tensor in graph.initializer}
         self._declared = {v.name: v for v in graph.input if v.name not in self.constants}
