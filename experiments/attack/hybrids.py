@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from onnx import ModelProto, TensorProto, helper
+from onnx import TensorProto, helper
 
 from autofuse.errors import AutofuseError, InputError
 from experiments.attack import libraries, models
@@ -18,25 +16,24 @@ from experiments.attack.stage import (
     Answer,
     Broken,
     command,
-    every_segment,
     in_time,
     measured,
     require_untouched,
     room_of,
     state,
 )
-from experiments.fuzz.mutate import damaged_json, damaged_model
+from experiments.fuzz import forge
+from experiments.fuzz.mutate import damaged_model
 
 LEAST_OPSET = 11
 """Of the operators that only ONNX Runtime runs."""
-LARGE = 2**36
 BASE = ("--db", "own.db", "-n", "1")
 
 
 def attempt(folder: Path, seed: int) -> str:
     """One way to use or misuse a model in parts, or what somebody shared."""
     dice = random.Random(seed)
-    every_segment()
+    forge.every_segment()
     return dice.choice(WAYS)(folder, dice)
 
 
@@ -100,100 +97,15 @@ def _damaged(folder: Path, dice: random.Random) -> str:
 
 def _described(folder: Path, dice: random.Random) -> str:
     """The connections between parts changed, checksums made right."""
-    data = _library(folder)
-    body = json.loads(libraries._sections(data)[1][2])
-    for _ in range(dice.choice((1, 1, 2, 3))):
-        dice.choice(CONNECTIONS)(dice, body["parts"])
-    return _loaded(folder, "described", libraries._retold(data, body))
-
-
-def _any_value(dice: random.Random, parts: dict[str, Any]) -> None:
-    name = dice.choice(sorted(parts))
-    parts[name] = damaged_json(dice, parts[name])
-
-
-def _another_name(dice: random.Random, parts: dict[str, Any]) -> None:
-    """A value under the name of another, of another part or of none."""
-    known = [name for part in parts["order"] for side in ("inputs", "outputs") for name in part[side]]
-    part = dice.choice(parts["order"])
-    side = dice.choice(("inputs", "outputs"))
-    if part[side]:
-        part[side][dice.randrange(len(part[side]))] = dice.choice((*known, "", "nowhere"))
-
-
-def _another_order(dice: random.Random, parts: dict[str, Any]) -> None:
-    dice.shuffle(dice.choice((parts["order"], dice.choice(parts["order"])["inputs"], parts["outputs"])))
-
-
-def _another_place(dice: random.Random, parts: dict[str, Any]) -> None:
-    part = dice.choice(parts["order"])
-    part[dice.choice(("program", "model"))] = dice.choice((None, 0, 1, 2, 3, -1, 10**9, 2**63))
-
-
-CONNECTIONS: tuple[Callable[[random.Random, Any], None], ...] = (
-    _any_value, _another_name, _another_name, _another_order, _another_place,
-)  # fmt: skip
+    return _loaded(folder, "described", forge.with_other_connections(dice, _library(folder)))
 
 
 def _another_model(folder: Path, dice: random.Random) -> str:
     """Another model in ONNX Runtime's place, checksums made right: a damaged one, or one that wants all memory."""
-    sound = model_of(_library(folder))
+    sound = forge.model_of(_library(folder))
     way = dice.randrange(3)
-    made = damaged_model(dice, sound) if way else greedy(sound)
-    return _loaded(folder, "another model" if way else "greedy model", with_model(_library(folder), made))
-
-
-def model_of(data: bytes) -> bytes:
-    """The first model of ONNX Runtime's in a library."""
-    body = json.loads(libraries._sections(data)[1][2])
-    place = _model_place(body)
-    start = _offsets(body)[place]
-    weights: bytes = libraries._sections(data)[1][1]
-    return weights[start : start + body["weights"][place]["shape"][0]]
-
-
-def with_model(data: bytes, made: bytes) -> bytes:
-    """A library with this model in the place of its first of ONNX Runtime's; sizes and checksums are right."""
-    _, (image, weights, text, table) = libraries._sections(data)
-    body = json.loads(text)
-    place, before = _model_place(body), _offsets(body)
-    sizes = [_size(spec) for spec in body["weights"]]
-    body["weights"][place]["shape"] = [len(made)]
-    packed = bytearray()
-    for number, (start, size) in enumerate(zip(before, sizes, strict=True)):
-        packed += bytes(-len(packed) % 64)
-        packed += made if number == place else weights[start : start + size]
-    return libraries._retold(libraries._built([image, bytes(packed), text, table]), body)
-
-
-def _model_place(body: Any) -> int:
-    return next(int(part["model"]) for part in body["parts"]["order"] if part["model"] is not None)
-
-
-def _offsets(body: Any) -> list[int]:
-    found, end = [], 0
-    for spec in body["weights"]:
-        found.append(end + -end % 64)
-        end = found[-1] + _size(spec)
-    return found
-
-
-def _size(spec: Any) -> int:
-    return int(np.prod(spec["shape"], dtype=np.int64)) * np.dtype(spec["dtype"]).itemsize
-
-
-def greedy(data: bytes) -> bytes:
-    """A model of the same inputs and outputs, each of which is made of a constant of hundreds of gigabytes."""
-    model = ModelProto.FromString(data)
-    del model.graph.node[:]
-    sizes = helper.make_tensor("sizes", TensorProto.INT64, [1], [LARGE])
-    model.graph.initializer.append(sizes)
-    for number, value in enumerate(model.graph.output):
-        kind = value.type.tensor_type.elem_type
-        filled = helper.make_tensor("value", kind, [1], [0])
-        model.graph.node.append(helper.make_node("ConstantOfShape", ["sizes"], [f"large{number}"], value=filled))
-        model.graph.node.append(helper.make_node("Identity", [f"large{number}"], [value.name]))
-    return bytes(model.SerializeToString())
+    made = damaged_model(dice, sound) if way else forge.greedy(sound)
+    return _loaded(folder, "another model" if way else "greedy model", forge.with_model(_library(folder), made))
 
 
 def _library(folder: Path) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 from functools import cache
@@ -13,6 +12,7 @@ import numpy as np
 
 from autofuse.errors import AutofuseError, InputError
 from experiments.attack.stage import Broken, command, in_time, room_of
+from experiments.fuzz.forge import built, retold, sections
 from experiments.fuzz.mutate import damaged, damaged_json
 
 
@@ -60,29 +60,6 @@ def attempt(folder: Path, seed: int) -> str:
     return kind
 
 
-def _sections(data: bytes) -> tuple[list[int], list[bytes]]:
-    """Sizes of image, weights, description and table; and their bytes, with what lies between."""
-    from autofuse.backend.container import container
-
-    trailer = container._TRAILER
-    _, *found = trailer.unpack(data[-trailer.size :])
-    sections = container.Sections(*found)
-    image, weights = data[: sections.image_bytes], data[sections.weights_offset : sections.json_offset]
-    text = data[sections.json_offset : sections.json_offset + sections.json_bytes]
-    table = data[sections.json_offset + sections.json_bytes : -trailer.size]
-    return [len(image), len(weights), len(text), len(table)], [image, weights, text, table]
-
-
-def _built(parts: list[bytes]) -> bytes:
-    """A file of these parts, with true sizes and checksums."""
-    from autofuse.backend.container import container
-
-    image, weights, text, table = parts
-    digests = [hashlib.sha256(part).digest() for part in parts]
-    trailer = container._TRAILER.pack(container.MAGIC, *map(len, parts), *digests)
-    return image + bytes(-len(image) % container.PAGE) + weights + text + table + trailer
-
-
 def _cut(dice: random.Random, data: bytes) -> bytes:
     return data[: dice.randrange(len(data))] if dice.random() < 0.7 else data[dice.randrange(1, len(data)) :]
 
@@ -96,43 +73,24 @@ def _flipped(dice: random.Random, data: bytes) -> bytes:
 
 
 def _swapped(dice: random.Random, data: bytes) -> bytes:
-    _, parts = _sections(data)
+    _, parts = sections(data)
     one, other = dice.sample(range(4), 2)
     parts[one], parts[other] = parts[other], parts[one]
-    return _built(parts)
+    return built(parts)
 
 
 def _described(dice: random.Random, data: bytes) -> bytes:
     """The description edited, the table as it belongs to it, and the checksums true."""
-    _, parts = _sections(data)
+    _, parts = sections(data)
     body = json.loads(parts[2])
     for _ in range(dice.choice((1, 1, 2))):
         body = damaged_json(dice, body)
-    return _retold(data, body)
-
-
-def _retold(data: bytes, body: Any) -> bytes:
-    from autofuse.backend.container.metadata import Metadata
-    from autofuse.backend.container.table import table_text
-
-    _, parts = _sections(data)
-    parts[2] = json.dumps(body).encode()
-    try:
-        metadata = Metadata.from_json(parts[2], "attack")
-        offsets, place = [], len(parts[0]) + -len(parts[0]) % 4096
-        for spec in metadata.weights:
-            place += -place % 64
-            offsets.append(place)
-            place += int(np.prod(spec.shape, dtype=np.int64)) * np.dtype(spec.dtype).itemsize
-        parts[3] = table_text(metadata, offsets).encode()
-    except (AutofuseError, OverflowError, ValueError):
-        pass
-    return _built(parts)
+    return retold(data, body)
 
 
 def _elsewhere(dice: random.Random, data: bytes) -> bytes:
     """For another CPU, or by another version."""
-    body = json.loads(_sections(data)[1][2])
+    body = json.loads(sections(data)[1][2])
     way = dice.randrange(4)
     if way == 0:
         body["architecture"] = dice.choice(("aarch64", "riscv64", "", "x86_64x", "\x1b[31m"))
@@ -142,15 +100,15 @@ def _elsewhere(dice: random.Random, data: bytes) -> bytes:
         body["versions"]["tvm"] = dice.choice(("0.1", "", "99.0.0", "x" * 1000))
     else:
         body["threads"] = dice.choice((0, -1, 10**9, 2**63))
-    return _retold(data, body)
+    return retold(data, body)
 
 
 def _image_damaged(dice: random.Random, data: bytes) -> bytes:
     """Damage of the code's headers with true checksums: the loader must never see what it cannot bear."""
-    _, parts = _sections(data)
+    _, parts = sections(data)
     edge = dice.choice((64, 512, 4096))
     parts[0] = damaged(dice, parts[0][:edge]) + parts[0][edge:]
-    return _built(parts)
+    return built(parts)
 
 
 def _unsigned(_dice: random.Random, data: bytes) -> bytes:

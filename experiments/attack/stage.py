@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto
 
-from experiments.fuzz.bombs import model, node
+from experiments.fuzz.forge import every_segment, in_parts
 from experiments.fuzz.targets import models
 
 EXIT_CODES = frozenset({0, 1, 2, 3, 4, 6, 75, 130})
@@ -83,32 +83,6 @@ def prepare(folder: Path, *, tuned: bool = True) -> Path:
     _files_of_others(stage)
     (stage / "ready").write_text("")
     return stage
-
-
-def in_parts() -> ModelProto:
-    """Two products of ours, and between them a pooling whose indices are an output, too: that is ONNX Runtime's."""
-    real = np.random.default_rng(3).standard_normal
-    nodes = [
-        node("MatMul", ["x", "w"], ["a"]),
-        node("Relu", ["a"], ["b"]),
-        node("MaxPool", ["b"], ["r", "h"], kernel_shape=[9]),
-        node("Squeeze", ["r", "one"], ["q"]),
-        node("MatMul", ["q", "v"], ["t"]),
-        node("Tanh", ["t"], ["y"]),
-    ]
-    made = model(
-        nodes, {"x": [6, 1, 16]}, "y", w=real((16, 20)).astype("float32"), v=real((12, 8)).astype("float32"),
-        one=np.array([1]),
-    )  # fmt: skip
-    made.graph.output.append(helper.make_tensor_value_info("h", TensorProto.INT64, None))
-    return made
-
-
-def every_segment() -> None:
-    """In this process every segment is entered, however small it is."""
-    from autofuse.segments import worth
-
-    worth.LEAST_US = 0.0
 
 
 def _files_of_others(stage: Path) -> None:

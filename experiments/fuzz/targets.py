@@ -10,15 +10,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from onnx import helper
 
+from autofuse.database.tables.columns import SHARED
 from autofuse.errors import AutofuseError, InputError
-from experiments.fuzz import columns, sockets, wire
+from experiments.fuzz import columns, forge, sockets, wire
 from experiments.fuzz.bombs import model
 from experiments.fuzz.contain import Attempt
 from experiments.fuzz.mutate import NUMBERS, TEXTS, damage_database, damage_export, damaged, damaged_model
+
+if TYPE_CHECKING:
+    from autofuse.database.database import ProfilingDatabase
 
 node = helper.make_node
 
@@ -108,6 +113,7 @@ def _prepare_database(folder: Path) -> None:
     if not (folder / "export").exists():
         with open_database(folder / "source.db", read_only=True) as database:
             export_database(database, folder / "export")
+            export_database(database, folder / "shared", share=True)
 
 
 def _own(folder: Path) -> Path:
@@ -140,14 +146,40 @@ def _try_export(folder: Path, seed: int) -> None:
     from autofuse.database.database import open_database
     from autofuse.database.files.upkeep import import_database
 
-    dice, source = random.Random(seed), folder / "damaged"
+    source = _damaged_folder(folder / "export", random.Random(seed))
+    with open_database(_own(folder)) as database:
+        import_database(database, source)
+
+
+def _try_shared(folder: Path, seed: int) -> None:
+    """What others share, and what is taken as such: whatever it holds, nothing of it counts as measured here."""
+    from autofuse.database.database import open_database
+    from autofuse.database.files.upkeep import flaws, import_database
+
+    dice = random.Random(seed)
+    claims = dice.random() < 0.5
+    source = _damaged_folder(folder / ("shared" if claims else "export"), dice)
+    with open_database(_own(folder)) as database:
+        before = _devices(database)
+        import_database(database, source, shared=not claims or dice.random() < 0.5)
+        assert flaws(database) == [], "a sound database took damage in"
+        strange = [name for name in _devices(database) - before if not name.startswith(SHARED)]
+        assert not strange or claims, f"rows of others under a device of their own: {strange}"
+
+
+def _devices(database: ProfilingDatabase) -> set[str]:
+    return {str(row["fingerprint"]) for row in database.table("devices").records()}
+
+
+def _damaged_folder(sound: Path, dice: random.Random) -> Path:
+    """A damaged copy of an export; mostly its manifest is made to fit again."""
+    source = sound.with_name("damaged")
     shutil.rmtree(source, ignore_errors=True)
-    shutil.copytree(folder / "export", source)
+    shutil.copytree(sound, source)
     damage_export(dice, source)
     if dice.random() < 0.8:
         _state_truth(source)
-    with open_database(_own(folder)) as database:
-        import_database(database, source)
+    return source
 
 
 def _state_truth(folder: Path) -> None:
@@ -191,6 +223,45 @@ def _damaged_end(dice: random.Random, data: bytes) -> bytes:
     return damaged(dice, data[:edge]) + data[edge:]
 
 
+def _prepare_parts(folder: Path) -> None:
+    forge.every_segment()
+    if not (folder / "parts.so").exists():
+        from autofuse import api
+
+        (folder / "parts.onnx").write_bytes(forge.in_parts().SerializeToString())
+        api.compile(folder / "parts.onnx", folder / "parts.so", database=str(folder / "none.db"), threads=1)
+
+
+def _try_parts(folder: Path, seed: int) -> None:
+    """A library of a model in parts: other bytes, other connections, or another model in ONNX Runtime's place."""
+    from autofuse.backend.library.library import load
+
+    dice, path = random.Random(seed), folder / "damaged.so"
+    sound = (folder / "parts.so").read_bytes()
+    way = dice.randrange(6)
+    if way == 0:
+        content = _damaged_end(dice, sound)
+    elif way <= 3:
+        content = forge.with_other_connections(dice, sound)
+    else:
+        model = forge.model_of(sound)
+        content = forge.with_model(sound, forge.greedy(model) if dice.random() < 0.02 else damaged_model(dice, model))
+    path.write_bytes(content)
+    library = load(path)
+    assert way or content == sound, "a damaged library was loaded"
+    library(library.example_inputs())
+
+
+def _inspect_parts(folder: Path, seed: int) -> None:
+    """A damaged model of which ONNX Runtime runs a part."""
+    from autofuse import api
+
+    dice = random.Random(seed)
+    path = folder / "damaged.onnx"
+    path.write_bytes(damaged_model(dice, forge.in_parts().SerializeToString()))
+    api.inspect(path)
+
+
 VERBS = (
     "inspect", "compile", "run", "report", "explain", "status", "stop", "compare", "device list", "device show",
     "db info", "db check", "db export", "db import", "db merge", "db prune", "db migrate", "plan export", "plan diff",
@@ -229,7 +300,10 @@ TARGETS: Mapping[str, Target] = {
     "databases": Target(_prepare_database, _try_database),
     "columns": Target(columns.prepare, columns.attempt),
     "exports": Target(_prepare_database, _try_export),
+    "shared": Target(_prepare_database, _try_shared),
     "libraries": Target(_prepare_library, _try_library),
+    "parts": Target(_prepare_parts, _try_parts),
+    "parts-inspect": Target(_prepare_parts, _inspect_parts),
     "messages": Target(_prepare_nothing, wire.try_message),
     "sockets": Target(_prepare_nothing, sockets.attempt),
     "commands": Target(_prepare_nothing, _try_command),

@@ -12,7 +12,7 @@ import autofuse
 from autofuse.backend.library.library import check, load, read_metadata
 from autofuse.cli.main import app
 from autofuse.errors import InputError
-from experiments.attack.hybrids import greedy, model_of, with_model
+from experiments.fuzz.forge import greedy, model_of, with_model
 from tests.backend.forging import Body, forged, packed, parts_of
 from tests.segments.models import model_of as model_of_text
 from tests.segments.models import pooled, written

@@ -15,8 +15,8 @@ from experiments.fuzz.contain import counted, outcomes
 from experiments.fuzz.targets import TARGETS, attempts
 
 SHARE = {
-    "models": 60, "inspect": 5, "databases": 10, "columns": 8, "exports": 10, "libraries": 20, "messages": 200,
-    "sockets": 12, "commands": 20,
+    "models": 60, "inspect": 5, "databases": 10, "columns": 8, "exports": 10, "shared": 6, "libraries": 20, "parts": 20,
+    "parts-inspect": 6, "messages": 200, "sockets": 12, "commands": 20,
 }  # fmt: skip
 
 
