@@ -184,6 +184,7 @@ def make_model(
     )
     imports = [helper.make_opsetid("", opset)]
     version = max(8, helper.find_min_ir_version_for(imports))
+    imports += [helper.make_opsetid(domain, 1) for domain in sorted({node.domain for node in nodes} - {""})]
     return helper.make_model(graph, opset_imports=imports, ir_version=version, producer_name="autofuse")
 
 

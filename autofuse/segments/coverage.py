@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from autofuse.errors import AutofuseError
 from autofuse.graph.loading.load import from_model
+from autofuse.graph.loading.simplify.microsoft.rules import is_replaced
 from autofuse.graph.model import Graph
 from autofuse.graph.parts.source import Node, Source
 from autofuse.graph.submodel import OnnxModel
@@ -20,7 +21,7 @@ def unfit(source: Source, node: Node) -> str:
     """Why an operator cannot be in any segment, by its types alone; "" when it may be."""
     if node.has_body:
         return "it has bodies of its own"
-    if node.domain:
+    if node.domain and not is_replaced(node.op_type, node.domain):
         return f"an operator of {node.domain}"
     if node.op_type in RANDOM:
         return "its results are random"

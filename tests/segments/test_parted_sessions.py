@@ -172,12 +172,11 @@ def test_an_operator_of_another_domain_leaves_the_others_to_kernels(tmp_path: Pa
     model = model_of(
         """net (float[2,8] x) => (float[2,8] y) {
             a = Relu (x)
-            b = com.microsoft.SkipLayerNormalization (a, x, g)
+            b = com.microsoft.Trilu (a)
             k = Shape (b)
             r = Reshape (b, k)
             y = Tanh (r)
-        }""",
-        g=normal(8),
+        }"""
     )
     session, report = built(model, tmp_path)
     assert [row.reason for row in report.rest] == ["an operator of com.microsoft"]
@@ -247,3 +246,19 @@ def test_an_index_that_onnx_runtime_makes_is_checked_before_a_kernel_reads_by_it
     assert_same(session.run(None, {"x": x, "s": [np.array([3, 1])]}), [np.maximum(x, 0)[[3, 1]]])
     with pytest.raises(InputError, match="indexes a table of 4"):
         session.run(None, {"x": x, "s": [np.array([4, 1])]})
+
+
+def test_operators_of_onnx_runtime_s_optimiser_run_in_kernels(tmp_path: Path) -> None:
+    model = model_of(
+        """net (float[2,3,16] x, int32[2] lengths) => (float[2,3,16] y, float[2,3,16] s) {
+            a = com.microsoft.Attention <num_heads=4> (x, w, b, lengths)
+            s0, m, d, s = com.microsoft.SkipLayerNormalization (a, x, g, e)
+            f = com.microsoft.FusedMatMul <transB=1, alpha=0.5> (s0, v)
+            y = com.microsoft.BiasGelu (f, e)
+        }""",
+        w=normal(16, 48), b=normal(48, seed=1), g=normal(16, seed=2), e=normal(16, seed=3), v=normal(16, 16, seed=4),
+    )  # fmt: skip
+    session, report = built(model, tmp_path)
+    assert sides(report) in ([], ["autofuse"])
+    feeds = {"x": normal(2, 3, 16, seed=5), "lengths": np.array([2, 3], np.int32)}
+    assert_same(session.run(None, feeds), expected(model, feeds))

@@ -24,9 +24,10 @@ OWN = (
     "{new} = MatMul ({a}, w)",
     "{new}_k = Shape ({a}) {new} = Reshape ({b}, {new}_k)",
     "{new}_l, {new}_r = Split <axis=1, num_outputs=2> ({a}) {new} = Concat <axis=1> ({new}_r, {new}_l)",
+    "{new} = com.microsoft.SkipLayerNormalization ({a}, {b}, g)",
 )
 REFUSED = (
-    "{new} = com.microsoft.SkipLayerNormalization ({a}, {b}, g)",
+    "{new} = com.microsoft.Trilu ({a})",
     "{new}_s = SequenceConstruct ({a}, {b}) {new} = SequenceAt ({new}_s, one)",
     "{new}_t = Cast <to=8> ({a}) {new} = Cast <to=1> ({new}_t)",
     "{new}_n = NonZero ({a}) {new}_c = Shape <start=1> ({new}_n) {new}_f = Cast <to=1> ({new}_c) "

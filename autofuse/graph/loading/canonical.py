@@ -11,7 +11,8 @@ After loading (static shapes known), for every operator:
   and has no empty results;
 - Slice has starts, ends, axes and steps as constants; those of positive step are clamped to the shape;
 - a commutative operator of two inputs reads its constant last;
-- Pad has no axes input; a Resize has no empty roi, scales or sizes input.
+- Pad has no axes input; a Resize has no empty roi, scales or sizes input;
+- an Einsum that only moves axes is a Transpose.
 What reads a value that is computed at run time (a Slice with dynamic starts) stays as it was.
 """
 
@@ -45,6 +46,8 @@ AXIS_DEFAULTS: Mapping[str, int] = {
 }
 _KEPT = frozenset(("axis", "perm", "kernel_shape", "strides", "dilations", "pads", "group"))
 _COMMUTATIVE = ("Add", "And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Equal", "Max", "Min", "Mul", "Or", "Xor")
+_FIRST_DOTTED = 0x100
+"""Code of the letter that stands for the first axis of `...`; an equation has none from there on."""
 _REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
 
 
@@ -285,6 +288,20 @@ def _constant_last(draft: Draft, operator: Operator) -> Operator:
     return replace(operator, inputs=(second, first)) if swap else operator
 
 
+def _einsum(draft: Draft, operator: Operator) -> Operator:
+    """Einsum(x, equation="...ij->...ji")   becomes   Transpose(x)."""
+    before, arrow, after = str(operator.attributes.get("equation", "")).replace(" ", "").partition("->")
+    rank = len(_shape(draft, operator.inputs[0]))
+    letters = before.replace("...", "")
+    spread = "".join(chr(_FIRST_DOTTED + place) for place in range(rank - len(letters)))
+    before, after = before.replace("...", spread), after.replace("...", spread)
+    moved = arrow and len(set(before)) == len(before) == rank and sorted(before) == sorted(after)
+    if len(operator.inputs) != 1 or not moved:
+        return operator
+    perm = tuple(before.index(letter) for letter in after)
+    return replace(operator, op_type="Transpose", attributes={"perm": perm})
+
+
 def _trimmed(names: tuple[str, ...]) -> tuple[str, ...]:
     while names and not names[-1]:
         names = names[:-1]
@@ -307,4 +324,5 @@ _RULES: Mapping[str, Callable[[Draft, Operator], Operator]] = {
     "Pad": _pad,
     "Resize": _resize,
     "Concat": _concat,
+    "Einsum": _einsum,
 }

@@ -38,6 +38,7 @@ from autofuse.graph.loading.simplify.clean import (
     split_sums,
 )
 from autofuse.graph.loading.simplify.inline import constant_value
+from autofuse.graph.loading.simplify.microsoft.rules import declare, is_replaced, replace_microsoft
 from autofuse.graph.loading.simplify.recurrent import split_recurrent
 from autofuse.graph.loading.simplify.statistics import split_statistics
 from autofuse.graph.loading.simplify.training import split_training
@@ -104,6 +105,7 @@ def _graph_of(model: ModelProto, name: str, source: str, shapes: Shapes | None) 
     light = _inlined(_without_weights(model, constants), source)
     opset = _opset(light, source)
     nodes = light.graph.node
+    declare(light.graph)
     _check_operators(light.graph, opset, source)
     _give_names(nodes)
     _sort(light.graph, constants, source)
@@ -206,7 +208,7 @@ def _check_operators(graph: GraphProto, opset: int, source: str) -> None:
     for node in graph.node:
         domain = "" if node.domain == "ai.onnx" else node.domain
         schema = schema_of(node.op_type, opset, domain) if not domain else None
-        if schema is None or schema.deprecated:
+        if (schema is None or schema.deprecated) and not is_replaced(node.op_type, domain):
             where = f" of domain {domain!r}" if domain else f" in opset {opset}"
             raise UncoveredError(
                 f"{source}: unknown operator {node.op_type!r}{where} (node {node.name or node.output[:1]!r}); "
@@ -315,6 +317,7 @@ def _simplify(draft: Draft, given: GraphProto) -> None:
             check_declared_types(given, draft)
         check_operators(draft)
         changed = inline_decided_branches(draft)
+        changed |= replace_microsoft(draft)
         changed |= split_training(draft)
         changed |= split_recurrent(draft)
         changed |= split_statistics(draft)

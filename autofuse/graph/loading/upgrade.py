@@ -95,7 +95,7 @@ def upgrade(
 
 def _upgraded(node: NodeProto, context: _Context) -> Sequence[NodeProto]:
     nodes: Sequence[NodeProto] = [node]
-    for before, rule in _RULES.get(node.op_type, ()):
+    for before, rule in _RULES.get(node.op_type, ()) if node.domain in ("", "ai.onnx") else ():
         if context.opset < before:
             nodes = [*nodes[:-1], *rule(nodes[-1], context)]
     return nodes

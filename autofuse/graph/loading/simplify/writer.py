@@ -10,6 +10,10 @@ from autofuse.graph.loading.draft import Draft
 from autofuse.graph.model import AttributeValue, Operator
 
 
+class NotCoveredError(Exception):
+    """What an operator has that a rule does not cover, as its text says."""
+
+
 class Writer:
     """A writer of operators, in the order in which they are made; names begin with that of the operator they stand
     for."""
@@ -38,3 +42,41 @@ class Writer:
         """A number of the element type of a tensor, which may not be known yet."""
         plain = self.draft.add_constant(f"{self.operator.name}/{label}", np.asarray(value, np.float32))
         return self.op("CastLike", f"{label}/like", plain, tensor)
+
+    def several(
+        self, op_type: str, label: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: AttributeValue
+    ) -> None:
+        """Writes an operator with the named ones of several results."""
+        name = f"{self.operator.name}/{label}" if label else self.operator.name
+        last = max(place for place, output in enumerate(outputs) if output)
+        self.made.append(Operator(name, op_type, tuple(inputs), tuple(outputs[: last + 1]), attributes))
+
+    def input(self, place: int) -> str:
+        """An input of the operator; "" where it is absent."""
+        return self.operator.inputs[place] if place < len(self.operator.inputs) else ""
+
+    def given(self, most: int) -> tuple[str, ...]:
+        """The first inputs, without those that are absent at the end."""
+        return self.operator.inputs[: max(place for place in range(most) if self.input(place)) + 1]
+
+    def result(self, place: int) -> str:
+        """A result of the operator; "" where nobody wants it."""
+        return self.operator.outputs[place] if place < len(self.operator.outputs) else ""
+
+    def number_of(self, attribute: str, default: float) -> float:
+        """An attribute that is a number."""
+        value = self.operator.attributes.get(attribute, default)
+        assert isinstance(value, int | float)
+        return float(value)
+
+    def flag(self, attribute: str) -> bool:
+        """An attribute that is 0 or 1, and 0 where it is absent."""
+        return bool(self.operator.attributes.get(attribute, 0))
+
+    def known(self, place: int) -> bool:
+        """Whether an input is absent, or its type is known."""
+        return not self.input(place) or self.input(place) in self.draft.tensors
+
+    def shape(self, place: int) -> tuple[int, ...]:
+        """Shape of an input that is known."""
+        return self.draft.tensors[self.input(place)].shape
