@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
+from autofuse.backend.library.library import read_metadata
 from autofuse.measure.children.process import Child, ask
 from autofuse.measure.measurement import Failure
 from autofuse.measure.remote.requests import Describe
 from autofuse.values.telemetry import SWITCHED_OFF
+from tests.segments.models import model_of, normal
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEM = ("/dev/", "/proc/", "/sys/")
@@ -109,11 +112,36 @@ def test_tuning_compiling_benchmarking_and_a_session_write_and_call_nothing_else
     for arguments in (
         ("-m", "autofuse", "tune", model, "--trials", "1", "--budget", "15s", *common),
         ("-m", "autofuse", "compile", model, "-o", "out/small.so", *common),
+        ("-m", "autofuse", "run", "out/small.so", "-o", "out/arrays"),
         ("-m", "autofuse", "bench", model, "--against", "onnxruntime,tvm", "--budget", "1s", *common),
         ("-c", SESSION),
     ):
         home.run(*arguments)
         assert (home.sockets, home.written, home.left) == ([], set(), []), arguments
+
+
+@pytest.mark.slow
+def test_a_model_of_which_onnx_runtime_runs_a_part_writes_and_calls_nothing_else(home: Home) -> None:
+    """ONNX Runtime infers its types, then runs a part of it, by the command line and in a session."""
+    onnx.save(
+        model_of(
+            "net (float[64,512] x) => (float[64,1024] y, int64[2,n] h) { a = MatMul (x, w) y = Relu (a) h = NonZero (y) }",
+            w=normal(512, 1024),
+        ),
+        home.folder / "out" / "parts.onnx",
+    )
+    model, library = "out/parts.onnx", "out/parts.so"
+    for arguments in (
+        ("-m", "autofuse", "inspect", model),
+        ("-m", "autofuse", "compile", model, "-o", library, "--db", "out/profile.db", "--threads", "1"),
+        ("-m", "autofuse", "run", library, "-o", "out/arrays"),
+        ("-c", SESSION.replace("small", "parts")),
+    ):
+        home.run(*arguments)
+        assert (home.sockets, home.written, home.left) == ([], set(), []), arguments
+    parts = read_metadata(home.folder / library).parts
+    assert parts is not None and [part.model is None for part in parts.order] == [True, False]
+    assert (home.folder / "out" / "arrays" / "h.npy").exists()
 
 
 def test_importing_autofuse_switches_telemetry_off_whatever_stood_there() -> None:
