@@ -125,7 +125,11 @@ def test_a_model_of_which_onnx_runtime_runs_a_part_writes_and_calls_nothing_else
     """ONNX Runtime infers its types, then runs a part of it, by the command line and in a session."""
     onnx.save(
         model_of(
-            "net (float[64,512] x) => (float[64,1024] y, int64[2,n] h) { a = MatMul (x, w) y = Relu (a) h = NonZero (y) }",
+            """net (float[64,512] x) => (float[64,1024] y, int64[2,n] h) {
+                a = MatMul (x, w)
+                y = Relu (a)
+                h = NonZero (y)
+            }""",
             w=normal(512, 1024),
         ),
         home.folder / "out" / "parts.onnx",
