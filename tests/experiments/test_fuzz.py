@@ -40,6 +40,8 @@ def test_what_was_found_once_is_mended(name: str, seed: int, tmp_path: Path) -> 
     ("table", "column", "value", "verb"),
     [
         ("af_task", "measured", b"\xff\x00", ("status",)),
+        ("af_task", "measured", 1e308, ("status",)),
+        ("af_job", "active_s", float("inf"), ("status",)),
         ("af_schedule", "text", "nonsense", ("db", "export", "--optuna", "new.log")),
     ],
 )
@@ -52,6 +54,13 @@ def test_a_verb_that_meets_a_damaged_row_names_it(
     found = CliRunner().invoke(app, [*verb, "--db", "sound.db"])
     assert found.exit_code == 2, found.output
     assert "its content was changed by something else" in found.stderr and "autofuse db check" in found.stderr
+
+
+def test_a_job_of_no_time_has_no_pace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    columns.prepare(tmp_path)
+    assert columns._put(tmp_path / "sound.db", "af_job", "active_s", 5e-324)
+    assert CliRunner().invoke(app, ["status", "--db", "sound.db"]).exit_code == 0
 
 
 def test_the_same_seed_damages_in_the_same_way(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -45,7 +46,7 @@ def job_body(job: JobInfo) -> dict[str, object]:
         **_until(job),
         "left_s": left_s(job, time.time()),
         "measured": _measured(job),
-        "measured an hour": round(_measured(job) / job.active_s * HOUR_S) if job.active_s > 0 else None,
+        "measured an hour": _an_hour(job),
         "tasks": [_task_row(task) for task in job.tasks],
         "workers": [
             {"worker": worker.name, "device": worker.device, "measured": worker.measured, "doing": worker.note,
@@ -53,6 +54,12 @@ def job_body(job: JobInfo) -> dict[str, object]:
             for worker in job.workers
         ],
     }  # fmt: skip
+
+
+def _an_hour(job: JobInfo) -> int | None:
+    """Candidates measured in an hour, at the pace so far; None for a job that has just begun."""
+    pace = _measured(job) / job.active_s * HOUR_S if job.active_s > 0 else math.inf
+    return round(pace) if math.isfinite(pace) else None
 
 
 def _until(job: JobInfo) -> dict[str, object]:

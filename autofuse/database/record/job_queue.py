@@ -6,6 +6,7 @@ later change of a task asks that the lease still be the caller's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields
@@ -48,6 +49,8 @@ TASK_NUMBERS = (
     "position", "attempts", "spent_s", "reserve_s", "gain", "measured", "failed", "best_us", "baseline_us", "run_id",
 )  # fmt: skip
 """Columns that are computed with."""
+COUNTS = frozenset(("position", "attempts", "measured", "failed", "run_id", "owner_pid"))
+"""Those of whole numbers."""
 _OWNER = ("owner_host", "owner_pid", "owner_boot_id", "owner_started")
 _NOW = {
     "postgresql": "SELECT extract(epoch FROM clock_timestamp())",
@@ -350,7 +353,10 @@ def _workers(sql: Connection, job_id: int) -> Iterator[WorkerInfo]:
 def _counted(row: RowMapping, names: Sequence[str]) -> RowMapping:
     """`row`, whose columns of these names hold numbers or nothing: SQLite keeps any value in any column."""
     for name in names:
-        if not isinstance(row[name], int | float | None):
+        value, whole = row[name], name in COUNTS
+        if isinstance(value, float) and (whole or not math.isfinite(value)):
+            raise ValueError(f"column {name} holds no {'whole' if whole else 'finite'} number")
+        if not isinstance(value, int | float | None):
             raise ValueError(f"column {name} holds no number")
     return row
 
