@@ -124,3 +124,28 @@ def test_an_empty_result_names_the_input_to_enlarge():
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]>\n{text}')
     with pytest.raises(Exception, match="--shape x=1,3"):
         from_model(model, "one")
+
+
+def test_nothing_stands_between_the_softmax_and_the_product_behind_it(run):
+    feeds = {"q": drawn(2, 3, 4, 8), "k": drawn(2, 3, 5, 8), "v": drawn(2, 3, 5, 8), "mask": RNG.random((4, 5)) < 0.5}
+    feeds["mask"][1] = False  # a row of which nothing is kept: its result is 0
+    node = helper.make_node("Attention", list(feeds), ["y"])
+    check(run, node, feeds, {"y": FLOAT}, 23)
+    inputs = [
+        helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for k, v in feeds.items()
+    ]
+    graph = helper.make_graph([node], "one", inputs, [helper.make_tensor_value_info("y", FLOAT, None)])
+    loaded = from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10), "one")
+    (softmax,) = (operator for operator in loaded.operators if operator.op_type == "Softmax")
+    assert [operator.op_type for operator in loaded.consumers[softmax.outputs[0]]] == ["MatMul"]
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_decided_choice_is_what_it_takes(run, taken):
+    text = "g (float[2,3] x, float[3] y) => (float[2,3] z) { w = Where(c, x, y) z = Relu(w) }"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]>\n{text}')
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.full((2, 1), taken), "c"))
+    feeds = {"x": drawn(2, 3), "y": drawn(3)}
+    loaded = from_model(model, "one")
+    assert "Where" not in {operator.op_type for operator in loaded.operators}
+    np.testing.assert_array_equal(run(to_model(loaded), feeds)[0], run(model, feeds)[0])

@@ -7,13 +7,17 @@ What a body computes from shapes is folded afterwards. Operators of a kernel fam
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto, helper, numpy_helper
 
 from autofuse.graph.loading.draft import Draft
 from autofuse.graph.loading.simplify.inline import inlined, passed_on
+from autofuse.graph.loading.simplify.writer import Writer
 from autofuse.graph.loading.upgrade import upgrade
 from autofuse.graph.mapping import names
 from autofuse.graph.model import Operator
@@ -31,11 +35,60 @@ def write_out_bodies(draft: Draft) -> bool:
     result: list[Operator] = []
     changed = False
     for operator in draft.operators:
-        body = _body(draft, operator) if operator.op_type in WRITTEN_OUT and not operator.domain else None
-        result += [operator] if body is None else _written_out(draft, operator, body)
+        own = operator.op_type in WRITTEN_OUT and not operator.domain
+        before, plain = _scaled_ahead(draft, operator) if own and operator.op_type == "Attention" else ([], operator)
+        body = _body(draft, plain) if own else None
+        result += [operator] if body is None else [*before, *_written_out(draft, plain, body)]
         changed |= body is not None
     draft.operators = result
+    return _choose_after_products(draft) or changed
+
+
+def _scaled_ahead(draft: Draft, operator: Operator) -> tuple[list[Operator], Operator]:
+    """Attention(q, k, v, scale=s)   becomes   Attention(q * s, k, v, scale=1): its body scales keys, too."""
+    query = draft.tensors.get(operator.inputs[0])
+    if query is None or not query.dtype.startswith("float"):
+        return [], operator
+    heads = operator.attributes.get("q_num_heads", 1) if len(query.shape) == 3 else 1
+    scale = operator.attributes.get("scale", math.sqrt(heads / query.shape[-1]))  # type: ignore[operator]
+    write = Writer(draft, operator)
+    scaled = write.op("Mul", "scaled", operator.inputs[0], write.number("scale", scale))  # type: ignore[arg-type]
+    draft.tensors[scaled] = replace(query, name=scaled)
+    plain = replace(operator, inputs=(scaled, *operator.inputs[1:]), attributes={**operator.attributes, "scale": 1.0})
+    return write.made, plain
+
+
+def _choose_after_products(draft: Draft) -> bool:
+    """MatMul(Where(rows, 0, x), y)   becomes   Where(rows, 0, MatMul(x, y)), so that nothing stands behind a softmax.
+
+    Only of whole rows: `rows` has one column. True when the draft changed.
+    """
+    choices = {op.outputs[0]: op for op in draft.operators if op.op_type == "Where" and _chooses_rows(draft, op)}
+    readers = Counter(name for operator in draft.operators for name in operator.inputs)
+    result: list[Operator] = []
+    changed = False
+    for operator in draft.operators:
+        choice = choices.get(operator.inputs[0]) if operator.op_type == "MatMul" else None
+        known = draft.tensors.get(operator.outputs[0])
+        if choice is None or known is None or readers[choice.outputs[0]] > 1 or choice.outputs[0] in draft.returned:
+            result.append(operator)
+            continue
+        product = draft.fresh(f"{operator.outputs[0]}/all_rows")
+        draft.tensors[product] = replace(known, name=product)
+        result.append(replace(operator, inputs=(choice.inputs[2], operator.inputs[1]), outputs=(product,)))
+        result.append(replace(choice, inputs=(*choice.inputs[:2], product), outputs=operator.outputs))
+        changed = True
+    draft.operators = result
     return changed
+
+
+def _chooses_rows(draft: Draft, operator: Operator) -> bool:
+    known = [draft.tensors.get(name) for name in (operator.inputs[0], operator.inputs[2], operator.outputs[0])]
+    none = draft.constants.get(operator.inputs[1])
+    if None in known or none is None or none.size != 1 or none.any():
+        return False
+    rows, kept, result = (tensor.shape for tensor in known if tensor is not None)
+    return kept == result and len(rows) == len(result) >= 2 and rows[-1] == 1
 
 
 def _body(draft: Draft, operator: Operator) -> FunctionProto | None:

@@ -22,10 +22,30 @@ def simplify_copies(draft: Draft) -> bool:
     result: list[Operator] = []
     for operator in draft.operators:
         known = all(name in draft.tensors for name in (*operator.inputs, *operator.outputs) if name)
-        result.append(_neutral_to_expand(draft, _gather_to_reshape(draft, operator)) if known else operator)
+        result.append(_simpler(draft, operator) if known else operator)
     changed = any(new is not old for new, old in zip(result, draft.operators, strict=True))
     draft.operators = result
     return _sink_expands(draft) or changed
+
+
+def _simpler(draft: Draft, operator: Operator) -> Operator:
+    for rule in (_gather_to_reshape, _neutral_to_expand, _decided_choice):
+        operator = rule(draft, operator)
+    return operator
+
+
+def _decided_choice(draft: Draft, operator: Operator) -> Operator:
+    """Where(all true, x, y)   becomes   x, and Where(all false, x, y)   becomes   y, in the shape that it has."""
+    if operator.op_type != "Where":
+        return operator
+    condition = draft.constants.get(operator.inputs[0])
+    if condition is None or not condition.size or condition.any() != condition.all():
+        return operator
+    chosen, result = operator.inputs[1 if condition.all() else 2], draft.tensors[operator.outputs[0]]
+    plain = replace(operator, op_type="Identity", inputs=(chosen,))
+    if draft.tensors[chosen].shape == result.shape:
+        return plain
+    return draft.with_input(replace(plain, op_type="Expand"), 1, "shape", result.shape)
 
 
 def _gather_to_reshape(draft: Draft, operator: Operator) -> Operator:
