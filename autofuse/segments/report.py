@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autofuse.graph.cost import flops
 from autofuse.graph.parts.source import Node
 from autofuse.segments.choice import Choice
+from autofuse.segments.worth import work_us
 
 OWN, REST = "autofuse", "ONNX Runtime"
 MOST_KINDS = 4
@@ -18,8 +19,9 @@ MOST_KINDS = 4
 class PartReport:
     """The report of one part of a model: `side` "autofuse" for a segment, "ONNX Runtime" for a part of the rest.
 
-    `operators`: how many of the model's; `kinds`: their types, most frequent first. `flops`: as far as ONNX Runtime's
-    operators have a count. `work_us`: estimated of a segment (see `autofuse.segments.worth`); 0 for the rest.
+    `operators`: how many of the model's; `kinds`: their types, most frequent first. `flops`: as far as operators have
+    a count. `work_us`: estimated, see `autofuse.segments.worth`; `share`: of the model's. What is not known of an
+    operator, as its sizes are open, counts for nothing; `unknown`: how many these are.
     """
 
     side: str
@@ -27,6 +29,8 @@ class PartReport:
     kinds: str
     flops: int = 0
     work_us: float = 0.0
+    share: float = 0.0
+    unknown: int = 0
 
 
 @dataclass(frozen=True)
@@ -41,20 +45,19 @@ class RestReport:
 
 def part_reports(choice: Choice) -> tuple[PartReport, ...]:
     """Each part, in the order in which they run; ONNX Runtime's alone where there is no segment."""
-    source = choice.source
-    pieces = [(piece.nodes, piece.graph, piece.work_us) for piece in choice.pieces]
+    pieces = [(piece.nodes, piece.graph) for piece in choice.pieces]
     if not choice.segments:
-        pieces = [(source.nodes, None, 0.0)]
-    return tuple(
-        PartReport(
-            REST if graph is None else OWN,
-            len(nodes),
-            _kinds(node.op_type for node in nodes),
-            sum(map(source.flops_of, nodes) if graph is None else (flops(graph, one) for one in graph.operators)),
-            work,
-        )
-        for nodes, graph, work in pieces
-    )
+        pieces = [(choice.source.nodes, None)]
+    found = []
+    for nodes, graph in pieces:
+        graphs = [choice.source.alone(node) for node in nodes] if graph is None else [graph]
+        known = [one for one in graphs if one is not None]
+        count = sum(flops(one, operator) for one in known for operator in one.operators)
+        side, kinds = (REST if graph is None else OWN), _kinds(node.op_type for node in nodes)
+        unknown = len(graphs) - len(known)
+        found.append(PartReport(side, len(nodes), kinds, count, sum(map(work_us, known)), unknown=unknown))
+    total = sum(part.work_us for part in found)
+    return tuple(replace(part, share=part.work_us / total if total else 0.0) for part in found)
 
 
 def rest_reports(choice: Choice) -> tuple[RestReport, ...]:

@@ -28,6 +28,9 @@ def test_inspect_shows_both_sides_and_why(tmp_path: Path) -> None:
     assert [part["operators"] for part in body["parts"]] == [2, 1, 4]
     assert body["parts"][0]["flops"] == 2 * 6 * 16 * 20 + 6 * 20
     assert len(body["segments"]) == 2 and body["rest"][0]["op_type"] == "MaxPool"
+    assert "share of the estimate" in text
+    assert sum(part["share"] for part in body["parts"]) == pytest.approx(1)
+    assert all(part["share"] > 0 for part in body["parts"])
 
 
 def test_a_segment_that_does_not_pay_is_told_with_its_reason(tmp_path: Path) -> None:
@@ -47,8 +50,12 @@ def test_compile_says_which_part_runs_where(tmp_path: Path) -> None:
 
 def test_compile_of_what_onnx_runtime_runs_alone_says_so(tmp_path: Path) -> None:
     model = model_of("net (float[2,8] x) => (int64[2,n] y) { y = NonZero (x) }")
-    text = asked("compile", written(model, tmp_path), "-o", tmp_path / "model.so", "--db", tmp_path / "no.db")
+    path = written(model, tmp_path)
+    text = asked("compile", path, "-o", tmp_path / "model.so", "--db", tmp_path / "no.db")
     assert "ONNX Runtime runs all of this model" in text
+    (part,) = json.loads(asked("inspect", path, "--format", "json"))["parts"]
+    assert (part["operators"], part["unknown"], part["share"]) == (1, 1, 0)
+    assert "%" not in asked("inspect", path)
 
 
 @pytest.mark.usefixtures("any_size")

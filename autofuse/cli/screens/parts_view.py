@@ -24,7 +24,8 @@ def parts_tables(parts: Sequence[PartReport], rest: Sequence[RestReport]) -> lis
             "runs in": part.side,
             "operators": part.operators,
             "GFLOPs": part.flops / 1e9 if part.flops else None,
-            "work_us": part.work_us or None,
+            "share of the estimate": None if part.unknown == part.operators else f"{part.share:.0%}",
+            "of open size": part.unknown or None,
             "of which": part.kinds,
         }
         for number, part in enumerate(parts)

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, inliner, numpy_helper
 
 from autofuse.errors import InputError
-from autofuse.graph.cost import flops
 from autofuse.graph.loading.constants import FOLDABLE, evaluate, shape_value
 from autofuse.graph.loading.draft import infer_model
 from autofuse.graph.loading.files import origin_of, read_model
@@ -164,15 +163,14 @@ class Source:
         sizes = tuple(size.dim_value for size in value.type.tensor_type.shape.dim)
         return sizes if sizes and all(sizes) else None
 
-    def flops_of(self, node: Node) -> int:
-        """Floating-point operations of a node, as far as operators of its type have a count; 0 for others."""
+    def alone(self, node: Node) -> Graph | None:
+        """A graph of this node alone, for its cost; None where a size is open, and for what is not ONNX's own."""
         operator = self.operator(node)
         named = [name for name in (*operator.inputs, *operator.outputs) if name]
         tensors = {name: tensor for name in named if (tensor := self.tensor_of(name)) is not None}
         if node.domain or node.has_body or len(tensors) < len(set(named)):
-            return 0
-        graph = Graph("", operator.inputs, operator.outputs, (operator,), tensors, self._known, 0)
-        return flops(graph, operator)
+            return None
+        return Graph("", operator.inputs, operator.outputs, (operator,), tensors, self._known, 0)
 
     def part(self, members: Sequence[int], results: Iterable[str], name: str) -> ModelProto:
         """The model of some nodes. Inputs: what they read from elsewhere, in order of use; outputs: `results`."""
