@@ -88,7 +88,7 @@ def _chooses_rows(draft: Draft, operator: Operator) -> bool:
     if None in known or none is None or none.size != 1 or none.any():
         return False
     rows, kept, result = (tensor.shape for tensor in known if tensor is not None)
-    return kept == result and len(rows) == len(result) >= 2 and rows[-1] == 1
+    return kept == result and 1 <= len(rows) <= len(result) and rows[-1] == 1
 
 
 def _body(draft: Draft, operator: Operator) -> FunctionProto | None:
