@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -16,6 +15,7 @@ from autofuse.device.description import DeviceDescription
 from autofuse.device.profile import LOCAL
 from autofuse.device.provenance import collect
 from autofuse.device.target import Target
+from autofuse.measure.children.ahead import Ahead, BuiltAhead, Trial, nothing_ahead
 from autofuse.measure.children.pool import Answer, Call, Job, Member, Pool, Program
 from autofuse.measure.children.process import TICK_S, Child, available_cores, poll, wait
 from autofuse.measure.children.requests import Build, Check, Checked, Drop, KernelBuilt, StartWorker, Time, Timed
@@ -29,6 +29,8 @@ from autofuse.measure.timing.sampling import SamplingPolicy
 BUILDER = "autofuse.kernels.build:build_kernel"
 WORKER = "autofuse.measure.children.worker"
 HELD_PER_WORKER = 8
+AHEAD_PER_WORKER = 2
+"""Candidates that are built before anybody asks for them, at most."""
 TIMING_TICK_S = 0.5
 DEFAULT_LIMITS = Limits()
 DEFAULT_POLICY, DEFAULT_ROUNDS = SamplingPolicy(), InterleavingPolicy()
@@ -37,21 +39,6 @@ SPIN, SPIN_COUNT = "TVM_THREAD_POOL_SPIN_COUNT", "3000"
 """Threads of a pool that waits for work give the core back after about 2 ms (TVM's default: 160 ms)."""
 QUIET_S = 0.01
 """Pause before the timing phase, in which thread pools of the build phase stop spinning."""
-
-
-@dataclass
-class _Trial:
-    """A request of a batch, with what is known of its kernel so far."""
-
-    index: int
-    request: MeasureRequest
-    identity: int
-    built: KernelBuilt | None = None
-    error: float | None = None
-
-    def measured(self, threads: int, timing: Timing | None, failure: Failure | None) -> Measurement:
-        build_s, code = (self.built.build_s, self.built.code) if self.built else (None, "")
-        return Measurement(timing, failure, build_s, self.error, threads, code)
 
 
 class LocalRunner:
@@ -95,6 +82,9 @@ class LocalRunner:
         self._undisturbed = ExitStack()
         self._clock_best: tuple[float, ...] = ()
         self._identities = 0
+        self._ahead = BuiltAhead()
+        self._unwanted: list[tuple[Member[Trial], int]] = []
+        self._by_code: dict[object, Timing] = {}
 
     def __enter__(self) -> LocalRunner:
         return self
@@ -109,6 +99,8 @@ class LocalRunner:
         self._pool.close()
         self._timed = None
         self._undisturbed.close()
+        self._ahead.clear()
+        self._unwanted.clear()
 
     def describe(self) -> DeviceDescription:
         """See `autofuse.measure.runner.Runner`."""
@@ -152,19 +144,22 @@ class LocalRunner:
         found = dict(self.stream(batch))
         return [found[index] for index in range(len(batch))]
 
-    def stream(self, batch: Sequence[MeasureRequest], left: Left = no_end) -> Iterator[tuple[int, Measurement]]:
+    def stream(
+        self, batch: Sequence[MeasureRequest], left: Left = no_end, ahead: Ahead = nothing_ahead
+    ) -> Iterator[tuple[int, Measurement]]:
         """(index in `batch`, measurement) as each becomes known: failures first, then times.
 
         One candidate at a time is timed, with the machine's measuring lock held. A kernel of one thread is timed on a
-        core of its own while the other cores build and check further candidates; before kernels of several threads,
-        and where a request of the batch is `undisturbed`, a stretch of the batch is built, and timed with no build
-        under way.
+        core of its own while the other cores build and check further candidates, and, when none of the batch waits any
+        more, those that are likely to come next (`ahead`). Before kernels of several threads, and where a request of
+        the batch is `undisturbed`, a stretch of the batch is built, and timed with no build under way.
+        A candidate whose code was timed already, under another schedule of its workload, is not timed again.
         """
         try:
             if self._builds_meanwhile(batch):
-                self._pool.submit([self._trial(index, batch) for index in range(len(batch))])
-                yield from self._build_and_time(left)
+                yield from self._build_and_time(batch, left, ahead)
             else:
+                self._give_up_ahead()
                 yield from self._build_then_time(batch, left)
             if left() <= 0:
                 self.close()
@@ -181,30 +176,109 @@ class LocalRunner:
     def _most_held(self) -> int:
         return self._pool.size * HELD_PER_WORKER
 
-    def _held(self) -> list[tuple[Job[_Trial], Member[_Trial]]]:
+    def _held(self) -> list[tuple[Job[Trial], Member[Trial]]]:
         """Candidates that wait to be timed, in the batch's order, and who holds each."""
-        held = [(job, member) for member in self._pool.members for job in member.held]
-        return sorted(held, key=lambda pair: pair[0].work.index)
+        held = [
+            (job.work.index, job, member)
+            for member in self._pool.members
+            for job in member.held
+            if job.work.index is not None
+        ]
+        return [(job, member) for _, job, member in sorted(held, key=lambda one: one[0])]
 
-    def _trial(self, index: int, batch: Sequence[MeasureRequest]) -> _Trial:
+    def _trial(self, request: MeasureRequest, index: int | None = None) -> Trial:
         self._identities += 1
-        return _Trial(index, batch[index], self._identities)
+        return Trial(request, self._identities, index)
+
+    # -- ahead of a batch
+
+    def _begin(self, batch: Sequence[MeasureRequest]) -> None:
+        """Queues a batch: what was built ahead is not built again, and what else was built ahead is given up."""
+        claimed = [self._ahead.claim(request, index) for index, request in enumerate(batch)]
+        self._give_up_ahead()
+        new = [self._trial(batch[index], index) for index, trial in enumerate(claimed) if trial is None]
+        self._pool.submit(new)
+
+    def _build_ahead(self, ahead: Ahead) -> None:
+        """Queues what will probably be asked for next; nothing for children that are to be replaced."""
+        if not self._pool.worn():
+            likely = (self._trial(request) for request in ahead()[: self._pool.size * AHEAD_PER_WORKER])
+            self._pool.submit([trial for trial in likely if self._ahead.add(trial)])
+
+    def _give_up_ahead(self) -> None:
+        """What nobody asked for is not built any more, and what is built is forgotten."""
+        for trial in self._ahead.clear():
+            member = self._pool.withdraw(trial)
+            if member is not None:
+                self._unwanted.append((member, trial.identity))
+
+    def _forget_unwanted(self) -> None:
+        """Children that have nothing else to do forget what they hold and nobody wants."""
+        waiting, self._unwanted = self._unwanted, []
+        for member, identity in waiting:
+            if member.child.busy:
+                self._unwanted.append((member, identity))
+            else:
+                self._drop(member, identity)
+
+    def _drop(self, member: Member[Trial], identity: int) -> None:
+        if member.child.alive:
+            self._pool.ask_now(member, Call(Drop(identity), self.limits.run_s))
 
     # -- on cores of their own
 
-    def _build_and_time(self, left: Left) -> Iterator[tuple[int, Measurement]]:
+    def _build_and_time(
+        self, batch: Sequence[MeasureRequest], left: Left, ahead: Ahead
+    ) -> Iterator[tuple[int, Measurement]]:
         """While time is `left`: a child that holds a candidate times it, unless another one does; the others build."""
-        while left() > 0 and (self._held() or not self._pool.done):
-            if self._timed is None:
-                self._begin_timing()
-            for answer in self._pool.feed(hold=len(self._held()) >= self._most_held):
-                yield from self._answered(answer)
+        self._begin(batch)
+        missing, asked = len(batch), False
+        while missing and left() > 0:
+            found = self._go_on()
+            if not asked and not self._pool.waiting:
+                asked = True
+                self._build_ahead(ahead)
             for child, reply in poll(self._pool.busy(), TICK_S if self._timed is None else TIMING_TICK_S):
                 answers = self._pool.take(child, reply)
                 if child is self._timed:
                     self._end_timing()
                 for answer in answers:
-                    yield from self._answered(answer)
+                    found += self._answered(answer)
+            if found:
+                found += self._go_on()  # before anybody takes in what was found: that may take a while
+            missing -= len(found)
+            yield from found
+
+    def _go_on(self) -> list[tuple[int, Measurement]]:
+        """Begins what can begin, a timing and builds; what is known without either."""
+        found = [] if self._timed is not None else self._timed_before()
+        self._forget_unwanted()
+        if self._timed is None:
+            self._begin_timing()
+        for answer in self._pool.feed(hold=len(self._held()) >= self._most_held):
+            found += self._answered(answer)
+        return found
+
+    def _timed_before(self) -> list[tuple[int, Measurement]]:
+        """Held candidates with the code of one that was timed since they were built."""
+        found: list[tuple[int, Measurement]] = []
+        for job, member in self._held():
+            if self._known_timing(job.work) is not None and not member.child.busy and member.job is None:
+                self._pool.resume(member, job)
+                found += self._shared(job.work, member)
+        return found
+
+    def _known_timing(self, trial: Trial) -> Timing | None:
+        """The time of its code, if it was timed already and may be taken from there."""
+        return None if trial.request.undisturbed else self._by_code.get(trial.code)
+
+    def _shared(self, trial: Trial, member: Member[Trial]) -> Iterator[tuple[int, Measurement]]:
+        """A candidate whose code was timed has the same time."""
+        timing = self._known_timing(trial)
+        assert timing is not None and trial.index is not None
+        self._pool.finish(member)
+        self._drop(member, trial.identity)
+        yield trial.index, trial.measured(self.threads, timing, None)
 
     def _begin_timing(self) -> None:
         """The first candidate whose child is free is timed from now on, if there is one."""
@@ -215,6 +289,7 @@ class LocalRunner:
                 self._pool.lost(member)
                 return
             self._undisturbed.enter_context(alone(self._lock))
+            self._undisturbed.enter_context(self._cores.elsewhere())
             self._cores.keep_apart(member.child.pid, [pid for pid in self.processes() if pid != member.child.pid])
             self._pool.resume(member, job)
             self._pool.ask(member, self._time(job.work))
@@ -231,7 +306,7 @@ class LocalRunner:
     def _build_then_time(self, batch: Sequence[MeasureRequest], left: Left) -> Iterator[tuple[int, Measurement]]:
         """Stretch by stretch, while time is `left`."""
         for first in range(0, len(batch), self._most_held):
-            self._pool.submit([self._trial(index, batch) for index in range(first, len(batch))[: self._most_held]])
+            self._pool.submit([self._trial(batch[i], i) for i in range(first, len(batch))[: self._most_held]])
             while not self._pool.done and left() > 0:
                 yield from self._build_all(left)
                 yield from self._time_all(left)
@@ -242,9 +317,11 @@ class LocalRunner:
             for answer in self._pool.step():
                 yield from self._answered(answer)
 
-    def _answered(self, answer: Answer[_Trial]) -> Iterator[tuple[int, Measurement]]:
+    def _answered(self, answer: Answer[Trial]) -> Iterator[tuple[int, Measurement]]:
         trial, reply, member = answer.work, answer.reply, answer.member
-        if isinstance(reply, (Failure, Timed)) or member is None:
+        if trial.index is None and (member is None or isinstance(reply, Failure) or not self._ahead.holds(trial)):
+            self._let_go(answer)
+        elif isinstance(reply, (Failure, Timed)) or member is None:
             yield from self._ended(answer)
         elif isinstance(reply, KernelBuilt):
             trial.built = reply
@@ -254,7 +331,16 @@ class LocalRunner:
             trial.error = reply.max_rel_error
             self._pool.hold(member)
 
-    def _build(self, trial: _Trial) -> Call:
+    def _let_go(self, answer: Answer[Trial]) -> None:
+        """Nobody waits for this candidate."""
+        self._ahead.remove(answer.work)
+        if answer.member is None:
+            return
+        if not isinstance(answer.reply, Failure):
+            self._pool.finish(answer.member)
+        self._drop(answer.member, answer.work.identity)
+
+    def _build(self, trial: Trial) -> Call:
         request, limits = trial.request, self.limits
         constants = tuple(request.constants)
         build = Build(
@@ -285,11 +371,11 @@ class LocalRunner:
                 for answer in self._pool.take(member.child, reply):
                     yield from self._ended(answer)
 
-    def _time(self, trial: _Trial) -> Call:
+    def _time(self, trial: Trial) -> Call:
         time_it = Time(trial.identity, self.policy, trial.request.best_us, self._clock_best)
         return Call(time_it, self.limits.run_s + 4 * self.policy.cap_s)
 
-    def _ended(self, answer: Answer[_Trial]) -> Iterator[tuple[int, Measurement]]:
+    def _ended(self, answer: Answer[Trial]) -> Iterator[tuple[int, Measurement]]:
         """The measurement of a candidate that failed or was timed; its child forgets it."""
         trial, reply, member = answer.work, answer.reply, answer.member
         timing = failure = None
@@ -297,8 +383,11 @@ class LocalRunner:
             assert member is not None
             timing, self._clock_best = reply.timing, reply.clock_best_s
             self._pool.finish(member)
+            if timing.trusted and trial.code is not None:
+                self._by_code[trial.code] = timing
         elif isinstance(reply, Failure):
             failure = reply
-        if member is not None and member.child.alive:
-            self._pool.ask_now(member, Call(Drop(trial.identity), self.limits.run_s))
+        if member is not None:
+            self._drop(member, trial.identity)
+        assert trial.index is not None
         yield trial.index, trial.measured(self.threads, timing, failure)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.device.description import DeviceDescription
+from autofuse.measure.children.ahead import Ahead, nothing_ahead
 from autofuse.measure.measurement import Left, Measurement, MeasureRequest, no_end
 from autofuse.measure.networks.bench import Contender, ContenderResult
 
@@ -35,8 +36,12 @@ class Runner(Protocol):
     def measure(self, batch: Sequence[MeasureRequest]) -> list[Measurement]:
         """One measurement a request, in the order of `batch`."""
 
-    def stream(self, batch: Sequence[MeasureRequest], left: Left = no_end) -> Iterator[tuple[int, Measurement]]:
+    def stream(
+        self, batch: Sequence[MeasureRequest], left: Left = no_end, ahead: Ahead = nothing_ahead
+    ) -> Iterator[tuple[int, Measurement]]:
         """(index in `batch`, measurement) as each becomes known, each index at most once.
+
+        `ahead`: what the next batch will probably ask for; a runner may build it where it has nothing else to build.
 
         It ends early when no time is `left`: what has no measurement then was not measured. An abandoned iterator
         leaves nothing running.

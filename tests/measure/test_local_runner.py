@@ -141,7 +141,7 @@ def test_a_core_is_kept_for_the_timing_and_freed_after_it(target, rogues, ask, t
 
     with LocalRunner(target, workers=2, policy=QUICK, lock=tmp_path / "lock", **rogues) as runner:
         runner._cores = Watched(runner._cores.usable)
-        assert [outcome(measured) for measured in runner.measure([ask()] * 4)] == ["ok"] * 4
+        assert [outcome(measured) for measured in runner.measure([ask(work=n) for n in range(1, 5)])] == ["ok"] * 4
         assert all(psutil.Process(pid).cpu_affinity() == list(runner._cores.usable) for pid in runner.processes())
     core, *spare = Watched(runner._cores.usable).usable
     assert len(Watched.seen) == 4

@@ -17,6 +17,7 @@ from autofuse.graph.model import Graph
 from autofuse.kernels.lowering.lower import lower
 from autofuse.kernels.workload.workload import Workload
 from autofuse.measure.checking.reference import run_reference
+from autofuse.measure.children.ahead import Ahead, nothing_ahead
 from autofuse.measure.measurement import Failure, Left, Measurement, MeasureRequest, Slice, Timing, no_end
 from autofuse.measure.networks.bench import Contender, ContenderResult, compared
 from autofuse.measure.networks.libraries import Model, Order
@@ -112,7 +113,9 @@ class SyntheticDevice:
         found = dict(self.stream(batch))
         return [found[index] for index in range(len(batch))]
 
-    def stream(self, batch: Sequence[MeasureRequest], left: Left = no_end) -> Iterator[tuple[int, Measurement]]:
+    def stream(
+        self, batch: Sequence[MeasureRequest], left: Left = no_end, ahead: Ahead = nothing_ahead
+    ) -> Iterator[tuple[int, Measurement]]:
         for index in reversed(range(len(batch))):  # a real runner answers in no special order either
             if left() <= 0:
                 return

@@ -62,7 +62,7 @@ class SlowDevice(SyntheticDevice):
         super().__init__()
         self.world = world
 
-    def stream(self, batch: Any, left: Any = lambda: float("inf")) -> Any:
+    def stream(self, batch: Any, left: Any = lambda: float("inf"), ahead: Any = tuple) -> Any:
         told_s = self.world.kernel_s if self.world.told_s is None else self.world.told_s
         for request in range(len(batch)):
             if not self.world.take(self.world.candidate_s, left):

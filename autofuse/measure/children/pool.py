@@ -234,6 +234,19 @@ class Pool(Generic[W]):
             self._greeted(member, wait(member.child))
         return member if member.started else self.start_failure or Failure("device_lost", "")
 
+    def withdraw(self, work: W) -> Member[W] | None:
+        """Forget work that waits or is held; who holds it. What is under way goes on."""
+        self.waiting = deque(job for job in self.waiting if job.work is not work)
+        for member in self.members:
+            for job in [job for job in member.held if job.work is work]:
+                member.held.remove(job)
+                return member
+        return None
+
+    def worn(self) -> bool:
+        """Whether a child has served long enough, or has grown, and is to be replaced once it holds nothing."""
+        return any(self._is_worn(member) for member in self.members)
+
     def restart(self, start: Callable[[], Child], size: int) -> None:
         """Go on with children of another kind; what is under way or held is begun anew, at no cost to it."""
         jobs = [job for member in self.members for job in (member.job, *member.held) if job is not None]
@@ -289,10 +302,12 @@ class Pool(Generic[W]):
         for member in list(self.members):
             if member.child.busy or member.job or member.held:
                 continue
-            grown = member.child.memory() - member.idle_bytes
-            worn = member.served >= self.limits.candidates or grown > self.limits.growth_bytes
-            if worn or not member.child.running():
+            if self._is_worn(member) or not member.child.running():
                 self._discard(member)
+
+    def _is_worn(self, member: Member[W]) -> bool:
+        grown = member.child.memory() - member.idle_bytes
+        return member.served >= self.limits.candidates or grown > self.limits.growth_bytes
 
     def _lost_under_a_job(self, member: Member[W]) -> None:
         """What `member` held is made elsewhere and costs no attempt: the job under way is charged for it."""

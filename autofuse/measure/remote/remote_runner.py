@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from autofuse.device.description import DeviceDescription
 from autofuse.device.target import Target
 from autofuse.errors import DeviceError
+from autofuse.measure.children.ahead import Ahead, nothing_ahead
 from autofuse.measure.children.messages import Done
 from autofuse.measure.children.pool import ATTEMPTS, Again, Answer, Call, Pool
 from autofuse.measure.children.process import TICK_S, Child, poll
@@ -112,7 +113,12 @@ class RemoteRunner:
         found = dict(self.stream(batch))
         return [found[index] for index in range(len(batch))]
 
-    def stream(self, batch: Sequence[MeasureRequest], left: Left = no_end) -> Iterator[tuple[int, Measurement]]:
+    def stream(
+        self,
+        batch: Sequence[MeasureRequest],
+        left: Left = no_end,
+        ahead: Ahead = nothing_ahead,  # noqa: ARG002  # the farm builds a batch only
+    ) -> Iterator[tuple[int, Measurement]]:
         """See Runner."""
         try:
             self._ready()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 
@@ -26,6 +26,16 @@ class Cores:
         for process in others:
             _move(process, self.usable[1:])
         _move(timing, self.usable[:1])
+
+    @contextmanager
+    def elsewhere(self) -> Iterator[None]:
+        """This thread, and the processes that it starts, stay away from the first core meanwhile."""
+        before = os.sched_getaffinity(0)
+        _move(0, self.usable[1:])
+        try:
+            yield
+        finally:
+            _move(0, tuple(before))
 
     def free(self, processes: Iterable[int]) -> None:
         """These processes may use all cores again."""

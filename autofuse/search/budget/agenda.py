@@ -9,10 +9,14 @@ corrected.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from autofuse.search.budget.budget import Budget
+
+if TYPE_CHECKING:
+    from autofuse.search.schedules.schedule_search import WorkloadSearch
 
 EXPLORE_EVERY = 4
 """One question in so many goes to the kind that has had the least time."""
@@ -32,7 +36,8 @@ class Question:
 
     `kind`: what is asked, as the screen says it. `gain_us`: what the answer is expected to take off the network's time.
     `cost_s`: seconds that it is expected to take. `ask`: measures it, within a budget. `owed`: it is asked before the
-    search ends although it gains little, where time is left. `parts`: how many things it asks about.
+    search ends although it gains little, where time is left. `parts`: how many things it asks about. `first`: the
+    searches of which it measures a new candidate first, as far as it is known before it is asked.
     """
 
     kind: str
@@ -41,6 +46,7 @@ class Question:
     ask: Callable[[Budget], None]
     owed: bool = False
     parts: int = 1
+    first: Sequence[WorkloadSearch] = ()
 
 
 @dataclass
@@ -85,16 +91,25 @@ class Agenda:
 
     def choose(self, questions: Iterable[Question], plan_us: float, left_s: float) -> Question | None:
         """The question to ask now; None when there is none, or none is worth the time that is left and none is owed."""
-        found = list(questions)
+        chosen, turn = self._choice(list(questions), plan_us, left_s)
+        self.turn = turn
+        return chosen
+
+    def likely(self, questions: Iterable[Question], plan_us: float, left_s: float) -> Question | None:
+        """What `choose` would say, while an answer is awaited that may change it."""
+        return self._choice(list(questions), plan_us, left_s)[0]
+
+    def _choice(self, found: Sequence[Question], plan_us: float, left_s: float) -> tuple[Question | None, int]:
+        """The question to ask, and the turn that it is asked in."""
         if not found:
-            return None
+            return None, self.turn
         best = max(found, key=lambda one: self.worth(one, plan_us))
         if self.worth(best, plan_us) * left_s < WORTHLESS * plan_us:
-            return next((one for one in found if one.owed), None)
-        self.turn += 1
-        if self.turn % EXPLORE_EVERY == 0:
-            return min(found, key=lambda one: self.account(one.kind).spent_s)
-        return best
+            return next((one for one in found if one.owed), None), self.turn
+        turn = self.turn + 1
+        if turn % EXPLORE_EVERY == 0:
+            return min(found, key=lambda one: self.account(one.kind).spent_s), turn
+        return best, turn
 
     def ask(self, question: Question, budget: Budget, plan_us: Callable[[], float | None]) -> None:
         """Asks it, and keeps what it promised and paid; `plan_us`: time of the best plan, before and after."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -40,6 +41,7 @@ class Lab:
     """One device, for one run of a search. What it measures goes to the database and into `evidence`.
 
     `tell`: called after each candidate with what it was. `sentinel`: watches the device (None: nobody does).
+    `next_up`: the searches whose candidates will probably be asked for next, once more for each further one.
     """
 
     evidence: SearchEvidence
@@ -48,6 +50,7 @@ class Lab:
     run_id: int
     tell: Callable[[str], None]
     sentinel: DriftSentinel | None = None
+    next_up: Callable[[], Sequence[WorkloadSearch]] = tuple
     _losses: int = 0
     _spent_s: float = 0.0
     _measured: int = 0
@@ -107,10 +110,17 @@ class Lab:
         """Each candidate as it is measured; those that the budget cuts off are given back to their searches."""
         requests = [self._request(search, schedule) for search, schedule in asked]
         waiting = dict(enumerate(asked))
-        for index, measurement in self.runner.stream(requests, budget.left):
+        for index, measurement in self.runner.stream(requests, budget.left, self._ahead):
             yield waiting.pop(index), requests[index], measurement
         for search, schedule in reversed(waiting.values()):
             search.give_back(schedule)
+
+    def _ahead(self) -> list[MeasureRequest]:
+        """What the next batch will probably ask for."""
+        following = self.next_up()
+        wanted, searches = Counter(search.key for search in following), {search.key: search for search in following}
+        likely = ((searches[key], schedule) for key, count in wanted.items() for schedule in searches[key].peek(count))
+        return [self._request(search, schedule) for search, schedule in likely]
 
     def _watch(self, budget: Budget) -> None:
         """Asks the sentinel whether the device is as fast as it was; measures again what it should not have."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from autofuse.environment.named_plans import named_plan
 from autofuse.environment.plan_evidence import known_limits
 from autofuse.errors import AutofuseError, PlanError
@@ -19,7 +21,7 @@ from autofuse.search.budget.time_budget import (
     PAPER,
     UNKNOWN_US,
 )
-from autofuse.search.phases.questions import Search, plan_search, questions, try_flips
+from autofuse.search.phases.questions import Search, likely_next, plan_search, questions, try_flips
 from autofuse.search.plans.guide import ADVICE_S
 from autofuse.search.schedules.evidence import failures_of
 from autofuse.values.names import UNTUNED
@@ -46,11 +48,12 @@ def search_all(search: Search, budget: Budget, counted: Budget) -> None:
         standing.offered = questions(search, counted)
         chosen = standing.agenda.choose(standing.offered, plan_us, counted.left())
         if chosen is None:
-            return
+            break
         standing.asking = chosen.kind
+        search.lab.next_up = partial(likely_next, search, counted)
         standing.agenda.ask(chosen, counted, standing.best_us)
         standing.offered = [one for one in standing.offered if one is not chosen or one.kind == PLANS]
-    standing.asking = ""
+    standing.asking, search.lab.next_up = "", tuple
 
 
 def _enter(search: Search, phase: str) -> None:
@@ -129,6 +132,7 @@ def measure_baseline(search: Search, name: str, budget: Budget) -> None:
     missing = search.evidence.missing(plan) if plan is not None else []
     search.standing.firsts = missing
     for start in range(0, len(missing), BATCH):
+        search.lab.next_up = partial(tuple, missing[start + BATCH : start + 2 * BATCH])
         search.lab.measure_first(missing[start : start + BATCH], budget)
     search.standing.firsts = ()
     if plan is not None:

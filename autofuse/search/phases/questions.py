@@ -32,6 +32,7 @@ from autofuse.search.budget.time_budget import (
     PLANS_AT_ONCE,
     RIVAL_SHARE,
     SAMPLED_GAIN,
+    UNKNOWN_US,
 )
 from autofuse.search.composition.composer import compose_measured
 from autofuse.search.lab.lab import Asked, Lab, asked_text
@@ -66,6 +67,15 @@ def questions(search: Search, budget: Budget) -> list[Question]:
     return [one for one in found if one is not None]
 
 
+def likely_next(search: Search, budget: Budget) -> Sequence[WorkloadSearch]:
+    """What the next question will probably measure first, while the one at hand is not answered yet."""
+    if budget.spent():
+        return ()
+    plan_us = search.standing.best_us() or UNKNOWN_US
+    chosen = search.standing.agenda.likely(questions(search, budget), plan_us, budget.left())
+    return chosen.first if chosen is not None else ()
+
+
 def _candidate_s(search: Search) -> float:
     return search.lab.candidate_s or FIRST_CANDIDATE_S
 
@@ -84,7 +94,8 @@ def _better_schedules(search: Search) -> Question | None:
     if not chosen:
         return None
     gain_us = expected_saving(prospects(searches, weights), len(chosen)) * sum(weights.values())
-    return Question("schedules", gain_us, len(chosen) * _candidate_s(search), partial(refine, search, chosen))
+    ask = partial(refine, search, chosen)
+    return Question("schedules", gain_us, len(chosen) * _candidate_s(search), ask, first=chosen)
 
 
 def refine(search: Search, chosen: Sequence[WorkloadSearch], budget: Budget) -> None:
@@ -123,7 +134,7 @@ def _fixed_plan(search: Search, name: str) -> Question | None:
     part = missing[:BATCH]
     gain_us = FIXED_GAIN * (search.standing.best_us() or 0.0) * len(part) / len(missing)
     cost_s, ask = len(part) * _candidate_s(search), partial(measure_groups, search, plan, part)
-    return Question("fixed plans", gain_us, cost_s, ask, owed=name in LITTLE_FUSION)
+    return Question("fixed plans", gain_us, cost_s, ask, owed=name in LITTLE_FUSION, first=part)
 
 
 def measure_groups(search: Search, plan: FusionPlan, missing: Sequence[WorkloadSearch], budget: Budget) -> None:
@@ -143,10 +154,11 @@ def _changed_plans(search: Search, budget: Budget) -> Question | None:
     if flips:
         us_per_byte = best_us / max(1, moved_bytes(search.evidence.admit(standing.best))) if standing.best else 0.0
         at_most_us = (min(flip.size_bytes * us_per_byte, LARGEST_GAIN * best_us) for flip in flips)
-        missing = {found.key for flip in flips for found in search.evidence.missing(flip.plan)}
+        missing = {found.key: found for flip in flips for found in search.evidence.missing(flip.plan)}
         cost_s = len(missing) * _candidate_s(search) + len(flips) * PLANNING_S
         ask = partial(try_flips, search, plans, flips)
-        return Question("plans", PAYING * sum(at_most_us), cost_s, ask, parts=len(flips))
+        first = tuple(missing.values())
+        return Question("plans", PAYING * sum(at_most_us), cost_s, ask, parts=len(flips), first=first)
     if standing.exhausted or standing.idle >= IDLE_TRIALS:
         return None
     account = standing.agenda.account("combinations")

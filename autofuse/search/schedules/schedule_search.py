@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, product, zip_longest
+from itertools import chain, islice, product, zip_longest
 from operator import itemgetter
 from typing import Any
 
@@ -213,16 +213,30 @@ class WorkloadSearch:
         left = next((other for other in self._every() if schedule_text(other) not in self.tried), None)
         return None if left is None else self._issue(left)
 
+    def peek(self, count: int = 1) -> list[dict[str, int | str]]:
+        """Up to `count` candidates that `ask` will probably give next, unless something better is learned before.
+
+        What the study would propose is not among them: only asking it says that.
+        """
+        if self.complete:
+            return []
+        known = [one for one in (*self.suggested, *self.pending) if schedule_text(one) not in self.tried]
+        studied = not known and count == 1 and len(self.tried) % STUDY_EVERY == 0
+        return list(islice(chain(known, () if studied else self._steps()), count))
+
     def _step(self) -> dict[str, int | str] | None:
-        """An untried schedule that differs from the best in one choice: the nearest values of each choice first."""
+        """The nearest of `_steps`."""
+        return next(self._steps(), None)
+
+    def _steps(self) -> Iterator[dict[str, int | str]]:
+        """Untried schedules that differ from the best in one choice: the nearest values of each choice first."""
         if self.best is None:
-            return None
+            return
         steps = [list(self._steps_along(choice)) for choice in choices(self.knobs)]
         for nearest in zip_longest(*steps):
             for schedule in nearest:
                 if schedule is not None and schedule_text(schedule) not in self.tried:
-                    return schedule
-        return None
+                    yield schedule
 
     def _steps_along(self, choice: tuple[str, ...]) -> Iterator[dict[str, int | str]]:
         """Schedules like the best in everything but `choice`; none that does not fit the registers."""
