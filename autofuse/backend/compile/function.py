@@ -17,6 +17,9 @@ Told = Callable[[int, int], None]
 LOWERING = {"tirx.disable_cse_tir": True}
 """LLVM finds common subexpressions again: TVM's own pass takes a fifth of the time for nothing (of long code four
 fifths)."""
+UNCHECKED = {**LOWERING, "tirx.disable_assert": True}
+"""Kernels that do not check their arguments: for programs that make them from the kernels' own description. The checks
+take 4 KB of each kernel."""
 SCHEDULED = "tirx.is_scheduled"
 """The attribute of functions that our families emit."""
 IDLE_PASSES = ("s_tir.CompactBufferAllocation",)
@@ -66,7 +69,7 @@ def compile_function(function: Any, target: Target) -> Any:
     return _compiled(function, target).jit()
 
 
-def _compiled(function: Any, target: Target, symbol: str = ENTRY) -> Any:
+def _compiled(function: Any, target: Target, symbol: str = ENTRY, checked: bool = True) -> Any:
     import tvm
 
     module = tvm.IRModule({symbol: function.with_attr("global_symbol", symbol)})
@@ -76,7 +79,7 @@ def _compiled(function: Any, target: Target, symbol: str = ENTRY) -> Any:
     def build(described: Any) -> Any:
         return tvm.compile(_as_vectors(module, described) if many else module, target=described)
 
-    with _lowering(IDLE_PASSES if ours else ()):
+    with _lowering(IDLE_PASSES if ours else (), checked):
         return _carefully(build, target)
 
 
@@ -108,10 +111,10 @@ def _carefully(build: Callable[[Any], Any], target: Target) -> Any:
     return build(tvm_target(target, CAREFUL))
 
 
-def _lowering(idle: Sequence[str] = ()) -> Any:
+def _lowering(idle: Sequence[str] = (), checked: bool = True) -> Any:
     from tvm.ir.transform import PassContext
 
-    return PassContext(opt_level=3, config=LOWERING, disabled_pass=list(idle))
+    return PassContext(opt_level=3, config=LOWERING if checked else UNCHECKED, disabled_pass=list(idle))
 
 
 def export_function(function: Any, target: Target, output: Path) -> None:
@@ -130,9 +133,9 @@ def assembly(function: Any, target: Target) -> str:
     return str(_compiled(function, target).mod.inspect_source("s"))
 
 
-def translate(function: Any, symbol: str, target: Target) -> Any:
+def translate(function: Any, symbol: str, target: Target, checked: bool = True) -> Any:
     """Runtime module with the machine code of one TIR function, called `symbol` in it. Several threads may do this."""
-    return _compiled(function, target, symbol).mod
+    return _compiled(function, target, symbol, checked).mod
 
 
 def write_function(function: Any, path: Path) -> None:
@@ -158,9 +161,12 @@ def is_long(function: Any) -> bool:
     return _vector_loops(function) > LONG_VECTORS
 
 
-def write_object(function: Any, symbol: str, target: Target, path: Path) -> None:
-    """Write the machine code of one TIR function as the object file `path`; see `read_object`."""
-    translate(function, symbol, target).write_to_file(str(path))
+def write_object(function: Any, symbol: str, target: Target, path: Path, checked: bool = True) -> None:
+    """Write the machine code of one TIR function as the object file `path`; see `read_object`.
+
+    `checked`: it looks at its arguments before it computes, see `UNCHECKED`.
+    """
+    translate(function, symbol, target, checked).write_to_file(str(path))
 
 
 def read_object(path: Path, symbol: str) -> Any:
@@ -196,13 +202,13 @@ def compile_program(
 def compile_kernels(
     module: Any, target: Target, ready: Mapping[str, Any] | None = None, told: Told | None = None, jobs: int = 1
 ) -> dict[str, Any]:
-    """The machine code of the kernels of an assembled program, by symbol; see `compile_program`."""
+    """The machine code of the kernels of an assembled program, by symbol, unchecked; see `compile_program`."""
     import tvm
 
     named = ((str(variable.name_hint), function) for variable, function in module.functions_items())
     kernels = {name: function for name, function in named if isinstance(function, tvm.tirx.PrimFunc)}
     with _lowering():
-        return _translated(kernels, target, ready or {}, told or _silent, jobs)
+        return _translated(kernels, target, ready or {}, told or _silent, jobs, checked=False)
 
 
 def _silent(_done: int, _total: int) -> None:
@@ -230,7 +236,12 @@ def _calls_lowered(module: Any) -> Any:
 
 
 def _translated(
-    kernels: Mapping[str, Any], target: Target, ready: Mapping[str, Any], told: Told, jobs: int
+    kernels: Mapping[str, Any],
+    target: Target,
+    ready: Mapping[str, Any],
+    told: Told,
+    jobs: int,
+    checked: bool = True,
 ) -> dict[str, Any]:
     """The machine code of each kernel, by symbol."""
     found = {name: ready[name] for name in kernels if name in ready}
@@ -239,7 +250,7 @@ def _translated(
 
         def through_a_file(function: Any, name: str) -> Any:
             """LLVM emits machine code as it writes a module, one after the other where they are linked."""
-            write_object(function, name, target, folder / f"{name}.o")
+            write_object(function, name, target, folder / f"{name}.o", checked)
             return read_object(folder / f"{name}.o", name)
 
         begun = {
