@@ -18,8 +18,8 @@ __all__ = [
     "Context", "Place", "Policy", "Session", "bench", "cflags", "compare", "compile", "db_check", "db_export",
     "db_import", "db_info", "db_merge", "db_migrate", "db_prune", "device_list", "device_probe", "device_show",
     "doctor", "explain", "inspect", "key_new", "key_show", "library_check", "load", "model_eval", "model_show",
-    "model_train", "open", "plan_diff", "plan_export", "plan_pareto", "plan_show", "report", "run", "serve", "status",
-    "stop", "tune", "tune_all",
+    "model_train", "open", "package", "plan_diff", "plan_export", "plan_pareto", "plan_show", "report", "run", "serve",
+    "status", "stop", "tune", "tune_all",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         model_show,
         model_train,
         open,  # noqa: A004
+        package,
         plan_diff,
         plan_export,
         plan_pareto,

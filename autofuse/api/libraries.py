@@ -1,12 +1,16 @@
-"""Verbs over a library that load nothing of it, and over the keys that sign libraries and exports."""
+"""Verbs over a library that load nothing of it (check it, package it), and over the keys that sign."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autofuse.values.arguments import StrPath
+
+if TYPE_CHECKING:
+    from autofuse.backend.freestanding.package import PackageReport
 
 
 @dataclass(frozen=True)
@@ -71,3 +75,13 @@ def key_show(file: StrPath) -> PublicKey:
     from autofuse.values.signatures import fingerprint, public_key
 
     return PublicKey(str(file), fingerprint(public_key(Path(file))))
+
+
+def package(library: StrPath, output_folder: StrPath) -> PackageReport:
+    """Write a folder in which C and C++ projects find a free-standing library (`compile` with the format "c").
+
+    It holds the library, its header, an example, and files for CMake (`find_package`) and pkg-config.
+    """
+    from autofuse.backend.freestanding.package import write_package
+
+    return write_package(Path(library), Path(output_folder))

@@ -15,7 +15,8 @@ from autofuse.errors import DeviceError
 
 COMPILE_S = 600
 _HERE = ("cc", "gcc", "clang")
-_NAMES = {"x86_64": ("x86_64", "amd64"), "aarch64": ("aarch64", "arm64")}
+ARCHITECTURE_NAMES = {"x86_64": ("x86_64", "amd64"), "aarch64": ("aarch64", "arm64")}
+"""What compilers and build systems call an architecture."""
 
 
 @dataclass(frozen=True)
@@ -66,4 +67,4 @@ def _is_for(architecture: str, command: Sequence[str]) -> bool:
         done = subprocess.run([*command, "-dumpmachine"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return done.stdout.startswith(_NAMES.get(architecture, (architecture,)))
+    return done.stdout.startswith(ARCHITECTURE_NAMES.get(architecture, (architecture,)))

@@ -217,6 +217,23 @@ def run(
     show({"library": report.library, "outputs": rows}, form, records(plain(rows)))
 
 
+def package(
+    library: Annotated[
+        Path, typer.Argument(metavar="LIBRARY", help="What `autofuse compile --format c` wrote.", show_default=False)
+    ],
+    output_folder: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="The folder to write.", show_default=False)
+    ],
+    form: OutputFormat = "text",
+) -> None:
+    """Make a folder in which C and C++ projects find a free-standing library.
+
+    The library, its header, an example, and files for CMake (find_package) and pkg-config.
+    """
+    report = api.package(library, output_folder)
+    show(report, form, describe({**vars(report), "files": "\n".join(report.files)}))
+
+
 def bench(
     model: Model,
     library: Annotated[
