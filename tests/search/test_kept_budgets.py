@@ -216,6 +216,29 @@ def test_what_takes_less_than_expected_leaves_time_for_what_was_left_out(
     assert world.now <= allowed_s(140.0)
 
 
+@pytest.mark.parametrize("kernel_s", [1.0, 2.0])
+def test_builds_that_take_longer_than_expected_take_it_from_the_race(
+    kernel_s: float, run: Tune, device: SlowDevice, world: World, layers: Path
+) -> None:
+    """The default comes first, and is worth more than a long race of what is built after it."""
+    world.told_s, world.kernel_s = 0.2, kernel_s
+    result = run(layers, budget_s=90.0)
+    assert world.built[:1] == ["default"]
+    assert result.plans["default"].median_us is not None
+    assert world.now <= allowed_s(90.0)
+
+
+def test_a_short_budget_holds_one_plan_that_is_built_whole(
+    run: Tune, device: SlowDevice, world: World, layers: Path
+) -> None:
+    """A single finalist is timed; there is nothing that a race would decide."""
+    world.load_s, world.kernel_s, world.candidate_s = 0.5, 0.4, 1.5
+    result = run(layers, budget_s=40.0)
+    assert world.built
+    assert result.plans[result.chosen].median_us is not None
+    assert world.now <= allowed_s(40.0)
+
+
 def test_winners_that_are_not_trusted_take_no_time_from_the_finalists(
     run: Tune, device: SlowDevice, world: World, layers: Path
 ) -> None:

@@ -67,6 +67,8 @@ MOST_RACE = 5.0
 """A race that is not decided goes on for so many times the seconds that it was given, while the budget lasts."""
 LEAST_RACE_S = 6.0
 """The shortest race that says anything."""
+ALONE_S = 2.0
+"""Seconds for timing a finalist that has no rival."""
 FINALS_UNBOUNDED_S = 40.0
 """Seconds for measuring the finalists: at least, and where the job has no budget of time."""
 IDLE_TRIALS = 40

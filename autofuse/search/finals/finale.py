@@ -10,6 +10,7 @@ from autofuse.backend.compile.objects import KernelObjects
 from autofuse.errors import PlanError
 from autofuse.fusion.plan import FusionPlan
 from autofuse.search.budget.time_budget import (
+    ALONE_S,
     CHECK_S,
     FINALISTS,
     KERNEL_S,
@@ -53,7 +54,8 @@ class Finale:
     """The finalists that there is time for, in the order in which they are built, and how long that takes.
 
     `builds_s`: what each is expected to take. `left_out`: names of those that there is no time for. `race_s`: of
-    timing them in turn. `after_s`: of everything after the builds. `seconds`: of the whole.
+    timing them in turn. `after_s`: of what must come after the builds, with the shortest race: builds that take longer
+    than expected make the race shorter. `seconds`: of the whole.
     """
 
     names: tuple[str, ...]
@@ -132,13 +134,17 @@ class Estimates:
                 ):
                     kept.append(name)
             race_s = self._short_race_s(len(kept))
-        after_s = race_s + len(kept) * self.check_s() + self.after_s(len(kept))
+        after_s = self._least_race_s(len(kept)) + len(kept) * self.check_s() + self.after_s(len(kept))
         left_out = tuple(name for name in plans if name not in kept)
         seconds = self._seconds([builds[name] for name in kept], race_s)
         return Finale(tuple(kept), builds, left_out, race_s if kept else 0.0, after_s, seconds)
 
     def _short_race_s(self, count: int) -> float:
-        return max(min(LEAST_RACE_S, self.race_s), self.race_s * min(count, FINALISTS) / FINALISTS)
+        least_s = self._least_race_s(count)
+        return least_s if count < 2 else max(least_s, self.race_s * min(count, FINALISTS) / FINALISTS)
+
+    def _least_race_s(self, count: int) -> float:
+        return min(ALONE_S if count < 2 else LEAST_RACE_S, self.race_s)
 
     def _seconds(self, builds: Sequence[float], race_s: float) -> float:
         if not builds:
