@@ -118,6 +118,34 @@ def test_an_output_may_be_an_input_a_weight_or_listed_twice(tmp_path: Path) -> N
     assert not np.shares_memory(found[1], x)
 
 
+def test_an_input_may_be_an_output_of_what_onnx_runtime_runs_alone(tmp_path: Path) -> None:
+    model = model_of("net (float[2,4] x) => (int64[2,n] y, float[2,4] x) { y = NonZero (x) }")
+    session, report = built(model, tmp_path)
+    assert sides(report) == ["ONNX Runtime"]
+    assert_same(session.run(None, {"x": normal(2, 4)}), expected(model, {"x": normal(2, 4)}))
+
+
+def test_a_value_whose_rank_onnx_runtime_does_not_know_is_no_scalar(tmp_path: Path) -> None:
+    model = model_of(
+        """net (float[3,6] x) => (float[3,6] y) {
+            a = Relu (x)
+            s = SequenceConstruct (a, x)
+            i = SequenceAt (s, one)
+            t = com.microsoft.Trilu (a)
+            m = MatMul (t, w)
+            r = SequenceConstruct (m, i)
+            y = SequenceAt (r, one)
+        }""",
+        w=normal(6, 6),
+        one=np.array(1, np.int64),
+    )
+    session, report = built(model, tmp_path)
+    assert sides(report) == ["autofuse", "ONNX Runtime", "autofuse", "ONNX Runtime"]
+    for seed in range(2):
+        feeds = {"x": normal(3, 6, seed=seed)}
+        assert_same(session.run(None, feeds), expected(model, feeds))
+
+
 def test_texts_and_sequences_stay_with_onnx_runtime(tmp_path: Path) -> None:
     model = model_of(
         """net (float[2,4] x, string[2] words) => (string[4] twice, seq(float[2,4]) both, float[2,4] z) {

@@ -264,7 +264,8 @@ def _parts_problem(parts: Parts, made: Metadata) -> str:
 def _part_problem(part: PartSpec, made: Metadata, known: set[str]) -> str:
     if not set(part.inputs) <= known:
         return f"nothing gives it {min(set(part.inputs) - known)!r:.60}"
-    if len(set(part.outputs)) != len(part.outputs) or known & set(part.outputs):
+    handed_on = set(part.inputs) if part.model is not None else set()
+    if len(set(part.outputs)) != len(part.outputs) or known & set(part.outputs) - handed_on:
         return "a value is made twice"
     if (part.program is None) == (part.model is None):
         return "it is neither a program nor a model"

@@ -347,9 +347,12 @@ def _type(argument: Any) -> tuple[str, tuple[int | str | None, ...] | None]:
 
 
 def _static(spec: ValueSpec) -> InputSpec | None:
-    """A value of fixed size and some elements; None for others."""
+    """A value of fixed size and some elements; None for others, and for what may be a scalar.
+
+    ONNX Runtime describes a value of unknown rank as it does a scalar.
+    """
     sizes = tuple(size for size in spec.shape or () if isinstance(size, int) and size > 0)
-    if not spec.dtype or spec.shape is None or len(sizes) != len(spec.shape):
+    if not spec.dtype or not spec.shape or len(sizes) != len(spec.shape):
         return None
     return InputSpec(spec.name, sizes, spec.dtype)
 
