@@ -30,6 +30,9 @@ EXIT_DEFECT = 70
 EXIT_INTERRUPTED = 130
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 """Signals that end a verb as Ctrl-C does, unless whoever started it has them ignored (`nohup`)."""
+NO_MEMORY = "autofuse: the memory does not suffice: free some, raise its limit (ulimit), or take a smaller model"
+AGAIN_S = 0.05
+"""After so long an interruption that Python dropped is raised anew."""
 GOING_ON = {"tune": "; what was measured is recorded, and the same command goes on from there"}
 
 
@@ -49,7 +52,7 @@ class Verbs(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the verb. Whatever it raises is told in one line; no traceback reaches a user."""
         try:
-            with _ended_by_signals():
+            with _ended_by_signals(), _interruption_first():
                 return super().invoke(ctx)
         except AutofuseError as error:
             say(f"autofuse: {error}")
@@ -58,7 +61,7 @@ class Verbs(TyperGroup):
             say(f"autofuse: interrupted{GOING_ON.get(ctx.invoked_subcommand, '')}")
             raise typer.Exit(EXIT_INTERRUPTED) from None
         except MemoryError:
-            say("autofuse: the memory does not suffice: free some, raise its limit (ulimit), or take a smaller model")
+            say(NO_MEMORY)
             raise typer.Exit(EXIT_SYSTEM) from None
         except ImportError as error:
             if (error.name or "").startswith("autofuse"):
@@ -121,8 +124,10 @@ def guarded(verbs: Callable[[], None]) -> None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
         else:
             stream.reconfigure(errors="backslashreplace")  # names of files need not be text
+    sys.unraisablehook = _interrupt_again
     try:
-        verbs()
+        with _interruption_first():
+            verbs()
     except KeyboardInterrupt:
         say("autofuse: interrupted")
         _leave(EXIT_INTERRUPTED)
@@ -131,9 +136,35 @@ def guarded(verbs: Callable[[], None]) -> None:
     except OSError as error:
         say(f"autofuse: {_system_message(error)}")
         _leave(EXIT_SYSTEM)
+    except MemoryError:
+        say(NO_MEMORY)
+        _leave(EXIT_SYSTEM)
     except Exception as error:  # noqa: BLE001 see `Verbs.invoke`
         tell_defect(error)
         _leave(EXIT_DEFECT)
+
+
+@contextmanager
+def _interruption_first() -> Iterator[None]:
+    """An error that arises while an interruption is handled, such as in a library's clean-up, is that interruption."""
+    try:
+        yield
+    except Exception as error:
+        before: BaseException | None = error
+        while before is not None:
+            before = before.__cause__ if before.__suppress_context__ else before.__context__
+            if isinstance(before, KeyboardInterrupt):
+                raise KeyboardInterrupt from error
+        raise
+
+
+def _interrupt_again(ignored: sys.UnraisableHookArgs) -> None:
+    """Python drops an interruption that arrives in a destructor, and shows its traceback: it is raised anew instead."""
+    if isinstance(ignored.exc_value, KeyboardInterrupt):
+        number = signal.SIGTERM if signal.getsignal(signal.SIGINT) is signal.SIG_IGN else signal.SIGINT
+        threading.Timer(AGAIN_S, os.kill, (os.getpid(), number)).start()
+    else:
+        sys.__unraisablehook__(ignored)
 
 
 def _leave(code: int) -> NoReturn:

@@ -54,6 +54,8 @@ OWN = frozenset(f"{name}{end}" for name in ("own.db", "source.db", "harddb") for
 
 def started(words: Sequence[str], before: Callable[[], object] = lambda: None, name: str = "") -> int:
     """A verb in a forked process, as its own program would be; its streams are files of that `name`."""
+    import autofuse.cli.main  # noqa: F401  before a limit or a signal meets the experiment instead of the verb
+
     child = os.fork()
     if child:
         return child

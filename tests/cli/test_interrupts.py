@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from typer.testing import CliRunner
 from autofuse import api
 from autofuse.cli.failures import graceful_stop
 from autofuse.cli.main import app
+from autofuse.errors import InputError
 from autofuse.search.progress import Progress
 
 
@@ -56,3 +59,45 @@ def test_an_interrupted_tune_records_its_candidate_and_exits_with_130(monkeypatc
     assert recorded == [0, 1, 2]
     assert "stopping after the candidate in flight" in result.stderr
     assert "the same command goes on from there" in result.stderr
+
+
+def test_an_error_of_a_clean_up_after_ctrl_c_is_told_as_the_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
+    def export(*_: object, **__: object) -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            try:
+                Path("/nowhere/lock").unlink()
+            except OSError as error:
+                raise InputError("the lock cannot be released") from error
+
+    monkeypatch.setattr(api, "db_export", export)
+    result = CliRunner().invoke(app, ["db", "export", "folder"])
+    assert (result.exit_code, result.stderr) == (130, "autofuse: interrupted\n")
+
+
+DESTRUCTOR = """
+import threading
+from autofuse.cli.failures import guarded
+
+class Interrupted:
+    def __del__(self):
+        raise KeyboardInterrupt
+
+def verb():
+    Interrupted()
+    threading.Event().wait(60)
+
+guarded(verb)
+"""
+
+
+def test_ctrl_c_that_arrives_in_a_destructor_ends_the_program_without_a_traceback() -> None:
+    done = subprocess.run([sys.executable, "-c", DESTRUCTOR], capture_output=True, text=True, timeout=50, check=False)
+    assert (done.returncode, done.stderr) == (130, "autofuse: interrupted\n")
+
+
+def test_memory_that_does_not_suffice_before_a_verb_begins_is_told() -> None:
+    code = "from autofuse.cli.failures import guarded\ndef verb(): raise MemoryError\nguarded(verb)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stderr.startswith("autofuse: the memory does not suffice")
