@@ -33,6 +33,8 @@ from autofuse.values.signatures import PUBLIC_BYTES, SIGNATURE_BYTES, Signature,
 
 MAGIC = b"AUTOFUS2"
 OLD_MAGIC = b"AUTOFUSE"
+FREESTANDING_MAGIC = b"AUTOFUSC"
+"""Of a free-standing library, 16 bytes before its end; see `autofuse.backend.freestanding.description`."""
 ALIGNMENT = 64
 PAGE = 4096
 _TRAILER = struct.Struct("<8sQQQQ32s32s32s32s")
@@ -124,6 +126,12 @@ def read_sections(file: BinaryIO, path: Path, trust: Sequence[Path] = ()) -> tup
         file.seek(size - _OLD_TRAILER_BYTES)
         if file.read(len(OLD_MAGIC)) == OLD_MAGIC:
             raise InputError(f"{path}: an older autofuse wrote this library; make it again with `autofuse compile`")
+    file.seek(max(0, size - 16))
+    if file.read(len(FREESTANDING_MAGIC)) == FREESTANDING_MAGIC:
+        raise InputError(
+            f"{path}: a free-standing library, which programs link; Python loads what `autofuse compile` writes "
+            "without --format c"
+        )
     raise InputError(f"{path}: not a library that autofuse wrote, or cut off; make it with `autofuse compile`")
 
 

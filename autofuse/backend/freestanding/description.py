@@ -10,12 +10,12 @@ from pathlib import Path
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from autofuse.backend.container.container import FREESTANDING_MAGIC
 from autofuse.backend.container.metadata import InputSpec, Metadata, TensorSpec
 from autofuse.errors import InputError
 from autofuse.values.outputs import Kind
 
 FORMAT = 1
-_MAGIC = b"AUTOFUSC"
 _TRAILER = struct.Struct("<8sQ")
 """Magic; bytes of the JSON before it."""
 _MOST_BYTES = 64 << 20
@@ -75,7 +75,7 @@ def append(library: Path, description: Description) -> None:
     """Write the description behind the code of `library`."""
     body = TypeAdapter(Description).dump_json(description)
     with library.open("ab") as file:
-        file.write(body + _TRAILER.pack(_MAGIC, len(body)))
+        file.write(body + _TRAILER.pack(FREESTANDING_MAGIC, len(body)))
 
 
 def read(library: Path) -> Description:
@@ -85,7 +85,7 @@ def read(library: Path) -> Description:
             size = file.seek(0, 2)
             file.seek(max(0, size - _TRAILER.size))
             magic, length = _TRAILER.unpack(file.read(_TRAILER.size).rjust(_TRAILER.size))
-            if magic == _MAGIC and length <= min(_MOST_BYTES, size - _TRAILER.size):
+            if magic == FREESTANDING_MAGIC and length <= min(_MOST_BYTES, size - _TRAILER.size):
                 file.seek(size - _TRAILER.size - length)
                 return _checked(TypeAdapter(Description).validate_json(file.read(length)))
     except ValidationError as error:
@@ -106,7 +106,7 @@ def is_freestanding(path: Path) -> bool:
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - _TRAILER.size))
-        return file.read(len(_MAGIC)) == _MAGIC
+        return file.read(len(FREESTANDING_MAGIC)) == FREESTANDING_MAGIC
 
 
 FREESTANDING = Kind("a free-standing library of autofuse", is_freestanding)

@@ -333,9 +333,9 @@ static int has_feature(const char *name) {
 static const struct {
   const char *name;
   int type, bit;
-} cpu_features[] = {{"neon", AT_HWCAP, 1}, {"fullfp16", AT_HWCAP, 10}, {"dotprod", AT_HWCAP, 20},
-                    {"sve", AT_HWCAP, 22}, {"sve2", AT_HWCAP2, 1},     {"i8mm", AT_HWCAP2, 13},
-                    {"bf16", AT_HWCAP2, 14}};
+} cpu_features[] = {{"neon", AT_HWCAP, 1},  {"fullfp16", AT_HWCAP, 10}, {"dotprod", AT_HWCAP, 20},
+                    {"sve", AT_HWCAP, 22},  {"sve2", AT_HWCAP2, 1},     {"sve-bitperm", AT_HWCAP2, 4},
+                    {"i8mm", AT_HWCAP2, 13}, {"bf16", AT_HWCAP2, 14}};
 
 static int has_feature(const char *name) {
   for (size_t i = 0; i < sizeof cpu_features / sizeof *cpu_features; i++)
