@@ -193,6 +193,22 @@ def many_outputs(count: int) -> ModelProto:
     return made
 
 
+def beside_a_rest(made: ModelProto) -> ModelProto:
+    """A bomb, and beside it an operator that only ONNX Runtime runs."""
+    made.graph.input.append(helper.make_tensor_value_info("beside", TensorProto.FLOAT, [2, 3]))
+    made.graph.node.append(node("NonZero", ["beside"], ["found"]))
+    made.graph.output.append(helper.make_tensor_value_info("found", TensorProto.INT64, None))
+    return made
+
+
+def by_data(op_type: str) -> ModelProto:
+    """Sizes that depend on data and grow without bounds: only ONNX Runtime could run it."""
+    nodes = [node("NonZero", ["x"], ["n"]), node("Shape", ["n"], ["s"]), node("ReduceMax", ["s"], ["m"], keepdims=1)]
+    inputs = ["d"] if op_type == "ConstantOfShape" else ["x", "d"]
+    nodes += [node("Mul", ["m", "huge"], ["d"]), node(op_type, inputs, ["y"])]
+    return model(nodes, {"x": [4]}, "y", huge=np.array([HUGE]))
+
+
 BOMBS: dict[str, Callable[[], ModelProto]] = {
     "a Pad of 2^40": lambda: padded([0, 0, HUGE, 0]),
     "a Pad of 2^62, twice": lambda: padded([2**62, 0, 2**62, 0]),

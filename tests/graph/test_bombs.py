@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
+from onnx import ModelProto
 
 import autofuse.kernels.lowering.coverage  # noqa: F401  in the parent, so that no child pays for it
 from autofuse import api
-from experiments.fuzz.bombs import BOMBS, padded_window
+from experiments.fuzz.bombs import BOMBS, beside_a_rest, by_data, padded_window
 from experiments.fuzz.contain import Limits, Outcome, outcome_of, outcomes
 
 LONG = ("20,000 foldings",)
@@ -60,6 +62,38 @@ def test_inspecting_a_bomb_ends(inspected: Mapping[str, Outcome], name: str) -> 
 )
 def test_the_message_names_what_is_too_large(inspected: Mapping[str, Outcome], name: str, told: str) -> None:
     assert (inspected[name].kind, told in inspected[name].text) == ("refused", True), inspected[name].text
+
+
+OFTEN = (
+    "a Pad of 2^40", "Tile by 2^40", "Range to infinity", "branches in branches", "Einsum of 26 letters", "texts",
+    "a long signal",
+)  # fmt: skip
+"""Those that also stand beside a part that ONNX Runtime runs, at each change."""
+
+
+@pytest.mark.parametrize(
+    "name", [*OFTEN, *(pytest.param(name, marks=pytest.mark.long) for name in BOMBS if name not in (*OFTEN, *LONG))]
+)
+def test_inspecting_a_bomb_beside_a_part_of_onnx_runtimes_ends(name: str, tmp_path: Path) -> None:
+    made = beside_a_rest(BOMBS[name]())
+    found = outcome_of(lambda: _inspected(made, tmp_path / "bomb.onnx"), LIMITS)
+    assert not found.finding, found.text
+
+
+@pytest.mark.parametrize("op_type", ["ConstantOfShape", "Tile"])
+def test_sizes_that_depend_on_data_cost_nothing_until_they_are_run(op_type: str, tmp_path: Path) -> None:
+    made, path = by_data(op_type), tmp_path / "bomb.onnx"
+    assert outcome_of(lambda: _inspected(made, path), LIMITS).kind == "accepted"
+    named = {"database": str(tmp_path / "a.db"), "threads": 1}
+    found = outcome_of(lambda: api.compile(path, tmp_path / "m.so", **named) and None, LIMITS)
+    assert found.kind == "accepted", found.text
+    library = outcome_of(lambda: api.load(tmp_path / "m.so")({"x": np.ones(4, np.float32)}) and None, LIMITS)
+    assert library.kind == "refused", library.text
+
+
+def _inspected(made: ModelProto, path: Path) -> None:
+    path.write_bytes(made.SerializeToString())
+    api.inspect(path)
 
 
 @pytest.mark.parametrize("name", BOMBS)
