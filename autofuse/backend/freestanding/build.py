@@ -45,6 +45,8 @@ _SHARED = (
     "-Wl,-z,noexecstack", "-Wl,--build-id=none", "-Wl,--version-script=exports.map",
 )  # fmt: skip
 """Without start files there are no constructors."""
+_OWN = {"aarch64": ("-mno-outline-atomics",)}
+"""Options of an architecture. Atomics that GCC's library chooses at run time would bring a constructor."""
 
 
 def header_path(output: Path) -> Path:
@@ -114,7 +116,9 @@ def _link(compiler: CCompiler, folder: Path, kernels: Sequence[Path], soname: st
     what = "compiling the library"
     own = []
     for name in (source.SOURCES / "runtime.c", folder / "network.c", folder / "weights.S"):
-        compiler.run([*_OPTIONS, "-c", name, "-o", f"{name.stem}.o"], folder, what)
+        compiler.run(
+            [*_OPTIONS, *_OWN.get(compiler.architecture, ()), "-c", name, "-o", f"{name.stem}.o"], folder, what
+        )
         own.append(f"{name.stem}.o")
     objects = [*own, *(path.name for path in kernels)]
     (folder / "objects.txt").write_text("\n".join(objects), encoding="utf-8")

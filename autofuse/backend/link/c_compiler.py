@@ -36,10 +36,13 @@ class CCompiler:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise DeviceError(f"{what} with {self.command[0]} failed: {error}") from error
         if done.returncode:
-            said = [line for line in (done.stderr or done.stdout).splitlines() if "error" in line] or [
-                *(done.stderr or done.stdout).strip().splitlines()[-1:], "no message"
-            ]  # fmt: skip
-            raise DeviceError(f"{what} with {self.command[0]} failed: {said[0][:300]}")
+            raise DeviceError(f"{what} with {self.command[0]} failed: {_reason(done.stderr or done.stdout)[:300]}")
+
+
+def _reason(said: str) -> str:
+    """The line that says most: the first error, else the first line (the linker's; its driver repeats less)."""
+    lines = [line for line in said.strip().splitlines() if not line.startswith("collect2:")] or ["no message"]
+    return next((line for line in lines if "error:" in line), lines[0])
 
 
 def c_compiler(architecture: str) -> CCompiler:
