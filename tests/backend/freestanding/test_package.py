@@ -107,7 +107,7 @@ def test_the_example_runs_as_its_comment_says(package: Path, wanted: np.float32)
     found = re.search(r"`(cc .*)`", (package / "share/net/example.c").read_text())
     assert found is not None
     assert run(found[1].replace("cc ", "cc -std=c11 -Wall -Wextra -Werror ", 1), package) == told(wanted)
-    shutil.rmtree(package / "example", ignore_errors=True)
+    (package / "example").unlink()
 
 
 def test_pkg_config_finds_it(package: Path, wanted: np.float32, tmp_path: Path) -> None:
