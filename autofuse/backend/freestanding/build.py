@@ -34,11 +34,12 @@ MOST_WEIGHT_BYTES = 1 << 31
 COPIES = 3
 """Of the weights, on the disk while a library is linked: as bytes, as an object, in the library."""
 CODE_BYTES = 32 << 20
+RUNTIME = ("runtime.c", "threads.c", "cpu.c")
 _PROVIDED = frozenset(
     ("TVMFFIErrorSetRaisedFromCStrParts", "TVMFFIErrorSetRaisedFromCStr", "TVMBackendParallelLaunch",
      "TVMBackendAllocWorkspace", "TVMBackendFreeWorkspace")
 )  # fmt: skip
-"""TVM's functions that runtime.c has."""
+"""TVM's functions that threads.c has."""
 _OPTIONS = ("-std=gnu11", "-O2", "-fPIC", "-pthread", "-Wall", "-I.", f"-I{source.SOURCES}")
 _SHARED = (
     "-shared", "-nostartfiles", "-pthread", "-Wl,-s", "-Wl,--gc-sections", "-Wl,--as-needed", "-Wl,-z,defs",
@@ -115,7 +116,8 @@ def _link(compiler: CCompiler, folder: Path, kernels: Sequence[Path], soname: st
     """Write library.so in `folder`, which has the sources."""
     what = "compiling the library"
     own = []
-    for name in (source.SOURCES / "runtime.c", folder / "network.c", folder / "weights.S"):
+    runtime = [source.SOURCES / name for name in RUNTIME]
+    for name in (*runtime, folder / "network.c", folder / "weights.S"):
         compiler.run(
             [*_OPTIONS, *_OWN.get(compiler.architecture, ()), "-c", name, "-o", f"{name.stem}.o"], folder, what
         )

@@ -18,7 +18,7 @@ from autofuse.backend.link.architecture import architecture_of, host_architectur
 from autofuse.device.profile import load_profile, shipped_profiles
 from autofuse.errors import InputError
 
-RUNTIME = (SOURCES / "runtime.c").read_text(encoding="utf-8")
+RUNTIME = (SOURCES / "cpu.c").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", sorted(shipped_profiles()))
@@ -40,11 +40,11 @@ def test_features_that_this_cpu_lacks_are_named(tmp_path: Path) -> None:
     (tmp_path / "names.h").write_text('#include "net.h"\n#define AF(name) net_##name\n')
     template = (SOURCES / "network.h").read_text().replace("@NAME@", "net").replace("@GUARD@", "NET_H")
     (tmp_path / "net.h").write_text(template.replace("@SHAPES@", "1"))
-    body = (
-        f'#include "{SOURCES / "runtime.c"}"\nconst af_network net_network = {{0}};\nint main(void) {{\n{tables}\n}}\n'
-    )
+    head = f'#include "{SOURCES / "cpu.c"}"\n#include <stdio.h>\nconst af_network net_network = {{0}};\n'
+    body = f"{head}int main(void) {{\n{tables}\n}}\n"
     (tmp_path / "ask.c").write_text(body + "const unsigned char net_weights[1];\n")
-    subprocess.run(["cc", "-I.", f"-I{SOURCES}", "ask.c", "-pthread", "-o", "ask"], cwd=tmp_path, check=True)
+    command = ["cc", "-I.", f"-I{SOURCES}", "ask.c", str(SOURCES / "threads.c"), "-pthread", "-o", "ask"]
+    subprocess.run(command, cwd=tmp_path, check=True)
     shown = subprocess.run([tmp_path / "ask"], capture_output=True, text=True, check=True).stdout
     found = dict(line.split() for line in shown.splitlines())
     assert found.pop("unheard") == "1"

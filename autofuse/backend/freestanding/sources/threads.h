@@ -1,0 +1,74 @@
+/* The threads of a session, and the workspace that each keeps. */
+#ifndef AUTOFUSE_THREADS_H
+#define AUTOFUSE_THREADS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "runtime.h"
+
+#pragma GCC visibility push(hidden)
+
+enum { ALIGNMENT = 64, MOST_THREADS = 1024, MOST_BLOCKS = 64, MOST_TEXT = 512 };
+
+/* Workspace of a thread that stays allocated for the next kernel. */
+typedef struct {
+  void *data;
+  uint64_t bytes;
+  int used;
+} af_block;
+
+typedef struct af_pool af_pool;
+
+typedef struct {
+  af_pool *pool;
+  pthread_t handle;
+  int number;
+  af_block blocks[MOST_BLOCKS];
+} af_thread;
+
+/* TVM's TVMParallelGroupEnv: what each task is told. */
+typedef struct {
+  void *sync;
+  int32_t tasks;
+} af_group;
+
+typedef int (*af_task)(int number, af_group *group, void *data);
+
+/* The threads of a session; number 0 is the caller. What changes hands often has cache lines of its own. */
+struct af_pool {
+  int threads, started;
+  af_thread *thread;
+  pthread_mutex_t lock;
+  pthread_cond_t wake;
+  af_task task;
+  void *data;
+  af_group group;
+  char text[MOST_TEXT];
+  atomic_int no_memory;
+  atomic_int failed;
+  _Alignas(ALIGNMENT) atomic_uint job;
+  atomic_int ending;
+  _Alignas(ALIGNMENT) atomic_int pending;
+  _Alignas(ALIGNMENT) atomic_int sleeping;
+};
+
+extern _Thread_local char af_error_text[MOST_TEXT];
+extern _Thread_local af_thread *af_current; /* the thread of a pool that runs a kernel here */
+
+/* Keeps what is wrong for whoever asks this thread, and gives `code` back. */
+int af_fail(int code, const char *format, ...);
+
+/* Memory as kernels want it; NULL: there is none. */
+void *af_aligned(uint64_t bytes);
+
+int af_start_threads(af_pool *pool, int threads);
+void af_end_threads(af_pool *pool);
+
+/* cpu.c: whether this CPU has what the code wants, and how many CPUs the process may use. */
+int af_check_cpu(void);
+int af_usable_cpus(void);
+
+#pragma GCC visibility pop
+#endif
