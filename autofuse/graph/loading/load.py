@@ -40,6 +40,7 @@ from autofuse.graph.loading.simplify.clean import (
 from autofuse.graph.loading.simplify.inline import constant_value
 from autofuse.graph.loading.simplify.microsoft.rules import declare, is_replaced, replace_microsoft
 from autofuse.graph.loading.simplify.recurrent import split_recurrent
+from autofuse.graph.loading.simplify.spectral import write_transforms
 from autofuse.graph.loading.simplify.statistics import split_statistics
 from autofuse.graph.loading.simplify.training import split_training
 from autofuse.graph.loading.upgrade import FORM, upgrade
@@ -321,6 +322,7 @@ def _simplify(draft: Draft, given: GraphProto) -> None:
         changed |= split_training(draft)
         changed |= split_recurrent(draft)
         changed |= split_statistics(draft)
+        changed |= write_transforms(draft)
         changed |= write_out_bodies(draft)
         changed |= fold_constants(draft)
         changed |= canonicalise(draft)

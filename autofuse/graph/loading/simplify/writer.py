@@ -80,3 +80,10 @@ class Writer:
     def shape(self, place: int) -> tuple[int, ...]:
         """Shape of an input that is known."""
         return self.draft.tensors[self.input(place)].shape
+
+    def scalar(self, place: int, default: int) -> int | None:
+        """An integer input: `default` where it is absent, None where it is no constant."""
+        if not self.input(place):
+            return default
+        values = self.draft.vector(self.operator, place)
+        return values[0] if values is not None and len(values) == 1 else None
