@@ -149,3 +149,17 @@ def test_a_decided_choice_is_what_it_takes(run, taken):
     loaded = from_model(model, "one")
     assert "Where" not in {operator.op_type for operator in loaded.operators}
     np.testing.assert_array_equal(run(to_model(loaded), feeds)[0], run(model, feeds)[0])
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("p", [1, 2])
+def test_a_norm_of_nothing_divides_nothing(run, axis, p):
+    feeds = {"x": drawn(3, 4, 5)}
+    feeds["x"][:, 1, 2] = feeds["x"][0, :, 0] = feeds["x"][2, 3] = 0
+    check(run, helper.make_node("LpNormalization", ["x"], ["y"], axis=axis, p=p), feeds, {"y": FLOAT}, 17,
+          without=["LpNormalization"])  # fmt: skip
+
+
+def test_a_dropout_that_drops_nothing_has_a_whole_mask(run):
+    node = helper.make_node("Dropout", ["x"], ["y", "mask"])
+    check(run, node, {"x": drawn(3, 4)}, {"y": FLOAT, "mask": TensorProto.BOOL}, 13, without=["Dropout"])

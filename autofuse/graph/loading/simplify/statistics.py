@@ -3,6 +3,8 @@
 y, mean, inverse = LayerNormalization(x, s, b)   becomes, over the normalised axes,
 y = LayerNormalization(x, s, b), mean = ReduceMean(x), d = x - mean,
 inverse = Reciprocal(Sqrt(ReduceMean(d * d) + epsilon)).
+
+y = LpNormalization(x)   becomes   norm = ReduceL2(x), y = Where(norm == 0, 0, x / norm); ReduceL1 where p is 1.
 """
 
 from __future__ import annotations
@@ -18,11 +20,16 @@ _FLOAT32 = 1
 
 
 def split_statistics(draft: Draft) -> bool:
-    """Takes the statistics out of every LayerNormalization of known shape; True when the draft changed."""
+    """Takes the statistics out of both, where shapes are known; True when the draft changed."""
     result: list[Operator] = []
     for operator in draft.operators:
-        own = operator.op_type == "LayerNormalization" and not operator.domain and any(operator.outputs[1:])
-        result += _apart(draft, operator) if own and operator.inputs[0] in draft.tensors else [operator]
+        known = not operator.domain and bool(operator.inputs) and operator.inputs[0] in draft.tensors
+        if known and operator.op_type == "LayerNormalization" and any(operator.outputs[1:]):
+            result += _apart(draft, operator)
+        elif known and operator.op_type == "LpNormalization":
+            result += _by_norm(draft, operator)
+        else:
+            result.append(operator)
     changed = len(result) != len(draft.operators)
     draft.operators = result
     return changed
@@ -45,3 +52,15 @@ def _apart(draft: Draft, operator: Operator) -> list[Operator]:
     write.op("Reciprocal", "inverse", write.op("Sqrt", "deviation", shifted), output=inverse)
     first = [replace(operator, outputs=operator.outputs[:1])] if operator.outputs[0] else []
     return [*first, *write.made]
+
+
+def _by_norm(draft: Draft, operator: Operator) -> list[Operator]:
+    write = Writer(draft, operator)
+    x, axis = operator.inputs[0], operator.attributes.get("axis", -1)
+    assert isinstance(axis, int)
+    kind = "ReduceL1" if operator.attributes.get("p", 2) == 1 else "ReduceL2"
+    axes, zero = write.integers("axes", [axis % len(draft.tensors[x].shape)]), write.number("zero", 0.0)
+    norm = write.op(kind, "norm", x, axes)
+    none = write.op("Equal", "none", norm, zero)
+    write.op("Where", "", none, zero, write.op("Div", "divided", x, norm), output=operator.outputs[0])
+    return write.made

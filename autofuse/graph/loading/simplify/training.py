@@ -5,9 +5,13 @@ mean = ReduceMean(x), d = x - mean, variance = ReduceMean(d * d), y = d * (gamma
 m' = m * momentum + mean * (1 - momentum), v' = v * momentum + variance * (1 - momentum).
 
 So the statistics can share a kernel with what makes x, and scale and shift one with what reads y.
+
+y, mask = Dropout(x), not in training,   becomes   y = x, mask = Expand(true).
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from autofuse.graph.loading.draft import Draft
 from autofuse.graph.loading.simplify.writer import Writer
@@ -15,13 +19,33 @@ from autofuse.graph.model import Operator
 
 
 def split_training(draft: Draft) -> bool:
-    """Writes out every BatchNormalization in training mode whose shape is known; True when the draft changed."""
+    """Writes out both, where shapes are known; True when the draft changed."""
     result: list[Operator] = []
     for operator in draft.operators:
-        result += _written_out(draft, operator) if _is_training(draft, operator) else [operator]
-    changed = len(result) != len(draft.operators)
+        if _keeps_all(draft, operator):
+            result += _with_whole_mask(draft, operator)
+        else:
+            result += _written_out(draft, operator) if _is_training(draft, operator) else [operator]
+    changed = result != draft.operators
     draft.operators = result
     return changed
+
+
+def _keeps_all(draft: Draft, operator: Operator) -> bool:
+    """Whether an operator is a Dropout that drops nothing, and whose mask is wanted."""
+    if operator.op_type != "Dropout" or len(operator.outputs) < 2 or operator.inputs[0] not in draft.tensors:
+        return False
+    training = draft.constants.get(operator.inputs[2]) if len(operator.inputs) > 2 and operator.inputs[2] else None
+    return len(operator.inputs) < 3 or not operator.inputs[2] or (training is not None and not training.any())
+
+
+def _with_whole_mask(draft: Draft, operator: Operator) -> list[Operator]:
+    write = Writer(draft, operator)
+    write.op("Identity", "", operator.inputs[0], output=operator.outputs[0])
+    true = draft.add_constant(f"{operator.name}/true", np.asarray(True))
+    shape = write.integers("shape", draft.tensors[operator.inputs[0]].shape)
+    write.op("Expand", "mask", true, shape, output=operator.outputs[1])
+    return write.made
 
 
 def _is_training(draft: Draft, operator: Operator) -> bool:
