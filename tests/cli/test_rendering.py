@@ -247,6 +247,7 @@ class Compiled:
     warning: str = ""
     parts: tuple[object, ...] = ()
     rest: tuple[object, ...] = ()
+    header: str = ""
 
 
 def test_compile_prints_hit_or_miss_for_each_group(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,6 +289,7 @@ def test_compile_prints_hit_or_miss_for_each_group(monkeypatch: pytest.MonkeyPat
         "shapes": [{}],
         "buckets": {},
         "plan": "tvm",
+        "format": None,
     }
     body = json.loads(CliRunner().invoke(app, [*arguments, "--format", "json"]).stdout)
     wanted = {
