@@ -33,8 +33,8 @@ BASE = ("--db", "own.db", "-n", "1")
 def attempt(folder: Path, seed: int) -> str:
     """One way to use or misuse a model in parts, or what somebody shared."""
     dice = random.Random(seed)
-    forge.every_segment()
-    return dice.choice(WAYS)(folder, dice)
+    with forge.every_segment():
+        return dice.choice(WAYS)(folder, dice)
 
 
 def _odd(folder: Path, dice: random.Random) -> str:

@@ -75,8 +75,8 @@ def prepare(folder: Path, *, tuned: bool = True) -> Path:
         api.compile(stage / "model.onnx", stage / name, database=str(stage / "own.db"), threads=1, sign=key)
     np.save(stage / "x.npy", api.load(stage / "model.so").example_inputs()["x"])
     model_file(stage / "parts.onnx", in_parts())
-    every_segment()
-    api.compile(stage / "parts.onnx", stage / "parts.so", database=str(stage / "own.db"), threads=1)
+    with every_segment():
+        api.compile(stage / "parts.onnx", stage / "parts.so", database=str(stage / "own.db"), threads=1)
     with open_database(stage / "source.db", read_only=True) as database:
         export_database(database, stage / "export", sign=stage / "key")
         export_database(database, stage / "shared", share=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -38,11 +38,16 @@ def in_parts() -> ModelProto:
     return made
 
 
-def every_segment() -> None:
-    """In this process every segment is entered, however small it is."""
+@contextmanager
+def every_segment() -> Iterator[None]:
+    """Every segment is entered meanwhile, however small it is."""
     from autofuse.segments import worth
 
-    worth.LEAST_US = 0.0
+    least, worth.LEAST_US = worth.LEAST_US, 0.0
+    try:
+        yield
+    finally:
+        worth.LEAST_US = least
 
 
 def sections(data: bytes) -> tuple[list[int], list[bytes]]:

@@ -224,12 +224,12 @@ def _damaged_end(dice: random.Random, data: bytes) -> bytes:
 
 
 def _prepare_parts(folder: Path) -> None:
-    forge.every_segment()
     if not (folder / "parts.so").exists():
         from autofuse import api
 
         (folder / "parts.onnx").write_bytes(forge.in_parts().SerializeToString())
-        api.compile(folder / "parts.onnx", folder / "parts.so", database=str(folder / "none.db"), threads=1)
+        with forge.every_segment():
+            api.compile(folder / "parts.onnx", folder / "parts.so", database=str(folder / "none.db"), threads=1)
 
 
 def _try_parts(folder: Path, seed: int) -> None:
@@ -259,7 +259,8 @@ def _inspect_parts(folder: Path, seed: int) -> None:
     dice = random.Random(seed)
     path = folder / "damaged.onnx"
     path.write_bytes(damaged_model(dice, forge.in_parts().SerializeToString()))
-    api.inspect(path)
+    with forge.every_segment():
+        api.inspect(path)
 
 
 VERBS = (
