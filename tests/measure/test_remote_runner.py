@@ -22,7 +22,7 @@ from autofuse.device.address import Address
 from autofuse.errors import DeviceError
 from autofuse.measure.cluster.farm import BuildFarm
 from autofuse.measure.measurement import Limits
-from autofuse.measure.remote.link import Link, LinkLimits, describe_device
+from autofuse.measure.remote.link import BusyError, Link, LinkLimits, describe_device
 from autofuse.measure.remote.remote_rates import probe_device
 from autofuse.measure.remote.remote_runner import RemoteRunner
 from autofuse.measure.timing.sampling import SamplingPolicy
@@ -265,3 +265,26 @@ def test_the_peak_rates_of_a_device_are_probed_there(served: Served, target: Any
     assert rates.l2_gbs_1 > 0.1 and rates.dram_gbs_n > 0.1
     with pytest.raises(DeviceError):
         probe_device(Address("127.0.0.1", served.port, "guessed"), target, 1, limits=LINK)
+
+
+@pytest.mark.parametrize(("busy_s", "answers"), [(300.0, True), (0.0, False)])
+def test_the_outputs_of_a_plan_wait_for_a_device_that_others_hold(
+    busy_s: float, answers: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    link = Link(Address("127.0.0.1", 9190, "rack", tracker=True), LinkLimits(busy_s=busy_s))
+    farm: Any = None
+    target: Any = None
+    runner = RemoteRunner(link, farm, target)
+    said = iter([BusyError("all held"), BusyError("all held"), DeviceError("the session broke"), BusyError("held")])
+
+    def outputs(_library: Path, _inputs: object) -> list[Any]:
+        for error in said:
+            raise error
+        return ["right"]
+
+    monkeypatch.setattr(runner, "_outputs", outputs)
+    if answers:
+        assert runner.outputs(tmp_path, {}) == ["right"]
+    else:
+        with pytest.raises(BusyError, match="all held"):
+            runner.outputs(tmp_path, {})

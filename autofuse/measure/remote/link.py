@@ -34,15 +34,21 @@ class RestartedError(Exception):
         self.failure = failure
 
 
+class BusyError(DeviceError):
+    """Behind a tracker no device became free: others hold them all."""
+
+
 @dataclass(frozen=True)
 class LinkLimits:
     """Seconds. `connect_s`: for a session to open (behind a tracker: for a device to become free).
 
+    `busy_s`: for a device to become free that is wanted once more, at the end of a tuning, while others race on it.
     `start_s`: for the session to take the clock probe and run it. `recover_s`: for a device that went away in the
     middle to come back; after that it is lost. `environment`: of the child.
     """
 
     connect_s: float = 30.0
+    busy_s: float = 300.0
     start_s: float = 60.0
     recover_s: float = 60.0
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -130,16 +136,17 @@ class Link:
         reply = ask(self._child, Connect(self.address), limit_s)
         if isinstance(reply, Failure):
             self._child.kill()
-            raise DeviceError(self._explained(reply, limit_s))
+            raise self._explained(reply, limit_s)
         self._before = reply.before
         return reply.device
 
-    def _explained(self, failure: Failure, limit_s: float) -> str:
+    def _explained(self, failure: Failure, limit_s: float) -> DeviceError:
         if failure.kind != "timeout":
-            return failure.message
+            return DeviceError(failure.message)
+        text = self.address.text
         if self.address.tracker:
-            return f"{self.address.text}: no device became free within {limit_s:g} s"
-        return f"{self.address.text}: no session within {limit_s:g} s: the device hangs, or serves somebody else"
+            return BusyError(f"{text}: no device became free within {limit_s:g} s")
+        return DeviceError(f"{text}: no session within {limit_s:g} s: the device hangs, or serves somebody else")
 
 
 def describe_device(address: Address, limits: LinkLimits = DEFAULT_LIMITS) -> DeviceDescription:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from autofuse.measure.children.requests import Check, Checked, Drop, Time, Timed
 from autofuse.measure.cluster.farm import BuildFarm, Built
 from autofuse.measure.measurement import Failure, Left, Limits, Measurement, MeasureRequest, Timing, no_end
 from autofuse.measure.networks.bench import OUT_OF_TIME, Contender, ContenderResult
-from autofuse.measure.remote.link import Link, RestartedError
+from autofuse.measure.remote.link import BusyError, Link, RestartedError
 from autofuse.measure.remote.remote_race import race, results_of
 from autofuse.measure.remote.requests import LoadKernel, StartSession
 from autofuse.measure.timing.clock import PROBE_STEPS
@@ -275,14 +276,25 @@ class RemoteRunner:
             self._link.drop()  # the session's networks go with it
 
     def outputs(self, library: Path, inputs: Mapping[str, Array], left: Left = no_end) -> list[Array]:
-        """See Runner. Tried again once: a session that broke for a moment is not the library's fault."""
+        """See Runner. Tried again once: a session that broke for a moment is not the library's fault.
+
+        Nor is a device that others hold: it is waited for.
+        """
         if left() <= 0:
             raise DeviceError(f"{self.name}: {OUT_OF_TIME}")
-        try:
-            return self._outputs(library, inputs)
-        except DeviceError:
+        busy_until = time.monotonic() + min(left(), self._link.limits.busy_s)
+        broken = False
+        while True:
+            try:
+                return self._outputs(library, inputs)
+            except BusyError:
+                if time.monotonic() >= busy_until:
+                    raise
+            except DeviceError:
+                if broken:
+                    raise
+                broken = True
             self._link.drop()
-            return self._outputs(library, inputs)
 
     def _outputs(self, library: Path, inputs: Mapping[str, Array]) -> list[Array]:
         self._ready()
