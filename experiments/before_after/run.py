@@ -90,7 +90,9 @@ def checkout(text: str, out: Path) -> Checkout:
         part = made.with_suffix(".part")
         shutil.rmtree(part, ignore_errors=True)
         with tarfile.open(fileobj=BytesIO(packed)) as archive:
-            archive.extractall(part, filter="data")
+            if hasattr(tarfile, "data_filter"):  # Python 3.11 has it from its fourth release on
+                archive.extraction_filter = tarfile.data_filter
+            archive.extractall(part)
         part.rename(made)
     return Checkout(made, commit)
 

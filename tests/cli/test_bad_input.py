@@ -392,4 +392,6 @@ def test_the_whole_command_line_says_one_line_too(folder: Path) -> None:
     """One case through the installed entry, to show that nothing else prints."""
     outcome = spawn(lambda: None, "compile", truncated(folder / "model.onnx"), "-o", folder / "model.so")
     assert outcome.code == 2
-    assert outcome.err == outcome.message + "\n"
+    said = outcome.err.splitlines()
+    assert said[-1] == outcome.message
+    assert set(said[:-1]) <= {"compile: reading the model"}, "what a slow machine is told meanwhile"
