@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from autofuse.api.models import compile as compile_model
-from autofuse.backend.library.session import Provider, wished_threads
+from autofuse.backend.library.compiled import Library
+from autofuse.backend.library.parted import PartedLibrary
+from autofuse.backend.library.session import Provider
 from autofuse.backend.library.session import Session as LibrarySession
 from autofuse.errors import InputError
 from autofuse.values.arguments import Shapes, StrPath
 from autofuse.values.scratch import scratch_folder
 
 MODEL_SUFFIX = ".onnx"
+IN_MEMORY = f"model{MODEL_SUFFIX}"
+"""The name of a model that is given as bytes."""
 
 
 class Session(LibrarySession):
@@ -37,27 +40,23 @@ class Session(LibrarySession):
         shapes: Shapes | Sequence[Shapes] | None = None,
         database: str | None = None,
     ) -> None:
-        threads = threads or wished_threads(sess_options)
-        given = (sess_options, providers, provider_options)
-        if not isinstance(path_or_bytes, bytes) and Path(path_or_bytes).suffix.lower() != MODEL_SUFFIX:
-            if shapes is not None or database is not None:
-                raise InputError(
-                    f"{os.fspath(path_or_bytes)}: shapes and database are of an ONNX file, not of a library"
-                )
-            super().__init__(path_or_bytes, *given, threads=threads, pad=pad, trust=trust)
-            return
+        self._shapes, self._database = shapes, database
+        self._content = path_or_bytes if isinstance(path_or_bytes, bytes) else None
+        path = IN_MEMORY if isinstance(path_or_bytes, bytes) else path_or_bytes
+        super().__init__(path, sess_options, providers, provider_options, threads=threads, pad=pad, trust=trust)
+
+    def _loaded(self, path: Path, threads: int | None, pad: bool, trust: Sequence[Path]) -> Library | PartedLibrary:
+        if path.suffix.lower() != MODEL_SUFFIX:
+            if self._shapes is not None or self._database is not None:
+                raise InputError(f"{path}: shapes and database are of an ONNX file, not of a library")
+            return super()._loaded(path, threads, pad, trust)
         if trust:
             raise InputError("trust: a signature is of a library; what is compiled here has none")
         with scratch_folder() as folder:
-            model = _file_of(path_or_bytes, folder)
             library = folder / "model.so"
-            compile_model(model, library, database=database, threads=threads, shapes=shapes)
-            super().__init__(library, *given, threads=threads, pad=pad)
-
-
-def _file_of(path_or_bytes: StrPath | bytes, folder: Path) -> Path:
-    if not isinstance(path_or_bytes, bytes):
-        return Path(path_or_bytes)
-    model = folder / f"model{MODEL_SUFFIX}"
-    model.write_bytes(path_or_bytes)
-    return model
+            if self._content is not None:
+                path = folder / IN_MEMORY
+                path.write_bytes(self._content)
+                self._content = None
+            compile_model(path, library, database=self._database, threads=threads, shapes=self._shapes)
+            return super()._loaded(library, threads, pad, ())

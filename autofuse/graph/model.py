@@ -18,7 +18,7 @@ AttributeValue = int | float | str | bytes | tuple[int, ...] | tuple[float, ...]
 
 @dataclass(frozen=True)
 class Origin:
-    """Texts about a model that its file carries, "" where it says nothing; `custom`: the author's own, by key."""
+    """What a model's file says about the model, in ONNX Runtime's words; "" where it says nothing."""
 
     producer_name: str = ""
     graph_name: str = ""
@@ -26,7 +26,7 @@ class Origin:
     description: str = ""
     graph_description: str = ""
     version: int = 0
-    custom: Mapping[str, str] = field(default_factory=dict)
+    custom_metadata_map: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -75,22 +75,28 @@ def built(parts: list[bytes]) -> bytes:
 
 def retold(data: bytes, body: Any) -> bytes:
     """A library with this description, and the table that belongs to it where it makes sense."""
+    _, parts = sections(data)
+    parts[2] = json.dumps(body).encode()
+    parts[3] = table_of(parts[2], len(parts[0])) or parts[3]
+    return built(parts)
+
+
+def table_of(description: bytes, image_bytes: int) -> bytes:
+    """The table of a description behind an image of so many bytes; nothing where it makes no sense."""
+    from autofuse.backend.container import container
     from autofuse.backend.container.metadata import Metadata
     from autofuse.backend.container.table import table_text
 
-    _, parts = sections(data)
-    parts[2] = json.dumps(body).encode()
+    start, end = container.aligned(image_bytes, container.PAGE), 0
+    offsets = []
     try:
-        metadata = Metadata.from_json(parts[2], "attack")
-        offsets, place = [], len(parts[0]) + -len(parts[0]) % 4096
+        metadata = Metadata.from_json(description, "forged")
         for spec in metadata.weights:
-            place += -place % 64
-            offsets.append(place)
-            place += int(np.prod(spec.shape, dtype=np.int64)) * np.dtype(spec.dtype).itemsize
-        parts[3] = table_text(metadata, offsets).encode()
+            offsets.append(start + container.aligned(end, container.ALIGNMENT))
+            end = offsets[-1] - start + container._size(spec)
+        return table_text(metadata, offsets).encode()
     except (AutofuseError, OverflowError, ValueError):
-        pass
-    return built(parts)
+        return b""
 
 
 def model_of(data: bytes) -> bytes:

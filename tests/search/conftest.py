@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -178,13 +178,20 @@ class SyntheticDevice:
         return compared(found)
 
 
-@pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> SyntheticDevice:
-    """The device that searches of this test run on."""
-    made = SyntheticDevice()
+D = TypeVar("D", bound=SyntheticDevice)
+
+
+def put_in_place(made: D, monkeypatch: pytest.MonkeyPatch) -> D:
+    """Lets searches run on this device."""
     monkeypatch.setattr("autofuse.search.tune.open_runner", made)
     monkeypatch.setattr("autofuse.search.finals.finals.build_libraries", made.build)
     return made
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> SyntheticDevice:
+    """The device that searches of this test run on."""
+    return put_in_place(SyntheticDevice(), monkeypatch)
 
 
 @pytest.fixture

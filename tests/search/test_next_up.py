@@ -13,7 +13,7 @@ from autofuse.search.budget.agenda import EXPLORE_EVERY, Agenda, Question
 from autofuse.search.budget.budget import Budget
 from autofuse.search.progress import TuneResult
 from autofuse.search.schedules.schedule_search import schedule_text
-from tests.search.conftest import SyntheticDevice
+from tests.search.conftest import SyntheticDevice, put_in_place
 
 Tune = Callable[..., TuneResult]
 Name = tuple[str, str]
@@ -43,10 +43,7 @@ class Foreseeing(SyntheticDevice):
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Foreseeing:
-    made = Foreseeing()
-    monkeypatch.setattr("autofuse.search.tune.open_runner", made)
-    monkeypatch.setattr("autofuse.search.finals.finals.build_libraries", made.build)
-    return made
+    return put_in_place(Foreseeing(), monkeypatch)
 
 
 def test_a_third_of_what_is_asked_for_was_foreseen(run: Tune, device: Foreseeing, two_layers: Path) -> None:

@@ -191,8 +191,7 @@ def compile_program(
 
     with _lowering():
         lowered = _calls_lowered(module)
-        functions = {str(variable.name_hint): function for variable, function in lowered.functions_items()}
-        kernels = {name: function for name, function in functions.items() if isinstance(function, tvm.tirx.PrimFunc)}
+        kernels = _kernels(lowered)
         translated = _translated(kernels, target, ready or {}, told or _silent, jobs)
         programs = {v: function for v, function in lowered.functions_items() if str(v.name_hint) not in kernels}
         calls = tvm.IRModule(programs).with_attr("external_mods", [translated[name] for name in kernels])
@@ -203,12 +202,16 @@ def compile_kernels(
     module: Any, target: Target, ready: Mapping[str, Any] | None = None, told: Told | None = None, jobs: int = 1
 ) -> dict[str, Any]:
     """The machine code of the kernels of an assembled program, by symbol, unchecked; see `compile_program`."""
+    with _lowering():
+        return _translated(_kernels(module), target, ready or {}, told or _silent, jobs, checked=False)
+
+
+def _kernels(module: Any) -> dict[str, Any]:
+    """The TIR functions of a module, by symbol."""
     import tvm
 
     named = ((str(variable.name_hint), function) for variable, function in module.functions_items())
-    kernels = {name: function for name, function in named if isinstance(function, tvm.tirx.PrimFunc)}
-    with _lowering():
-        return _translated(kernels, target, ready or {}, told or _silent, jobs, checked=False)
+    return {name: function for name, function in named if isinstance(function, tvm.tirx.PrimFunc)}
 
 
 def _silent(_done: int, _total: int) -> None:

@@ -34,7 +34,8 @@ from autofuse.values.signatures import PUBLIC_BYTES, SIGNATURE_BYTES, Signature,
 MAGIC = b"AUTOFUS2"
 OLD_MAGIC = b"AUTOFUSE"
 FREESTANDING_MAGIC = b"AUTOFUSC"
-"""Of a free-standing library, 16 bytes before its end; see `autofuse.backend.freestanding.description`."""
+FREESTANDING_TRAILER = struct.Struct("<8sQ")
+"""Of a free-standing library: its magic, and bytes of the description before it; see `freestanding.description`."""
 ALIGNMENT = 64
 PAGE = 4096
 _TRAILER = struct.Struct("<8sQQQQ32s32s32s32s")
@@ -68,7 +69,7 @@ class Sections:
     @property
     def weights_offset(self) -> int:
         """Where the weights start: the first page after the image."""
-        return _aligned(self.image_bytes, PAGE)
+        return aligned(self.image_bytes, PAGE)
 
     @property
     def json_offset(self) -> int:
@@ -126,13 +127,22 @@ def read_sections(file: BinaryIO, path: Path, trust: Sequence[Path] = ()) -> tup
         file.seek(size - _OLD_TRAILER_BYTES)
         if file.read(len(OLD_MAGIC)) == OLD_MAGIC:
             raise InputError(f"{path}: an older autofuse wrote this library; make it again with `autofuse compile`")
-    file.seek(max(0, size - 16))
-    if file.read(len(FREESTANDING_MAGIC)) == FREESTANDING_MAGIC:
+    if freestanding_bytes(file) is not None:
         raise InputError(
             f"{path}: a free-standing library, which programs link; Python loads what `autofuse compile` writes "
             "without --format c"
         )
     raise InputError(f"{path}: not a library that autofuse wrote, or cut off; make it with `autofuse compile`")
+
+
+def freestanding_bytes(file: BinaryIO) -> int | None:
+    """Bytes of the description of a free-standing library, as its end says; None for any other file."""
+    size = file.seek(0, os.SEEK_END)
+    if size < FREESTANDING_TRAILER.size:
+        return None
+    file.seek(size - FREESTANDING_TRAILER.size)
+    magic, length = FREESTANDING_TRAILER.unpack(file.read(FREESTANDING_TRAILER.size))
+    return int(length) if magic == FREESTANDING_MAGIC else None
 
 
 def signer_of(file: BinaryIO) -> str:
@@ -163,7 +173,7 @@ def _described(file: BinaryIO, path: Path, sections: Sections) -> Metadata:
     metadata = Metadata.from_json(body, str(path))
     offsets, wanted = [], 0
     for spec in metadata.weights:
-        offsets.append(_aligned(wanted, ALIGNMENT))
+        offsets.append(aligned(wanted, ALIGNMENT))
         wanted = offsets[-1] + _size(spec)
     if wanted != sections.weights_bytes:
         raise InputError(f"{path}: the library is damaged (weights of {sections.weights_bytes} bytes, not {wanted})")
@@ -213,7 +223,7 @@ def read_weights(
         raise InputError(f"{path}: the library is damaged (its weights do not match their checksum)")
     arrays, offset = [], 0
     for spec in specs:
-        offset = _aligned(offset, ALIGNMENT)
+        offset = aligned(offset, ALIGNMENT)
         flat = np.frombuffer(block, np.uint8, _size(spec), offset)
         arrays.append(flat.view(spec.dtype).reshape(spec.shape))
         offset += _size(spec)
@@ -225,12 +235,12 @@ def _write(
 ) -> None:
     code = image.read_bytes()
     file.write(code)
-    start = _aligned(len(code), PAGE)
+    start = aligned(len(code), PAGE)
     file.write(bytes(start - len(code)))
     digest, written = hashlib.sha256(), 0
     offsets = []
     for array in weights:
-        gap = bytes(_aligned(written, ALIGNMENT) - written)
+        gap = bytes(aligned(written, ALIGNMENT) - written)
         offsets.append(written + len(gap))
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         for part in (gap, data):
@@ -253,5 +263,5 @@ def _size(spec: TensorSpec) -> int:
     return int(np.prod(spec.shape, dtype=np.int64)) * np.dtype(spec.dtype).itemsize
 
 
-def _aligned(value: int, step: int) -> int:
+def aligned(value: int, step: int) -> int:
     return -(-value // step) * step

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.backend.compile.assemble import Assembly
+from autofuse.backend.container.container import ALIGNMENT, aligned
 from autofuse.backend.container.elf import object_symbols
 from autofuse.backend.container.metadata import Metadata
 from autofuse.backend.freestanding import source
@@ -22,10 +22,10 @@ from autofuse.backend.freestanding.description import (
     describe,
     network_name,
 )
-from autofuse.backend.freestanding.memory import aligned
 from autofuse.backend.freestanding.tables import tables_of
+from autofuse.backend.library.library import LINKING_BYTES, require_space
 from autofuse.backend.link.c_compiler import CCompiler, c_compiler
-from autofuse.errors import DeviceError, InputError
+from autofuse.errors import InputError
 from autofuse.values.outputs import Inputs, check_output, output_file, write_output
 from autofuse.values.scratch import scratch_folder
 
@@ -33,7 +33,6 @@ MOST_WEIGHT_BYTES = 1 << 31
 """Code reaches its data within so many bytes."""
 COPIES = 3
 """Of the weights, on the disk while a library is linked: as bytes, as an object, in the library."""
-CODE_BYTES = 32 << 20
 RUNTIME = ("runtime.c", "threads.c", "cpu.c")
 _PROVIDED = frozenset(
     ("TVMFFIErrorSetRaisedFromCStrParts", "TVMFFIErrorSetRaisedFromCStr", "TVMBackendParallelLaunch",
@@ -71,13 +70,14 @@ def write_freestanding(
     """
     description = describe(network_name(output), title, metadata)
     offsets, size_bytes = _offsets(assembly.weights)
-    _require_room(output, size_bytes)
+    require_space(output, COPIES * size_bytes + LINKING_BYTES)
     programs = [tables_of(*pair, offsets) for pair in zip(assembly.programs, metadata.programs, strict=True)]
+    header = source.header(description)
     with scratch_folder() as folder:
         objects = _write_objects(modules, folder)
         _write_weights(folder / "weights.bin", assembly.weights, offsets)
         for name, text in (
-            (f"{description.name}.h", source.header(description)),
+            (f"{description.name}.h", header),
             ("names.h", source.names(description)),
             ("network.c", source.network(description, programs)),
             ("weights.S", source.weights(description, folder / "weights.bin")),
@@ -89,7 +89,7 @@ def write_freestanding(
             _link(compiler, folder, objects, output.name)
             shutil.copyfile(folder / "library.so", part)
             append(part, description)
-    write_output(header_path(output), source.header(description), HEADER)
+    write_output(header_path(output), header, HEADER)
 
 
 def _write_objects(modules: Mapping[str, Any], folder: Path) -> list[Path]:
@@ -133,11 +133,11 @@ def _offsets(weights: Sequence[NDArray[np.generic]]) -> tuple[list[int], int]:
     offsets, size_bytes = [], 0
     for array in weights:
         offsets.append(size_bytes)
-        size_bytes = aligned(size_bytes + array.nbytes)
-    if size_bytes > MOST_WEIGHT_BYTES - CODE_BYTES:
+        size_bytes = aligned(size_bytes + array.nbytes, ALIGNMENT)
+    if size_bytes > MOST_WEIGHT_BYTES - LINKING_BYTES:
         raise InputError(
             f"--format c: the weights are {size_bytes >> 20} MiB, and a free-standing library holds at most "
-            f"{(MOST_WEIGHT_BYTES - CODE_BYTES) >> 20}: compile without --format c"
+            f"{(MOST_WEIGHT_BYTES - LINKING_BYTES) >> 20}: compile without --format c"
         )
     return offsets, size_bytes
 
@@ -147,14 +147,3 @@ def _write_weights(path: Path, weights: Sequence[NDArray[np.generic]], offsets: 
         for array, offset in zip(weights, offsets, strict=True):
             file.write(bytes(offset - file.tell()))
             file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-
-
-def _require_room(output: Path, size_bytes: int) -> None:
-    """DeviceError when the temporary folder has no room for what is linked."""
-    wanted = COPIES * size_bytes + CODE_BYTES
-    free = shutil.disk_usage(tempfile.gettempdir()).free
-    if free < wanted:
-        raise DeviceError(
-            f"{output}: cannot link the library: the disk of {tempfile.gettempdir()} is full ({free >> 20} MiB free, "
-            f"{wanted >> 20} needed); free some space, or name another folder in TMPDIR"
-        )

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from autofuse.backend.container.container import FREESTANDING_MAGIC
+from autofuse.backend.container.container import FREESTANDING_MAGIC, FREESTANDING_TRAILER, freestanding_bytes
 from autofuse.backend.container.metadata import InputSpec, Metadata, TensorSpec
 from autofuse.errors import InputError
 from autofuse.values.outputs import Kind
 
 FORMAT = 1
-_TRAILER = struct.Struct("<8sQ")
-"""Magic; bytes of the JSON before it."""
 _MOST_BYTES = 64 << 20
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 HEADER_MARK = b"compiled by autofuse"
@@ -75,18 +72,17 @@ def append(library: Path, description: Description) -> None:
     """Write the description behind the code of `library`."""
     body = TypeAdapter(Description).dump_json(description)
     with library.open("ab") as file:
-        file.write(body + _TRAILER.pack(FREESTANDING_MAGIC, len(body)))
+        file.write(body + FREESTANDING_TRAILER.pack(FREESTANDING_MAGIC, len(body)))
 
 
 def read(library: Path) -> Description:
     """The description of a free-standing library; InputError when it is none."""
     try:
         with library.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - _TRAILER.size))
-            magic, length = _TRAILER.unpack(file.read(_TRAILER.size).rjust(_TRAILER.size))
-            if magic == FREESTANDING_MAGIC and length <= min(_MOST_BYTES, size - _TRAILER.size):
-                file.seek(size - _TRAILER.size - length)
+            length = freestanding_bytes(file)
+            end = file.tell() - FREESTANDING_TRAILER.size
+            if length is not None and length <= min(_MOST_BYTES, end):
+                file.seek(end - length)
                 return _checked(TypeAdapter(Description).validate_json(file.read(length)))
     except ValidationError as error:
         raise InputError(f"{library}: its description is damaged: make it again with `autofuse compile`") from error
@@ -104,9 +100,7 @@ def _checked(found: Description) -> Description:
 def is_freestanding(path: Path) -> bool:
     """Whether a file ends as free-standing libraries do."""
     with path.open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(max(0, size - _TRAILER.size))
-        return file.read(len(FREESTANDING_MAGIC)) == FREESTANDING_MAGIC
+        return freestanding_bytes(file) is not None
 
 
 FREESTANDING = Kind("a free-standing library of autofuse", is_freestanding)

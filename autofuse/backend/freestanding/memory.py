@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-ALIGNMENT = 64
-"""Bytes: kernels read and write whole vectors."""
+from autofuse.backend.container.container import ALIGNMENT, aligned
 
 
 @dataclass(frozen=True)
@@ -33,13 +32,8 @@ def placed(lifetimes: Sequence[Lifetime]) -> tuple[dict[str, int], int]:
                 continue
             if offset + one.size_bytes <= start:
                 break
-            offset = max(offset, aligned(end))
+            offset = max(offset, aligned(end, ALIGNMENT))
         offsets[one.name] = offset
         done.append((offset, offset + one.size_bytes, one))
         done.sort(key=lambda taken: taken[:2])
-    return offsets, aligned(max((end for _, end, _ in done), default=0))
-
-
-def aligned(size_bytes: int) -> int:
-    """The next multiple of `ALIGNMENT`."""
-    return -(-size_bytes // ALIGNMENT) * ALIGNMENT
+    return offsets, aligned(max((end for _, end, _ in done), default=0), ALIGNMENT)

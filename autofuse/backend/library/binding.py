@@ -35,7 +35,7 @@ class IOBinding:
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
         """Read the input `name` from an array."""
-        self.feed[_known(name, self._inputs, "input")] = as_array(arr_on_cpu)
+        self.feed[known_name(name, self._inputs, "input")] = as_array(arr_on_cpu)
 
     def bind_ortvalue_input(self, name: str, ortvalue: Any) -> None:
         """Read the input `name` from a value of ONNX Runtime's."""
@@ -68,12 +68,12 @@ class IOBinding:
         if buffer_ptr is not None and (element_type is None or shape is None):
             raise InputError(f"output {name!r}: a buffer needs an element_type and a shape, too")
         given = None if buffer_ptr is None or shape is None else _memory(element_type, shape, buffer_ptr)
-        self._bound[_known(name, self._outputs, "output")] = given
+        self._bound[known_name(name, self._outputs, "output")] = given
 
     def bind_ortvalue_output(self, name: str, ortvalue: Any) -> None:
         """Write the output `name` into the memory of a value of ONNX Runtime's."""
         memory = _memory(numpy_name(ortvalue.data_type()), ortvalue.shape(), ortvalue.data_ptr())
-        self._bound[_known(name, self._outputs, "output")] = memory
+        self._bound[known_name(name, self._outputs, "output")] = memory
 
     def synchronize_inputs(self) -> None:
         """Nothing: all of this happens on the CPU."""
@@ -98,11 +98,6 @@ class IOBinding:
         """Results of the last run as arrays, in the order in which outputs were bound."""
         return [result.copy() for result in self._results]
 
-    @property
-    def names(self) -> list[str]:
-        """The outputs that are bound, in their order."""
-        return list(self._bound)
-
     def deliver(self, results: Mapping[str, Any]) -> None:
         """Takes the results of a run. InputError where one does not fit the memory that it is bound to."""
         self._results = [_delivered(name, results[name], memory) for name, memory in self._bound.items()]
@@ -120,7 +115,8 @@ def _delivered(name: str, result: Any, memory: Array | None) -> Any:
     return memory
 
 
-def _known(name: str, names: Sequence[str], kind: str) -> str:
+def known_name(name: str, names: Sequence[str], kind: str) -> str:
+    """`name`, when it is one of the model's inputs or outputs (`kind`); else InputError."""
     if name not in names:
         raise InputError(f"{kind} {name!r} is unknown; the model's {kind}s: {', '.join(names)}")
     return name

@@ -13,9 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.backend.container.metadata import Metadata, TensorSpec, ValueSpec
-from autofuse.backend.library.binding import IOBinding
+from autofuse.backend.library.binding import IOBinding, known_name
+from autofuse.backend.library.compiled import Library
 from autofuse.backend.library.library import load
+from autofuse.backend.library.parted import PartedLibrary
 from autofuse.errors import AutofuseError, InputError
+from autofuse.graph.model import Origin
 from autofuse.ort.bound import value_over
 
 PROVIDER, CPU_PROVIDER = "AutofuseExecutionProvider", "CPUExecutionProvider"
@@ -37,19 +40,6 @@ class NodeArg:
     name: str
     shape: tuple[int | str | None, ...]
     type: str
-
-
-@dataclass(frozen=True)
-class ModelMetadata:
-    """What a model says about itself, as ONNX Runtime gives it; "" where it says nothing."""
-
-    producer_name: str
-    graph_name: str
-    domain: str
-    description: str
-    graph_description: str
-    version: int
-    custom_metadata_map: Mapping[str, str]
 
 
 class Session:
@@ -75,9 +65,13 @@ class Session:
     ) -> None:
         _check_providers(providers, provider_options)
         self._options = sess_options
-        threads = threads or wished_threads(sess_options)
-        self._library = load(Path(path), threads, pad=pad, trust=[Path(key) for key in trust])
+        wished = threads or _wished_threads(sess_options)
+        self._library = self._loaded(Path(path), wished, pad, [Path(key) for key in trust])
         self._names = self._library.output_names
+
+    def _loaded(self, path: Path, threads: int | None, pad: bool, trust: Sequence[Path]) -> Library | PartedLibrary:
+        """The library that the session runs."""
+        return load(path, threads, pad=pad, trust=trust)
 
     @property
     def metadata(self) -> Metadata:
@@ -109,13 +103,9 @@ class Session:
         """The `sess_options` that were given."""
         return self._options
 
-    def get_modelmeta(self) -> ModelMetadata:
+    def get_modelmeta(self) -> Origin:
         """What the model that the library was compiled from says about itself."""
-        origin = self.metadata.origin
-        return ModelMetadata(
-            origin.producer_name, origin.graph_name, origin.domain, origin.description, origin.graph_description,
-            origin.version, dict(origin.custom),
-        )  # fmt: skip
+        return self.metadata.origin
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         """None: weights are part of the library."""
@@ -198,10 +188,7 @@ class Session:
             return None
         if isinstance(names, str) or not isinstance(names, Sequence):
             raise InputError(f"output_names: got {names!r}, allowed: None, or a list such as {self._names[:1]}")
-        for name in names:
-            if name not in self._names:
-                raise InputError(f"output {name!r} is unknown; the model's outputs: {', '.join(self._names)}")
-        return [self._names.index(name) for name in names]
+        return [self._names.index(known_name(name, self._names, "output")) for name in names]
 
 
 def _check_providers(providers: Sequence[Provider] | None, options: Sequence[Mapping[str, Any]] | None) -> None:
@@ -214,7 +201,7 @@ def _check_providers(providers: Sequence[Provider] | None, options: Sequence[Map
         raise InputError(f"providers: got {listed}; a library runs on the CPU: add {CPU_PROVIDER!r}")
 
 
-def wished_threads(options: Any) -> int | None:
+def _wished_threads(options: Any) -> int | None:
     """What ONNX Runtime's session options ask for; None where they leave it open. InputError for what is not done."""
     if options is None:
         return None

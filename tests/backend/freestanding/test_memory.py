@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autofuse.backend.freestanding.memory import ALIGNMENT, Lifetime, placed
+from autofuse.backend.container.container import ALIGNMENT
+from autofuse.backend.freestanding.memory import Lifetime, placed
 
 
 def overlap(one: Lifetime, other: Lifetime) -> bool:
