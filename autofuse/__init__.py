@@ -15,11 +15,11 @@ telemetry.switch_off()
 
 __version__ = "0.1.0"
 __all__ = [
-    "Context", "Place", "Policy", "Session", "bench", "cflags", "compare", "compile", "db_check", "db_export",
-    "db_import", "db_info", "db_merge", "db_migrate", "db_prune", "device_list", "device_probe", "device_show",
-    "doctor", "explain", "inspect", "key_new", "key_show", "library_check", "load", "model_eval", "model_show",
-    "model_train", "open", "package", "plan_diff", "plan_export", "plan_pareto", "plan_show", "report", "run", "serve",
-    "status", "stop", "tune", "tune_all",
+    "Context", "Place", "Policy", "Session", "bench", "cache_clear", "cache_info", "cflags", "compare", "compile",
+    "db_check", "db_export", "db_import", "db_info", "db_merge", "db_migrate", "db_prune", "device_list",
+    "device_probe", "device_show", "doctor", "explain", "inspect", "key_new", "key_show", "library_check", "load",
+    "model_eval", "model_show", "model_train", "open", "package", "plan_diff", "plan_export", "plan_pareto",
+    "plan_show", "report", "run", "serve", "status", "stop", "tune", "tune_all",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
         Policy,
         Session,
         bench,
+        cache_clear,
+        cache_info,
         cflags,
         compare,
         compile,  # noqa: A004 the verbs' names

@@ -40,6 +40,7 @@ LAYERS["search"] = set(LAYERS) - {"views"}
 LAYERS["compiler"] = set(LAYERS) - {"views", "search"}
 LAYERS["benchmark"] = LAYERS["compiler"] | {"compiler"}
 LAYERS["job"] = LAYERS["search"] | {"search"}
+LAYERS["torch_backend"] = LAYERS["compiler"] | {"compiler"}
 LAYERS["parted"] = LAYERS["benchmark"] | {"benchmark", "search"}
 LAYERS["checks"] = {"device", "kernels", "backend", "measure", "database", "environment"}
 LAYERS["api"] = set(LAYERS)
@@ -63,6 +64,8 @@ HOMES: dict[str, set[str]] = {
     "pandas": {"views", "learning"},
     "typer": {"cli"},
     "rich": {"cli"},
+    "torch": {"torch_backend"},
+    "onnxscript": {"torch_backend"},
 }
 """The only parts that may import an outside library."""
 
@@ -78,6 +81,8 @@ HEAVY = {
     "lightgbm",
     "scipy",
     "cryptography",
+    "torch",
+    "onnxscript",
 }
 FORBIDDEN_MODULES = {"pickle", "cloudpickle", "dill", "shelve", "marshal", "joblib"}
 FORBIDDEN_CALLS = {"eval", "exec"}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from autofuse.api.databases import db_check, db_export, db_import, db_info, db_merge, db_migrate, db_prune
 from autofuse.api.jobs import left_s, status, stop
 from autofuse.api.learned import model_eval, model_show, model_train
-from autofuse.api.libraries import key_new, key_show, library_check, package
+from autofuse.api.libraries import cache_clear, cache_info, key_new, key_show, library_check, package
 from autofuse.api.machine import cflags, device_list, device_probe, device_show, doctor, serve
 from autofuse.api.models import bench, compile, inspect, load, run  # noqa: A004 the verbs' names
 from autofuse.api.plans import explain, plan_diff, plan_export, plan_pareto, plan_show
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from autofuse.job.coordinator import JobListener
 
 __all__ = [
-    "Context", "JobListener", "Place", "Policy", "Session", "bench", "cflags", "compare", "compile", "db_check",
+    "Context", "JobListener", "Place", "Policy", "Session", "bench", "cache_clear",
+    "cache_info", "cflags", "compare", "compile", "db_check",
     "db_export", "db_import", "db_info", "db_merge", "db_migrate", "db_prune", "device_list", "device_probe",
     "device_show", "doctor", "explain", "files_of_tuning", "inspect", "key_new", "key_show", "left_s", "library_check",
     "load", "model_eval", "model_show", "model_train", "open", "package", "plan_diff", "plan_export", "plan_pareto",

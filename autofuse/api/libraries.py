@@ -1,4 +1,4 @@
-"""Verbs over a library that load nothing of it (check it, package it), and over the keys that sign."""
+"""Verbs over libraries that load nothing of them (check, package, those of torch.compile), and over keys that sign."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from autofuse.values.arguments import StrPath
 
 if TYPE_CHECKING:
     from autofuse.backend.freestanding.package import PackageReport
+    from autofuse.torch_backend.cache import CacheReport
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,20 @@ def key_show(file: StrPath) -> PublicKey:
     from autofuse.values.signatures import fingerprint, public_key
 
     return PublicKey(str(file), fingerprint(public_key(Path(file))))
+
+
+def cache_info() -> CacheReport:
+    """What `torch.compile(model, backend="autofuse")` keeps on the disk: where, how many libraries, how many bytes."""
+    from autofuse.torch_backend.cache import default_cache
+
+    return default_cache().report()
+
+
+def cache_clear() -> CacheReport:
+    """Remove all that `torch.compile(model, backend="autofuse")` keeps on the disk; it compiles again."""
+    from autofuse.torch_backend.cache import default_cache
+
+    return default_cache().clear()
 
 
 def package(library: StrPath, output_folder: StrPath) -> PackageReport:

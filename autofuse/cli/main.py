@@ -73,6 +73,7 @@ app.add_typer(databases.database_verbs, name="db")
 app.add_typer(learned.model_verbs, name="model")
 app.add_typer(keys.key_verbs, name="key")
 app.add_typer(keys.library_verbs, name="library")
+app.add_typer(keys.cache_verbs, name="cache")
 
 
 def run() -> None:

@@ -40,7 +40,7 @@ def lock_folder() -> Path:
     places = [Path(runtime) / "autofuse"] if runtime and _is_own(Path(runtime)) else []
     places += [Path(tempfile.gettempdir()) / f"autofuse-{uid}", user_cache_path("autofuse") / "locks"]
     for place in places:
-        if _made(place):
+        if own_folder(place):
             return place
     tried = ", ".join(map(str, places))
     raise InputError(f"no folder for lock files is this user's own (tried {tried}): set XDG_RUNTIME_DIR or TMPDIR")
@@ -55,7 +55,7 @@ def _is_own(folder: Path) -> bool:
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
-def _made(place: Path) -> bool:
+def own_folder(place: Path) -> bool:
     """Makes the folder where it is missing, and closes it to others; whether it is this user's own now."""
     with suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""`key` and `library`: who made a library or an export, and whether it is whole."""
+"""`key`, `library` and `cache`: who made a library or an export, whether it is whole, and those of torch.compile."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ key_verbs = typer.Typer(
 )
 
 library_verbs = typer.Typer(help="Libraries, looked at without loading them.", no_args_is_help=True)
+
+cache_verbs = typer.Typer(
+    help='Libraries that torch.compile(model, backend="autofuse") keeps on the disk.', no_args_is_help=True
+)
 
 KeyFile = Annotated[Path, typer.Argument(metavar="FILE", help="The private key; the public one is FILE.pub.")]
 
@@ -59,3 +63,21 @@ def check(
 
     found = api.library_check(library, trust=trust or ())
     show(found, form, describe(found), after_library_check(str(library), [str(key) for key in trust or ()]))
+
+
+@cache_verbs.command("info")
+def info(form: OutputFormat = "text") -> None:
+    """Show where these libraries are, how many, and how large they are together."""
+    from autofuse import api
+
+    found = api.cache_info()
+    show(found, form, describe(found))
+
+
+@cache_verbs.command("clear")
+def clear(form: OutputFormat = "text") -> None:
+    """Remove them all; each is compiled again when its model is called the next time."""
+    from autofuse import api
+
+    found = api.cache_clear()
+    show(found, form, describe(found))
