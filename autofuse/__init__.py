@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autofuse.values import telemetry
+from autofuse.values import processes
 
-telemetry.switch_off()
+processes.switch_off_telemetry()
 
 __version__ = "0.1.0"
 __all__ = [

@@ -46,7 +46,7 @@ def test_importing_the_package_loads_none_of_its_parts() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     # Telemetry is switched off before anything else.
-    assert done.stdout.strip() == "['autofuse.values', 'autofuse.values.telemetry']"
+    assert done.stdout.strip() == "['autofuse.values', 'autofuse.values.processes']"
 
 
 @pytest.mark.parametrize("name", autofuse.__all__)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -14,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "autofuse"
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
+MEDIAN_FUNCTION_LINES = 8
 MAX_ENTRIES = 12
 MAX_KERNEL_ARROWS = 40
 
@@ -304,6 +306,23 @@ def test_files_and_functions_stay_short(path: Path) -> None:
     if (lines := len(text.splitlines())) > MAX_FILE_LINES:
         long.append(f"the file has {lines} lines (at most {MAX_FILE_LINES})")
     assert long == []
+
+
+def test_what_is_not_python_stays_short_too() -> None:
+    other = (path for path in PACKAGE.rglob("*") if path.suffix in {".c", ".h", ".js", ".css", ".html"})
+    lengths = {str(path.relative_to(PACKAGE)): len(path.read_text(encoding="utf-8").splitlines()) for path in other}
+    assert lengths
+    assert {name: lines for name, lines in lengths.items() if lines > MAX_FILE_LINES} == {}
+
+
+def test_most_functions_fit_a_glance() -> None:
+    lengths = [
+        (node.end_lineno or 0) - node.lineno + 1
+        for path in sources()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    assert median(lengths) <= MEDIAN_FUNCTION_LINES
 
 
 def test_no_module_hides_a_function_of_the_same_name_in_the_api() -> None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import resource
@@ -17,13 +16,12 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
 from autofuse.errors import DeviceError, InputError
 from autofuse.ort.session import ValueType, value_types
-from autofuse.values.telemetry import SWITCHED_OFF
+from autofuse.values.processes import child_environment, follow_parent, lower_limit, processor_limit
 
 CPU_S = 20
 """Processor time for all that is asked of one process."""
@@ -32,8 +30,6 @@ WALL_S = 300.0
 MEMORY_BYTES, COPIES = 2 << 30, 4
 """Memory of the process: so much, and for each byte of the model so many more."""
 _LENGTH = struct.Struct("<Q")
-_PACKAGE_ROOT = Path(__file__).resolve().parents[2]
-_PR_SET_PDEATHSIG = 1
 
 
 class TypeInference:
@@ -100,15 +96,13 @@ class TypeInference:
 
 
 def _started(memory_bytes: int) -> subprocess.Popen[bytes]:
-    inherited = os.environ.get("PYTHONPATH")
-    path = os.pathsep.join([str(_PACKAGE_ROOT), *([inherited] if inherited else [])])
     try:
         return subprocess.Popen(
             [sys.executable, "-P", "-m", __name__, str(os.getpid()), str(CPU_S), str(memory_bytes)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, **SWITCHED_OFF, "PYTHONPATH": path},
+            env=child_environment(),
             start_new_session=True,
             bufsize=0,
         )
@@ -118,18 +112,15 @@ def _started(memory_bytes: int) -> subprocess.Popen[bytes]:
 
 def main(parent: int, cpu_s: int, memory_bytes: int) -> None:
     """Answer until standard input ends. Limits are only ever lowered; what libraries print is no answer."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        return
-    for which, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_CPU, cpu_s), (resource.RLIMIT_DATA, memory_bytes)):
-        soft, hard = resource.getrlimit(which)
-        limits = [most, *(limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY)]
-        resource.setrlimit(which, (min(limits), hard))  # the hard one of time would kill without a reason
+    follow_parent(parent)
+    lower_limit(resource.RLIMIT_CORE, 0)
+    lower_limit(resource.RLIMIT_DATA, memory_bytes)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    while head := sys.stdin.buffer.read(_LENGTH.size):
-        answers.write(json.dumps(_said(sys.stdin.buffer, *_LENGTH.unpack(head))).encode() + b"\n")
-        answers.flush()
+    with processor_limit(cpu_s):
+        while head := sys.stdin.buffer.read(_LENGTH.size):
+            answers.write(json.dumps(_said(sys.stdin.buffer, *_LENGTH.unpack(head))).encode() + b"\n")
+            answers.flush()
 
 
 def _said(models: BinaryIO, size: int) -> dict[str, Any]:

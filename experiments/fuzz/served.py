@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from autofuse.values.processes import follow_parent
+
 KEY = "the.key"
 HELLO = struct.Struct("<ii")
 """Magic and bytes of what follows; see `autofuse.backend.rpc.door`."""
@@ -42,7 +44,7 @@ def served(folder: Path) -> Place:
     parent, log = os.getpid(), folder / f"serve-{os.getpid()}.log"
     if os.fork() == 0:
         try:
-            _end_with(parent)
+            follow_parent(parent)
             _say_into(log)
             tempfile.tempdir = str(folder)
 
@@ -67,15 +69,6 @@ def _say_into(log: Path) -> None:
     os.close(descriptor)
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     resource.setrlimit(resource.RLIMIT_CPU, (hard, hard))
-
-
-def _end_with(parent: int) -> None:
-    import ctypes
-    import signal
-
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def magic() -> int:

@@ -28,9 +28,9 @@ def forget_peak() -> None:
 def opener(kind: str, path: str, threads: int) -> Any:
     """A function that loads the model and gives a function of its inputs by name; the runtime is imported here."""
     if kind == "onnxruntime":
-        from autofuse.values import telemetry
+        from autofuse.values.processes import switch_off_telemetry
 
-        telemetry.switch_off()
+        switch_off_telemetry()
         import onnxruntime
 
         options = onnxruntime.SessionOptions()

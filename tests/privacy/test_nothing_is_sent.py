@@ -19,7 +19,7 @@ from autofuse.backend.library.library import read_metadata
 from autofuse.measure.children.process import Child, ask
 from autofuse.measure.measurement import Failure
 from autofuse.measure.remote.requests import Describe
-from autofuse.values.telemetry import SWITCHED_OFF
+from autofuse.values.processes import SWITCHED_OFF
 from tests.segments.models import model_of, normal
 
 ROOT = Path(__file__).resolve().parents[2]

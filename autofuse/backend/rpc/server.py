@@ -7,7 +7,6 @@ runs a kernel, and forks a session for each connection: one at a time, each in i
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 import secrets
@@ -26,6 +25,7 @@ from typing import Any
 
 from autofuse.backend.rpc.door import Door
 from autofuse.errors import DeviceError
+from autofuse.values.processes import follow_parent, lower_limit
 
 REQUEST = "autofuse.request"
 """Global function of a session: an encoded request in, the encoded answer out."""
@@ -38,7 +38,6 @@ PING_S = 2.0
 UNUSED_S = 6.0
 """A device that the tracker gave away, and that nobody came to, is offered again after so many seconds."""
 TICK_MS = 50
-PR_SET_PDEATHSIG = 1
 RETRY_S = 2.0
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 """TVM prints a trace of its own stack for these, which takes seconds and says nothing about a kernel."""
@@ -131,9 +130,9 @@ class DeviceServer:
         folder.mkdir()
         sys.stdout.flush()
         sys.stderr.flush()
-        pid = os.fork()
+        listener, pid = os.getpid(), os.fork()
         if pid == 0:
-            self._be_session(connection, folder)
+            self._be_session(connection, folder, listener)
         self._session = pid
         try:
             self._ending = self._watch(connection, pid)
@@ -144,15 +143,15 @@ class DeviceServer:
             if self._offer is not None:  # its key is used up: the next one is offered at once
                 self._offer.unused_since = float("-inf")
 
-    def _be_session(self, connection: socket.socket, folder: Path) -> None:
+    def _be_session(self, connection: socket.socket, folder: Path, listener: int) -> None:
         """The forked process; never returns."""
         code = 1
         try:
             os.setsid()
-            _follow(os.getppid())
+            follow_parent(listener)
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, *CRASHES):
                 signal.signal(number, signal.SIG_DFL)
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            lower_limit(resource.RLIMIT_CORE, 0)
             self._door.close()
             os.chdir(folder)
             _register(folder, self._open(folder, self._ending))
@@ -262,14 +261,6 @@ def _keep_alive(connection: socket.socket) -> None:
             with suppress(OSError):
                 connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
-def _follow(parent: int) -> None:
-    """Die with the listener (Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
 
 
 def _kill_group(pid: int) -> None:

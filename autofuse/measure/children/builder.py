@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from autofuse.device.target import Target
 from autofuse.kernels.workload.workload import Workload
-from autofuse.measure.children.child import Handlers, note, processor_limit, serve
+from autofuse.measure.children.child import Handlers, note, serve
 from autofuse.measure.children.messages import Done
 from autofuse.measure.children.requests import Build, Export, Exported, ExportProbe, StartBuilder, Translate
+from autofuse.values.processes import processor_limit
 
 KERNEL = "kernel.so"
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import math
 import os
 import queue
 import resource
-import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +24,10 @@ from autofuse.measure.children.messages import (
     known,
     unframed,
 )
+from autofuse.values.processes import LOST_PARENT, follow_parent, lower_limit
 
 PARENT_VARIABLE = "AUTOFUSE_PARENT"
 MEMORY_VARIABLE = "AUTOFUSE_MEMORY_BYTES"
-PR_SET_PDEATHSIG = 1
-LOST_PARENT = 77
 FULL_DISK = ("No space left on device", "Disk quota exceeded", "File size limit exceeded")
 """What the system and a linker say when a file cannot grow."""
 
@@ -56,7 +51,8 @@ def serve(handlers: Handlers) -> None:
     """
     replies = os.dup(1)
     os.dup2(2, 1)
-    _follow_parent()
+    parent = os.environ.get(PARENT_VARIABLE)
+    follow_parent(None if parent is None else int(parent))
     _limit()
     requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(requests,), daemon=True).start()
@@ -128,15 +124,6 @@ def _write(descriptor: int, message: Message) -> None:
         frame = frame[os.write(descriptor, frame) :]
 
 
-def _follow_parent() -> None:
-    """Die with the parent even while native code holds the interpreter's lock (Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        expected = os.environ.get(PARENT_VARIABLE)
-        if expected is not None and os.getppid() != int(expected):
-            os._exit(LOST_PARENT)
-
-
 def _limit() -> None:
     """No core dumps; a ceiling on private memory.
 
@@ -147,24 +134,3 @@ def _limit() -> None:
     limit = os.environ.get(MEMORY_VARIABLE)
     if limit is not None:
         lower_limit(resource.RLIMIT_DATA, int(limit))
-
-
-@contextmanager
-def processor_limit(seconds: float) -> Iterator[None]:
-    """What is done here ends the process (SIGXCPU) after so many seconds of processor time, even in native code."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    before, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    wanted = math.ceil(used.ru_utime + used.ru_stime + seconds)
-    set_already = [limit for limit in (before, hard) if limit != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_CPU, (min([wanted, *set_already]), hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_CPU, (before, hard))
-
-
-def lower_limit(which: int, most: int) -> None:
-    """Set one of this process's limits to `most`, for good; one that is lower stays as it is."""
-    set_already = [limit for limit in resource.getrlimit(which) if limit != resource.RLIM_INFINITY]
-    lowest = min([most, *set_already])
-    resource.setrlimit(which, (lowest, lowest))

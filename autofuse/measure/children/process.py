@@ -31,14 +31,13 @@ from autofuse.measure.children.messages import (
     unframed,
 )
 from autofuse.measure.measurement import Failure, Left, no_end
-from autofuse.values.telemetry import SWITCHED_OFF
+from autofuse.values.processes import child_environment
 
 LOG_BYTES = 16 << 10
 READS = 16
 TICK_S = 0.05
 SPIN_S = 0.25
 """Longer than the thread pools of TVM (0.17 s) and of ONNX Runtime (0.04 s) spin after their last task."""
-PACKAGE_ROOT = Path(__file__).resolve().parents[3]
 
 Reply = Message | Failure
 A = TypeVar("A", bound=Message)
@@ -317,14 +316,5 @@ def _patience(busy: Iterable[Child], tick_s: float) -> float:
 
 def _environment(memory_bytes: int, extra: Mapping[str, str], paths: Iterable[Path]) -> dict[str, str]:
     """The parent's environment, the limits, and where the child finds autofuse and `paths`."""
-    inherited = os.environ.get("PYTHONPATH", "")
-    search = [str(PACKAGE_ROOT), *map(str, paths), *([inherited] if inherited else [])]
-    return {
-        **os.environ,
-        **extra,
-        **SWITCHED_OFF,
-        "PYTHONPATH": os.pathsep.join(search),
-        "PYTHONUNBUFFERED": "1",
-        PARENT_VARIABLE: str(os.getpid()),
-        MEMORY_VARIABLE: str(memory_bytes),
-    }
+    own = {"PYTHONUNBUFFERED": "1", PARENT_VARIABLE: str(os.getpid()), MEMORY_VARIABLE: str(memory_bytes)}
+    return child_environment({**extra, **own}, paths)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from autofuse.backend.compile.objects import KernelObjects
 from autofuse.measure.children.builder import kernel_of, loaded, preload
 from autofuse.measure.children.candidates import CandidateSession, confine
-from autofuse.measure.children.child import Handlers, processor_limit, serve
+from autofuse.measure.children.child import Handlers, serve
 from autofuse.measure.children.messages import Done
 from autofuse.measure.children.requests import Build, KernelBuilt, StartWorker
 from autofuse.measure.timing.clock import PROBE_STEPS, Clock
+from autofuse.values.processes import processor_limit
 
 if TYPE_CHECKING:
     from autofuse.backend.compile.jit import LoadedKernel

@@ -48,6 +48,9 @@ SEEN = (
 )  # fmt: skip
 """Terms that the page uses."""
 
+SCRIPTS = ("basics.js", "plots.js", "page.js")
+"""The parts of the page's one script, in their order."""
+
 Json = dict[str, object]
 
 
@@ -84,7 +87,7 @@ def render_html(analysis: Analysis, run: RunReference | None = None) -> str:
             f"{runs[0].model_name}: autofuse run {runs[0].id}" if job is None else f"{job.name}: autofuse job"
         ),
         style=(assets / "page.css").read_text(encoding="utf-8"),
-        script=(assets / "page.js").read_text(encoding="utf-8"),
+        script="\n".join((assets / name).read_text(encoding="utf-8") for name in SCRIPTS),
         data=document,
         version=escape(__version__),
     )
