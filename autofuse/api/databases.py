@@ -70,9 +70,9 @@ class DatabaseExport:
 def db_info(database: str | None = None) -> DatabaseInfo:
     """Where the database is and what it holds."""
     from autofuse.database.database import open_database
-    from autofuse.database.files.upkeep import blamed, row_counts
+    from autofuse.database.files.upkeep import row_counts
 
-    with open_database(database, read_only=True) as opened, blamed(opened):
+    with open_database(database, read_only=True) as opened:
         path = opened.location.path
         return DatabaseInfo(
             opened.location.text,
@@ -104,12 +104,11 @@ def db_check(
     called after each.
     """
     from autofuse.database.database import open_database
-    from autofuse.database.files.upkeep import flaws
     from autofuse.views.frames.analysis import Analysis
     from autofuse.views.report.trial import unreadable, unreportable
 
     with open_database(database, read_only=revalidate is None) as opened:
-        problems = flaws(opened)
+        problems = opened.problems(content=True)
         problems = problems or unreadable(Analysis(opened)) or unreportable(Analysis(opened))
         done: tuple[Revalidated, ...] = ()
         if revalidate is not None and not problems:
@@ -152,12 +151,12 @@ def db_export(
     kinds of CPU, with no name of a model, file, host or user; who imports them takes them as priors.
     """
     from autofuse.database.database import open_database
-    from autofuse.database.files.upkeep import blamed, export_database
+    from autofuse.database.files.upkeep import export_database
 
     if folder is None and optuna is None:
         raise InputError("db export: name a folder for JSON lines, or a file with --optuna")
     written: dict[str, object] = {}
-    with open_database(database, read_only=True) as opened, blamed(opened):
+    with open_database(database, read_only=True) as opened:
         if folder is not None:
             key = None if sign is None else Path(sign)
             manifest = export_database(opened, folder, samples=samples, compressed=compress, sign=key, share=share)

@@ -35,10 +35,9 @@ class Stopping:
 def status(database: str | None = None, *, run: Wanted = None) -> JobInfo | RunStatus:
     """How a job or a run stands; works beside a running one. Its `state` is "interrupted" when its process is gone."""
     from autofuse.database.database import open_database
-    from autofuse.database.files.upkeep import blamed
     from autofuse.views.run_status import run_status
 
-    with open_database(database, read_only=True) as opened, blamed(opened):
+    with open_database(database, read_only=True) as opened:
         job, info = _newest(opened, run)
         return job if job is not None else run_status(opened, _there(info))
 
@@ -74,9 +73,8 @@ def stop(
     `wait`: return when it has stopped; `progress` is called before, once it is told.
     """
     from autofuse.database.database import open_database
-    from autofuse.database.files.upkeep import blamed
 
-    with open_database(database) as opened, blamed(opened):
+    with open_database(database) as opened:
         job, info = _newest(opened, run)
         found = job if job is not None else _there(info)
         told = Stopping(found.name, found.state, found.state == "running")

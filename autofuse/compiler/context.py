@@ -129,4 +129,5 @@ class Context:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if "database" in self.__dict__:
+            self.database.__exit__(kind, error, trace)

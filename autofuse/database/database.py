@@ -15,8 +15,8 @@ from sqlalchemy import Connection, Engine
 
 from autofuse.database import connection
 from autofuse.database.ask import lookups, transfers, views
+from autofuse.database.content.soundness import flaws
 from autofuse.database.faults import clear_errors, content_error, damage_of, unexpected
-from autofuse.database.owner import Owner
 from autofuse.database.record import candidates, plan_records, runs
 from autofuse.database.record.identities import Identities
 from autofuse.database.record.job_queue import JobQueue
@@ -43,6 +43,7 @@ from autofuse.database.records import (
 )
 from autofuse.database.retries import connected, persistent
 from autofuse.database.tables import migration
+from autofuse.database.tables.owner import Owner
 from autofuse.database.tables.schema import DeviceRow, TargetRow, VersionsRow, WorkloadRow
 from autofuse.device.target import Target
 from autofuse.errors import DatabaseError
@@ -104,7 +105,7 @@ class ProfilingDatabase:
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         with closing(self):
-            if unexpected(error) and (found := self.problems()):
+            if unexpected(error) and (found := self.problems(content=True)):
                 raise content_error(self.location.text, found[0]) from error
 
     def close(self) -> None:
@@ -358,10 +359,10 @@ class ProfilingDatabase:
         with self._reading() as sql:
             return views.read(sql, view, run_id)
 
-    def problems(self) -> list[str]:
-        """What a full check of the file finds (SQLite: pages, indices, references); empty when sound."""
-        with self._reading() as sql:
-            return damage_of(sql) if self.location.is_sqlite else []
+    def problems(self, *, content: bool = False) -> list[str]:
+        """What SQLite's own check of the file finds; `content`: also what `flaws` finds; empty when sound."""
+        with self._reading() as sql, sql.begin():
+            return (flaws if content else damage_of)(sql) if self.location.is_sqlite else []
 
     def migrate(self) -> None:
         """Bring the schema to this version's (not when read-only), or say why that cannot be."""
@@ -386,9 +387,7 @@ class ProfilingDatabase:
     def _writing(self) -> Iterator[Connection]:
         """One transaction: committed whole at the end, or not at all."""
         if self.read_only:
-            raise DatabaseError(
-                f"profiling database {self.location.text}: it was opened read-only; open it for writing"
-            )
+            raise DatabaseError(f"profiling database {self.location.text}: opened read-only; open it for writing")
         with self._one_writer:
             try:
                 with clear_errors(self.location.text), connected(self._writer) as sql, sql.begin():

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from autofuse.database.connection import locate
 from autofuse.database.database import open_database, open_for_lookup
-from autofuse.database.files.upkeep import blamed
 from autofuse.environment.named_plans import limited_plan
 from autofuse.environment.place import Place
 from autofuse.environment.plan_evidence import groups_of, known_limits, known_pieces, lowered_plans, stored_plans
@@ -96,7 +95,7 @@ def chosen_plan(graph: Graph, plan: str, place: Place) -> tuple[FusionPlan, Sche
     """The plan called `plan`: "best" (what `compile` would take here), another name, or a file; with its limits."""
     if plan != BEST:
         return limited_plan(graph, plan)
-    with open_database(place.database, read_only=True) as base, blamed(base):
+    with open_database(place.database, read_only=True) as base:
         setting = place.environment(base, measuring=False).setting
         choice = base.best_plan(setting, graph_key(graph))
         limits = known_limits(base, setting, graph_key(graph))
@@ -134,7 +133,7 @@ def explained(graph: Graph, name: str, place: Place) -> Explanation:
 
 def _told(place: Place, plan: FusionPlan) -> Waterfall | None:
     """What each decision of `plan` was worth, by the newest run that ended with it here."""
-    with open_database(place.database, read_only=True) as base, blamed(base):
+    with open_database(place.database, read_only=True) as base:
         setting = place.environment(base, measuring=False).setting
         here = [
             row["run_id"]
@@ -149,7 +148,7 @@ def _told(place: Place, plan: FusionPlan) -> Waterfall | None:
 def evidence(graph: Graph, plan: FusionPlan, place: Place) -> Evidence:
     """Times of the plan's groups, and of those of every other plan in the database that rewrites the graph alike."""
     variant, _ = settled(graph, plan)
-    with open_for_lookup(place.database) as base, blamed(base):
+    with open_for_lookup(place.database) as base:
         environment = place.environment(base, measuring=False)
         plans = {known.key: known for known in stored_plans(graph, base) if known.rewrites == plan.rewrites}
         if not plans:

@@ -154,7 +154,7 @@ def _try_export(folder: Path, seed: int) -> None:
 def _try_shared(folder: Path, seed: int) -> None:
     """What others share, and what is taken as such: whatever it holds, nothing of it counts as measured here."""
     from autofuse.database.database import open_database
-    from autofuse.database.files.upkeep import flaws, import_database
+    from autofuse.database.files.upkeep import import_database
 
     dice = random.Random(seed)
     claims = dice.random() < 0.5
@@ -162,7 +162,7 @@ def _try_shared(folder: Path, seed: int) -> None:
     with open_database(_own(folder)) as database:
         before = _devices(database)
         import_database(database, source, shared=not claims or dice.random() < 0.5)
-        assert flaws(database) == [], "a sound database took damage in"
+        assert database.problems(content=True) == [], "a sound database took damage in"
         strange = [name for name in _devices(database) - before if not name.startswith(SHARED)]
         assert not strange or claims, f"rows of others under a device of their own: {strange}"
 

@@ -15,7 +15,6 @@ from servers import Postgres
 from autofuse.database import retries
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.database.job_records import SEARCH, TaskProgress, TaskStart
-from autofuse.database.owner import this_process
 from autofuse.database.record.job_queue import JobQueue
 from autofuse.database.records import (
     Candidate,
@@ -27,6 +26,7 @@ from autofuse.database.records import (
     Trial,
     content_key,
 )
+from autofuse.database.tables.owner import this_process
 from tests.database.recorded import setting_of
 
 pytestmark = pytest.mark.cluster

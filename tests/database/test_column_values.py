@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from autofuse.database.files.content import forms
-from autofuse.database.files.values import ColumnCheck, UnfitValueError
+from autofuse.database.content.forms import forms
+from autofuse.database.content.values import ColumnCheck, UnfitValueError
 from autofuse.database.tables.schema import Base
 
 VALUES: tuple[Any, ...] = (

@@ -10,10 +10,10 @@ import pytest
 
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.database.job_records import CONFIRM, SEARCH, TaskProgress, TaskStart
-from autofuse.database.owner import this_process
 from autofuse.database.record import job_queue
 from autofuse.database.record.job_queue import JobQueue
 from autofuse.database.records import content_key
+from autofuse.database.tables.owner import this_process
 from autofuse.errors import InputError
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Column, ForeignKey, Integer, MetaData, String, Table
 
+from autofuse.database.content.forms import LOCAL, forms
 from autofuse.database.database import open_database
-from autofuse.database.files.content import LOCAL, forms
 from autofuse.database.files.upkeep import export_database, import_database, merge_database
 from autofuse.database.records import RunStart, content_key
 from autofuse.database.tables.schema import Base

@@ -282,6 +282,6 @@ def test_a_text_that_is_no_json_is_no_defect_of_ours(filled: Path) -> None:
         opened.table("devices")
 
 
-def test_a_defect_beside_a_sound_database_stays_one(filled: Path) -> None:
-    with pytest.raises(KeyError), open_database(filled):
+def test_a_defect_beside_a_sound_database_stays_one(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), open_database(tmp_path / "sound.db"):
         raise KeyError(21)

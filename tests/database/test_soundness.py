@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from autofuse.cli.main import app
+from autofuse.compiler.context import Context
+from autofuse.database.database import open_database
+from autofuse.errors import DatabaseError
+from autofuse.views.frames.analysis import open_analysis
 from tests.database.recorded import fill
 
 
@@ -160,3 +166,19 @@ def test_a_reader_that_meets_an_unfit_value_says_which(sound: Path, tmp_path: Pa
     done = CliRunner().invoke(app, ["compare", "1", "1", "--db", str(path)])
     assert done.exit_code == 2, done.stderr
     assert "af_plan_measurement row 1: column max_rel_error: expected a finite number; got '=1+1'" in done.stderr
+
+
+@pytest.mark.parametrize("way", [open_database, open_analysis, lambda path: Context(database=str(path))])
+def test_whatever_fails_while_a_database_is_open_names_a_row_that_is_unfit(
+    way: Callable[[Path], Any], sound: Path, tmp_path: Path
+) -> None:
+    path = Path(shutil.copy(sound, tmp_path / "p.db"))
+    with sqlite3.connect(path) as raw:
+        raw.execute("UPDATE af_run SET seed = 'x' WHERE id = 1")
+    raw.close()
+    with pytest.raises(DatabaseError, match="af_run row 1: column seed.*`autofuse db check`"), way(path) as opened:
+        getattr(opened, "database", opened).table("plans")  # a context opens its database when it is asked
+        raise TypeError("unsupported operand")
+    with pytest.raises(TypeError), way(sound) as opened:
+        getattr(opened, "database", opened).table("plans")
+        raise TypeError("unsupported operand")

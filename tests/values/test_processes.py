@@ -39,7 +39,10 @@ def test_a_process_whose_parent_is_gone_ends_at_once() -> None:
 
 def test_a_process_dies_with_its_parent() -> None:
     """The middle process makes one that follows it, says its number and is killed."""
-    child = "from autofuse.values.processes import follow_parent; import os, time; follow_parent({}); print(os.getpid(), flush=True); time.sleep(60)"
+    child = (
+        "import os, time; from autofuse.values.processes import follow_parent; "
+        "follow_parent({}); print(os.getpid(), flush=True); time.sleep(60)"
+    )
     middle = f"import os, subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}.format(os.getpid())])"
     process = subprocess.Popen([sys.executable, "-c", middle], stdout=subprocess.PIPE, env=child_environment())
     assert process.stdout is not None

@@ -22,9 +22,9 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from sqlalchemy import MetaData, StaticPool, create_engine
 
 from autofuse import __version__
-from autofuse.database.files.content import NUMBER, Form, forms
+from autofuse.database.content.forms import NUMBER, Form, forms
+from autofuse.database.content.values import Raw, parse_document
 from autofuse.database.files.export_folder import files_to_replace, new_files, replace_files, sweep_exports
-from autofuse.database.files.values import Raw, parse_document
 from autofuse.database.records import canonical_json
 from autofuse.database.tables import migration
 from autofuse.database.tables.schema import HEAD_REVISION, Base

@@ -14,9 +14,9 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, TypeVar
 
+from autofuse.database.content.forms import LEASE, NUMBER, OPEN, SAME, VERDICT, Form, forms
+from autofuse.database.content.values import Raw, parse_document, shown
 from autofuse.database.faults import errors_of
-from autofuse.database.files.content import LEASE, NUMBER, OPEN, SAME, VERDICT, Form, forms
-from autofuse.database.files.values import Raw, parse_document, shown
 from autofuse.database.record.verdict import doubted, verdict
 from autofuse.database.tables.columns import TIMING_COLUMNS
 from autofuse.database.tables.schema import Base

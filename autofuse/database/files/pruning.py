@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from autofuse.database.ask.lookups import BY_CHANCE, DIGEST_LENGTH, SCHEDULES_TRIED
-from autofuse.database.files.content import forms
+from autofuse.database.content.forms import forms
 from autofuse.database.records import DOUBT, FAILURES, PENDING
 from autofuse.database.tables.schema import Base
 

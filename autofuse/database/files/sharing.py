@@ -12,7 +12,7 @@ import json
 import sqlite3
 from collections.abc import Mapping
 
-from autofuse.database.files.values import parse_document
+from autofuse.database.content.values import parse_document
 from autofuse.database.records import OK
 from autofuse.database.tables.columns import SHARED
 

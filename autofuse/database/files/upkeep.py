@@ -13,15 +13,15 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 from autofuse.database import connection
+from autofuse.database.content.forms import forms
+from autofuse.database.content.source import open_source, revision_of
 from autofuse.database.database import ProfilingDatabase, open_database
-from autofuse.database.faults import clear_errors, content_error, unexpected
-from autofuse.database.files import exchange, pruning, sharing, soundness
-from autofuse.database.files.content import forms
+from autofuse.database.faults import clear_errors
+from autofuse.database.files import exchange, pruning, sharing
 from autofuse.database.files.exchange import Manifest
 from autofuse.database.files.merge import MergeReport, merge
 from autofuse.database.files.pruning import PruneReport
-from autofuse.database.files.source import open_source, revision_of
-from autofuse.database.owner import Owner, is_dead
+from autofuse.database.tables.owner import Owner, is_dead
 from autofuse.database.tables.schema import HEAD_REVISION, Base
 from autofuse.errors import DatabaseError, InputError
 from autofuse.values.outputs import Kind, output_file
@@ -191,26 +191,6 @@ def row_counts(database: ProfilingDatabase) -> Mapping[str, int]:
         return {
             form.name: own.execute(f"SELECT COUNT(*) FROM {form.name}").fetchone()[0] for form in forms(Base.metadata)
         }
-
-
-def flaws(database: ProfilingDatabase) -> list[str]:
-    """What a full check finds: damage, what autofuse never makes, values unfit for their columns; empty when sound."""
-    found = database.problems()
-    if not database.location.is_sqlite:
-        return found
-    with _snapshot(database, "check") as own:
-        return [*found, *soundness.flaws(own)]
-
-
-@contextmanager
-def blamed(database: ProfilingDatabase) -> Iterator[None]:
-    """An error that nobody foresaw becomes one about the rows, where a full check finds some that are unfit."""
-    try:
-        yield
-    except Exception as error:
-        if unexpected(error) and (found := flaws(database)):
-            raise content_error(database.location.text, found[0]) from error
-        raise
 
 
 class _Undone(Exception):  # noqa: N818 not an error: how a dry run leaves its transaction

@@ -31,11 +31,11 @@ from autofuse.database.job_records import (
     TaskStart,
     WorkerInfo,
 )
-from autofuse.database.owner import Owner, is_dead, this_process
 from autofuse.database.records import Json, canonical_json
 from autofuse.database.retries import persistent
 from autofuse.database.tables.columns import free_lease, insert_unless_there, lease_columns
 from autofuse.database.tables.job_schema import JobRow, TaskRow, WorkerRow
+from autofuse.database.tables.owner import Owner, is_dead, this_process
 from autofuse.errors import InputError
 
 LEASE_S = 90.0

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Connection, Select, func, insert, select, update
 
-from autofuse.database.owner import Owner, is_dead, this_process
 from autofuse.database.record.identities import Identities
 from autofuse.database.records import (
     RUN_STATES,
@@ -19,6 +18,7 @@ from autofuse.database.records import (
     canonical_json,
 )
 from autofuse.database.tables.columns import free_lease, lease_columns
+from autofuse.database.tables.owner import Owner, is_dead, this_process
 from autofuse.database.tables.schema import (
     CandidateRow,
     DeviceRow,

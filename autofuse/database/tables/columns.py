@@ -11,8 +11,8 @@ from sqlalchemy import ColumnElement, Table, case, exists, false
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import ReturningInsert
 
-from autofuse.database.owner import Owner
 from autofuse.database.records import Outcome, SampleBlock
+from autofuse.database.tables.owner import Owner
 from autofuse.database.tables.schema import Base, DeviceRow, DoubtRow, MeasurementRow
 from autofuse.values.ratios import kept
 

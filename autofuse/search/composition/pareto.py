@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autofuse.database.database import ProfilingDatabase, open_for_lookup
-from autofuse.database.files.upkeep import blamed
 from autofuse.database.records import Setting
 from autofuse.environment.environment import Environment
 from autofuse.environment.place import Place
@@ -59,7 +58,7 @@ def plan_front(graph: Graph, place: Place, folder: Path | None = None) -> tuple[
     The plans are those that were searched, and compositions of all their groups under rising prices of memory: each
     point's time and memory are exact, that no better point exists is not proven. `folder`: where plan files go.
     """
-    with open_for_lookup(place.database) as base, blamed(base):
+    with open_for_lookup(place.database) as base:
         found = known_front(graph, base, place.environment(base, measuring=False))
         asked = base.location.text
     if not found:

@@ -7,7 +7,6 @@ from datetime import datetime
 from pathlib import Path
 
 from autofuse.database.database import ProfilingDatabase, open_for_lookup
-from autofuse.database.files.upkeep import blamed
 from autofuse.database.records import Setting
 from autofuse.environment.named_plans import named_plan
 from autofuse.environment.place import Place
@@ -47,7 +46,7 @@ def forecast(
     graph = load(model, shapes)
     require_kernels(graph)
     load_s = Budget.now() - started
-    with open_for_lookup(place.database) as base, blamed(base):
+    with open_for_lookup(place.database) as base:
         environment = place.environment(base, measuring=False)
         chosen_space = searched_space(space, environment, exact)
         evidence = SearchEvidence(graph, chosen_space, environment, base, seed)

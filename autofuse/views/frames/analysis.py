@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import pandas as pd
@@ -49,13 +50,10 @@ class Analysis:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        from autofuse.database.faults import content_error, unexpected
-        from autofuse.database.files.upkeep import flaws
-
-        with self.database:
-            if unexpected(error) and (found := flaws(self.database)):
-                raise content_error(self.database.location.text, found[0]) from error
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.database.__exit__(kind, error, trace)
 
     def close(self) -> None:
         """Let go of the database."""

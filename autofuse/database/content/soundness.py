@@ -1,4 +1,4 @@
-"""What `db check` finds in a database file beyond SQLite's own checks: what autofuse never makes, and unfit values.
+"""What `db check` finds in a database file: damage, what autofuse never makes, and unfit values.
 
 SQLite keeps any value in any column, whatever its declared type; who reads it meets the surprise, such as `report`.
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 
-from sqlalchemy import CheckConstraint, Table
+from sqlalchemy import CheckConstraint, Connection, Table
 
-from autofuse.database.files.content import forms
-from autofuse.database.files.source import expected_shape, shape_of
-from autofuse.database.files.values import ColumnCheck, UnfitValueError, check_of, shown
+from autofuse.database.content.forms import forms
+from autofuse.database.content.source import expected_shape, shape_of
+from autofuse.database.content.values import ColumnCheck, UnfitValueError, check_of, shown
+from autofuse.database.faults import damage_of
 from autofuse.database.records import content_key
 from autofuse.database.tables.schema import PREFIX, VERSION_TABLE, Base
 
@@ -45,8 +46,18 @@ MOST_TOLD = 10
 """Unfit values of a table that are told one by one."""
 
 
-def flaws(raw: sqlite3.Connection) -> list[str]:
-    """Triggers, views, tables that are not as they should be, and values unfit for their column; empty: none."""
+def flaws(sql: Connection) -> list[str]:
+    """What a full check of a database finds: damage, what autofuse never makes, values unfit for their columns.
+
+    Only of SQLite: a server keeps its own pages, types and references.
+    """
+    raw = sql.connection.driver_connection
+    assert isinstance(raw, sqlite3.Connection)
+    return [*damage_of(sql), *_unlike_ours(raw)]
+
+
+def _unlike_ours(raw: sqlite3.Connection) -> list[str]:
+    """Triggers, views, tables that are not as they should be, unfit values, rows that contradict each other."""
     tables = _tables(raw)
     unfit = (problem for table in tables for problem in _unfit(raw, table))
     found = [*_living(raw), *_shapes(raw), *unfit, *(problem for table in tables for problem in _altered(raw, table))]

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from sqlalchemy import JSON, Boolean, MetaData, Table, UniqueConstraint
 
-from autofuse.database.files.values import ColumnCheck, Raw, UnfitValueError, check_of, shown
+from autofuse.database.content.values import ColumnCheck, Raw, UnfitValueError, check_of, shown
 from autofuse.database.records import PENDING, content_key
 from autofuse.database.tables.schema import PREFIX, VERSION_TABLE, OwnerMixin
 from autofuse.errors import InputError

@@ -12,8 +12,8 @@ from pathlib import Path
 from sqlalchemy import create_engine
 
 from autofuse.database.connection import Location, connect_sqlite, locate, make_engine, prepare_file
+from autofuse.database.content.values import MAX_TEXT
 from autofuse.database.faults import errors_of
-from autofuse.database.files.values import MAX_TEXT
 from autofuse.database.tables import migration
 from autofuse.database.tables.schema import HEAD_REVISION, PREFIX, VERSION_TABLE
 from autofuse.errors import DatabaseError
