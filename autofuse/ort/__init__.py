@@ -1,1 +1,1 @@
-"""ONNX Runtime, in the one room that imports it: sessions, the types that it infers, and models bound to memory."""
+"""ONNX Runtime, in the one room that imports it: sessions, models bound to memory, runs in a process of its own."""

@@ -7,8 +7,6 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from autofuse.backend.library.library import count_kernels
-from autofuse.backend.library.library import load as load_library
 from autofuse.benchmark import OWN, BenchReport, compiled, kept, line_up, report_of
 from autofuse.compiler import Context, Policy
 from autofuse.environment.place import Place
@@ -50,5 +48,5 @@ def bench_parts(
         task = task_of(choice, own, folder)
         contenders = line_up(own, against, build, lambda: task.model)
         results = raced(context, contenders, task, budget_s)
-        kernels = count_kernels(load_library(own), task.inputs)
-        return report_of(file_title(model), context.threads, context.environment.profile.name, kernels, results)
+        name = context.environment.profile.name
+        return report_of(file_title(model), context.threads, name, task.kernels, results)

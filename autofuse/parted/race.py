@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.backend.library.library import load as load_library
+from autofuse.backend.library.library import check
+from autofuse.backend.library.parted import example_inputs
 from autofuse.compiler import Context
 from autofuse.compiler.parts import SEGMENTS, parts_key
 from autofuse.database.database import open_database
@@ -19,10 +20,10 @@ from autofuse.database.record.benchmarks import record_benchmark
 from autofuse.environment.device import RunnerOptions, open_runner
 from autofuse.environment.environment import environment_of
 from autofuse.environment.outcomes import plan_outcome
-from autofuse.errors import InputError, WrongResultError
-from autofuse.measure.networks.bench import Contender, ContenderResult
-from autofuse.ort.bound import run_error
-from autofuse.ort.session import open_session
+from autofuse.errors import WrongResultError
+from autofuse.measure.children.process import default_memory
+from autofuse.measure.networks.bench import Contender, ContenderResult, written
+from autofuse.ort.apart import Run, run_apart
 from autofuse.segments.choice import Choice
 from autofuse.values.names import ONNX_RUNTIME
 
@@ -32,27 +33,27 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Task:
-    """A case of a model in parts: inputs, what ONNX Runtime makes of them, and its file with its sizes set."""
+    """A case of a model in parts: inputs, what ONNX Runtime makes of them, and its file with its sizes set.
+
+    `kernels`: those of our own that a call of its library launches.
+    """
 
     inputs: Mapping[str, Array]
     expected: tuple[Array, ...]
     model: Path
+    kernels: int
 
 
 def task_of(choice: Choice, library: Path, folder: Path) -> Task:
     """The case that a library of the model is raced on. InputError for a model that takes or makes no plain tensors."""
-    inputs = load_library(library).example_inputs(SEED)
-    name = choice.source.name
+    metadata, *_ = check(library)
+    inputs = example_inputs(metadata, SEED)
     path = folder / "whole.onnx"
     path.write_bytes(choice.source.sized())
-    session = open_session(name, path, optimise=False)
-    try:
-        outputs = session.run(None, dict(inputs))
-    except Exception as error:
-        raise InputError(f"{name}: {run_error(error)}") from error
-    if not all(isinstance(one, np.ndarray) and one.dtype.kind in "fiub" for one in outputs):
-        raise InputError(f"{name}: an output is no tensor of numbers, so nothing can be compared")
-    return Task(inputs, tuple(outputs), path)
+    given, _ = written(folder, inputs, None)
+    wanted = {output: folder / f"wanted-{number}.npy" for number, output in enumerate(choice.source.outputs)}
+    run_apart(choice.source.name, path, [Run(given, wanted)], optimise=False, memory_bytes=default_memory(1))
+    return Task(inputs, tuple(np.load(one) for one in wanted.values()), path, metadata.kernels)
 
 
 def raced(

@@ -86,12 +86,11 @@ class PartedLibrary:
 
     def empty_inputs(self, _program: int = 0) -> dict[str, Array]:
         """Zeros for every input, aligned so that a call reads them where they lie; open sizes are 1."""
-        return {spec.name: aligned_zeros(spec) for spec in self._input_specs()}
+        return {spec.name: aligned_zeros(spec) for spec in _input_specs(self.metadata)}
 
     def example_inputs(self, seed: int = 0, _program: int = 0) -> dict[str, Array]:
         """Reproducible inputs: normal numbers, integers inside the tables that they index or ones; open sizes are 1."""
-        generator = np.random.default_rng(seed)
-        return {spec.name: example(spec, generator) for spec in self._input_specs()}
+        return example_inputs(self.metadata, seed)
 
     def count_kernels(self, inputs: Inputs) -> int:
         """Kernels of ours that one call really launches, counted while it runs."""
@@ -169,17 +168,6 @@ class PartedLibrary:
                 raise InputError(f"{problem} {names[0]!r}; the model's inputs: {listed(self._names)}")
         return {spec.name: _accepted(spec, inputs[spec.name]) for spec in self._parts.inputs}
 
-    def _input_specs(self) -> list[InputSpec]:
-        """The inputs as generated values need them. InputError for one that is no tensor of numbers."""
-        own = {spec.name: spec for program in self.metadata.programs for spec in program.inputs}
-        found = []
-        for spec in self._parts.inputs:
-            if not spec.dtype or spec.shape is None:
-                raise InputError(f"input {spec.name!r} is {spec.type}, which cannot be made up; give it")
-            sizes = tuple(size if isinstance(size, int) else 1 for size in spec.shape)
-            found.append(own.get(spec.name) or InputSpec(spec.name, sizes, spec.dtype))
-        return found
-
     def _check(self) -> None:
         """InputError when a model of ONNX Runtime's does not take and make what the description says."""
         for number, part in enumerate(self._parts.order):
@@ -188,6 +176,25 @@ class PartedLibrary:
                 names = [tuple(v.name for v in values) for values in (session.get_inputs(), session.get_outputs())]
                 if names != [part.inputs, part.outputs]:
                     raise InputError(f"part {number} of the library takes or makes other values: compile again")
+
+
+def example_inputs(metadata: Metadata, seed: int) -> dict[str, Array]:
+    """What `PartedLibrary.example_inputs` gives, for a library that is not loaded."""
+    generator = np.random.default_rng(seed)
+    return {spec.name: example(spec, generator) for spec in _input_specs(metadata)}
+
+
+def _input_specs(metadata: Metadata) -> list[InputSpec]:
+    """The inputs as generated values need them. InputError for one that is no tensor of numbers."""
+    assert metadata.parts is not None
+    own = {spec.name: spec for program in metadata.programs for spec in program.inputs}
+    found = []
+    for spec in metadata.parts.inputs:
+        if not spec.dtype or spec.shape is None:
+            raise InputError(f"input {spec.name!r} is {spec.type}, which cannot be made up; give it")
+        sizes = tuple(size if isinstance(size, int) else 1 for size in spec.shape)
+        found.append(own.get(spec.name) or InputSpec(spec.name, sizes, spec.dtype))
+    return found
 
 
 class PreparedParts:

@@ -6,8 +6,8 @@ import dataclasses
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,11 @@ from autofuse.errors import InputError
 from autofuse.graph.model import Graph
 from autofuse.graph.submodel import submodel, to_model
 from autofuse.kernels.workload.workload import BoundWorkload
+from autofuse.measure.children.process import default_memory
 from autofuse.measure.measurement import Case
-from autofuse.ort.session import first_line, open_session
+from autofuse.ort.apart import Run, run_apart
+from autofuse.ort.session import first_line
+from autofuse.values.scratch import scratch_folder
 
 CHUNK_BYTES = 512 << 20
 """Tensors fetched in one run of the model; more are fetched in further runs."""
@@ -78,11 +81,11 @@ class ReferenceStore:
                 waiting += [n for n in operator.inputs if n and n not in self.paths and n not in graph.constants]
         if not missing:
             return
-        feeds = {name: np.load(self.paths[name]) for name in graph.boundary(tuple(needed))[0] if name in self.paths}
-        part = submodel(graph, tuple(needed), missing)
-        results = _run(graph, open_session(graph.name, part.SerializeToString(), optimise=False), missing, feeds)
-        for name, array in zip(missing, results, strict=True):
-            self.paths[name] = _save(self.folder / f"tensor-{len(self.paths):05d}.npy", array)
+        inputs = {name: self.paths[name] for name in graph.boundary(tuple(needed))[0] if name in self.paths}
+        made = {name: self.folder / f"tensor-{len(self.paths) + n:05d}.npy" for n, name in enumerate(missing)}
+        part = submodel(graph, tuple(needed), missing).SerializeToString()
+        _run(graph.name, part, [Run(inputs, made)], self.folder)
+        self.paths.update(made)
 
     def case(self, bound: BoundWorkload) -> Case:
         """What a group reads and has to produce in this run."""
@@ -104,17 +107,13 @@ def capture(graph: Graph, inputs: Mapping[str, Array], folder: Path, tensors: It
     if missing:
         raise InputError(f"{graph.name}: cannot capture {missing[0]!r}: no operator of the graph produces it")
     folder.mkdir(parents=True, exist_ok=True)
-    paths: dict[str, Path] = {}
-    for name, array in feeds.items():
-        paths[name] = _save(folder / f"tensor-{len(paths):05d}.npy", array)
-    run = _session(dataclasses.replace(graph, outputs=tuple(wanted)), optimise=False)
-    suspects: list[str] = []
-    for chunk in _chunks(graph, wanted):
-        for name, array in zip(chunk, _run(graph, run, chunk, feeds), strict=True):
-            paths[name] = _save(folder / f"tensor-{len(paths):05d}.npy", array)
-            if array.dtype.kind == "f" and np.isnan(array).any():
-                suspects.append(name)
-    _refuse_nan(graph, suspects, {name: np.load(paths[name], mmap_mode="r") for name in suspects})
+    files = (folder / f"tensor-{number:05d}.npy" for number in count())
+    given = {name: _save(next(files), array) for name, array in feeds.items()}
+    runs = [Run(given, {name: next(files) for name in chunk}) for chunk in _chunks(graph, wanted)]
+    _run(graph.name, _serialised(dataclasses.replace(graph, outputs=tuple(wanted))), runs, folder)
+    paths = {**given, **{name: path for run in runs for name, path in run.outputs.items()}}
+    arrays = {name: np.load(paths[name], mmap_mode="r") for name in wanted}
+    _refuse_nan(graph, [name for name, array in arrays.items() if _has_nan(array)], arrays)
     return ReferenceStore(folder, paths, graph.outputs)
 
 
@@ -132,14 +131,21 @@ def run_references(
     graph: Graph, cases: Iterable[Mapping[str, Array]], optimise: bool = False
 ) -> Iterator[dict[str, Array]]:
     """`run_reference` of each case; the model is loaded once."""
-    session = None
-    for inputs in cases:
-        feeds = _checked(graph, inputs)
-        session = session or _session(graph, optimise)
-        found = dict(zip(graph.outputs, _run(graph, session, graph.outputs, feeds), strict=True))
-        suspects = [name for name, array in found.items() if array.dtype.kind == "f" and np.isnan(array).any()]
-        _refuse_nan(graph, suspects, found)
-        yield found
+    checked = [_checked(graph, inputs) for inputs in cases]
+    with scratch_folder() as folder:
+        files = (folder / f"{number}.npy" for number in count())
+        runs = [
+            Run(
+                {name: _save(next(files), array) for name, array in feeds.items()},
+                {name: next(files) for name in dict.fromkeys(graph.outputs)},
+            )
+            for feeds in checked
+        ]
+        _run(graph.name, _serialised(graph), runs, folder, optimise)
+        for run in runs:
+            found = {name: np.load(path) for name, path in run.outputs.items()}
+            _refuse_nan(graph, [name for name, array in found.items() if _has_nan(array)], found)
+            yield found
 
 
 def _checked(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -156,10 +162,6 @@ def _checked(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
     return feeds
 
 
-def _session(graph: Graph, optimise: bool) -> Any:
-    return open_session(graph.name, _serialised(graph), optimise=optimise)
-
-
 def _serialised(graph: Graph) -> bytes:
     try:
         data: bytes = to_model(graph).SerializeToString()
@@ -168,11 +170,17 @@ def _serialised(graph: Graph) -> bytes:
     return data
 
 
-def _run(graph: Graph, session: Any, names: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
+def _run(name: str, model: bytes, runs: Sequence[Run], folder: Path, optimise: bool = False) -> None:
+    path = folder / "model.onnx"
+    path.write_bytes(model)
     try:
-        return [np.asarray(array) for array in session.run(list(names), dict(feeds))]
-    except Exception as error:
-        raise InputError(f"{graph.name}: ONNX Runtime cannot run the model: {first_line(error)}") from error
+        run_apart(name, path, runs, optimise=optimise, memory_bytes=default_memory(1))
+    finally:
+        path.unlink()
+
+
+def _has_nan(array: Array) -> bool:
+    return array.dtype.kind == "f" and bool(np.isnan(array).any())
 
 
 def _chunks(graph: Graph, names: Sequence[str]) -> Iterator[list[str]]:
