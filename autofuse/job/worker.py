@@ -11,8 +11,9 @@ from autofuse.database.job_records import TaskInfo
 from autofuse.job.requests import CloseSearches, StartSearcher, TakeTurn, TurnEnded
 from autofuse.job.settings import JobSettings, WorkerSpec
 from autofuse.job.timetable import Turn
-from autofuse.measure.children.process import Child, Reply, default_memory
+from autofuse.measure.children.process import Child, Reply
 from autofuse.measure.measurement import Failure
+from autofuse.values.processes import default_memory
 
 SEARCHER = "autofuse.job.searcher"
 OPENER = "autofuse.search.tune:open_session"

@@ -35,6 +35,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from math import log2
 from typing import TYPE_CHECKING
@@ -83,16 +84,17 @@ def read_dataset(databases: Sequence[str | os.PathLike[str] | None]) -> Dataset:
     """
     timed: dict[tuple[str, str, str, int], TimedWorkload] = {}
     networks: dict[str, dict[str, None]] = {}
-    for place in databases:
-        with open_database(place, read_only=True) as base, base.reading() as sql:
-            for row in timed_workloads(sql):
-                key = row.workload_key, row.fingerprint, row.target, row.threads
-                known = timed.get(key)
-                if known is None or (not row.trusted, row.median_us) < (not known.trusted, known.median_us):
-                    timed[key] = row
-            for name, found in networks_of_workloads(sql).items():
-                networks.setdefault(name, {}).update(dict.fromkeys(found))
-    return make_dataset(timed.values(), {key: tuple(names) for key, names in networks.items()})
+    with ExitStack() as stack:  # all stay open to the end: what fails on an unfit row names it
+        for base in [stack.enter_context(open_database(place, read_only=True)) for place in databases]:
+            with base.reading() as sql:
+                for row in timed_workloads(sql):
+                    key = row.workload_key, row.fingerprint, row.target, row.threads
+                    known = timed.get(key)
+                    if known is None or (not row.trusted, row.median_us) < (not known.trusted, known.median_us):
+                        timed[key] = row
+                for name, found in networks_of_workloads(sql).items():
+                    networks.setdefault(name, {}).update(dict.fromkeys(found))
+        return make_dataset(timed.values(), {key: tuple(names) for key, names in networks.items()})
 
 
 def make_dataset(timed: Iterable[TimedWorkload], networks: Mapping[str, tuple[str, ...]]) -> Dataset:

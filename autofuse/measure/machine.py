@@ -15,9 +15,10 @@ from autofuse.device.target import Target
 from autofuse.errors import DeviceError
 from autofuse.measure.children.child import serve
 from autofuse.measure.children.messages import FilePath, Message, Request
-from autofuse.measure.children.process import Child, ask, default_memory
+from autofuse.measure.children.process import Child, ask
 from autofuse.measure.measurement import Failure
 from autofuse.measure.timing.clock import PROBE_STEPS, pin_main_thread
+from autofuse.values.processes import default_memory
 
 if TYPE_CHECKING:
     from autofuse.backend.compile.jit import LoadedKernel

@@ -21,6 +21,7 @@ import numpy as np
 from autofuse.errors import InputError
 from autofuse.ort.process import UNLIMITED, HungError, LostError, OrtProcess, serve
 from autofuse.ort.session import first_line, open_session
+from autofuse.values.processes import default_memory
 
 WALL_S = 900.0
 """For all runs of one model: a large one on a busy machine, without ONNX Runtime's optimisations, takes minutes."""
@@ -36,11 +37,11 @@ class Run:
     outputs: Mapping[str, Path]
 
 
-def run_apart(name: str, model: Path, runs: Sequence[Run], *, optimise: bool, memory_bytes: int) -> None:
+def run_apart(name: str, model: Path, runs: Sequence[Run], *, optimise: bool, memory_bytes: int | None = None) -> None:
     """Load `model` once and do the `runs`; `name`: what messages call it.
 
-    InputError when ONNX Runtime refuses the model or its inputs, breaks, takes more than its time or `memory_bytes`,
-    and when a value is no tensor of numbers; OSError when a file cannot be written.
+    InputError when ONNX Runtime refuses the model or its inputs, breaks, takes more than its time or `memory_bytes`
+    (None: most of the machine's), and when a value is no tensor of numbers; OSError when a file cannot be written.
     """
     request = {
         "model": str(model),
@@ -48,7 +49,7 @@ def run_apart(name: str, model: Path, runs: Sequence[Run], *, optimise: bool, me
         "runs": [[_texts(run.inputs), _texts(run.outputs)] for run in runs],
     }
     try:
-        said = _SERVANT.ask(json.dumps(request).encode(), memory_bytes)
+        said = _SERVANT.ask(json.dumps(request).encode(), memory_bytes or default_memory(1))
     except LostError as error:
         raise InputError(
             f"{name}: ONNX Runtime {error} while it ran the model, so there is nothing to check results against; "

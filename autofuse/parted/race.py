@@ -21,7 +21,6 @@ from autofuse.environment.device import RunnerOptions, open_runner
 from autofuse.environment.environment import environment_of
 from autofuse.environment.outcomes import plan_outcome
 from autofuse.errors import WrongResultError
-from autofuse.measure.children.process import default_memory
 from autofuse.measure.networks.bench import Contender, ContenderResult, written
 from autofuse.ort.apart import Run, run_apart
 from autofuse.segments.choice import Choice
@@ -52,7 +51,7 @@ def task_of(choice: Choice, library: Path, folder: Path) -> Task:
     path.write_bytes(choice.source.sized())
     given, _ = written(folder, inputs, None)
     wanted = {output: folder / f"wanted-{number}.npy" for number, output in enumerate(choice.source.outputs)}
-    run_apart(choice.source.name, path, [Run(given, wanted)], optimise=False, memory_bytes=default_memory(1))
+    run_apart(choice.source.name, path, [Run(given, wanted)], optimise=False)
     return Task(inputs, tuple(np.load(one) for one in wanted.values()), path, metadata.kernels)
 
 

@@ -54,6 +54,12 @@ def lower_limit(which: int, most: int) -> None:
     resource.setrlimit(which, (lowest, lowest))
 
 
+def default_memory(workers: int) -> int:
+    """An equal share for each worker of 80 % of the machine's memory; no more than this process itself may take."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return _lowest(resource.RLIMIT_DATA, int(total * 0.8) // max(1, workers))
+
+
 @contextmanager
 def processor_limit(seconds: float) -> Iterator[None]:
     """What is done here ends the process (SIGXCPU) after so many seconds of processor time, even in native code."""

@@ -15,9 +15,10 @@ import numpy as np
 
 from autofuse.device.target import Target
 from autofuse.errors import DeviceError
-from autofuse.measure.children.process import Child, ask, default_memory
+from autofuse.measure.children.process import Child, ask
 from autofuse.measure.measurement import Failure
 from autofuse.measure.networks.network import Array
+from autofuse.values.processes import default_memory
 from experiments.index import ROOT
 from experiments.peers.environments import ENVIRONMENTS, MissingEnvironmentError, interpreter
 from experiments.peers.requests import Prepare

@@ -22,10 +22,10 @@ from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.measure.checking.reference import run_reference
-from autofuse.measure.children.process import default_memory
 from autofuse.measure.machine import probe_machine
 from autofuse.measure.networks.bench import Contender, ContenderResult, Host, bench_contenders
 from autofuse.measure.networks.judgement import judged
+from autofuse.values.processes import default_memory
 from experiments.catalogue import EXPORTED
 from experiments.index import ROOT
 from experiments.model_files import FOLDERS, HELP, resolve

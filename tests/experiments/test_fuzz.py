@@ -43,6 +43,7 @@ def test_what_was_found_once_is_mended(name: str, seed: int, tmp_path: Path) -> 
         ("af_task", "measured", 1e308, ("status",)),
         ("af_job", "active_s", float("inf"), ("status",)),
         ("af_schedule", "text", "nonsense", ("db", "export", "--optuna", "new.log")),
+        ("af_device", "facts", "[]", ("model", "eval")),
     ],
 )
 def test_a_verb_that_meets_a_damaged_row_names_it(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from autofuse.measure.children.process import default_memory
+from autofuse.values.processes import default_memory
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,6 @@ from autofuse.errors import InputError
 from autofuse.graph.model import Graph
 from autofuse.graph.submodel import submodel, to_model
 from autofuse.kernels.workload.workload import BoundWorkload
-from autofuse.measure.children.process import default_memory
 from autofuse.measure.measurement import Case
 from autofuse.ort.apart import Run, run_apart
 from autofuse.ort.session import first_line
@@ -174,7 +173,7 @@ def _run(name: str, model: bytes, runs: Sequence[Run], folder: Path, optimise: b
     path = folder / "model.onnx"
     path.write_bytes(model)
     try:
-        run_apart(name, path, runs, optimise=optimise, memory_bytes=default_memory(1))
+        run_apart(name, path, runs, optimise=optimise)
     finally:
         path.unlink()
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from autofuse.measure.children.messages import Message, Request
-from autofuse.measure.children.process import TICK_S, Child, Reply, default_memory, poll, wait
+from autofuse.measure.children.process import TICK_S, Child, Reply, poll, wait
 from autofuse.measure.measurement import Failure, Left, Limits, no_end
+from autofuse.values.processes import default_memory
 
 ATTEMPTS = 3
 """Children that a job is handed to, at most: one that ends with each of them is taken for the cause."""

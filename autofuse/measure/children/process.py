@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import selectors
 import signal
 import subprocess
@@ -286,13 +285,6 @@ def ask(child: Child, request: Request[A], limit_s: float, crash_kind: str = "ru
     """Send one request and wait for what comes of it."""
     child.request(request, limit_s, crash_kind)
     return cast(A | Failure, wait(child))
-
-
-def default_memory(workers: int) -> int:
-    """An equal share for each worker of 80 % of the machine's memory; no more than this process itself may take."""
-    share = int(psutil.virtual_memory().total * 0.8) // max(1, workers)
-    own, _ = resource.getrlimit(resource.RLIMIT_DATA)
-    return share if own == resource.RLIM_INFINITY else min(share, own)
 
 
 def own_memory(pid: int) -> int:

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autofuse.measure.children.messages import Refused, decode, encode, known
-from autofuse.measure.children.process import Child, ask, available_cores, default_memory
+from autofuse.measure.children.process import Child, ask, available_cores
 from autofuse.measure.children.requests import Export, StartBuilder
 from autofuse.measure.measurement import Failure
+from autofuse.values.processes import default_memory
 from autofuse.values.scratch import scratch_folder
 
 BUILDER_MODULE = "autofuse.measure.children.builder"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from autofuse.device.target import Target
 from autofuse.errors import DeviceError, InputError
 from autofuse.measure.children.messages import Message, Request
-from autofuse.measure.children.process import Child, default_memory, wait
+from autofuse.measure.children.process import Child, wait
 from autofuse.measure.measurement import Failure, Left, no_end
 from autofuse.measure.networks.requests import CompareOutputs, LoadNetwork, SaveOutputs, StartProbe, TimeCalls
 from autofuse.measure.timing.clock import Clock
@@ -27,6 +27,7 @@ from autofuse.measure.timing.race import (
     interleaved,
     times_of,
 )
+from autofuse.values.processes import default_memory
 from autofuse.values.ratios import Timed, compare, same_thing
 from autofuse.values.scratch import scratch_folder
 

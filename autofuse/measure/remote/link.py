@@ -11,9 +11,10 @@ from autofuse.device.address import Address
 from autofuse.device.description import DeviceDescription
 from autofuse.errors import DeviceError
 from autofuse.measure.children.messages import Message, Request
-from autofuse.measure.children.process import Child, ask, default_memory
+from autofuse.measure.children.process import Child, ask
 from autofuse.measure.measurement import Failure
 from autofuse.measure.remote.requests import Connect, Describe
+from autofuse.values.processes import default_memory
 
 MODULE = "autofuse.measure.remote.session_child"
 RETRY_S = 1.0
