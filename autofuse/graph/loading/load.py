@@ -37,6 +37,7 @@ from autofuse.graph.loading.simplify.clean import (
     remove_noops,
     split_sums,
 )
+from autofuse.graph.loading.simplify.halves import widen_halves
 from autofuse.graph.loading.simplify.inline import constant_value
 from autofuse.graph.loading.simplify.microsoft.rules import declare, is_replaced, replace_microsoft
 from autofuse.graph.loading.simplify.recurrent import split_recurrent
@@ -329,7 +330,7 @@ def _simplify(draft: Draft, given: GraphProto) -> None:
         changed |= simplify_copies(draft)
         changed |= remove_noops(draft)
         changed |= remove_dead(draft)
-        if not changed:
+        if not changed and not widen_halves(draft):
             return
 
 
