@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import shutil
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,40 @@ def test_cc_is_taken_where_it_makes_the_right_code(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("CC", str(here))
     with pytest.raises(DeviceError, match="no C compiler for riscv64 on this machine"):
         c_compiler("riscv64")
+
+
+def test_zig_is_taken_where_there_is_no_other_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    with pytest.raises(
+        DeviceError, match=r"install gcc or clang, or `pip install ziglang`, or name one in the variable CC"
+    ):
+        c_compiler(host_architecture())
+    (tmp_path / "ziglang").mkdir()
+    (tmp_path / "ziglang/__init__.py").touch()
+    zig = tmp_path / "ziglang/zig"
+    zig.touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for architecture in ("x86_64", "aarch64"):
+        assert c_compiler(architecture).command == (str(zig), "cc", "-target", f"{architecture}-linux-gnu")
+
+
+def test_a_tool_that_the_compiler_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", str(pretended(tmp_path, f"{host_architecture()}-linux-gnu")))
+    compiler = c_compiler(host_architecture())
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(DeviceError, match="linking it: .* has no objcopy: install binutils"):
+        compiler.run_tool("objcopy", ["a.o"], tmp_path, "linking it")
+
+
+def test_a_library_is_linked_by_a_compiler_of_several_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    monkeypatch.setenv("CC", f"{compiler} -O1")
+    (tmp_path / "a.c").write_text("int seven(void) { return 7; }")
+    c_compiler(host_architecture()).link(tmp_path / "a.so", [tmp_path / "a.c"])
+    assert ctypes.CDLL(str(tmp_path / "a.so")).seven() == 7
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from autofuse.backend.compile.host_cpu import local_device
 from autofuse.backend.compile.objects import KeptSymbols, KernelObjects, symbol_of
 from autofuse.backend.compile.realise import build_library
 from autofuse.backend.library.library import count_kernels, load
-from autofuse.backend.link.linking import host_linker
+from autofuse.backend.link.linking import for_tvm, host_linker
 from autofuse.fusion.planner.baselines import default_plan
 from autofuse.graph.loading.load import load as load_model
 from autofuse.kernels.build import build_kernel
@@ -71,7 +71,9 @@ def test_a_library_of_objects_alone_is_linked_without_a_compiler(lowered: Lowere
     linker = host_linker()
     assert linker is not None
     library = tmp_path / "net.so"
-    compile_program(assembly.module, TARGET, ready).export_library(str(library), fcompile=linker.for_tvm())
+    compile_program(assembly.module, TARGET, ready).export_library(
+        str(library), fcompile=for_tvm(linker.link, linker.architecture)
+    )
     symbols = library.read_bytes()
     assert ready and all(name.encode() in symbols for name in ready)
 

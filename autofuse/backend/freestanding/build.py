@@ -18,35 +18,27 @@ from autofuse.backend.freestanding import source
 from autofuse.backend.freestanding.description import (
     FREESTANDING,
     HEADER,
-    append,
     describe,
     network_name,
 )
+from autofuse.backend.freestanding.link import compile_sources, is_archive, link
 from autofuse.backend.freestanding.tables import tables_of
 from autofuse.backend.library.library import LINKING_BYTES, require_space
-from autofuse.backend.link.c_compiler import CCompiler, c_compiler
+from autofuse.backend.link.c_compiler import c_compiler
 from autofuse.errors import InputError
 from autofuse.values.outputs import Inputs, check_output, output_file, write_output
 from autofuse.values.scratch import scratch_folder
 
 MOST_WEIGHT_BYTES = 1 << 31
 """Code reaches its data within so many bytes."""
-COPIES = 3
-"""Of the weights, on the disk while a library is linked: as bytes, as an object, in the library."""
-RUNTIME = ("runtime.c", "threads.c", "cpu.c")
+COPIES, ARCHIVE_COPIES = 3, 6
+"""Of the weights, on the disk while a library is linked: as bytes, as an object, in the library; an archive is made of
+another two objects."""
 _PROVIDED = frozenset(
     ("TVMFFIErrorSetRaisedFromCStrParts", "TVMFFIErrorSetRaisedFromCStr", "TVMBackendParallelLaunch",
      "TVMBackendAllocWorkspace", "TVMBackendFreeWorkspace")
 )  # fmt: skip
 """TVM's functions that threads.c has."""
-_OPTIONS = ("-std=gnu11", "-O2", "-fPIC", "-pthread", "-Wall", "-I.", f"-I{source.SOURCES}")
-_SHARED = (
-    "-shared", "-nostartfiles", "-pthread", "-Wl,-s", "-Wl,--gc-sections", "-Wl,--as-needed", "-Wl,-z,defs",
-    "-Wl,-z,noexecstack", "-Wl,--build-id=none", "-Wl,--version-script=exports.map",
-)  # fmt: skip
-"""Without start files there are no constructors."""
-_OWN = {"aarch64": ("-mno-outline-atomics",)}
-"""Options of an architecture. Atomics that GCC's library chooses at run time would bring a constructor."""
 
 
 def header_path(output: Path) -> Path:
@@ -64,13 +56,14 @@ def check_freestanding(output: Path, inputs: Inputs, architecture: str) -> None:
 def write_freestanding(
     modules: Mapping[str, Any], assembly: Assembly, metadata: Metadata, output: Path, *, title: str
 ) -> None:
-    """Write the library `output` and its header beside it.
+    """Write the library `output`, a static archive where its name ends with .a, and its header beside it.
 
     `modules`: TVM's modules of objects of the kernels, by symbol. DeviceError when it cannot be compiled or linked.
     """
     description = describe(network_name(output), title, metadata)
     offsets, size_bytes = _offsets(assembly.weights)
-    require_space(output, COPIES * size_bytes + LINKING_BYTES)
+    copies = ARCHIVE_COPIES if is_archive(output.name) else COPIES
+    require_space(output, copies * size_bytes + LINKING_BYTES)
     programs = [tables_of(*pair, offsets) for pair in zip(assembly.programs, metadata.programs, strict=True)]
     header = source.header(description)
     with scratch_folder() as folder:
@@ -86,9 +79,9 @@ def write_freestanding(
             (folder / name).write_text(text, encoding="utf-8")
         compiler = c_compiler(metadata.architecture)
         with output_file(output, FREESTANDING, parents=True) as part:
-            _link(compiler, folder, objects, output.name)
-            shutil.copyfile(folder / "library.so", part)
-            append(part, description)
+            compile_sources(compiler, folder, objects)
+            made = link(compiler, folder, output.name, description)
+            shutil.copyfile(made, part)
     write_output(header_path(output), header, HEADER)
 
 
@@ -110,22 +103,6 @@ def _write_objects(modules: Mapping[str, Any], folder: Path) -> list[Path]:
 
 def _is_tvms(symbol: str) -> bool:
     return symbol.startswith(("TVM", "__TVM"))
-
-
-def _link(compiler: CCompiler, folder: Path, kernels: Sequence[Path], soname: str) -> None:
-    """Write library.so in `folder`, which has the sources."""
-    what = "compiling the library"
-    own = []
-    runtime = [source.SOURCES / name for name in RUNTIME]
-    for name in (*runtime, folder / "network.c", folder / "weights.S"):
-        compiler.run(
-            [*_OPTIONS, *_OWN.get(compiler.architecture, ()), "-c", name, "-o", f"{name.stem}.o"], folder, what
-        )
-        own.append(f"{name.stem}.o")
-    objects = [*own, *(path.name for path in kernels)]
-    (folder / "objects.txt").write_text("\n".join(objects), encoding="utf-8")
-    options = [*_SHARED, f"-Wl,-soname,{soname}", "-o", "library.so", "@objects.txt", "-lm"]
-    compiler.run(options, folder, "linking the library")
 
 
 def _offsets(weights: Sequence[NDArray[np.generic]]) -> tuple[list[int], int]:

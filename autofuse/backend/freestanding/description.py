@@ -69,9 +69,10 @@ def network_name(output: Path) -> str:
 
 
 def append(library: Path, description: Description) -> None:
-    """Write the description behind the code of `library`."""
+    """Write the description behind the code of `library`, whose length is even then: so archives keep a member."""
     body = TypeAdapter(Description).dump_json(description)
     with library.open("ab") as file:
+        body += b" " * ((file.tell() + len(body) + FREESTANDING_TRAILER.size) % 2)
         file.write(body + FREESTANDING_TRAILER.pack(FREESTANDING_MAGIC, len(body)))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from autofuse.backend.freestanding import source
 from autofuse.backend.freestanding.description import FREESTANDING, HEADER, HEADER_MARK, Description, read
+from autofuse.backend.freestanding.link import is_archive
 from autofuse.backend.link.c_compiler import ARCHITECTURE_NAMES
 from autofuse.errors import InputError
 from autofuse.values.outputs import Kind, check_output, has_mark, output_file, output_folder, write_output
@@ -54,7 +55,13 @@ def write_package(library: Path, folder: Path) -> PackageReport:
 def _texts(description: Description, file: str) -> dict[str, str]:
     """Each text of the package, by its place in the folder."""
     name = description.name
+    static = is_archive(file)
+    needs = "-pthread -lm" if static else ""
     values = {
+        "KIND": "STATIC" if static else "SHARED",
+        "PROPERTY": f'    INTERFACE_LINK_LIBRARIES "{needs}"' if static else f'    IMPORTED_SONAME "{file}"',
+        "LIBS": f" {needs}".rstrip(),
+        "LINK": needs or "-Wl,-rpath,lib",
         "NAME": name,
         "FILE": file,
         "VERSION": description.version,

@@ -53,9 +53,14 @@ def names(description: Description) -> str:
     return f'#include "{description.name}.h"\n#define AF(name) {description.name}_##name\n'
 
 
+def exported(description: Description) -> list[str]:
+    """The functions of a library."""
+    return [f"{description.name}_{name}" for name in FUNCTIONS]
+
+
 def exports(description: Description) -> str:
     """The linker's script: what others see of a library."""
-    functions = "".join(f"    {description.name}_{name};\n" for name in FUNCTIONS)
+    functions = "".join(f"    {name};\n" for name in exported(description))
     return f"{{\n  global:\n{functions}  local:\n    *;\n}};\n"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
 import shutil
@@ -28,15 +29,35 @@ class CCompiler:
 
     def run(self, arguments: Sequence[str | Path], folder: Path, what: str) -> None:
         """Run it in `folder`; DeviceError with its own words when it cannot do `what`."""
-        command = [*self.command, *map(str, arguments)]
-        try:
-            done = subprocess.run(
-                command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=COMPILE_S, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise DeviceError(f"{what} with {self.command[0]} failed: {error}") from error
-        if done.returncode:
-            raise DeviceError(f"{what} with {self.command[0]} failed: {_reason(done.stderr or done.stdout)[:300]}")
+        _run(self.command, arguments, folder, what)
+
+    def link(self, output: Path, objects: Sequence[Path]) -> None:
+        """Write a shared library of objects."""
+        self.run(
+            ["-shared", "-fPIC", "-o", output.absolute(), *objects], output.absolute().parent, "linking the library"
+        )
+
+    def run_tool(self, tool: str, arguments: Sequence[str | Path], folder: Path, what: str) -> None:
+        """Run "ar" or "objcopy", which belong to the compiler; DeviceError says what to install where it has none."""
+        done = subprocess.run(
+            [*self.command, f"-print-prog-name={tool}"], capture_output=True, text=True, timeout=60, check=False
+        )
+        found = shutil.which(done.stdout.strip() or tool)
+        if found is None:
+            raise DeviceError(f"{what}: {self.command[0]} has no {tool}: install binutils, and gcc or clang")
+        _run((found,), arguments, folder, what)
+
+
+def _run(program: Sequence[str], arguments: Sequence[str | Path], folder: Path, what: str) -> None:
+    try:
+        done = subprocess.run(
+            [*program, *map(str, arguments)], cwd=folder, capture_output=True, text=True, errors="replace",
+            timeout=COMPILE_S, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise DeviceError(f"{what} with {program[0]} failed: {error}") from error
+    if done.returncode:
+        raise DeviceError(f"{what} with {program[0]} failed: {_reason(done.stderr or done.stdout)[:300]}")
 
 
 def _reason(said: str) -> str:
@@ -46,7 +67,7 @@ def _reason(said: str) -> str:
 
 
 def c_compiler(architecture: str) -> CCompiler:
-    """A C compiler for `architecture`: the one that CC names, else one that is installed.
+    """A C compiler for `architecture`: the one that CC names, else one that is installed, else PyPI's `ziglang`.
 
     DeviceError says what to install.
     """
@@ -57,10 +78,13 @@ def c_compiler(architecture: str) -> CCompiler:
         found = shutil.which(command[0])
         if found is not None and _is_for(architecture, [found, *command[1:]]):
             return CCompiler(architecture, (found, *command[1:]))
+    if (zig := zig_program()) is not None:
+        return CCompiler(architecture, (str(zig), "cc", "-target", f"{architecture}-linux-gnu"))
     package = f"gcc-{architecture.replace('_', '-')}-linux-gnu"
     advice = f"{package} (Debian, Ubuntu: apt-get install {package})" if foreign else "gcc or clang"
     raise DeviceError(
-        f"no C compiler for {architecture} on this machine: install {advice}, or name one in the variable CC"
+        f"no C compiler for {architecture} on this machine: install {advice}, or `pip install ziglang`, or name one in "
+        "the variable CC"
     )
 
 
@@ -71,3 +95,13 @@ def _is_for(architecture: str, command: Sequence[str]) -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.stdout.startswith(ARCHITECTURE_NAMES.get(architecture, (architecture,)))
+
+
+def zig_program() -> Path | None:
+    """The program inside PyPI's `ziglang`, which compiles and links for any architecture; it is found, not imported."""
+    found = importlib.util.find_spec("ziglang")
+    for folder in (found.submodule_search_locations or []) if found else []:
+        program = Path(folder) / "zig"
+        if program.is_file():
+            return program
+    return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from autofuse.backend.link.architecture import architecture_of, host_architecture
+from autofuse.backend.link.c_compiler import c_compiler, zig_program
 from autofuse.device.target import Target
 from autofuse.errors import DeviceError
 
@@ -56,20 +56,21 @@ class BareLinker:
             said = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
             raise DeviceError(f"{output}: cannot link for {self.architecture} with {self.command[0]}: {said[-1]}")
 
-    def for_tvm(self) -> Callable[..., None]:
-        """The function that TVM's `export_library` calls with an output and its objects.
 
-        TVM adds an empty C file where all kernels are translated already; a bare linker has no use for it.
-        """
+def for_tvm(link: Callable[[Path, Sequence[Path]], None], architecture: str) -> Callable[..., None]:
+    """The function that TVM's `export_library` calls with an output and its objects.
 
-        def compile_shared(output: str, objects: Any, *_: Any, **_options: Any) -> None:
-            files = [objects] if isinstance(objects, str) else list(objects)
-            self.link(Path(output), [Path(file) for file in files if not str(file).endswith(".c")])
+    TVM adds an empty C file where all kernels are translated already; no linker has a use for it.
+    """
 
-        compile_shared.object_format = "o"  # type: ignore[attr-defined]
-        # Of a library whose kernels are all translated before, which does not say what it is for.
-        compile_shared.get_target_triple = lambda: f"{self.architecture}-linux-gnu"  # type: ignore[attr-defined]
-        return compile_shared
+    def compile_shared(output: str, objects: Any, *_: Any, **_options: Any) -> None:
+        files = [objects] if isinstance(objects, str) else list(objects)
+        link(Path(output), [Path(file) for file in files if not str(file).endswith(".c")])
+
+    compile_shared.object_format = "o"  # type: ignore[attr-defined]
+    # Of a library whose kernels are all translated before, which does not say what it is for.
+    compile_shared.get_target_triple = lambda: f"{architecture}-linux-gnu"  # type: ignore[attr-defined]
+    return compile_shared
 
 
 def exported(executable: Any, output: Path, architecture: str, folder: Path) -> None:
@@ -77,14 +78,9 @@ def exported(executable: Any, output: Path, architecture: str, folder: Path) -> 
 
     DeviceError says which linker is missing, or what it said.
     """
-    if architecture != host_architecture():
-        executable.export_library(str(output), fcompile=cross_linker(architecture).for_tvm(), workspace_dir=str(folder))
-        return
-    try:
-        executable.export_library(str(output), workspace_dir=str(folder))
-    except (RuntimeError, OSError, TypeError) as error:
-        last = (str(error).strip().splitlines() or ["no C compiler or linker was found"])[-1]
-        raise DeviceError(f"cannot link the library, install a C compiler (gcc or clang): {last}") from error
+    foreign = architecture != host_architecture()
+    link = cross_linker(architecture).link if foreign else c_compiler(architecture).link
+    executable.export_library(str(output), fcompile=for_tvm(link, architecture), workspace_dir=str(folder))
 
 
 def require_linker(target: Target) -> None:
@@ -99,7 +95,7 @@ def cross_linker(architecture: str) -> BareLinker:
         found = shutil.which(program)
         if found:
             return BareLinker(architecture, (found, *options))
-    zig = _zig()
+    zig = zig_program()
     if zig is not None and architecture in _EMULATION:
         return BareLinker(architecture, (str(zig), "ld.lld", "-m", _EMULATION[architecture]))
     wanted = _PACKAGE.get(architecture)
@@ -115,13 +111,3 @@ def host_linker() -> BareLinker | None:
     """A bare linker for objects of this machine, without the compiler driver around it; None where there is none."""
     found = shutil.which("ld") if sys.platform == "linux" else None
     return None if found is None else BareLinker(host_architecture(), (found,))
-
-
-def _zig() -> Path | None:
-    """The program inside PyPI's `ziglang`; it is found, not imported."""
-    found = importlib.util.find_spec("ziglang")
-    for folder in (found.submodule_search_locations or []) if found else []:
-        program = Path(folder) / "zig"
-        if program.is_file():
-            return program
-    return None

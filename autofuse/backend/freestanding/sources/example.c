@@ -1,5 +1,5 @@
 /* Runs @NAME@ once, on inputs of zeros. In the package's folder:
-   `cc share/@NAME@/example.c -Iinclude lib/@FILE@ -Wl,-rpath,lib -o example && ./example` */
+   `cc share/@NAME@/example.c -Iinclude lib/@FILE@ @LINK@ -o example && ./example` */
 #include "@NAME@.h"
 #include <stdio.h>
 #include <stdlib.h>
