@@ -31,7 +31,7 @@ from autofuse.kernels.lowering.coverage import require_kernels
 from autofuse.measure.checking.reference import run_reference
 from autofuse.measure.networks.bench import Contender, ContenderResult
 from autofuse.measure.networks.judgement import judged
-from autofuse.values.arguments import file_title
+from autofuse.values.arguments import Given, file_title
 from autofuse.values.names import NO_FUSION, ONNX_RUNTIME, TVM_UNTUNED
 from autofuse.values.ratios import compare
 from autofuse.values.scratch import scratch_folder
@@ -85,7 +85,7 @@ def bench(
     on_miss: str,
     against: Sequence[str],
     budget_s: float,
-    shapes: Mapping[str, tuple[int, ...]],
+    given: Given,
     trust: Sequence[Path] = (),
 ) -> BenchReport:
     """Time `model` against its rivals; see `autofuse.api.bench`.
@@ -94,7 +94,7 @@ def bench(
     """
     named = place.find(measuring=True)
     threads = thread_count(place.threads, named)
-    graph = load(model, shapes)
+    graph = load(model, given)
     require_kernels(graph)
     here = named.address is None
     if library is not None:  # refused before anything is measured when it is damaged or not ours
@@ -107,9 +107,9 @@ def bench(
         context.environment.device.require_measurable()
         folder = stack.enter_context(scratch_folder())
 
-        build = partial(compiled, context, model, shapes, folder)
+        build = partial(compiled, context, model, given, folder)
         own = build(None, OWN) if library is None else kept(library, trust, folder)
-        contenders = line_up(own, against, build, lambda: _static(graph, folder) if shapes else model)
+        contenders = line_up(own, against, build, lambda: _static(graph, folder) if given else model)
         with open_runner(context.environment.device, threads, RunnerOptions()) as runner:
             results = runner.race(contenders, inputs, budget_s, expected=[expected[name] for name in graph.outputs])
             results = judged(results, graph, inputs)
@@ -120,12 +120,10 @@ def bench(
     return replace(report_of(file_title(model), threads, name, kernels, results), recorded=recorded)
 
 
-def compiled(
-    context: Context, model: Path, shapes: Mapping[str, tuple[int, ...]], folder: Path, plan: str | None, name: str
-) -> Path:
+def compiled(context: Context, model: Path, given: Given, folder: Path, plan: str | None, name: str) -> Path:
     """The library of a model under a plan (None: what a compile takes), in `folder`."""
     path = folder / f"{name}.so"
-    compile_in(context, model, path, [shapes], plan)
+    compile_in(context, model, path, [given], plan)
     return path
 
 
@@ -174,7 +172,7 @@ def _record(context: Context, graph: Graph, results: Mapping[str, ContenderResul
 
 
 def _static(graph: Graph, folder: Path) -> Path:
-    """The model with its dynamic shapes set, as its rivals get it."""
+    """The model with its dynamic shapes set and its constants inside, as its rivals get it."""
     path = folder / "model.onnx"
     if not path.exists():
         path.write_bytes(to_model(graph).SerializeToString())

@@ -127,7 +127,7 @@ def tuned(
 ) -> TuneResult:
     """Time every plan's kernels, then search for `seconds` more and measure the finalists."""
     session = open_session(
-        model, base, Place(threads=threads), budget_s=None, trials=None, seed=0, space=None, shapes={},
+        model, base, Place(threads=threads), budget_s=None, trials=None, seed=0, space=None, given={},
         progress=_silent,
     )  # fmt: skip
     with session as opened:

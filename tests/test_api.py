@@ -19,8 +19,8 @@ from autofuse.cli.main import app
 from autofuse.environment.device import thread_count
 from autofuse.errors import InputError
 
-RENAMED = {"shape": "shapes"}
-"""An option that may repeat, and a mapping in Python."""
+RENAMED = {"shape": "shapes", "constant": "constants"}
+"""Options that may repeat, and mappings in Python."""
 ONLY_ON_THE_COMMAND_LINE = {
     "form": "how the answer is printed; in Python it is a value",
     "operators": "of `inspect`: whether the screen lists them; the value has them",

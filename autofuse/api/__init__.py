@@ -4,8 +4,10 @@ A verb of a group has the group's name in front: `autofuse plan show` is `plan_s
 `model` is the path of an ONNX file. `database`: an SQLite file or a database URL (None: one in the user's data
 folder). `device`: "local", the name of a profile or the path of a .toml file. `rpc`, `rpc_tracker` (HOST:PORT) and
 `rpc_key` (or `rpc_key_file`, of one line): a device elsewhere, where `autofuse serve` runs. `threads`: those that run
-the model (None: the device's cores). `shapes`: sizes of each dynamic input. Durations are seconds or texts such as
-"10m". Everything that is wrong with an argument is an `autofuse.errors.AutofuseError` that says what to change.
+the model (None: the device's cores). `shapes`: sizes of each dynamic input. `constants`: values of inputs, which
+become constants of the model: numbers, lists, arrays, or texts such as "[0,2]" and "@axes.npy". Durations are seconds
+or texts such as "10m". Everything that is wrong with an argument is an `autofuse.errors.AutofuseError` that says what
+to change.
 
 A room holds the functions of a group of verbs; what they need is imported when they are called.
 """

@@ -12,12 +12,15 @@ from autofuse.values.arguments import (
     DEFAULT_BENCH_BUDGET,
     DEFAULT_ON_MISS,
     DEFAULT_RIVALS,
+    Constants,
     Duration,
+    Given,
     Shapes,
     StrPath,
     check_library_format,
     check_miss_policy,
     file_title,
+    given_inputs,
     parse_duration,
     parse_rivals,
 )
@@ -32,7 +35,13 @@ if TYPE_CHECKING:
     from autofuse.views.parts import PartsSummary
 
 
-def inspect(model: StrPath, *, shapes: Shapes | None = None, space: str | None = None) -> GraphSummary | PartsSummary:
+def inspect(
+    model: StrPath,
+    *,
+    shapes: Shapes | None = None,
+    constants: Constants | None = None,
+    space: str | None = None,
+) -> GraphSummary | PartsSummary:
     """What the model offers to a search: operators, costs, open decisions, and what cannot be tuned and why.
 
     Where ONNX Runtime has to run a part of the model: both sides, and why.
@@ -44,12 +53,12 @@ def inspect(model: StrPath, *, shapes: Shapes | None = None, space: str | None =
     from autofuse.views.inspect import inspect as inspect_graph
     from autofuse.views.parts import inspect_parts
 
-    fusion = load_space(space, "generic").fusion
+    fusion, given = load_space(space, "generic").fusion, given_inputs(shapes, constants)
     try:
-        graph = load_graph(Path(model), shapes)
+        graph = load_graph(Path(model), given)
         require_kernels(graph)
     except UncoveredError as error:
-        choice = parts_of(Path(model), shapes or {}, error)
+        choice = parts_of(Path(model), given, error)
         return inspect_parts(choice, file_title(Path(model)), fusion)
     return inspect_graph(graph, fusion)
 
@@ -75,6 +84,7 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     dry_run: bool = False,
     shapes: Shapes | Sequence[Shapes] | None = None,
     buckets: Mapping[str, Sequence[int]] | None = None,
+    constants: Constants | None = None,
     plan: str | None = None,
     sign: StrPath | None = None,
     format: str | None = None,  # noqa: A002 the option's name
@@ -85,9 +95,10 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     `dry_run` builds nothing, and only reports; else `output` must be named. `on_miss`, `strict`, `require_complete`:
     see `autofuse.compiler.context.Policy`. `exact`, `weight_growth`: see `autofuse.fusion.plan.ScheduleLimits`.
     `shapes`: several give a library that takes each of them, and so do `buckets`, which name open sizes of the model:
-    {"batch": (1, 4, 8)}. `plan`: "best" (None), "none", "tvm-partition", "dnnfusion", or the path of a
-    plan file. `sign`: a private key (`autofuse key new` makes one) that signs the library, for those who load it with
-    `trust`. `format`: "so" (None), a library that `load` and `Session` take; "c", a free-standing one with a C header
+    {"batch": (1, 4, 8)}. `constants`: values of inputs, which the library has no longer: {"axes": [0, 2]}. `plan`:
+    "best" (None), "none", "tvm-partition", "dnnfusion", or the path of a plan file. `sign`: a private key (`autofuse
+    key new` makes one) that signs the library, for those who load it with `trust`. `format`: "so" (None), a library
+    that `load` and `Session` take; "c", a free-standing one with a C header
     beside it, which needs neither Python nor TVM. `context`: what a build system makes once for many models; it takes
     the place of the arguments from `database` to `trained`, which is the model of `on_miss` "model". `progress`: called
     with a phase, and how many kernels of how many are done.
@@ -98,7 +109,7 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
 
     if output is None and not dry_run:
         raise InputError("--output: the library to write is missing, such as --output model.so (or give --dry-run)")
-    forms = _shape_sets(Path(model), shapes, buckets)
+    forms = _forms(Path(model), shapes, buckets, constants)
     target = None if output is None or dry_run else Path(output)
     key = None if sign is None else Path(sign)
     freestanding = check_library_format(format) == "c"
@@ -113,14 +124,18 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
         return compile_in(made, Path(model), target, forms, plan, key, progress, freestanding)
 
 
-def _shape_sets(
-    model: Path, shapes: Shapes | Sequence[Shapes] | None, buckets: Mapping[str, Sequence[int]] | None
-) -> list[Shapes]:
-    """Each set of input shapes that a library is to take."""
-    given = [shapes] if isinstance(shapes, Mapping) else list(shapes or [{}])
+def _forms(
+    model: Path,
+    shapes: Shapes | Sequence[Shapes] | None,
+    buckets: Mapping[str, Sequence[int]] | None,
+    constants: Constants | None,
+) -> Sequence[Given]:
+    """What is given of the inputs for each program of a library: one for each set of their shapes."""
+    sets = [shapes] if isinstance(shapes, Mapping) else list(shapes or [{}])
+    given = [given_inputs(one, constants) for one in sets]
     if not buckets:
         return given
-    from autofuse.graph.loading.buckets import bucket_shapes
+    from autofuse.graph.loading.given.buckets import bucket_shapes
 
     return [form for fixed in given for form in bucket_shapes(model, buckets, fixed)]
 
@@ -171,6 +186,7 @@ def bench(
     against: str | Iterable[str] = DEFAULT_RIVALS,
     budget: Duration = DEFAULT_BENCH_BUDGET,
     shapes: Shapes | None = None,
+    constants: Constants | None = None,
     trust: Sequence[StrPath] = (),
 ) -> BenchReport:
     """Check the model's compiled form against ONNX Runtime, and time it interleaved with its rivals.
@@ -187,7 +203,7 @@ def bench(
     place = Place(database, device, threads, rpc, rpc_tracker, told_key(rpc_key, rpc_key_file))
     named: dict[str, Any] = {
         "library": None if library is None else Path(library), "on_miss": policy, "against": rivals,
-        "budget_s": budget_s, "shapes": shapes or {}, "trust": [Path(key) for key in trust],
+        "budget_s": budget_s, "given": given_inputs(shapes, constants), "trust": [Path(key) for key in trust],
     }  # fmt: skip
     try:
         return run_bench(Path(model), place, **named)

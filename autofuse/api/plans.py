@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autofuse.values.arguments import Shapes, StrPath
+from autofuse.values.arguments import Constants, Shapes, StrPath, given_inputs
 
 if TYPE_CHECKING:
     from autofuse.search.composition.pareto import Point
@@ -24,13 +24,14 @@ def plan_show(
     device: str = "local",
     threads: int | None = None,
     shapes: Shapes | None = None,
+    constants: Constants | None = None,
 ) -> ShownPlan:
     """A plan with its kernels; `ShownPlan.to_json()` is a plan file that every `plan` takes."""
     from autofuse.environment.place import Place
     from autofuse.graph.loading.load import load
     from autofuse.views.one_plan import shown
 
-    return shown(load(Path(model), shapes), plan, Place(database, device, threads))
+    return shown(load(Path(model), given_inputs(shapes, constants)), plan, Place(database, device, threads))
 
 
 def plan_diff(
@@ -42,13 +43,16 @@ def plan_diff(
     device: str = "local",
     threads: int | None = None,
     shapes: Shapes | None = None,
+    constants: Constants | None = None,
 ) -> PlanDifference:
     """What differs between two plans of one model."""
     from autofuse.environment.place import Place
     from autofuse.graph.loading.load import load
     from autofuse.views.one_plan import difference
 
-    return difference(load(Path(model), shapes), first, second, Place(database, device, threads))
+    return difference(
+        load(Path(model), given_inputs(shapes, constants)), first, second, Place(database, device, threads)
+    )
 
 
 def plan_export(
@@ -61,6 +65,7 @@ def plan_export(
     device: str = "local",
     threads: int | None = None,
     shapes: Shapes | None = None,
+    constants: Constants | None = None,
 ) -> PlanExport:
     """Write a plan for a viewer: an .onnx file whose nodes name their kernel, or an .svg picture of the partition.
 
@@ -75,7 +80,7 @@ def plan_export(
     read = {"the model": Path(model), "the plan": Path(plan)}
     read |= {f"a file of the model's weights ({path.name})": path for path in weight_files(Path(model))}
     inputs = check_export(Path(output), place, read)
-    graph = load(Path(model), shapes)
+    graph = load(Path(model), given_inputs(shapes, constants))
     return export(graph, chosen_plan(graph, plan, place)[0], place, Path(output), weights, inputs)
 
 
@@ -87,6 +92,7 @@ def plan_pareto(
     device: str = "local",
     threads: int | None = None,
     shapes: Shapes | None = None,
+    constants: Constants | None = None,
 ) -> tuple[Point, ...]:
     """The plans between the fastest and the one with the smallest peak of memory, the fastest first.
 
@@ -97,7 +103,7 @@ def plan_pareto(
     from autofuse.search.composition.pareto import plan_front
 
     folder = None if save is None else Path(save)
-    return plan_front(load(Path(model), shapes), Place(database, device, threads), folder)
+    return plan_front(load(Path(model), given_inputs(shapes, constants)), Place(database, device, threads), folder)
 
 
 def explain(
@@ -109,6 +115,7 @@ def explain(
     device: str = "local",
     threads: int | None = None,
     shapes: Shapes | None = None,
+    constants: Constants | None = None,
 ) -> Explanation:
     """Which edges of the model a plan fuses, why, and both measured times of each edge: fused, and apart.
 
@@ -118,5 +125,5 @@ def explain(
     from autofuse.graph.loading.load import load
     from autofuse.views.one_plan import explained
 
-    found = explained(load(Path(model), shapes), plan, Place(database, device, threads))
+    found = explained(load(Path(model), given_inputs(shapes, constants)), plan, Place(database, device, threads))
     return found if edge is None else found.of(edge)

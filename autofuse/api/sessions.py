@@ -12,7 +12,7 @@ from autofuse.backend.library.parted import PartedLibrary
 from autofuse.backend.library.session import Provider
 from autofuse.backend.library.session import Session as LibrarySession
 from autofuse.errors import InputError
-from autofuse.values.arguments import Shapes, StrPath
+from autofuse.values.arguments import Constants, Shapes, StrPath
 from autofuse.values.scratch import scratch_folder
 
 MODEL_SUFFIX = ".onnx"
@@ -23,8 +23,9 @@ IN_MEMORY = f"model{MODEL_SUFFIX}"
 class Session(LibrarySession):
     """As over a library, see there; a model is compiled first, by what the database knows and without measuring.
 
-    `path_or_bytes`: of a library, or of a model whose name ends in ".onnx"; bytes are a model. `shapes`, `database`:
-    of a model, see `autofuse.compile`. That takes seconds at each start: `autofuse compile` does it once.
+    `path_or_bytes`: of a library, or of a model whose name ends in ".onnx"; bytes are a model. `shapes`,
+    `constants`, `database`: of a model, see `autofuse.compile`. That takes seconds at each start: `autofuse compile`
+    does it once.
     """
 
     def __init__(
@@ -38,17 +39,18 @@ class Session(LibrarySession):
         pad: bool = False,
         trust: Sequence[StrPath] = (),
         shapes: Shapes | Sequence[Shapes] | None = None,
+        constants: Constants | None = None,
         database: str | None = None,
     ) -> None:
-        self._shapes, self._database = shapes, database
+        self._named: dict[str, Any] = {"shapes": shapes, "constants": constants, "database": database}
         self._content = path_or_bytes if isinstance(path_or_bytes, bytes) else None
         path = IN_MEMORY if isinstance(path_or_bytes, bytes) else path_or_bytes
         super().__init__(path, sess_options, providers, provider_options, threads=threads, pad=pad, trust=trust)
 
     def _loaded(self, path: Path, threads: int | None, pad: bool, trust: Sequence[Path]) -> Library | PartedLibrary:
         if path.suffix.lower() != MODEL_SUFFIX:
-            if self._shapes is not None or self._database is not None:
-                raise InputError(f"{path}: shapes and database are of an ONNX file, not of a library")
+            if any(one is not None for one in self._named.values()):
+                raise InputError(f"{path}: {' and '.join(self._named)} are of an ONNX file, not of a library")
             return super()._loaded(path, threads, pad, trust)
         if trust:
             raise InputError("trust: a signature is of a library; what is compiled here has none")
@@ -58,5 +60,5 @@ class Session(LibrarySession):
                 path = folder / IN_MEMORY
                 path.write_bytes(self._content)
                 self._content = None
-            compile_model(path, library, database=self._database, threads=threads, shapes=self._shapes)
+            compile_model(path, library, threads=threads, **self._named)
             return super()._loaded(library, threads, pad, ())

@@ -12,12 +12,14 @@ from autofuse.device.address import told_key
 from autofuse.errors import InputError, UncoveredError
 from autofuse.values.arguments import (
     DEFAULT_BUDGET,
+    Constants,
     Duration,
     Shapes,
     StrPath,
     check_seed,
     check_trials,
     file_title,
+    given_inputs,
     parse_duration,
     parse_executor,
     parse_percent,
@@ -50,6 +52,7 @@ def tune(
     pareto: bool = False,
     trained: str | None = None,
     shapes: Shapes | None = None,
+    constants: Constants | None = None,
     progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
     dry_run: bool = False,
@@ -75,7 +78,8 @@ def tune(
     load_space(space, "generic")
     place = Place(database, device, threads, rpc, rpc_tracker, key)
     searched: dict[str, Any] = {
-        "budget_s": budget_s, "trials": trials, "seed": seed, "space": space, "exact": exact, "shapes": shapes or {},
+        "budget_s": budget_s, "trials": trials, "seed": seed, "space": space, "exact": exact,
+        "given": given_inputs(shapes, constants),
     }  # fmt: skip
     if dry_run:
         return _forecast(Path(model), place, **searched)
@@ -125,6 +129,7 @@ def tune_all(
     exact: bool = False,
     trained: str | None = None,
     shapes: Shapes | None = None,
+    constants: Constants | None = None,
     memory_limit: str | int | None = None,
     disk_limit: str | int | None = None,
     listener: JobListener | None = None,
@@ -155,13 +160,13 @@ def tune_all(
         space=space,
         exact=exact,
         trained=trained,
-        shapes=shapes or {},
+        given=given_inputs(shapes, constants),
         early_stopping=None if early_stopping is None else parse_percent(early_stopping, "--early-stopping"),
         memory_bytes=None if memory_limit is None else parse_size(memory_limit, "--memory-limit"),
         disk_bytes=None if disk_limit is None else parse_size(disk_limit, "--disk-limit"),
     )
-    told, wanted = listener or JobListener(), places(devices or ["local"], rpc, rpc_tracker, key, workers)
-    found = answering(wanted, told.say)
+    told = listener or JobListener()
+    found = answering(places(devices or ["local"], rpc, rpc_tracker, key, workers), told.say)
     return run_job([Path(model) for model in models], found, settings, database=database, name=run, listener=told)
 
 

@@ -59,6 +59,14 @@ SeveralShapes = Annotated[
         help="Shape of a dynamic input: image=1,3,224,224. An input given twice makes a library for two shapes.",
     ),
 ]
+Constants = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--constant",
+        metavar="NAME=VALUE",
+        help="Value of an input, which becomes a constant: axes=[0,2], k=5 or axes=@axes.npy. May repeat.",
+    ),
+]
 Buckets = Annotated[
     list[str] | None,
     typer.Option("--buckets", metavar="NAME=SIZES", help="Sizes of a named dimension: batch=1,4,8. May repeat."),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -28,6 +27,7 @@ from autofuse.device.target import Target
 from autofuse.errors import InputError, StrictMissError, UncoveredError
 from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.loading.files import weight_files
+from autofuse.graph.loading.given.constants import model_sha256
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.kernels.emission import Emission
@@ -36,7 +36,7 @@ from autofuse.kernels.lowering.lower import Lowered, lower
 from autofuse.kernels.workload.workload import BoundWorkload
 from autofuse.segments.choice import Choice
 from autofuse.segments.report import part_reports, rest_reports
-from autofuse.values.arguments import Shapes, file_title
+from autofuse.values.arguments import Given, file_title
 from autofuse.values.outputs import Inputs, check_output, database_files
 from autofuse.values.signatures import private_key
 
@@ -60,13 +60,13 @@ def compile_in(
     context: Context,
     model: Path,
     output: Path | None,
-    shapes: Sequence[Shapes],
+    given: Sequence[Given],
     plan: str | None,
     key: Path | None = None,
     progress: Progress | None = None,
     freestanding: bool = False,
 ) -> CompileReport:
-    """Write the library of `model`, one program for each of `shapes`; see `autofuse.api.compile`.
+    """Write the library of `model`, one program for each of `given`; see `autofuse.api.compile`.
 
     `output`: None for a dry run. `key`: a private key to sign the library with. `progress`: is told how far it is.
     `freestanding`: write plain C with a header (format "c").
@@ -87,7 +87,7 @@ def compile_in(
         private_key(key)
     emission = Emission(context.environment.target)
     told = progress or _silent
-    read, choice = _read(context, model, shapes, told, freestanding)
+    read, choice = _read(context, model, given, told, freestanding)
     forms = []
     for number, (graph, sha256) in enumerate(read):
         told(LOOKING_UP, number, len(read))
@@ -103,15 +103,15 @@ def compile_in(
 
 
 def _read(
-    context: Context, model: Path, shapes: Sequence[Shapes], told: Progress, freestanding: bool
+    context: Context, model: Path, given: Sequence[Given], told: Progress, freestanding: bool
 ) -> tuple[list[tuple[Graph, str]], Choice | None]:
-    """The graph for each set of shapes, and the SHA-256 of its file; or of each segment, where ours is only a part."""
+    """The graph for each of `given`, and the SHA-256 of the model; or of each segment, where ours is only a part."""
     found = []
-    sha256 = hashlib.sha256(model.read_bytes()).hexdigest() if model.is_file() else ""
+    content = model.read_bytes() if model.is_file() else b""
     try:
-        for number, shape in enumerate(shapes):
-            told(READING, number, len(shapes))
-            found.append((load(model, shape), sha256))
+        for number, one in enumerate(given):
+            told(READING, number, len(given))
+            found.append((load(model, one), model_sha256(content, one)))
             require_kernels(found[-1][0])
     except UncoveredError as error:
         if freestanding:
@@ -119,7 +119,7 @@ def _read(
                 f"{error}; ONNX Runtime would run that part, and a free-standing library is without it: "
                 "compile without --format c"
             ) from error
-        choice = chosen_parts(model, shapes, error, context.policy.require_complete)
+        choice = chosen_parts(model, given, error, context.policy.require_complete)
         if not context.policy.every_segment:
             choice = as_raced(choice, context.database, context.environment.setting)
         return [(piece.graph, piece.sha256) for piece in choice.segments if piece.graph is not None], choice

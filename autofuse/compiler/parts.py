@@ -14,7 +14,7 @@ from autofuse.environment.outcomes import newest_median_us
 from autofuse.errors import InputError, UncoveredError
 from autofuse.segments.choice import Choice, parts_of
 from autofuse.segments.report import rest_reports
-from autofuse.values.arguments import Shapes
+from autofuse.values.arguments import Given
 from autofuse.values.names import ONNX_RUNTIME
 
 SEGMENTS = "segments"
@@ -22,15 +22,15 @@ SEGMENTS = "segments"
 MOST_REASONS = 3
 
 
-def chosen_parts(model: Path, shapes: Sequence[Shapes], error: UncoveredError, complete: bool) -> Choice:
+def chosen_parts(model: Path, given: Sequence[Given], error: UncoveredError, complete: bool) -> Choice:
     """The parts of a model that kernels of ours do not cover whole, as `error` says.
 
     InputError when ONNX Runtime cannot run it either, when it has several sets of shapes, and when it must be
     `complete`, with a reason for each operator of the rest.
     """
-    if len(shapes) > 1:
+    if len(given) > 1:
         raise InputError(f"{error}; a library of several shapes must be computed by kernels of ours alone") from error
-    choice = parts_of(model, shapes[0], error)
+    choice = parts_of(model, given[0], error)
     if complete and choice.rest:
         rows = rest_reports(choice)
         named = [f"{row.count} {row.op_type} such as {row.first!r} ({row.reason})" for row in rows[:MOST_REASONS]]

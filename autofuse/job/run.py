@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,11 +10,12 @@ from autofuse.database.database import open_database
 from autofuse.database.job_records import TaskStart
 from autofuse.environment.space import load_space
 from autofuse.errors import DatabaseError, InputError
+from autofuse.graph.loading.given.constants import model_sha256
 from autofuse.job.coordinator import Coordinator, JobListener
 from autofuse.job.outcome import JobOutcome
 from autofuse.job.settings import JobSettings, WorkerSpec
 from autofuse.job.worker import OPENER
-from autofuse.values.arguments import file_title
+from autofuse.values.arguments import Given, file_title
 
 NAME_LENGTH = 100
 
@@ -37,7 +37,7 @@ def run_job(
     others work on already is joined. `opener`, `import_paths`: see `autofuse.job.worker.Setup`.
     """
     load_space(settings.space, "generic")
-    tasks = _tasks(models, list(dict.fromkeys(worker.device for worker in workers)))
+    tasks = _tasks(models, settings.given, list(dict.fromkeys(worker.device for worker in workers)))
     if name is not None and not (name.isprintable() and 0 < len(name) <= NAME_LENGTH):
         raise InputError(f"--run: got {name!r}, allowed: up to {NAME_LENGTH} printable characters")
     with open_database(database) as base:
@@ -49,7 +49,7 @@ def run_job(
         return Coordinator(base, job, workers, listener, opener, import_paths).run()
 
 
-def _tasks(models: Sequence[Path], devices: Sequence[str]) -> list[TaskStart]:
+def _tasks(models: Sequence[Path], given: Given, devices: Sequence[str]) -> list[TaskStart]:
     """Every model on every device; a file that is given twice counts once."""
     found: dict[tuple[str, str], TaskStart] = {}
     for model in models:
@@ -57,7 +57,7 @@ def _tasks(models: Sequence[Path], devices: Sequence[str]) -> list[TaskStart]:
             raise InputError(f"{model}: not a file; give the path of an .onnx file")
         _refuse_no_text(model)
         try:
-            sha = hashlib.sha256(model.read_bytes()).hexdigest()
+            sha = model_sha256(model.read_bytes(), given)
         except OSError as error:
             raise InputError(f"{model}: cannot read the model: {error.strerror}") from error
         for device in devices:

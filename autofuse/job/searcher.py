@@ -151,7 +151,7 @@ class Searcher:
         session: ModelSession = stack.enter_context(
             self._opener()(
                 Path(model), self._base, place, budget_s=None, trials=None, seed=settings.seed,
-                space=settings.space, exact=settings.exact, trained=settings.trained, shapes=settings.shapes,
+                space=settings.space, exact=settings.exact, trained=settings.trained, given=settings.given,
                 progress=self._progress, stop=self._stop_asked, scheduler=settings.scheduler,
             )
         )  # fmt: skip

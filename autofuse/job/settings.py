@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from autofuse.environment.place import Place
+from autofuse.values.arguments import Constant
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class JobSettings:
     searched no further when an hour more is expected to save less than this part of its time. `memory_bytes`: of each
     worker's search process. `disk_bytes`: that the database may take.
     `trained`: the profitability model, as `--model` names it. `scheduler`: of a Dask cluster that builds for devices
-    elsewhere.
+    elsewhere. `given`: of the models' inputs.
     """
 
     budget_s: float | None
@@ -40,7 +41,7 @@ class JobSettings:
     space: str | None = None
     exact: bool = False
     trained: str | None = None
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    given: Mapping[str, tuple[int, ...] | Constant] = field(default_factory=dict)
     early_stopping: float | None = None
     memory_bytes: int | None = None
     disk_bytes: int | None = None
@@ -48,12 +49,23 @@ class JobSettings:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, which `from_json` reads."""
-        return {**asdict(self), "shapes": {name: list(shape) for name, shape in self.shapes.items()}}
+        plain = asdict(replace(self, given={}))
+        del plain["given"]
+        body: dict[str, Any] = {**plain, "shapes": {}, "constants": {}}
+        for name, one in self.given.items():
+            if isinstance(one, Constant):
+                body["constants"][name] = one.to_json()
+            else:
+                body["shapes"][name] = list(one)
+        return body
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> JobSettings:
         """The inverse of `to_json`; what an older autofuse did not store has its default."""
         known = {item.name for item in fields(cls)}
         values = {name: value for name, value in body.items() if name in known}
-        values["shapes"] = {name: tuple(shape) for name, shape in values.get("shapes", {}).items()}
-        return cls(**values)
+        given: dict[str, tuple[int, ...] | Constant] = {
+            name: tuple(shape) for name, shape in body.get("shapes", {}).items()
+        }
+        given |= {name: Constant.from_json(one) for name, one in body.get("constants", {}).items()}
+        return cls(**{**values, "given": given})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from autofuse.environment.place import Place
 from autofuse.errors import InputError, UncoveredError
 from autofuse.parted.race import raced, task_of
 from autofuse.segments.choice import parts_of
-from autofuse.values.arguments import file_title
+from autofuse.values.arguments import Given, file_title
 from autofuse.values.scratch import scratch_folder
 
 
@@ -26,7 +26,7 @@ def bench_parts(
     on_miss: str,
     against: Sequence[str],
     budget_s: float,
-    shapes: Mapping[str, tuple[int, ...]],
+    given: Given,
     trust: Sequence[Path] = (),
 ) -> BenchReport:
     """Time a model that kernels of ours do not cover whole, as `error` says; see `autofuse.api.bench`.
@@ -37,13 +37,13 @@ def bench_parts(
     named = place.find(measuring=True)
     if named.address is not None:
         raise InputError(f"{error}; a device elsewhere runs only what kernels of autofuse cover whole")
-    choice = parts_of(model, shapes, error)
+    choice = parts_of(model, given, error)
     with ExitStack() as stack:
         context = stack.enter_context(Context(place, policy=Policy(on_miss), asked=named))
         context.environment.device.require_measurable()
         folder = stack.enter_context(scratch_folder())
 
-        build = partial(compiled, context, model, shapes, folder)
+        build = partial(compiled, context, model, given, folder)
         own = build(None, OWN) if library is None else kept(library, trust, folder)
         task = task_of(choice, own, folder)
         contenders = line_up(own, against, build, lambda: task.model)

@@ -19,7 +19,7 @@ from autofuse.search.progress import PlanTime, Progress, TuneResult
 from autofuse.search.tune import tune
 from autofuse.segments.choice import Choice, Piece, parts_of
 from autofuse.segments.report import rest_reports
-from autofuse.values.arguments import file_title, micros
+from autofuse.values.arguments import Given, file_title, micros
 from autofuse.values.names import ONNX_RUNTIME
 from autofuse.values.scratch import scratch_folder
 
@@ -39,7 +39,7 @@ def tune_parts(
     space: str | None,
     exact: bool,
     trained: str | None,
-    shapes: Mapping[str, tuple[int, ...]],
+    given: Given,
     progress: Callable[[Progress], None],
     stop: Callable[[], bool],
     since: float,
@@ -50,17 +50,17 @@ def tune_parts(
     """
     if place.rpc is not None or place.rpc_tracker is not None:
         raise InputError(f"{error}; a device elsewhere runs only what kernels of autofuse cover whole")
-    choice = parts_of(model, shapes, error)
+    choice = parts_of(model, given, error)
     _require_segments(model, choice)
     race_s = LEAST_RACE_S if budget_s is None else min(MOST_RACE_S, max(LEAST_RACE_S, RACE_PART * budget_s))
     with scratch_folder() as folder:
         search = partial(
-            tune, place=place, trials=trials, seed=seed, space=space, exact=exact, trained=trained, shapes={},
+            tune, place=place, trials=trials, seed=seed, space=space, exact=exact, trained=trained, given={},
             progress=progress, stop=stop,
         )  # fmt: skip
         ends = None if budget_s is None else since + budget_s - race_s
         results = _segments(choice, search, folder, f"{file_title(model)}-segment", ends)
-        times = _race(model, place, choice, shapes, exact, race_s, folder)
+        times = _race(model, place, choice, given, exact, race_s, folder)
     return _together(file_title(model), results, times, time.monotonic() - since)
 
 
@@ -102,7 +102,7 @@ def _race(
     model: Path,
     place: Place,
     choice: Choice,
-    shapes: Mapping[str, tuple[int, ...]],
+    given: Given,
     exact: bool,
     race_s: float,
     folder: Path,
@@ -114,7 +114,7 @@ def _race(
     with ExitStack() as stack:
         context = stack.enter_context(Context(place, policy=policy))
         library = folder / "segments.so"
-        compile_in(context, model, library, [shapes], None)
+        compile_in(context, model, library, [given], None)
         task = task_of(choice, library, folder)
         contenders = [
             Contender(SEGMENTS, "autofuse", library),

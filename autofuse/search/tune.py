@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -22,6 +21,7 @@ from autofuse.environment.place import Place
 from autofuse.environment.rates import RATES, machine_rates
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.key import graph_key
+from autofuse.graph.loading.given.constants import model_sha256
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.kernels.lowering.coverage import require_kernels
@@ -43,7 +43,7 @@ from autofuse.search.schedules.evidence import SearchEvidence, searched_space
 from autofuse.search.session import ModelSession
 from autofuse.search.standing.standing import Standing
 from autofuse.search.standing.telling import Teller
-from autofuse.values.arguments import file_title
+from autofuse.values.arguments import Given, file_title
 from autofuse.values.names import ONNX_RUNTIME
 from autofuse.values.scratch import scratch_folder
 
@@ -61,7 +61,7 @@ def tune(
     exact: bool = False,
     pareto: bool = False,
     trained: str | None = None,
-    shapes: Mapping[str, tuple[int, ...]],
+    given: Given,
     progress: Callable[[Progress], None],
     stop: Callable[[], bool] = never,
     since: float | None = None,
@@ -76,7 +76,7 @@ def tune(
     with open_database(place.database) as base:
         session = open_session(
             model, base, place, asked=asked, budget_s=budget_s, trials=trials, seed=seed, space=space,
-            exact=exact, pareto=pareto, trained=trained, shapes=shapes, progress=progress, stop=stop,
+            exact=exact, pareto=pareto, trained=trained, given=given, progress=progress, stop=stop,
         )  # fmt: skip
         with session as opened:
             opened.advance(budget.keeping(opened.reserve(finale_most_s(budget_s))), trials)
@@ -106,7 +106,7 @@ def open_session(
     exact: bool = False,
     pareto: bool = False,
     trained: str | None = None,
-    shapes: Mapping[str, tuple[int, ...]],
+    given: Given,
     progress: Callable[[Progress], None],
     stop: Callable[[], bool] = never,
     scheduler: str | None = None,
@@ -125,7 +125,7 @@ def open_session(
     started = Budget.now()
     opening = partial(_tell_opening, progress, started, budget_s, trials)
     opening(f"reading {model.name}")
-    graph = load(model, shapes)
+    graph = load(model, given)
     require_kernels(graph)
     load_s = Budget.now() - started
     with ExitStack() as stack:
@@ -137,7 +137,7 @@ def open_session(
         reference, reference_s = _reference(graph, seed, scratch / "reference")
         _go_on(stop)
         base.release_dead()
-        run_id, name = _run(base, environment, model, graph, seed, budget_s, trials, started)
+        run_id, name = _run(base, environment, model, given, graph, seed, budget_s, trials, started)
         opening(f"starting to measure on {environment.profile.name}")
         options = _options(scheduler, scratch)
         runner = stack.enter_context(open_runner(environment.device, environment.setting.threads, options))
@@ -151,7 +151,7 @@ def open_session(
         with _running(base, run_id) as ending:
             guide = guide_for(trained, environment, evidence.lowering, seed)
             search = Search(evidence, lab, standing, guide, evidence.peak_bytes if pareto else None)
-            session = ModelSession(search, Model(model, shapes), name, scratch, estimates, started)
+            session = ModelSession(search, Model(model, given), name, scratch, estimates, started)
             ending.append(session)
             yield session
 
@@ -205,6 +205,7 @@ def _run(
     base: ProfilingDatabase,
     environment: Environment,
     model: Path,
+    given: Given,
     graph: Graph,
     seed: int,
     budget_s: float | None,
@@ -212,7 +213,7 @@ def _run(
     started: float,
 ) -> tuple[int, str]:
     """Goes on with the interrupted run of this model in this setting, or starts a new one (at `started`)."""
-    sha = hashlib.sha256(model.read_bytes()).hexdigest()
+    sha = model_sha256(model.read_bytes(), given)
     old = base.interrupted_run(environment.setting, sha)
     if old is not None:
         base.resume_run(old.id)

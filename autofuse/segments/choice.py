@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
 from autofuse.errors import InputError, UncoveredError
+from autofuse.graph.loading.given.parameters import Parameters
 from autofuse.graph.model import Graph
 from autofuse.graph.parts.source import Node, Source, ValueType, read_source, serialised
 from autofuse.graph.submodel import OnnxModel
@@ -18,7 +19,7 @@ from autofuse.segments.coverage import Coverage, unfit
 from autofuse.segments.deviations import deviation
 from autofuse.segments.legality import Part, cut
 from autofuse.segments.worth import too_small, work_us
-from autofuse.values.arguments import file_title
+from autofuse.values.arguments import Given, file_title
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +71,7 @@ class Choice:
         return tuple(piece for piece in self.pieces if piece.graph is None)
 
 
-def read_choice(model: Path, shapes: Mapping[str, tuple[int, ...]], least_us: float | None = None) -> Choice:
+def read_choice(model: Path, given: Given, least_us: float | None = None) -> Choice:
     """The parts of a model's file. InputError when it is damaged, or when ONNX Runtime refuses it, too."""
 
     with TypeInference(file_title(model)) as types:
@@ -79,14 +80,14 @@ def read_choice(model: Path, shapes: Mapping[str, tuple[int, ...]], least_us: fl
             found = types(content)
             return {name: ValueType(one.text, numpy_name(one.text), one.shape) for name, one in found.items()}
 
-        source = read_source(model, shapes, infer)
+        source = read_source(model, given, infer)
     return choose(source, least_us)
 
 
-def parts_of(model: Path, shapes: Mapping[str, tuple[int, ...]], error: UncoveredError) -> Choice:
+def parts_of(model: Path, given: Given, error: UncoveredError) -> Choice:
     """The parts of a model that our kernels do not cover whole, as `error` says; InputError of both: `read_choice`."""
     try:
-        return read_choice(model, shapes)
+        return read_choice(model, given)
     except InputError as other:
         raise InputError(f"{error}; and {str(other).removeprefix(f'{model}: ')}") from error
 
@@ -99,6 +100,13 @@ def choose(source: Source, least_us: float | None = None) -> Choice:
     return _Chooser(source, least_us).choose()
 
 
+def _type_of(source: Source, name: str) -> tuple[str, tuple[int | None, ...] | None]:
+    """The type of an input: its elements and its sizes, None for those that are open."""
+    found = source.type_of(name)
+    sizes = None if found.shape is None else tuple(size if isinstance(size, int) else None for size in found.shape)
+    return found.dtype, sizes
+
+
 @dataclass
 class _Chooser:
     source: Source
@@ -107,7 +115,7 @@ class _Chooser:
 
     def choose(self) -> Choice:
         nodes, source = self.source.nodes, self.source
-        self.reasons = {node.place: why for node in nodes if (why := unfit(source, node))}
+        self.reasons = {node.place: self._hinted(node, why) for node in nodes if (why := unfit(source, node))}
         carried = {name for node in nodes for name in node.writes if source.dtype_of(name)}
         coverage = Coverage(source)
         graphs: dict[tuple[int, ...], Graph] = {}
@@ -134,10 +142,23 @@ class _Chooser:
         if isinstance(found, Graph):
             graphs[part.members] = found
             return
-        refused = {place: why for place in part.members if (why := coverage.alone(self.source.nodes[place]))}
+        members = [self.source.nodes[place] for place in part.members]
+        refused = {node.place: self._hinted(node, why) for node in members if (why := coverage.alone(node))}
         if not refused:
             self._halved(part.members, found, coverage)
         self.reasons |= refused
+
+    def _hinted(self, node: Node, why: str) -> str:
+        """Why a node is in the rest, and which inputs of the model to give a value for another answer."""
+        hint = self._parameters.hint(self.source.operator(node))
+        return f"{why}; {hint}" if hint else why
+
+    @cached_property
+    def _parameters(self) -> Parameters:
+        source = self.source
+        operators = [source.operator(node) for node in source.nodes]
+        constants = [name for one in operators for name in one.inputs if name and source.is_constant(name)]
+        return Parameters(operators, {name: _type_of(source, name) for name in source.inputs}, constants)
 
     def _halved(self, members: tuple[int, ...], why: str, coverage: Coverage) -> None:
         """Reasons for operators that are refused only beside others: the second half, of halves, that is."""

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from autofuse.errors import InputError
 from autofuse.values.names import NO_FUSION, ONNX_RUNTIME, TVM_UNTUNED, rival_name
 
 StrPath = str | os.PathLike[str]
 Shapes = Mapping[str, tuple[int, ...]]
+Constants = Mapping[str, Any]
+"""Values of inputs by name: a number, nested lists, an array, or a text such as "[0,2]" or "@axes.npy"."""
 Duration = str | float | int
 DEFAULT_BUDGET = "10m"
 DEFAULT_PORT = 9091
@@ -35,6 +39,41 @@ LIBRARY_FORMATS: tuple[LibraryFormat, ...] = get_args(LibraryFormat)
 MOST_SEED = 2**32 - 1
 MOST_SECONDS = 36500 * 86400.0
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The value of a model's input, which makes a constant of it: its `numbers` in row-major order.
+
+    `dtype`: numpy's name of an array's elements; "" for numbers that were written, which become what the input takes.
+    """
+
+    shape: tuple[int, ...]
+    numbers: tuple[bool | int | float, ...]
+    dtype: str = ""
+
+    @property
+    def text(self) -> str:
+        """The value as `--constant` takes it."""
+        left: list[Any] = list(self.numbers)
+        for size in reversed(self.shape[1:]):
+            left = [left[place : place + size] for place in range(0, len(left), size)] if size else left
+        return json.dumps(left if self.shape else left[0], separators=(",", ":"))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, which `from_json` reads; numbers that JSON has not are texts."""
+        numbers = [number if math.isfinite(number) else str(number) for number in self.numbers]
+        return {"shape": list(self.shape), "numbers": numbers, "dtype": self.dtype}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Constant:
+        """The inverse of `to_json`."""
+        numbers = tuple(float(number) if isinstance(number, str) else number for number in body["numbers"])
+        return cls(tuple(body["shape"]), numbers, body["dtype"])
+
+
+Given = Mapping[str, tuple[int, ...] | Constant]
+"""What is said of a model's inputs by name: a shape, or the value itself."""
 
 
 def parse_duration(duration: Duration, name: str = "duration") -> float:
@@ -158,6 +197,63 @@ def parse_shape_sets(texts: Iterable[str]) -> list[dict[str, tuple[int, ...]]]:
     return [{name: shapes[number % len(shapes)] for name, shapes in given.items()} for number in range(count)]
 
 
+def parse_constants(texts: Iterable[str]) -> dict[str, str]:
+    """Values of inputs, as they are written, from texts such as "axes=[0,2]" and "axes=@axes.npy"."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=@") if "=@" in text else text.rpartition("=")
+        if not equals or not name or not value:
+            raise InputError(f"--constant: got {text!r:.200}, allowed: NAME=VALUE such as axes=[0,2] or axes=@axes.npy")
+        if name in found:
+            raise InputError(f"--constant: input {name!r} is given twice")
+        found[name] = f"{equals[1:]}{value}"
+    return found
+
+
+def given_inputs(shapes: Shapes | None, constants: Constants | None) -> dict[str, tuple[int, ...] | Constant]:
+    """Shapes and values of inputs as one; InputError for an input that has both, and for a value that is none."""
+    given: dict[str, tuple[int, ...] | Constant] = dict(shapes or {})
+    for name, value in (constants or {}).items():
+        if name in given:
+            raise InputError(f"--constant {name}: the input is given a shape, too; its value is enough")
+        given[name] = _constant(name, value)
+    return given
+
+
+def _constant(name: str, value: Any) -> Constant:
+    if isinstance(value, str):
+        at, path = value.startswith("@"), Path(value[1:])
+        value = read_array(path, f"--constant {name}") if at else _read_numbers(name, value)
+    import numpy as np  # here: most commands need no arrays
+
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # rows of several lengths
+        raise InputError(f"--constant {name}: got {value!r:.200}, allowed: rows of one length") from error
+    typed = hasattr(value, "dtype")
+    numbers = array.reshape(-1).tolist()
+    if not all(isinstance(number, bool | int | float) for number in numbers):
+        raise InputError(f"--constant {name}: got {value!r:.200}, allowed: {_VALUES}")
+    if not typed and array.dtype.kind == "f":  # as they were written: numpy makes floats of all
+        numbers = _leaves(value)
+    return Constant(array.shape, tuple(numbers), array.dtype.name if typed else "")
+
+
+_VALUES = "a number, true, false, lists of these such as [0,2], or @FILE.npy"
+
+
+def _read_numbers(name: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"--constant {name}: got {text!r:.200}, allowed: {_VALUES}") from error
+
+
+def _leaves(value: Any) -> list[Any]:
+    """The numbers of nested lists, each as it was written."""
+    return [leaf for one in value for leaf in _leaves(one)] if isinstance(value, list | tuple) else [value]
+
+
 def parse_buckets(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
     """Sizes by name from texts such as "batch=1,4,8"."""
     buckets: dict[str, tuple[int, ...]] = {}
@@ -185,6 +281,24 @@ def file_title(path: Path) -> str:
 def parse_files(texts: Iterable[str]) -> dict[str, str]:
     """Files by name from texts such as "image=cat.npy"; what names nothing stands under ""."""
     return {name: file for name, _, file in (text.rpartition("=") for text in texts)}
+
+
+def read_array(file: Path, name: str) -> Any:
+    """The array in a .npy file, which the option `name` names. InputError when it holds none of numbers."""
+    from zipfile import BadZipFile
+
+    import numpy as np
+
+    try:
+        if not file.is_file():
+            raise OSError("no such file")
+        array = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError, MemoryError, OverflowError, BadZipFile) as error:
+        reason = error if isinstance(error, OSError) else "it is damaged, or holds no numbers"
+        raise InputError(f"{name}: {file}: not a readable .npy file: {reason}") from error
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{name}: {file}: an archive of several arrays; name a .npy file")
+    return array
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:

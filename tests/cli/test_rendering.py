@@ -191,6 +191,7 @@ def test_bench_prints_the_agreed_object(monkeypatch: pytest.MonkeyPatch) -> None
         "against": "onnxruntime,none",
         "budget": "60s",
         "shapes": {"x": (1, 3)},
+        "constants": {},
     }
     text = CliRunner().invoke(app, arguments).stdout
     assert "autofuse is faster" in text
@@ -277,6 +278,7 @@ def test_compile_prints_hit_or_miss_for_each_group(monkeypatch: pytest.MonkeyPat
         "trained": None,
         "weight_growth": None,
         "shapes": [{}],
+        "constants": {},
         "buckets": {},
         "plan": "tvm",
         "format": None,
@@ -331,6 +333,7 @@ def test_tune_passes_its_flags_and_prints_the_result(monkeypatch: pytest.MonkeyP
         "rpc_key_file": None,
         "rpc_tracker": None,
         "shapes": {"x": (1,)},
+        "constants": {},
     }
 
 
@@ -339,10 +342,11 @@ def replace_namespace(value: SimpleNamespace, **changes: object) -> SimpleNamesp
 
 
 def test_a_run_ends_with_the_commands_that_come_next() -> None:
-    named = {"database": "my db", "threads": 2, "device": "zen3", "shapes": {"x": (1, 3)}}
+    inputs = {"shapes": {"x": (1, 3)}, "constants": {"axes": "[0,2]"}}
+    named = {"database": "my db", "threads": 2, "device": "zen3", **inputs}
     lines = [text.split() for text in printed(after_tuning(Path("net.onnx"), named)).splitlines()]
     assert lines[0][:2] == ["next", "autofuse"]
-    place = "--device zen3 --threads 2 --shape x=1,3 --db 'my db'"
+    place = "--device zen3 --threads 2 --shape x=1,3 --constant 'axes=[0,2]' --db 'my db'"
     assert " ".join(lines[0][2:]) == f"compile net.onnx -o net.so {place}"
     assert " ".join(lines[1]) == "autofuse report --db 'my db' --html net.html"
     assert " ".join(lines[2]) == f"autofuse bench net.onnx --against onnxruntime,none {place}"

@@ -214,7 +214,7 @@ def run(device: SyntheticDevice, space: Path, tmp_path: Path) -> Tune:
             "seed": 0,
             "space": str(space),
             "trained": "none",
-            "shapes": {},
+            "given": {},
             "progress": _silent,
         }
         where = {"database": str(tmp_path / "profile.db"), "threads": 1}

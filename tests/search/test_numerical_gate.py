@@ -61,7 +61,7 @@ class Sensitive:
 
         return tune(
             self.model, Place(str(self.database), threads=1), budget_s=None, trials=None, seed=0,
-            space=str(self.space), trained="none", shapes={}, progress=lambda _: None,
+            space=str(self.space), trained="none", given={}, progress=lambda _: None,
         )  # fmt: skip
 
     def compile(self, plan: str = "best", **options: Any) -> CompileReport:

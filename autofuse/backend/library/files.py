@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +13,7 @@ from autofuse.backend.library.compiled import Library
 from autofuse.backend.library.parted import PartedLibrary
 from autofuse.errors import InputError
 from autofuse.values import outputs
+from autofuse.values.arguments import read_array
 from autofuse.values.outputs import Inputs
 
 MAX_STEM = 100
@@ -72,21 +72,8 @@ def _feeds(library: Library | PartedLibrary, inputs: Mapping[str, Path]) -> dict
         if name not in feeds:
             got = f"{name}={file}" if name else str(file)
             raise InputError(f"--input: got {got!r}, allowed: NAME=FILE.npy with NAME one of {', '.join(feeds)}")
-        feeds[name] = _array(file)
+        feeds[name] = read_array(file, "--input")
     return feeds
-
-
-def _array(file: Path) -> NDArray[np.generic]:
-    try:
-        if not file.is_file():
-            raise OSError("no such file")
-        array = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError, MemoryError, OverflowError, BadZipFile) as error:
-        reason = error if isinstance(error, OSError) else "it is damaged, or holds no numbers"
-        raise InputError(f"--input: {file}: not a readable .npy file: {reason}") from error
-    if not isinstance(array, np.ndarray):
-        raise InputError(f"--input: {file}: an archive of several arrays; name a .npy file")
-    return array
 
 
 def _array_files(folder: Path, names: Sequence[str], inputs: Inputs) -> dict[str, Path]:

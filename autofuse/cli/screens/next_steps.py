@@ -41,7 +41,7 @@ def after_forecast(model: Path, named: Mapping[str, Any]) -> Table:
 def after_inspecting(model: Path, named: Mapping[str, Any]) -> Table:
     """What follows a look at a model."""
     space = ["--space", str(named["space"])] if named.get("space") else []
-    return _listed([["tune", str(model), "--budget", "10m", *space, *_shapes(named)]])
+    return _listed([["tune", str(model), "--budget", "10m", *space, *_inputs(named)]])
 
 
 def after_compiling(model: Path, library: str, hits: int, named: Mapping[str, Any]) -> Table:
@@ -188,7 +188,7 @@ def after_job(
     if unfinished:
         commands.insert(0, _going_on(unfinished, run, named))
     for model, device in done[:MOST_MODELS]:
-        commands.append(_compile(model, [*_place(named, device), *_shapes(named), *database]))
+        commands.append(_compile(model, [*_place(named, device), *_inputs(named), *database]))
     return _listed(commands, more=max(0, len(done) - MOST_MODELS))
 
 
@@ -199,13 +199,13 @@ def _going_on(models: Sequence[Path], run: str, named: Mapping[str, Any]) -> lis
     ]
     devices = [part for name in named.get("devices") or () if name != "local" for part in ("--device", str(name))]
     rpc = [part for address in named.get("rpc") or () for part in ("--rpc", str(address))]
-    place = [*devices, *rpc, *_place(named, "local"), *_shapes(named), *_database(named)]
+    place = [*devices, *rpc, *_place(named, "local"), *_inputs(named), *_database(named)]
     return ["tune", *map(str, models), "--run", run, *limits, *place]
 
 
 def _there(named: Mapping[str, Any]) -> list[str]:
     """Where a plan is for, the sizes of the model, and where what is known of it stands."""
-    return [*_place(named, _device(named)), *_shapes(named), *_database(named)]
+    return [*_place(named, _device(named)), *_inputs(named), *_database(named)]
 
 
 def _reached(named: Mapping[str, Any]) -> list[str]:
@@ -237,9 +237,12 @@ def _place(named: Mapping[str, Any], device: str) -> list[str]:
     return [*(["--device", device] if device != "local" else []), *threads]
 
 
-def _shapes(named: Mapping[str, Any]) -> list[str]:
+def _inputs(named: Mapping[str, Any]) -> list[str]:
+    """What is given of the model's inputs: their sizes, and the values of constants."""
     shapes: Mapping[str, Sequence[int]] = named.get("shapes") or {}
-    return [part for name, sizes in shapes.items() for part in ("--shape", f"{name}={','.join(map(str, sizes))}")]
+    sizes = [part for name, own in shapes.items() for part in ("--shape", f"{name}={','.join(map(str, own))}")]
+    constants: Mapping[str, Any] = named.get("constants") or {}
+    return [*sizes, *(part for name, value in constants.items() for part in ("--constant", f"{name}={value}"))]
 
 
 def _listed(commands: Sequence[Sequence[str]], more: int = 0) -> Table:

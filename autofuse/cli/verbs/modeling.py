@@ -13,6 +13,7 @@ from autofuse import api
 from autofuse.cli.options import (
     Buckets,
     CompileFormats,
+    Constants,
     Database,
     Device,
     Exact,
@@ -44,6 +45,7 @@ from autofuse.values.arguments import (
     DEFAULT_RIVALS,
     micros,
     parse_buckets,
+    parse_constants,
     parse_files,
     parse_formats,
     parse_shape_sets,
@@ -60,6 +62,7 @@ MAX_DECISIONS_SHOWN = 20
 def inspect(
     model: Model,
     shape: Shapes = None,
+    constant: Constants = None,
     space: Space = None,
     operators: Annotated[bool, typer.Option("--operators", help="List every operator, too.")] = False,
     form: OutputFormat = "text",
@@ -68,8 +71,11 @@ def inspect(
 
     Operators, costs, open decisions, what cannot be tuned and why, and the size of the search.
     """
-    summary = api.inspect(model, shapes=parse_shapes(shape or []), space=space)
-    then = after_inspecting(model, {"shapes": parse_shapes(shape or []), "space": space})
+    named: dict[str, Any] = {
+        "shapes": parse_shapes(shape or []), "constants": parse_constants(constant or []), "space": space
+    }  # fmt: skip
+    summary = api.inspect(model, **named)
+    then = after_inspecting(model, named)
     if is_in_parts(summary):
         show(summary, form, summary_text(summary), then)
     else:
@@ -161,6 +167,7 @@ def compile_(
     plan: Plan = None,
     shape: SeveralShapes = None,
     buckets: Buckets = None,
+    constant: Constants = None,
     sign: Sign = None,
     format: CompileFormats = None,  # noqa: A002 the option's name
 ) -> None:
@@ -168,7 +175,7 @@ def compile_(
 
     Measures nothing, and says for each plan and each group how it is known.
     """
-    sets = parse_shape_sets(shape or [])
+    sets, constants = parse_shape_sets(shape or []), parse_constants(constant or [])
     library_format, form = parse_formats(format or [])
     place: dict[str, Any] = {"database": database, "threads": threads, "device": device, "on_miss": on_miss}
     report = api.compile(
@@ -187,12 +194,13 @@ def compile_(
         dry_run=dry_run,
         shapes=sets,
         buckets=parse_buckets(buckets or []),
+        constants=constants,
         plan=plan,
         sign=sign,
         format=library_format,
         progress=compile_progress(),
     )
-    named = {**place, "shapes": sets[0] if len(sets) == 1 else {}, "format": library_format}
+    named = {**place, "shapes": sets[0] if len(sets) == 1 else {}, "constants": constants, "format": library_format}
     show(report, form, compile_text(report), after_compiling(model, report.library, report.hits, named))
 
 
@@ -252,6 +260,7 @@ def bench(
     rpc_key_file: RpcKeyFile = None,
     on_miss: OnMiss = DEFAULT_ON_MISS,
     shape: Shapes = None,
+    constant: Constants = None,
     trust: Trust = None,
     form: OutputFormat = "text",
 ) -> None:
@@ -260,7 +269,8 @@ def bench(
     Its outputs are checked against ONNX Runtime; times are interleaved, with their interval.
     """
     named: dict[str, Any] = {
-        "database": database, "threads": threads, "device": device, "shapes": parse_shapes(shape or [])
+        "database": database, "threads": threads, "device": device, "shapes": parse_shapes(shape or []),
+        "constants": parse_constants(constant or []),
     }  # fmt: skip
     report = api.bench(
         model,

@@ -11,11 +11,11 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from autofuse.cli.options import Database, Device, Model, OutputFormat, Shapes, Threads
+from autofuse.cli.options import Constants, Database, Device, Model, OutputFormat, Shapes, Threads
 from autofuse.cli.screens.next_steps import after_diff, after_explaining, after_export, after_front
 from autofuse.cli.screens.render import describe, plain, records, show
 from autofuse.cli.screens.waterfall_view import waterfall_text
-from autofuse.values.arguments import micros, parse_shapes, size
+from autofuse.values.arguments import micros, parse_constants, parse_shapes, size
 
 if TYPE_CHECKING:
     from autofuse.api.results import EdgeReason, GroupTime
@@ -39,12 +39,13 @@ def plan_show(
     device: Device = "local",
     threads: Threads = None,
     shape: Shapes = None,
+    constant: Constants = None,
     form: OutputFormat = "text",
 ) -> None:
     """Show the kernels of a plan. Its JSON (--format json) is a plan file that --plan reads."""
     from autofuse import api
 
-    named = _named(database, device, threads, shape)
+    named = _named(database, device, threads, shape, constant)
     found = api.plan_show(model, plan=plan, **named)
     text = f"plan {plan} ({found.plan.key[:12]}): {found.text}"
     show(json.loads(found.to_json()), form, Text(text.rstrip()), after_explaining(model, plan, named))
@@ -59,12 +60,13 @@ def plan_diff(
     device: Device = "local",
     threads: Threads = None,
     shape: Shapes = None,
+    constant: Constants = None,
     form: OutputFormat = "text",
 ) -> None:
     """Show what differs between two plans of one model."""
     from autofuse import api
 
-    named = _named(database, device, threads, shape)
+    named = _named(database, device, threads, shape, constant)
     found = api.plan_diff(model, first, second, **named).found
     rows = [
         {"only in": name, "what": what, "operators": " + ".join(operators)}
@@ -99,6 +101,7 @@ def plan_export(
     device: Device = "local",
     threads: Threads = None,
     shape: Shapes = None,
+    constant: Constants = None,
     form: OutputFormat = "text",
 ) -> None:
     """Write the partition for a viewer.
@@ -107,7 +110,7 @@ def plan_export(
     """
     from autofuse import api
 
-    named = _named(database, device, threads, shape)
+    named = _named(database, device, threads, shape, constant)
     found = api.plan_export(model, output, plan=plan, weights=weights, **named)
     show(found, form, describe(_body(found)), after_export(model, plan, named))
 
@@ -122,6 +125,7 @@ def plan_pareto(
     device: Device = "local",
     threads: Threads = None,
     shape: Shapes = None,
+    constant: Constants = None,
     form: OutputFormat = "text",
 ) -> None:
     """Show the fastest plans for each peak of memory.
@@ -130,7 +134,7 @@ def plan_pareto(
     """
     from autofuse import api
 
-    named = _named(database, device, threads, shape)
+    named = _named(database, device, threads, shape, constant)
     points = api.plan_pareto(model, save=save, **named)
     rows = [
         {
@@ -158,6 +162,7 @@ def explain(
     device: Device = "local",
     threads: Threads = None,
     shape: Shapes = None,
+    constant: Constants = None,
     form: OutputFormat = "text",
 ) -> None:
     """Say which edges of the model a plan fuses, and why.
@@ -166,7 +171,7 @@ def explain(
     """
     from autofuse import api
 
-    named = _named(database, device, threads, shape)
+    named = _named(database, device, threads, shape, constant)
     found = api.explain(model, plan=plan, edge=edge, **named)
     rows = found.edges
     counts = Counter(("fused" if row.fused else "apart", row.code) for row in rows)
@@ -186,9 +191,12 @@ def explain(
     )
 
 
-def _named(database: str | None, device: str, threads: int | None, shape: list[str] | None) -> dict[str, Any]:
+def _named(
+    database: str | None, device: str, threads: int | None, shape: list[str] | None, constant: list[str] | None
+) -> dict[str, Any]:
     """Where a plan is looked for, as `api` has it."""
-    return {"database": database, "device": device, "threads": threads, "shapes": parse_shapes(shape or [])}
+    inputs = {"shapes": parse_shapes(shape or []), "constants": parse_constants(constant or [])}
+    return {"database": database, "device": device, "threads": threads, **inputs}
 
 
 def _edge_row(row: EdgeReason, timed: bool) -> dict[str, object]:

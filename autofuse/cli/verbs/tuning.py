@@ -18,7 +18,7 @@ from autofuse.cli.screens.next_steps import after_forecast, after_job, after_tun
 from autofuse.cli.screens.render import Format, plain, show
 from autofuse.cli.screens.tune_view import tune_text
 from autofuse.errors import AutofuseError, InputError
-from autofuse.values.arguments import parse_shapes
+from autofuse.values.arguments import parse_constants, parse_shapes
 
 if TYPE_CHECKING:
     from autofuse.api.results import JobOutcome, TuneResult
@@ -44,6 +44,7 @@ def tune(
     trained: options.Guide = None,
     pareto: options.Pareto = False,
     shape: options.Shapes = None,
+    constant: options.Constants = None,
     run: options.JobName = None,
     until: options.Until = None,
     early_stopping: options.EarlyStopping = None,
@@ -66,6 +67,7 @@ def tune(
         "database": database, "budget": budget, "trials": trials, "threads": threads, "rpc_tracker": rpc_tracker,
         "rpc_key": rpc_key, "rpc_key_file": rpc_key_file, "seed": seed, "space": space, "exact": exact,
         "trained": trained, "shapes": parse_shapes(shape or []),
+        "constants": parse_constants(constant or []),
     }  # fmt: skip
     asked_for = (run, until, early_stopping, memory_limit, disk_limit, executor, on_finish, log, workers)
     several = max(len(models), len(devices), len(addresses)) > 1

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from graphlib import CycleError
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,9 @@ from autofuse.graph.loading.canonical import canonicalise
 from autofuse.graph.loading.constants import fold_constants
 from autofuse.graph.loading.draft import Draft, as_constants, check_weight_dtype
 from autofuse.graph.loading.files import origin_of, read_model, refuse_external_data
+from autofuse.graph.loading.given.constants import bind_constants, shapes_of
+from autofuse.graph.loading.given.parameters import Parameters, plain_operators, types_of_inputs
+from autofuse.graph.loading.given.shapes import OpenInputsError, bind_shapes
 from autofuse.graph.loading.limits import (
     MAX_OUTPUTS,
     check_inputs,
@@ -27,7 +29,7 @@ from autofuse.graph.loading.limits import (
     check_tensor,
     rounds_for,
 )
-from autofuse.graph.loading.shapes import bind_shapes
+from autofuse.graph.loading.order import give_names, sort_nodes
 from autofuse.graph.loading.simplify.bodies import write_out_bodies
 from autofuse.graph.loading.simplify.broadcasts import simplify_copies
 from autofuse.graph.loading.simplify.clean import (
@@ -46,37 +48,46 @@ from autofuse.graph.loading.simplify.statistics import split_statistics
 from autofuse.graph.loading.simplify.training import split_training
 from autofuse.graph.loading.upgrade import FORM, upgrade
 from autofuse.graph.loading.validity import check_declared_types, check_graph_lists, check_operators, check_types
-from autofuse.graph.model import Graph, Operator, Tensor, topological_order
+from autofuse.graph.model import Graph, Operator, Tensor
 from autofuse.graph.nodes import (
     MAX_MODEL_BYTES,
     SUPPORTED_DTYPES,
-    captured_names,
     dtype_name,
     make_model,
     operator_of,
     schema_of,
     subgraphs_of,
 )
-from autofuse.values.arguments import file_title
+from autofuse.values.arguments import Given, Shapes, file_title
 
 _LIGHT_ELEMENTS = 4096
-_SHOWN = 8
-"""Operators that a message names."""
 _WIDE = (onnx.TensorProto.DOUBLE, onnx.TensorProto.INT64, onnx.TensorProto.UINT64)
 
-Shapes = Mapping[str, tuple[int, ...]]
 
-
-def load(path: Path, shapes: Shapes | None = None) -> Graph:
+def load(path: Path, given: Given | None = None) -> Graph:
     """The graph of an ONNX file.
 
-    `shapes`: static shape of each input that the file leaves open. External weights must lie in the
-    file's folder. InputError names the file and what to change. See `from_model`.
+    `given`: static shape of each input that the file leaves open, and values of inputs, which become constants.
+    External weights must lie in the file's folder. InputError names the file and what to change. See `from_model`.
     """
+    source = str(path)
+    model = read_model(Path(path))
     try:
-        return _graph_of(read_model(Path(path)), file_title(Path(path)), str(path), shapes)
+        bind_constants(model, given, source)
+        return _graph_of(model, file_title(Path(path)), source, shapes_of(given))
     except UnicodeDecodeError as error:
-        raise _damaged(str(path)) from error
+        raise _damaged(source) from error
+    except (UncoveredError, OpenInputsError) as error:
+        hint = _hint(model.graph)
+        if not hint:
+            raise
+        raise type(error)(f"{error}; {hint}") from error
+
+
+def _hint(graph: GraphProto) -> str:
+    """Which inputs of the model to give a value; "" where that would not help."""
+    weights = [tensor.name for tensor in graph.initializer]
+    return Parameters(plain_operators(graph), types_of_inputs(graph.input), weights).hint_of_all()
 
 
 def from_model(model: ModelProto, name: str, shapes: Shapes | None = None) -> Graph:
@@ -109,8 +120,8 @@ def _graph_of(model: ModelProto, name: str, source: str, shapes: Shapes | None) 
     nodes = light.graph.node
     declare(light.graph)
     _check_operators(light.graph, opset, source)
-    _give_names(nodes)
-    _sort(light.graph, constants, source)
+    give_names(nodes)
+    sort_nodes(light.graph, constants, source)
     inputs = bind_shapes([value for value in model.graph.input if value.name not in constants], shapes, source)
     outputs = tuple(value.name for value in model.graph.output)
     _check_outputs(outputs, inputs, source)
@@ -218,62 +229,6 @@ def _check_operators(graph: GraphProto, opset: int, source: str) -> None:
             )
         for body in subgraphs_of(node):
             _check_operators(body, opset, source)
-
-
-def _give_names(nodes: Iterable[NodeProto]) -> None:
-    """Unique names: nameless or repeated ones become `Conv_12`."""
-    seen: set[str] = set()
-    listed = list(nodes)
-    given = {node.name for node in listed}
-    for index, node in enumerate(listed):
-        if not node.name or node.name in seen:
-            base = name = f"{node.op_type}_{index}"
-            count = 0
-            while name in seen or name in given:
-                count += 1
-                name = f"{base}_{count}"
-            node.name = name
-        seen.add(node.name)
-
-
-def _sort(graph: GraphProto, constants: Mapping[str, NDArray[np.generic]], source: str) -> None:
-    """Topological order, in place; InputError for a cycle, a missing or a twice written tensor."""
-    nodes = list(graph.node)
-    known = {value.name for value in graph.input} | set(constants)
-    reads = [{name for name in (*node.input, *captured_names(node)) if name} for node in nodes]
-    writer: dict[str, int] = {}
-    for index, node in enumerate(nodes):
-        for name in (name for name in node.output if name):
-            if name in writer or name in known:
-                raise InputError(
-                    f"{source}: tensor {name!r} is written twice (operator {node.name!r}); export the model again"
-                )
-            writer[name] = index
-    for node, names in zip(nodes, reads, strict=True):
-        missing = sorted(name for name in names if name not in known and name not in writer)
-        if missing:
-            raise InputError(
-                f"{source}: operator {node.name!r} reads {missing[0]!r}, which nothing writes; export the model again"
-            )
-    for value in graph.output:
-        if value.name not in known and value.name not in writer:
-            raise InputError(f"{source}: nothing writes the output {value.name!r}; export the model again")
-    before = {index: {writer[name] for name in names if name in writer} for index, names in enumerate(reads)}
-    order = _order(before, nodes, source)
-    if order != sorted(order):
-        copies = [NodeProto.FromString(nodes[index].SerializeToString()) for index in order]
-        del graph.node[:]
-        graph.node.extend(copies)
-
-
-def _order(before: Mapping[int, set[int]], nodes: Sequence[NodeProto], source: str) -> list[int]:
-    """Positions of the nodes, each after those that stand in `before`; the given order where that can be."""
-    try:
-        return topological_order(before, rank=int)
-    except CycleError as error:
-        names = [repr(nodes[index].name) for index in error.args[1][1:]]
-        shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
-        raise InputError(f"{source}: the graph has a cycle through {shown}; export the model again") from error
 
 
 def _check_outputs(outputs: tuple[str, ...], inputs: Mapping[str, object], source: str) -> None:

@@ -16,8 +16,9 @@ from autofuse.errors import InputError
 from autofuse.graph.loading.constants import FOLDABLE, evaluate, shape_value
 from autofuse.graph.loading.draft import infer_model
 from autofuse.graph.loading.files import origin_of, read_model
+from autofuse.graph.loading.given.constants import bind_constants, shapes_of
+from autofuse.graph.loading.given.shapes import bind_shapes
 from autofuse.graph.loading.limits import check_operator_count
-from autofuse.graph.loading.shapes import bind_shapes
 from autofuse.graph.loading.simplify.inline import constant_value
 from autofuse.graph.loading.validity import check_graph_lists
 from autofuse.graph.model import Graph, Operator, Tensor, topological_order
@@ -29,12 +30,12 @@ from autofuse.graph.nodes import (
     operator_of,
     subgraphs_of,
 )
+from autofuse.values.arguments import Given, Shapes
 
 KNOWN_ELEMENTS = 4096
 """Elements of a value that is computed at once, such as a shape; larger constants stay operators of their part."""
 ROUNDS = 8
 """How often types are asked for again because values became known."""
-Shapes = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -324,10 +325,11 @@ def serialised(model: ModelProto) -> bytes:
         raise InputError(f"{model.graph.name}: more than 2 GB do not fit into an ONNX file") from error
 
 
-def read_source(path: Path, shapes: Shapes, infer: Infer) -> Source:
-    """The model of a file. InputError when it cannot be read, is damaged or too large, or a shape does not fit."""
+def read_source(path: Path, given: Given, infer: Infer) -> Source:
+    """The model of a file. InputError when it cannot be read or is damaged, and when what is given does not fit."""
     model = read_model(path)
     name = str(path)
+    bind_constants(model, given, name)
     check_graph_lists(model.graph, name)
     check_operator_count(model, name)
     if model.functions:
@@ -335,7 +337,7 @@ def read_source(path: Path, shapes: Shapes, infer: Infer) -> Source:
             model = inliner.inline_local_functions(model)
         except Exception as error:
             raise InputError(f"{name}: the model's functions cannot be inlined: {error}") from error
-    return Source(name, model, shapes, infer)
+    return Source(name, model, shapes_of(given), infer)
 
 
 def _static_inputs(declared: Mapping[str, ValueInfoProto], shapes: Shapes, source: str) -> dict[str, Tensor]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from autofuse.errors import UncoveredError
 from autofuse.fusion.plan import FusionPlan, Group
+from autofuse.graph.loading.given.parameters import Parameters, types_of_tensors
 from autofuse.graph.model import Graph
 from autofuse.kernels.families.registry import is_own
 from autofuse.kernels.importer.fallback import check_importable
@@ -57,7 +58,7 @@ def require_kernels(graph: Graph) -> None:
     if missing:
         named = [f"{graph.by_name[name].op_type} {name!r} ({reason})" for name, reason in missing.items()]
         more = f", and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
-        raise UncoveredError(
-            f"{graph.name}: no kernel can be made for {'; '.join(named[:MOST_NAMED])}{more}: "
-            "replace these operators in the model, or cut the model before them"
-        )
+        types = types_of_tensors(graph.tensors[name] for name in graph.inputs)
+        parameters = Parameters([graph.by_name[name] for name in missing], types, graph.constants)
+        advice = parameters.hint_of_all() or "replace these operators in the model, or cut the model before them"
+        raise UncoveredError(f"{graph.name}: no kernel can be made for {'; '.join(named[:MOST_NAMED])}{more}: {advice}")

@@ -14,6 +14,7 @@ from autofuse.measure.children.pool import Answer, Call, Pool, Program
 from autofuse.measure.children.process import available_cores
 from autofuse.measure.measurement import Failure, Left, no_end
 from autofuse.measure.networks.requests import BuildLibrary, LoadModel
+from autofuse.values.arguments import Given
 
 MODULE = "autofuse.measure.networks.library_builder"
 LOAD_S, BUILD_S = 300.0, 600.0
@@ -22,10 +23,10 @@ NO_TIME = "no time was left to build it"
 
 @dataclass(frozen=True)
 class Model:
-    """A model for children to load: an ONNX file, with the sizes of its dynamic inputs."""
+    """A model for children to load: an ONNX file, with what is given of its inputs."""
 
     path: Path
-    shapes: Mapping[str, tuple[int, ...]]
+    given: Given
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def build_libraries(
     DeviceError when the disk is full: no plan is at fault.
     """
     size = max(1, min(workers or available_cores(), len(orders)))
-    hello = Call(LoadModel(model.path, dict(model.shapes), target, threads, objects), LOAD_S)
+    hello = Call(LoadModel(model.path, dict(model.given), target, threads, objects), LOAD_S)
     builders = _Builders(Pool(Program(MODULE, hello, share=size).start, _build, size, "process that builds"), left)
     try:
         builders.pool.submit(orders)

@@ -30,7 +30,7 @@ class LibrarySession:
     def load(self, request: LoadModel) -> Done:
         """Load the model."""
         self._target, self._threads, self._objects = request.target, request.threads, request.objects
-        self._graph = load(request.model, dict(request.shapes))
+        self._graph = load(request.model, request.given)
         return Done()
 
     def build(self, request: BuildLibrary) -> Done:

@@ -4,9 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import PlainSerializer, PlainValidator
 
 from autofuse.device.target import Target
 from autofuse.measure.children.messages import Done, FilePath, Message, Request
+from autofuse.values.arguments import Constant
+
+
+def _constant(body: object) -> Constant:
+    """The inverse of `Constant.to_json`; ValueError for what cannot come from it."""
+    if isinstance(body, Constant):
+        return body
+    try:
+        return Constant.from_json(body)  # type: ignore[arg-type]
+    except (TypeError, KeyError) as error:
+        raise ValueError("expected the value of an input") from error
+
+
+ConstantValue = Annotated[Constant, PlainSerializer(Constant.to_json), PlainValidator(_constant)]
+"""The value of an input in a message."""
 
 # -- running. `name`: of the network, in a session that holds several
 
@@ -98,13 +116,13 @@ class CloseNetwork(Request[Done]):
 
 @dataclass(frozen=True)
 class LoadModel(Request[Done]):
-    """Load an ONNX file, of which libraries are then built; `shapes`: of its dynamic inputs.
+    """Load an ONNX file, of which libraries are then built; `given`: of its inputs.
 
     `objects`: folder of the kernels that are compiled already, and of those that will be (None: there is none).
     """
 
     model: FilePath
-    shapes: Mapping[str, tuple[int, ...]]
+    given: Mapping[str, tuple[int, ...] | ConstantValue]
     target: Target
     threads: int
     objects: FilePath | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from autofuse.search.finals.finale import Estimates, Finale, Opening
 from autofuse.search.plans.plan_search import PlanSearch
 from autofuse.search.progress import Forecast, ForecastChanges
 from autofuse.search.schedules.evidence import SearchEvidence, searched_space
+from autofuse.values.arguments import Given
 
 LEAST_MEASURED = 10
 """Measurements of a run below which it says nothing about the rate of a search."""
@@ -36,14 +36,14 @@ def forecast(
     seed: int,
     space: str | None,
     exact: bool = False,
-    shapes: Mapping[str, tuple[int, ...]],
+    given: Given,
 ) -> Forecast:
     """What a search of `model` at a place will reach; the arguments are those of `autofuse.search.tune.tune`.
 
     The rate is that of the newest run there, else the guess with which a search begins.
     """
     started = Budget.now()
-    graph = load(model, shapes)
+    graph = load(model, given)
     require_kernels(graph)
     load_s = Budget.now() - started
     with open_for_lookup(place.database) as base:

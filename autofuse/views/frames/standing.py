@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from autofuse.database.job_records import CONFIRM, DONE, FAILED, QUEUED, RUNNING, SEARCH
-from autofuse.values.arguments import command_line, format_duration
+from autofuse.values.arguments import Constant, command_line, format_duration
 from autofuse.views.run_status import length_s
 
 if TYPE_CHECKING:
@@ -84,6 +84,9 @@ def job_command(job: JobInfo) -> str:
     shapes: Any = settings.get("shapes") or {}
     for name, sizes in shapes.items():
         words += ["--shape", f"{name}={','.join(map(str, sizes))}"]
+    constants: Any = settings.get("constants") or {}
+    for name, one in constants.items():
+        words += ["--constant", f"{name}={Constant.from_json(one).text}"]
     words += ["--exact"] if settings.get("exact") else []
     words += ["--space", str(settings["space"])] if settings.get("space") else []
     return command_line(words)

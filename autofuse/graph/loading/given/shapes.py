@@ -9,13 +9,16 @@ from onnx import ValueInfoProto
 from autofuse.errors import InputError, UncoveredError
 from autofuse.graph.model import Tensor
 from autofuse.graph.nodes import SUPPORTED_DTYPES, dtype_name
+from autofuse.values.arguments import Shapes
 
 _Dim = int | str
 
 
-def bind_shapes(
-    inputs: Sequence[ValueInfoProto], shapes: Mapping[str, tuple[int, ...]] | None, source: str
-) -> dict[str, Tensor]:
+class OpenInputsError(InputError):
+    """Sizes of inputs are neither fixed in the file nor given."""
+
+
+def bind_shapes(inputs: Sequence[ValueInfoProto], shapes: Shapes | None, source: str) -> dict[str, Tensor]:
     """Static input tensors by name, in the model's order.
 
     A dimension that has a name takes its size from any input whose shape is given. InputError when an
@@ -39,7 +42,7 @@ def bind_shapes(
         if all(isinstance(dim, int) for dim in bound):
             result[name] = Tensor(name, tuple(int(dim) for dim in bound), dtype_name(value.type.tensor_type.elem_type))
     if len(result) < len(known):
-        raise InputError(_open_message({n: dims[n] for n in known if n not in result}, source))
+        raise OpenInputsError(_open_message({n: dims[n] for n in known if n not in result}, source))
     return result
 
 

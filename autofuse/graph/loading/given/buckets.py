@@ -8,17 +8,16 @@ from pathlib import Path
 
 from autofuse.errors import InputError
 from autofuse.graph.loading.files import read_model
+from autofuse.values.arguments import Constant, Given
 
 Sizes = Mapping[str, Sequence[int]]
 
 
-def bucket_shapes(
-    path: Path, buckets: Sizes, shapes: Mapping[str, tuple[int, ...]]
-) -> list[dict[str, tuple[int, ...]]]:
+def bucket_shapes(path: Path, buckets: Sizes, given: Given) -> list[dict[str, tuple[int, ...] | Constant]]:
     """Shapes of the inputs of the model at `path` for every combination of sizes, smallest first.
 
-    `shapes`: of inputs that the buckets leave open, the same for all. InputError when the model has no open size of
-    such a name.
+    `given`: shapes of inputs that the buckets leave open, and values of inputs, the same for all. InputError when the
+    model has no open size of such a name.
     """
     graph = read_model(path).graph
     constants = {tensor.name for tensor in graph.initializer}
@@ -36,7 +35,7 @@ def bucket_shapes(
     made = []
     for sizes in product(*(sorted(set(values)) for values in buckets.values())):
         chosen = dict(zip(buckets, sizes, strict=True))
-        form = dict(shapes)
+        form = dict(given)
         for name, own in dims.items():
             bound = [chosen.get(dim, dim) if isinstance(dim, str) else dim for dim in own]
             if any(dim in chosen for dim in own) and name not in form and all(isinstance(d, int) for d in bound):
