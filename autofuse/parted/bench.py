@@ -10,7 +10,7 @@ from pathlib import Path
 from autofuse.benchmark import OWN, BenchReport, compiled, kept, line_up, report_of
 from autofuse.compiler import Context, Policy
 from autofuse.environment.place import Place
-from autofuse.errors import InputError, UncoveredError
+from autofuse.errors import UncoveredError
 from autofuse.parted.race import raced, task_of
 from autofuse.segments.choice import parts_of
 from autofuse.values.arguments import Given, file_title
@@ -32,11 +32,9 @@ def bench_parts(
     """Time a model that kernels of ours do not cover whole, as `error` says; see `autofuse.api.bench`.
 
     What is timed is what a compile ships. Nothing is recorded: `tune` does that. Errors: see
-    `autofuse.benchmark.bench`; InputError for a device elsewhere.
+    `autofuse.benchmark.bench`.
     """
     named = place.find(measuring=True)
-    if named.address is not None:
-        raise InputError(f"{error}; a device elsewhere runs only what kernels of autofuse cover whole")
     choice = parts_of(model, given, error)
     with ExitStack() as stack:
         context = stack.enter_context(Context(place, policy=Policy(on_miss), asked=named))

@@ -46,10 +46,8 @@ def tune_parts(
 ) -> TuneResult:
     """Tune the segments of a model that kernels of ours do not cover whole, as `error` says; see `autofuse.api.tune`.
 
-    `trials`: of each segment. InputError when there is no segment to tune, and for a device elsewhere.
+    `trials`: of each segment. InputError when there is no segment to tune.
     """
-    if place.rpc is not None or place.rpc_tracker is not None:
-        raise InputError(f"{error}; a device elsewhere runs only what kernels of autofuse cover whole")
     choice = parts_of(model, given, error)
     _require_segments(model, choice)
     race_s = LEAST_RACE_S if budget_s is None else min(MOST_RACE_S, max(LEAST_RACE_S, RACE_PART * budget_s))
