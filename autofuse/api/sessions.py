@@ -50,7 +50,7 @@ class Session(LibrarySession):
     def _loaded(self, path: Path, threads: int | None, pad: bool, trust: Sequence[Path]) -> Library | PartedLibrary:
         if path.suffix.lower() != MODEL_SUFFIX:
             if any(one is not None for one in self._named.values()):
-                raise InputError(f"{path}: {' and '.join(self._named)} are of an ONNX file, not of a library")
+                raise InputError(f"{path}: shapes, constants and database are of an ONNX file, not of a library")
             return super()._loaded(path, threads, pad, trust)
         if trust:
             raise InputError("trust: a signature is of a library; what is compiled here has none")

@@ -184,5 +184,5 @@ def test_memory_of_another_size_is_not_written_to(session: autofuse.Session) -> 
 
 
 def test_a_library_takes_no_sizes(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="shapes and database are of an ONNX file"):
+    with pytest.raises(InputError, match="shapes, constants and database are of an ONNX file"):
         autofuse.Session(tmp_path / "net.so", shapes={"x": (1, 4)})

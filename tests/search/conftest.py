@@ -144,7 +144,7 @@ class SyntheticDevice:
         left: Left = no_end,
         objects: Path | None = None,
     ) -> dict[str, str]:
-        graph = load(model.path, model.shapes)
+        graph = load(model.path, model.given)
         for number, order in enumerate(orders):
             tell(f"building plan {order.name}", number, len(orders))
             lowered = lower(graph, order.plan, target, [group.operators for group in order.plan.groups])
