@@ -143,8 +143,7 @@ def tune_all(
     `memory_limit`: of each device's search process; `disk_limit`: of the database ("2G"). `listener`: see it.
     """
     _check(seed, trained)
-    budget_s = _budget_s(budget, trials, until)
-    key = told_key(rpc_key, rpc_key_file)
+    budget_s, key = _budget_s(budget, trials, until), told_key(rpc_key, rpc_key_file)
     from autofuse.job.coordinator import JobListener
     from autofuse.job.places import answering, places
     from autofuse.job.run import run_job
