@@ -178,14 +178,12 @@ def compile_(
     sets, constants = parse_shape_sets(shape or []), parse_constants(constant or [])
     library_format, form = parse_formats(format or [])
     place: dict[str, Any] = {"database": database, "threads": threads, "device": device, "on_miss": on_miss}
+    reached: dict[str, Any] = {"rpc": rpc, "rpc_tracker": rpc_tracker, "rpc_key": rpc_key, "rpc_key_file": rpc_key_file}
     report = api.compile(
         model,
         output,
         **place,
-        rpc=rpc,
-        rpc_tracker=rpc_tracker,
-        rpc_key=rpc_key,
-        rpc_key_file=rpc_key_file,
+        **reached,
         strict=strict,
         require_complete=require_complete,
         exact=exact,

@@ -66,8 +66,7 @@ def tune(
     common: dict[str, Any] = {
         "database": database, "budget": budget, "trials": trials, "threads": threads, "rpc_tracker": rpc_tracker,
         "rpc_key": rpc_key, "rpc_key_file": rpc_key_file, "seed": seed, "space": space, "exact": exact,
-        "trained": trained, "shapes": parse_shapes(shape or []),
-        "constants": parse_constants(constant or []),
+        "trained": trained, "shapes": parse_shapes(shape or []), "constants": parse_constants(constant or []),
     }  # fmt: skip
     asked_for = (run, until, early_stopping, memory_limit, disk_limit, executor, on_finish, log, workers)
     several = max(len(models), len(devices), len(addresses)) > 1
