@@ -148,6 +148,7 @@ def tune_all(
     from autofuse.job.places import answering, places
     from autofuse.job.run import run_job
     from autofuse.job.settings import JobSettings
+    from autofuse.parted.session import OPENER
 
     settings = JobSettings(
         budget_s=budget_s,
@@ -160,13 +161,23 @@ def tune_all(
         exact=exact,
         trained=trained,
         given=given_inputs(shapes, constants),
-        early_stopping=None if early_stopping is None else parse_percent(early_stopping, "--early-stopping"),
-        memory_bytes=None if memory_limit is None else parse_size(memory_limit, "--memory-limit"),
-        disk_bytes=None if disk_limit is None else parse_size(disk_limit, "--disk-limit"),
+        **_limits(early_stopping, memory_limit, disk_limit),
     )
     told = listener or JobListener()
     found = answering(places(devices or ["local"], rpc, rpc_tracker, key, workers), told.say)
-    return run_job([Path(model) for model in models], found, settings, database=database, name=run, listener=told)
+    named: dict[str, Any] = {"database": database, "name": run, "listener": told, "opener": OPENER}
+    return run_job([Path(model) for model in models], found, settings, **named)
+
+
+def _limits(
+    early_stopping: str | float | None, memory_limit: str | int | None, disk_limit: str | int | None
+) -> dict[str, Any]:
+    """When a job ends early, and what it may take, by the names of its settings."""
+    return {
+        "early_stopping": None if early_stopping is None else parse_percent(early_stopping, "--early-stopping"),
+        "memory_bytes": None if memory_limit is None else parse_size(memory_limit, "--memory-limit"),
+        "disk_bytes": None if disk_limit is None else parse_size(disk_limit, "--disk-limit"),
+    }
 
 
 def files_of_tuning(models: Iterable[StrPath], database: str | None = None) -> dict[str, Path]:

@@ -30,6 +30,13 @@ class Location:
     url: URL | None = None
 
     @property
+    def address(self) -> str:
+        """What opens the same database again, in any folder; a password stands in it as it is."""
+        if self.url is not None:
+            return self.url.render_as_string(hide_password=False)
+        return self.text if self.path is None else str(self.path.absolute())
+
+    @property
     def is_sqlite(self) -> bool:
         """Whether SQLite holds it."""
         return self.url is None

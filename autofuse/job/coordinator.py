@@ -111,7 +111,7 @@ class Coordinator:
         way the job can be gone on with. DatabaseError when the database cannot be written any more.
         """
         with scratch_folder() as folder:
-            self._setup = Setup(self._url(), self.settings, folder, self.opener, self.import_paths)
+            self._setup = Setup(self.base.location.address, self.settings, folder, self.opener, self.import_paths)
             try:
                 for spec in self.specs:
                     self._join(spec)
@@ -313,13 +313,6 @@ class Coordinator:
         state = FINISHED if outcome.complete else INTERRUPTED
         self.queue.end_job(job.id, state, outcome.to_json())
         return outcome
-
-    def _url(self) -> str:
-        location = self.base.location
-        if location.path is not None:
-            return str(location.path.absolute())
-        assert location.url is not None, "a job needs a database that several processes can open"
-        return location.url.render_as_string(hide_password=False)
 
 
 def _files(path: Path) -> list[Path]:

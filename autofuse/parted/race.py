@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,17 +14,20 @@ from numpy.typing import NDArray
 
 from autofuse.backend.library.library import check
 from autofuse.backend.library.parted import example_inputs
-from autofuse.compiler import Context
+from autofuse.compiler import Context, Policy, compile_in
 from autofuse.compiler.parts import SEGMENTS, parts_key
 from autofuse.database.database import open_database
 from autofuse.database.record.benchmarks import record_benchmark
 from autofuse.environment.device import RunnerOptions, open_runner
 from autofuse.environment.environment import environment_of
 from autofuse.environment.outcomes import plan_outcome
+from autofuse.environment.place import Place
 from autofuse.errors import WrongResultError
+from autofuse.fusion.plan import ScheduleLimits
 from autofuse.measure.networks.bench import Contender, ContenderResult, written
 from autofuse.ort.apart import Run, run_apart
 from autofuse.segments.choice import Choice
+from autofuse.values.arguments import Given
 from autofuse.values.names import ONNX_RUNTIME
 
 Array = NDArray[np.generic]
@@ -78,3 +82,28 @@ def record(context: Context, choice: Choice, results: Mapping[str, ContenderResu
         setting = environment_of(base, context.environment.device, context.threads, measuring=False).setting
         with base.writing() as sql:
             record_benchmark(sql, setting, parts_key(choice), outcomes)
+
+
+def raced_whole(
+    model: Path,
+    place: Place,
+    choice: Choice,
+    given: Given,
+    exact: bool,
+    race_s: float,
+    folder: Path,
+) -> dict[str, ContenderResult]:
+    """The model with its segments as they are tuned now, against ONNX Runtime alone; recorded."""
+    policy = Policy(limits=ScheduleLimits(exact=exact), every_segment=True)
+    with ExitStack() as stack:
+        context = stack.enter_context(Context(place, policy=policy))
+        library = folder / "segments.so"
+        compile_in(context, model, library, [given], None)
+        task = task_of(choice, library, folder)
+        contenders = [
+            Contender(SEGMENTS, "autofuse", library),
+            Contender(ONNX_RUNTIME, "onnxruntime", task.model),
+        ]
+        results = raced(context, contenders, task, race_s)
+        record(context, choice, results)
+        return results

@@ -1,0 +1,174 @@
+"""The search of a model of a job: one session, or for a model in parts one a segment, then a race of whole models."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from autofuse.database.database import ProfilingDatabase
+from autofuse.environment.place import Place
+from autofuse.errors import UncoveredError
+from autofuse.measure.networks.bench import ContenderResult
+from autofuse.parted.race import raced_whole
+from autofuse.parted.together import race_seconds, require_segments, result_of_all
+from autofuse.search import tune
+from autofuse.search.budget.budget import Budget
+from autofuse.search.progress import TuneResult
+from autofuse.search.schedules.evidence import Counts
+from autofuse.search.schedules.prospects import Prospect
+from autofuse.search.session import ModelSession
+from autofuse.segments.choice import parts_of
+from autofuse.values.arguments import Given, file_title
+from autofuse.values.scratch import scratch_folder
+
+OPENER = f"{__name__}:open_session"
+"""What a job's search processes open a model with."""
+
+
+@dataclass
+class PartsSession:
+    """The search of a model in parts, with a session for each of its segments; it is used like a `ModelSession`.
+
+    `work_us`: of each segment, estimated. `race`: whole models for so many seconds, see `raced_whole`. `started`: of
+    `time.monotonic`.
+    """
+
+    title: str
+    sessions: Sequence[ModelSession]
+    work_us: Sequence[float]
+    race: Callable[[float], Mapping[str, ContenderResult]]
+    started: float
+
+    @property
+    def counts(self) -> Counts:
+        """Candidates of all segments."""
+        found = [session.counts for session in self.sessions]
+        return Counts(sum(one.ok for one in found), sum(one.failed for one in found), sum(one.hits for one in found))
+
+    @property
+    def run_id(self) -> int:
+        """The number of the run of the segment with the most work."""
+        return max(zip(self.work_us, self.sessions, strict=True), key=lambda one: one[0])[1].run_id
+
+    def ready(self) -> bool:
+        """Whether each segment has a plan with a time."""
+        return all(session.ready() for session in self.sessions)
+
+    def best_us(self) -> float | None:
+        """Composed time of all segments under their best plans so far; what ONNX Runtime runs is not in it."""
+        return _sum([session.best_us() for session in self.sessions])
+
+    def baseline_us(self) -> float | None:
+        """Composed time of all segments without fusion."""
+        return _sum([session.baseline_us() for session in self.sessions])
+
+    def ahead(self) -> tuple[Prospect, ...]:
+        """What is left to gain, as parts of the time of all segments."""
+        weights = self._weights()
+        total = sum(weights) or 1.0
+        return tuple(
+            replace(one, share=one.share * weight / total)
+            for session, weight in zip(self.sessions, weights, strict=True)
+            for one in session.ahead()
+        )
+
+    def reserve(self, allowed_s: float = math.inf, race_s: float | None = None) -> Callable[[], float]:
+        """Seconds that all finalists will take, and the race of whole models."""
+        reserves = [session.reserve(allowed_s, race_s) for session in self.sessions]
+        return lambda: sum(reserve() for reserve in reserves) + race_seconds(race_s)
+
+    def advance(self, budget: Budget, trials: int | None = None) -> bool:
+        """Goes on with each segment for its part of the budget and of `trials`; whether nothing is left in any."""
+        weights, exhausted = self._open_weights(), True
+        left = trials
+        for number, session in enumerate(self.sessions):
+            share = weights[number] / (sum(weights[number:]) or 1.0)
+            own = None if left is None else round(left * share)
+            before = session.counts.measured
+            exhausted &= session.advance(budget.part(budget.left() * share) if share < 1.0 else budget, own)
+            session.release()  # the next one needs the device
+            left = None if left is None else max(0, left - (session.counts.measured - before))
+        return exhausted
+
+    def release(self) -> None:
+        """Lets go of the device."""
+        for session in self.sessions:
+            session.release()
+
+    def conclude(self, budget: Budget, race_s: float | None = None) -> TuneResult | None:
+        """Concludes each segment, then races whole models; None when somebody asked for a stop."""
+        results = []
+        for session in self.sessions:
+            result = session.conclude(budget, race_s)
+            session.release()
+            if result is None:
+                return None
+            results.append(result)
+        if budget.stopped():
+            return None
+        return result_of_all(self.title, results, self.race(race_seconds(race_s)), time.monotonic() - self.started)
+
+    def _weights(self) -> list[float]:
+        """The time of each segment: measured where all are, else estimated."""
+        known = [session.best_us() for session in self.sessions]
+        return [us for us in known if us is not None] if self.ready() and None not in known else list(self.work_us)
+
+    def _open_weights(self) -> list[float]:
+        """The same, of what may still be gained in it."""
+        if not self.ready():
+            return [max(work, 1.0) for work in self.work_us]
+        return [
+            weight * max(sum(one.share for one in session.ahead()), 1e-3)
+            for session, weight in zip(self.sessions, self._weights(), strict=True)
+        ]
+
+
+@contextmanager
+def open_session(
+    model: Path, base: ProfilingDatabase, place: Place, *, given: Given, **named: object
+) -> Iterator[ModelSession | PartsSession]:
+    """See `autofuse.search.tune.open_session`; a model that kernels of ours cover in part has a session a segment.
+
+    InputError when there is no segment, or when ONNX Runtime refuses the model, too.
+    """
+    with ExitStack() as stack:
+        opened: ModelSession | PartsSession
+        try:
+            opened = stack.enter_context(tune.open_session(model, base, place, given=given, **named))  # type: ignore[arg-type]
+        except UncoveredError as error:
+            opened = stack.enter_context(_open_parts(model, base, place, error, given, **named))
+        yield opened
+
+
+@contextmanager
+def _open_parts(
+    model: Path, base: ProfilingDatabase, place: Place, error: UncoveredError, given: Given, **named: object
+) -> Iterator[PartsSession]:
+    started = time.monotonic()
+    choice = parts_of(model, given, error)
+    require_segments(model, choice)
+    title = file_title(model)
+    with ExitStack() as stack:
+        folder = stack.enter_context(scratch_folder())
+        sessions = []
+        for number, piece in enumerate(choice.segments):
+            path = folder / f"{title}-segment{number}.onnx"
+            path.write_bytes(piece.content)
+            opened = tune.open_session(path, base, place, given={}, **named)  # type: ignore[arg-type]
+            sessions.append(stack.enter_context(opened))
+            sessions[-1].release()
+        race = partial(
+            raced_whole, model, replace(place, database=base.location.address), choice, given, bool(named.get("exact")),
+            folder=folder,
+        )  # fmt: skip
+        yield PartsSession(title, sessions, [piece.work_us for piece in choice.segments], race, started)
+
+
+def _sum(times: Sequence[float | None]) -> float | None:
+    known = [us for us in times if us is not None]
+    return sum(known) if len(known) == len(times) else None

@@ -1,0 +1,81 @@
+"""What the search of a model in parts came to: its segments, and the race of whole models, as one result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from autofuse.compiler.parts import SEGMENTS
+from autofuse.errors import InputError
+from autofuse.measure.networks.bench import ContenderResult
+from autofuse.search.progress import PlanTime, TuneResult
+from autofuse.segments.choice import Choice
+from autofuse.segments.report import rest_reports
+from autofuse.values.arguments import micros
+from autofuse.values.names import ONNX_RUNTIME
+
+LEAST_RACE_S, MOST_RACE_S = 3.0, 60.0
+MOST_REASONS = 3
+
+
+def race_seconds(wanted_s: float | None) -> float:
+    """Seconds of a race of whole models, where so many are wanted (None: as few as will do)."""
+    return LEAST_RACE_S if wanted_s is None else min(MOST_RACE_S, max(LEAST_RACE_S, wanted_s))
+
+
+def require_segments(model: Path, choice: Choice) -> None:
+    """InputError, with reasons, where ONNX Runtime runs all of the model."""
+    if choice.segments:
+        return
+    rows = rest_reports(choice)
+    named = "; ".join(f"{row.count} {row.op_type} ({row.reason})" for row in rows[:MOST_REASONS])
+    raise InputError(
+        f"{model}: ONNX Runtime runs all of this model, so there is nothing to tune: {named}"
+        f"{f', and {len(rows) - MOST_REASONS} more reasons' if len(rows) > MOST_REASONS else ''}; "
+        "`autofuse compile` makes a library of it all the same"
+    )
+
+
+def result_of_all(
+    title: str, results: Sequence[TuneResult], times: Mapping[str, ContenderResult], elapsed_s: float
+) -> TuneResult:
+    """One result of all segments; its plans are the two that were raced."""
+    kernels = sum(one.kernels for one in results)
+    own, alone = times[SEGMENTS], times[ONNX_RUNTIME]
+    chosen, warning = ONNX_RUNTIME, f"the segments could not be timed: {own.error}"
+    if own.median_us is not None and alone.median_us is not None:
+        chosen = SEGMENTS if own.median_us <= alone.median_us else ONNX_RUNTIME
+        taken = "the segments" if chosen == SEGMENTS else "ONNX Runtime alone"
+        warning = (
+            f"raced whole: with {len(results)} segments {micros(own.median_us)}, ONNX Runtime alone "
+            f"{micros(alone.median_us)}; a compile takes {taken}"
+        )
+    plans = {
+        name: PlanTime(
+            kernels if name == SEGMENTS else 0, None, one.median_us, trusted=one.trusted,
+            max_rel_error=one.max_rel_error, problem=one.reason,
+        )
+        for name, one in times.items()
+    }  # fmt: skip
+    return replace(
+        results[0],
+        model=title,
+        elapsed_s=elapsed_s,
+        measured=sum(one.measured for one in results),
+        failed=sum(one.failed for one in results),
+        hits=sum(one.hits for one in results),
+        plan_trials=sum(one.plan_trials for one in results),
+        chosen=chosen,
+        kernels=kernels if chosen == SEGMENTS else 0,
+        plans=plans,
+        warning="; ".join([warning, *(f"{one.model}: {one.warning}" for one in results if one.warning)]),
+        untrusted=tuple(name for one in results for name in one.untrusted),
+        composition=None,
+        questions=(),
+        front=(),
+        waterfall=None,
+        not_asked=(),
+        more_time=None,
+        decision=None,
+    )
