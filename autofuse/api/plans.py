@@ -9,11 +9,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autofuse.errors import UncoveredError
 from autofuse.values.arguments import Constants, Shapes, StrPath, given_inputs
 
 if TYPE_CHECKING:
+    from autofuse.environment.place import Place
+    from autofuse.graph.model import Graph
     from autofuse.search.composition.pareto import Point
+    from autofuse.segments.choice import Choice
+    from autofuse.values.arguments import Given
     from autofuse.views.one_plan import Explanation, PlanDifference, PlanExport, ShownPlan
+    from autofuse.views.parts import PartsExplanation, ShownParts
 
 
 def plan_show(
@@ -25,13 +31,19 @@ def plan_show(
     threads: int | None = None,
     shapes: Shapes | None = None,
     constants: Constants | None = None,
-) -> ShownPlan:
-    """A plan with its kernels; `ShownPlan.to_json()` is a plan file that every `plan` takes."""
-    from autofuse.environment.place import Place
-    from autofuse.graph.loading.load import load
-    from autofuse.views.one_plan import shown
+) -> ShownPlan | ShownParts:
+    """A plan with its kernels; `ShownPlan.to_json()` is a plan file that every `plan` takes.
 
-    return shown(load(Path(model), given_inputs(shapes, constants)), plan, Place(database, device, threads))
+    Of a model in parts: the plan of each segment, and why ONNX Runtime runs the rest.
+    """
+    from autofuse.environment.place import Place
+    from autofuse.graph.model import Graph
+    from autofuse.views.one_plan import shown
+    from autofuse.views.parts import show_parts
+
+    place = Place(database, device, threads)
+    found = _read(Path(model), given_inputs(shapes, constants), plan, place)
+    return shown(found, plan, place) if isinstance(found, Graph) else show_parts(found, plan, place)
 
 
 def plan_diff(
@@ -116,14 +128,38 @@ def explain(
     threads: int | None = None,
     shapes: Shapes | None = None,
     constants: Constants | None = None,
-) -> Explanation:
+) -> Explanation | PartsExplanation:
     """Which edges of the model a plan fuses, why, and both measured times of each edge: fused, and apart.
 
-    `edge`: one or two operators, by comma: only edges of these.
+    `edge`: one or two operators, by comma: only edges of these. Of a model in parts: the edges of each segment, which
+    part runs where, and why.
     """
     from autofuse.environment.place import Place
-    from autofuse.graph.loading.load import load
+    from autofuse.graph.model import Graph
     from autofuse.views.one_plan import explained
+    from autofuse.views.parts import explain_parts
 
-    found = explained(load(Path(model), given_inputs(shapes, constants)), plan, Place(database, device, threads))
+    place = Place(database, device, threads)
+    read = _read(Path(model), given_inputs(shapes, constants), plan, place)
+    found = explained(read, plan, place) if isinstance(read, Graph) else explain_parts(read, plan, place)
     return found if edge is None else found.of(edge)
+
+
+def _read(model: Path, given: Given, plan: str, place: Place) -> Graph | Choice:
+    """The model's graph, or where our kernels do not cover it whole its parts, as a compile takes them."""
+    from autofuse.compiler import Context
+    from autofuse.compiler.parts import as_raced
+    from autofuse.graph.loading.load import load
+    from autofuse.kernels.lowering.coverage import require_kernels
+    from autofuse.segments.choice import parts_of
+
+    try:
+        graph = load(model, given)
+        require_kernels(graph)
+    except UncoveredError as error:
+        choice = parts_of(model, given, error)
+        if plan != "best":
+            return choice
+        with Context(place) as context:
+            return as_raced(choice, context.database, context.environment.setting)
+    return graph

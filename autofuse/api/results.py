@@ -33,15 +33,15 @@ from autofuse.search.progress import (
 from autofuse.segments.report import PartReport, RestReport
 from autofuse.views.inspect import GraphSummary
 from autofuse.views.one_plan import Explanation, PlanDifference, PlanExport, ShownPlan
-from autofuse.views.parts import PartsSummary
+from autofuse.views.parts import PartsExplanation, PartsSummary, ShownParts
 from autofuse.views.report.reports import Comparison, Report
 from autofuse.views.run_status import RunStatus
 
 __all__ = [
     "AskedQuestions", "BenchReport", "Check", "CheckedLibrary", "ChoiceDecision", "Comparison", "CompileReport",
-    "CompositionReport", "DatabaseMerge", "EdgeReason", "Explanation", "Forecast", "ForecastChanges",
-    "GraphSummary", "GroupTime", "JobInfo", "JobOutcome", "Judgement", "Library", "MergeReport", "MoreTime",
-    "OpenQuestions", "PartReport", "PartsSummary", "PlanDifference", "PlanExport", "PlanTime", "Progress", "Report",
-    "RestReport", "Revalidated", "RivalReport", "RunOutput", "RunReport", "RunStatus", "Serving", "ShownPlan",
-    "Stopping", "TaskInfo", "TuneResult", "Waterfall",
+    "CompositionReport", "DatabaseMerge", "EdgeReason", "Explanation", "Forecast", "ForecastChanges", "GraphSummary",
+    "GroupTime", "JobInfo", "JobOutcome", "Judgement", "Library", "MergeReport", "MoreTime", "OpenQuestions",
+    "PartReport", "PartsExplanation", "PartsSummary", "PlanDifference", "PlanExport", "PlanTime", "Progress",
+    "Report", "RestReport", "Revalidated", "RivalReport", "RunOutput", "RunReport", "RunStatus", "Serving",
+    "ShownParts", "ShownPlan", "Stopping", "TaskInfo", "TuneResult", "Waterfall",
 ]  # fmt: skip

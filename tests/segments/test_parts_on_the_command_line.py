@@ -63,3 +63,30 @@ def test_a_complete_compile_exits_with_2_and_the_reasons(tmp_path: Path) -> None
     path = written(pooled(), tmp_path)
     text = asked("compile", path, "-o", tmp_path / "model.so", "--require-complete", exit_code=2)
     assert "MaxPool" in text and not (tmp_path / "model.so").exists()
+
+
+@pytest.mark.usefixtures("any_size")
+def test_explain_says_which_part_runs_where_and_the_edges_of_each_segment(tmp_path: Path) -> None:
+    named = (written(pooled(), tmp_path), "--db", tmp_path / "no.db", "-n", 1)
+    text = asked("explain", *named)
+    assert "why ONNX Runtime runs them" in text and "MaxPool" in text
+    assert "part 0, in kernels of autofuse" in text and "part 2, in kernels of autofuse" in text
+    body = json.loads(asked("explain", *named, "--format", "json"))
+    assert [part["side"] for part in body["parts"]] == ["autofuse", "ONNX Runtime", "autofuse"]
+    assert body["rest"][0]["op_type"] == "MaxPool"
+    first, second = body["segments"]
+    assert [(row["producer"], row["consumer"], row["fused"]) for row in first["edges"]] == [
+        ("MatMul_0", "Relu_1", True)
+    ]
+    assert second["edges"][-1]["consumer"].startswith("Tanh")
+    (only,) = json.loads(asked("explain", *named, "--edge", "Relu_1", "--format", "json"))["segments"]
+    assert only["edges"] == first["edges"]
+    assert "no segment of the model has MaxPool_2" in asked("explain", *named, "--edge", "MaxPool_2", exit_code=2)
+
+
+@pytest.mark.usefixtures("any_size")
+def test_plan_show_has_a_plan_for_each_segment(tmp_path: Path) -> None:
+    named = ("plan", "show", written(pooled(), tmp_path), "--db", tmp_path / "no.db", "-n", 1, "--plan", "none")
+    assert asked(*named).count("plan none (") == 2
+    body = json.loads(asked(*named, "--format", "json"))
+    assert len(body["parts"]) == 3 and [len(one["groups"]) for one in body["segments"]] == [2, 3]

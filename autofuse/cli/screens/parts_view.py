@@ -11,7 +11,16 @@ from rich.text import Text
 from autofuse.cli.screens.render import describe, plain, records
 
 if TYPE_CHECKING:
-    from autofuse.api.results import GraphSummary, PartReport, PartsSummary, RestReport
+    from autofuse.api.results import (
+        Explanation,
+        GraphSummary,
+        PartReport,
+        PartsExplanation,
+        PartsSummary,
+        RestReport,
+        ShownParts,
+        ShownPlan,
+    )
 
 ALONE = "ONNX Runtime runs all of this model: no part of it would pay in kernels of autofuse."
 
@@ -66,6 +75,17 @@ def summary_text(summary: PartsSummary) -> Group:
     return Group(*found)
 
 
-def is_in_parts(summary: GraphSummary | PartsSummary) -> TypeGuard[PartsSummary]:
-    """Whether a summary is one of a model in parts; its class is not loaded for that."""
-    return type(summary).__name__ == "PartsSummary"
+def of_segments(parts: Sequence[PartReport], rest: Sequence[RestReport], texts: Sequence[Any]) -> Group:
+    """Which part runs where and why, then what is told of each segment."""
+    numbers = [number for number, part in enumerate(parts) if part.side == "autofuse"]
+    found = parts_tables(parts, rest)
+    for number, text in zip(numbers, texts, strict=False):
+        found += ["", Text(f"part {number}, in kernels of autofuse"), text]
+    return Group(*found)
+
+
+def is_in_parts(
+    found: GraphSummary | PartsSummary | Explanation | PartsExplanation | ShownPlan | ShownParts,
+) -> TypeGuard[Any]:
+    """Whether what was found is of a model in parts; the classes are not loaded for that."""
+    return hasattr(found, "rest")

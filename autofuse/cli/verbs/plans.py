@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Group
@@ -13,12 +13,13 @@ from rich.text import Text
 
 from autofuse.cli.options import Constants, Database, Device, Model, OutputFormat, Shapes, Threads
 from autofuse.cli.screens.next_steps import after_diff, after_explaining, after_export, after_front
+from autofuse.cli.screens.parts_view import is_in_parts, of_segments
 from autofuse.cli.screens.render import describe, plain, records, show
 from autofuse.cli.screens.waterfall_view import waterfall_text
 from autofuse.values.arguments import micros, parse_constants, parse_shapes, size
 
 if TYPE_CHECKING:
-    from autofuse.api.results import EdgeReason, GroupTime
+    from autofuse.api.results import EdgeReason, Explanation, GroupTime, ShownPlan
 
 plan_verbs = typer.Typer(help="Fusion plans: show one, or what differs between two.", no_args_is_help=True)
 
@@ -47,8 +48,21 @@ def plan_show(
 
     named = _named(database, device, threads, shape, constant)
     found = api.plan_show(model, plan=plan, **named)
-    text = f"plan {plan} ({found.plan.key[:12]}): {found.text}"
-    show(json.loads(found.to_json()), form, Text(text.rstrip()), after_explaining(model, plan, named))
+    if is_in_parts(found):
+        plans: list[Any] = [_plan_text(plan, one) for one in found.segments]
+        body = {
+            "parts": found.parts,
+            "rest": found.rest,
+            "segments": [json.loads(one.to_json()) for one in found.segments],
+        }
+        show(body, form, of_segments(found.parts, found.rest, plans), None)
+        return
+    whole = cast("ShownPlan", found)
+    show(json.loads(whole.to_json()), form, _plan_text(plan, whole), after_explaining(model, plan, named))
+
+
+def _plan_text(plan: str, found: ShownPlan) -> Text:
+    return Text(f"plan {plan} ({found.plan.key[:12]}): {found.text}".rstrip())
 
 
 @plan_verbs.command("diff")
@@ -173,6 +187,21 @@ def explain(
 
     named = _named(database, device, threads, shape, constant)
     found = api.explain(model, plan=plan, edge=edge, **named)
+    if is_in_parts(found):
+        texts = [_edges_text(one, edge) for one in found.segments]
+        body = {"parts": found.parts, "rest": found.rest, "segments": [_edges_body(one) for one in found.segments]}
+        show(body, form, of_segments(found.parts, found.rest, texts), None)
+        return
+    whole = cast("Explanation", found)
+    show(_edges_body(whole), form, _edges_text(whole, edge), after_explaining(model, plan, named))
+
+
+def _edges_body(found: Explanation) -> dict[str, object]:
+    return {"plan": found.plan_key, "edges": found.edges, "waterfall": found.waterfall}
+
+
+def _edges_text(found: Explanation, edge: str | None) -> Group:
+    """Every edge, then how often each decision was taken; what each was worth, unless `edge` asks for some of them."""
     rows = found.edges
     counts = Counter(("fused" if row.fused else "apart", row.code) for row in rows)
     summary = [
@@ -182,13 +211,7 @@ def explain(
     timed = any(row.fused_us or row.apart_us for row in rows)
     table = [_edge_row(row, timed) for row in rows]
     told = ["", waterfall_text(found.waterfall)] if found.waterfall is not None and edge is None else []
-    text = Group(records(plain(table)), "", records(plain(summary)), *told)
-    show(
-        {"plan": found.plan_key, "edges": rows, "waterfall": found.waterfall},
-        form,
-        text,
-        after_explaining(model, plan, named),
-    )
+    return Group(records(plain(table)), "", records(plain(summary)), *told)
 
 
 def _named(
