@@ -25,13 +25,14 @@ FREE = {"errors", "values"}
 LAYERS: dict[str, set[str]] = {
     "graph": set(),
     "device": set(),
-    "ort": set(),
+    "link": {"device"},
+    "ort": {"device", "link"},
     "rewrite": {"graph"},
     "fusion": {"graph", "rewrite"},
     "database": {"device"},
     "kernels": {"graph", "rewrite", "fusion", "device"},
     "segments": {"graph", "kernels", "ort"},
-    "backend": {"graph", "fusion", "device", "kernels", "ort"},
+    "backend": {"graph", "fusion", "device", "kernels", "link", "ort"},
     "measure": {"graph", "fusion", "device", "kernels", "backend", "ort"},
     "learning": {"graph", "fusion", "device", "kernels", "database"},
     "environment": {"graph", "fusion", "device", "kernels", "backend", "measure", "database"},
@@ -44,7 +45,7 @@ LAYERS["benchmark"] = LAYERS["compiler"] | {"compiler"}
 LAYERS["job"] = LAYERS["search"] | {"search"}
 LAYERS["torch_backend"] = LAYERS["compiler"] | {"compiler"}
 LAYERS["parted"] = LAYERS["benchmark"] | {"benchmark", "search"}
-LAYERS["checks"] = {"device", "kernels", "backend", "measure", "database", "environment"}
+LAYERS["checks"] = {"device", "link", "kernels", "backend", "measure", "database", "environment"}
 LAYERS["api"] = set(LAYERS)
 LAYERS["cli"] = {"api"}
 LAYERS["__init__"] = {"api", "backend", "compiler", "ort"}

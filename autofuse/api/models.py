@@ -98,10 +98,11 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     {"batch": (1, 4, 8)}. `constants`: values of inputs, which the library has no longer: {"axes": [0, 2]}. `plan`:
     "best" (None), "none", "tvm-partition", "dnnfusion", or the path of a plan file. `sign`: a private key (`autofuse
     key new` makes one) that signs the library, for those who load it with `trust`. `format`: "so" (None), a library
-    that `load` and `Session` take; "c", a free-standing one with a C header
-    beside it, which needs neither Python nor TVM. `context`: what a build system makes once for many models; it takes
-    the place of the arguments from `database` to `trained`, which is the model of `on_miss` "model". `progress`: called
-    with a phase, and how many kernels of how many are done.
+    that `load` and `Session` take; "c", a free-standing one with a C header beside it, which needs neither Python nor
+    TVM; "ort", a model with an execution provider beside it, which ONNX Runtime runs (see `autofuse.ort.register`).
+    `context`: what a build system makes once for many models; it takes the place of the arguments from `database` to
+    `trained`, which is the model of `on_miss` "model". `progress`: called with a phase, and how many kernels of how
+    many are done.
     """
     from autofuse.compiler import Context, Policy, compile_in
     from autofuse.environment.place import Place
@@ -112,16 +113,16 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     forms = _forms(Path(model), shapes, buckets, constants)
     target = None if output is None or dry_run else Path(output)
     key = None if sign is None else Path(sign)
-    freestanding = check_library_format(format) == "c"
+    form = check_library_format(format)
     limits = ScheduleLimits(weight_growth=weight_growth, exact=exact)
     policy = Policy(check_miss_policy(on_miss), strict, require_complete, limits, trained)
     place = Place(database, device, threads, rpc, rpc_tracker, told_key(rpc_key, rpc_key_file))
     if context is not None:
         if place != Place() or policy != Policy():
             raise InputError("context: it has its own database, device, threads and policy; give them to Context(...)")
-        return compile_in(context, Path(model), target, forms, plan, key, progress, freestanding)
+        return compile_in(context, Path(model), target, forms, plan, key, progress, form)
     with Context(place, policy=policy) as made:
-        return compile_in(made, Path(model), target, forms, plan, key, progress, freestanding)
+        return compile_in(made, Path(model), target, forms, plan, key, progress, form)
 
 
 def _forms(

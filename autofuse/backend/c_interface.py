@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from autofuse.errors import DeviceError
+from autofuse.link.c_compiler import CHECKS
 
 FOLDER = Path(__file__).parent / "capi"
 """`autofuse.h`, `autofuse.c` and `example.c`."""
@@ -21,6 +22,7 @@ def compiler_arguments() -> list[str]:
     return [
         str(FOLDER / "autofuse.c"),
         f"-I{FOLDER}",
+        f"-I{CHECKS}",
         f"-I{ffi / 'include'}",
         *(f"-L{folder}" for folder in libraries),
         "-Wl,--no-as-needed",

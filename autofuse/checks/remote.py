@@ -101,9 +101,9 @@ def device_there(address: Address, device: str) -> Check:
 
 def linker(address: Address, device: str) -> Check:
     """Code for it can be linked on this machine."""
-    from autofuse.backend.link.architecture import architecture_of, host_architecture
-    from autofuse.backend.link.linking import cross_linker
     from autofuse.environment.device import ask_device
+    from autofuse.link.architecture import architecture_of, host_architecture
+    from autofuse.link.linking import cross_linker
 
     architecture = architecture_of(ask_device(address, _profile(device)).profile.target())
     if architecture == host_architecture():

@@ -109,6 +109,7 @@ class CompileFormat(StrEnum):
 
     SO = "so"
     C = "c"
+    ORT = "ort"
     TEXT = "text"
     JSON = "json"
 
@@ -117,8 +118,9 @@ CompileFormats = Annotated[
     list[CompileFormat] | None,
     typer.Option(
         "--format",
-        help="The library: so, for Python and TVM's runtime, or c, plain C with a header. The screen: text for people, "
-        "or one JSON object. May be given for both. [default: so, text]",
+        help="The library: so, for Python and TVM's runtime; c, plain C with a header; ort, a model that ONNX Runtime "
+        "runs with the provider beside it. The screen: text for people, or one JSON object. May be given for both. "
+        "[default: so, text]",
     ),
 ]
 Plan = Annotated[

@@ -6,16 +6,12 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
-from autofuse.backend.compile.realise import Part, Progress, Rest, Write, build_programs, write_rest
-from autofuse.backend.container.container import LIBRARY
-from autofuse.backend.freestanding.build import check_freestanding, header_path, write_freestanding
+from autofuse.backend.compile.realise import Part, Progress, Rest, Write, build_programs
 from autofuse.backend.library.threads import usable_threads
-from autofuse.backend.link.architecture import architecture_of
-from autofuse.backend.link.linking import require_linker
 from autofuse.compiler.context import Context
+from autofuse.compiler.formats import check_form, check_signed, with_files, write_alone, writer
 from autofuse.compiler.growth import weight_size, within_growth
 from autofuse.compiler.parts import as_raced, chosen_parts, rest_of
 from autofuse.compiler.plan_ladder import FoundPlan, find_plan
@@ -36,8 +32,8 @@ from autofuse.kernels.lowering.lower import Lowered, lower
 from autofuse.kernels.workload.workload import BoundWorkload
 from autofuse.segments.choice import Choice
 from autofuse.segments.report import part_reports, rest_reports
-from autofuse.values.arguments import Given, file_title
-from autofuse.values.outputs import Inputs, check_output, database_files
+from autofuse.values.arguments import Given, LibraryFormat, file_title
+from autofuse.values.outputs import Inputs, database_files
 from autofuse.values.signatures import private_key
 
 NAMED = 3
@@ -64,48 +60,43 @@ def compile_in(
     plan: str | None,
     key: Path | None = None,
     progress: Progress | None = None,
-    freestanding: bool = False,
+    form: LibraryFormat = "so",
 ) -> CompileReport:
     """Write the library of `model`, one program for each of `given`; see `autofuse.api.compile`.
 
     `output`: None for a dry run. `key`: a private key to sign the library with. `progress`: is told how far it is.
-    `freestanding`: write plain C with a header (format "c").
+    `form`: the format of the library.
     StrictMissError when the policy wants what was not measured; DatabaseError when the database cannot be read.
     """
     started = time.monotonic()
-    if freestanding and key is not None:
-        raise InputError(
-            "--sign: nobody verifies a free-standing library, which programs link; sign it as they are signed"
-        )
-    if output is not None and freestanding:
-        architecture = architecture_of(context.environment.target)
-        check_freestanding(output, _inputs(context, model, output, plan), architecture)
-    elif output is not None:
-        check_output(output, LIBRARY, _inputs(context, model, output, plan))
-        require_linker(context.environment.target)
+    check_signed(form, key is not None)
+    if output is not None:
+        check_form(form, output, _inputs(context, model, output, plan), context.environment.target)
     if key is not None:
         private_key(key)
     emission = Emission(context.environment.target)
     told = progress or _silent
-    read, choice = _read(context, model, given, told, freestanding)
+    read, choice = _read(context, model, given, told, form)
     forms = []
     for number, (graph, sha256) in enumerate(read):
         told(LOOKING_UP, number, len(read))
         forms.append(_found(context, graph, sha256, plan, emission))
-    rest = None if choice is None else rest_of(choice)
+    write = writer(form, model, given[0], choice)
     if output is not None and forms:
-        write = partial(write_freestanding, title=file_title(model)) if freestanding else None
+        rest = None if choice is None or write is not None else rest_of(choice)
         forms = _built(context, forms, output, key, progress, rest, write)
-    elif output is not None and rest is not None:
-        write_rest(rest, context.environment.target, context.threads, output, key)
-    header = str(header_path(output)) if freestanding and output is not None else ""
-    return replace(_report(context, model, output, forms, choice, time.monotonic() - started), header=header)
+    elif output is not None and choice is not None:
+        write_alone(form, choice, context, output, key)
+    report = _report(context, model, output, forms, choice, time.monotonic() - started)
+    return with_files(report, form, output, write)
 
 
 def _read(
-    context: Context, model: Path, given: Sequence[Given], told: Progress, freestanding: bool
+    context: Context, model: Path, given: Sequence[Given], told: Progress, form: LibraryFormat
 ) -> tuple[list[tuple[Graph, str]], Choice | None]:
     """The graph for each of `given`, and the SHA-256 of the model; or of each segment, where ours is only a part."""
+    if form == "ort" and len(given) > 1:
+        raise InputError("--format ort: a model for ONNX Runtime is compiled for one set of shapes; name one --shape")
     found = []
     content = model.read_bytes() if model.is_file() else b""
     try:
@@ -114,7 +105,7 @@ def _read(
             found.append((load(model, one), model_sha256(content, one)))
             require_kernels(found[-1][0])
     except UncoveredError as error:
-        if freestanding:
+        if form == "c":
             raise InputError(
                 f"{error}; ONNX Runtime would run that part, and a free-standing library is without it: "
                 "compile without --format c"

@@ -66,7 +66,8 @@ class CompileReport:
     (Winograd's are larger), without padding; what several kernels or input shapes share counts each time.
     `warning`: which hits rest on times that are not trusted; "" when none does. `parts`, `rest`: where ONNX Runtime
     runs a part of the model, or all of it: the parts in their order, and why operators are not in a segment.
-    `header`: the C header beside a free-standing library; "" for any other.
+    `header`: the C header beside a free-standing library; "" for any other. `provider`: the execution provider beside
+    a model for ONNX Runtime, and `sha256` of the code in that model; "" for any other.
     """
 
     model: str
@@ -88,3 +89,5 @@ class CompileReport:
     parts: tuple[PartReport, ...] = ()
     rest: tuple[RestReport, ...] = ()
     header: str = ""
+    provider: str = ""
+    sha256: str = ""

@@ -32,8 +32,8 @@ MISS_POLICIES = get_args(MissPolicy)
 DEFAULT_ON_MISS: MissPolicy = "rule"
 ScreenFormat = Literal["text", "json"]
 SCREEN_FORMATS: tuple[ScreenFormat, ...] = get_args(ScreenFormat)
-LibraryFormat = Literal["so", "c"]
-"""Of a library: one that TVM's runtime runs, or plain C with a header."""
+LibraryFormat = Literal["so", "c", "ort"]
+"""Of a library: one that TVM's runtime runs, plain C with a header, or a model that ONNX Runtime runs."""
 LIBRARY_FORMATS: tuple[LibraryFormat, ...] = get_args(LibraryFormat)
 
 MOST_SEED = 2**32 - 1

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from autofuse import api
-from autofuse.backend.link import linking
 from autofuse.errors import DeviceError
+from autofuse.link import linking
 from experiments.fuzz.bombs import padded_window
 
 ELF, AARCH64 = b"\x7fELF", 183

@@ -16,12 +16,12 @@ from autofuse.backend.compile.host_cpu import local_device
 from autofuse.backend.compile.objects import KeptSymbols, KernelObjects, symbol_of
 from autofuse.backend.compile.realise import build_library
 from autofuse.backend.library.library import count_kernels, load
-from autofuse.backend.link.linking import for_tvm, host_linker
 from autofuse.fusion.planner.baselines import default_plan
 from autofuse.graph.loading.load import load as load_model
 from autofuse.kernels.build import build_kernel
 from autofuse.kernels.lowering.lower import Lowered, lower
 from autofuse.kernels.tir.digest import code_key
+from autofuse.link.linking import for_tvm, host_linker
 
 TARGET = local_device().target()
 

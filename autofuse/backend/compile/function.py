@@ -122,8 +122,8 @@ def export_function(function: Any, target: Target, output: Path) -> None:
 
     DeviceError when it cannot be linked.
     """
-    from autofuse.backend.link.architecture import architecture_of
-    from autofuse.backend.link.linking import exported
+    from autofuse.link.architecture import architecture_of
+    from autofuse.link.linking import exported
 
     exported(_compiled(function, target), output, architecture_of(target), output.parent)
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.backend.compile.function import ENTRY, compile_function, tvm_target
-from autofuse.backend.link.linking import host_linker
 from autofuse.device.target import Target
+from autofuse.link.linking import host_linker
 
 if TYPE_CHECKING:
     from autofuse.backend.compile.objects import KernelObjects

@@ -24,13 +24,13 @@ from autofuse.backend.compile.objects import KeptSymbols, KernelObjects
 from autofuse.backend.container.container import write_container
 from autofuse.backend.container.metadata import InputSpec, KernelRow, Metadata, Parts, Program, TensorSpec
 from autofuse.backend.library.library import export, installed_versions, require_space
-from autofuse.backend.link.architecture import architecture_of
 from autofuse.device.target import Target
 from autofuse.errors import InputError
 from autofuse.graph.inputs import index_ranges
 from autofuse.graph.model import Graph, Origin
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.workload.free_reshape import is_free_reshape
+from autofuse.link.architecture import architecture_of
 from autofuse.values.scratch import scratch_folder
 
 if TYPE_CHECKING:

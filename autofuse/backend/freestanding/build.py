@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,11 @@ from autofuse.backend.freestanding.description import (
     describe,
     network_name,
 )
-from autofuse.backend.freestanding.link import compile_sources, is_archive, link
+from autofuse.backend.freestanding.link import RUNTIME, THREADS, compile_sources, is_archive, link
 from autofuse.backend.freestanding.tables import tables_of
 from autofuse.backend.library.library import LINKING_BYTES, require_space
-from autofuse.backend.link.c_compiler import c_compiler
 from autofuse.errors import InputError
+from autofuse.link.c_compiler import c_compiler
 from autofuse.values.outputs import Inputs, check_output, output_file, write_output
 from autofuse.values.scratch import scratch_folder
 
@@ -38,7 +38,7 @@ _PROVIDED = frozenset(
     ("TVMFFIErrorSetRaisedFromCStrParts", "TVMFFIErrorSetRaisedFromCStr", "TVMBackendParallelLaunch",
      "TVMBackendAllocWorkspace", "TVMBackendFreeWorkspace")
 )  # fmt: skip
-"""TVM's functions that threads.c has."""
+"""TVM's functions that workspace.c and threads.c have."""
 
 
 def header_path(output: Path) -> Path:
@@ -61,32 +61,36 @@ def write_freestanding(
     `modules`: TVM's modules of objects of the kernels, by symbol. DeviceError when it cannot be compiled or linked.
     """
     description = describe(network_name(output), title, metadata)
-    offsets, size_bytes = _offsets(assembly.weights)
+    offsets, size_bytes = weight_offsets(assembly.weights)
+    _check_size(size_bytes)
     copies = ARCHIVE_COPIES if is_archive(output.name) else COPIES
     require_space(output, copies * size_bytes + LINKING_BYTES)
     programs = [tables_of(*pair, offsets) for pair in zip(assembly.programs, metadata.programs, strict=True)]
     header = source.header(description)
     with scratch_folder() as folder:
-        objects = _write_objects(modules, folder)
-        _write_weights(folder / "weights.bin", assembly.weights, offsets)
-        for name, text in (
-            (f"{description.name}.h", header),
-            ("names.h", source.names(description)),
-            ("network.c", source.network(description, programs)),
-            ("weights.S", source.weights(description, folder / "weights.bin")),
-            ("exports.map", source.exports(description)),
-        ):
+        objects = write_objects(modules, folder, "--format c", "compile without --format c")
+        with (folder / "weights.bin").open("wb") as file:
+            write_weights(file, assembly.weights, offsets)
+        texts = source.texts(description, programs) | {
+            "weights.S": source.weights(description, folder / "weights.bin"),
+            "exports.map": source.exports(description),
+        }
+        for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8")
         compiler = c_compiler(metadata.architecture)
         with output_file(output, FREESTANDING, parents=True) as part:
-            compile_sources(compiler, folder, objects)
+            own = [*RUNTIME, THREADS, folder / "network.c", folder / "weights.S"]
+            compile_sources(compiler, folder, own, objects)
             made = link(compiler, folder, output.name, description)
             shutil.copyfile(made, part)
     write_output(header_path(output), header, HEADER)
 
 
-def _write_objects(modules: Mapping[str, Any], folder: Path) -> list[Path]:
-    """The object files of kernels; InputError for one that calls what only TVM's own runtime has."""
+def write_objects(modules: Mapping[str, Any], folder: Path, what: str, advice: str) -> list[Path]:
+    """The object files of kernels; InputError for one that calls what only TVM's own runtime has.
+
+    `what`: of the user's is refused then, and `advice` says what to do instead.
+    """
     paths = []
     for number, (symbol, module) in enumerate(modules.items()):
         path = folder / f"kernel{number}.o"
@@ -94,8 +98,7 @@ def _write_objects(modules: Mapping[str, Any], folder: Path) -> list[Path]:
         wanted = {name.removeprefix("__") for name in object_symbols(path.read_bytes()) if _is_tvms(name)}
         if missing := wanted - _PROVIDED:
             raise InputError(
-                f"--format c: the kernel {symbol} calls {min(missing)} of TVM's own runtime, which a free-standing "
-                "library does not have: compile without --format c"
+                f"{what}: the kernel {symbol} calls {min(missing)} of TVM's own runtime, which is not there: {advice}"
             )
         paths.append(path)
     return paths
@@ -105,22 +108,26 @@ def _is_tvms(symbol: str) -> bool:
     return symbol.startswith(("TVM", "__TVM"))
 
 
-def _offsets(weights: Sequence[NDArray[np.generic]]) -> tuple[list[int], int]:
+def weight_offsets(weights: Sequence[NDArray[np.generic]]) -> tuple[list[int], int]:
     """Where each weight starts among the bytes of all, and how many those are."""
     offsets, size_bytes = [], 0
     for array in weights:
         offsets.append(size_bytes)
         size_bytes = aligned(size_bytes + array.nbytes, ALIGNMENT)
+    return offsets, size_bytes
+
+
+def write_weights(file: BinaryIO, weights: Sequence[NDArray[np.generic]], offsets: Sequence[int]) -> None:
+    """Write the bytes of each weight, `offsets` from where the file stands."""
+    start = file.tell()
+    for array, offset in zip(weights, offsets, strict=True):
+        file.write(bytes(start + offset - file.tell()))
+        file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+
+def _check_size(size_bytes: int) -> None:
     if size_bytes > MOST_WEIGHT_BYTES - LINKING_BYTES:
         raise InputError(
             f"--format c: the weights are {size_bytes >> 20} MiB, and a free-standing library holds at most "
             f"{(MOST_WEIGHT_BYTES - LINKING_BYTES) >> 20}: compile without --format c"
         )
-    return offsets, size_bytes
-
-
-def _write_weights(path: Path, weights: Sequence[NDArray[np.generic]], offsets: Sequence[int]) -> None:
-    with path.open("wb") as file:
-        for array, offset in zip(weights, offsets, strict=True):
-            file.write(bytes(offset - file.tell()))
-            file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

@@ -7,9 +7,11 @@ from pathlib import Path
 
 from autofuse.backend.freestanding import source
 from autofuse.backend.freestanding.description import Description, append
-from autofuse.backend.link.c_compiler import CCompiler
+from autofuse.link.c_compiler import CCompiler
 
-RUNTIME = ("runtime.c", "threads.c", "cpu.c")
+RUNTIME = tuple(source.SOURCES / name for name in ("runtime.c", "workspace.c", "cpu.c"))
+"""What every library of kernels has; `THREADS` launches tasks in one that has threads of its own."""
+THREADS = source.SOURCES / "threads.c"
 _OPTIONS = ("-std=gnu11", "-O2", "-fPIC", "-pthread", "-Wall", "-I.", f"-I{source.SOURCES}")
 _SHARED = (
     "-shared", "-nostartfiles", "-pthread", "-Wl,-s", "-Wl,--gc-sections", "-Wl,--as-needed", "-Wl,-z,defs",
@@ -21,15 +23,16 @@ _OWN = {"aarch64": ("-mno-outline-atomics",)}
 _WHAT = "linking the library"
 
 
-def compile_sources(compiler: CCompiler, folder: Path, kernels: Sequence[Path]) -> None:
-    """Compile the sources in `folder`; objects.txt there names their objects, and those of the kernels."""
-    own = []
-    runtime = [source.SOURCES / name for name in RUNTIME]
-    options = [*_OPTIONS, *_OWN.get(compiler.architecture, ()), "-c"]
-    for name in (*runtime, folder / "network.c", folder / "weights.S"):
-        own.append(f"{name.stem}.o")
-        compiler.run([*options, name, "-o", own[-1]], folder, "compiling the library")
-    (folder / "objects.txt").write_text("\n".join([*own, *(path.name for path in kernels)]), encoding="utf-8")
+def compile_sources(
+    compiler: CCompiler, folder: Path, own: Sequence[Path], kernels: Sequence[Path], includes: Sequence[Path] = ()
+) -> None:
+    """Compile the sources `own` in `folder`; objects.txt there names their objects, and those of the kernels."""
+    objects = []
+    options = [*_OPTIONS, *(f"-I{include}" for include in includes), *_OWN.get(compiler.architecture, ()), "-c"]
+    for name in own:
+        objects.append(f"{name.stem}.o")
+        compiler.run([*options, name, "-o", objects[-1]], folder, "compiling the library")
+    (folder / "objects.txt").write_text("\n".join([*objects, *(path.name for path in kernels)]), encoding="utf-8")
 
 
 def is_archive(file_name: str) -> bool:
@@ -41,8 +44,14 @@ def link(compiler: CCompiler, folder: Path, file_name: str, description: Descrip
     """The library of what `compile_sources` left in `folder`; its description stands where no loader looks."""
     if is_archive(file_name):
         return _archive(compiler, folder, description)
-    compiler.run([*_SHARED, f"-Wl,-soname,{file_name}", "-o", "library.so", "@objects.txt", "-lm"], folder, _WHAT)
-    append(folder / "library.so", description)
+    made = link_shared(compiler, folder, file_name)
+    append(made, description)
+    return made
+
+
+def link_shared(compiler: CCompiler, folder: Path, soname: str) -> Path:
+    """The shared object of what `compile_sources` left in `folder`; "exports.map" there says what others see."""
+    compiler.run([*_SHARED, f"-Wl,-soname,{soname}", "-o", "library.so", "@objects.txt", "-lm"], folder, _WHAT)
     return folder / "library.so"
 
 

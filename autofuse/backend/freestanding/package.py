@@ -10,8 +10,8 @@ from pathlib import Path
 from autofuse.backend.freestanding import source
 from autofuse.backend.freestanding.description import FREESTANDING, HEADER, HEADER_MARK, Description, read
 from autofuse.backend.freestanding.link import is_archive
-from autofuse.backend.link.c_compiler import ARCHITECTURE_NAMES
 from autofuse.errors import InputError
+from autofuse.link.c_compiler import ARCHITECTURE_NAMES
 from autofuse.values.outputs import Kind, check_output, has_mark, output_file, output_folder, write_output
 
 _PACKAGED = Kind("a file of a package of autofuse", lambda path: has_mark(path, HEADER_MARK))

@@ -53,6 +53,15 @@ def names(description: Description) -> str:
     return f'#include "{description.name}.h"\n#define AF(name) {description.name}_##name\n'
 
 
+def texts(description: Description, programs: Sequence[Tables]) -> dict[str, str]:
+    """The files that the runtime includes, and the tables of the network, by name."""
+    return {
+        f"{description.name}.h": header(description),
+        "names.h": names(description),
+        "network.c": network(description, programs),
+    }
+
+
 def exported(description: Description) -> list[str]:
     """The functions of a library."""
     return [f"{description.name}_{name}" for name in FUNCTIONS]

@@ -24,10 +24,10 @@ from autofuse.backend.library.compiled import Inputs, Library, blamed
 from autofuse.backend.library.parted import PartedLibrary, launches
 from autofuse.backend.library.runtime import load_module
 from autofuse.backend.library.threads import usable_threads
-from autofuse.backend.link.architecture import host_architecture
-from autofuse.backend.link.linking import exported
 from autofuse.device.host import HostCpu, probe_host
 from autofuse.errors import DeviceError, InputError
+from autofuse.link.architecture import host_architecture
+from autofuse.link.linking import exported
 from autofuse.values.scratch import scratch_folder
 
 LINKING_BYTES = 32 << 20

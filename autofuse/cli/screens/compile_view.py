@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 LINE_S = 5.0
 """Seconds between two lines about progress where there is no terminal."""
+_WHERE_NAMED = ("header", "provider", "sha256")
 _NOT_SHOWN = ("groups", "plans", "plan_key", "hits", "warning", "parts", "rest")
 
 
@@ -90,8 +91,9 @@ def _plans(report: CompileReport) -> list[dict[str, object]]:
 
 def _facts(report: CompileReport) -> dict[str, object]:
     facts = {key: value for key, value in vars(report).items() if key not in _NOT_SHOWN}
-    if not report.header:
-        del facts["header"]
+    for name in _WHERE_NAMED:
+        if not facts[name]:
+            del facts[name]
     facts["library"] = facts["library"] or "none: a dry run"
     tiers = Counter(group.tier for group in report.groups)
     return {**facts, "schedules": ", ".join(f"{count} {tier}" for tier, count in tiers.most_common())}

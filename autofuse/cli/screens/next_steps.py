@@ -46,13 +46,15 @@ def after_inspecting(model: Path, named: Mapping[str, Any]) -> Table:
 
 def after_compiling(model: Path, library: str, hits: int, named: Mapping[str, Any]) -> Table:
     """What follows a library ("": a dry run), of whose kernels so many were measured here."""
-    freestanding = named.get("format") == "c"
+    form = str(named.get("format") or "so")
     there = _there(named)
     tune = [] if hits else [["tune", str(model), "--budget", "10m", *there]]
     if not library:
-        return _listed([*tune, [*_compile(model, there), *(["--format", "c"] if freestanding else [])]])
-    if freestanding:
+        return _listed([*tune, _compile(model, there, form)])
+    if form == "c":
         return _listed([*tune, ["package", library, "-o", f"{Path(library).stem}-package"]])
+    if form == "ort":
+        return _listed([*tune, ["bench", str(model), *there]])
     used = [["run", library], ["bench", str(model), "--library", library, *there]]
     return _listed([*tune, *used])
 
@@ -223,8 +225,9 @@ def _of_plan(plan: str) -> list[str]:
     return [] if plan == "best" else ["--plan", plan]
 
 
-def _compile(model: Path, options: Iterable[str]) -> list[str]:
-    return ["compile", str(model), "-o", f"{model.stem}.so", *options]
+def _compile(model: Path, options: Iterable[str], form: str = "so") -> list[str]:
+    output = f"{model.stem}-tuned.onnx" if form == "ort" else f"{model.stem}.so"
+    return ["compile", str(model), "-o", output, *options, *(["--format", form] if form != "so" else [])]
 
 
 def _database(named: Mapping[str, Any]) -> list[str]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from graphlib import CycleError
 from pathlib import Path
 
 from numpy.typing import NDArray
@@ -21,7 +20,7 @@ from autofuse.graph.loading.given.shapes import bind_shapes
 from autofuse.graph.loading.limits import check_operator_count
 from autofuse.graph.loading.simplify.inline import constant_value
 from autofuse.graph.loading.validity import check_graph_lists
-from autofuse.graph.model import Graph, Operator, Tensor, topological_order
+from autofuse.graph.model import Graph, Operator, Tensor
 from autofuse.graph.nodes import (
     SUPPORTED_DTYPES,
     captured_names,
@@ -30,12 +29,14 @@ from autofuse.graph.nodes import (
     operator_of,
     subgraphs_of,
 )
+from autofuse.graph.parts.order import needed_nodes, sorted_nodes
 from autofuse.values.arguments import Given, Shapes
 
 KNOWN_ELEMENTS = 4096
 """Elements of a value that is computed at once, such as a shape; larger constants stay operators of their part."""
 ROUNDS = 8
 """How often types are asked for again because values became known."""
+_ABOUT = ("ir_version", "producer_name", "producer_version", "domain", "model_version", "doc_string")
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Source:
         self.inputs = tuple(self._declared)
         self.outputs = tuple(dict.fromkeys(value.name for value in graph.output))
         self._sizes = _static_inputs(self._declared, shapes, name)
-        self._protos = _needed(_sorted(graph, {*self.inputs, *self.constants}, name), self.outputs)
+        self._protos = needed_nodes(sorted_nodes(graph, {*self.inputs, *self.constants}, name), self.outputs)
         self._known: dict[str, NDArray] = {}  # type: ignore[type-arg]
         self.types: dict[str, ValueType] = {}
         self._infer_all(infer)
@@ -204,11 +205,29 @@ class Source:
         model = ModelProto()
         model.CopyFrom(self._model)
         for value in model.graph.input:
-            tensor = self._sizes.get(value.name)
-            if tensor is not None:
-                made = helper.make_tensor_value_info(value.name, element_type(tensor.dtype), tensor.shape)
-                value.CopyFrom(made)
+            value.CopyFrom(self._sized(value))
         return serialised(model)
+
+    def frame(self) -> ModelProto:
+        """What the model says of itself, its inputs (of the sizes that were given) and outputs, without any node."""
+        model = ModelProto()
+        for name in _ABOUT:
+            if self._model.HasField(name):
+                setattr(model, name, getattr(self._model, name))
+        model.opset_import.extend(self._model.opset_import)
+        model.metadata_props.extend(self._model.metadata_props)
+        graph = self._model.graph
+        model.graph.name, model.graph.doc_string = graph.name, graph.doc_string
+        model.graph.sparse_initializer.extend(graph.sparse_initializer)
+        model.graph.input.extend(map(self._sized, self._declared.values()))
+        model.graph.output.extend(graph.output)
+        return model
+
+    def _sized(self, value: ValueInfoProto) -> ValueInfoProto:
+        tensor = self._sizes.get(value.name)
+        if tensor is None:
+            return value
+        return helper.make_tensor_value_info(value.name, element_type(tensor.dtype), tensor.shape)
 
     def _described(self, name: str) -> object:
         if not name:
@@ -361,37 +380,3 @@ def _is_tensor(value: ValueInfoProto) -> bool:
 def _is_bindable(value: ValueInfoProto) -> bool:
     dims = value.type.tensor_type.shape.dim if _is_tensor(value) else ()
     return _is_tensor(value) and not any(dim.HasField("dim_value") and not dim.dim_value for dim in dims)
-
-
-def _sorted(graph: GraphProto, given: Collection[str], source: str) -> list[NodeProto]:
-    """The nodes in topological order, those without a name named after their place."""
-    nodes = list(graph.node)
-    taken = {node.name for node in nodes}
-    seen: set[str] = set()
-    for place, node in enumerate(nodes):
-        base = name = node.name or f"{node.op_type}_{place}"
-        count = 0
-        while name in seen or (name != node.name and name in taken):
-            count += 1
-            name = f"{base}_{count}"
-        node.name = name
-        seen.add(name)
-    writer = {name: place for place, node in enumerate(nodes) for name in node.output if name}
-    before = {
-        place: {writer[n] for n in (*node.input, *captured_names(node)) if n in writer and n not in given}
-        for place, node in enumerate(nodes)
-    }
-    try:
-        return [nodes[place] for place in topological_order(before, rank=int)]
-    except CycleError as error:
-        raise InputError(f"{source}: the graph has a cycle; export the model again") from error
-
-
-def _needed(nodes: Sequence[NodeProto], outputs: Collection[str]) -> list[NodeProto]:
-    """Those of the nodes, in topological order, that the outputs need."""
-    wanted, found = set(outputs), list[NodeProto]()
-    for node in reversed(nodes):
-        if not wanted.isdisjoint(node.output):
-            wanted.update((*node.input, *captured_names(node)))
-            found.append(node)
-    return found[::-1]

@@ -14,9 +14,9 @@ import pytest
 import autofuse
 from autofuse.backend.compile.realise import required_features
 from autofuse.backend.freestanding.source import SOURCES
-from autofuse.backend.link.architecture import architecture_of, host_architecture
 from autofuse.device.profile import load_profile, shipped_profiles
 from autofuse.errors import InputError
+from autofuse.link.architecture import architecture_of, host_architecture
 
 RUNTIME = (SOURCES / "cpu.c").read_text(encoding="utf-8")
 
@@ -43,7 +43,17 @@ def test_features_that_this_cpu_lacks_are_named(tmp_path: Path) -> None:
     head = f'#include "{SOURCES / "cpu.c"}"\n#include <stdio.h>\nconst af_network net_network = {{0}};\n'
     body = f"{head}int main(void) {{\n{tables}\n}}\n"
     (tmp_path / "ask.c").write_text(body + "const unsigned char net_weights[1];\n")
-    command = ["cc", "-I.", f"-I{SOURCES}", "ask.c", str(SOURCES / "threads.c"), "-pthread", "-o", "ask"]
+    own = [str(SOURCES / name) for name in ("workspace.c", "threads.c")]
+    command = [
+        "cc",
+        "-I.",
+        f"-I{SOURCES}",
+        "ask.c",
+        *own,
+        "-pthread",
+        "-o",
+        "ask",
+    ]
     subprocess.run(command, cwd=tmp_path, check=True)
     shown = subprocess.run([tmp_path / "ask"], capture_output=True, text=True, check=True).stdout
     found = dict(line.split() for line in shown.splitlines())

@@ -178,6 +178,8 @@ static const AF(tensor) *described(int shapes, int index, int inputs) {
   return (inputs ? p->input : p->output) + index;
 }
 
+af_pool *af_pool_of(AF(session) *session) { return &session->pool; }
+
 const AF(tensor) *AF(input)(int shapes, int index) { return described(shapes, index, 1); }
 const AF(tensor) *AF(output)(int shapes, int index) { return described(shapes, index, 0); }
 int AF(threads)(const AF(session) *session) { return session ? session->pool.threads : 0; }

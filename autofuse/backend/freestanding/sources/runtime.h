@@ -81,6 +81,10 @@ typedef struct {
 } af_network;
 
 extern const af_network AF(network) __attribute__((visibility("hidden")));
+#ifdef AF_WEIGHTS_ELSEWHERE /* than in the library: whoever loads it says where */
+extern const unsigned char *AF(weights) __attribute__((visibility("hidden")));
+#else
 extern const unsigned char AF(weights)[] __attribute__((visibility("hidden")));
+#endif
 
 #endif

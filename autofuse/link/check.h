@@ -1,4 +1,4 @@
-/* What autofuse.c asks of a library file before the dynamic loader may see it: SHA-256 of its parts (FIPS 180-4), and
+/* What our C asks of a file before the dynamic loader may see it: SHA-256 of its parts (FIPS 180-4), and
    whether the ELF image stays within its bytes. `autofuse/backend/container/elf.py` is the same in Python. */
 #ifndef AUTOFUSE_CHECK_H
 #define AUTOFUSE_CHECK_H

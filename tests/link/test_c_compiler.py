@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from autofuse.backend.link.architecture import host_architecture
-from autofuse.backend.link.c_compiler import c_compiler
 from autofuse.errors import DeviceError
+from autofuse.link.architecture import host_architecture
+from autofuse.link.c_compiler import c_compiler
 
 
 def pretended(folder: Path, machine: str, fails_with: str = "") -> Path:

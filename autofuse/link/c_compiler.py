@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autofuse.backend.link.architecture import host_architecture
 from autofuse.errors import DeviceError
+from autofuse.link.architecture import host_architecture
 
 COMPILE_S = 600
+CHECKS = Path(__file__).parent
+"""The folder of `check.h`: what our C asks of a file before the dynamic loader may see it."""
 _HERE = ("cc", "gcc", "clang")
 ARCHITECTURE_NAMES = {"x86_64": ("x86_64", "amd64"), "aarch64": ("aarch64", "arm64")}
 """What compilers and build systems call an architecture."""

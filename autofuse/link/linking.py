@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autofuse.backend.link.architecture import architecture_of, host_architecture
-from autofuse.backend.link.c_compiler import c_compiler, zig_program
 from autofuse.device.target import Target
 from autofuse.errors import DeviceError
+from autofuse.link.architecture import architecture_of, host_architecture
+from autofuse.link.c_compiler import c_compiler, zig_program
 
 LINK_S = 120
 

@@ -1,0 +1,70 @@
+"""The forms in which a compiled model is written: what each refuses before the work, and what writes it in the end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from autofuse.backend.compile.realise import Write, write_rest
+from autofuse.backend.container.container import LIBRARY
+from autofuse.backend.freestanding.build import check_freestanding, header_path, write_freestanding
+from autofuse.compiler.context import Context
+from autofuse.compiler.ort_model import OrtModel, check_model, provider_path, write_whole
+from autofuse.compiler.parts import rest_of
+from autofuse.compiler.report import CompileReport
+from autofuse.device.target import Target
+from autofuse.errors import InputError
+from autofuse.link.architecture import architecture_of
+from autofuse.link.linking import require_linker
+from autofuse.segments.choice import Choice
+from autofuse.values.arguments import Given, LibraryFormat, file_title
+from autofuse.values.outputs import Inputs, check_output
+
+
+def check_form(form: LibraryFormat, output: Path, inputs: Inputs, target: Target) -> None:
+    """Refuse what could not be written in the end, for want of a place, a linker or a C compiler."""
+    if form == "c":
+        check_freestanding(output, inputs, architecture_of(target))
+    elif form == "ort":
+        check_model(output, inputs, architecture_of(target))
+    else:
+        check_output(output, LIBRARY, inputs)
+        require_linker(target)
+
+
+def check_signed(form: LibraryFormat, signed: bool) -> None:
+    """InputError where a library of this form is signed, which nobody verifies."""
+    if signed and form == "c":
+        raise InputError(
+            "--sign: nobody verifies a free-standing library, which programs link; sign it as they are signed"
+        )
+    if signed and form == "ort":
+        raise InputError(
+            "--sign: ONNX Runtime verifies no signatures; name the SHA-256 of the model's code to its provider "
+            "(its option sha256), or compile without --format ort"
+        )
+
+
+def writer(form: LibraryFormat, model: Path, given: Given, choice: Choice | None) -> Write | None:
+    """What writes the library from the machine code of its kernels; None: the container's."""
+    if form == "c":
+        return partial(write_freestanding, title=file_title(model))
+    return OrtModel(model, given, choice) if form == "ort" else None
+
+
+def write_alone(form: LibraryFormat, choice: Choice, context: Context, output: Path, key: Path | None) -> None:
+    """Write a model all of which ONNX Runtime runs."""
+    if form == "ort":
+        write_whole(choice, output)
+    else:
+        write_rest(rest_of(choice), context.environment.target, context.threads, output, key)
+
+
+def with_files(report: CompileReport, form: LibraryFormat, output: Path | None, write: Write | None) -> CompileReport:
+    """The report with what stands beside `output`, and which code `write` wrote."""
+    if output is None:
+        return report
+    if isinstance(write, OrtModel) and write.sha256:
+        return replace(report, provider=str(provider_path(output)), sha256=write.sha256)
+    return replace(report, header=str(header_path(output))) if form == "c" else report

@@ -1,0 +1,73 @@
+/* The provider: what ONNX Runtime calls (provider.c), nodes when a session is made (node.c), and when it runs
+   (compute.c). */
+#ifndef AUTOFUSE_PROVIDER_H
+#define AUTOFUSE_PROVIDER_H
+
+#include <pthread.h>
+
+#include "ort.h"
+#include "payload.h"
+
+#pragma GCC visibility push(hidden)
+
+/* `newer`: the functions of API version 24 are there. */
+extern const OrtApi *ort;
+extern bool ort_newer;
+
+/* Memory of one call at a time: a session of the segment, and outputs that ONNX Runtime does not ask for. */
+typedef struct af_room {
+  struct af_room *next;
+  void *session;
+  void **spare;
+} af_room;
+
+/* An input or output of a segment. `place`: among those of ONNX Runtime's node, -1 for an output that it left out.
+   `type`: ONNX Runtime's number of the elements' type. */
+typedef struct {
+  const af_io *io;
+  int place, type;
+} af_port;
+
+/* One node of a model in one session. `idle`: rooms that no call uses. */
+typedef struct {
+  OrtNodeComputeInfo info;
+  af_payload *payload;
+  char *name;
+  int segment, inputs, outputs;
+  af_port *port; /* those of the inputs, then those of the outputs */
+  pthread_mutex_t lock;
+  af_room *idle;
+} af_node;
+
+#define AF_SOURCE "autofuse" /* the attribute `source` of nodes that are ours */
+
+#define TRY(call)              \
+  do {                         \
+    OrtStatus *tried = (call); \
+    if (tried) return tried;   \
+  } while (0)
+
+/* An error of ONNX Runtime's; `format` as printf has it. */
+OrtStatus *af_status(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+OrtStatus *af_no_memory(void);
+
+/* The nodes of a graph, to be freed; whether one is ours; whether the first has the code of its model, which others then
+   find loaded. */
+OrtStatus *af_nodes_of(const OrtGraph *graph, const OrtNode ***nodes, size_t *count);
+OrtStatus *af_is_ours(const OrtNode *node, bool *ours);
+OrtStatus *af_has_code(const OrtGraph *graph, bool *has);
+
+/* The node that computes the one of `graph`, as `fused` of ONNX Runtime's. `trusted`: digests of payloads, one of which it
+   must have; NULL: any. */
+OrtStatus *af_make_node(const char *trusted, const OrtGraph *graph, const OrtNode *fused, OrtNodeComputeInfo **info);
+
+/* Sets how the node computes, and makes its first room; `payload`, `segment`, `name` and `port` are there. */
+OrtStatus *af_ready(af_node *node);
+void af_end_node(af_node *node);
+
+/* ONNX Runtime's number of a type that numpy names; 0 for none. */
+int af_type_number(const char *numpy);
+
+#pragma GCC visibility pop
+#endif

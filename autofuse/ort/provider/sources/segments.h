@@ -1,0 +1,46 @@
+/* What the code of a model's segments and the provider know of each other. */
+#ifndef AUTOFUSE_SEGMENTS_H
+#define AUTOFUSE_SEGMENTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Before the code: its place and that of the weights among the bytes of the payload. All numbers are little-endian. */
+typedef struct {
+  char magic[8];
+  uint32_t format, unused;
+  uint64_t image_offset, image_bytes, weights_offset, weights_bytes;
+} af_payload_head;
+_Static_assert(sizeof(af_payload_head) == 48, "as payload.py writes it");
+
+enum { SEGMENTS_FORMAT = 1, SEGMENTS_TEXT = 512, SEGMENTS_OK = 0, SEGMENTS_BAD_ARGUMENT = 1 };
+#define SEGMENTS_MAGIC "AUTOFUSP"
+
+/* An input or output: compact, the last axis fastest. `type`: as numpy has it, such as "float32". */
+typedef struct {
+  const char *name, *type;
+  int rank;
+  const int64_t *shape;
+  size_t bytes;
+} af_io;
+
+/* Calls `work(data, number)` for each number below `count`, on threads of the lender's: at the same time, or not. */
+typedef void (*af_lend)(void *lender, void (*work)(void *data, size_t number), size_t count, void *data);
+
+/* `count` segments. A session is of one segment, and for one thread at a time. Functions that return an int return 0,
+   or else a code of the network's header. `run` writes why into `text`, of SEGMENTS_TEXT bytes. */
+typedef struct {
+  int count;
+  int (*create)(void **session, int segment);
+  void (*destroy)(void *session);
+  int (*run)(void *session, const void *const *inputs, void *const *outputs, af_lend lend, void *lender, char *text);
+  const af_io *(*input)(int segment, int index);
+  const af_io *(*output)(int segment, int index);
+  const char *(*error)(void);
+} af_segments;
+
+/* The one function that the code exports. `weights`: where they lie; they stay there as long as the code is used. */
+typedef const af_segments *(*af_open_segments)(const unsigned char *weights);
+#define SEGMENTS_OPEN "autofuse_open_segments"
+
+#endif
