@@ -5,6 +5,7 @@
 # make test-browser   the report in Chromium (apt-get install chromium chromium-driver), screenshots in out/browser
 # make test-arm   an emulated ARM core: made once (a minute, 250 MB in the user's cache, no root), then tested over RPC
 # make test-cluster   PostgreSQL, a Dask cluster and devices behind a tracker, on this machine (apt-get install postgresql)
+# make test-torch  the backend of torch.compile, in an environment with torch's CPU build beside .venv (600 MB)
 # make test-docs      every code block of the documentation, run as a reader would
 # make docs    the documentation as a site in out/site, built strictly
 # make release-check  wheel and source archive: built twice and compared, installed from a local index, tried outside of the checkout
@@ -27,10 +28,15 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 LINKERS := g++ gcc clang++ clang c++ cc
 
 # The tests themselves say what comes first (tests/conftest.py).
+# torch's CPU build. Where pip finds it under another version, or only elsewhere: make TORCH=torch==2.14.0 test-torch, PIP_FIND_LINKS.
+TORCH ?= torch==2.13.0+cpu
+TORCH_VENV := out/torch-venv
+TORCH_STAMP := $(TORCH_VENV)/.installed
+
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 
 .DELETE_ON_ERROR:
-.PHONY: setup demo test test-long test-browser test-arm test-cluster test-docs docs release-check measured lint models importer-check node-suite peers peers-setup check-machine clean
+.PHONY: setup demo test test-long test-browser test-arm test-cluster test-torch torch-venv test-docs docs release-check measured lint models importer-check node-suite peers peers-setup check-machine clean
 
 setup: $(STAMP)
 
@@ -89,6 +95,24 @@ test-cluster: $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[postgres,cluster]' || { \
 		echo "test-cluster: pip could not install psycopg and distributed; its message stands above." >&2; exit 1; }
 	$(BIN)/python -m pytest -m cluster tests/cluster -n 0
+
+# It sees what .venv holds, and keeps torch out of there: TVM imports torch wherever it finds it.
+torch-venv: $(TORCH_STAMP)
+
+$(TORCH_STAMP): $(STAMP)
+	@echo "torch-venv: installing $(TORCH) into $(TORCH_VENV)"
+	@test -x $(TORCH_VENV)/bin/python || $(BIN)/python -m venv $(TORCH_VENV)
+	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+		> "$$($(TORCH_VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/_autofuse.pth"
+	@$(TORCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check '$(TORCH)' 'onnxscript>=0.5' || { \
+		echo "torch-venv: pip could not install $(TORCH); its message stands above." >&2; \
+		echo "            Name another version (make TORCH=torch==VERSION torch-venv)," >&2; \
+		echo "            or a folder with the wheel of its CPU build in PIP_FIND_LINKS." >&2; exit 1; }
+	@touch $@
+
+test-torch: $(TORCH_STAMP)
+	$(TORCH_VENV)/bin/python -m pytest tests/torch_backend tests/experiments/test_torch_compile_experiment.py -n 0
+	PATH="$(abspath $(BIN)):$$PATH" $(TORCH_VENV)/bin/python -m pytest -m docs tests/docs -k torch -n 0
 
 test-docs: $(STAMP)
 	$(BIN)/python -m pytest -m docs tests/docs -n 0

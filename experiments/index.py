@@ -128,6 +128,12 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         _page("profitability"),
     ),
     Experiment("memory", "How much memory does a running model take?", "MODEL.onnx[=DATABASE] ...", _page("memory")),
+    Experiment(
+        "torch_compile",
+        "How fast is torch.compile by autofuse against torch.compile by Inductor?",
+        "--threads 1,2 --budget 3m",
+        _page("torch_compile"),
+    ),
     Experiment("session", "What does a call cost above TVM's virtual machine?", "", _page("session")),
     Experiment("arm_proxy", "How good is the code for ARM, counted without an ARM machine?", "", _page("arm_proxy")),
     Experiment("kernel_texts", "Which kernels does a change alter?", "dump FOLDER MODEL.onnx ..."),

@@ -30,6 +30,7 @@ APART: dict[str, tuple[str, ...]] = {
     "torch": (
         "autofuse/torch_backend",
         "tests/torch_backend",
+        "tests/experiments/test_torch_compile_experiment.py",
         "experiments/torch_compile",
         "experiments/models",
         "experiments/peers",
@@ -37,7 +38,7 @@ APART: dict[str, tuple[str, ...]] = {
     "torchvision": ("experiments/models",),
     "transformers": ("experiments/models",),
     "onnx_ir": ("experiments/models",),
-    "onnxscript": ("autofuse/torch_backend", "experiments/models"),
+    "onnxscript": ("experiments/models",),
     "matplotlib": ("experiments/peers",),
     "openvino": ("experiments/peers", "experiments/kernel_counts"),
     "litert_torch": ("experiments/peers",),

@@ -68,7 +68,6 @@ HOMES: dict[str, set[str]] = {
     "typer": {"cli"},
     "rich": {"cli"},
     "torch": {"torch_backend"},
-    "onnxscript": {"torch_backend"},
 }
 """The only parts that may import an outside library."""
 
@@ -85,7 +84,6 @@ HEAVY = {
     "scipy",
     "cryptography",
     "torch",
-    "onnxscript",
 }
 FORBIDDEN_MODULES = {"pickle", "cloudpickle", "dill", "shelve", "marshal", "joblib"}
 FORBIDDEN_CALLS = {"eval", "exec"}

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,8 @@ def test_every_block_is_of_a_kind_that_is_run_checked_or_only_shown(page: Path) 
     ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_the_blocks_of_a_page_run_in_their_order(page: Path, tmp_path: Path) -> None:
+    if any("import torch" in text for _, text in blocks(page)) and find_spec("torch") is None:
+        pytest.skip("the page uses torch, which is not installed: run `make test-torch`")
     save_model(tmp_path / "model.onnx", 16)
     save_model(tmp_path / "second.onnx", 8)
     commands = [_command(kind, text, tmp_path, number) for number, (kind, text) in enumerate(_runnable(page))]

@@ -36,7 +36,5 @@ def test_loading_it_loads_neither_torch_nor_the_compiler() -> None:
 
 def test_without_the_packages_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    with pytest.raises(
-        InputError, match=r"needs torch 2\.9 or newer and onnxscript .* pip install 'autofuse\[torch\]'"
-    ):
+    with pytest.raises(InputError, match=r"needs the package onnxscript: pip install 'autofuse\[torch\]'"):
         check_exporter()
