@@ -2,9 +2,9 @@
 
     out/torch-venv/bin/python -m experiments torch_compile --threads 1,2 --budget 3m
 
-`make torch-venv` makes that environment. Each network is captured, tuned into one database for each number of threads
-(`--budget 0s`: compiled by what the database knows), compiled into the cache, and then raced with Inductor, which has
-its weights frozen: interleaved, each in a process of its own. Both are checked against eager.
+`make torch-venv` makes that environment. Each network is captured, tuned for each number of threads (without
+`--budget`: compiled by what the database knows), compiled into the cache, and then raced with Inductor, which has its
+weights frozen: interleaved, each in a process of its own. Both are checked against eager.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from autofuse.backend.compile.host_cpu import local_device
 from autofuse.errors import InputError
 from autofuse.measure.networks.bench import Contender, ContenderResult, Host, bench_contenders
 from experiments import tables
-from experiments.options import duration, new_parser, one_of
+from experiments.options import new_parser, one_of
 from experiments.records import Table, keep
 
 NETWORKS = ("resnet50", "vit_s16", "bert_base")
@@ -64,8 +64,6 @@ def row(name: str, threads: int, options: argparse.Namespace) -> Row:
         (captured,) = folder.glob("*.onnx")
         api.tune(captured, database=str(database), budget=options.budget, threads=threads)
     compile_s, _ = _call(compiled(name, OWN, database, threads), example(name))
-    if not options.bench:
-        raise InputError("tuned and compiled; without --bench there is no race")
     _, wanted = _call(build(name), example(name))
     results = _raced(name, threads, options, database, example(name), wanted)
     rival = results[RIVAL]
@@ -115,7 +113,7 @@ def _call(module: Any, given: Any) -> tuple[float, Any]:
 
 def rows(options: argparse.Namespace) -> Iterator[Row]:
     """One row a network and number of threads, as soon as it is measured."""
-    for name in options.networks:
+    for name in options.models:
         for threads in options.threads:
             try:
                 yield row(name, threads, options)
@@ -147,9 +145,8 @@ TABLES = (Table("torch_compile", Row, ("network", "threads"), published, _place)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the table; 0 when a network was measured."""
-    parser = new_parser(__doc__, out="out/torch_compile", threads="1,2", bench="20s")
-    parser.add_argument("--networks", type=one_of(*NETWORKS), default=list(NETWORKS), help="which (default: all)")
-    parser.add_argument("--budget", type=_budget, default=180.0, metavar="DURATION", help="of each tuning; 0s: none")
+    parser = new_parser(__doc__, out="out/torch_compile", threads="1,2", budget="", bench="20s")
+    parser.add_argument("--models", type=one_of(*NETWORKS), default=list(NETWORKS), help="which (default: all)")
     options = parser.parse_args(arguments)
     options.out = options.out.resolve()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -161,7 +158,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(published(found).splitlines()[-1], flush=True)
     tables.write(options.out, found, published(found))
     return 0 if found else 1
-
-
-def _budget(text: str) -> float:
-    return 0.0 if text in ("0", "0s") else duration(text)
