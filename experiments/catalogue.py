@@ -42,7 +42,8 @@ class Network:
     """One network. `inputs`: by name; of a network that is drawn at random they are drawn, too, and not known here.
 
     `written`, `exported`, `decomposed`: "module:function" of what builds that form ("": there is none). `arguments`:
-    of the exported form's builder. `operators`: libraries whose compiled operators a torch run needs besides torch's.
+    of the exported form's builder, `sizes`: of the written form's. `operators`: libraries whose compiled operators a
+    torch run needs besides torch's.
     """
 
     family: str
@@ -51,6 +52,7 @@ class Network:
     exported: str = ""
     decomposed: str = ""
     arguments: Mapping[str, object] = field(default_factory=dict)
+    sizes: Mapping[str, object] = field(default_factory=dict)
     operators: str = ""
 
 
@@ -83,6 +85,11 @@ def _language(name: str, inputs: dict[str, Input], written: str = "", decomposed
 def _module(module: str, *shape: int, written: str = "", function: str = "build", operators: str = "") -> Network:
     """A torch module that is written out in `experiments/models`."""
     return Network(CONVOLUTIONAL, image(*shape), written, f"{module}:{function}", operators=operators)
+
+
+def _small(family: str, written: str, inputs: dict[str, Input], **sizes: object) -> Network:
+    """A network of a published kind, cut down to a few distinct kernels."""
+    return Network(family, inputs, written, sizes=sizes)
 
 
 def _drawn(family: str, kind: str, count: int) -> dict[str, Network]:
@@ -126,6 +133,35 @@ KINDS: Mapping[str, Network] = {
 }
 """One network each of further kinds, in which time goes into attention over many tokens or into moving maps."""
 
+SMALL: Mapping[str, Network] = {
+    "small_residual": _small(
+        CONVOLUTIONAL, "resnet50:build", image(3, 64, 64), size=64, stages=((32, 1, 1), (64, 2, 2))
+    ),
+    "small_depthwise": _small(CONVOLUTIONAL, "mobilenet_v2:build", image(3, 64, 64), width=0.25, size=64),
+    "small_squeezed": _small(
+        CONVOLUTIONAL, "efficientnet_b0:build", image(3, 64, 64),
+        size=64, blocks=((1, 3, 1, 16, 1), (6, 3, 2, 24, 1), (6, 5, 2, 40, 2)),
+    ),
+    "small_shuffled": _small(
+        CONVOLUTIONAL, "convolution_kinds:shuffled", image(3, 112, 112), size=112, stages=((48, 3), (96, 2))
+    ),
+    "small_dense": _small(
+        CONVOLUTIONAL, "convolution_kinds:dense", image(3, 96, 96), size=96, growth=16, blocks=(3, 2)
+    ),
+    "small_grouped": _small(
+        CONVOLUTIONAL, "convolution_kinds:grouped", image(3, 64, 64), size=64, stages=((128, 1, 64), (256, 1, 128))
+    ),
+    "small_windowed": _small(
+        ATTENTION, "attention_kinds:windowed", image(3, 56, 56), size=14, width=48, stages=1
+    ),
+    "small_transformer": _small(
+        ATTENTION, "attention_kinds:long_attention", {"frames": Input((1, 196, 128))},
+        tokens=196, width=128, heads=4, layers=1,
+    ),
+    "small_mixer": _small(ATTENTION, "attention_kinds:mixer", {"patches": Input((1, 64, 96))}),
+}  # fmt: skip
+"""Networks of 10 to 50 distinct kernels, one of each kind: all that a search may ask about them can be measured."""
+
 GENERATED: Mapping[str, Network] = {
     **_drawn(CONVOLUTIONAL, "cnn", 12),
     **_drawn(ATTENTION, "attention", 8),
@@ -133,7 +169,7 @@ GENERATED: Mapping[str, Network] = {
 }
 """Small networks that are drawn at random from the blocks of real ones; the number is the seed."""
 
-NETWORKS: Mapping[str, Network] = {**PAPER, **FURTHER, **KINDS, **GENERATED}
+NETWORKS: Mapping[str, Network] = {**PAPER, **FURTHER, **KINDS, **SMALL, **GENERATED}
 
 
 def with_form(form: str, networks: Mapping[str, Network] = NETWORKS) -> tuple[str, ...]:
@@ -156,5 +192,6 @@ def build(name: str, form: str = WRITTEN, **arguments: object) -> ModelProto:
     module, _, function = builder.partition(":")
     if name in GENERATED:
         arguments = {"name": name, "seed": int(name.removeprefix(function)), **arguments}
+    arguments = {**NETWORKS[name].sizes, **arguments}
     made: Callable[..., ModelProto] = getattr(import_module(f"experiments.architectures.{module}"), function)
     return cast("ModelProto", made(**arguments))

@@ -113,6 +113,18 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         _page("composition"),
     ),
     Experiment("priors", "How good are the first guesses of schedules?", "DATABASE ...", _page("priors")),
+    Experiment(
+        "oracle",
+        "What would each measurement say? All that a search may ask about small networks.",
+        "--db out/oracle/times.db",
+        _page("replay"),
+    ),
+    Experiment(
+        "replay",
+        "How many measurements does a search need to come within 2 % of the best?",
+        "--db out/oracle/times.db",
+        _page("replay"),
+    ),
     Experiment("profitability.collect", "What does fusing gain? Times to learn that from.", "--budget 75s"),
     Experiment("profitability", "Is the profitability model worth asking?", "", _page("profitability")),
     Experiment(

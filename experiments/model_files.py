@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autofuse.errors import InputError
-from experiments.catalogue import EXPORTED, NETWORKS, WRITTEN, build, with_form
+from experiments.catalogue import EXPORTED, GENERATED, NETWORKS, SMALL, WRITTEN, build, with_form
 from experiments.index import ROOT
 
 FOLDERS = {EXPORTED: ROOT / "out" / "models", WRITTEN: ROOT / "out" / "models" / "written"}
 """Where networks that are given by name are written, by their form."""
-GROUPS = {form: tuple(name for name in with_form(form) if NETWORKS[name].inputs) for form in FOLDERS}
-"""What `all` stands for: every network of that form but those that are drawn at random."""
+GROUPS = {form: tuple(name for name in with_form(form) if name not in {**SMALL, **GENERATED}) for form in FOLDERS}
+"""What `all` stands for: every network of that form but those that are drawn at random or cut down."""
 HELP = "ONNX files, folders of them, names of networks, or `all`"
 
 

@@ -10,7 +10,7 @@ from autofuse.database.records import Json
 from autofuse.environment.worth import MORE_TIME, NOT_ASKED, WATERFALL, OpenQuestions, Waterfall
 from autofuse.measure.networks.judgement import WHOLE_LIMIT
 from autofuse.measure.networks.libraries import Model
-from autofuse.search.budget.budget import Budget
+from autofuse.search.budget.budget import Budget, now
 from autofuse.search.budget.time_budget import COMPOSE_S, LITTLE_FUSION, limited, loosely_held
 from autofuse.search.composition.composer import report_now
 from autofuse.search.finals.finale import Estimates, Reserve
@@ -84,9 +84,9 @@ class ModelSession:
         before = self.counts.measured, self.search.standing.plan_trials
         limit = float("inf") if trials is None else before[0] + trials
         counted = budget.until(lambda: self.counts.measured >= limit)
-        started = Budget.now()
+        started = now()
         search_all(self.search, budget, counted)
-        self.searched_s += Budget.now() - started
+        self.searched_s += now() - started
         return not counted.spent() and before == (self.counts.measured, self.search.standing.plan_trials)
 
     def release(self) -> None:
@@ -121,7 +121,7 @@ class ModelSession:
         open_questions = self._not_asked()
         return TuneResult(
             file_title(self.model.path), self.name, self.run_id, str(evidence.database.location.text),
-            environment.profile.name, environment.setting.threads, self.state, Budget.now() - self.started,
+            environment.profile.name, environment.setting.threads, self.state, now() - self.started,
             counts.measured,
             counts.failed, counts.hits, standing.plan_trials, verdict.name, verdict.plan.key,
             times[verdict.name].kernels, times, self._warning(verdict),

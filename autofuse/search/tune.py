@@ -30,7 +30,7 @@ from autofuse.measure.children.process import available_cores
 from autofuse.measure.networks.libraries import Model
 from autofuse.measure.timing.race import DECIDING
 from autofuse.measure.timing.sampling import SamplingPolicy
-from autofuse.search.budget.budget import Budget, never
+from autofuse.search.budget.budget import Budget, never, now
 from autofuse.search.budget.time_budget import finale_most_s
 from autofuse.search.composition.pareto import known_front
 from autofuse.search.finals.finale import OBJECTS, Estimates, Opening, Reserve
@@ -122,12 +122,12 @@ def open_session(
     the block.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    started = Budget.now()
+    started = now()
     opening = partial(_tell_opening, progress, started, budget_s, trials)
     opening(f"reading {model.name}")
     graph = load(model, given)
     require_kernels(graph)
-    load_s = Budget.now() - started
+    load_s = now() - started
     with ExitStack() as stack:
         environment = place.environment(base, measuring=True, asked=asked)
         chosen_space = searched_space(space, environment, exact)
@@ -187,16 +187,16 @@ def _go_on(stop: Callable[[], bool]) -> None:
 
 def _reference(graph: Graph, seed: int, folder: Path) -> tuple[ReferenceStore, float]:
     """Every tensor that a group may be checked against, and the seconds that making them took."""
-    started = Budget.now()
+    started = now()
     wanted = [t for op in graph.operators for t in op.outputs if t and t not in graph.constants]
-    return capture(graph, generate_inputs(graph, seed), folder, wanted), Budget.now() - started
+    return capture(graph, generate_inputs(graph, seed), folder, wanted), now() - started
 
 
 def _tell_opening(
     progress: Callable[[Progress], None], started: float, budget_s: float | None, trials: int | None, what: str
 ) -> None:
     """Tells what is done before there is a session."""
-    elapsed_s = Budget.now() - started
+    elapsed_s = now() - started
     left_s = None if budget_s is None else max(0.0, budget_s - elapsed_s)
     progress(Progress("opening", what, elapsed_s, budget_s, total=trials, left_s=left_s))
 
@@ -233,6 +233,6 @@ def _run(
         },
         budget={"seconds": budget_s, "trials": trials},
         provenance={**environment.provenance.as_dict(), RATES: machine_rates(base, environment)},
-        started_at=datetime.now(UTC) - timedelta(seconds=Budget.now() - started),
+        started_at=datetime.now(UTC) - timedelta(seconds=now() - started),
     )
     return base.start_run(environment.setting, start), name

@@ -44,12 +44,14 @@ def hierarchical(size: int = 224, stages: tuple[Stage, ...] = PYRAMID, seed: int
     return net.model({"image": [1, 3, size, size]}, "scores", [1, 1000], opset=20)
 
 
-def windowed(size: int = 56, width: int = 96, heads: int = 3, window: int = 7, seed: int = 0) -> ModelProto:
-    """Two stages of Swin-T (Liu et al., 2021): attention in windows, every other time rolled by half of one."""
+def windowed(
+    size: int = 56, width: int = 96, heads: int = 3, window: int = 7, stages: int = 2, seed: int = 0
+) -> ModelProto:
+    """The first stages of Swin-T (Liu et al., 2021): attention in windows, every other time rolled by half of one."""
     net = _Net("windowed", seed)
     y = net.convolution("patch", "image", (width, 3, 4, 4), 4, pad=0, bias=0.0, gain=1.0)
     y, channels, side = net.norm("patch.norm", net.tokens("patch.tokens", y, width, size), width), width, size
-    for stage in range(2):
+    for stage in range(stages):
         if stage:
             y, channels, side, heads = (
                 net.merged(f"merge{stage}", y, channels, side),
@@ -78,6 +80,21 @@ def long_attention(tokens: int = 1500, width: int = 384, heads: int = 6, layers:
         y = net.feed_forward(name, net.node("Add", f"{name}.add1", [y, made]), width)
     net.norm("norm", y, width)
     return net.model({"frames": [1, tokens, width]}, "states", [1, tokens, width], opset=20)
+
+
+def mixer(patches: int = 64, width: int = 96, layers: int = 2, seed: int = 0) -> ModelProto:
+    """MLP-Mixer (Tolstikhin et al., 2021): one network mixes the patches of each channel, another one the channels."""
+    net = _Net("mixer", seed)
+    y = "patches"
+    for layer in range(layers):
+        name = f"layer{layer}"
+        turned = net.node("Transpose", f"{name}.turned", [net.norm(f"{name}.norm1", y, width)], perm=[0, 2, 1])
+        hidden = net.node("Gelu", f"{name}.mixed.gelu", [net.linear(f"{name}.mix", turned, patches, 2 * patches)])
+        mixed = net.linear(f"{name}.mixed", hidden, 2 * patches, patches)
+        back = net.node("Transpose", f"{name}.back", [mixed], perm=[0, 2, 1])
+        y = net.feed_forward(name, net.node("Add", f"{name}.add1", [y, back]), width)
+    net.norm("norm", y, width)
+    return net.model({"patches": [1, patches, width]}, "states", [1, patches, width], opset=20)
 
 
 class _Net(Draft):

@@ -74,8 +74,8 @@ class Case:
 
 def read_cases(base: ProfilingDatabase, models: Path) -> Iterator[Case]:
     """A case for each network and setting that the database has runs of; those with too few plans are left out."""
-    stored = _stored_plans(base)
-    for name, places in _places(base).items():
+    stored = stored_plans(base)
+    for name, places in settings_of(base).items():
         graph = load(networks.find(name, models), {})
         named = named_plans(graph)
         plans = {plan.key: plan for plan in (*named.values(), *stored.get(graph_key(graph), ()))}
@@ -96,7 +96,7 @@ def named_plans(graph: Graph) -> dict[str, FusionPlan]:
     return found
 
 
-def _places(base: ProfilingDatabase) -> dict[str, list[Where]]:
+def settings_of(base: ProfilingDatabase) -> dict[str, list[Where]]:
     """The settings that each known network was measured in; of several versions of the code the newest."""
     with base.reading() as sql:
         facts = {row.fingerprint: row.facts for row in sql.execute(select(DeviceRow.fingerprint, DeviceRow.facts))}
@@ -115,7 +115,7 @@ def _places(base: ProfilingDatabase) -> dict[str, list[Where]]:
     return found
 
 
-def _stored_plans(base: ProfilingDatabase) -> dict[str, list[FusionPlan]]:
+def stored_plans(base: ProfilingDatabase) -> dict[str, list[FusionPlan]]:
     """The plans of each graph."""
     table = base.table("plans")
     key, text = table.columns.index("graph_key"), table.columns.index("plan")

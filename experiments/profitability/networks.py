@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from autofuse.errors import InputError
-from experiments.catalogue import GENERATED, NETWORKS, TABLE
+from experiments.catalogue import GENERATED, NETWORKS, SMALL, TABLE
 from experiments.model_files import write
 
-FAMILIES: Mapping[str, str] = {name: NETWORKS[name].family for name in (*TABLE, *GENERATED)}
+FAMILIES: Mapping[str, str] = {name: NETWORKS[name].family for name in (*TABLE, *SMALL, *GENERATED)}
 """Family of each network."""
 
 

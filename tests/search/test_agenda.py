@@ -14,7 +14,7 @@ from autofuse.database.database import open_database
 from autofuse.fusion.planner.planner import Planner
 from autofuse.graph.loading.load import load
 from autofuse.search.budget.agenda import EXPLORE_EVERY, LEAST, MOST, Account, Agenda, Question
-from autofuse.search.budget.budget import Budget
+from autofuse.search.budget.budget import Budget, now
 from autofuse.search.plans.plan_search import PlanSearch
 
 PLAN_US = 1000.0
@@ -46,12 +46,12 @@ def test_a_kind_that_does_not_pay_is_soon_not_believed() -> None:
 
 
 def test_what_a_kind_gained_is_kept_with_its_time() -> None:
-    times, clock = iter([PLAN_US, 900.0]), Budget.now()
+    times, clock = iter([PLAN_US, 900.0]), now()
     agenda = Agenda()
     agenda.ask(question("plans", 50.0), Budget(), lambda: next(times))
     account = agenda.account("plans")
     assert (account.asked, account.gained_us, account.promised_us) == (1, 100.0, 50.0)
-    assert 0.0 <= account.spent_s <= Budget.now() - clock
+    assert 0.0 <= account.spent_s <= now() - clock
     assert account.correction(PLAN_US) > 1.0
 
 

@@ -11,6 +11,11 @@ PAUSE_S = 0.5
 """Longest stretch of a pause in which nobody looks whether it should end."""
 
 
+def now() -> float:
+    """Seconds of the clock that budgets go by."""
+    return time.monotonic()
+
+
 def never() -> bool:
     """Nobody asks for a stop."""
     return False
@@ -23,10 +28,11 @@ def nothing() -> float:
 
 @dataclass(frozen=True)
 class Budget:
-    """Time that ends at `ends_at` (of `Budget.now`; infinite: it does not), inside another budget or on its own.
+    """Time that ends at `ends_at` (of its clock; infinite: it does not), inside another budget or on its own.
 
     `left()` is 0 from the end on, and earlier when `over` says so: somebody asked for a stop, or what is counted is
     used up. `keeps`: seconds at its end that are kept for what comes after; they may change while it is used.
+    `clock`: what it goes by; a replay of recorded answers has a clock of its own.
     """
 
     ends_at: float = math.inf
@@ -34,17 +40,17 @@ class Budget:
     keeps: Callable[[], float] = nothing
     outer: Budget | None = None
     stop: Callable[[], bool] = never
+    clock: Callable[[], float] = now
 
     @classmethod
     def lasting(cls, seconds: float | None, stop: Callable[[], bool] = never, since: float | None = None) -> Budget:
         """`seconds` from now, or from `since` (None: without an end); `stop`: whether somebody asks for a stop."""
-        start = cls.now() if since is None else since
+        start = now() if since is None else since
         return cls(math.inf if seconds is None else start + seconds, stop, stop=stop)
 
-    @staticmethod
-    def now() -> float:
-        """Seconds of the clock that all budgets go by."""
-        return time.monotonic()
+    def now(self) -> float:
+        """Seconds of its clock."""
+        return self.clock()
 
     def left(self) -> float:
         """Seconds that may still be taken; 0 when it is time to stop."""
@@ -63,11 +69,11 @@ class Budget:
 
     def part(self, seconds: float) -> Budget:
         """At most `seconds` of it, from now on."""
-        return Budget(self.now() + seconds, outer=self, stop=self.stop)
+        return Budget(self.now() + seconds, outer=self, stop=self.stop, clock=self.clock)
 
     def keeping(self, keeps: Callable[[], float]) -> Budget:
         """All of it but so many seconds at its end."""
-        return Budget(keeps=keeps, outer=self, stop=self.stop)
+        return Budget(keeps=keeps, outer=self, stop=self.stop, clock=self.clock)
 
     def before(self, seconds: float) -> Budget:
         """All of it but its last `seconds`."""
@@ -75,7 +81,7 @@ class Budget:
 
     def until(self, over: Callable[[], bool]) -> Budget:
         """It, or less: until `over` says that something else is used up."""
-        return Budget(over=over, outer=self, stop=self.stop)
+        return Budget(over=over, outer=self, stop=self.stop, clock=self.clock)
 
     def pause(self, seconds: float, tell: Callable[[float], None]) -> None:
         """Waits, `tell`ing how long still; ends early when nothing is left."""

@@ -15,7 +15,7 @@ from autofuse.fusion.planner.rewriting import RewritingPlanner
 from autofuse.graph.loading.load import load
 from autofuse.kernels.lowering.coverage import require_kernels
 from autofuse.measure.children.process import available_cores
-from autofuse.search.budget.budget import Budget
+from autofuse.search.budget.budget import now
 from autofuse.search.budget.time_budget import FIRST_CANDIDATE_S, FLIPS_AHEAD, LITTLE_FUSION, SLACK, finale_most_s
 from autofuse.search.finals.finale import Estimates, Finale, Opening
 from autofuse.search.plans.plan_search import PlanSearch
@@ -42,10 +42,10 @@ def forecast(
 
     The rate is that of the newest run there, else the guess with which a search begins.
     """
-    started = Budget.now()
+    started = now()
     graph = load(model, given)
     require_kernels(graph)
-    load_s = Budget.now() - started
+    load_s = now() - started
     with open_for_lookup(place.database) as base:
         environment = place.environment(base, measuring=False)
         chosen_space = searched_space(space, environment, exact)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autofuse.search.budget.budget import Budget
+from autofuse.search.budget.budget import now
 from autofuse.search.progress import Progress
 from autofuse.search.standing.standing import Standing
 
@@ -43,11 +43,11 @@ class Teller:
         )  # fmt: skip
 
     def _elapsed_s(self) -> float:
-        return Budget.now() - self.started
+        return now() - self.started
 
     def _left_s(self) -> float | None:
         if self.standing.ends_at is not None:
-            return max(0.0, self.standing.ends_at - Budget.now())
+            return max(0.0, self.standing.ends_at - now())
         elapsed_s, measured = self._elapsed_s(), self.standing.evidence.counts.measured
         if self.budget_s is None and self.trials is None:
             return None

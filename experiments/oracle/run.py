@@ -1,0 +1,124 @@
+"""Records oracles: all that a search may ask about a small network, measured with care, to replay searches on.
+
+    python -m experiments oracle [NETWORK ...] [--db FILE] [--device local] [--budget 8m] [--bench 12s]
+
+A tuning job measures what promises most, so what it left out is never known. Here every group of the fixed plans and of
+every changed decision gets every schedule of `space.toml`, through the product's own lab; then the product's own search
+adds groups of combined decisions and of composed plans. Close winners are measured again, and the best plans whole.
+What was recorded before is not measured again: each further run goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from autofuse.database.database import ProfilingDatabase, open_database
+from autofuse.environment.place import Place
+from autofuse.errors import AutofuseError
+from autofuse.search.budget.budget import Budget
+from autofuse.search.budget.time_budget import BATCH
+from autofuse.search.lab.lab import Asked
+from autofuse.search.phases.phases import measure_baselines
+from autofuse.search.phases.questions import Search, plan_search
+from autofuse.search.schedules.schedule_search import WorkloadSearch
+from autofuse.search.session import ModelSession
+from autofuse.search.tune import open_session
+from experiments.catalogue import SMALL, WRITTEN
+from experiments.model_files import HELP, asked_for
+from experiments.options import new_parser
+
+SEED = 0
+SPACE = Path(__file__).parent / "space.toml"
+COMBINED = 60
+"""Candidates of groups that only combined decisions make, at most."""
+CLOSE = 1.03
+"""Schedules of the best plan within so many times the best one are measured again."""
+AGAIN = 24
+"""Candidates that are measured again, at most."""
+ALL = 1 << 20
+
+
+def record(session: ModelSession, budget: Budget, race_s: float) -> str:
+    """Record one network; one line about what was done."""
+    search, part = session.search, budget.keeping(session.reserve(race_s=race_s))
+    measure_baselines(search, part, part)
+    for flip in plan_search(search, part).flips(ALL):
+        search.evidence.admit(flip.plan)
+    complete(search, part)
+    session.advance(part, COMBINED)
+    complete(search, part)
+    search.lab.remeasure(close(search), part)
+    result = session.conclude(budget, race_s)
+    searches = search.evidence.searches.values()
+    known = sum(len(one.tried) for one in searches)
+    whole = f"{len(result.plans)} plans whole" if result is not None else "no plan whole"
+    return (
+        f"{session.model.path.stem}: {sum(one.complete for one in searches)} of {len(searches)} groups complete, "
+        f"{known} candidates known ({session.counts.measured} measured now), {whole}"
+    )
+
+
+def complete(search: Search, budget: Budget) -> None:
+    """Every schedule of every group that is known, in turn, so that one that ends early has some of each."""
+    while not budget.spent():
+        chosen = _poorest(search, BATCH)
+        if not chosen:
+            break
+        search.lab.next_up = partial(_poorest, search, BATCH)
+        search.lab.measure(chosen, budget)
+    search.lab.next_up = tuple
+
+
+def _poorest(search: Search, count: int) -> list[WorkloadSearch]:
+    """The searches with the fewest candidates among those that are not complete."""
+    waiting = [one for one in search.evidence.searches.values() if not one.complete]
+    return sorted(waiting, key=lambda one: len(one.tried))[:count]
+
+
+def close(search: Search) -> list[Asked]:
+    """The best plan's schedules between which the first times hardly decide, those of the heaviest kernels first."""
+    best = search.standing.best
+    if best is None:
+        return []
+    found: list[Asked] = []
+    weights = search.evidence.weights(best)
+    for key in sorted(weights, key=lambda key: -weights[key]):
+        one = search.evidence.searches[key]
+        near = [text for text, us in one.tried.items() if us is not None and us <= CLOSE * (one.best_us or 0.0)]
+        if len(near) > 1:
+            found += [(one, json.loads(text)) for text in near]
+    return found[:AGAIN]
+
+
+def _record(model: Path, base: ProfilingDatabase, place: Place, budget_s: float, race_s: float) -> str:
+    budget = Budget.lasting(budget_s)
+    session = open_session(
+        model, base, place, budget_s=budget_s, trials=None, seed=SEED, space=str(SPACE), shapes={},
+        progress=lambda _: None,
+    )  # fmt: skip
+    with session as opened:
+        return record(opened, budget, race_s)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Record the networks named (none: all small ones); 1 when one of them could not be recorded."""
+    parser = new_parser(__doc__, threads=1, budget="8m", bench="12s")
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"{HELP} (default: {', '.join(SMALL)})")
+    parser.add_argument("--db", type=Path, default=Path("out/oracle/times.db"), help="where times are kept")
+    parser.add_argument("--device", default="local", help="local, the name of a profile, or a .toml file")
+    options = parser.parse_args(arguments)
+    options.db.parent.mkdir(parents=True, exist_ok=True)
+    place = Place(str(options.db), options.device, options.threads)
+    failed = 0
+    with open_database(options.db) as base:
+        for model in asked_for(parser, options.networks or list(SMALL), WRITTEN):
+            try:
+                print(_record(model, base, place, options.budget, options.bench), flush=True)
+            except AutofuseError as error:
+                failed += 1
+                print(f"{model.stem}: {error}", file=sys.stderr, flush=True)
+    return 1 if failed else 0

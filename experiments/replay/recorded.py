@@ -1,0 +1,101 @@
+"""A recorded oracle: every answer that was measured for a network in one setting, read from a profiling database."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from autofuse.database.ask.training import networks_of_workloads
+from autofuse.database.database import ProfilingDatabase
+from autofuse.database.records import FAILURES, MeasuredSchedule
+from autofuse.fusion.plan import FusionPlan
+from autofuse.graph.key import graph_key
+from autofuse.graph.loading.load import load
+from autofuse.graph.model import Graph
+from experiments.profitability import networks
+from experiments.profitability.cases import Where, settings_of, stored_plans
+
+LONGEST_S = 10.0
+"""More seconds than this between two answers were no measuring."""
+
+Asked = tuple[str, str]
+"""A workload's key and a schedule's text."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was measured of one candidate: its verdict over all its measurements, and the seconds that it took."""
+
+    stored: MeasuredSchedule
+    cost_s: float
+
+
+@dataclass(frozen=True, eq=False)
+class Oracle:
+    """All that is known of one network in one setting. `plans`: those that were recorded for its graph."""
+
+    network: str
+    graph: Graph
+    where: Where
+    plans: tuple[FusionPlan, ...]
+    answers: Mapping[Asked, Answer]
+
+    @property
+    def cost_s(self) -> float:
+        """Seconds that all answers took together."""
+        return sum(answer.cost_s for answer in self.answers.values())
+
+
+def read_oracles(base: ProfilingDatabase, models: Path) -> Iterator[Oracle]:
+    """An oracle for each small network and setting that the database has a finished recording of."""
+    with base.reading() as sql:
+        of_network = networks_of_workloads(sql)
+    costs, plans = _costs(base), stored_plans(base)
+    for network, places in settings_of(base).items():
+        graph = load(networks.find(network, models), {})
+        keys = [key for key, names in of_network.items() if network in names]
+        for where in places:
+            answers = dict(_answers(base, where, keys, costs))
+            if answers:
+                yield Oracle(network, graph, where, tuple(plans.get(graph_key(graph), ())), answers)
+
+
+def _answers(
+    base: ProfilingDatabase, where: Where, keys: list[str], costs: Mapping[int, float]
+) -> Iterator[tuple[Asked, Answer]]:
+    """The newest verdict on each candidate: with a time, or with a failure that says something about it."""
+    usual = median(costs.values()) if costs else 0.0
+    for key in keys:
+        for stored in base.measured_schedules(where.setting, key):
+            if stored.median_us is not None or stored.state in FAILURES:
+                text = json.dumps(json.loads(stored.schedule), sort_keys=True, separators=(",", ":"))
+                yield (key, text), Answer(stored, costs.get(stored.candidate_id, usual))
+
+
+def _costs(base: ProfilingDatabase) -> dict[int, float]:
+    """Seconds of each candidate's first measurement: since the answer before it in the same run."""
+    times: dict[object, list[tuple[datetime, int]]] = {}
+    for row in base.table("measurements").records():
+        times.setdefault(row["run_id"], []).append((_moment(row["created_at"]), int(str(row["candidate_id"]))))
+    found: dict[int, float] = {}
+    for moments in times.values():
+        for (before, _), (after, candidate) in pairwise(sorted(moments)):
+            seconds = (after - before).total_seconds()
+            if seconds <= LONGEST_S:
+                found.setdefault(candidate, seconds)
+    return found
+
+
+def _moment(value: object) -> datetime:
+    return value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+
+
+def failures(oracle: Oracle) -> Counter[str]:
+    """How many candidates failed, by the kind of failure."""
+    return Counter(one.stored.state for one in oracle.answers.values() if one.stored.median_us is None)

@@ -1,0 +1,113 @@
+"""Searches replayed on an oracle: the product's own code asks, recorded answers come back, and nothing is made up."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autofuse.database.database import open_database
+from autofuse.database.records import Candidate, CandidateOutcome, RunStart
+from autofuse.environment.environment import environment_of
+from autofuse.environment.named_plans import named_plan
+from autofuse.environment.space import load_space
+from autofuse.fusion.planner.rewriting import RewritingPlanner
+from autofuse.graph.key import graph_key
+from autofuse.graph.loading.load import load
+from autofuse.kernels.schedule.knobs import declared_names
+from autofuse.search.schedules.evidence import SearchEvidence
+from autofuse.search.schedules.schedule_search import WorkloadSearch, schedule_text
+from experiments.oracle.run import SPACE
+from experiments.profitability import networks
+from experiments.replay.policies import POLICIES, Policy
+from experiments.replay.recorded import Oracle, read_oracles
+from experiments.replay.run import best_us, replay
+from experiments.replay.table import BASE, Row, markdown, means_of
+
+NETWORK = "pointwise3"
+PHASES, QUESTIONS, _, RANDOM = POLICIES
+
+
+def law(key: str, schedule: str) -> float:
+    """Microseconds between 10 and 30 that depend on the candidate alone."""
+    return 10.0 + int(hashlib.sha256(f"{key} {schedule}".encode()).hexdigest()[:6], 16) / 16**6 * 20.0
+
+
+def every(search: WorkloadSearch) -> Iterator[str]:
+    """Every schedule that a search would ask for."""
+    while (schedule := search.ask()) is not None:
+        search.learn(schedule, law(search.key, schedule_text(schedule)))
+        yield schedule_text(schedule)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="module")
+def oracle(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Oracle:
+    """Every candidate of the fixed plans and of every changed decision, with a time by the law."""
+    graph = load(networks.find(NETWORK, models), {})
+    with open_database(tmp_path_factory.mktemp("oracle") / "times.db") as base:
+        environment = environment_of(base, "local", 1, measuring=False)
+        space = load_space(str(SPACE), environment.target.isa, declared_names())
+        evidence = SearchEvidence(graph, space, environment, base, 0)
+        planner = RewritingPlanner(graph, space.fusion)
+        plans = [named_plan(graph, name) for name in ("none", "tvm", "dnnfusion")]
+        plans += [planner.plan({one.name: choice}) for one in planner.decisions for choice in one.choices]
+        start = RunStart(name=NETWORK, model_name=NETWORK, model_sha256="0" * 64, graph_key=graph_key(graph), seed=0)
+        run = base.start_run(environment.setting, start)
+        for plan in {plan.key: plan for plan in plans}.values():
+            base.record_plan(graph_key(graph), plan.key, plan.to_json(), "test")
+            evidence.admit(plan)
+        for search in evidence.searches.values():
+            workload = search.bound.workload
+            for text in every(search):
+                us = law(search.key, text)
+                outcome = CandidateOutcome(
+                    candidate=Candidate(workload.key, workload.text, workload.label, text), state="ok",
+                    median_us=us, ci_lo_us=us, ci_hi_us=us, trusted=True,
+                )  # fmt: skip
+                base.record_candidate(environment.setting, outcome, run)
+        base.finish_run(run)
+        (found,) = read_oracles(base, models)
+    return found
+
+
+@pytest.fixture(scope="module")
+def aim_us(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> float:
+    with open_database(tmp_path_factory.mktemp("best") / "best.db") as base:
+        return best_us(oracle, base)
+
+
+@pytest.mark.parametrize("policy", [PHASES, QUESTIONS, RANDOM], ids=lambda policy: policy.name)
+def test_every_policy_comes_to_the_oracles_best_with_its_answers(policy: Policy, oracle: Oracle, aim_us: float) -> None:
+    row = replay(oracle, policy, aim_us, None)
+    assert 0 < row.answered <= row.recorded == len(oracle.answers)
+    assert 0.0 < row.seconds <= row.recorded_s + 1e-6
+    assert row.end <= 1 / 0.98
+
+
+def test_a_replay_says_the_same_twice(oracle: Oracle, aim_us: float) -> None:
+    assert replay(oracle, QUESTIONS, aim_us, None) == replay(oracle, QUESTIONS, aim_us, None)
+
+
+def test_what_was_not_recorded_is_counted_and_never_made_up(oracle: Oracle, aim_us: float) -> None:
+    kept = {asked: answer for number, (asked, answer) in enumerate(oracle.answers.items()) if number % 3}
+    row = replay(replace(oracle, answers=kept), QUESTIONS, aim_us / 2, None)
+    assert row.answered == 0 and row.strangers > 0
+    assert row.end >= 2.0 - 1e-9 or row.end == float("inf")
+
+
+def test_the_table_compares_with_the_first_policy() -> None:
+    rows = [
+        Row("a", "here", BASE, 100, 50.0, 40, 20.0, 0, 1.0), Row("a", "here", RANDOM.name, 100, 50.0, 80, 40.0, 2, 1.0),
+        Row("b", "here", BASE, 100, 50.0, 25, 20.0, 0, 1.0), Row("b", "here", RANDOM.name, 100, 50.0, 0, 0.0, 0, 1.2),
+    ]  # fmt: skip
+    assert means_of(rows)[RANDOM.name] == (pytest.approx((2.0 * 4.0) ** 0.5), 2)
+    text = markdown(rows)
+    assert "80 (40 s, 2 not recorded)" in text and "never, 1.20" in text
