@@ -75,7 +75,7 @@ def no_probing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     if request.node.get_closest_marker("probing") is None:
         for probe in ("probe_machine", "probe_device"):
             monkeypatch.setattr(
-                f"autofuse.environment.rates.{probe}", lambda *_: MachineRates(1, 50, 50, 40, 40, 10, 10)
+                f"autofuse.environment.rates.{probe}", lambda *_, **__: MachineRates(1, 50, 50, 40, 40, 10, 10)
             )
 
 

@@ -27,10 +27,12 @@ def machine_rates(base: ProfilingDatabase, environment: Environment) -> dict[str
         if found and (row["device_fingerprint"], row["threads"]) == place:
             return found
     address, threads, cpus = environment.device.address, environment.setting.threads, environment.profile.pinning
+    l3_bytes = environment.profile.caches.l3_kib << 10
     try:
         if address is None:
-            return asdict(probe_machine(environment.target, threads))
-        return asdict(probe_device(address, environment.target, threads, cpus if isinstance(cpus, tuple) else ()))
+            return asdict(probe_machine(environment.target, threads, l3_bytes))
+        pinned = cpus if isinstance(cpus, tuple) else ()
+        return asdict(probe_device(address, environment.target, threads, pinned, l3_bytes=l3_bytes))
     except DeviceError:
         return None
 

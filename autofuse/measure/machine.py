@@ -6,7 +6,7 @@ or in a session on a device elsewhere (see `autofuse.measure.remote.remote_rates
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -17,7 +17,7 @@ from autofuse.measure.children.child import serve
 from autofuse.measure.children.messages import FilePath, Message, Request
 from autofuse.measure.children.process import Child, ask
 from autofuse.measure.measurement import Failure
-from autofuse.measure.timing.clock import PROBE_STEPS, pin_main_thread
+from autofuse.measure.timing.clock import pin_main_thread
 from autofuse.values.processes import default_memory
 
 if TYPE_CHECKING:
@@ -26,18 +26,16 @@ if TYPE_CHECKING:
 A = TypeVar("A", bound=Message)
 MODULE = "autofuse.measure.machine"
 LIMIT_S = 60.0
-DRAM_BYTES = 128 << 20
-"""Bytes swept over by all threads together: beyond the last cache of all but the largest servers."""
-NEAR_SWEEPS = 64
-MOST_S = 2.0
-"""Seconds after which a probe is not run again: a slow (or emulated) device has shown its best by then."""
 
 
 @dataclass(frozen=True)
 class MachineRates:
     """Best rates seen of float32 multiply-adds (2 operations each) and of reads; decimal giga.
 
-    Of one thread, and of `threads`. `l2`: half of one core's second-level cache, read again and again.
+    Of one thread, and of `threads`. `l2`: half of one core's second-level cache, read again and again. `l1`, `l3`: the
+    same of the first and the last level. `add`, `divide`: additions and divisions. `_ns`: nanoseconds of a read that
+    waits for the one before, at each level. `dispatch_us`: of a kernel with nothing to do, on all `threads`. 0.0 where
+    it was not probed: by an earlier version, or there is no third level.
     """
 
     threads: int
@@ -47,6 +45,15 @@ class MachineRates:
     l2_gbs_n: float
     dram_gbs_1: float
     dram_gbs_n: float
+    add_gflops_1: float = 0.0
+    divide_gflops_1: float = 0.0
+    l1_gbs_1: float = 0.0
+    l3_gbs_1: float = 0.0
+    l1_ns: float = 0.0
+    l2_ns: float = 0.0
+    l3_ns: float = 0.0
+    dram_ns: float = 0.0
+    dispatch_us: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -60,18 +67,20 @@ class Rates(Message):
 class MeasureRates(Request[Rates]):
     """Measure the rates of one thread, and of `threads`, on these CPUs (none named: any).
 
-    `kernels`: the probes, see `Probes`; what is not there is compiled where the rates are measured.
+    `l3_bytes`: of the last cache (0: there is none, or nobody knows). `kernels`: the probes, see `Probes`; what is not
+    there is compiled where the rates are measured.
     """
 
     target: Target
     threads: int
     cpus: tuple[int, ...] = ()
+    l3_bytes: int = 0
     kernels: dict[str, FilePath] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Probes(Message):
-    """The probes' kernels as libraries, by what they show and for how many threads: "compute-1", "near-1", "far-1"."""
+    """The probes' kernels as libraries, by what they show and for how many threads: "compute-1", "read l2-1", ..."""
 
     kernels: dict[str, FilePath]
 
@@ -83,16 +92,17 @@ class ExportProbes(Request[Probes]):
     target: Target
     threads: int
     folder: FilePath
+    l3_bytes: int = 0
 
 
-def probe_machine(target: Target, threads: int) -> MachineRates:
-    """Measure the rates of this machine in a child process, in about two seconds; DeviceError when it fails."""
-    return _asked(MeasureRates(target, threads), threads).rates
+def probe_machine(target: Target, threads: int, l3_bytes: int = 0) -> MachineRates:
+    """Measure the rates of this machine in a child process, in a few seconds; DeviceError when it fails."""
+    return _asked(MeasureRates(target, threads, l3_bytes=l3_bytes), threads).rates
 
 
-def export_probes(target: Target, threads: int, folder: Path) -> dict[str, Path]:
+def export_probes(target: Target, threads: int, folder: Path, l3_bytes: int = 0) -> dict[str, Path]:
     """See `Probes`; DeviceError when they cannot be built."""
-    return _asked(ExportProbes(target, threads, folder), threads).kernels
+    return _asked(ExportProbes(target, threads, folder, l3_bytes), threads).kernels
 
 
 def _asked(request: Request[A], threads: int) -> A:
@@ -108,22 +118,18 @@ def _asked(request: Request[A], threads: int) -> A:
 
 def rates_of(request: MeasureRates, load: Callable[[Path], LoadedKernel]) -> Rates:
     """Run the probes in this process; `load`: makes one of `request.kernels` out of its path."""
+    from autofuse.measure.machine_probes import Probing
+
     target, threads = request.target, request.threads
-    found = [
-        _of_threads(target, count, {name: load(path) for name, path in request.kernels.items() if _for(name, count)})
-        for count in _counts(threads)
-    ]
-    (flops_1, l2_1, dram_1), (flops_n, l2_n, dram_n) = found[0], found[-1]
-    return Rates(MachineRates(threads, flops_1, flops_n, l2_1, l2_n, dram_1, dram_n))
-
-
-def _counts(threads: int) -> tuple[int, ...]:
-    """Numbers of threads that are probed."""
-    return (1,) if threads == 1 else (1, threads)
-
-
-def _for(name: str, count: int) -> bool:
-    return name.endswith(f"-{count}")
+    probing = Probing(target, request.l3_bytes, {name: load(path) for name, path in request.kernels.items()})
+    with pin_main_thread():
+        alone = probing.of_threads(1)
+        together = alone if threads == 1 else probing.of_threads(threads)
+        further = probing.of_one_thread()
+    names = "gflops", "l2_gbs", "dram_gbs"
+    rates = {f"{name}_1": rate for name, rate in zip(names, alone, strict=True)}
+    rates |= {f"{name}_n": rate for name, rate in zip(names, together, strict=True)}
+    return Rates(MachineRates(threads, **rates, **further, dispatch_us=probing.dispatch_us(threads)))
 
 
 def _measure(request: MeasureRates) -> Rates:
@@ -134,51 +140,13 @@ def _measure(request: MeasureRates) -> Rates:
 
 def _export(request: ExportProbes) -> Probes:
     from autofuse.backend.compile.function import export_function
-    from autofuse.backend.compile.probes import fma_function, read_function
+    from autofuse.measure.machine_probes import Probing
 
-    target, made = request.target, {}
-    for count in _counts(request.threads):
-        near_bytes, far_bytes = _sizes(target, count)
-        functions = {
-            "compute": fma_function(target, count, PROBE_STEPS),
-            "near": read_function(target, count, near_bytes, NEAR_SWEEPS),
-            "far": read_function(target, count, far_bytes, 1),
-        }
-        for name, function in functions.items():
-            made[f"{name}-{count}"] = request.folder / f"{name}-{count}.so"
-            export_function(function, target, made[f"{name}-{count}"])
+    made = {}
+    for name, function in Probing(request.target, request.l3_bytes, {}).functions(request.threads).items():
+        made[name] = request.folder / f"{name.replace(' ', '-')}.so"
+        export_function(function, request.target, made[name])
     return Probes(made)
-
-
-def _of_threads(target: Target, count: int, kernels: Mapping[str, LoadedKernel]) -> tuple[float, float, float]:
-    """(GFLOP/s, L2 GB/s, DRAM GB/s) of `count` threads: the best of a few runs each."""
-    from autofuse.backend.compile.probes import FmaProbe, ReadProbe
-
-    near_bytes, far_bytes = _sizes(target, count)
-    compute = FmaProbe(target, count, PROBE_STEPS, kernels.get(f"compute-{count}"))
-    near = ReadProbe(target, count, near_bytes, NEAR_SWEEPS, kernels.get(f"near-{count}"))
-    far = ReadProbe(target, count, far_bytes, 1, kernels.get(f"far-{count}"))
-    compute.run()
-    with pin_main_thread():
-        flops = compute.flops / _shortest(compute.seconds, 60)
-        near_rate = near.bytes / _shortest(near.seconds, 40)
-        far_rate = far.bytes / _shortest(far.seconds, 6)
-    return flops / 1e9, near_rate / 1e9, far_rate / 1e9
-
-
-def _sizes(target: Target, count: int) -> tuple[int, int]:
-    """Bytes a thread that are read over and over, and once."""
-    return target.l2_bytes // 2, DRAM_BYTES // count
-
-
-def _shortest(seconds: Callable[[], float], runs: int) -> float:
-    best = spent = seconds()
-    for _ in range(runs - 1):
-        if spent > MOST_S:
-            break
-        found = seconds()
-        best, spent = min(best, found), spent + found
-    return best
 
 
 def main() -> None:

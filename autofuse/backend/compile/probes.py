@@ -1,29 +1,37 @@
-"""Small kernels that show what a core can do: fused multiply-adds in registers, and streaming reads."""
+"""Small kernels that show what a core can do: arithmetic in registers, streaming reads, and reads that wait."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autofuse.backend.compile.jit import JitKernel, LoadedKernel, tensor
 from autofuse.device.target import Target
 
 READ_STREAMS = 8
+MULTIPLY_ADD, ADD, DIVIDE = "multiply-add", "add", "divide"
+"""Instructions whose peak is probed."""
+LINE = 16
+"""Integers of a cache line; a chase touches each line once before it comes back."""
 
 
 class FmaProbe:
-    """A loop of multiply-adds bound by throughput, in registers only, one copy on each of `threads` threads.
+    """A loop of multiply-adds, or of another instruction, in registers only, one copy on each of `threads` threads.
 
-    Enough independent accumulators hide the latency (4 cycles, up to 4 pipes); nothing leaves the core, so
-    only the clock, and whoever else uses the core, can change its time.
+    It is bound by throughput: enough independent accumulators hide the latency (4 cycles, up to 4 pipes). Nothing
+    leaves the core, so only the clock, and whoever else uses the core, can change its time.
     """
 
-    def __init__(self, target: Target, threads: int, steps: int, kernel: LoadedKernel | None = None) -> None:
+    def __init__(
+        self, target: Target, threads: int, steps: int, kernel: LoadedKernel | None = None,
+        instruction: str = MULTIPLY_ADD,
+    ) -> None:  # fmt: skip
         """`kernel`: the loop that `fma_function` makes of the same arguments, compiled elsewhere (None: now)."""
-        accumulators = _accumulators(target)
-        self.flops = 2.0 * accumulators * target.lanes * steps * threads
-        self._kernel = kernel or JitKernel(fma_function(target, threads, steps), target)
+        accumulators, operations = _accumulators(target), 2.0 if instruction == MULTIPLY_ADD else 1.0
+        self.flops = operations * accumulators * target.lanes * steps * threads
+        self._kernel = kernel or JitKernel(fma_function(target, threads, steps, instruction), target)
         factors = np.stack([np.full(target.lanes, 0.75), np.full(target.lanes, 0.25)]).astype("float32")
         out = np.zeros(threads * accumulators * target.lanes, "float32")
         self._arguments = (tensor(factors.ravel()), tensor(out))
@@ -57,12 +65,63 @@ class ReadProbe:
         return self._kernel.block_seconds(self._arguments, calls, 1.0)
 
 
+class ChaseProbe:
+    """Reads that each wait for the one before: a chain through all cache lines of `size_bytes`, in random order.
+
+    Every run goes on along the chain where the last one stopped.
+    """
+
+    def __init__(self, target: Target, size_bytes: int, steps: int, kernel: LoadedKernel | None = None) -> None:
+        """`steps`: reads a run. `kernel`: what `chase_function` makes of the same arguments (None: compiled now)."""
+        self.steps = steps
+        self._kernel = kernel or JitKernel(chase_function(size_bytes, steps), target)
+        self._arguments = (tensor(_chain(_chased(size_bytes))), tensor(np.zeros(1, "int32")))
+
+    def seconds(self) -> float:
+        """Wall seconds of one run."""
+        return self._kernel.block_seconds(self._arguments, 1, 1.0)
+
+
+def _chased(size_bytes: int) -> int:
+    """Integers in whole cache lines of so many bytes."""
+    return max(2, size_bytes // (4 * LINE)) * LINE
+
+
+def _chain(count: int) -> NDArray[np.int32]:
+    """At the start of each line the place of another one, so that all of them make one ring."""
+    order = np.random.default_rng(0).permutation(count // LINE) * LINE
+    following = np.zeros(count, "int32")
+    following[order] = np.roll(order, -1)
+    return following
+
+
+def chase_function(size_bytes: int, steps: int) -> Any:
+    """TIR of place = following[place], `steps` times."""
+    from tvm.script.ir_builder import IRBuilder
+    from tvm.script.ir_builder import tirx as build
+
+    with IRBuilder() as builder, build.prim_func(s_tir=True):
+        build.func_name("main")
+        build.func_attr({"tirx.noalias": True})
+        following = build.arg("following", build.buffer((_chased(size_bytes),), "int32"))
+        place = build.arg("place", build.buffer((1,), "int32"))
+        held = build.sblock_alloc_buffer((1,), "int32", scope="local")
+        build.buffer_store(held, place[0], [0])
+        with build.serial(0, steps):
+            build.buffer_store(held, following[held[0]], [0])
+        build.buffer_store(place, held[0], [0])
+    return builder.get()
+
+
 def _accumulators(target: Target) -> int:
     return 20 if target.registers >= 32 else 12
 
 
-def fma_function(target: Target, threads: int, steps: int) -> Any:
-    """TIR of out = (... (a * x + y) * x + y ...), `steps` times, in as many vectors a thread as registers allow."""
+def fma_function(target: Target, threads: int, steps: int, instruction: str = MULTIPLY_ADD) -> Any:
+    """TIR of out = (... (a * x + y) * x + y ...), `steps` times, in as many vectors a thread as registers allow.
+
+    Of another instruction: ... a + y, or a / x.
+    """
     from tvm.script.ir_builder import IRBuilder
     from tvm.script.ir_builder import tirx as build
 
@@ -82,12 +141,19 @@ def fma_function(target: Target, threads: int, steps: int) -> Any:
                 build.unroll(0, accumulators) as index,
                 build.vectorized(0, lanes) as lane,
             ):
-                value = held[index * lanes + lane] * factors[lane] + factors[lanes + lane]
+                value = _applied(instruction, held[index * lanes + lane], factors[lane], factors[lanes + lane])
                 build.buffer_store(held, value, [index * lanes + lane])
             with build.unroll(0, accumulators) as index, build.vectorized(0, lanes) as lane:
                 value = held[index * lanes + lane]
                 build.buffer_store(out, value, [thread * size + index * lanes + lane])
     return builder.get()
+
+
+def _applied(instruction: str, value: Any, factor: Any, summand: Any) -> Any:
+    """One step of the loop, as TIR."""
+    if instruction == ADD:
+        return value + summand
+    return value / factor if instruction == DIVIDE else value * factor + summand
 
 
 def _rows(target: Target, size_bytes: int) -> int:

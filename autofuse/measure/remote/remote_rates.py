@@ -14,15 +14,16 @@ from autofuse.values.scratch import scratch_folder
 
 
 def probe_device(
-    address: Address, target: Target, threads: int, cpus: Sequence[int] = (), limits: LinkLimits = DEFAULT_LIMITS
-) -> MachineRates:
+    address: Address, target: Target, threads: int, cpus: Sequence[int] = (), limits: LinkLimits = DEFAULT_LIMITS,
+    l3_bytes: int = 0,
+) -> MachineRates:  # fmt: skip
     """Measure the rates of the device at `address` on its `cpus` (none: any); DeviceError when that fails."""
     link = Link(address, limits)
     with scratch_folder() as folder:
         try:
-            kernels = export_probes(target, threads, folder)
+            kernels = export_probes(target, threads, folder, l3_bytes)
             link.connected()
-            reply = link.ask(MeasureRates(target, threads, tuple(cpus), kernels), LIMIT_S)
+            reply = link.ask(MeasureRates(target, threads, tuple(cpus), l3_bytes, kernels), LIMIT_S)
         finally:
             link.close()
     if isinstance(reply, Failure):
