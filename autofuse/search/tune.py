@@ -47,6 +47,8 @@ from autofuse.values.arguments import Given, file_title
 from autofuse.values.names import ONNX_RUNTIME
 from autofuse.values.scratch import scratch_folder
 
+SAMPLING = SamplingPolicy(cold_constants=True)
+"""How a tune times its candidates."""
 __all__ = ["PlanTime", "Progress", "TuneResult", "open_session", "tune"]
 
 
@@ -111,12 +113,13 @@ def open_session(
     stop: Callable[[], bool] = never,
     scheduler: str | None = None,
     asked: NamedDevice | None = None,
+    policy: SamplingPolicy = SAMPLING,
 ) -> Iterator[ModelSession]:
     """What the search of one model needs: its graph, its reference results, a runner, its run in the database.
 
     `base`: the opened database of `place`; `asked`: its device, where it was asked what it is already. `trained`: the
     model that guides it, see `guide_for`. `pareto`: memory is a second objective. `scheduler`: of a
-    Dask cluster that builds (see `RunnerOptions`). `stop`: whether somebody wants it to end; asked between the steps
+    Dask cluster that builds, `policy`: how candidates are timed (see `RunnerOptions`). `stop`: whether somebody wants it to end; asked between the steps
     of opening, which KeyboardInterrupt ends then. Goes on with the run of this model in this setting that was
     interrupted last, if there is one. The run ends as `ModelSession.state` says, or as "failed" when an error leaves
     the block.
@@ -139,7 +142,7 @@ def open_session(
         base.release_dead()
         run_id, name = _run(base, environment, model, given, graph, seed, budget_s, trials, started)
         opening(f"starting to measure on {environment.profile.name}")
-        options = _options(scheduler, scratch)
+        options = RunnerOptions(policy, DECIDING, scheduler=scheduler, objects=scratch / OBJECTS)
         runner = stack.enter_context(open_runner(environment.device, environment.setting.threads, options))
         evidence = SearchEvidence(graph, chosen_space, environment, base, seed)
         standing = Standing(evidence)
@@ -154,11 +157,6 @@ def open_session(
             session = ModelSession(search, Model(model, given), name, scratch, estimates, started)
             ending.append(session)
             yield session
-
-
-def _options(scheduler: str | None, scratch: Path) -> RunnerOptions:
-    policy = SamplingPolicy(cold_constants=True)
-    return RunnerOptions(policy, DECIDING, scheduler=scheduler, objects=scratch / OBJECTS)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from pathlib import Path
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.environment.place import Place
 from autofuse.errors import AutofuseError
+from autofuse.measure.timing.sampling import SamplingPolicy
 from autofuse.search.budget.budget import Budget
 from autofuse.search.budget.time_budget import BATCH
 from autofuse.search.lab.lab import Asked
@@ -40,6 +41,8 @@ CLOSE = 1.03
 AGAIN = 24
 """Candidates that are measured again, at most."""
 ALL = 1 << 20
+POLICY = SamplingPolicy(cold_constants=True, block_s=0.002, good_slices=15, cap_s=0.6)
+"""Short blocks find gaps between what else a machine does; so many that the few good ones say enough."""
 
 
 def record(session: ModelSession, budget: Budget, race_s: float) -> str:
@@ -98,7 +101,7 @@ def _record(model: Path, base: ProfilingDatabase, place: Place, budget_s: float,
     budget = Budget.lasting(budget_s)
     session = open_session(
         model, base, place, budget_s=budget_s, trials=None, seed=SEED, space=str(SPACE), shapes={},
-        progress=lambda _: None,
+        progress=lambda _: None, policy=POLICY,
     )  # fmt: skip
     with session as opened:
         return record(opened, budget, race_s)
