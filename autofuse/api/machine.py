@@ -102,11 +102,17 @@ def device_show(device: str = "local") -> DeviceReport:
     return DeviceReport(profile, profile.target().isa, accepts(profile), refusal is None, refusal, key)
 
 
-def device_probe() -> DeviceProfile:
-    """This machine's profile; its `to_toml()` is a file that `device` reads."""
-    from autofuse.backend.compile.host_cpu import local_device
+def device_probe(rates: bool = False) -> DeviceProfile:
+    """This machine's profile; its `to_toml()` is a file that `device` reads.
 
-    return local_device()
+    `rates`: with how fast arithmetic, each level of memory and a dispatch are, measured in some seconds: `compile` for
+    a device that was never measured takes the schedules of the known device that is most like it. DeviceError where
+    nothing can be measured.
+    """
+    from autofuse.backend.compile.host_cpu import local_device
+    from autofuse.environment.rates import with_rates
+
+    return with_rates(local_device()) if rates else local_device()
 
 
 def serve(

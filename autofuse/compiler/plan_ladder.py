@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from autofuse.compiler.context import Context
-from autofuse.compiler.report import FAMILY, HIT, MODEL, NAMED, NEAREST, NONE, RULE, STALE
-from autofuse.compiler.schedule_ladder import same_family
+from autofuse.compiler.report import HIT, MODEL, NAMED, NEAREST, NONE, RULE, SIMILAR, STALE
+from autofuse.compiler.schedule_ladder import alike
 from autofuse.database.records import EXACT, PlanChoice
 from autofuse.environment.named_plans import limited_plan
 from autofuse.environment.plan_evidence import known_limits
@@ -123,17 +123,13 @@ def pinned(stored: PlanChoice) -> dict[str, int]:
 
 
 def _transferred(context: Context, graph: Graph, model_sha256: str) -> Iterator[FoundPlan]:
-    """Legal plans of the same model from another CPU of the family, then from other input shapes here."""
+    """Legal plans of the same model from the devices most like this one, then from other input shapes here."""
     base, setting = context.database, context.environment.setting
     key = graph_key(graph)
-    for row in base.foreign_plans(setting, key):
-        plan = (
-            _usable(context, graph, row.plan)
-            if same_family(row.device_facts, row.target, context.environment)
-            else None
-        )
+    for row in alike(base, context.environment, base.foreign_plans(setting, key)):
+        plan = _usable(context, graph, row.plan)
         if plan is not None:
-            yield FoundPlan(plan, FAMILY, row.origin, limits=ScheduleLimits.from_json(row.limits))
+            yield FoundPlan(plan, SIMILAR, row.origin, limits=ScheduleLimits.from_json(row.limits))
     for form in base.forms_of_model(setting, model_sha256):
         stored = base.best_plan(setting, form) if form != key else None
         plan = _usable(context, graph, stored.plan) if stored is not None else None

@@ -9,14 +9,14 @@ from autofuse.segments.report import PartReport, RestReport
 HIT = "hit"
 STALE = "hit (stale versions)"
 STALE_CODE = "stale code"
-FAMILY = "cpu family"
+SIMILAR = "similar device"
 NEAREST = "nearest shape"
 MODEL = "model"
 RULE = "rule"
 NONE = "none"
 NAMED = "named"
 
-TIERS = (HIT, STALE, STALE_CODE, FAMILY, NEAREST, MODEL, RULE, NONE)
+TIERS = (HIT, STALE, STALE_CODE, SIMILAR, NEAREST, MODEL, RULE, NONE)
 """The ladder, best rung first: measured here as this very code; the same code made by other versions of TVM or LLVM;
 measured here as other code than is built now (plans: some of its kernels); measured on another CPU of the same family;
 measured here for other shapes; predicted by a trained model (plans only); the fixed rule; no fusion (plans

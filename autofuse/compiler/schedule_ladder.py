@@ -6,14 +6,17 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
-from autofuse.compiler.report import FAMILY, HIT, NEAREST, RULE, STALE, STALE_CODE, TIERS
+from autofuse.compiler.report import HIT, NEAREST, RULE, SIMILAR, STALE, STALE_CODE, TIERS
 from autofuse.database.ask.lookups import SCHEDULES_TRIED
 from autofuse.database.database import ProfilingDatabase
-from autofuse.database.records import BestSchedule, MeasuredSchedule, RelatedSchedule
+from autofuse.database.records import BestSchedule, ForeignPlan, ForeignSchedule, MeasuredSchedule, RelatedSchedule
+from autofuse.device.likeness import FARTHEST as FARTHEST_DEVICE
 from autofuse.device.target import Target
 from autofuse.environment.environment import Environment
 from autofuse.environment.plan_evidence import fitting
+from autofuse.environment.rates import Neighbours
 from autofuse.environment.space import load_space
 from autofuse.errors import InputError
 from autofuse.fusion.plan import NO_LIMITS, ScheduleLimits
@@ -67,7 +70,7 @@ class Ladder:
         found = self._here(bound)
         if measured_only:
             return found
-        found |= self._family({key: load for key, load in bound.items() if key not in found})
+        found |= self._similar({key: load for key, load in bound.items() if key not in found})
         for key, workload in bound.items():
             if key not in found:
                 knobs = self.knobs(workload)
@@ -141,11 +144,12 @@ class Ladder:
                 break
         return best
 
-    def _family(self, bound: Mapping[str, Workload]) -> dict[str, Found]:
-        """The best schedule that a CPU of the same family ran; rows come best first."""
+    def _similar(self, bound: Mapping[str, Workload]) -> dict[str, Found]:
+        """The best schedule that the device most like this one ran."""
         found: dict[str, Found] = {}
-        for row in self.base.schedules_elsewhere(self.environment.setting, list(bound)) if bound else []:
-            if row.workload_key not in found and same_family(row.device_facts, row.target, self.environment):
+        rows = self.base.schedules_elsewhere(self.environment.setting, list(bound)) if bound else []
+        for row in alike(self.base, self.environment, rows):
+            if row.workload_key not in found:
                 schedule = legal(row.schedule, self.target)
                 fitting = (
                     None if schedule is None else adapted(schedule, self.knobs(bound[row.workload_key]), self.target)
@@ -153,7 +157,7 @@ class Ladder:
                 if fitting is not None:
                     cpu = row.device_facts.get("cpu")
                     name = str(cpu.get("model_name") or cpu.get("profile") or "") if isinstance(cpu, dict) else ""
-                    found[row.workload_key] = Found(fitting, FAMILY, row.median_us, name, row.trusted)
+                    found[row.workload_key] = Found(fitting, SIMILAR, row.median_us, name, row.trusted)
         return found
 
     def _nearest(self, workload: Workload, knobs: Mapping[str, Values]) -> Found | None:
@@ -184,27 +188,20 @@ def legal(text: str, target: Target) -> Schedule | None:
     return None if schedule_fault(schedule, target) else schedule
 
 
-def same_family(facts: Mapping[str, object], target: str, environment: Environment) -> bool:
-    """Whether another CPU runs code about alike: LLVM's name of it, or its maker's family, and the same vectors.
+Foreign = TypeVar("Foreign", ForeignSchedule, ForeignPlan)
 
-    `facts`: of its fingerprint; `target`: JSON of the `Target` that its code was made for.
+
+def alike(base: ProfilingDatabase, environment: Environment, rows: Sequence[Foreign]) -> list[Foreign]:
+    """What was measured on devices like this one (see `autofuse.device.likeness`), the most alike first.
+
+    Of one device the rows stay in their order.
     """
-    try:
-        code = json.loads(target)
-        vectors = code["lanes"], code["registers"]
-    except (ValueError, KeyError, TypeError):
-        return False
-    mine = environment.device.fingerprint.facts
-    if vectors != (environment.target.lanes, environment.target.registers):
-        return False
-    if facts.get("architecture") != mine.get("architecture"):
-        return False
-    return facts.get("mcpu") == mine.get("mcpu") or _maker(facts) == _maker(mine) != ("", "")
-
-
-def _maker(facts: Mapping[str, object]) -> tuple[str, str]:
-    cpu = facts.get("cpu")
-    return (str(cpu.get("vendor", "")), str(cpu.get("family", ""))) if isinstance(cpu, dict) else ("", "")
+    if not rows:
+        return []
+    neighbours = Neighbours(base, environment)
+    apart = [neighbours.doublings(row.device, row.device_facts, row.target) for row in rows]
+    near = [(found, number) for number, found in enumerate(apart) if found is not None and found <= FARTHEST_DEVICE]
+    return [rows[number] for _, number in sorted(near)]
 
 
 def _workload(row: RelatedSchedule) -> Workload | None:

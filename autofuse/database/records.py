@@ -241,12 +241,13 @@ class FirstSchedule:
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignSchedule:
-    """A schedule measured elsewhere: `device_facts` as in its fingerprint, `target`: JSON of `Target`."""
+    """A schedule measured elsewhere: `device`: its fingerprint, made of `device_facts`; `target`: JSON of `Target`."""
 
     workload_key: str
     schedule: str
     median_us: float
     trusted: bool
+    device: str
     device_facts: Mapping[str, Json]
     target: str
 
@@ -270,6 +271,7 @@ class ForeignPlan:
     plan: str
     origin: str
     limits: Mapping[str, Json] | None
+    device: str
     device_facts: Mapping[str, Json]
     target: str
 

@@ -63,6 +63,27 @@ class Cluster(_Frozen):
         return tuple(value) if isinstance(value, list) else value
 
 
+class ProbedRates(_Frozen):
+    """What `autofuse device probe --rates` found, see `autofuse.measure.machine.MachineRates`; 0.0: not probed."""
+
+    threads: Annotated[int, Field(ge=1)]
+    gflops_1: Annotated[float, Field(ge=0)] = 0.0
+    gflops_n: Annotated[float, Field(ge=0)] = 0.0
+    l2_gbs_1: Annotated[float, Field(ge=0)] = 0.0
+    l2_gbs_n: Annotated[float, Field(ge=0)] = 0.0
+    dram_gbs_1: Annotated[float, Field(ge=0)] = 0.0
+    dram_gbs_n: Annotated[float, Field(ge=0)] = 0.0
+    add_gflops_1: Annotated[float, Field(ge=0)] = 0.0
+    divide_gflops_1: Annotated[float, Field(ge=0)] = 0.0
+    l1_gbs_1: Annotated[float, Field(ge=0)] = 0.0
+    l3_gbs_1: Annotated[float, Field(ge=0)] = 0.0
+    l1_ns: Annotated[float, Field(ge=0)] = 0.0
+    l2_ns: Annotated[float, Field(ge=0)] = 0.0
+    l3_ns: Annotated[float, Field(ge=0)] = 0.0
+    dram_ns: Annotated[float, Field(ge=0)] = 0.0
+    dispatch_us: Annotated[float, Field(ge=0)] = 0.0
+
+
 class Connection(_Frozen):
     """The way to the device when the command does not say: "local", "rpc" (its server), "tracker".
 
@@ -105,7 +126,8 @@ class DeviceProfile(_Frozen):
     code may use; a machine without one of them cannot measure for this device. `threads`: the default of
     `--threads`. `pinning`: "cores" (one thread a physical core), "none", or a tuple of CPU numbers. `clusters`:
     where cores differ, the kind that `mcpu` names and the others. `governor`: the frequency governor wished for;
-    `cool_down_s`: seconds of rest when it has become too hot. `connection`: how it is reached.
+    `cool_down_s`: seconds of rest when it has become too hot. `connection`: how it is reached. `rates`: how fast it is,
+    where that was probed: what tells which known device it is most like.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
@@ -127,6 +149,7 @@ class DeviceProfile(_Frozen):
     connection: Connection = Connection()
     cpu: CpuIdentity | None = None
     clusters: tuple[Cluster, ...] = ()
+    rates: ProbedRates | None = None
 
     @field_validator("mattr", "features", "clusters", mode="before")
     @classmethod
@@ -174,7 +197,7 @@ class DeviceProfile(_Frozen):
     def to_toml(self) -> str:
         """The text of a profile file that `load_profile` reads back as an equal profile."""
         body = self.model_dump(exclude_none=True)
-        tables = {key: body.pop(key) for key in ("caches", "connection", "cpu") if key in body}
+        tables = {key: body.pop(key) for key in ("caches", "connection", "cpu", "rates") if key in body}
         clusters = body.pop("clusters")
         lines = [f"schema = {SCHEMA}", *(f"{key} = {_toml(value)}" for key, value in body.items())]
         for table, entries in tables.items():
@@ -308,6 +331,7 @@ def _explain_one(key: str, item: Any) -> str:
             "cpu": CpuIdentity,
             "connection": Connection,
             "clusters": Cluster,
+            "rates": ProbedRates,
         }
         tables = {name: list(model.model_fields) for name, model in models.items()}
         allowed = ", ".join(tables.get(key.split(".")[0], ["schema", *DeviceProfile.model_fields]))

@@ -24,10 +24,14 @@ class Target:
     mattr: tuple[str, ...] = ()
 
     @property
+    def text(self) -> str:
+        """It as canonical JSON."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @property
     def key(self) -> str:
         """SHA-256 of the canonical text."""
-        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return hashlib.sha256(self.text.encode()).hexdigest()
 
     @property
     def isa(self) -> str:

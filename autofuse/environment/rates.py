@@ -5,29 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 
+from autofuse.database.ask.devices import RATES, probed_rates
 from autofuse.database.database import ProfilingDatabase
+from autofuse.device.likeness import DeviceNumbers
+from autofuse.device.profile import DeviceProfile, ProbedRates
 from autofuse.environment.environment import Environment
 from autofuse.errors import DeviceError
 from autofuse.measure.machine import probe_machine
 from autofuse.measure.remote.remote_rates import probe_device
 
-RATES = "rates"
-"""Key of the rates in a run's provenance."""
+__all__ = ["RATES", "Neighbours", "machine_rates", "with_rates"]
 
 
-def machine_rates(base: ProfilingDatabase, environment: Environment) -> dict[str, float] | None:
-    """Peak of arithmetic (GFLOP/s) and of memory (GB/s), see `autofuse.measure.machine.MachineRates`.
+def machine_rates(base: ProfilingDatabase, environment: Environment) -> dict[str, object] | None:
+    """What arithmetic, memory and a dispatch take, see `autofuse.measure.machine.MachineRates`.
 
-    Those of the newest run here that has them, else probed now on the device itself, in a few seconds; None where that
-    fails.
+    Those of the newest run here that has them, else of the device's profile, else probed now on the device itself, in a
+    few seconds; None where that fails.
     """
-    place = environment.setting.device, environment.setting.threads
-    for row in reversed(base.table("runs").records()):
-        found = _rates(row["provenance"])
-        if found and (row["device_fingerprint"], row["threads"]) == place:
-            return found
-    address, threads, cpus = environment.device.address, environment.setting.threads, environment.profile.pinning
-    l3_bytes = environment.profile.caches.l3_kib << 10
+    threads, profile = environment.setting.threads, environment.profile
+    with base.reading() as sql:
+        found = probed_rates(sql).get((environment.setting.device, threads))
+    if found:
+        return found
+    if profile.rates is not None and profile.rates.threads == threads:
+        return profile.rates.model_dump()
+    address, cpus, l3_bytes = environment.device.address, profile.pinning, profile.caches.l3_kib << 10
     try:
         if address is None:
             return asdict(probe_machine(environment.target, threads, l3_bytes))
@@ -37,6 +40,26 @@ def machine_rates(base: ProfilingDatabase, environment: Environment) -> dict[str
         return None
 
 
-def _rates(provenance: object) -> dict[str, float] | None:
-    found = provenance.get(RATES) if isinstance(provenance, Mapping) else None
-    return dict(found) if isinstance(found, Mapping) else None
+def with_rates(profile: DeviceProfile) -> DeviceProfile:
+    """The profile of this machine with its rates, probed now on its threads; DeviceError when that fails."""
+    found = asdict(probe_machine(profile.target(), profile.threads, profile.caches.l3_kib << 10))
+    rounded = {name: float(f"{rate:.4g}") for name, rate in found.items() if name != "threads"}
+    return profile.model_copy(update={"rates": ProbedRates(threads=profile.threads, **rounded)})
+
+
+class Neighbours:
+    """How far other devices of a database are from the one of an environment; nothing is measured."""
+
+    def __init__(self, base: ProfilingDatabase, environment: Environment) -> None:
+        setting, profile = environment.setting, environment.profile
+        with base.reading() as sql:
+            every = probed_rates(sql)
+        self._rates: dict[str, Mapping[str, object]] = {device: rates for (device, _), rates in every.items()}
+        own = self._rates.get(setting.device) or (profile.rates.model_dump() if profile.rates else {})
+        facts = environment.device.fingerprint.facts
+        self._own = DeviceNumbers.of(facts, environment.target.text, own)
+
+    def doublings(self, device: str, facts: Mapping[str, object], target: str) -> float | None:
+        """See `DeviceNumbers.doublings`; `device`: a fingerprint, `facts`: what it is made of."""
+        other = DeviceNumbers.of(facts, target, self._rates.get(device))
+        return None if other is None or self._own is None else self._own.doublings(other)

@@ -118,11 +118,10 @@ def open_session(
     """What the search of one model needs: its graph, its reference results, a runner, its run in the database.
 
     `base`: the opened database of `place`; `asked`: its device, where it was asked what it is already. `trained`: the
-    model that guides it, see `guide_for`. `pareto`: memory is a second objective. `scheduler`: of a
-    Dask cluster that builds, `policy`: how candidates are timed (see `RunnerOptions`). `stop`: whether somebody wants it to end; asked between the steps
-    of opening, which KeyboardInterrupt ends then. Goes on with the run of this model in this setting that was
-    interrupted last, if there is one. The run ends as `ModelSession.state` says, or as "failed" when an error leaves
-    the block.
+    model that guides it, see `guide_for`. `pareto`: memory is a second objective. `scheduler`: of a Dask cluster,
+    `policy`: how candidates are timed (see `RunnerOptions`). `stop`: whether somebody wants it to end; asked between
+    the steps of opening, which KeyboardInterrupt ends then. Goes on with the newest interrupted run of this model in
+    this setting. The run ends as `ModelSession.state` says, or as "failed" when an error leaves the block.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     started = now()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from statistics import median
 from types import TracebackType
 from typing import Self
 
@@ -31,8 +33,8 @@ NOT_RECORDED = "not recorded"
 class OracleRunner:
     """A `Runner` whose answers were recorded.
 
-    `answered`: candidates that it knew, which took `seconds`; `strangers`: those that it did not know. They come as
-    failures that took no time: a search goes on without them, and nothing is made up.
+    `answered`: candidates that it knew; `strangers`: those that it did not know. They come as failures: a search goes
+    on without them, and no time of a kernel is made up. `seconds`: that all took, a stranger as long as most others.
     """
 
     answers: Mapping[Asked, Answer]
@@ -40,6 +42,11 @@ class OracleRunner:
     answered: int = 0
     seconds: float = 0.0
     strangers: set[Asked] = field(default_factory=set)
+
+    @cached_property
+    def usual_s(self) -> float:
+        """Seconds that half of the candidates took at most."""
+        return median([answer.cost_s for answer in self.answers.values()])
 
     def clock(self) -> float:
         """Seconds since it was first asked, as they were recorded."""
@@ -64,6 +71,7 @@ class OracleRunner:
         answer = self.answers.get(asked)
         if answer is None:
             self.strangers.add(asked)
+            self.seconds += self.usual_s
             return Measurement(failure=Failure("build_error", NOT_RECORDED), code=NOT_RECORDED)
         self.answered += 1
         self.seconds += answer.cost_s

@@ -52,7 +52,7 @@ TABLES = (TABLE,)
 
 @dataclass
 class Watch:
-    """Looks at a search after each answer. `reached`: (answers, seconds, strangers) when it came close, else None."""
+    """Looks at a search after each answer. `reached`: (asked, seconds, strangers) when it came close, else None."""
 
     search: Search
     runner: OracleRunner
@@ -61,7 +61,8 @@ class Watch:
 
     def __call__(self, _label: str) -> None:
         if self.reached is None and known_us(self.search.evidence) * CLOSE <= self.aim_us:
-            self.reached = self.runner.answered, self.runner.seconds, len(self.runner.strangers)
+            strangers = len(self.runner.strangers)
+            self.reached = self.runner.answered + strangers, self.runner.seconds, strangers
 
     def close(self) -> bool:
         """Whether it came close."""
@@ -125,9 +126,9 @@ def replay(oracle: Oracle, policy: Policy, aim_us: float, model: Path | None) ->
         budget = Budget(oracle.cost_s, over=watch.close, clock=runner.clock)
         policy.run(search, budget)
         watch("")
-        answered, seconds, strangers = watch.reached or (0, 0.0, len(runner.strangers))
+        asked, seconds, strangers = watch.reached or (0, 0.0, len(runner.strangers))
         return Row(
-            oracle.network, oracle.where.device, policy.name, len(oracle.answers), oracle.cost_s, answered, seconds,
+            oracle.network, oracle.where.device, policy.name, len(oracle.answers), oracle.cost_s, asked, seconds,
             strangers, known_us(evidence) / aim_us,
         )  # fmt: skip
 

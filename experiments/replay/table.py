@@ -19,9 +19,9 @@ NAMES = tuple(policy.name for policy in POLICIES)
 class Row:
     """A policy on an oracle that holds `recorded` candidates, measured in `recorded_s` seconds.
 
-    `answered`: candidates until the best plan known was within 2 % of the oracle's best, in `seconds` (0: it never
-    was); `strangers`: candidates until then, or in all, that the oracle does not hold. `end`: time of the best plan
-    known when the replay ended, over the oracle's best.
+    `asked`: candidates until the best plan known was within 2 % of the oracle's best (0: it never was); `strangers`: of
+    these (or of all), those that the oracle does not hold, which a search on a machine would have measured. `seconds`:
+    of all of them. `end`: time of the best plan known when the replay ended, over the oracle's best.
     """
 
     network: str
@@ -29,15 +29,15 @@ class Row:
     policy: str
     recorded: int
     recorded_s: float
-    answered: int
+    asked: int
     seconds: float
     strangers: int
     end: float
 
     def line(self) -> str:
         """It as a line of text."""
-        until = f"{self.answered} answers, {self.seconds:.0f} s" if self.answered else f"never (ends at {self.end:.3f})"
-        return f"{self.network} on {self.device}, {self.policy}: {until} of {self.recorded}; {self.strangers} strangers"
+        until = f"{self.asked} asked, {self.seconds:.0f} s" if self.asked else f"never (ends at {self.end:.3f})"
+        return f"{self.network} on {self.device}, {self.policy}: {until}, {self.strangers} of them not recorded"
 
 
 def markdown(rows: Sequence[Row]) -> str:
@@ -58,15 +58,15 @@ def _cell(row: Row | None) -> str:
     if row is None:
         return "-"
     strangers = f", {row.strangers} not recorded" if row.strangers else ""
-    return f"{row.answered} ({row.seconds:.0f} s{strangers})" if row.answered else f"never, {row.end:.2f}{strangers}"
+    return f"{row.asked} ({row.seconds:.0f} s{strangers})" if row.asked else f"never, {row.end:.2f}{strangers}"
 
 
 def means_of(rows: Sequence[Row]) -> Mapping[str, tuple[float, int]]:
     """Of each policy the geometric mean, over oracles, of its candidates over the base's, and of how many oracles.
 
-    One that never came close counts with all that the oracle holds.
+    One that never came close counts with all that the oracle holds, and what it asked beyond that.
     """
-    needs = {(row.network, row.device, row.policy): row.answered or row.recorded for row in rows}
+    needs = {(row.network, row.device, row.policy): row.asked or row.recorded + row.strangers for row in rows}
     places = dict.fromkeys((row.network, row.device) for row in rows)
     found: dict[str, tuple[float, int]] = {}
     for name in NAMES:

@@ -23,6 +23,7 @@ from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.database.records import Candidate, CandidateOutcome, RunStart, Setting
 from autofuse.database.tables.schema import VersionsRow
 from autofuse.environment.environment import Environment, environment_of
+from autofuse.environment.rates import RATES
 from autofuse.errors import InputError, PlanError, StrictMissError
 from autofuse.fusion.plan import FusionPlan, ScheduleLimits
 from autofuse.fusion.planner.baselines import default_plan, none_plan
@@ -106,6 +107,14 @@ class Known:
                 state="ok", median_us=us, ci_lo_us=us * 0.9, ci_hi_us=us * 1.1, trusted=trusted, candidate=candidate
             )
             self.base.record_candidate(setting, outcome)
+
+    def probed(self, setting: Setting, times: float) -> None:
+        """A run on a device that is so many times as fast as one of 100 GFLOP/s and 50 GB/s."""
+        start = RunStart(
+            name=f"probe {times}", model_name="probe", model_sha256="0" * 64, graph_key="0" * 64, seed=0,
+            provenance={RATES: {"gflops_1": 100.0 * times, "l2_gbs_1": 50.0 * times, "threads": 1}},
+        )  # fmt: skip
+        self.base.finish_run(self.base.start_run(setting, start))
 
     def chosen(
         self, setting: Setting, batch: int = 4, plan: Callable[[Any], FusionPlan] = none_plan, **limits: Any
@@ -234,16 +243,39 @@ def test_other_versions_come_second(known: Known) -> None:
     assert tiers(known.compile()) == {"hit"}
 
 
-def test_a_cpu_of_the_same_family_comes_third(known: Known) -> None:
+def test_a_similar_device_comes_third(known: Known) -> None:
     known.measured(known.setting(cpu={"vendor": "", "family": "", "model_name": "a sister"}))
     report = known.compile()
-    assert tiers(report) == {"cpu family"} and {group.source for group in report.groups} == {"a sister"}
+    assert tiers(report) == {"similar device"} and {group.source for group in report.groups} == {"a sister"}
     known.measured(known.setting(versions="0.1"))
     assert tiers(known.compile()) == {"hit (stale versions)"}
 
 
-def test_a_cpu_of_another_family_says_nothing(known: Known) -> None:
-    known.measured(known.setting(mcpu="pentium4", cpu={"vendor": "Other", "family": "1"}))
+def test_what_a_cpu_is_called_decides_nothing(known: Known) -> None:
+    known.measured(known.setting(mcpu="unheard-of", cpu={"vendor": "Other", "family": "1", "model_name": "a stranger"}))
+    assert tiers(known.compile()) == {"similar device"}
+
+
+@pytest.mark.parametrize("facts", [{"architecture": "vax"}, {"caches": {"l3_kib": 1 << 30, "l3_cores": 1}}])
+def test_a_device_with_other_numbers_says_nothing(known: Known, facts: dict[str, Any]) -> None:
+    known.measured(known.setting(cpu={"model_name": "far away"}, **facts))
+    assert tiers(known.compile()) == {"rule"}
+
+
+def test_the_nearest_device_is_asked_first(known: Known) -> None:
+    """The far one has the better time, which says nothing here; the near one's schedule is taken."""
+    for name, times, us in (("far", 1.8, 5.0), ("near", 1.1, 10.0)):
+        known.probed(known.setting(cpu={"model_name": name}, **{name: True}), times)
+        known.measured(known.setting(cpu={"model_name": name}, **{name: True}), us=us)
+    known.probed(known.setting(), 1.0)
+    assert {group.source for group in known.compile().groups} == {"near"}
+
+
+def test_a_device_whose_rates_are_far_off_says_nothing(known: Known) -> None:
+    known.probed(known.setting(cpu={"model_name": "slow"}), 32.0)
+    known.measured(known.setting(cpu={"model_name": "slow"}))
+    assert tiers(known.compile()) == {"similar device"}, "as long as this one was not probed"
+    known.probed(known.setting(), 1.0)
     assert tiers(known.compile()) == {"rule"}
 
 
@@ -254,7 +286,7 @@ def test_the_nearest_shape_comes_fourth(known: Known) -> None:
     assert tiers(report) == {"nearest shape"}
     assert all("8x16" in group.source for group in report.groups), "one doubling away, the others two and four"
     known.measured(known.setting(cpu={"model_name": "a sister"}), 4)
-    assert tiers(known.compile(4)) == {"cpu family"}
+    assert tiers(known.compile(4)) == {"similar device"}
 
 
 def test_another_structure_is_no_neighbour(known: Known) -> None:
@@ -284,7 +316,7 @@ def test_plans_have_rungs_too(known: Known) -> None:
     report = known.compile(4)
     assert (report.plan_tier, report.kernels) == ("nearest shape", 3)
     known.chosen(known.setting(cpu={"model_name": "a sister"}))
-    assert known.compile(4).plan_tier == "cpu family"
+    assert known.compile(4).plan_tier == "similar device"
     known.chosen(known.setting(versions="0.1"))
     assert known.compile(4).plan_tier == "hit (stale versions)"
     known.chosen(known.setting())

@@ -8,6 +8,7 @@ import pytest
 
 from autofuse.device.profile import (
     DeviceProfile,
+    ProbedRates,
     load_profile,
     require_measurable,
     resolve_profile,
@@ -69,6 +70,14 @@ def test_a_shared_l2_counts_with_one_cores_share(tmp_path: Path) -> None:
 def test_a_profile_survives_being_written_and_read(tmp_path: Path) -> None:
     profile = load_profile(written(tmp_path, GOOD))
     assert load_profile(written(tmp_path, profile.to_toml())) == profile
+
+
+def test_what_was_probed_is_written_and_read_with_it(tmp_path: Path) -> None:
+    rates = ProbedRates(threads=2, gflops_1=40.25, l1_ns=1.2, dispatch_us=0.8)
+    probed = load_profile(written(tmp_path, GOOD)).model_copy(update={"rates": rates})
+    assert load_profile(written(tmp_path, probed.to_toml())) == probed
+    with pytest.raises(InputError, match=r"key 'rates\.gflops': .*unknown|key 'rates.gflops' is unknown"):
+        load_profile(written(tmp_path, probed.to_toml().replace("gflops_1", "gflops")))
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def aim_us(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> float:
 @pytest.mark.parametrize("policy", [PHASES, QUESTIONS, RANDOM], ids=lambda policy: policy.name)
 def test_every_policy_comes_to_the_oracles_best_with_its_answers(policy: Policy, oracle: Oracle, aim_us: float) -> None:
     row = replay(oracle, policy, aim_us, None)
-    assert 0 < row.answered <= row.recorded == len(oracle.answers)
+    assert 0 < row.asked <= row.recorded == len(oracle.answers)
     assert 0.0 < row.seconds <= row.recorded_s + 1e-6
     assert row.end <= 1 / 0.98
 
@@ -99,7 +99,7 @@ def test_a_replay_says_the_same_twice(oracle: Oracle, aim_us: float) -> None:
 def test_what_was_not_recorded_is_counted_and_never_made_up(oracle: Oracle, aim_us: float) -> None:
     kept = {asked: answer for number, (asked, answer) in enumerate(oracle.answers.items()) if number % 3}
     row = replay(replace(oracle, answers=kept), QUESTIONS, aim_us / 2, None)
-    assert row.answered == 0 and row.strangers > 0
+    assert row.asked == 0 and row.strangers > 0
     assert row.end >= 2.0 - 1e-9 or row.end == float("inf")
 
 

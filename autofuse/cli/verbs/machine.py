@@ -100,9 +100,12 @@ def device_show(
 
 
 @device_verbs.command("probe")
-def device_probe(form: OutputFormat = "text") -> None:
+def device_probe(
+    rates: Annotated[bool, typer.Option("--rates", help="Also measure arithmetic, memory and dispatch.")] = False,
+    form: OutputFormat = "text",
+) -> None:
     """Print this machine's profile as a .toml file that --device reads."""
     from autofuse import api
 
-    profile = api.device_probe()
+    profile = api.device_probe(rates)
     show(profile.model_dump(), form, Text(profile.to_toml().rstrip()))

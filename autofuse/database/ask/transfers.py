@@ -41,6 +41,7 @@ def elsewhere(
             ScheduleRow.text.label("schedule"),
             row.median_us,
             row.trusted,
+            DeviceRow.fingerprint.label("device"),
             DeviceRow.facts.label("device_facts"),
             TargetRow.text.label("target"),
         )
@@ -119,7 +120,14 @@ def related(connection: Connection, setting: Setting, operators: str, others: It
 def foreign_plans(connection: Connection, setting: Setting, graph_key: str) -> list[ForeignPlan]:
     """Plans chosen for a graph on other devices, on as many threads; the newest first."""
     query = (
-        select(PlanRow.text, PlanRow.origin, ChoiceRow.limits, DeviceRow.facts, TargetRow.text.label("target"))
+        select(
+            PlanRow.text,
+            PlanRow.origin,
+            ChoiceRow.limits,
+            DeviceRow.fingerprint,
+            DeviceRow.facts,
+            TargetRow.text.label("target"),
+        )
         .join(ChoiceRow, ChoiceRow.plan_id == PlanRow.id)
         .join(DeviceRow, DeviceRow.id == ChoiceRow.device_id)
         .join(TargetRow, TargetRow.id == ChoiceRow.target_id)
