@@ -6,6 +6,7 @@
 # make test-arm   an emulated ARM core: made once (a minute, 250 MB in the user's cache, no root), then tested over RPC
 # make test-cluster   PostgreSQL, a Dask cluster and devices behind a tracker, on this machine (apt-get install postgresql)
 # make test-torch  the backend of torch.compile, in an environment with torch's CPU build beside .venv (600 MB)
+# make test-ort    the execution provider in the oldest and the newest ONNX Runtime (40 MB in the user's cache, once)
 # make test-docs      every code block of the documentation, run as a reader would
 # make docs    the documentation as a site in out/site, built strictly
 # make release-check  wheel and source archive: built twice and compared, installed from a local index, tried outside of the checkout
@@ -36,7 +37,7 @@ TORCH_STAMP := $(TORCH_VENV)/.installed
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 
 .DELETE_ON_ERROR:
-.PHONY: setup demo test test-long test-browser test-arm test-cluster test-torch torch-venv test-docs docs release-check measured lint models importer-check node-suite peers peers-setup check-machine clean
+.PHONY: setup demo test test-long test-browser test-arm test-cluster test-torch torch-venv test-ort test-docs docs release-check measured lint models importer-check node-suite peers peers-setup check-machine clean
 
 setup: $(STAMP)
 
@@ -113,6 +114,9 @@ $(TORCH_STAMP): $(STAMP)
 test-torch: $(TORCH_STAMP)
 	$(TORCH_VENV)/bin/python -m pytest tests/torch_backend tests/experiments/test_torch_compile_experiment.py -n 0
 	PATH="$(abspath $(BIN)):$$PATH" $(TORCH_VENV)/bin/python -m pytest -m docs tests/docs -k torch -n 0
+
+test-ort: $(STAMP)
+	$(BIN)/python -m pytest -m ort tests/ort -n 0
 
 test-docs: $(STAMP)
 	$(BIN)/python -m pytest -m docs tests/docs -n 0
