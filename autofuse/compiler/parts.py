@@ -66,7 +66,7 @@ def rest_of(choice: Choice) -> Rest:
     """What a library holds besides the segments; the whole model as it is where there are none."""
     source = choice.source
     inputs = tuple(_spec(choice, name) for name in source.inputs)
-    outputs = tuple(_spec(choice, name) for name in source.outputs)
+    outputs = tuple(_spec(choice, name) for name in source.results)
     if not choice.segments:
         order = (PartSpec(None, 0, source.inputs, source.outputs),)
         return Rest((source.whole(),), Parts(inputs, outputs, order), source.origin)

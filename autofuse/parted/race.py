@@ -56,7 +56,7 @@ def task_of(choice: Choice, library: Path, folder: Path) -> Task:
     given, _ = written(folder, inputs, None)
     wanted = {output: folder / f"wanted-{number}.npy" for number, output in enumerate(choice.source.outputs)}
     run_apart(choice.source.name, path, [Run(given, wanted)], optimise=False)
-    return Task(inputs, tuple(np.load(one) for one in wanted.values()), path, metadata.kernels)
+    return Task(inputs, tuple(np.load(wanted[name]) for name in choice.source.results), path, metadata.kernels)
 
 
 def raced(

@@ -125,6 +125,25 @@ def test_an_input_may_be_an_output_of_what_onnx_runtime_runs_alone(tmp_path: Pat
     assert_same(session.run(None, {"x": normal(2, 4)}), expected(model, {"x": normal(2, 4)}))
 
 
+@pytest.mark.parametrize("text", ["y = NonZero (x)", "a = Relu (x) y = NonZero (a)"])
+def test_an_output_that_is_listed_twice_comes_twice(text: str, tmp_path: Path) -> None:
+    model = model_of(f"net (float[2,4] x) => (int64[2,n] y) {{ {text} }}")
+    model.graph.output.append(model.graph.output[0])
+    session, _ = built(model, tmp_path)
+    found = session.run(None, {"x": normal(2, 4)})
+    assert_same(found, expected(model, {"x": normal(2, 4)}))
+    assert len(found) == 2
+
+
+@pytest.mark.usefixtures("counted_rounds")
+def test_bench_compares_an_output_that_is_listed_twice(tmp_path: Path) -> None:
+    model = model_of("net (float[2,4] x) => (int64[2,n] y) { a = Relu (x) y = NonZero (a) }")
+    model.graph.output.append(model.graph.output[0])
+    database = str(tmp_path / "no.db")
+    report = autofuse.bench(written(model, tmp_path), database=database, threads=1, budget=3, against="onnxruntime")
+    assert report.rivals["onnxruntime"].median_us is not None, report.rivals
+
+
 def test_a_value_whose_rank_onnx_runtime_does_not_know_is_no_scalar(tmp_path: Path) -> None:
     model = model_of(
         """net (float[3,6] x) => (float[3,6] y) {

@@ -78,7 +78,8 @@ class Node:
 class Source:
     """A model of which parts can be taken. `nodes`: in topological order, without those of known results.
 
-    `types`: of every value that a node reads or writes, as far as known. `inputs`, `outputs`: the model's, in order.
+    `types`: of every value that a node reads or writes, as far as known. `inputs`, `outputs`: the model's, in order,
+    each once; `results`: the outputs as its file lists them, some perhaps twice.
     """
 
     def __init__(self, name: str, model: ModelProto, shapes: Shapes, infer: Infer) -> None:
@@ -87,7 +88,8 @@ class Source:
         self.constants = {tensor.name: tensor for tensor in graph.initializer}
         self._declared = {v.name: v for v in graph.input if v.name not in self.constants}
         self.inputs = tuple(self._declared)
-        self.outputs = tuple(dict.fromkeys(value.name for value in graph.output))
+        self.results = tuple(value.name for value in graph.output)
+        self.outputs = tuple(dict.fromkeys(self.results))
         self._sizes = _static_inputs(self._declared, shapes, name)
         self._protos = needed_nodes(sorted_nodes(graph, {*self.inputs, *self.constants}, name), self.outputs)
         self._known: dict[str, NDArray] = {}  # type: ignore[type-arg]
@@ -197,8 +199,14 @@ class Source:
         return model
 
     def whole(self) -> bytes:
-        """The model as its file has it, weights inside."""
-        return serialised(self._model)
+        """The model as its file has it, weights inside; an output that is listed twice is there once."""
+        if self.results == self.outputs:
+            return serialised(self._model)
+        model = ModelProto()
+        model.CopyFrom(self._model)
+        del model.graph.output[:]
+        model.graph.output.extend({value.name: value for value in self._model.graph.output}.values())
+        return serialised(model)
 
     def sized(self) -> bytes:
         """The whole model with the sizes of its inputs set that were given."""
