@@ -111,3 +111,13 @@ def test_an_output_that_another_operator_reads_is_rounded_for_the_caller_only(gr
 def test_a_model_of_float32_is_as_it_was(graph_of):
     graph = graph_of("f (float[4] x) => (float[4] y) { a = Exp(x) y = Neg(a) }")
     assert [operator.op_type for operator in graph.operators] == ["Exp", "Neg"]
+
+
+def test_attention_of_float16_is_a_softmax_of_float32(model, graph_of, run):
+    inputs = "float16[1,4,3,8] q, float16[1,2,5,8] k, float16[1,2,5,8] v"
+    text = f"f ({inputs}) => (float16 y) {{ y = Attention<is_causal=1>(q, k, v) }}"
+    graph, feeds = graph_of(text, 23), drawn(inputs)
+    assert computing_in_half(graph) == [] and without_kernel(graph) == {}
+    assert [operator.op_type for operator in graph.operators].count("Softmax") == 1
+    (wanted,), (got,) = run(model(text, 23), feeds), run(to_model(graph), feeds)
+    np.testing.assert_allclose(got.astype(np.float32), wanted.astype(np.float32), rtol=4e-3, atol=2e-3)

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 
 from autofuse.graph.loading.load import from_model
 from autofuse.graph.loading.simplify.bodies import WRITTEN_OUT
@@ -163,3 +164,61 @@ def test_a_norm_of_nothing_divides_nothing(run, axis, p):
 def test_a_dropout_that_drops_nothing_has_a_whole_mask(run):
     node = helper.make_node("Dropout", ["x"], ["y", "mask"])
     check(run, node, {"x": drawn(3, 4)}, {"y": FLOAT, "mask": TensorProto.BOOL}, 13, without=["Dropout"])
+
+
+def attention_of(flat, heads, mask, past):
+    """Inputs and attributes of an attention. `heads`: of queries, of keys. `mask`: shape, type. `past`: its steps."""
+    queries, keys = heads
+    q, k, v = (2, queries, 3, 8), (2, keys, 5, 8), (2, keys, 5, 6)
+    if flat:
+        q, k, v = ((batch, steps, count * width) for batch, count, steps, width in (q, k, v))
+    feeds = {"q": drawn(*q), "k": drawn(*k), "v": drawn(*v)}
+    if mask:
+        shape, dtype = mask
+        shape = [{"H": queries, "T": 5 + past}.get(size, size) for size in shape]
+        feeds["mask"] = RNG.random(shape) < 0.7 if dtype == "bool" else drawn(*shape)
+    if past:
+        feeds |= {"past_k": drawn(2, keys, past, 8), "past_v": drawn(2, keys, past, 6)}
+    read = [*feeds] if mask or not past else ["q", "k", "v", "", "past_k", "past_v"]
+    return feeds, read, {"q_num_heads": queries, "kv_num_heads": keys} if flat else {}
+
+
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("heads", [(4, 4), (6, 2), (3, 1)])
+@pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.parametrize("past", [0, 4])
+@pytest.mark.parametrize(
+    "mask",
+    [None, ((3, "T"), "bool"), ((2, 1, 3, "T"), "float"), ((1, "H", 3, "T"), "bool"), ((2, "H", 3, "T"), "float")],
+)
+def test_attention_is_a_product_a_softmax_and_a_product(run, flat, heads, causal, past, mask):
+    feeds, read, options = attention_of(flat, heads, mask, past)
+    outputs = {"y": FLOAT, **({"keys": FLOAT, "values": FLOAT} if past else {})}
+    node = helper.make_node("Attention", read, list(outputs), is_causal=causal, **options)
+    check(run, node, feeds, outputs, 23, without=("Expand",) if heads == (4, 4) or not mask else ())
+
+
+@pytest.mark.parametrize("heads", [(4, 4), (6, 2)])
+@pytest.mark.parametrize("mask", [(("T",), "float"), ((1, "H", 1, "T"), "bool")])
+def test_a_mask_for_all_queries_is_the_same_for_each(heads, mask):
+    """ONNX Runtime takes no such mask; ONNX's own reference does."""
+    feeds, read, _ = attention_of(False, heads, mask, 0)
+    node = helper.make_node("Attention", read, ["y"])
+    inputs = [
+        helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for k, v in feeds.items()
+    ]
+    graph = helper.make_graph([node], "one", inputs, [helper.make_tensor_value_info("y", FLOAT, None)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
+    (wanted,) = ReferenceEvaluator(model).run(None, feeds)
+    (got,) = ReferenceEvaluator(to_model(from_model(model, "one"))).run(None, feeds)
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_attention_over_many_tokens_needs_no_mask_in_memory():
+    shape = [1, 2, 2048, 8]
+    inputs = [helper.make_tensor_value_info(name, FLOAT, shape) for name in "qkv"]
+    node = helper.make_node("Attention", list("qkv"), ["y"], is_causal=1)
+    graph = helper.make_graph([node], "one", inputs, [helper.make_tensor_value_info("y", FLOAT, shape)])
+    loaded = from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10), "one")
+    assert without_kernel(loaded) == {}
+    assert max(array.size for array in loaded.constants.values()) == 2048

@@ -41,11 +41,12 @@ from autofuse.graph.loading.simplify.clean import (
 )
 from autofuse.graph.loading.simplify.halves import widen_halves
 from autofuse.graph.loading.simplify.inline import constant_value
+from autofuse.graph.loading.simplify.layers.attention import write_attention
+from autofuse.graph.loading.simplify.layers.recurrent import split_recurrent
+from autofuse.graph.loading.simplify.layers.spectral import write_transforms
+from autofuse.graph.loading.simplify.layers.statistics import split_statistics
+from autofuse.graph.loading.simplify.layers.training import split_training
 from autofuse.graph.loading.simplify.microsoft.rules import declare, is_replaced, replace_microsoft
-from autofuse.graph.loading.simplify.recurrent import split_recurrent
-from autofuse.graph.loading.simplify.spectral import write_transforms
-from autofuse.graph.loading.simplify.statistics import split_statistics
-from autofuse.graph.loading.simplify.training import split_training
 from autofuse.graph.loading.upgrade import FORM, upgrade
 from autofuse.graph.loading.validity import check_declared_types, check_graph_lists, check_operators, check_types
 from autofuse.graph.model import Graph, Operator, Tensor
@@ -279,6 +280,7 @@ def _simplify(draft: Draft, given: GraphProto) -> None:
         changed |= split_recurrent(draft)
         changed |= split_statistics(draft)
         changed |= write_transforms(draft)
+        changed |= write_attention(draft)
         changed |= write_out_bodies(draft)
         changed |= fold_constants(draft)
         changed |= canonicalise(draft)

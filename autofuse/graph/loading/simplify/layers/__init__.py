@@ -1,0 +1,1 @@
+"""Layers in smaller operators: attention, recurrences, statistics, spectra, what training needs."""
