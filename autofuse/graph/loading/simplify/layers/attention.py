@@ -5,8 +5,8 @@ Y = Softmax(Q @ Transpose(K) * scale + mask) @ V, present_K = past_K | K, presen
 
 Where several heads share keys and values, their queries are further rows of one product, and nothing is copied. What
 causality forbids is chosen by the numbers of row and column, without a mask in memory. A row of which a mask leaves
-nothing is 0. Variants that are not written here (a softcap, products as results, a count of keys) have the body of
-the schema, see `autofuse.graph.loading.simplify.bodies`.
+nothing is 0. Variants that are not written here (a softcap, windows, products as results, a count of keys) have the
+body of the schema, see `autofuse.graph.loading.simplify.bodies`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ import numpy as np
 
 from autofuse.graph.loading.draft import Draft
 from autofuse.graph.loading.simplify.writer import Writer
+from autofuse.graph.mapping import names
 from autofuse.graph.model import Operator
 
 _Q, _K, _V, _MASK, _PAST_K, _PAST_V, _COUNT = range(7)
 _HEADS_FIRST = (0, 2, 1, 3)
 """From [batch, steps, heads, width] to [batch, heads, steps, width], and back."""
+_ATTRIBUTES = names("is_causal kv_num_heads q_num_heads qk_matmul_output_mode scale softcap softmax_precision")
+"""Those that are written here; there are others, such as windows."""
 _FLOAT = 1
 """ONNX's number of the type in which a softmax is computed."""
 
@@ -63,15 +66,12 @@ def _sizes(draft: Draft, operator: Operator) -> _Sizes | None:
     """The sizes of an attention that is written here; None for another."""
     write = Writer(draft, operator)
     known = [draft.tensors.get(name) for name in operator.inputs if name]
-    extras = write.input(_COUNT) or write.result(3) or write.number_of("softcap", 0.0)
-    if None in known or extras or write.number_of("softmax_precision", _FLOAT) != _FLOAT:
+    other = write.input(_COUNT) or write.result(3) or write.number_of("softcap", 0.0)
+    if None in known or other or not set(operator.attributes) <= _ATTRIBUTES:
         return None
     dtypes = {draft.tensors[write.input(place)].dtype for place in (_Q, _K, _V)}
-    if (
-        len(dtypes) > 1
-        or not dtypes <= {"float16", "float32"}
-        or bool(write.input(_PAST_K)) != bool(write.input(_PAST_V))
-    ):
+    wide = write.number_of("softmax_precision", _FLOAT) == _FLOAT and dtypes in ({"float16"}, {"float32"})
+    if not wide or bool(write.input(_PAST_K)) != bool(write.input(_PAST_V)):
         return None
     sizes = _of_shapes(write)
     return sizes if sizes is not None and _mask_fits(write, sizes) else None
