@@ -100,7 +100,7 @@ def close(search: Search) -> list[Asked]:
 def _record(model: Path, base: ProfilingDatabase, place: Place, budget_s: float, race_s: float) -> str:
     budget = Budget.lasting(budget_s)
     session = open_session(
-        model, base, place, budget_s=budget_s, trials=None, seed=SEED, space=str(SPACE), shapes={},
+        model, base, place, budget_s=budget_s, trials=None, seed=SEED, space=str(SPACE), given={},
         progress=lambda _: None, policy=POLICY,
     )  # fmt: skip
     with session as opened:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -56,8 +55,10 @@ def read_oracles(base: ProfilingDatabase, models: Path) -> Iterator[Oracle]:
     """An oracle for each small network and setting that the database has a finished recording of."""
     with base.reading() as sql:
         of_network = networks_of_workloads(sql)
-    costs, plans = _costs(base), stored_plans(base)
+    costs, plans, finished = _costs(base), stored_plans(base), _finished(base)
     for network, places in settings_of(base).items():
+        if network not in finished:
+            continue
         graph = load(networks.find(network, models), {})
         keys = [key for key, names in of_network.items() if network in names]
         for where in places:
@@ -92,10 +93,10 @@ def _costs(base: ProfilingDatabase) -> dict[int, float]:
     return found
 
 
+def _finished(base: ProfilingDatabase) -> set[str]:
+    """Networks whose recording came to its end."""
+    return {str(row["model_name"]) for row in base.table("runs").records() if row["state"] == "finished"}
+
+
 def _moment(value: object) -> datetime:
     return value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
-
-
-def failures(oracle: Oracle) -> Counter[str]:
-    """How many candidates failed, by the kind of failure."""
-    return Counter(one.stored.state for one in oracle.answers.values() if one.stored.median_us is None)
