@@ -84,6 +84,17 @@ GATED = made('y = GRU <hidden_size=40, direction="bidirectional"> (x, w, r)', re
 RESET = made('y = GRU <hidden_size=40, linear_before_reset=1, direction="reverse"> (x, w, r)', real(6, 1, 8),
              w=real(1, 120, 8), r=real(1, 120, 40))  # fmt: skip
 SIMPLE = made("y = RNN <hidden_size=40> (x, w, r)", real(6, 4, 8), w=real(1, 40, 8), r=real(1, 40, 40))
+LEVELS = np.random.default_rng(5)
+BYTES = {"x": LEVELS.integers(0, 256, (24, 62), "uint8"), "w": LEVELS.integers(-127, 128, (62, 72), "int8")}
+QUANTIZED = made(
+    "s = MatMulInteger (x, w, z); r = DequantizeLinear <axis=-1> (s, a); y = QuantizeLinear (r, one, p)", BYTES["x"],
+    w=BYTES["w"], z=np.uint8(7), a=np.abs(real(72)) / 100 + np.float32(0.001), one=np.float32(1), p=np.uint8(30),
+)  # fmt: skip
+QUANTIZED_MAP = made(
+    "s = ConvInteger <pads=[1, 1, 1, 1]> (x, w, z); r = DequantizeLinear (s, a); y = QuantizeLinear (r, one, p)",
+    LEVELS.integers(0, 256, (1, 16, 12, 12), "uint8"), w=LEVELS.integers(-127, 128, (32, 16, 3, 3), "int8"),
+    z=np.uint8(7), a=np.abs(real(32)) / 100 + np.float32(0.001), one=np.float32(1), p=np.uint8(30),
+)  # fmt: skip
 IMPORTED = made("y = CumSum (x, a)", real(6, 40), a=np.array(1, "int64"))
 
 TILE = {"contraction.vectors": 2, "contraction.pixels": 4}
@@ -155,6 +166,10 @@ SAMPLES: Mapping[str, Sample] = {
     "GRU, reset after the product": Sample(RESET, {"recurrent.vectors": 1, "recurrent.sweep": "forward"}),
     "RNN": Sample(SIMPLE, {"recurrent.vectors": 1, "recurrent.unroll": 4}),
     "TVM's importer": Sample(IMPORTED),
+    "integer product": Sample(QUANTIZED, {"integer.vectors": 2, "integer.pixels": 6}),
+    "integer convolution, by pairs": Sample(QUANTIZED_MAP, {"integer.algorithm": "pairs", "integer.vectors": 1}),
+    "integer convolution, blocks": Sample(QUANTIZED_MAP, {"integer.vectors": 2, "integer.pixels": 4}, MAPS),
+    "integer convolution, one by one": Sample(QUANTIZED_MAP, {"integer.algorithm": "single", "integer.pixels": 4}),
 }
 
 

@@ -151,6 +151,8 @@ REFUSED: Mapping[str, Small] = {
     "Softmax": Small(parsed("y = Softmax <axis=-1> (x)"), {"x": X.astype("float64")}, ["y"]),
     "RNNRecurrence": Small(parsed('y = RNN <hidden_size=8, activations=["Sine"]> (x, w, r)'), {"x": real(3, 1, 4)},
                            ["y"], {"w": real(1, 8, 4), "r": real(1, 8, 8)}),
+    "MatMulInteger": Small(parsed("y = MatMulInteger (x, w, z)"), {"x": np.ones((3, 4), "uint8")}, ["y"],
+                           {"w": np.ones((4, 5), "int8"), "z": np.arange(3, dtype="uint8")}),
     "LayerNormalization": Small(parsed("y = LayerNormalization <axis=-1> (x, g)"), {"x": X.astype("float64")}, ["y"],
                                 {"g": np.ones(6, "float64")}),
 }  # fmt: skip

@@ -13,7 +13,7 @@ from onnx import helper
 
 from autofuse.kernels.families.contraction.form import contraction_form
 from autofuse.kernels.families.registry import is_own, kind_of, nests_of
-from autofuse.kernels.families.transposed_window import TransposedWindow
+from autofuse.kernels.nest.transposed_window import TransposedWindow
 from tests.kernels.conftest import Bench, Small, parsed, real
 
 node = helper.make_node

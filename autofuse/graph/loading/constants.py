@@ -25,6 +25,9 @@ _GROWING = frozenset(("ConstantOfShape", "Expand", "Tile", "Range", "OneHot", "P
 _LOOPS = frozenset(("GatherElements", "GatherND", "ScatterElements", "ScatterND", "Compress", "TopK"))
 """Operators whose reference is a loop of Python."""
 
+_REFERENCE_FROM = {"DequantizeLinear": 19}
+"""Opsets from which on the reference knows an operator, whose meaning is older."""
+
 FOLDABLE = names(
     """Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor
     Cast CastLike Ceil Clip Compress Concat ConstantOfShape Cos Cosh CumSum DepthToSpace DequantizeLinear Div Elu Equal
@@ -138,7 +141,8 @@ def evaluate(
     outputs = [name for name in operator.outputs if name]
     try:
         with np.errstate(all="ignore"):
-            model = make_model("fold", [operator], described, outputs, {}, opset)
+            known_from = max(opset, _REFERENCE_FROM.get(operator.op_type, 0))
+            model = make_model("fold", [operator], described, outputs, {}, known_from)
             results = [np.asarray(item) for item in ReferenceEvaluator(model).run(None, dict(inputs))]
     except Exception:  # noqa: BLE001 - any failure of the reference only means: leave the operator to the kernels
         return None

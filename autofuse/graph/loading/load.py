@@ -47,6 +47,7 @@ from autofuse.graph.loading.simplify.layers.spectral import write_transforms
 from autofuse.graph.loading.simplify.layers.statistics import split_statistics
 from autofuse.graph.loading.simplify.layers.training import split_training
 from autofuse.graph.loading.simplify.microsoft.rules import declare, is_replaced, replace_microsoft
+from autofuse.graph.loading.simplify.quantized.rules import join_quantized
 from autofuse.graph.loading.upgrade import FORM, upgrade
 from autofuse.graph.loading.validity import check_declared_types, check_graph_lists, check_operators, check_types
 from autofuse.graph.model import Graph, Operator, Tensor
@@ -263,6 +264,14 @@ def _check_model(draft: Draft) -> None:
     check_types(model, draft.source)
 
 
+_STEPS = (
+    inline_decided_branches, replace_microsoft, join_quantized, split_training, split_recurrent, split_statistics,
+    write_transforms, write_attention, write_out_bodies, fold_constants, canonicalise, simplify_copies, remove_noops,
+    remove_dead,
+)  # fmt: skip
+"""What a round of simplification does, in turn; each says whether it changed anything."""
+
+
 def _simplify(draft: Draft, given: GraphProto) -> None:
     """Clean until nothing changes; each round starts from freshly inferred shapes. `given`: as the file has it."""
     _lift_constants(draft)
@@ -274,20 +283,7 @@ def _simplify(draft: Draft, given: GraphProto) -> None:
         if not number:
             check_declared_types(given, draft)
         check_operators(draft)
-        changed = inline_decided_branches(draft)
-        changed |= replace_microsoft(draft)
-        changed |= split_training(draft)
-        changed |= split_recurrent(draft)
-        changed |= split_statistics(draft)
-        changed |= write_transforms(draft)
-        changed |= write_attention(draft)
-        changed |= write_out_bodies(draft)
-        changed |= fold_constants(draft)
-        changed |= canonicalise(draft)
-        changed |= simplify_copies(draft)
-        changed |= remove_noops(draft)
-        changed |= remove_dead(draft)
-        if not changed and not widen_halves(draft):
+        if not sum(step(draft) for step in _STEPS) and not widen_halves(draft):
             return
 
 

@@ -72,7 +72,8 @@ class Case:
 class Family(ABC):
     """One kind of kernel. A subclass says its `name`, its `knobs` and what it takes, and emits it.
 
-    `anchors`: the operators that own a loop nest of this family. `closed`: it writes all results of an operator, of
+    `anchors`: the operators that own a loop nest of this family. `element_types`: of their first input and their
+    results. `closed`: it writes all results of an operator, of
     which there may be several, and computes nothing behind them in its loops.
     """
 
@@ -80,6 +81,7 @@ class Family(ABC):
     knobs: ClassVar[Declared] = {}
     anchors: ClassVar[frozenset[str]] = frozenset()
     closed: ClassVar[bool] = False
+    element_types: ClassVar[frozenset[str]] = frozenset({"float32"})
 
     @property
     def kinds(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from autofuse.kernels.families.contraction.family import CONTRACTION
 from autofuse.kernels.families.elementwise import ELEMENTWISE
 from autofuse.kernels.families.fused.band import BAND
 from autofuse.kernels.families.fused.chain import CHAIN
+from autofuse.kernels.families.integer.family import INTEGER
 from autofuse.kernels.families.protocol import Family, FusedFamily, Knob, Schedule, Unit
 from autofuse.kernels.families.recurrent.family import RECURRENT
 from autofuse.kernels.families.reduction import REDUCTION
@@ -20,7 +21,7 @@ from autofuse.kernels.nest.nest import Nest, cut
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
 FAMILIES: tuple[Family, ...] = (
-    ELEMENTWISE, REDUCTION, LAST_AXIS, INNER_AXIS, WINDOWED, CONTRACTION, RECURRENT, CHAIN, BAND,
+    ELEMENTWISE, REDUCTION, LAST_AXIS, INNER_AXIS, WINDOWED, CONTRACTION, INTEGER, RECURRENT, CHAIN, BAND,
 )  # fmt: skip
 """The families of the package. The first that takes a unit emits it; each adds its guesses to those before it."""
 
@@ -106,7 +107,7 @@ def refusal(workload: Workload, operator: WorkloadOperator) -> str | None:
     if several and not any(family.closed for family in able):
         return f"{operator.op_type} with several outputs has no definition here"
     values = [workload.values[v] for v in (*operator.inputs[:1], *operator.outputs) if v >= 0]
-    if any(value.dtype != "float32" for value in values):
+    if any(value.dtype not in family.element_types for value in values for family in able):
         return f"{operator.op_type} on {values[0].dtype} has no definition here"
     reasons = [family.refusal(workload, operator) for family in able]
     return None if None in reasons else reasons[0]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autofuse.kernels.families.transposed_window import TransposedWindow
 from autofuse.kernels.nest.tiles import Window
+from autofuse.kernels.nest.transposed_window import TransposedWindow
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
 CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})

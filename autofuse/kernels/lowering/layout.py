@@ -15,8 +15,12 @@ from autofuse.kernels.nest.nest import FORWARD
 SMALLEST_BLOCK = 4
 FEATURE_MAP = frozenset(
     {"Conv", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "ConvTranspose", "Resize", "Upsample"}
+    | {"ConvInteger"}
 )
-MOVEMENT = FORWARD | {"Expand", "Slice", "Split", "Gather", "GatherElements", "Pad", "Tile", "MatMul", "Gemm"}
+MOVEMENT = FORWARD | {"Expand", "Slice", "Split", "Gather", "GatherElements", "Pad", "Tile"}
+MOVEMENT |= {"MatMul", "MatMulInteger", "Gemm"}
+BLOCKED = frozenset({"float32", "int8", "uint8"})
+"""Element types of maps that lie in blocks."""
 
 
 def channel_block(shape: Sequence[int], target: Target) -> int:
@@ -47,7 +51,7 @@ def assign_layouts(
         _, writes = graph.boundary(operators)
         inside = set(operators)
         for name in writes:
-            if name in foreign or graph.tensors[name].dtype != "float32" or _reshaped_next(graph, name):
+            if name in foreign or graph.tensors[name].dtype not in BLOCKED or _reshaped_next(graph, name):
                 continue
             block = channel_block(graph.tensors[name].shape, target)
             if block and _is_feature_map(graph, name, inside, layouts, _turned_maps(graph, name, inside)):

@@ -11,6 +11,7 @@ from tvm import tirx
 
 from autofuse.kernels.nest.index import FORWARD, READ
 from autofuse.kernels.nest.nest import RESHAPES, Nest
+from autofuse.kernels.nest.quantization import TAKEN as QUANTIZATION
 from autofuse.kernels.nest.scalar import SCALAR
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, const
 from autofuse.kernels.tir.lanes import holds_let
@@ -151,6 +152,10 @@ class Scope:
         shape = self.shape(value)
         if place and operator.op_type == "BatchNormalization":
             return self.read(value, (index[1] if len(index) > 1 else 0,))
+        if place and operator.op_type in QUANTIZATION and len(shape) == 1:
+            axis = operator.attribute("axis", 1)
+            assert isinstance(axis, int)
+            return self.read(value, (0 if shape[0] == 1 else index[axis % len(index)],))
         return self.read(value, broadcast(index, shape))
 
     def scalar(self, operator: WorkloadOperator, arguments: list[Expr | None]) -> Expr:

@@ -12,7 +12,7 @@ from functools import partial
 
 from tvm import tirx
 
-from autofuse.kernels.nest import hyperbolic
+from autofuse.kernels.nest import hyperbolic, quantization
 from autofuse.kernels.nest import scalar_rules as rules
 from autofuse.kernels.tir.math import Bind, Expr
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
@@ -111,6 +111,9 @@ _ANY_RULES: dict[str, _Rule] = {
     "Equal": partial(rules.compare, tirx.EQ),
 }
 
+_QUANTIZE_RULES: dict[str, _Rule] = {"QuantizeLinear": quantization.quantize}
+_DEQUANTIZE_RULES: dict[str, _Rule] = {"DequantizeLinear": quantization.dequantize}
+
 _TABLES = (
     (_FLOAT_RULES, _FLOATS),
     (_NARROW_RULES, _FLOATS - {"float64"}),
@@ -118,6 +121,8 @@ _TABLES = (
     (_INTEGER_RULES, _INTEGERS),
     (_BOOL_RULES, _BOOL),
     (_ANY_RULES, ELEMENT_TYPES),
+    (_QUANTIZE_RULES, quantization.LEVELS | {"float32"}),
+    (_DEQUANTIZE_RULES, quantization.LEVELS | {"float32", "int32"}),
 )
 SCALAR: Mapping[str, ScalarDefinition] = {
     name: _definition(rule) for table, _ in _TABLES for name, rule in table.items()
@@ -148,6 +153,8 @@ def supported(operator: WorkloadOperator, workload: Workload) -> str | None:
 def _variant(operator: WorkloadOperator, workload: Workload) -> str | None:
     kind = operator.op_type
     dtype = workload.values[operator.inputs[0]].dtype
+    if kind in quantization.TAKEN:
+        return quantization.quantization_refusal(operator, workload)
     if kind == "BatchNormalization" and operator.attribute("training_mode", 0):
         return "BatchNormalization: training mode"
     if kind == "Dropout" and len(operator.inputs) > 2 and operator.inputs[2] >= 0:

@@ -39,11 +39,16 @@ def schedule_text(schedule: Schedule) -> str:
     return canonical_json(dict(schedule))
 
 
+_TILED = frozenset(
+    {"Conv", "ConvInteger", "ConvTranspose", "MatMul", "MatMulInteger", "Gemm", "MaxPool", "AveragePool"}
+)
+
+
 def anchor_key(workload: Workload) -> str:
     """What workloads share whose anchors are the same and only epilogues or prologues differ."""
     parts = []
     for operator in workload.operators:
-        if operator.op_type in ("Conv", "ConvTranspose", "MatMul", "Gemm", "MaxPool", "AveragePool"):
+        if operator.op_type in _TILED:
             shapes = [(workload.values[v].shape, workload.values[v].block) for v in operator.inputs[:2] if v >= 0]
             parts.append((operator.op_type, operator.attributes, tuple(shapes)))
     return repr(parts) if parts else workload.key

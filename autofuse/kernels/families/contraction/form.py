@@ -244,7 +244,11 @@ class Product(Contraction):
         return np.ascontiguousarray(matrix).reshape(prod(self.weight_batch), self.columns, self.depth, 1)
 
 
-FORMS: Mapping[str, type[Convolution]] = {"Conv": Convolution, "ConvTranspose": TransposedConvolution}
+FORMS: Mapping[str, type[Convolution]] = {
+    "Conv": Convolution,
+    "ConvInteger": Convolution,
+    "ConvTranspose": TransposedConvolution,
+}
 
 
 def _lead(batch: Index, shape: tuple[int, ...]) -> Index:
@@ -264,7 +268,7 @@ def _split(pixels: int, split: int) -> tuple[Window, ...]:
 def contraction_form(
     workload: Workload, operator: WorkloadOperator, split: int = 1, by_rows: bool = False
 ) -> Contraction:
-    """The form of a Conv, ConvTranspose, MatMul or Gemm; `split`: rows that the pixels of a point contraction make.
+    """The form of a convolution or a product; `split`: rows that the pixels of a point contraction make.
 
     `by_rows`: the pixels of a 1x1 convolution keep their own rows.
     """
@@ -279,11 +283,12 @@ def _convolution(workload: Workload, operator: WorkloadOperator, split: int, by_
     groups = int(operator.attribute("group", 1) or 1)  # type: ignore[arg-type]
     windows = convolution_windows(workload, operator)
     flat = not by_rows and all(w.taps == 1 and w.stride == 1 and w.clean and w.outputs == w.size for w in windows)
-    bias = operator.inputs[2] if len(operator.inputs) > 2 else -1
+    biased = len(operator.inputs) > 2 and operator.op_type != "ConvInteger"  # which has zero points behind the weights
+    bias = operator.inputs[2] if biased else -1
     return FORMS[operator.op_type](
         operator, operator.inputs[0], operator.inputs[1], bias, (out[0], groups), (1, groups),
         _split(prod(out[2:]), split) if flat else windows, out[1] // groups, shape[0][1] // groups,
-        shape[0], shape[1], shape[2], out, flat=flat,
+        shape[0], shape[1], shape[2] if biased else (), out, flat=flat,
     )  # fmt: skip
 
 

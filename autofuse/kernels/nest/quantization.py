@@ -1,0 +1,78 @@
+"""QuantizeLinear and DequantizeLinear of one element, as ONNX Runtime computes them, and which have no definition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from tvm import tirx
+
+from autofuse.kernels.nest.scalar_rules import Call, cast
+from autofuse.kernels.tir.math import Expr
+from autofuse.kernels.workload.workload import Workload, WorkloadOperator
+
+LEVELS = frozenset({"int8", "uint8", "int16", "uint16"})
+"""Element types of what QuantizeLinear makes."""
+TAKEN: Mapping[str, frozenset[str]] = {"QuantizeLinear": frozenset({"float32"}), "DequantizeLinear": LEVELS | {"int32"}}
+"""Element types of the first input."""
+PARAMETERS = 2
+"""A scale and a zero point: the inputs behind the first, which stand for a whole tensor or for an axis each."""
+
+_TO_INTEGER, _BITS = 12582912.0, 0x4B400000
+"""1.5 * 2^23, and its bits: in a sum with it the last bit of a number is worth 1, rounded half to even."""
+
+
+def quantize(call: Call) -> Expr:
+    """saturate(round(x / scale) + zero point), half to even.
+
+    The bounds come before the rounding: integers, they commute with it. Between a product and the sum that rounds it
+    they keep LLVM from joining the two, which would skip the product's own rounding.
+    """
+    x, scale = call.args[:2]
+    zero = _zero(call)
+    limits = np.iinfo(call.out_dtype)
+    low, high = (_bound(int(limit), zero) for limit in (limits.min, limits.max))
+    one = isinstance(scale, tirx.FloatImm) and scale.value == 1.0
+    scaled = x if one else x / scale
+    cut = tirx.min(high, tirx.max(low, scaled))
+    bits = tirx.reinterpret("int32", cut + tirx.const(_TO_INTEGER, "float32"))
+    return tirx.Cast(call.out_dtype, bits + (zero - tirx.const(_BITS, "int32")))
+
+
+def dequantize(call: Call) -> Expr:
+    """(x - zero point) * scale."""
+    return tirx.Cast("float32", cast(call.args[0], "int32") - _zero(call)) * call.args[1]
+
+
+def quantization_refusal(operator: WorkloadOperator, workload: Workload) -> str | None:
+    """Why a QuantizeLinear or DequantizeLinear has no definition here (None: it has)."""
+    kind = operator.op_type
+    x, scale = (workload.values[value] for value in operator.inputs[:2])
+    result = workload.values[operator.outputs[0]].dtype
+    real, levels = (x.dtype, result) if kind == "QuantizeLinear" else (result, x.dtype)
+    if real != "float32" or scale.dtype != "float32":
+        return f"{kind}: scales or numbers that are not float32"
+    if x.dtype not in TAKEN[kind] or levels not in LEVELS | {"int32"}:
+        return f"{kind}: element type {levels}"
+    if operator.attribute("block_size", 0) or any(
+        len(workload.values[value].shape) > 1 for value in operator.inputs[1:] if value >= 0
+    ):
+        return f"{kind}: scales in blocks"
+    return None
+
+
+def _zero(call: Call) -> Expr:
+    """The zero point as int32."""
+    given = call.args[PARAMETERS] if len(call.args) > PARAMETERS else None
+    if given is None:
+        return tirx.const(0, "int32")
+    if isinstance(given, tirx.IntImm):
+        return tirx.const(int(given.value), "int32")
+    return call.bind(tirx.Cast("int32", given))
+
+
+def _bound(limit: int, zero: Expr) -> Expr:
+    """A limit of the result, less the zero point, as a number."""
+    if isinstance(zero, tirx.IntImm):
+        return tirx.const(float(limit - int(zero.value)), "float32")
+    return tirx.Cast("float32", tirx.const(limit, "int32") - zero)

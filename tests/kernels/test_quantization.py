@@ -1,0 +1,96 @@
+"""QuantizeLinear and DequantizeLinear have the bits of ONNX Runtime: half to even, cut at the limits, by axis."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autofuse.kernels.build import build_kernel
+from autofuse.kernels.families.registry import is_own, refusal
+from tests.kernels.conftest import Array, Bench, Small, parsed, real
+
+LEVELS = ("int8", "uint8", "int16", "uint16")
+
+
+def halves(scale: float, reach: int) -> Array:
+    """Multiples of half a quantum, beyond both limits: every rounding that ties, and what is cut."""
+    return (np.arange(-2 * reach, 2 * reach, dtype="float32") * np.float32(scale / 2)).reshape(4, -1)
+
+
+def exact(bench: Bench, small: Small, **layouts: str) -> None:
+    bound = bench.bind(small, layouts)
+    assert is_own(bound.workload), bound.workload.label
+    target = bench.target(16)
+    found = bench.run(small, bound, build_kernel(bound.workload, {}, target), target)
+    for name, array in small.reference().items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+@pytest.mark.parametrize("dtype", LEVELS)
+@pytest.mark.parametrize("scale", [1.0, 0.25, 0.0371])
+def test_ties_go_to_even_and_limits_cut(bench: Bench, dtype: str, scale: float) -> None:
+    limits = np.iinfo(dtype)
+    zero = np.array((limits.min + limits.max) // 3, dtype)
+    constants = {"s": np.array(scale, "float32"), "z": zero}
+    reach = min(2 * limits.max, 70000)
+    exact(bench, Small(parsed("y = QuantizeLinear (x, s, z)"), {"x": halves(scale, reach)}, ["y"], constants, 21))
+
+
+def test_infinities_are_cut(bench: Bench) -> None:
+    x = np.array([[np.inf, -np.inf, 3e38, -3e38, 0.0, -0.0, 1e-40, 127.5]], "float32")
+    constants = {"s": np.array(0.5, "float32"), "z": np.array(-3, "int8")}
+    exact(bench, Small(parsed("y = QuantizeLinear (x, s, z)"), {"x": x}, ["y"], constants))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_a_scale_for_each_of_an_axis(bench: Bench, axis: int) -> None:
+    x = real(20, 20, seed=3) * 90
+    constants = {"s": np.abs(real(20)) + np.float32(0.1), "z": np.arange(20, dtype="uint8") * 12}
+    both = f"q = QuantizeLinear <axis={axis}> (x, s, z); y = DequantizeLinear <axis={axis}> (q, s, z)"
+    exact(bench, Small(parsed(both), {"x": x}, ["q", "y"], constants))
+
+
+def test_scales_that_are_computed(bench: Bench) -> None:
+    inputs = {"x": real(9, 17) * 70, "s": np.array(0.31, "float32"), "z": np.array(77, "uint8")}
+    exact(bench, Small(parsed("y = QuantizeLinear (x, s, z)"), inputs, ["y"]))
+
+
+@pytest.mark.parametrize("dtype", [*LEVELS, "int32"])
+def test_every_integer_becomes_a_number(bench: Bench, dtype: str) -> None:
+    limits = np.iinfo(dtype)
+    x = np.linspace(limits.min, limits.max, 1024).astype(dtype).reshape(4, 256)
+    text = "y = DequantizeLinear (x, s)"
+    constants: dict[str, Array] = {"s": np.array(0.0371, "float32")}
+    if dtype != "int32":
+        text, constants = "y = DequantizeLinear (x, s, z)", {**constants, "z": np.array(5, dtype)}
+    exact(bench, Small(parsed(text), {"x": x}, ["y"], constants, 21))
+
+
+def test_a_product_is_rounded_before_it_is_quantised(bench: Bench) -> None:
+    """A sum joined with the product before it (FMA) would round ties of the exact product elsewhere."""
+    x = np.arange(-40000, 40000, dtype="int32").reshape(8, -1)
+    constants = {
+        "s": np.float32(1) / np.array(3 * 7, "float32"),
+        "one": np.array(1, "float32"),
+        "z": np.array(0, "uint8"),
+    }
+    text = "d = DequantizeLinear (x, s); y = QuantizeLinear (d, one, z)"
+    exact(bench, Small(parsed(text), {"x": x}, ["y"], constants))
+
+
+def test_maps_in_blocks_join_their_channels_scales(bench: Bench) -> None:
+    constants = {"s": np.abs(real(32)) + np.float32(0.1), "z": np.zeros(32, "int8")}
+    small = Small(parsed("y = QuantizeLinear (x, s, z)"), {"x": real(1, 32, 5, 6) * 40}, ["y"], constants)
+    exact(bench, small, x="c16", y="c16")
+
+
+def test_what_has_no_definition_says_why(bench: Bench) -> None:
+    x, scale = real(4, 8), np.full((2, 8), 0.1, "float32")
+    blocks = Small(parsed("y = QuantizeLinear <axis=0, block_size=2> (x, s, z)"), {"x": x}, ["y"],
+                   {"s": scale, "z": np.zeros((2, 8), "uint8")}, 21)  # fmt: skip
+    half = Small(parsed("y = DequantizeLinear (x, s)"), {"x": np.ones((2, 2), "uint8")}, ["y"],
+                 {"s": np.array(0.5, "float16")}, 21)  # fmt: skip
+    for small, reason in ((blocks, "scales in blocks"), (half, "float16")):
+        workload = bench.bind(small).workload
+        said = [refusal(workload, operator) for operator in workload.operators]
+        assert any(reason in text for text in said if text), said
