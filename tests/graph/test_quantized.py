@@ -290,3 +290,15 @@ def test_random_quantised_networks(seed: int) -> None:
     apart = np.abs(found - wanted)
     relu_stays = kinds(graph)["Relu"] > 0  # ONNX Runtime then computes the convolution in float32
     assert apart.max(initial=0) <= (1 if relu_stays else 0)
+
+
+def test_a_zero_point_without_a_dimension_fits_one_scale() -> None:
+    """As ONNX Runtime's quantiser writes biases."""
+    net = Net()
+    x = net.real(net.given("x", 6, 40), 0.03, 7)
+    weights = net.weights(np.maximum(levels("int8", 40, 24), -127), np.float32(0.01), 0)
+    parts = [levels("int32", 24) // 2**18, np.array([0.03 * 0.01], "float32"), np.array(0, "int32")]
+    bias = net.op("DequantizeLinear", *map(net.constant, parts))
+    net.quantised(net.op("Gemm", x, weights, bias), 2.3, 128, "y")
+    graph = same_bits(net, "y")
+    assert kinds(graph)["MatMulInteger"] == 1

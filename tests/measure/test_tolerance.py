@@ -109,3 +109,38 @@ def test_every_array_equals_itself(expected):
     verdict = compare(expected.copy(), expected)
     assert verdict.ok
     assert verdict.max_rel_error == 0.0
+
+
+def test_few_levels_may_be_one_off_where_a_rounding_is_ambiguous():
+    expected = np.arange(200, dtype="uint8")
+    near = expected.copy()
+    near[[3, 77]] += 1
+    assert not compare(near, expected).ok
+    assert compare(near, expected, ambiguous=True).ok
+
+
+@pytest.mark.parametrize(("places", "by"), [((3,), 2), (tuple(range(0, 200, 20)), 1)])
+def test_two_levels_or_many_elements_are_wrong_even_there(places, by):
+    expected = np.arange(200, dtype="uint8")
+    other = expected.copy()
+    other[list(places)] += by
+    assert not compare(other, expected, ambiguous=True).ok
+
+
+def test_numbers_behind_an_ambiguous_rounding_may_be_a_level_off_in_few_elements():
+    expected = np.linspace(0, 255, 256, dtype="float32")
+    near = expected.copy()
+    near[[5, 9]] += 1
+    assert not compare(near, expected).ok
+    assert compare(near, expected, ambiguous=True).ok
+    near[5] += 2
+    assert not compare(near, expected, ambiguous=True).ok
+    assert not compare(expected + 1, expected, ambiguous=True).ok
+    near[5] = np.nan
+    assert not compare(near, expected, ambiguous=True).ok
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_was_never_written_is_wrong_even_behind_an_ambiguous_rounding(dtype):
+    expected = np.arange(64).astype(dtype)
+    assert not compare(poisoned(expected), expected, ambiguous=True).ok

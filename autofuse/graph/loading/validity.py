@@ -318,7 +318,7 @@ def _running(facts: _Facts) -> str:
 
 def _quantized(facts: _Facts) -> str:
     data, scale = facts.shape(0), facts.shape(1)
-    if facts.has(2) and facts.shape(2) != scale:
+    if facts.has(2) and facts.shape(2) != scale and not {facts.shape(2), scale} <= {(), (1,)}:
         return f"zero points of shape {list(facts.shape(2))} do not fit scales of shape {list(scale)}"
     if len(scale) == 1 and scale != (1,) and not facts.number("block_size", 0):
         axis = facts.number("axis", 1)

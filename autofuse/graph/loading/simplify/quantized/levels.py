@@ -73,7 +73,7 @@ class Known:
             return None
         dtype = self._dtype(operator, integers, inputs[2])
         zero = draft.constants.get(inputs[2]) if inputs[2] else np.zeros(scale.shape, dtype or "uint8")
-        if dtype is None or zero is None or zero.shape != scale.shape:
+        if dtype is None or zero is None or zero.size != scale.size:
             return None
         if not np.isfinite(scale).all() or not (scale > 0).all():
             return None

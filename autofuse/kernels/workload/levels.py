@@ -1,0 +1,39 @@
+"""Which results of a kernel a rounding to levels makes ambiguous: a sum of floats that lies between two of them."""
+
+from __future__ import annotations
+
+from autofuse.kernels.workload.workload import Workload, WorkloadOperator
+
+_EXACT = frozenset(
+    {
+        "Cast", "Clip", "Concat", "ConvInteger", "DepthToSpace", "DequantizeLinear", "Expand", "Flatten", "Gather",
+        "GatherElements", "Identity", "MatMulInteger", "Max", "MaxPool", "Min", "Neg", "Pad", "QuantizeLinear",
+        "Relu", "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where",
+    }
+)  # fmt: skip
+"""Operators that round at most once, as IEEE 754 says: whoever computes them finds the same bits."""
+
+
+def ambiguous_outputs(workload: Workload) -> frozenset[int]:
+    """Outputs that stand behind a QuantizeLinear of numbers which depend on the order of sums, or on joined products.
+
+    Where such a number lies as good as halfway between two levels, the reference itself is right by chance: another
+    order of the same sum gives the neighbouring level. All other outputs have one right value.
+    """
+    inexact: set[int] = set()
+    behind: set[int] = set()
+    for operator in workload.operators:
+        outputs = {value for value in operator.outputs if value >= 0}
+        read = set(operator.inputs)
+        if read & behind or (operator.op_type == "QuantizeLinear" and operator.inputs[0] in inexact):
+            behind |= outputs
+        if read & inexact or not _is_exact(workload, operator):
+            inexact |= outputs
+    return frozenset(behind & set(workload.of_kind("output")))
+
+
+def _is_exact(workload: Workload, operator: WorkloadOperator) -> bool:
+    if operator.op_type in _EXACT:
+        return True
+    values = [workload.values[value] for value in (*operator.inputs, *operator.outputs) if value >= 0]
+    return not any(value.dtype.startswith("float") for value in values)
