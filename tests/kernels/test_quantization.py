@@ -88,9 +88,6 @@ def test_what_has_no_definition_says_why(bench: Bench) -> None:
     x, scale = real(4, 8), np.full((2, 8), 0.1, "float32")
     blocks = Small(parsed("y = QuantizeLinear <axis=0, block_size=2> (x, s, z)"), {"x": x}, ["y"],
                    {"s": scale, "z": np.zeros((2, 8), "uint8")}, 21)  # fmt: skip
-    half = Small(parsed("y = DequantizeLinear (x, s)"), {"x": np.ones((2, 2), "uint8")}, ["y"],
-                 {"s": np.array(0.5, "float16")}, 21)  # fmt: skip
-    for small, reason in ((blocks, "scales in blocks"), (half, "float16")):
-        workload = bench.bind(small).workload
-        said = [refusal(workload, operator) for operator in workload.operators]
-        assert any(reason in text for text in said if text), said
+    workload = bench.bind(blocks).workload
+    said = [refusal(workload, operator) for operator in workload.operators]
+    assert any("scales in blocks" in text for text in said if text), said
