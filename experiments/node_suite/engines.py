@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ def run_case(engine: str, case: NodeCase) -> Row:
 
 def _state(engine: str, case: NodeCase) -> tuple[str, str, bool]:
     try:
-        results, rest = ENGINES[engine](case)
+        results, rest = (ENGINES | {CONSTANTS: _with_constants})[engine](case)
         reason = difference(case, results)
     except AutofuseError as error:
         return "refused", str(error), True
@@ -55,11 +55,12 @@ def _state(engine: str, case: NodeCase) -> tuple[str, str, bool]:
     return ("wrong", reason, not rest) if reason else ("right", rest, not rest)
 
 
-def _autofuse(case: NodeCase) -> tuple[list[Any], str]:
-    """The results, and why ONNX Runtime has a part in them ("" when it has none)."""
+def _autofuse(case: NodeCase, constants: Collection[str] = ()) -> tuple[list[Any], str]:
+    """The results, and why ONNX Runtime has a part in them ("" when it has none). `constants`: inputs that are such."""
     import autofuse
 
-    feeds = _feeds(case)
+    feeds = dict(_feeds(case))
+    given = {name: feeds.pop(name) for name in constants}
     with tempfile.TemporaryDirectory() as folder:
         path, library = Path(folder) / f"{case.name}.onnx", Path(folder) / "case.so"
         path.write_bytes(case.model)
@@ -67,9 +68,23 @@ def _autofuse(case: NodeCase) -> tuple[list[Any], str]:
         shapes = {
             name: value.shape for name, value in feeds.items() if isinstance(value, np.ndarray) and _is_open(case, name)
         }
-        report = autofuse.compile(path, library, database=database, threads=1, shapes=shapes)
+        report = autofuse.compile(path, library, database=database, threads=1, shapes=shapes, constants=given)
         rest = "; ".join(f"{row.op_type}: {row.reason}" for row in report.rest)
         return list(autofuse.Session(library).run(None, feeds)), rest
+
+
+def deciding_inputs(case: NodeCase) -> tuple[str, ...]:
+    """Inputs of a case that decide what an operator does, such as the axes of a sum; those that the case gives."""
+    from autofuse.graph.loading.given.parameters import Parameters, plain_operators, types_of_inputs
+
+    graph = onnx.load_from_string(case.model).graph
+    weights = [tensor.name for tensor in graph.initializer]
+    names = Parameters(plain_operators(graph), types_of_inputs(graph.input), weights).inputs()
+    return tuple(name for name in names if isinstance(_feeds(case).get(name), np.ndarray))
+
+
+def _with_constants(case: NodeCase) -> tuple[list[Any], str]:
+    return _autofuse(case, deciding_inputs(case))
 
 
 def _is_open(case: NodeCase, name: str) -> bool:
@@ -95,7 +110,9 @@ def _feeds(case: NodeCase) -> Mapping[str, Any]:
     return dict(zip(names, case.inputs, strict=False))
 
 
-ENGINES: Mapping[str, Callable[[NodeCase], tuple[list[Any], str]]] = {
+ENGINES: dict[str, Callable[[NodeCase], tuple[list[Any], str]]] = {
     "autofuse": _autofuse,
     "onnxruntime": _onnxruntime,
 }
+CONSTANTS = "autofuse, inputs as constants"
+"""The engine of the cases of `deciding_inputs`."""

@@ -2,6 +2,7 @@
 
 .venv/bin/python -m experiments node_suite            # goes on where an earlier run ended
 .venv/bin/python -m experiments node_suite --only '^test_roialign'
+.venv/bin/python -m experiments node_suite --constants --out out/node_suite_constants
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import TextIO
 
 from experiments.children import each_result
 from experiments.node_suite.cases import NodeCase, node_cases
-from experiments.node_suite.engines import ENGINES, Row, run_case
-from experiments.node_suite.table import TABLES, table, verdicts
+from experiments.node_suite.engines import CONSTANTS, ENGINES, Row, deciding_inputs, run_case
+from experiments.node_suite.table import TABLES, bound_rows, bound_table, table, verdicts
 from experiments.options import new_parser
 from experiments.records import keep
 from experiments.tables import write_rows
@@ -53,7 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         path.write_text("".join(json.dumps(row.record()) + "\n" for row in old), encoding="utf-8")
     done = {(row.engine, row.case) for row in old}
     cases = [case for case in node_cases() if re.search(options.only or "", case.name)]
-    for engine in ENGINES:
+    if options.constants:
+        cases = [case for case in cases if deciding_inputs(case)]
+    for engine in [CONSTANTS] if options.constants else ENGINES:
         waiting = [case for case in cases if (engine, case.name) not in done]
         print(f"{engine}: {len(waiting)} cases", flush=True)
         with path.open("a", encoding="utf-8", buffering=1) as file:
@@ -64,6 +67,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     print(f"{row.engine} {row.case}: {row.state} {row.reason}", flush=True)
 
             run_cases(engine, waiting, take, options.processes)
+    if options.constants:
+        bound = bound_rows(read_rows(path))
+        if not options.only:
+            keep(TABLES[1], bound)
+        print(bound_table(bound))
+        return int(any(case.state not in ("right", "refused") for case in bound))
     found = verdicts(read_rows(path))
     if not options.only:
         keep(TABLES[0], found)
@@ -73,5 +82,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = new_parser("ONNX's node cases: right, wrong, refused, crashed.", out="out/node_suite", processes=1)
+    parser.add_argument("--constants", action="store_true", help="give inputs that decide shapes as constants")
     parser.add_argument("--only", metavar="REGEX", help="run the cases of these names again")
     return parser

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from experiments.node_suite.engines import STATES, Row
+from experiments.node_suite.engines import CONSTANTS, STATES, Row
 from experiments.records import Table
 
 REASONS = (
@@ -72,4 +72,40 @@ def table(cases: Sequence[Verdict]) -> str:
     return "\n".join([*lines, "", *bad]).rstrip() + "\n"
 
 
-TABLES = (Table("node_suite", Verdict, ("case",), table),)
+@dataclass(frozen=True)
+class Bound:
+    """A case whose deciding inputs were given as constants: its state, and whether our kernels ran it alone."""
+
+    case: str
+    state: str
+    alone: bool
+    reason: str = ""
+
+
+def bound_rows(rows: Iterable[Row]) -> list[Bound]:
+    """The rows of the runs with constants, by name."""
+    own = sorted((row for row in rows if row.engine == CONSTANTS), key=lambda row: row.case)
+    return [
+        Bound(row.case, row.state, row.alone, "" if row.state == "right" and row.alone else row.reason) for row in own
+    ]
+
+
+def bound_table(cases: Sequence[Bound]) -> str:
+    """States with and without ONNX Runtime's part, then each case that our kernels do not run alone."""
+    states, alone = (
+        Counter(case.state for case in cases),
+        Counter(case.state if case.alone else "refused" for case in cases),
+    )
+    lines = ["| with constants | autofuse | its kernels alone |", "|---|---:|---:|"]
+    lines += [f"| {state} | {states[state]} | {alone[state]} |" for state in STATES if states[state] or alone[state]]
+    lines += [f"| all | {len(cases)} | {len(cases)} |", ""]
+    lines += [
+        f"- `{case.case}`: {case.state}: {case.reason}" for case in cases if case.state not in ("right", "refused")
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+TABLES = (
+    Table("node_suite", Verdict, ("case",), table),
+    Table("node_suite_constants", Bound, ("case",), bound_table),
+)

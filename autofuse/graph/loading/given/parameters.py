@@ -65,10 +65,14 @@ class Parameters:
 
     def hint_of_all(self) -> str:
         """The same for all operators."""
-        found: dict[str, str] = {}
-        for operator in self._operators:
-            found |= self._open(operator)
-        return _hint(found, self._types)
+        return _hint(self._open_of_all(), self._types)
+
+    def inputs(self) -> tuple[str, ...]:
+        """Inputs of the model that decide what any operator does."""
+        return tuple(self._open_of_all())
+
+    def _open_of_all(self) -> dict[str, str]:
+        return {name: word for operator in self._operators for name, word in self._open(operator).items()}
 
     def _open(self, operator: Operator) -> dict[str, str]:
         """Inputs of the model that decide what an operator does -> the parameter of it that each decides."""
