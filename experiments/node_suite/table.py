@@ -85,9 +85,8 @@ class Bound:
 def bound_rows(rows: Iterable[Row]) -> list[Bound]:
     """The rows of the runs with constants, by name."""
     own = sorted((row for row in rows if row.engine == CONSTANTS), key=lambda row: row.case)
-    return [
-        Bound(row.case, row.state, row.alone, "" if row.state == "right" and row.alone else row.reason) for row in own
-    ]
+    bad = {row.case: row.reason for row in own if row.state not in ("right", "refused")}
+    return [Bound(row.case, row.state, row.alone, bad.get(row.case, "")) for row in own]
 
 
 def bound_table(cases: Sequence[Bound]) -> str:

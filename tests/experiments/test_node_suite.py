@@ -10,8 +10,8 @@ import pytest
 
 from experiments.children import each_result
 from experiments.node_suite.cases import NodeCase, difference, node_cases
-from experiments.node_suite.engines import Row, run_case
-from experiments.node_suite.table import category, table, verdicts
+from experiments.node_suite.engines import CONSTANTS, Row, deciding_inputs, run_case
+from experiments.node_suite.table import bound_rows, bound_table, category, table, verdicts
 
 ONCE_WRONG = {
     "test_attention_24_qk_matmul_output_mode3_softmax_precision_expanded": "right",
@@ -51,6 +51,15 @@ def test_what_has_no_kernel_is_right_in_parts(cases: dict[str, NodeCase]) -> Non
         row = run_case("autofuse", cases[name])
         assert row.state == "right" and not row.alone, row
     assert run_case("autofuse", cases["test_relu"]).alone
+
+
+def test_inputs_that_decide_a_shape_may_be_constants(cases: dict[str, NodeCase]) -> None:
+    assert deciding_inputs(cases["test_unsqueeze_axis_0"]) == ("axes",)
+    assert deciding_inputs(cases["test_relu"]) == ()
+    row = run_case(CONSTANTS, cases["test_unsqueeze_axis_0"])
+    assert row.state == "right" and row.alone, row
+    (bound,) = bound_rows([row, run_case("autofuse", cases["test_relu"])])
+    assert bound_table([bound]).startswith("| with constants | autofuse |")
 
 
 def case(wanted: np.ndarray) -> NodeCase:
