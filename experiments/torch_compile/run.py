@@ -34,8 +34,9 @@ OWN, RIVAL = "autofuse", "inductor"
 class Row:
     """One network: times in microseconds, `ratio` = Inductor's time / ours with its interval.
 
-    `compile_s`: the first call with an empty cache after the tuning; `first_s`, `inductor_first_s`: the first call of
-    a new process with a filled cache. `tuned_s`: how long it was tuned.
+    `compile_s`: the first call with an empty cache after the tuning; `first_s`: the first call of a new process
+    from the filled cache; `inductor_first_s`: Inductor's, whose cache is what earlier runs left. `tuned_s`: how long it
+    was tuned.
     """
 
     network: str
@@ -125,7 +126,7 @@ def published(found: Sequence[Row]) -> str:
     """The rows as a table; "?" behind a ratio that the benchmark did not trust."""
     head = (
         "network", "threads", "ms", "Inductor, ms", "Inductor's time / ours", "tuned, s", "first call, s: compiled now",
-        "from the cache", "Inductor, from its cache",
+        "from the cache", "Inductor",
     )  # fmt: skip
     lines = tables.head(head)
     for one in found:
