@@ -52,6 +52,8 @@ TERMS: Mapping[str, str] = MappingProxyType(
         "mapping type": "how an operator's outputs depend on its inputs, in DNNFusion's words",
         "open decisions": "what a search may decide, each at one place of the model or at several alike",
         "regions": "parts of the model that can be decided one by one",
+        "distinct": "regions that differ: equal ones are decided once",
+        "cuts": "groups that would wait for one another, and had to be forbidden",
         "share of the estimate": "of the time that FLOPs and bytes let expect; what is of open size counts for nothing",
         "workload": "equal kernels of one model or of several; it is measured once",
         "gain an hour": "part of the time that an hour more of search is expected to save",

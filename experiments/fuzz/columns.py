@@ -185,7 +185,8 @@ def attempt(folder: Path, seed: int) -> None:
     readers: Sequence[tuple[str, ...]] = READERS if code == 0 else random.Random(seed).sample(READERS, FEW)
     for words in readers:
         answer, told = _verb(*words, "--db", "own.db")
-        unknown = "knows no plan" in told  # the damage made another machine, or another model, of this one
+        # The damage made another machine, model or job of this one.
+        unknown = "knows no plan" in told or "no run 'night'" in told
         if code == 0 and answer and words not in MAY_REFUSE and not unknown:
             raise AssertionError(f"{what} is sound, and yet {' '.join(words)} ends with {answer}: {told[-400:]}")
     if code:

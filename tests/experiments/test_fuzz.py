@@ -42,6 +42,7 @@ def test_what_was_found_once_is_mended(name: str, seed: int, tmp_path: Path) -> 
         ("af_task", "measured", b"\xff\x00", ("status",)),
         ("af_task", "measured", 1e308, ("status",)),
         ("af_job", "active_s", float("inf"), ("status",)),
+        ("af_job", "settings", "[]", ("status",)),
         ("af_schedule", "text", "nonsense", ("db", "export", "--optuna", "new.log")),
         ("af_device", "facts", "[]", ("model", "eval")),
     ],

@@ -46,7 +46,7 @@ def _facts(result: TuneResult) -> Iterator[tuple[str, str]]:
     yield (
         "candidates",
         f"{result.measured - result.failed} ok, {result.failed} failed, {result.hits} known already; "
-        f"{result.plan_trials} plans tried",
+        f"{result.plan_trials} plan{'' if result.plan_trials == 1 else 's'} tried",
     )
     if result.questions:
         yield "asked", "; ".join(_asked(one) for one in result.questions)

@@ -323,6 +323,8 @@ def _refuse_another(sql: Connection, job_id: int, name: str, tasks: Sequence[Tas
 
 def _job(sql: Connection, number: int) -> JobInfo:
     row = _counted(sql.execute(select(JobRow.__table__).where(_JOB.id == number)).mappings().one(), JOB_NUMBERS)
+    if not isinstance(row["settings"], dict):
+        raise ValueError("column settings holds no object")
     workers = tuple(_workers(sql, number))
     state = row["state"]
     if state == RUNNING and not any(worker.alive for worker in workers):

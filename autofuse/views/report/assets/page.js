@@ -147,7 +147,7 @@ function firstScreen() {
     ["Decisions", ...trust.card],
     ["Coverage", trust.groups ? `${trust.measured} of ${trust.groups}` : "no plan", !trust.groups ? "no plan was chosen" : trust.measured === trust.groups ? "groups measured; each kernel has a schedule that was measured" : "groups measured; the others use the fixed rule"],
     ["Failures", `${count(counts.failed)} of ${count(counts.measured)}`, counts.failed ? "measurements failed; none of them is ever chosen" : "measurements failed"],
-    ["Search", count(counts.candidates), `candidates · ${count(counts.trials)} plans tried · ${run.length}`],
+    ["Search", count(counts.candidates), `candidates · ${count(counts.trials)} plan${counts.trials === 1 ? "" : "s"} tried · ${run.length}`],
     ["Provenance", run.state, [`run ${run.id}`, run.started, fact("tvm") && `TVM ${fact("tvm")}`, git && `git ${git.slice(0, 9)}`, fact("governor") && `governor ${fact("governor")}`].filter(Boolean).join(" · ")],
   ];
   head.append(make("div", { class: "cards" }, ...cards.map(([title, value, text]) => make("div", { class: "card" }, make("h3", {}, title), make("b", {}, value), make("span", {}, text)))));
