@@ -27,7 +27,7 @@ def deviation(source: Source, node: Node) -> str:
     if node.op_type == "MaxUnpool" and given[2]:
         return "ONNX Runtime takes indices as places of the output's given shape, ONNX as those of the inferred one"
     if node.op_type == "Resize" and _cuts_corners(source, operator.attributes, [*given, operator.outputs[0]]):
-        return "ONNX Runtime aligns corners with the fractional size, ONNX with the whole one"
+        return "ONNX Runtime aligns corners with the whole size, ONNX with the fractional one"
     masked = bool(given[3]) and bool(operator.attributes.get("is_causal", 0)) and bool(given[_PAST])
     if node.op_type == "Attention" and masked and len(operator.outputs) > _RESULT and operator.outputs[_RESULT]:
         return "ONNX Runtime masks the product of queries and keys with the lowest number, ONNX with minus infinity"
@@ -53,4 +53,4 @@ def _cuts_corners(source: Source, attributes: Mapping[str, object], given: list[
     axes = attributes.get("axes") or range(len(before.shape))
     sizes = np.array([before.shape[axis] for axis in axes])  # type: ignore[attr-defined]
     made = sizes * np.asarray(scales, dtype="float64")
-    return bool((np.abs(made - np.round(made)) > 1e-6).any())
+    return bool((np.abs(made - np.round(made)) > 1e-5).any())

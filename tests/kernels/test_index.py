@@ -142,7 +142,11 @@ def resizes() -> list[Case]:
     found += [resized(h, w, "linear", c) for h, w in SIZES for c in COORDINATES]
     found += [replace(resized(h, w, "cubic", c), rtol=1e-5) for h, w in SIZES for c in COORDINATES]
     found += [replace(scaled("cubic", (1, 1, 1.5, 0.6), "half_pixel", cubic_coeff_a=-0.5), rtol=1e-5)]
-    found += [scaled(mode, (1, 1, 1.5, 2.6), c) for mode in ("nearest", "linear") for c in COORDINATES]
+    found += [
+        scaled(mode, (1, 1, 1.5, 2.0 if c == "align_corners" else 2.6), c)
+        for mode in ("nearest", "linear")
+        for c in COORDINATES
+    ]
     found += [scaled("linear", (1, 1, 0.6, 0.5), c) for c in ("half_pixel", "asymmetric")]
     found += [scaled("nearest", (2.0, 0.7), "asymmetric", axes=[2, 3], nearest_mode="floor")]
     found += [scaled("nearest", (1, 1, 2.3, 0.9), "half_pixel_symmetric")]
@@ -352,6 +356,10 @@ def test_regrouping_leaves_common_dimensions_alone() -> None:
         ),
         (WorkloadOperator("Resize", (0,), (1,), (("keep_aspect_ratio_policy", "not_larger"),)), "keep_aspect"),
         (WorkloadOperator("Resize", (6,), (6,), (("mode", "linear"),)), "uint8"),
+        (
+            WorkloadOperator("Resize", (0, -1, 7), (1,), (("coordinate_transformation_mode", "align_corners"),)),
+            "no whole number of elements",
+        ),
     ],
     ids=lambda part: part if isinstance(part, str) else "",
 )
@@ -364,6 +372,7 @@ def test_a_variant_without_an_index_function_is_refused(operator: WorkloadOperat
         Value("input", (0, 4), "float32"),
         Value("input", (4, 4), "bfloat16"),
         Value("input", (4, 4), "uint8"),
+        Value("literal", (2,), "float32", literal="[1.0, 1.1]"),
     )
     refusal = supported(operator, Workload(values, (operator,), 18))
     assert refusal is not None

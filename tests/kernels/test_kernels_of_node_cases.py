@@ -34,11 +34,6 @@ OTHERS = {
 SHAPED_BY_INPUTS = {"Resize", "Upsample", "ConstantOfShape"}
 ROUNDED = {"test_averagepool_2d_ceil_last_window_starts_on_pad": 1e-3}
 """Cases whose reference is written with few digits, and how exact it is."""
-OTHERWISE_IN_THE_REFERENCE = {
-    "test_resize_downsample_scales_cubic_align_corners",
-    "test_resize_downsample_scales_linear_align_corners",
-}
-"""ONNX Runtime, which we follow, rounds the size that is sampled; ONNX's own reference does not."""
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +47,7 @@ def cases() -> list[Any]:
 def chosen(cases: list[Any]) -> Iterator[Any]:
     """The cases that are tried."""
     for case in cases[::EACH]:
-        if case.model is not None and case.data_sets and case.name not in OTHERWISE_IN_THE_REFERENCE:
+        if case.model is not None and case.data_sets:
             yield case
 
 

@@ -30,6 +30,8 @@ _MODES = (
 _NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple")
 _FLOATS = ("float32", "float64")
 _LARGEST_DENOMINATOR = 4096
+_WHOLE = 1e-6
+"""What part of a size it may be from a whole number, for scales are float32."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,9 @@ def samplers(operator: WorkloadOperator, workload: Workload) -> list[Sampler] | 
     scales = _scales(operator, workload, old)
     if isinstance(scales, str):
         return scales
+    if coordinates == "align_corners" and any(_fractional(*pair) for pair in zip(source.shape, scales, strict=True)):
+        # ONNX aligns the corners of the fractional size, ONNX Runtime those of the whole one.
+        return f"{kind}: corners aligned by scales that make no whole number of elements"
     cubic = float(operator.attribute("cubic_coeff_a", -0.75) or 0.0) if mode == "cubic" else None  # type: ignore
     found = []
     for extent, out, scale in zip(source.shape, target, scales, strict=True):
@@ -138,6 +143,11 @@ def samplers(operator: WorkloadOperator, workload: Workload) -> list[Sampler] | 
             return f"{kind}: no integer formula for {extent} -> {out} elements at scale {scale:g} ({coordinates})"
         found.append(sampler)
     return found
+
+
+def _fractional(extent: int, scale: float) -> bool:
+    made = extent * scale
+    return abs(made - round(made)) > _WHOLE * max(1.0, made)
 
 
 def _text(operator: WorkloadOperator, name: str, default: str) -> str:
