@@ -239,6 +239,8 @@ class Compiled:
     parts: tuple[object, ...] = ()
     rest: tuple[object, ...] = ()
     header: str = ""
+    provider: str = ""
+    sha256: str = ""
 
 
 def test_compile_prints_hit_or_miss_for_each_group(monkeypatch: pytest.MonkeyPatch) -> None:

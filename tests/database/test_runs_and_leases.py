@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import text
 
-from autofuse.database import owner
+from autofuse.database.tables import owner
 from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import CandidateOutcome, RunStart, Setting, Trial, content_key
 from autofuse.errors import InputError

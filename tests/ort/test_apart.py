@@ -118,7 +118,7 @@ def test_a_crash_of_onnx_runtime_ends_a_verb_with_a_message(
     """Before: the process of the verb itself ended by the signal, without a word."""
     if verb == "tune" and text != NET:
         monkeypatch.setattr("autofuse.parted.tune._segments", lambda *_: [])
-        monkeypatch.setattr("autofuse.parted.tune._require_segments", lambda *_: None)
+        monkeypatch.setattr("autofuse.parted.tune.require_segments", lambda *_: None)
     model = written(model_of(text), tmp_path)
     broken(monkeypatch, tmp_path, SEGFAULT, "autofuse.ort.apart")
     done = CliRunner().invoke(app, [verb, str(model), "--budget", "20s", "--db", str(tmp_path / "p.db")])
