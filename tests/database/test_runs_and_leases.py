@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import text
 
-from autofuse.database.tables import owner
 from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import CandidateOutcome, RunStart, Setting, Trial, content_key
+from autofuse.database.tables import owner
 from autofuse.errors import InputError
 
 Outcome = Callable[..., CandidateOutcome]
