@@ -125,10 +125,35 @@ def recurrent() -> Graph:
     return net.graph()
 
 
+def quantised() -> Graph:
+    """A convolution and a product of 8-bit integers, between numbers that are rounded to levels."""
+    net = Net(1, 6, 10, 9)
+
+    def levelled(scale: float) -> None:
+        given = net.constant(scale), net.constant(7, "uint8")
+        net.op("DequantizeLinear", net.op("QuantizeLinear", net.last, *given), *given)
+
+    def weights(*shape: int) -> str:
+        levels = net.constant(net.random.integers(-127, 127, shape), "int8")
+        return net.op("DequantizeLinear", levels, net.constant(0.01), net.constant(0, "int8"))
+
+    levelled(0.02)
+    maps = net.last
+    net.op("Conv", maps, weights(18, 6, 3, 3), pads=[1, 1, 1, 1])
+    net.op("Relu")
+    net.op("Transpose", perm=[0, 2, 3, 1])
+    levelled(0.05)
+    rows = net.last
+    net.op("MatMul", rows, weights(18, 21))
+    levelled(0.1)
+    return net.graph()
+
+
 NETS: dict[str, Callable[[], Graph]] = {
     "convolutions": convolutions,
     "attention": attention,
     "recurrent": recurrent,
+    "quantised": quantised,
 }
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,8 +23,10 @@ from autofuse.kernels.lowering.lower import lower
 from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import open_knobs
 from autofuse.measure.checking.reference import run_reference
+from autofuse.measure.children.pool import Answer
+from autofuse.measure.measurement import no_end
 from autofuse.measure.networks.bench import outputs_of
-from autofuse.measure.networks.libraries import Model, Order, build_libraries
+from autofuse.measure.networks.libraries import Model, Order, _Builders, build_libraries
 
 TARGET = local_device().target()
 
@@ -74,6 +78,16 @@ def test_each_library_computes_what_the_model_does(model: Path, orders: list[Ord
         (found,) = outputs_of(order.output, inputs, 1, TARGET)
         assert np.allclose(found, expected, atol=1e-5)
     assert not children("autofuse.measure")
+
+
+def test_a_library_that_is_done_before_anybody_looks_is_built(orders: list[Order]) -> None:
+    """A child may take an order and answer within one step: linking kernels that exist takes less than that."""
+    pool: Any = SimpleNamespace(under_way=list, waiting=[], finish=lambda _member: None)
+    builders = _Builders(pool, no_end)
+    builders.take(Answer(replace(orders[0], expected_s=5.0), SimpleNamespace(), SimpleNamespace()))  # type: ignore
+    assert builders.done() == 1 and not builders.problems
+    builders.drop_late()
+    assert builders._slower == 1.0
 
 
 def test_plans_share_the_kernels_that_one_of_them_has_compiled(

@@ -114,8 +114,10 @@ class _Builders:
 
     def _note_built(self, order: Order) -> None:
         self._built += 1
+        now = time.monotonic()
+        took_s = now - self._since.setdefault(order.name, now)  # begun and done in one step: nobody saw it under way
         if order.expected_s:
-            self._slower = max(self._slower, (time.monotonic() - self._since[order.name]) / order.expected_s)
+            self._slower = max(self._slower, took_s / order.expected_s)
 
     def drop_late(self) -> None:
         """Orders that would not be done in time are not begun; the very first one is, whatever is expected of it."""
