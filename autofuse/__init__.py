@@ -19,7 +19,7 @@ __all__ = [
     "db_check", "db_export", "db_import", "db_info", "db_merge", "db_migrate", "db_prune", "device_list",
     "device_probe", "device_show", "doctor", "explain", "inspect", "key_new", "key_show", "library_check", "load",
     "model_eval", "model_show", "model_train", "open", "package", "plan_diff", "plan_export", "plan_pareto",
-    "plan_show", "report", "run", "serve", "status", "stop", "tune", "tune_all",
+    "plan_show", "quantize", "report", "run", "serve", "status", "stop", "tune", "tune_all",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         plan_export,
         plan_pareto,
         plan_show,
+        quantize,
         report,
         run,
         serve,

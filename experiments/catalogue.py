@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -194,4 +194,4 @@ def build(name: str, form: str = WRITTEN, **arguments: object) -> ModelProto:
         arguments = {"name": name, "seed": int(name.removeprefix(function)), **arguments}
     arguments = {**NETWORKS[name].sizes, **arguments}
     made: Callable[..., ModelProto] = getattr(import_module(f"experiments.architectures.{module}"), function)
-    return cast("ModelProto", made(**arguments))
+    return made(**arguments)

@@ -75,6 +75,12 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     ),
     Experiment("over_fusion", "Where does fusing lose?", "--budget 60s", _page("over_fusion")),
     Experiment(
+        "never_slower",
+        "Is a tuned model ever slower than what needs no search?",
+        "--budget 60s --drawn 0:200",
+        _page("never_slower"),
+    ),
+    Experiment(
         "seeds",
         "What does each way to fuse and fold give on the first, smallest models?",
         "--budget 60s",
@@ -122,6 +128,18 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment(
         "replay",
         "How many measurements does a search need to come within 2 % of the best?",
+        "--db out/oracle/times.db",
+        _page("replay"),
+    ),
+    Experiment(
+        "replay.expectations",
+        "Are the expectations true that a search chooses its questions by?",
+        "--db out/oracle/times.db",
+        _page("replay"),
+    ),
+    Experiment(
+        "replay.first_schedules",
+        "Does a trained model choose the first schedule better than the rules?",
         "--db out/oracle/times.db",
         _page("replay"),
     ),

@@ -150,7 +150,8 @@ def _raced(
     lowering = Lowering(graph, environment.target)
     threads = environment.setting.threads
     with tempfile.TemporaryDirectory() as folder:
-        contenders, problems = [], {}
+        contenders: list[Contender] = []
+        problems: dict[str, str] = {}
         for name, plan in plans.items():
             path = Path(folder) / f"{len(contenders)}.so"
             lowered = lowering.lower(plan)

@@ -31,6 +31,14 @@ def pytest_configure() -> None:
             signal.signal(number, handler)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def nothing_kept() -> Iterator[None]:
+    """Tests translate their kernels: none takes the machine code that the user, or another test, has kept."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("autofuse.backend.compile.objects.user_folder", lambda: None)
+        yield
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files instead of comparing")
     parser.addoption("--mutations", default="60", metavar="N", help="damaged imports that the fuzz tests try")

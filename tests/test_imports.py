@@ -42,6 +42,7 @@ LAYERS["views"] = {"graph", "rewrite", "fusion", "device", "kernels", "database"
 LAYERS["search"] = set(LAYERS) - {"views"}
 LAYERS["compiler"] = set(LAYERS) - {"views", "search"}
 LAYERS["benchmark"] = LAYERS["compiler"] | {"compiler"}
+LAYERS["precision"] = LAYERS["search"] | {"search"}
 LAYERS["job"] = LAYERS["search"] | {"search"}
 LAYERS["torch_backend"] = LAYERS["compiler"] | {"compiler"}
 LAYERS["parted"] = LAYERS["benchmark"] | {"benchmark", "search"}

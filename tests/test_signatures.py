@@ -251,7 +251,7 @@ def bench_there(served: Served, model: Path, library: Path, key: Path, database:
     )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_device_elsewhere_runs_the_very_bytes_that_were_verified_here(
     served: Served, model: Path, signed: Path, keys: Path, tmp_path: Path
 ) -> None:

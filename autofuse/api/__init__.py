@@ -21,7 +21,7 @@ from autofuse.api.jobs import left_s, status, stop
 from autofuse.api.learned import model_eval, model_show, model_train
 from autofuse.api.libraries import cache_clear, cache_info, key_new, key_show, library_check, package
 from autofuse.api.machine import cflags, device_list, device_probe, device_show, doctor, serve
-from autofuse.api.models import bench, compile, inspect, load, run  # noqa: A004 the verbs' names
+from autofuse.api.models import bench, compile, inspect, load, quantize, run  # noqa: A004 the verbs' names
 from autofuse.api.plans import explain, plan_diff, plan_export, plan_pareto, plan_show
 from autofuse.api.reports import compare, open, report, terms  # noqa: A004
 from autofuse.api.tuning import files_of_tuning, tune, tune_all
@@ -38,7 +38,7 @@ __all__ = [
     "db_export", "db_import", "db_info", "db_merge", "db_migrate", "db_prune", "device_list", "device_probe",
     "device_show", "doctor", "explain", "files_of_tuning", "inspect", "key_new", "key_show", "left_s", "library_check",
     "load", "model_eval", "model_show", "model_train", "open", "package", "plan_diff", "plan_export", "plan_pareto",
-    "plan_show", "report", "run", "serve", "status", "stop", "terms", "tune", "tune_all",
+    "plan_show", "quantize", "report", "run", "serve", "status", "stop", "terms", "tune", "tune_all",
 ]  # fmt: skip
 
 

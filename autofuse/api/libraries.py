@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,17 +79,29 @@ def key_show(file: StrPath) -> PublicKey:
 
 
 def cache_info() -> CacheReport:
-    """What `torch.compile(model, backend="autofuse")` keeps on the disk: where, how many libraries, how many bytes."""
-    from autofuse.torch_backend.cache import default_cache
+    """What is kept on the disk: libraries of `torch.compile(model, backend="autofuse")`, machine code of kernels.
 
-    return default_cache().report()
+    Where, how many, how many bytes.
+    """
+    from autofuse.torch_backend.cache import kept
+
+    return _with_objects(kept())
 
 
 def cache_clear() -> CacheReport:
-    """Remove all that `torch.compile(model, backend="autofuse")` keeps on the disk; it compiles again."""
-    from autofuse.torch_backend.cache import default_cache
+    """Remove all that `cache_info` tells of; what needs it is compiled again."""
+    from autofuse.backend.compile.objects import remove_objects
+    from autofuse.torch_backend.cache import cleared
 
-    return default_cache().clear()
+    remove_objects()
+    return _with_objects(cleared())
+
+
+def _with_objects(report: CacheReport) -> CacheReport:
+    from autofuse.backend.compile.objects import kept_bytes
+
+    sizes = kept_bytes()
+    return replace(report, objects=len(sizes), object_bytes=sum(sizes))
 
 
 def package(library: StrPath, output_folder: StrPath) -> PackageReport:

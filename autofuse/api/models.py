@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from autofuse.device.address import told_key
 from autofuse.errors import InputError, UncoveredError
 from autofuse.values.arguments import (
     DEFAULT_BENCH_BUDGET,
+    DEFAULT_MAX_DROP,
     DEFAULT_ON_MISS,
     DEFAULT_RIVALS,
     Constants,
@@ -22,6 +24,7 @@ from autofuse.values.arguments import (
     file_title,
     given_inputs,
     parse_duration,
+    parse_percent,
     parse_rivals,
 )
 
@@ -30,7 +33,12 @@ if TYPE_CHECKING:
     from autofuse.backend.library.files import RunReport
     from autofuse.backend.library.parted import PartedLibrary
     from autofuse.benchmark import BenchReport
-    from autofuse.compiler import CompileReport, Context
+    from autofuse.compiler import CompileReport, Context, Policy
+    from autofuse.environment.place import Place
+    from autofuse.graph.loading.given.sizes import OpenSize, Ranges
+    from autofuse.precision.metrics import Score
+    from autofuse.precision.report import Quantized
+    from autofuse.precision.samples import Source
     from autofuse.views.inspect import GraphSummary
     from autofuse.views.parts import PartsSummary
 
@@ -49,7 +57,7 @@ def inspect(
     from autofuse.environment.space import load_space
     from autofuse.graph.loading.load import load as load_graph
     from autofuse.kernels.lowering.coverage import require_kernels
-    from autofuse.segments.choice import parts_of
+    from autofuse.segments.read import parts_of
     from autofuse.views.inspect import inspect as inspect_graph
     from autofuse.views.parts import inspect_parts
 
@@ -61,6 +69,48 @@ def inspect(
         choice = parts_of(Path(model), given, error)
         return inspect_parts(choice, file_title(Path(model)), fusion)
     return inspect_graph(graph, fusion)
+
+
+def quantize(
+    model: StrPath,
+    output: StrPath,
+    *,
+    calibration: Source,
+    acceptance: Source | None = None,
+    precision: str | Sequence[str] = "int8",
+    max_drop: str | float = DEFAULT_MAX_DROP,
+    metric: str | Score = "cosine",
+    ranges: str = "best",
+    database: str | None = None,
+    device: str = "local",
+    threads: int | None = None,
+    shapes: Shapes | None = None,
+    constants: Constants | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Quantized:
+    """Write the model with those contractions in int8 that are faster so, as far as its accuracy bears it.
+
+    `output` is a model of standard ONNX (QuantizeLinear and DequantizeLinear), which is tuned and compiled as any
+    other, and which other runtimes take, too; it has the shapes that were given, and its certificate among its
+    metadata. `calibration`: a folder of .npy or .npz files, or an iterable of {input: array}; ranges and sets are
+    chosen by it. `acceptance`: other such data, which decide (None: every second sample of `calibration` is kept back).
+    `precision`: what contractions may have besides float32: "int8". `max_drop`: the most that the metric may lose on
+    the acceptance data, in percent, with 95 % confidence. `metric`: "cosine", "top1", "kl", or a function that scores
+    the outputs ({name: array}) for a sample (with whatever more the data has, such as a label): higher is better.
+    `ranges`: "best", "min-max" or "percentile". Times of contractions are those that the database knows, else
+    estimates. `progress`: called with what is done, and how many of how many.
+    """
+    from autofuse.environment.place import Place
+    from autofuse.precision.metrics import metric_of
+    from autofuse.precision.names import check_precisions
+    from autofuse.precision.quantize import Wish
+    from autofuse.precision.quantize import quantize as quantize_model
+
+    check_precisions(precision)
+    wish = Wish(metric_of(metric), parse_percent(max_drop, "--max-drop"), ranges)
+    place, told = Place(database, device, threads), progress or (lambda _what, _done, _total: None)
+    given = given_inputs(shapes, constants)
+    return quantize_model(Path(model), Path(output), given, (calibration, acceptance), wish, place, told)
 
 
 def compile(  # noqa: A001 the verb's name, in a namespace of its own
@@ -84,6 +134,7 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     dry_run: bool = False,
     shapes: Shapes | Sequence[Shapes] | None = None,
     buckets: Mapping[str, Sequence[int]] | None = None,
+    sizes: Ranges | None = None,
     constants: Constants | None = None,
     plan: str | None = None,
     sign: StrPath | None = None,
@@ -95,34 +146,62 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     `dry_run` builds nothing, and only reports; else `output` must be named. `on_miss`, `strict`, `require_complete`:
     see `autofuse.compiler.context.Policy`. `exact`, `weight_growth`: see `autofuse.fusion.plan.ScheduleLimits`.
     `shapes`: several give a library that takes each of them, and so do `buckets`, which name open sizes of the model:
-    {"batch": (1, 4, 8)}. `constants`: values of inputs, which the library has no longer: {"axes": [0, 2]}. `plan`:
-    "best" (None), "none", "tvm-partition", "dnnfusion", or the path of a plan file. `sign`: a private key (`autofuse
-    key new` makes one) that signs the library, for those who load it with `trust`. `format`: "so" (None), a library
-    that `load` and `Session` take; "c", a free-standing one with a C header beside it, which needs neither Python nor
-    TVM; "ort", a model with an execution provider beside it, which ONNX Runtime runs (see `autofuse.ort.register`).
-    `context`: what a build system makes once for many models; it takes the place of the arguments from `database` to
-    `trained`, which is the model of `on_miss` "model". `progress`: called with a phase, and how many kernels of how
-    many are done.
+    {"batch": (1, 4, 8)}. `sizes`: one named size stays open in a range, and the library runs any, as long as no
+    operator mixes what it counts: {"batch": (1, 64)}, or ["batch=1:64"]; others may be fixed: {"seq": 128}.
+    `constants`: values of inputs, which the library has no longer: {"axes": [0, 2]}. `plan`: "best" (None), "none",
+    "tvm-partition", "dnnfusion", or the path of a plan file. `sign`: a private key (`autofuse key new` makes one) that
+    signs the library, for those who load it with `trust`. `format`: "so" (None), a library that `load` and `Session`
+    take; "c", a free-standing one with a C header beside it, which needs neither Python nor TVM; "ort", a model with an
+    execution provider beside it, which ONNX Runtime runs (see `autofuse.ort.register`). `context`: what a build system
+    makes once for many models; it takes the place of the arguments from `database` to `trained`, which is the model of
+    `on_miss` "model". `progress`: called with a phase, and how many kernels of how many are done.
     """
-    from autofuse.compiler import Context, Policy, compile_in
+    from autofuse.compiler import Policy, compile_in, compile_open
     from autofuse.environment.place import Place
     from autofuse.fusion.plan import ScheduleLimits
 
     if output is None and not dry_run:
         raise InputError("--output: the library to write is missing, such as --output model.so (or give --dry-run)")
     forms = _forms(Path(model), shapes, buckets, constants)
+    opened = _opened(sizes, forms, buckets, format)
     target = None if output is None or dry_run else Path(output)
-    key = None if sign is None else Path(sign)
-    form = check_library_format(format)
+    form, key = check_library_format(format), None if sign is None else Path(sign)
     limits = ScheduleLimits(weight_growth=weight_growth, exact=exact)
     policy = Policy(check_miss_policy(on_miss), strict, require_complete, limits, trained)
     place = Place(database, device, threads, rpc, rpc_tracker, told_key(rpc_key, rpc_key_file))
-    if context is not None:
-        if place != Place() or policy != Policy():
-            raise InputError("context: it has its own database, device, threads and policy; give them to Context(...)")
-        return compile_in(context, Path(model), target, forms, plan, key, progress, form)
-    with Context(place, policy=policy) as made:
+    with _context(context, place, policy) as made:
+        if opened:
+            return compile_open(made, Path(model), target, forms[0], opened, plan, key, progress)
         return compile_in(made, Path(model), target, forms, plan, key, progress, form)
+
+
+def _context(context: Context | None, place: Place, policy: Policy) -> AbstractContextManager[Context]:
+    """The context that was given, or one for this verb alone."""
+    from autofuse.compiler import Context, Policy
+    from autofuse.environment.place import Place
+
+    if context is None:
+        return Context(place, policy=policy)
+    if place != Place() or policy != Policy():
+        raise InputError("context: it has its own database, device, threads and policy; give them to Context(...)")
+    return nullcontext(context)
+
+
+def _opened(
+    sizes: Ranges | None,
+    forms: Sequence[Given],
+    buckets: Mapping[str, Sequence[int]] | None,
+    form: str | None,
+) -> Sequence[OpenSize]:
+    """The sizes of a model that are open. InputError where something else is wished for that cannot be with them."""
+    from autofuse.graph.loading.given.sizes import open_sizes
+
+    found = open_sizes(sizes or {})
+    if found and (buckets or len(forms) > 1):
+        raise InputError("--sizes: a library with open sizes has one program; leave --buckets and further shapes out")
+    if found and form not in (None, "so"):
+        raise InputError(f"--sizes: --format {form} takes fixed sizes only; name them with --shape")
+    return found
 
 
 def _forms(

@@ -15,11 +15,12 @@ from autofuse.values.arguments import Constants, Shapes, StrPath, given_inputs
 if TYPE_CHECKING:
     from autofuse.environment.place import Place
     from autofuse.graph.model import Graph
+    from autofuse.parted.pareto import PartsFront
     from autofuse.search.composition.pareto import Point
     from autofuse.segments.choice import Choice
     from autofuse.values.arguments import Given
     from autofuse.views.one_plan import Explanation, PlanDifference, PlanExport, ShownPlan
-    from autofuse.views.parts import PartsExplanation, ShownParts
+    from autofuse.views.parts import PartsDifference, PartsExplanation, PartsExport, ShownParts
 
 
 def plan_show(
@@ -56,15 +57,18 @@ def plan_diff(
     threads: int | None = None,
     shapes: Shapes | None = None,
     constants: Constants | None = None,
-) -> PlanDifference:
-    """What differs between two plans of one model."""
+) -> PlanDifference | PartsDifference:
+    """What differs between two plans of one model; of a model in parts, segment by segment."""
     from autofuse.environment.place import Place
-    from autofuse.graph.loading.load import load
+    from autofuse.graph.model import Graph
     from autofuse.views.one_plan import difference
+    from autofuse.views.parts import difference_of_parts
 
-    return difference(
-        load(Path(model), given_inputs(shapes, constants)), first, second, Place(database, device, threads)
-    )
+    place = Place(database, device, threads)
+    found = _read(Path(model), given_inputs(shapes, constants), _best(first, second), place)
+    if isinstance(found, Graph):
+        return difference(found, first, second, place)
+    return difference_of_parts(found, first, second, place)
 
 
 def plan_export(
@@ -78,22 +82,26 @@ def plan_export(
     threads: int | None = None,
     shapes: Shapes | None = None,
     constants: Constants | None = None,
-) -> PlanExport:
+) -> PlanExport | PartsExport:
     """Write a plan for a viewer: an .onnx file whose nodes name their kernel, or an .svg picture of the partition.
 
-    `weights=False` leaves the weights out of an .onnx file: it is small, and good for viewing only.
+    `weights=False` leaves the weights out of an .onnx file: it is small, and good for viewing only. Of a model in
+    parts: nodes of the .onnx file say where they run, too, and there is a picture for each segment.
     """
     from autofuse.environment.place import Place
     from autofuse.graph.loading.files import weight_files
-    from autofuse.graph.loading.load import load
+    from autofuse.graph.model import Graph
     from autofuse.views.one_plan import check_export, chosen_plan, export
+    from autofuse.views.parts import export_parts
 
     place = Place(database, device, threads)
     read = {"the model": Path(model), "the plan": Path(plan)}
     read |= {f"a file of the model's weights ({path.name})": path for path in weight_files(Path(model))}
     inputs = check_export(Path(output), place, read)
-    graph = load(Path(model), given_inputs(shapes, constants))
-    return export(graph, chosen_plan(graph, plan, place)[0], place, Path(output), weights, inputs)
+    found = _read(Path(model), given_inputs(shapes, constants), plan, place)
+    if isinstance(found, Graph):
+        return export(found, chosen_plan(found, plan, place)[0], place, Path(output), weights, inputs)
+    return export_parts(found, plan, place, Path(output), weights, inputs)
 
 
 def plan_pareto(
@@ -105,17 +113,20 @@ def plan_pareto(
     threads: int | None = None,
     shapes: Shapes | None = None,
     constants: Constants | None = None,
-) -> tuple[Point, ...]:
+) -> tuple[Point, ...] | PartsFront:
     """The plans between the fastest and the one with the smallest peak of memory, the fastest first.
 
-    From what the database knows of the model; nothing is measured. `save`: a folder for the plans' files.
+    Of a model in parts: those of each segment. From what the database knows of the model; nothing is measured. `save`:
+    a folder for the plans' files.
     """
     from autofuse.environment.place import Place
-    from autofuse.graph.loading.load import load
+    from autofuse.graph.model import Graph
+    from autofuse.parted.pareto import front_of_parts
     from autofuse.search.composition.pareto import plan_front
 
-    folder = None if save is None else Path(save)
-    return plan_front(load(Path(model), given_inputs(shapes, constants)), Place(database, device, threads), folder)
+    folder, place = None if save is None else Path(save), Place(database, device, threads)
+    found = _read(Path(model), given_inputs(shapes, constants), "default", place)
+    return plan_front(found, place, folder) if isinstance(found, Graph) else front_of_parts(found, place, folder)
 
 
 def explain(
@@ -145,13 +156,18 @@ def explain(
     return found if edge is None else found.of(edge)
 
 
+def _best(first: str, second: str) -> str:
+    """The one of two plans by which the parts are chosen: "best" looks whether segments are taken at all."""
+    return first if first == "best" else second
+
+
 def _read(model: Path, given: Given, plan: str, place: Place) -> Graph | Choice:
     """The model's graph, or where our kernels do not cover it whole its parts, as a compile takes them."""
     from autofuse.compiler import Context
-    from autofuse.compiler.parts import as_raced
+    from autofuse.compiler.parts.rest import as_raced
     from autofuse.graph.loading.load import load
     from autofuse.kernels.lowering.coverage import require_kernels
-    from autofuse.segments.choice import parts_of
+    from autofuse.segments.read import parts_of
 
     try:
         graph = load(model, given)

@@ -19,6 +19,9 @@ from autofuse.fusion.evidence import GroupTime
 from autofuse.fusion.explain import EdgeReason
 from autofuse.job.outcome import JobOutcome
 from autofuse.learning.judge import Judgement
+from autofuse.parted.pareto import PartsFront
+from autofuse.precision.report import ContractionReport, Quantized, TriedSet
+from autofuse.search.composition.pareto import Point
 from autofuse.search.lab.revalidation import Revalidated
 from autofuse.search.progress import (
     AskedQuestions,
@@ -26,6 +29,7 @@ from autofuse.search.progress import (
     CompositionReport,
     Forecast,
     ForecastChanges,
+    PartsForecast,
     PlanTime,
     Progress,
     TuneResult,
@@ -33,15 +37,16 @@ from autofuse.search.progress import (
 from autofuse.segments.report import PartReport, RestReport
 from autofuse.views.inspect import GraphSummary
 from autofuse.views.one_plan import Explanation, PlanDifference, PlanExport, ShownPlan
-from autofuse.views.parts import PartsExplanation, PartsSummary, ShownParts
+from autofuse.views.parts import PartsDifference, PartsExplanation, PartsExport, PartsSummary, ShownParts
 from autofuse.views.report.reports import Comparison, Report
 from autofuse.views.run_status import RunStatus
 
 __all__ = [
     "AskedQuestions", "BenchReport", "Check", "CheckedLibrary", "ChoiceDecision", "Comparison", "CompileReport",
-    "CompositionReport", "DatabaseMerge", "EdgeReason", "Explanation", "Forecast", "ForecastChanges", "GraphSummary",
-    "GroupTime", "JobInfo", "JobOutcome", "Judgement", "Library", "MergeReport", "MoreTime", "OpenQuestions",
-    "PartReport", "PartsExplanation", "PartsSummary", "PlanDifference", "PlanExport", "PlanTime", "Progress",
+    "CompositionReport", "ContractionReport", "DatabaseMerge", "EdgeReason", "Explanation", "Forecast",
+    "ForecastChanges", "GraphSummary", "GroupTime", "JobInfo", "JobOutcome", "Judgement", "Library", "MergeReport",
+    "MoreTime", "OpenQuestions", "PartReport", "PartsDifference", "PartsExplanation", "PartsExport", "PartsForecast",
+    "PartsFront", "PartsSummary", "PlanDifference", "PlanExport", "PlanTime", "Point", "Progress", "Quantized",
     "Report", "RestReport", "Revalidated", "RivalReport", "RunOutput", "RunReport", "RunStatus", "Serving",
-    "ShownParts", "ShownPlan", "Stopping", "TaskInfo", "TuneResult", "Waterfall",
+    "ShownParts", "ShownPlan", "Stopping", "TaskInfo", "TriedSet", "TuneResult", "Waterfall",
 ]  # fmt: skip

@@ -65,7 +65,7 @@ def tune(
     as well, and end with the front of both (`TuneResult.front`). `trained`: the model that guides the search: a file,
     or the name of a shipped one ("default"); None: no model. What the budget left no time for stands in
     `TuneResult.left_out`. `dry_run`: nothing is measured or written; `TuneResult.forecast` says what the budget will
-    reach.
+    reach, for each segment of a model in parts.
     """
     began = time.monotonic()  # the budget counts from here on, loading the compiler included
     _check(seed, trained)
@@ -97,13 +97,20 @@ def tune(
 def _forecast(model: Path, place: Place, **named: Any) -> TuneResult:
     """What a budget will reach, as the result of a search that was not begun."""
     from autofuse.database.connection import locate
+    from autofuse.parted.forecast import forecast_parts
     from autofuse.search.phases.forecast import forecast
-    from autofuse.search.progress import TuneResult
+    from autofuse.search.progress import Forecast, PartsForecast, TuneResult
 
-    found = forecast(model, place, **named)
+    found: Forecast | PartsForecast
+    try:
+        found = forecast(model, place, **named)
+    except UncoveredError as error:
+        found = forecast_parts(model, place, error, **named)
+    all_of_it = [found] if isinstance(found, Forecast) else found.segments
+    known, kernels = (sum(getattr(one, name) for one in all_of_it) for name in ("known", "kernels"))
     return TuneResult(
-        file_title(model), "", 0, locate(place.database).text, found.device, found.threads, "not begun", 0.0,
-        0, 0, found.known, 0, "", "", found.kernels, forecast=found,
+        file_title(model), "", 0, locate(place.database).text, all_of_it[0].device, all_of_it[0].threads, "not begun",
+        0.0, 0, 0, known, 0, "", "", kernels, forecast=found,
     )  # fmt: skip
 
 

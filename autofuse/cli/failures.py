@@ -170,7 +170,7 @@ def _interrupt_again(ignored: sys.UnraisableHookArgs) -> None:
 def _leave(code: int) -> NoReturn:
     """End the process; output that cannot be written counts as a failure, and is told once."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while the interpreter ends would show a traceback
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while a pipe takes no more would show a traceback
     try:
         sys.stdout.flush()
     except OSError as error:

@@ -71,6 +71,14 @@ Buckets = Annotated[
     list[str] | None,
     typer.Option("--buckets", metavar="NAME=SIZES", help="Sizes of a named dimension: batch=1,4,8. May repeat."),
 ]
+Sizes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sizes",
+        metavar="NAME=LOW:HIGH",
+        help="A named dimension that stays open: batch=1:64 (alone: 1:32). NAME=SIZE fixes one. May repeat.",
+    ),
+]
 WeightGrowth = Annotated[
     float | None,
     typer.Option(

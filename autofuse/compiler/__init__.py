@@ -2,6 +2,7 @@
 
 from autofuse.compiler.context import Context, Policy
 from autofuse.compiler.job import compile_in
+from autofuse.compiler.open_job import compile_open
 from autofuse.compiler.report import CompileReport, GroupReport, PlanReport
 
-__all__ = ["CompileReport", "Context", "GroupReport", "PlanReport", "Policy", "compile_in"]
+__all__ = ["CompileReport", "Context", "GroupReport", "PlanReport", "Policy", "compile_in", "compile_open"]

@@ -9,9 +9,10 @@ from pathlib import Path
 from autofuse.backend.compile.realise import Write, write_rest
 from autofuse.backend.container.container import LIBRARY
 from autofuse.backend.freestanding.build import check_freestanding, header_path, write_freestanding
+from autofuse.backend.freestanding.link import is_archive
 from autofuse.compiler.context import Context
-from autofuse.compiler.ort_model import OrtModel, check_model, provider_path, write_whole
-from autofuse.compiler.parts import rest_of
+from autofuse.compiler.parts.ort_model import OrtModel, check_model, provider_path, write_whole
+from autofuse.compiler.parts.rest import rest_of
 from autofuse.compiler.report import CompileReport
 from autofuse.device.target import Target
 from autofuse.errors import InputError
@@ -29,6 +30,8 @@ def check_form(form: LibraryFormat, output: Path, inputs: Inputs, target: Target
     elif form == "ort":
         check_model(output, inputs, architecture_of(target))
     else:
+        if is_archive(output.name):
+            raise InputError(f"--output: {output.name!r} names a static archive, which --format c writes; name a .so")
         check_output(output, LIBRARY, inputs)
         require_linker(target)
 

@@ -6,14 +6,17 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from autofuse.backend.compile.realise import Part, Progress, Rest, Write, build_programs
+from autofuse.backend.compile.objects import user_objects
+from autofuse.backend.compile.realise import Part, Progress, Write, build_programs, write_rest
 from autofuse.backend.library.threads import usable_threads
 from autofuse.compiler.context import Context
 from autofuse.compiler.formats import check_form, check_signed, with_files, write_alone, writer
 from autofuse.compiler.growth import weight_size, within_growth
-from autofuse.compiler.parts import as_raced, chosen_parts, rest_of
+from autofuse.compiler.parts.bodies import BodyModels, buildable
+from autofuse.compiler.parts.rest import as_raced, chosen_parts, rest_of
 from autofuse.compiler.plan_ladder import FoundPlan, find_plan
 from autofuse.compiler.report import HIT, MEASURED_HERE, NONE, RULE, STALE_CODE, CompileReport, GroupReport, PlanReport
 from autofuse.compiler.schedule_ladder import Found, Ladder
@@ -71,7 +74,7 @@ def compile_in(
     started = time.monotonic()
     check_signed(form, key is not None)
     if output is not None:
-        check_form(form, output, _inputs(context, model, output, plan), context.environment.target)
+        check_form(form, output, read_files(context, model, output, plan), context.environment.target)
     if key is not None:
         private_key(key)
     emission = Emission(context.environment.target)
@@ -83,8 +86,7 @@ def compile_in(
         forms.append(_found(context, graph, sha256, plan, emission))
     write = writer(form, model, given[0], choice)
     if output is not None and forms:
-        rest = None if choice is None or write is not None else rest_of(choice)
-        forms = _built(context, forms, output, key, progress, rest, write)
+        forms = _built(context, forms, output, key, progress, choice, write)
     elif output is not None and choice is not None:
         write_alone(form, choice, context, output, key)
     report = _report(context, model, output, forms, choice, time.monotonic() - started)
@@ -110,10 +112,11 @@ def _read(
                 f"{error}; ONNX Runtime would run that part, and a free-standing library is without it: "
                 "compile without --format c"
             ) from error
-        choice = chosen_parts(model, given, error, context.policy.require_complete)
+        choice = chosen_parts(model, given, error, context.policy.require_complete, form)
+        choice = buildable(choice, context.environment.target)
         if not context.policy.every_segment:
             choice = as_raced(choice, context.database, context.environment.setting)
-        return [(piece.graph, piece.sha256) for piece in choice.segments if piece.graph is not None], choice
+        return [(piece.graph, piece.sha256) for piece in choice.all_segments if piece.graph is not None], choice
     return found, None
 
 
@@ -121,7 +124,7 @@ def _silent(_phase: str, _done: int, _total: int) -> None:
     """No view of the progress."""
 
 
-def _inputs(context: Context, model: Path, output: Path, plan: str | None) -> Inputs:
+def read_files(context: Context, model: Path, output: Path, plan: str | None) -> Inputs:
     """What a compile reads, and so must not replace."""
     named = {"the plan": plan, "the trained model": context.policy.model}
     weights = weight_files(model) if output.exists() else ()  # a file that is not there is no weight of the model
@@ -183,52 +186,55 @@ def _built(
     output: Path,
     key: Path | None,
     progress: Progress | None,
-    rest: Rest | None,
+    choice: Choice | None,
     write: Write | None,
 ) -> list[_Form]:
     """Writes the library; the forms with what was really built.
 
     A schedule that fails gives way to the fixed rule, and the rule's own to the simplest one.
     """
-    parts = []
-    for form in forms:
-        spare = {
-            bound.workload.key: form.ladder.simplest(bound.workload)
-            if form.found[bound.workload.key].tier == RULE
-            else form.ladder.rule(bound.workload).schedule
-            for bound in form.lowered.kernels
-            if form.found[bound.workload.key].tier != HIT
-        }
-        parts.append(
-            Part(
-                form.lowered,
-                {key: found.schedule for key, found in form.found.items()},
-                form.plan.plan.key,
-                {key: found.tier for key, found in form.found.items()},
-                form.plan.tier,
-                spare,
-                {key: found.source for key, found in form.found.items()},
-            )
-        )
-    emission = forms[0].ladder.emission
-    replaced = build_programs(
-        parts,
-        context.environment.target,
-        context.threads,
-        output,
-        key,
-        progress,
-        emission,
-        usable_threads(),
-        Translation(context.environment.target),
-        rest=rest,
-        write=write,
-    )
+    parts, target = [_part(form) for form in forms], context.environment.target
+    kept = user_objects(target)
+    build = partial(
+        build_programs, target=target, threads=context.threads, output=output, progress=progress,
+        emission=forms[0].ladder.emission, jobs=usable_threads(), bounded=Translation(target, kept=kept), kept=kept,
+    )  # fmt: skip
+    if choice is None or write is not None:
+        replaced = build(parts, key=key, write=write)
+    else:
+        own, bodies = parts[: len(choice.segments)], BodyModels(choice)
+        replaced = build(parts[len(own) :], write=bodies) if len(own) < len(parts) else frozenset()
+        rest = rest_of(choice, bodies)
+        if own:
+            replaced |= build(own, key=key, rest=rest)
+        else:
+            write_rest(rest, target, context.threads, output, key)
+    kept.bound()
     made = []
     for form, part in zip(forms, parts, strict=True):
         again = {key: Found(dict(part.spare[key]), RULE) for key in form.found if key in replaced and key in part.spare}
         made.append(replace(form, found={**form.found, **again}))
     return made
+
+
+def _part(form: _Form) -> Part:
+    """A form as it is built, with another schedule for each of its kernels that was not measured as it is."""
+    spare = {
+        bound.workload.key: form.ladder.simplest(bound.workload)
+        if form.found[bound.workload.key].tier == RULE
+        else form.ladder.rule(bound.workload).schedule
+        for bound in form.lowered.kernels
+        if form.found[bound.workload.key].tier != HIT
+    }
+    return Part(
+        form.lowered,
+        {key: found.schedule for key, found in form.found.items()},
+        form.plan.plan.key,
+        {key: found.tier for key, found in form.found.items()},
+        form.plan.tier,
+        spare,
+        {key: found.source for key, found in form.found.items()},
+    )
 
 
 def _report(

@@ -11,17 +11,19 @@ STALE = "hit (stale versions)"
 STALE_CODE = "stale code"
 SIMILAR = "similar device"
 NEAREST = "nearest shape"
+TILE = "hit (tile)"
 MODEL = "model"
 RULE = "rule"
 NONE = "none"
 NAMED = "named"
 
-TIERS = (HIT, STALE, STALE_CODE, SIMILAR, NEAREST, MODEL, RULE, NONE)
-"""The ladder, best rung first: measured here as this very code; the same code made by other versions of TVM or LLVM;
+TIERS = (HIT, TILE, STALE, STALE_CODE, SIMILAR, NEAREST, MODEL, RULE, NONE)
+"""The ladder, best rung first: measured here as this very code; a tile of rows of an open size, measured
+here as a kernel of its own; the same code made by other versions of TVM or LLVM;
 measured here as other code than is built now (plans: some of its kernels); measured on another CPU of the same family;
 measured here for other shapes; predicted by a trained model (plans only); the fixed rule; no fusion (plans
 only)."""
-MEASURED_HERE = (HIT, STALE, STALE_CODE)
+MEASURED_HERE = (HIT, TILE, STALE, STALE_CODE)
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,9 @@ class CompileReport:
     `warning`: which hits rest on times that are not trusted; "" when none does. `parts`, `rest`: where ONNX Runtime
     runs a part of the model, or all of it: the parts in their order, and why operators are not in a segment.
     `header`: the C header beside a free-standing library; "" for any other. `provider`: the execution provider beside
-    a model for ONNX Runtime, and `sha256` of the code in that model; "" for any other.
+    a model for ONNX Runtime, and `sha256` of the code in that model; "" for any other. `sizes`: those that stay open,
+    by name, with the smallest and the largest; then the groups are the tiles of all kernels, and the shapes of the plan
+    those at the largest size.
     """
 
     model: str
@@ -91,3 +95,4 @@ class CompileReport:
     header: str = ""
     provider: str = ""
     sha256: str = ""
+    sizes: dict[str, tuple[int, int]] = field(default_factory=dict)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from autofuse.graph.mapping import names
 from autofuse.graph.model import Graph, Operator, Tensor
-from autofuse.graph.recurrence import LENGTHS
+from autofuse.graph.own.recurrence import LENGTHS
 
 MASK_DENSITY = 0.9
 _IMAGE_DTYPES = ("uint8",)

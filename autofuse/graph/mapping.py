@@ -47,7 +47,7 @@ _MANY_TO_MANY = """AffineGrid ArgMax ArgMin Attention AveragePool CausalConvWith
     LayerNormalization LinearAttention LogSoftmax LpNormalization LpPool MatMul MatMulInteger MatMulInteger16 MaxPool
     MaxRoiPool MeanVarianceNormalization NegativeLogLikelihoodLoss QLinearConv QLinearMatMul RMSNormalization ReduceL1
     ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare RoiAlign
-    RotaryEmbedding STFT SkipLayerNormalization Softmax SoftmaxCrossEntropyLoss"""
+    RotaryEmbedding STFT SkipLayerNormalization Softmax SoftmaxCrossEntropyLoss WeightOnlyMatMul"""
 _REORGANIZE = "Flatten Reshape Squeeze Unsqueeze"
 _SHUFFLE = "DepthToSpace ReverseSequence SpaceToDepth Transpose"
 _OPAQUE = """AllClassNMS Bernoulli BlackmanWindow Compress ConcatFromSequence Constant GRU GRURecurrence HammingWindow

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
 from autofuse.graph.model import AttributeValue, Operator, Tensor
-from autofuse.graph.recurrence import is_recurrence, recurrence_nodes
+from autofuse.graph.own.recurrence import is_recurrence, recurrence_nodes
+from autofuse.graph.own.weight_only import is_weight_only, weight_only_nodes
 
 CAPTURES = "autofuse_captures"
 """Attribute of an operator with subgraphs: what its bodies call the last inputs, which they capture."""
@@ -75,6 +76,22 @@ def captured_names(node: NodeProto) -> tuple[str, ...]:
     return tuple(found)
 
 
+def give_names(nodes: Iterable[NodeProto]) -> None:
+    """Unique names: nameless or repeated ones become `Conv_12`."""
+    seen: set[str] = set()
+    listed = list(nodes)
+    given = {node.name for node in listed}
+    for index, node in enumerate(listed):
+        if not node.name or node.name in seen:
+            base = name = f"{node.op_type}_{index}"
+            count = 0
+            while name in seen or name in given:
+                count += 1
+                name = f"{base}_{count}"
+            node.name = name
+        seen.add(node.name)
+
+
 def operator_of(node: NodeProto) -> Operator:
     """The operator that a node describes; tensors captured by its subgraphs become trailing inputs."""
     attributes = {attribute.name: _value(attribute) for attribute in node.attribute}
@@ -125,10 +142,12 @@ def attribute_proto(value: bytes) -> AttributeProto:
 def nodes_of(operator: Operator, opset: int) -> list[NodeProto]:
     """The ONNX node of an operator, after the Identity nodes that give captured tensors their inner names.
 
-    A recurrence becomes standard nodes that compute it.
+    A recurrence becomes standard nodes that compute it, a weight-only product ONNX Runtime's node.
     """
     if is_recurrence(operator):
         return recurrence_nodes(operator)
+    if is_weight_only(operator):
+        return weight_only_nodes(operator)
     captured = operator.attributes.get(CAPTURES, ())
     assert isinstance(captured, tuple)
     split = len(operator.inputs) - len(captured)

@@ -85,11 +85,16 @@ def annotated_model(
     inputs, so that the file is small and still valid, but computes nothing by itself. Unknown operators are ignored.
     """
     model = to_model(graph if weights else _without_weights(graph))
+    annotate(model, notes, about)
+    return model
+
+
+def annotate(model: ModelProto, notes: Mapping[str, Mapping[str, str]], about: Mapping[str, str]) -> None:
+    """Put `notes` and `about` into a model; see `annotated_model`."""
     model.ir_version = max(model.ir_version, METADATA_IR_VERSION)
     for node in model.graph.node:
         _add(node.metadata_props, notes.get(node.name, {}))
     _add(model.metadata_props, about)
-    return model
 
 
 def _without_weights(graph: Graph) -> Graph:

@@ -22,7 +22,7 @@ from autofuse.errors import DatabaseError, DeviceError, PlanError
 from autofuse.job.outcome import JobOutcome, outcome_of
 from autofuse.job.requests import SearchError, TurnEnded
 from autofuse.job.settings import JobSettings, WorkerSpec
-from autofuse.job.timetable import begun, next_turn
+from autofuse.job.timetable import begun, for_task, next_turn
 from autofuse.job.worker import OPENER, Setup, Worker
 from autofuse.measure.measurement import Failure
 from autofuse.values.scratch import scratch_folder
@@ -83,6 +83,7 @@ class Coordinator:
         self._beaten = -BEAT_S
         self._stopping = ""
         self._full: DatabaseError | None = None
+        self._least_s: dict[int, float] = {}
 
     # time
 
@@ -217,7 +218,7 @@ class Coordinator:
     def _next(self, worker: Worker) -> bool:
         """Gives the worker a task; whether it has one, or may get one later (others still hold some)."""
         mine, sharing = self.queue.share(self.job.id, worker.spec.device)
-        turn = next_turn(mine, sharing, self.settings, self.budget_s(), self.left_s())
+        turn = next_turn(mine, sharing, self.settings, self.budget_s(), self.left_s(), self._least_s)
         if turn is not None:
             task = self.queue.claim(self.job.id, worker.spec.device, turn.phase, turn.least_gain)
             if task is not None and self.left_s() <= 0 and not begun(task):  # it is not even read
@@ -225,7 +226,7 @@ class Coordinator:
                 return True
             if task is not None:
                 try:
-                    worker.start(task, turn)
+                    worker.start(task, for_task(turn, task, mine, sharing, self.left_s(), self._least_s))
                 except DeviceError as error:
                     self._worker_failed(worker, str(error))
                 return True
@@ -249,6 +250,8 @@ class Coordinator:
             self._lost = [lost for lost in self._lost if lost.spec != worker.spec]
 
     def _brought(self, task: TaskInfo, turn: TurnEnded) -> None:
+        if turn.least_s is not None:
+            self._least_s[task.id] = turn.least_s
         if turn.result is not None and turn.progress is not None:
             self.queue.finish(task.id, asdict(turn.result), turn.progress)
         else:

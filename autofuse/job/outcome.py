@@ -83,6 +83,10 @@ def _exit_code(job: JobInfo, complete: bool, stopping: str) -> int:
 
 
 def _slower_than_default(result: Mapping[str, Any]) -> bool:
+    """Whether the chosen plan is slower than the default; noise does not say so where both were in one race."""
+    decision = result.get("decision") or {}
+    if decision and not decision.get("trusted"):
+        return False
     plans = result.get("plans") or {}
     chosen, default = plans.get(result.get("chosen")) or {}, plans.get("default") or {}
     mine, other = chosen.get("median_us"), default.get("median_us")

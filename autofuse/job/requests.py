@@ -38,11 +38,15 @@ class SearchError:
 
 @dataclass(frozen=True)
 class TurnEnded(Message):
-    """The end of a turn: how far the task is, its result when that is final, or the error that ends it."""
+    """The end of a turn: how far the task is, its result when that is final, or the error that ends it.
+
+    `least_s`: seconds that building, checking and timing one finalist would take.
+    """
 
     progress: TaskProgress | None = None
     result: TuneResult | None = None
     error: SearchError | None = None
+    least_s: float | None = None
 
 
 @dataclass(frozen=True)

@@ -28,11 +28,11 @@ from autofuse.measure.children.process import own_memory
 from autofuse.search.budget.budget import Budget
 from autofuse.search.progress import Progress
 from autofuse.search.schedules.prospects import Prospect, expected_saving
-
-if TYPE_CHECKING:
-    from autofuse.search.session import ModelSession
 from autofuse.values.arguments import file_title, micros
 from autofuse.values.ratios import expected_ratio
+
+if TYPE_CHECKING:
+    from autofuse.search.session import SearchSession
 
 NOTE_EVERY_S = 2.0
 OBSERVED, MOST_TRUSTED = 0.5, 4.0
@@ -54,7 +54,7 @@ class Searcher:
     """Open searches by model and device; answers one request at a time."""
 
     def __init__(self) -> None:
-        self._open: OrderedDict[tuple[str, str], tuple[ExitStack, ModelSession]] = OrderedDict()
+        self._open: OrderedDict[tuple[str, str], tuple[ExitStack, SearchSession]] = OrderedDict()
         self._base: ProfilingDatabase | None = None
         self._settings, self._spec = JobSettings(None), WorkerSpec("", "local")
         self._stop, self._pulse, self._worker = Path(), Path(), 0
@@ -115,9 +115,9 @@ class Searcher:
         )
         if turn.progress is not None:
             progress = replace(progress, gain=turn.progress.gain, exhausted=turn.progress.exhausted)
-        return replace(turn, progress=progress)
+        return replace(turn, progress=progress, least_s=session.least_s())
 
-    def _search(self, session: ModelSession, request: TakeTurn, budget: Budget) -> TurnEnded:
+    def _search(self, session: SearchSession, request: TakeTurn, budget: Budget) -> TurnEnded:
         before_us, ahead, measured = session.best_us(), session.ahead(), session.counts.measured
         started = time.monotonic()
         exhausted = session.advance(budget, request.trials)
@@ -127,7 +127,7 @@ class Searcher:
         gain = gain_in_an_hour(session.ahead(), ahead, new, spent_s, saved)
         return TurnEnded(TaskProgress(spent_s=spent_s, measured=new, failed=0, gain=gain, exhausted=exhausted))
 
-    def _confirm(self, session: ModelSession, request: TakeTurn, budget: Budget) -> TurnEnded:
+    def _confirm(self, session: SearchSession, request: TakeTurn, budget: Budget) -> TurnEnded:
         if not session.ready():
             session.advance(budget.keeping(session.reserve(budget.left() / 2, request.race_s)))
         result = session.conclude(budget, request.race_s)
@@ -137,7 +137,7 @@ class Searcher:
 
     # sessions
 
-    def _session(self, model: str, device: str) -> ModelSession:
+    def _session(self, model: str, device: str) -> SearchSession:
         key = model, device
         if key in self._open:
             self._open.move_to_end(key)
@@ -148,7 +148,7 @@ class Searcher:
         settings, stack = self._settings, ExitStack()
         self._progress(None)
         place = replace(self._spec.place, database=self._base.location.text, threads=settings.threads)
-        session: ModelSession = stack.enter_context(
+        session: SearchSession = stack.enter_context(
             self._opener()(
                 Path(model), self._base, place, budget_s=None, trials=None, seed=settings.seed,
                 space=settings.space, exact=settings.exact, trained=settings.trained, given=settings.given,

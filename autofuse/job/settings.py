@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from autofuse.environment.place import Place
-from autofuse.values.arguments import Constant
+from autofuse.values.arguments import Constant, named_inputs
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,7 @@ class JobSettings:
         """Plain values, which `from_json` reads."""
         plain = asdict(replace(self, given={}))
         del plain["given"]
-        body: dict[str, Any] = {**plain, "shapes": {}, "constants": {}}
-        for name, one in self.given.items():
-            if isinstance(one, Constant):
-                body["constants"][name] = one.to_json()
-            else:
-                body["shapes"][name] = list(one)
-        return body
+        return {**plain, **named_inputs(self.given)}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> JobSettings:

@@ -148,8 +148,10 @@ def cross_judge(dataset: Dataset, seed: int = 0) -> Judgement:
 
 
 def _asked(learned: Calibrated, lesson: Lesson) -> Predicted:
-    values, halves = learned.predict(lesson.rows)
-    answered = np.array([not stranger for stranger in learned.strangers(lesson.rows)], dtype=bool)
+    """What is learned says of a lesson, which may know features that came later."""
+    rows = lesson.rows[:, [lesson.names.index(name) for name in learned.names]]
+    values, halves = learned.predict(rows)
+    answered = np.array([not stranger for stranger in learned.strangers(rows)], dtype=bool)
     return Predicted(values, halves, answered)
 
 

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autofuse.errors import DeviceError
+from autofuse.errors import DeviceError, InputError
 from autofuse.link.architecture import host_architecture
+from autofuse.values.outputs import FULL_DISK
 
 COMPILE_S = 600
 CHECKS = Path(__file__).parent
@@ -59,7 +60,16 @@ def _run(program: Sequence[str], arguments: Sequence[str | Path], folder: Path, 
     except (OSError, subprocess.TimeoutExpired) as error:
         raise DeviceError(f"{what} with {program[0]} failed: {error}") from error
     if done.returncode:
-        raise DeviceError(f"{what} with {program[0]} failed: {_reason(done.stderr or done.stdout)[:300]}")
+        said = done.stderr or done.stdout
+        refuse_full_disk(said, f"{what} with {program[0]}")
+        raise DeviceError(f"{what} with {program[0]} failed: {_reason(said)[:300]}")
+
+
+def refuse_full_disk(said: str, what: str) -> None:
+    """InputError where a compiler or linker `said` that a file cannot grow."""
+    word = next((word for word in FULL_DISK if word in said), None)
+    if word is not None:
+        raise InputError(f"{what} failed: {word}; free some space, or name a folder in TMPDIR")
 
 
 def _reason(said: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from autofuse.device.target import Target
 from autofuse.errors import DeviceError
 from autofuse.link.architecture import architecture_of, host_architecture
-from autofuse.link.c_compiler import c_compiler, zig_program
+from autofuse.link.c_compiler import c_compiler, refuse_full_disk, zig_program
 
 LINK_S = 120
 
@@ -53,6 +53,7 @@ class BareLinker:
                 f"{output}: cannot link for {self.architecture} with {self.command[0]}: {error}"
             ) from error
         if done.returncode:
+            refuse_full_disk(done.stderr, f"{output}: linking with {self.command[0]}")
             said = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
             raise DeviceError(f"{output}: cannot link for {self.architecture} with {self.command[0]}: {said[-1]}")
 

@@ -24,7 +24,7 @@ from autofuse.measure.networks.bench import Contender, ContenderResult, bench_co
 from autofuse.measure.timing.cores import Cores
 from autofuse.measure.timing.lock import alone
 from autofuse.measure.timing.race import InterleavingPolicy
-from autofuse.measure.timing.sampling import SamplingPolicy
+from autofuse.measure.timing.sampling import SamplingPolicy, settling
 
 BUILDER = "autofuse.kernels.build:build_kernel"
 WORKER = "autofuse.measure.children.worker"
@@ -372,8 +372,9 @@ class LocalRunner:
                     yield from self._ended(answer)
 
     def _time(self, trial: Trial) -> Call:
-        time_it = Time(trial.identity, self.policy, trial.request.best_us, self._clock_best)
-        return Call(time_it, self.limits.run_s + 4 * self.policy.cap_s)
+        policy = settling(self.policy) if trial.request.undisturbed else self.policy
+        time_it = Time(trial.identity, policy, trial.request.best_us, self._clock_best)
+        return Call(time_it, self.limits.run_s + 4 * policy.cap_s)
 
     def _ended(self, answer: Answer[Trial]) -> Iterator[tuple[int, Measurement]]:
         """The measurement of a candidate that failed or was timed; its child forgets it."""

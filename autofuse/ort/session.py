@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,11 +36,18 @@ class ValueType:
 
 
 def open_session(
-    name: str, model: bytes | Path, *, threads: int | None = None, optimise: bool = True, spinning: bool = True
+    name: str,
+    model: bytes | Path,
+    *,
+    threads: int | None = None,
+    optimise: bool = True,
+    spinning: bool = True,
+    provider: Callable[[Any], object] | None = None,
 ) -> Any:
     """A session over `model` on the CPU with `threads` threads (None: ONNX Runtime's default).
 
     `optimise`: with all of its optimisations, as it is shipped. `spinning`: whether its idle threads wait actively.
+    `provider`: adds the execution provider that has nodes of the model to the session's options.
     InputError that starts with `name` when ONNX Runtime refuses the model.
     """
     import onnxruntime
@@ -55,8 +62,11 @@ def open_session(
     if not spinning:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     content = str(model) if isinstance(model, Path) else model
+    named: dict[str, Any] = {} if provider else {"providers": ["CPUExecutionProvider"]}
+    if provider:
+        provider(options)
     try:
-        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(content, options, **named)
     except Exception as error:  # onnxruntime's own exception classes share no base but Exception
         raise InputError(f"{name}: ONNX Runtime cannot load the model: {first_line(error)}") from error
 

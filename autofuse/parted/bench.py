@@ -12,7 +12,7 @@ from autofuse.compiler import Context, Policy
 from autofuse.environment.place import Place
 from autofuse.errors import UncoveredError
 from autofuse.parted.race import raced, task_of
-from autofuse.segments.choice import parts_of
+from autofuse.segments.read import parts_of
 from autofuse.values.arguments import Given, file_title
 from autofuse.values.scratch import scratch_folder
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from autofuse.backend.library.library import check
 from autofuse.backend.library.parted import example_inputs
 from autofuse.compiler import Context, Policy, compile_in
-from autofuse.compiler.parts import SEGMENTS, parts_key
+from autofuse.compiler.parts.rest import SEGMENTS, parts_key
 from autofuse.database.database import open_database
 from autofuse.database.record.benchmarks import record_benchmark
 from autofuse.environment.device import RunnerOptions, open_runner

@@ -21,8 +21,8 @@ from autofuse.search.budget.budget import Budget
 from autofuse.search.progress import TuneResult
 from autofuse.search.schedules.evidence import Counts
 from autofuse.search.schedules.prospects import Prospect
-from autofuse.search.session import ModelSession
-from autofuse.segments.choice import parts_of
+from autofuse.search.session import SearchSession
+from autofuse.segments.read import parts_of
 from autofuse.values.arguments import Given, file_title
 from autofuse.values.scratch import scratch_folder
 
@@ -32,14 +32,14 @@ OPENER = f"{__name__}:open_session"
 
 @dataclass
 class PartsSession:
-    """The search of a model in parts, with a session for each of its segments; it is used like a `ModelSession`.
+    """The search of a model in parts, with a session for each of its segments; a `SearchSession`, too.
 
     `work_us`: of each segment, estimated. `race`: whole models for so many seconds, see `raced_whole`. `started`: of
     `time.monotonic`.
     """
 
     title: str
-    sessions: Sequence[ModelSession]
+    sessions: Sequence[SearchSession]
     work_us: Sequence[float]
     race: Callable[[float], Mapping[str, ContenderResult]]
     started: float
@@ -81,6 +81,10 @@ class PartsSession:
         """Seconds that all finalists will take, and the race of whole models."""
         reserves = [session.reserve(allowed_s, race_s) for session in self.sessions]
         return lambda: sum(reserve() for reserve in reserves) + race_seconds(race_s)
+
+    def least_s(self) -> float:
+        """Seconds that one finalist of each segment will take, and the shortest race of whole models."""
+        return sum(session.least_s() for session in self.sessions) + race_seconds(None)
 
     def advance(self, budget: Budget, trials: int | None = None) -> bool:
         """Goes on with each segment for its part of the budget and of `trials`; whether nothing is left in any."""
@@ -131,13 +135,13 @@ class PartsSession:
 @contextmanager
 def open_session(
     model: Path, base: ProfilingDatabase, place: Place, *, given: Given, **named: object
-) -> Iterator[ModelSession | PartsSession]:
+) -> Iterator[SearchSession]:
     """See `autofuse.search.tune.open_session`; a model that kernels of ours cover in part has a session a segment.
 
     InputError when there is no segment, or when ONNX Runtime refuses the model, too.
     """
     with ExitStack() as stack:
-        opened: ModelSession | PartsSession
+        opened: SearchSession
         try:
             opened = stack.enter_context(tune.open_session(model, base, place, given=given, **named))  # type: ignore[arg-type]
         except UncoveredError as error:
@@ -155,8 +159,8 @@ def _open_parts(
     title = file_title(model)
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_folder())
-        sessions = []
-        for number, piece in enumerate(choice.segments):
+        sessions: list[SearchSession] = []
+        for number, piece in enumerate(choice.all_segments):
             path = folder / f"{title}-segment{number}.onnx"
             path.write_bytes(piece.content)
             opened = tune.open_session(path, base, place, given={}, **named)  # type: ignore[arg-type]
@@ -166,7 +170,7 @@ def _open_parts(
             raced_whole, model, replace(place, database=base.location.address), choice, given, bool(named.get("exact")),
             folder=folder,
         )  # fmt: skip
-        yield PartsSession(title, sessions, [piece.work_us for piece in choice.segments], race, started)
+        yield PartsSession(title, sessions, [piece.work_us for piece in choice.all_segments], race, started)
 
 
 def _sum(times: Sequence[float | None]) -> float | None:

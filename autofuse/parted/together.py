@@ -6,27 +6,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from autofuse.compiler.parts import SEGMENTS
+from autofuse.compiler.parts.rest import SEGMENTS
 from autofuse.errors import InputError
 from autofuse.measure.networks.bench import ContenderResult
 from autofuse.search.progress import PlanTime, TuneResult
-from autofuse.segments.choice import Choice
+from autofuse.segments.choice import Choice, Piece
 from autofuse.segments.report import rest_reports
 from autofuse.values.arguments import micros
 from autofuse.values.names import ONNX_RUNTIME
 
-LEAST_RACE_S, MOST_RACE_S = 3.0, 60.0
+LEAST_WHOLE_S, MOST_WHOLE_S = 3.0, 60.0
 MOST_REASONS = 3
 
 
 def race_seconds(wanted_s: float | None) -> float:
     """Seconds of a race of whole models, where so many are wanted (None: as few as will do)."""
-    return LEAST_RACE_S if wanted_s is None else min(MOST_RACE_S, max(LEAST_RACE_S, wanted_s))
+    return LEAST_WHOLE_S if wanted_s is None else min(MOST_WHOLE_S, max(LEAST_WHOLE_S, wanted_s))
+
+
+def shares(pieces: Sequence[Piece]) -> list[float]:
+    """The part of the work that each segment is."""
+    work = [max(piece.work_us, 1.0) for piece in pieces]
+    return [one / sum(work) for one in work]
 
 
 def require_segments(model: Path, choice: Choice) -> None:
     """InputError, with reasons, where ONNX Runtime runs all of the model."""
-    if choice.segments:
+    if choice.all_segments:
         return
     rows = rest_reports(choice)
     named = "; ".join(f"{row.count} {row.op_type} ({row.reason})" for row in rows[:MOST_REASONS])

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from autofuse.environment.place import Place
 from autofuse.errors import UncoveredError
 from autofuse.parted.race import raced_whole
-from autofuse.parted.together import race_seconds, require_segments, result_of_all
+from autofuse.parted.together import race_seconds, require_segments, result_of_all, shares
 from autofuse.search.progress import Progress, TuneResult
 from autofuse.search.tune import tune
-from autofuse.segments.choice import Choice, Piece, parts_of
+from autofuse.segments.choice import Choice
+from autofuse.segments.read import parts_of
 from autofuse.values.arguments import Given, file_title
 from autofuse.values.scratch import scratch_folder
 
@@ -59,19 +60,14 @@ def _segments(
     choice: Choice, search: Callable[..., TuneResult], folder: Path, title: str, ends: float | None
 ) -> list[TuneResult]:
     """One search a segment; each gets of the time that is left what its work is of the work that is left."""
-    left = list(enumerate(choice.segments))
+    left = list(enumerate(choice.all_segments))
     results = []
     while left:
         number, piece = left[0]
-        share = _share([one for _, one in left])
+        share = shares([one for _, one in left])[0]
         path = folder / f"{title}{number}.onnx"
         path.write_bytes(piece.content)
         budget_s = None if ends is None else max(1.0, (ends - time.monotonic()) * share)
         results.append(search(path, budget_s=budget_s))
         left = left[1:]
     return results
-
-
-def _share(pieces: Sequence[Piece]) -> float:
-    """The first one's part of the work."""
-    return max(pieces[0].work_us, 1.0) / sum(max(piece.work_us, 1.0) for piece in pieces)

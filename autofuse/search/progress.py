@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from autofuse.environment.worth import MoreTime, OpenQuestions, Waterfall
+from autofuse.segments.report import PartReport, RestReport
 
 PHASES = ("opening", "baselines", "search", "confirming")
 """What a search does, in this order."""
@@ -167,6 +168,19 @@ class Forecast:
 
 
 @dataclass(frozen=True)
+class PartsForecast:
+    """What a budget will reach of a model in parts: a forecast for each segment, then `race_s` seconds of whole models.
+
+    `rest`: why operators are in ONNX Runtime, where nothing is searched.
+    """
+
+    parts: tuple[PartReport, ...]
+    rest: tuple[RestReport, ...]
+    segments: tuple[Forecast, ...]
+    race_s: float
+
+
+@dataclass(frozen=True)
 class TuneResult:
     """The outcome of a tuning job; `plans`: the finalists by name, `chosen` the one that `compile` takes.
 
@@ -206,4 +220,4 @@ class TuneResult:
     not_asked: tuple[OpenQuestions, ...] = ()
     more_time: MoreTime | None = None
     decision: ChoiceDecision | None = None
-    forecast: Forecast | None = None
+    forecast: Forecast | PartsForecast | None = None

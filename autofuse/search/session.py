@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from autofuse.database.records import Json
 from autofuse.environment.worth import MORE_TIME, NOT_ASKED, WATERFALL, OpenQuestions, Waterfall
@@ -24,6 +25,34 @@ from autofuse.search.schedules.evidence import Counts
 from autofuse.search.schedules.prospects import Prospect
 from autofuse.search.standing.waterfall import waterfall
 from autofuse.values.arguments import file_title
+
+
+class SearchSession(Protocol):
+    """What a job asks of the search of a model, whole or in parts. See `ModelSession`."""
+
+    @property
+    def counts(self) -> Counts: ...
+
+    @property
+    def run_id(self) -> int: ...
+
+    def ready(self) -> bool: ...
+
+    def best_us(self) -> float | None: ...
+
+    def baseline_us(self) -> float | None: ...
+
+    def ahead(self) -> tuple[Prospect, ...]: ...
+
+    def reserve(self, allowed_s: float = ..., race_s: float | None = ...) -> Callable[[], float]: ...
+
+    def least_s(self) -> float: ...
+
+    def advance(self, budget: Budget, trials: int | None = ...) -> bool: ...
+
+    def release(self) -> None: ...
+
+    def conclude(self, budget: Budget, race_s: float | None = ...) -> TuneResult | None: ...
 
 
 @dataclass
@@ -75,6 +104,10 @@ class ModelSession:
     def reserve(self, allowed_s: float = float("inf"), race_s: float | None = None) -> Reserve:
         """Seconds that building and measuring the finalists will take, as many as fit in `allowed_s`."""
         return Reserve(self.search.standing, self._estimates(race_s), allowed_s)
+
+    def least_s(self) -> float:
+        """Seconds that building, checking and timing the most important finalist alone will take."""
+        return self.reserve().least_s()
 
     def _estimates(self, race_s: float | None) -> Estimates:
         return self.estimates if race_s is None else replace(self.estimates, race_s=race_s)

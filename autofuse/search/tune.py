@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import optuna
 
@@ -30,7 +31,7 @@ from autofuse.measure.children.process import available_cores
 from autofuse.measure.networks.libraries import Model
 from autofuse.measure.timing.race import DECIDING
 from autofuse.measure.timing.sampling import SamplingPolicy
-from autofuse.search.budget.budget import Budget, never, now
+from autofuse.search.budget.budget import Budget, crowding, never, now, worked
 from autofuse.search.budget.time_budget import finale_most_s
 from autofuse.search.composition.pareto import known_front
 from autofuse.search.finals.finale import OBJECTS, Estimates, Opening, Reserve
@@ -43,12 +44,13 @@ from autofuse.search.schedules.evidence import SearchEvidence, searched_space
 from autofuse.search.session import ModelSession
 from autofuse.search.standing.standing import Standing
 from autofuse.search.standing.telling import Teller
-from autofuse.values.arguments import Given, file_title
+from autofuse.values.arguments import Given, file_title, named_inputs
 from autofuse.values.names import ONNX_RUNTIME
 from autofuse.values.scratch import scratch_folder
 
-SAMPLING = SamplingPolicy(cold_constants=True)
-"""How a tune times its candidates."""
+SAMPLING = SamplingPolicy(cold_constants=True, block_s=0.002, cap_s=0.5)
+"""How a tune times its candidates: in short slices, of which more stay undisturbed beside other work, and for half a
+second at most, because what comes to matter is timed again (see `Lab.remeasure`)."""
 __all__ = ["PlanTime", "Progress", "TuneResult", "open_session", "tune"]
 
 
@@ -127,9 +129,7 @@ def open_session(
     started = now()
     opening = partial(_tell_opening, progress, started, budget_s, trials)
     opening(f"reading {model.name}")
-    graph = load(model, given)
-    require_kernels(graph)
-    load_s = now() - started
+    graph, load_s, crowded = _read(model, given)
     with ExitStack() as stack:
         environment = place.environment(base, measuring=True, asked=asked)
         chosen_space = searched_space(space, environment, exact)
@@ -139,13 +139,14 @@ def open_session(
         reference, reference_s = _reference(graph, seed, scratch / "reference")
         _go_on(stop)
         base.release_dead()
-        run_id, name = _run(base, environment, model, given, graph, seed, budget_s, trials, started)
+        told = {**named_inputs(given), "space": space, "exact": exact}
+        run_id, name = _run(base, environment, model, given, graph, seed, budget_s, trials, started, told)
         opening(f"starting to measure on {environment.profile.name}")
         options = RunnerOptions(policy, DECIDING, scheduler=scheduler, objects=scratch / OBJECTS)
         runner = stack.enter_context(open_runner(environment.device, environment.setting.threads, options))
         evidence = SearchEvidence(graph, chosen_space, environment, base, seed)
         standing = Standing(evidence)
-        estimates = Estimates.of(evidence, Opening(load_s, reference_s), available_cores(), budget_s, scratch)
+        estimates = Estimates.of(evidence, Opening(load_s, reference_s, crowded), available_cores(), budget_s, scratch)
         reserve = Reserve(standing, estimates, finale_most_s(budget_s))
         rival_us = newest_median_us(base, environment.setting, graph_key(graph), ONNX_RUNTIME)
         tell = Teller(standing, progress, started, budget_s, trials, reserve, rival_us)
@@ -174,6 +175,15 @@ def _running(base: ProfilingDatabase, run_id: int) -> Iterator[list[ModelSession
     finally:
         summary = sessions[0].summary() if sessions else {}
         base.finish_run(run_id, state or sessions[0].state, summary)
+
+
+def _read(model: Path, given: Given) -> tuple[Graph, float, float]:
+    """The graph, the seconds that reading it took, and how crowded the machine was meanwhile."""
+    started, worked_s = now(), worked()
+    graph = load(model, given)
+    require_kernels(graph)
+    load_s = now() - started
+    return graph, load_s, crowding(load_s, worked() - worked_s)
 
 
 def _go_on(stop: Callable[[], bool]) -> None:
@@ -208,8 +218,12 @@ def _run(
     budget_s: float | None,
     trials: int | None,
     started: float,
+    told: Mapping[str, Any],
 ) -> tuple[int, str]:
-    """Goes on with the interrupted run of this model in this setting, or starts a new one (at `started`)."""
+    """Goes on with the interrupted run of this model in this setting, or starts a new one (at `started`).
+
+    `told`: what else the command that goes on with it has to say.
+    """
     sha = model_sha256(model.read_bytes(), given)
     old = base.interrupted_run(environment.setting, sha)
     if old is not None:
@@ -227,6 +241,7 @@ def _run(
             "model": title + model.suffix,
             "threads": environment.setting.threads,
             "device": environment.profile.name,
+            **{name: one for name, one in told.items() if one},
         },
         budget={"seconds": budget_s, "trials": trials},
         provenance={**environment.provenance.as_dict(), RATES: machine_rates(base, environment)},

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
-from pathlib import Path
 
-from autofuse.errors import InputError, UncoveredError
+from autofuse.errors import InputError
 from autofuse.graph.loading.given.parameters import Parameters
 from autofuse.graph.model import Graph
-from autofuse.graph.parts.source import Node, Source, ValueType, read_source, serialised
+from autofuse.graph.parts.bodies import Body
+from autofuse.graph.parts.source import Node, Source, serialised
 from autofuse.graph.submodel import OnnxModel
-from autofuse.ort.inference import TypeInference
-from autofuse.ort.session import numpy_name
-from autofuse.segments.coverage import Coverage, unfit
+from autofuse.segments.coverage import BODIES, Coverage, unfit
 from autofuse.segments.deviations import deviation
 from autofuse.segments.legality import Part, cut
 from autofuse.segments.worth import too_small, work_us
-from autofuse.values.arguments import Given, file_title
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,21 +46,36 @@ class Piece:
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The parts of a model, and why an operator (by its place) is in the rest; see `segments`, `rest`."""
+    """The parts of a model, and why an operator (by its place) is in the rest; see `segments`, `rest`.
+
+    `bodies`: those of the rest that have segments inside.
+    """
 
     source: Source
     pieces: tuple[Piece, ...]
     reasons: dict[int, str]
+    bodies: tuple[Inside, ...] = ()
 
     @property
     def segments(self) -> tuple[Piece, ...]:
         """What our kernels run."""
         return tuple(piece for piece in self.pieces if piece.graph is not None)
 
+    @property
+    def all_segments(self) -> tuple[Piece, ...]:
+        """The segments, then those of each body in turn."""
+        return (*self.segments, *(piece for inside in self.bodies for piece in inside.choice.all_segments))
+
     def without_segments(self, reason: str) -> Choice:
         """All of the model in ONNX Runtime; `reason`: why what was in a segment is not."""
         why = {node.place: reason for piece in self.segments for node in piece.nodes}
-        return Choice(self.source, (), {**why, **self.reasons})
+        plain = self.without_bodies(reason)
+        return Choice(self.source, (), {**why, **plain.reasons})
+
+    def without_bodies(self, reason: str) -> Choice:
+        """Bodies all of which ONNX Runtime runs; `reason`: why."""
+        why = {inside.body.node.place: f"{BODIES} ({reason})" for inside in self.bodies}
+        return replace(self, reasons={**self.reasons, **why}, bodies=())
 
     @property
     def rest(self) -> tuple[Piece, ...]:
@@ -71,25 +83,12 @@ class Choice:
         return tuple(piece for piece in self.pieces if piece.graph is None)
 
 
-def read_choice(model: Path, given: Given, least_us: float | None = None) -> Choice:
-    """The parts of a model's file. InputError when it is damaged, or when ONNX Runtime refuses it, too."""
+@dataclass(frozen=True, eq=False)
+class Inside:
+    """A body of a node of the rest, and the parts of it."""
 
-    with TypeInference(file_title(model)) as types:
-
-        def infer(content: bytes) -> dict[str, ValueType]:
-            found = types(content)
-            return {name: ValueType(one.text, numpy_name(one.text), one.shape) for name, one in found.items()}
-
-        source = read_source(model, given, infer)
-    return choose(source, least_us)
-
-
-def parts_of(model: Path, given: Given, error: UncoveredError) -> Choice:
-    """The parts of a model that our kernels do not cover whole, as `error` says; InputError of both: `read_choice`."""
-    try:
-        return read_choice(model, given)
-    except InputError as other:
-        raise InputError(f"{error}; and {str(other).removeprefix(f'{model}: ')}") from error
+    body: Body
+    choice: Choice
 
 
 def choose(source: Source, least_us: float | None = None) -> Choice:

@@ -15,14 +15,23 @@ from autofuse.kernels.lowering.coverage import without_kernel
 RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
+BODIES = "it has bodies of its own"
+"""Why an If, a Loop or a Scan is in the rest; more is said of its bodies when they are known."""
+
+
+ORIGINS = {
+    "com.microsoft.nchwc": ", which ONNX Runtime's optimiser wrote for the CPU that it ran on; "
+    "compile the model that it was made of",
+}
+"""What to know of a domain whose operators stay in ONNX Runtime."""
 
 
 def unfit(source: Source, node: Node) -> str:
     """Why an operator cannot be in any segment, by its types alone; "" when it may be."""
     if node.has_body:
-        return "it has bodies of its own"
+        return BODIES
     if node.domain and not is_replaced(node.op_type, node.domain):
-        return f"an operator of {node.domain}"
+        return f"an operator of {node.domain}{ORIGINS.get(node.domain, '')}"
     if node.op_type in RANDOM:
         return "its results are random"
     for name in (*node.reads, *node.writes):

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from autofuse.graph.cost import flops
+from autofuse.graph.model import Graph
 from autofuse.graph.parts.source import Node
-from autofuse.segments.choice import Choice
+from autofuse.segments.choice import Choice, Inside
 from autofuse.segments.worth import work_us
 
 OWN, REST = "autofuse", "ONNX Runtime"
@@ -52,12 +53,26 @@ def part_reports(choice: Choice) -> tuple[PartReport, ...]:
     for nodes, graph in pieces:
         graphs = [choice.source.alone(node) for node in nodes] if graph is None else [graph]
         known = [one for one in graphs if one is not None]
-        count = sum(flops(one, operator) for one in known for operator in one.operators)
-        side, kinds = (REST if graph is None else OWN), _kinds(node.op_type for node in nodes)
-        unknown = len(graphs) - len(known)
-        found.append(PartReport(side, len(nodes), kinds, count, sum(map(work_us, known)), unknown=unknown))
+        side, unknown = (REST if graph is None else OWN), len(graphs) - len(known)
+        found.append(
+            PartReport(side, len(nodes), _kinds(nodes), _flops(known), sum(map(work_us, known)), unknown=unknown)
+        )
+    found += [_inside(inside) for inside in choice.bodies]
     total = sum(part.work_us for part in found)
     return tuple(replace(part, share=part.work_us / total if total else 0.0) for part in found)
+
+
+def _inside(inside: Inside) -> PartReport:
+    """The segments of a body, as far as one round of it goes."""
+    pieces, node = inside.choice.all_segments, inside.body.node
+    nodes = [one for piece in pieces for one in piece.nodes]
+    graphs = [piece.graph for piece in pieces if piece.graph is not None]
+    kinds = f"inside of {node.op_type} {node.name}: {_kinds(nodes)}"
+    return PartReport(OWN, len(nodes), kinds, _flops(graphs), sum(map(work_us, graphs)))
+
+
+def _flops(graphs: Iterable[Graph]) -> int:
+    return sum(flops(graph, operator) for graph in graphs for operator in graph.operators)
 
 
 def rest_reports(choice: Choice) -> tuple[RestReport, ...]:
@@ -71,7 +86,7 @@ def rest_reports(choice: Choice) -> tuple[RestReport, ...]:
     )
 
 
-def _kinds(types: Iterable[str]) -> str:
-    counted = Counter(types).most_common()
+def _kinds(nodes: Iterable[Node]) -> str:
+    counted = Counter(node.op_type for node in nodes).most_common()
     more = f", {len(counted) - MOST_KINDS} more" if len(counted) > MOST_KINDS else ""
     return ", ".join(f"{count} {kind}" for kind, count in counted[:MOST_KINDS]) + more

@@ -1,7 +1,8 @@
 """Whether entering a segment pays, by a rule that measures nothing; a race of whole models decides where there is one.
 
 The work of a segment is what its operators would take one by one on one core of a common machine, at `FLOPS_PER_US` and
-`BYTES_PER_US`. Kernels of ours are expected to save `GAIN` of that; each change of side takes `CHANGE_US`.
+`BYTES_PER_US`. Kernels of ours are expected to save `GAIN` of that; each change of side takes `CHANGE_US`, or
+`CHANGE_INSIDE_US` where ONNX Runtime drives and a segment is a node of its own.
 """
 
 from __future__ import annotations
@@ -15,8 +16,15 @@ GAIN = 0.1
 CHANGE_US = 5.0
 CHANGES = 2
 """Into a segment and out of it."""
+CHANGE_INSIDE_US = 0.5
+"""Measured: 0.26 us for a segment more; the rest is for what ONNX Runtime cannot fuse across its edge any more."""
 LEAST_US = CHANGES * CHANGE_US / GAIN
 """Least work of a segment that is entered."""
+
+
+def least_us(inside: bool) -> float:
+    """Least work of a segment that is entered; `inside`: of ONNX Runtime, as a node."""
+    return LEAST_US * (CHANGE_INSIDE_US / CHANGE_US if inside else 1.0)
 
 
 def work_us(graph: Graph) -> float:

@@ -1,4 +1,7 @@
-"""Libraries of torch graphs on the disk: in a folder of this user alone, bounded in size, the oldest used go first."""
+"""Libraries of torch graphs on the disk: in a folder of this user alone, bounded in size, the oldest used go first.
+
+What is removed are the files of entries, by their names; what others put there stays.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from autofuse.errors import InputError
 from autofuse.values.locks import own_folder
-from autofuse.values.scratch import left_parts, part_name
+from autofuse.values.scratch import PART_SUFFIX, left_parts, part_name
 
 LIBRARY, NOTE, LOCK = "library.so", "entry.json", "cache.lock"
+OWN = (LIBRARY, NOTE)
+"""The files of an entry."""
 
 
 class Note(BaseModel):
@@ -39,12 +44,17 @@ class Entry:
 
 @dataclass(frozen=True)
 class CacheReport:
-    """The cache of a user: its folder, how many libraries it holds, their bytes. `removed`: how many went just now."""
+    """The cache of a user: its folder, how many libraries it holds, their bytes. `removed`: how many went just now.
+
+    `objects`, `object_bytes`: kernels as machine code, which the next compile of an equal one takes.
+    """
 
     folder: str
     libraries: int
     bytes: int
     removed: int = 0
+    objects: int = 0
+    object_bytes: int = 0
 
 
 def default_folder() -> Path:
@@ -57,6 +67,17 @@ def default_folder() -> Path:
 def default_cache(most_bytes: int = 0) -> Cache:
     """The cache of this user. `most_bytes`: see `Cache`; 0 where nothing is added to it."""
     return Cache(default_folder(), most_bytes)
+
+
+def kept() -> CacheReport:
+    """What this user's cache holds; asking makes no folder."""
+    folder = default_folder()
+    return default_cache().report() if folder.is_dir() else CacheReport(str(folder), 0, 0)
+
+
+def cleared() -> CacheReport:
+    """What clearing this user's cache removed."""
+    return default_cache().clear() if default_folder().is_dir() else kept()
 
 
 class Cache:
@@ -106,7 +127,7 @@ class Cache:
                 self.drop(key)
                 part.rename(self.folder / key)
             finally:
-                shutil.rmtree(part, ignore_errors=True)
+                _remove(part)
             self._bound(key)
 
     def agree(self, key: str, note: Note) -> None:
@@ -118,7 +139,7 @@ class Cache:
 
     def drop(self, key: str) -> None:
         """Remove an entry; none is no error."""
-        shutil.rmtree(self.folder / key, ignore_errors=True)
+        _remove(self.folder / key)
 
     def clear(self) -> CacheReport:
         """Remove all entries."""
@@ -136,8 +157,8 @@ class Cache:
 
     def _entries(self) -> list[Path]:
         """Folders of libraries, those used last first."""
-        found = [(_used(folder), folder) for folder in self.folder.iterdir() if not folder.name.startswith(".")]
-        return [folder for used, folder in sorted(found, reverse=True) if folder.is_dir()]
+        found = [(_used(folder), folder) for folder in self.folder.iterdir() if _is_entry(folder)]
+        return [folder for _, folder in sorted(found, reverse=True)]
 
     def _bound(self, newest: str) -> None:
         left = self.most_bytes - _size(self.folder / newest)
@@ -150,7 +171,23 @@ class Cache:
     def _sweep(self) -> None:
         """What killed processes left half-written goes."""
         for part in left_parts(self.folder):
-            shutil.rmtree(part, ignore_errors=True)
+            _remove(part)
+
+
+def _is_entry(folder: Path) -> bool:
+    """Whether a folder holds files of an entry, and nothing else."""
+    if folder.name.startswith(".") or folder.is_symlink() or not folder.is_dir():
+        return False
+    names = {file.name for file in folder.iterdir()}
+    return bool(names) and all(name in OWN or name.endswith(PART_SUFFIX) for name in names)
+
+
+def _remove(folder: Path) -> None:
+    """Remove the files of an entry and its folder, which stays where anything else lies in it; none is no error."""
+    with suppress(OSError):
+        for path in [*(folder / name for name in OWN), *left_parts(folder)]:
+            path.unlink(missing_ok=True)
+        folder.rmdir()
 
 
 def _used(folder: Path) -> float:

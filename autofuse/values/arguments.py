@@ -22,9 +22,9 @@ Constants = Mapping[str, Any]
 """Values of inputs by name: a number, nested lists, an array, or a text such as "[0,2]" or "@axes.npy"."""
 Duration = str | float | int
 DEFAULT_BUDGET = "10m"
-DEFAULT_PORT = 9091
-"""The port of `autofuse serve`, which is that of TVM's own server."""
+DEFAULT_PORT = 9091  # of `autofuse serve`; that of TVM's own server
 DEFAULT_BENCH_BUDGET = "60s"
+DEFAULT_MAX_DROP = "0.5%"
 RIVALS = (ONNX_RUNTIME, TVM_UNTUNED, NO_FUSION)
 DEFAULT_RIVALS = ",".join(RIVALS)
 MissPolicy = Literal["rule", "model", "none", "fail"]
@@ -72,8 +72,14 @@ class Constant:
         return cls(tuple(body["shape"]), numbers, body["dtype"])
 
 
-Given = Mapping[str, tuple[int, ...] | Constant]
-"""What is said of a model's inputs by name: a shape, or the value itself."""
+Given = Mapping[str, tuple[int, ...] | Constant]  # what is said of inputs by name: a shape, or the value itself
+
+
+def named_inputs(given: Given) -> dict[str, dict[str, Any]]:
+    """`given` as plain values: "shapes" and "constants"."""
+    shapes = {name: list(one) for name, one in given.items() if isinstance(one, tuple)}
+    constants = {name: one.to_json() for name, one in given.items() if isinstance(one, Constant)}
+    return {"shapes": shapes, "constants": constants}
 
 
 def parse_duration(duration: Duration, name: str = "duration") -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,9 @@ MARKED_BYTES = 64 << 10
 
 MOST_TEXT_BYTES = 64 << 20
 """Far more than a plan, a device or a search space has."""
+
+FULL_DISK = ("No space left on device", "Disk quota exceeded", "File too large", "File size limit exceeded")
+"""What the system, a compiler and a linker say when a file cannot grow."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _SPECIAL: tuple[tuple[Callable[[int], bool], str], ...] = (
@@ -133,6 +136,28 @@ def output_folder(folder: Path, *, option: str = "--output") -> Path:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{option}: {str(folder)!r} cannot be made: {reason}; name another folder") from error
     return folder
+
+
+@contextmanager
+def all_or_none(folders: Iterable[Path], files: Iterable[Path] = ()) -> Iterator[None]:
+    """After an error, of `folders`, `files` and the folders above them, what was missing before is gone again.
+
+    Of folders only those go that are empty then.
+    """
+    files = list(files)
+    named = [*folders, *(path.parent for path in files)]
+    made = {above for folder in named for above in (folder, *folder.parents) if not above.exists()}
+    absent = [path for path in files if not path.exists()]
+    try:
+        yield
+    except BaseException:
+        for path in absent:
+            with suppress(OSError):
+                path.unlink()
+        for folder in sorted(made, key=lambda path: len(path.parts), reverse=True):
+            with suppress(OSError):
+                folder.rmdir()
+        raise
 
 
 def force(path: Path) -> None:

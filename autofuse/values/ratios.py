@@ -31,6 +31,8 @@ A core that boosts alone loses up to 4 % when its neighbour wakes; a throttled o
 
 MIN_BLOCKS = 5
 """Good blocks that a ratio needs on either side: five equal signs in a row have odds of 1 in 16 by chance."""
+FAR = 1.2
+"""Intervals of two times of one race that lie further apart than so many times are not noise, whatever their rounds."""
 LONG_US = 5e5
 MIN_LONG_BLOCKS = 2
 """Blocks that suffice where one call takes `LONG_US` (half a second) or more: it averages the noise by itself."""
@@ -247,7 +249,7 @@ def decide(times: Mapping[str, Timed]) -> Decision:
     confidence = 1.0 - (1.0 - CONFIDENCE) / max(1, len(others))
     best = first
     for name in others:
-        if compare(times[best], times[name], confidence).verdict == FASTER:
+        if _beats(times[name], times[best], confidence):
             best = name
     tied = (name for name in times if _possible_gain(times[name], times[best], confidence) <= TOLERANCE)
     chosen = best if best == first else next(tied, best)
@@ -260,9 +262,20 @@ def decide(times: Mapping[str, Timed]) -> Decision:
     open_verdict = FASTER if gain < 0 else SAME if gain <= TOLERANCE else UNDECIDED
     verdict = ratio.verdict if ratio.verdict in (FASTER, SAME) else open_verdict
     simpler = list(times)[: list(times).index(chosen)]
-    beaten = all(compare(times[name], times[chosen], confidence).verdict == FASTER for name in simpler)
+    beaten = all(_beats(times[chosen], times[name], confidence) for name in simpler)
     settled = beaten and verdict != UNDECIDED and all(gain <= TOLERANCE for gain in gains.values())
     return Decision(chosen, against, ratio, verdict, settled)
+
+
+def _beats(one: Timed, other: Timed, confidence: float) -> bool:
+    """Whether one is faster than the other beyond doubt.
+
+    Where noise left them no rounds in common, it takes more than noise: two trusted times that lie far apart.
+    """
+    verdict = compare(other, one, confidence).verdict
+    if verdict != APART:
+        return verdict == FASTER
+    return one.trusted and other.trusted and other.us.lo > FAR * one.us.hi
 
 
 def _possible_gain(chosen: Timed, other: Timed, confidence: float) -> float:

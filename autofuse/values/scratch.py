@@ -19,6 +19,8 @@ from filelock import FileLock, Timeout
 
 from autofuse.values.locks import held, lock_folder
 
+PART_SUFFIX = ".part"
+"""What the name of every file or folder ends with that is not whole yet."""
 _LOCK = "in-use.lock"
 _PART = re.compile(r"\.autofuse-([0-9a-f]{12})-([0-9]+)-([0-9]+)-[0-9a-f]{16}\.part")
 _START_TOLERANCE_S = 5.0
@@ -60,13 +62,13 @@ def _sweep(old: Path) -> None:
 def part_name() -> str:
     """A fresh name for what will be moved to its place once it is whole; it tells whose it is."""
     started = int(psutil.Process().create_time())
-    return f".autofuse-{_system()}-{os.getpid()}-{started}-{secrets.token_hex(8)}.part"
+    return f".autofuse-{_system()}-{os.getpid()}-{started}-{secrets.token_hex(8)}{PART_SUFFIX}"
 
 
 def left_parts(folder: Path) -> list[Path]:
     """What processes of this user and this system left in `folder` under a `part_name` when they were killed."""
     found = []
-    for path in folder.glob(".autofuse-*.part"):
+    for path in folder.glob(f".autofuse-*{PART_SUFFIX}"):
         name = _PART.fullmatch(path.name)
         if name and name[1] == _system() and path.lstat().st_uid == os.getuid() and _ended(int(name[2]), int(name[3])):
             found.append(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import comb, floor, lgamma, log, pi, sqrt
+from math import ceil, comb, exp, floor, lgamma, log, log1p, pi, sqrt, tan
 from statistics import NormalDist
 
 import numpy as np
@@ -154,3 +154,80 @@ def _binomial_below(count: int, rank: int) -> float:
     if count >= EXACT_BELOW:
         return NormalDist(count / 2.0, sqrt(count) / 2.0).cdf(rank - 0.5)
     return float(sum(comb(count, k) for k in range(rank))) / 2.0**count
+
+
+@dataclass(frozen=True)
+class MeanInterval:
+    """A mean, and two bounds: it is not below `lo`, and not above `hi`, each with `confidence`; `count`: samples."""
+
+    mean: float
+    lo: float
+    hi: float
+    confidence: float
+    count: int
+
+
+def mean_interval(samples: ArrayLike, confidence: float = 0.95) -> MeanInterval:
+    """The mean of `samples` and its one-sided bounds.
+
+    Where most samples are 0, as where an answer seldom changes, by the exact bounds of how often they are not (Clopper
+    and Pearson, "The use of confidence or fiducial limits", Biometrika 26, 1934) times the largest of them; what is
+    below 0 then makes nothing up. Else by Student's t. ValueError when there are none.
+    """
+    values = block_medians(samples)
+    count, mean = len(values), float(values.mean())
+    above, below = int((values > 0).sum()), int((values < 0).sum())
+    if above + below <= count / 2:
+        sizes = np.abs(values[values != 0])
+        most, least = (float(sizes.max()), float(sizes.min())) if sizes.size else (1.0, 1.0)
+        lo = least * (1.0 - share_bound(count - above, count, confidence)) if above else 0.0
+        lo -= most * share_bound(below, count, confidence) if below else 0.0
+        return MeanInterval(mean, min(mean, lo), share_bound(above, count, confidence) * most, confidence, count)
+    if count == 1:
+        return MeanInterval(mean, -float("inf"), float("inf"), confidence, 1)
+    reach = student_t(confidence, count - 1) * float(values.std(ddof=1)) / sqrt(count)
+    return MeanInterval(mean, mean - reach, mean + reach, confidence, count)
+
+
+def share_bound(hits: int, count: int, confidence: float = 0.95) -> float:
+    """The most that a share can be of which `count` samples showed `hits`, by Clopper and Pearson."""
+    low, high = hits / count, 1.0
+    if hits == count:
+        return 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _at_most(hits, count, middle) > 1.0 - confidence else (low, middle)
+    return high
+
+
+def least_count(share: float, confidence: float = 0.95) -> int:
+    """The samples after which a share that none of them showed is known to be below `share`."""
+    return ceil(log(1.0 - confidence) / log1p(-share))
+
+
+def student_t(confidence: float, freedom: int) -> float:
+    """Quantile of Student's distribution (Hill's expansion about the normal one; exact for one and two degrees)."""
+    if freedom == 1:
+        return tan(pi * (confidence - 0.5))
+    if freedom == 2:
+        return (2 * confidence - 1) / sqrt(2 * confidence * (1 - confidence))
+    z = NormalDist().inv_cdf(confidence)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return float(z + sum(term / freedom**power for power, term in enumerate(terms, 1)))
+
+
+def _at_most(hits: int, count: int, share: float) -> float:
+    """P(Binomial(count, share) <= hits)."""
+    if share <= 0 or share >= 1:
+        return 1.0 if share <= 0 else float(hits >= count)
+    whole = lgamma(count + 1)
+    logs = (
+        whole - lgamma(k + 1) - lgamma(count - k + 1) + k * log(share) + (count - k) * log1p(-share)
+        for k in range(hits + 1)
+    )
+    return min(1.0, sum(exp(one) for one in logs))

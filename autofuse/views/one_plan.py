@@ -181,10 +181,7 @@ def export(
     `inputs`: what it must not replace, see `check_export`.
     """
     kind = kind_of(output)
-    known = evidence(graph, plan, place)
-    times = {
-        piece.operators: span.without_call() for piece in groups_of(graph, plan) if (span := known.of(piece.covers))
-    }
+    times = times_of(graph, plan, place)
     if kind == "svg":
         drawn = picture(graph, plan, {operators: f"{span.us:.1f} us" for operators, span in times.items()})
         write_output(output, drawn + DRAWN + "\n", EXPORTS[kind], inputs)
@@ -193,6 +190,14 @@ def export(
         model = annotated_model(settled(graph, plan)[0], notes(graph, plan, times), about, weights)
         write_output(output, model.SerializeToString(), EXPORTS[kind], inputs)
     return PlanExport(str(output), kind, plan.key, len(graph.operators), len(plan.groups), len(times))
+
+
+def times_of(graph: Graph, plan: FusionPlan, place: Place) -> dict[tuple[str, ...], GroupTime]:
+    """Known times of a plan's groups, without the call, by their operators."""
+    known = evidence(graph, plan, place)
+    return {
+        piece.operators: span.without_call() for piece in groups_of(graph, plan) if (span := known.of(piece.covers))
+    }
 
 
 def notes(graph: Graph, plan: FusionPlan, times: Mapping[tuple[str, ...], GroupTime]) -> dict[str, dict[str, str]]:

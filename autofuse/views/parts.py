@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from autofuse.environment.place import Place
 from autofuse.errors import InputError
+from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.model import Graph
+from autofuse.graph.parts.annotated import annotated_source
 from autofuse.segments.choice import Choice
-from autofuse.segments.report import PartReport, RestReport, part_reports, rest_reports
+from autofuse.segments.report import OWN, REST, PartReport, RestReport, part_reports, rest_reports
+from autofuse.values.outputs import Inputs, write_output
 from autofuse.views.inspect import GraphSummary, inspect
-from autofuse.views.one_plan import Explanation, ShownPlan, explained, shown
+from autofuse.views.one_plan import (
+    EXPORTS,
+    PREFIX,
+    Explanation,
+    PlanDifference,
+    PlanExport,
+    ShownPlan,
+    chosen_plan,
+    difference,
+    explained,
+    export,
+    kind_of,
+    notes,
+    shown,
+    times_of,
+)
 
 
 @dataclass(frozen=True)
@@ -83,5 +102,76 @@ def show_parts(choice: Choice, plan: str, place: Place) -> ShownParts:
     return ShownParts(part_reports(choice), rest_reports(choice), found)
 
 
+@dataclass(frozen=True)
+class PartsDifference:
+    """What differs between two plans of each segment of a model in parts; `rest`: why operators are not ours."""
+
+    parts: tuple[PartReport, ...]
+    rest: tuple[RestReport, ...]
+    segments: tuple[PlanDifference, ...]
+
+
+def difference_of_parts(choice: Choice, first: str, second: str, place: Place) -> PartsDifference:
+    """What differs between the plans called `first` and `second`, segment by segment."""
+    found = tuple(difference(graph, first, second, place) for graph in _graphs(choice))
+    return PartsDifference(part_reports(choice), rest_reports(choice), found)
+
+
+@dataclass(frozen=True)
+class PartsExport:
+    """Written files, one for each segment where they are pictures; `parts`, `rest`: which part runs where, and why."""
+
+    parts: tuple[PartReport, ...]
+    rest: tuple[RestReport, ...]
+    files: tuple[PlanExport, ...]
+
+
+def export_parts(
+    choice: Choice, plan: str, place: Place, output: Path, weights: bool, inputs: Inputs | None = None
+) -> PartsExport:
+    """Write a plan of each segment: one .onnx file of the whole model, or an .svg picture a segment.
+
+    A node of the .onnx file says in which part it is, where that runs, why, and in which kernel it is. Pictures of
+    several segments are called after their part: plan-part0.svg. InputError where there is no segment.
+    """
+    chosen = [(graph, chosen_plan(graph, plan, place)[0]) for graph in _graphs(choice)]
+    if not chosen:
+        raise InputError(f"{choice.source.name}: ONNX Runtime runs all of this model, so there is no plan to export")
+    if kind_of(output) == "svg":
+        numbers = [number for number, piece in enumerate(choice.pieces) if piece.graph is not None]
+        names = [output.with_name(f"{output.stem}-part{number}{output.suffix}") for number in numbers]
+        names = [output] if len(names) == 1 else names
+        files = [
+            export(graph, one, place, name, weights, inputs) for (graph, one), name in zip(chosen, names, strict=True)
+        ]
+    else:
+        files = [_export_whole(choice, chosen, place, output, weights, inputs)]
+    return PartsExport(part_reports(choice), rest_reports(choice), tuple(files))
+
+
+def _export_whole(
+    choice: Choice, chosen: list[tuple[Graph, FusionPlan]], place: Place, output: Path, weights: bool,
+    inputs: Inputs | None,
+) -> PlanExport:  # fmt: skip
+    told: dict[str, dict[str, str]] = {}
+    timed, left = 0, iter(chosen)
+    for number, piece in enumerate(choice.pieces):
+        where = {PREFIX + "part": str(number), PREFIX + "runs_in": OWN if piece.graph is not None else REST}
+        kernels: dict[str, dict[str, str]] = {}
+        if piece.graph is not None:
+            graph, plan = next(left)
+            times = times_of(graph, plan, place)
+            kernels, timed = notes(graph, plan, times), timed + len(times)
+        for node in piece.nodes:
+            why = {PREFIX + "why": choice.reasons[node.place]} if node.place in choice.reasons else {}
+            told[node.name] = {**where, **why, **kernels.get(node.name, {})}
+    keys = " ".join(plan.key for _, plan in chosen)
+    kernel_count = sum(len(plan.groups) for _, plan in chosen)
+    about = {PREFIX + "plan": keys, PREFIX + "kernels": str(kernel_count)}
+    model = annotated_source(choice.source, told, about, weights)
+    write_output(output, model.SerializeToString(), EXPORTS["onnx"], inputs)
+    return PlanExport(str(output), "onnx", keys, len(choice.source.nodes), kernel_count, timed)
+
+
 def _graphs(choice: Choice) -> list[Graph]:
-    return [piece.graph for piece in choice.segments if piece.graph is not None]
+    return [piece.graph for piece in choice.all_segments if piece.graph is not None]

@@ -34,7 +34,8 @@ TERMS: Mapping[str, str] = MappingProxyType(
         ),
         "peak memory": "the most that the tensors between the kernels need at once; weights are not counted",
         "tier": (
-            "how it is known: hit (measured here), stale, another CPU of the family, nearest shape, model, rule, none"
+            "how it is known: hit (measured here; tile: as part of a kernel), stale, another CPU of the family, "
+            "nearest shape, model, rule, none"
         ),
         "no fusion": "plan none: our kernels with their tuned schedules, one operator a kernel",
         "default": "the plan of the fixed rules, where the search begins",
@@ -65,6 +66,10 @@ TERMS: Mapping[str, str] = MappingProxyType(
         "of bandwidth": "bytes a second, of what the machine's memory probe reached; caches may go above 100 %",
         "remainder": "what whole networks took beyond what the sums of their kernels say",
         "regrouped": "as many kernels as before, cut elsewhere",
+        "added noise": (
+            "what a contraction in int8 alone changes in the outputs: squares of differences over squares of outputs"
+        ),
+        "mean drop": "what the metric loses against the float model, on average over the samples",
         "#": "the first digits of a kernel's key, where two kernels have the same name",
     }
 )

@@ -94,7 +94,7 @@ def layer_norm(draft: Draft, name: str, x: str, channels: int, epsilon: float = 
     """(x - mean) / sqrt(variance + epsilon) * scale + bias in nine operators."""
     mean = draft.node("ReduceMean", f"{name}.mean", [x], axes=[-1])
     centred = draft.node("Sub", f"{name}.sub", [x, mean])
-    square = draft.node("Pow", f"{name}.pow", [centred, draft.constant(f"{name}.two", np.float32(2.0).reshape(()))])
+    square = draft.node("Pow", f"{name}.pow", [centred, draft.constant(f"{name}.two", np.array(2.0, np.float32))])
     variance = draft.node("ReduceMean", f"{name}.variance", [square], axes=[-1])
     draft.scalar(f"{name}.epsilon", epsilon)
     root = draft.node("Sqrt", f"{name}.sqrt", [draft.node("Add", f"{name}.add_epsilon", [variance, f"{name}.epsilon"])])

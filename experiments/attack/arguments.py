@@ -21,6 +21,7 @@ BASES: dict[str, tuple[str, ...]] = {
     "status": ("--db", "own.db"),
     "stop": ("--db", "own.db"),
     "cflags": (),
+    "quantize": ("model.onnx", "--calibration", "given", "-o", "new.onnx", "--db", "own.db", "-n", "1"),
     "tune": ("missing.onnx", "--db", "own.db", "--trials", "1"),
     "bench": ("missing.onnx", "--db", "own.db", "--budget", "1s"),
     "plan show": ("model.onnx", "--db", "own.db"),
@@ -41,6 +42,10 @@ BASES: dict[str, tuple[str, ...]] = {
     "key show": ("key.pub",),
     "device list": (),
     "device show": ("local",),
+    "package": ("net.a", "-o", "new"),
+    "library check": ("signed.so",),
+    "cache info": (),
+    "cache clear": (),
     "serve": ("--host", "256.256.256.256"),
     "doctor": ("--db", "own.db"),
 }  # fmt: skip
@@ -49,16 +54,23 @@ MORE: dict[str, tuple[tuple[str, ...], ...]] = {
     "compile": (
         ("parts.onnx", "-o", "new.so", "--db", "own.db", "-n", "1"),
         ("parts.onnx", "-o", "new.so", "--require-complete", "-n", "1"),
+        ("open.onnx", "-o", "new.so", "--sizes", "n=1:64", "-n", "1"),
         ("parts.onnx", "--dry-run", "--db", "own.db", "-n", "1"),
+        ("model.onnx", "-o", "new.so", "--format", "c", "-n", "1"),
+        ("model.onnx", "-o", "net.a", "--format", "c", "-n", "1"),
+        ("model.onnx", "-o", "wrapped.onnx", "--format", "ort", "-n", "1"),
+        ("model.onnx", "-o", "new.so", "--constant", "x=@x.npy", "-n", "1"),
     ),
-    "run": (("parts.so",),),
+    "run": (("parts.so",), ("open.so",), ("net.a",), ("wrapped.onnx",)),
+    "package": (("model.so", "-o", "new"), ("net.a", "-o", "pack")),
+    "library check": (("parts.so",), ("signed.so", "--trust", "key.pub"), ("net.a",), ("wrapped.onnx",)),
     "tune": (("model.onnx", "--db", "own.db", "--dry-run", "--budget", "1m", "-n", "1"),),
     "bench": (("parts.onnx", "--library", "missing.so", "--budget", "1s"),),
     "db export": (("new", "--share", "--db", "own.db"),),
     "db import": (("shared", "--db", "own.db"), ("export", "--shared", "--db", "own.db")),
 }
 """Other sound beginnings of a verb."""
-HEAVY = frozenset({"doctor", "model train", "model eval"})
+HEAVY = frozenset({"doctor", "quantize", "model train", "model eval"})
 """Take seconds each, and therefore fewer attempts."""
 NEVER = frozenset({"--on-finish", "--watch", "--wait", "--revalidate", "--executor", "--install-completion", "--help"})
 """Run other programs, or wait for what does not come."""
@@ -67,10 +79,13 @@ VALUES = (
     "1_000", "١٢", "+5", "1s", "0s", "-5m", "1e9h", "9999999999999999d", "90d", "1K", "-1G", "1e30T", "0.0000001",
     "None", "null", "true", "\t", "a\nb", "\x1b[2J", "\u202e", "\udcff", "𝛑", "a" * 5000, "%s%n{}", "'; DROP TABLE x--",
     "x=1", "x=", "=1", "x=1,2,4,4", "x=0,0", "x=-1", "x=1,2,4,4,", "x=1;2", "x=9999999999999999999", "x=1e3", "x=x.npy",
-    "x=model.onnx", "x=missing", "batch=1,2", "batch=", "batch=0", "batch=1,1,1", "127.0.0.1:1", "127.0.0.1:99999",
-    "127.0.0.1:", ":0", "[::1]:1", "25:61", "24:00", "12:00", "-1:-1", "best", "none", "default", "always", "dnnfusion",
+    "x=model.onnx", "x=missing", "batch=1,2", "batch=", "batch=0", "batch=1,1,1", "n=1:8", "n=8:1", "n=0:4", "n=:",
+    "n=1:1000000000000", "n=4", "x=1:4", "given", "127.0.0.1:1", "127.0.0.1:99999", "127.0.0.1:",
+    ":0", "[::1]:1", "25:61", "24:00", "12:00", "-1:-1", "best", "none", "default", "always", "dnnfusion",
     "model.onnx", "own.db", "source.db", "notes.txt", "foreign", "missing", "key", "key.pub", "x.npy", "null", "loop",
     "full", "export", "model.so", "json", "csv", "candidates", "groups", "edges", "night-1", "local", "cortex-a72",
+    "c", "so", "ort", "c,json", "so,c", "x=@x.npy", "x=@missing.npy", "x=@key", "x=[[1,2],[3]]", "x=[1e999]", "x=@",
+    "x=[" + "1," * 3000 + "1]", "net.a", "net.h", "wrapped.onnx", "pack",
     "sqlite://", "sqlite:///own.db", "mysql://x", "postgresql://127.0.0.1:1/x", "onnxruntime", "onnxruntime,,tvm",
 )  # fmt: skip
 
@@ -132,8 +147,8 @@ def attempt(folder: Path, seed: int) -> str:
         answer = command(*words)
     mine = {f"{name}{end}" for name in ("own.db", "source.db", "harddb") for end in ("", "-wal", "-shm")}
     if not answer.code:  # a library, a page or an export may be replaced by another
-        mine |= {"model.so", "signed.so", "parts.so"}
-        mine |= {name for name in before if name.startswith(("export/", "shared/"))}
+        mine |= {"model.so", "signed.so", "parts.so", "open.so", "net.a", "net.h", "wrapped.onnx", "libautofuse_ort.so"}
+        mine |= {name for name in before if name.startswith(("export/", "shared/", "pack/"))}
     require_untouched(before, state(room), frozenset(mine), f"{words} (exit {answer.code}: {answer.last})")
     if rows - measured(room / "own.db") and words[:2] != ["db", "prune"]:
         raise AssertionError(f"destroyed: measurements of own.db by {words}")

@@ -64,7 +64,8 @@ class Odd:
         if self.opset >= since:
             self.add(kind, [self.last, self.constant(values, "int64")], shape, **named)
         else:
-            self.add(kind, [self.last], shape, **{what: values}, **named)
+            named[what] = values
+            self.add(kind, [self.last], shape, **named)
 
 
 def model(seed: int) -> ModelProto:
@@ -277,7 +278,7 @@ def windowed(m: Odd) -> None:
     if min(room) < 0:
         return
     sizes = [left // stride + 1 for left, stride in zip(room, strides, strict=True)]
-    common = {"kernel_shape": kernel, "strides": strides, "pads": pads}
+    common: dict[str, Any] = {"kernel_shape": kernel, "strides": strides, "pads": pads}
     kind = m.dice.choice(("Conv", "Conv", "MaxPool", "AveragePool", "LpPool"))
     if kind == "Conv":
         group = m.dice.choice([g for g in range(1, m.shape[1] + 1) if m.shape[1] % g == 0])
@@ -311,7 +312,7 @@ def rare(m: Odd) -> None:
         m.add("Clip", [m.last, m.constant(-0.5, "float32"), m.constant(0.5, "float32")], m.shape)
     elif choice == 5 and m.opset >= 6 and rank:
         times = [m.dice.choice((0, 1, 1, 2)) for _ in m.shape]
-        shape = [size * count for size, count in zip(m.shape, times, strict=True)]
+        shape = tuple(size * count for size, count in zip(m.shape, times, strict=True))
         m.add("Tile", [m.last, m.constant(times, "int64")], shape)
 
 

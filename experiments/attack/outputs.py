@@ -11,16 +11,18 @@ from experiments.attack.stage import command, in_time, measured, require_untouch
 
 READS = ("model.onnx", "model.so", "own.db", "x.npy", "source.db", "export", "key")
 PLACES = (
-    *READS, "parts.onnx", "parts.so", "shared", "other.onnx", "signed.so",
+    *READS, "given", "given/0.npy", "open.onnx", "open.so",
+    "parts.onnx", "parts.so", "shared", "other.onnx", "signed.so",
     "notes.txt", "locked.txt", "foreign", "foreign/manifest.json", "out", "full",
     "out/report.md", "page.html", "picture.svg", "link", "hard", "harddb", "loop", "dangling", "folder", "folder/new",
     "pipe", "socket", "null", "fulldevice", "own.db-wal", "own.db-shm", "own.db-journal", "source.db-wal", "stranger",
     "key.pub", "new", "new.onnx", "new.svg", "no/such/new.so", "notes.txt/new", "model.onnx/", "./model.onnx", ".", "",
     "out/../model.onnx", "link/new", "a\nb", "\x1b[31mred", "a" * 300, "\udcff\udcfe", "𝛑 and spaces", "-x",
-    "/proc/new",
+    "/proc/new", "net.a", "net.h", "wrapped.onnx", "libautofuse_ort.so", "pack", "new.a", "notes.a", "own.a",
     "own.db\x00x", "null/x", "loop/x", "sqlite:///own.db", "postgresql://127.0.0.1:1/x", "file:own.db?mode=ro",
 )  # fmt: skip
-LIBRARIES = frozenset({"model.so", "signed.so", "parts.so"})
+C_FILES, ORT_FILES = frozenset({"net.a", "net.h"}), frozenset({"wrapped.onnx", "libautofuse_ort.so"})
+LIBRARIES = frozenset({"model.so", "signed.so", "parts.so", "open.so"})
 WRITERS: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
     "compile": (
         ("compile", "model.onnx", "--db", "own.db", "-n", "1", "-o", "@"),
@@ -30,6 +32,15 @@ WRITERS: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
         ("compile", "model.onnx", "--db", "own.db", "-n", "1", "--sign", "key", "-o", "@"),
         LIBRARIES,
     ),
+    "compile --format c": (
+        ("compile", "model.onnx", "--db", "own.db", "-n", "1", "--format", "c", "-o", "@"),
+        C_FILES,
+    ),
+    "compile --format ort": (
+        ("compile", "model.onnx", "--db", "own.db", "-n", "1", "--format", "ort", "-o", "@"),
+        ORT_FILES,
+    ),
+    "package": (("package", "net.a", "-o", "@"), frozenset({"pack"})),
     "compile parts": (
         ("compile", "parts.onnx", "--db", "own.db", "-n", "1", "-o", "@"),
         LIBRARIES,
@@ -37,6 +48,14 @@ WRITERS: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
     "compile --require-complete": (
         ("compile", "parts.onnx", "--require-complete", "--db", "own.db", "-n", "1", "-o", "@"),
         frozenset(),
+    ),
+    "quantize": (
+        ("quantize", "model.onnx", "--calibration", "given", "--db", "own.db", "-n", "1", "-o", "@"),
+        frozenset(),
+    ),
+    "compile --sizes": (
+        ("compile", "open.onnx", "--sizes", "n=1:64", "--db", "own.db", "-n", "1", "-o", "@"),
+        LIBRARIES,
     ),
     "compile --dry-run": (
         ("compile", "parts.onnx", "--dry-run", "--db", "own.db", "-n", "1", "-o", "@"),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -82,6 +83,8 @@ def apart(problem: str, work: Callable[[], object]) -> None:
         try:
             work()
             code = 0
+        except BaseException:  # noqa: BLE001 told, and then the process ends
+            traceback.print_exc()
         finally:
             os._exit(code)
     if os.waitpid(child, 0)[1]:

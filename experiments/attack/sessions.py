@@ -56,7 +56,7 @@ def odd(dice: random.Random) -> Any:
         sound.astype("U"),
         sound.astype("S"), sound > 0, sound.astype("M8[s]"), record, sound[0], sound[None], sound[:, :, :3], sound[:0],
         np.float32(1), 1, 1.5, "x", b"x", None, [], {}, set(), sound.tolist(), [[[[1]]]], [[1], [1, 2]], range(32),
-        memoryview(sound), sound.tobytes(), np.ma.masked_array(sound), np.matrix([[1]]), sound.view(np.recarray),
+        memoryview(sound.data), sound.tobytes(), np.ma.masked_array(sound), np.matrix([[1]]), sound.view(np.recarray),
         object(),
         _Liar(None), _Liar(3), _Raises(), lambda: sound, Ellipsis, np.nan, float("inf"), 10**400,
         np.full(SHAPE, np.nan, "f4"),
@@ -113,7 +113,9 @@ def _require_plain(session: Any, feed: Any, results: Any) -> None:
 
 
 def _odd_names(session: Any, dice: random.Random) -> str:
-    names = dice.choice(("y", ["y", "y"], [], ["z"], [None], [0], 3, (n for n in "y"), {"y"}, b"y", ["\x1b"], ("y",)))
+    names: Any = dice.choice(
+        ("y", ["y", "y"], [], ["z"], [None], [0], 3, (n for n in "y"), {"y"}, b"y", ["\x1b"], ("y",))
+    )
     options = dice.choice((None, None, None, object(), {}, 0))
     try:
         results = session.run(names, {"x": np.zeros(SHAPE, np.float32)}, options)

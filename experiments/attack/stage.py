@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from experiments.fuzz.forge import every_segment, in_parts
 from experiments.fuzz.targets import models
@@ -74,15 +74,34 @@ def prepare(folder: Path, *, tuned: bool = True) -> Path:
     for name, key in (("model.so", None), ("signed.so", stage / "key")):
         api.compile(stage / "model.onnx", stage / name, database=str(stage / "own.db"), threads=1, sign=key)
     np.save(stage / "x.npy", api.load(stage / "model.so").example_inputs()["x"])
+    (stage / "given").mkdir()
+    dice = np.random.default_rng(0)
+    for number in range(8):
+        x = np.load(stage / "x.npy")
+        np.save(stage / "given" / f"{number}.npy", dice.standard_normal(x.shape).astype(x.dtype))
+    (stage / "open.onnx").write_bytes(rows_model().SerializeToString())
+    api.compile(stage / "open.onnx", stage / "open.so", database=str(stage / "own.db"), threads=1, sizes={"n": (1, 64)})
     model_file(stage / "parts.onnx", in_parts())
     with every_segment():
         api.compile(stage / "parts.onnx", stage / "parts.so", database=str(stage / "own.db"), threads=1)
+    for name, form in (("net.a", "c"), ("wrapped.onnx", "ort")):
+        api.compile(stage / "model.onnx", stage / name, database=str(stage / "own.db"), threads=1, format=form)
+    api.package(stage / "net.a", stage / "pack")
     with open_database(stage / "source.db", read_only=True) as database:
         export_database(database, stage / "export", sign=stage / "key")
         export_database(database, stage / "shared", share=True)
     _files_of_others(stage)
     (stage / "ready").write_text("")
     return stage
+
+
+def rows_model() -> ModelProto:
+    """A product over rows, of which there may be any number."""
+    weight = numpy_helper.from_array(np.random.default_rng(1).standard_normal((8, 8)).astype(np.float32), "w")
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"], "product"), helper.make_node("Relu", ["a"], ["y"], "relu")]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 8]) for name in "xy")
+    graph = helper.make_graph(nodes, "rows", [x], [y], [weight])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
 
 
 def _files_of_others(stage: Path) -> None:
@@ -95,6 +114,8 @@ def _files_of_others(stage: Path) -> None:
     (stage / "foreign" / "thesis.jsonl").write_text("{}\n")
     (stage / "out" / "report.md").write_text("my own report\n")
     (stage / "out" / "y.npy").write_text("no array\n")
+    for name in ("notes.h", "own.h"):  # beside libraries that are not there
+        (stage / name).write_text("/* a header of mine */\n")
     (stage / "page.html").write_text("<html>my own page</html>\n")
     (stage / "picture.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>\n")
 
@@ -135,7 +156,7 @@ def command(*words: str) -> Answer:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     finally:
         sys.argv, sys.stdout, sys.stderr = kept
-    texts = [stream.buffer.getvalue().decode("utf-8", "replace") for stream in streams]  # type: ignore[attr-defined]
+    texts = [stream.buffer.getvalue().decode("utf-8", "replace") for stream in streams]
     return judged(Answer(code, *texts), words)
 
 

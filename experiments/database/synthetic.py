@@ -69,11 +69,11 @@ def write_database(
             trial = Trial(number=number, answers={f"edge{number % 7}": "fuse"}, state="complete",
                           plan_key=PLANS["search"].key, composed_us=us)  # fmt: skip
             database.record_trial(run, trial)
-        for plan, us in (("none", 6000.0), ("search", 4000.0)):
+        for name, us in (("none", 6000.0), ("search", 4000.0)):
             times = _times(us, seed)
             database.record_plan_measurement(
                 run,
-                PlanOutcome(name=plan, series="s", plan_key=PLANS[plan].key, **times),  # type: ignore[arg-type]
+                PlanOutcome(name=name, series="s", plan_key=PLANS[name].key, **times),  # type: ignore[arg-type]
             )
     with closing(sqlite3.connect(path)) as connection:
         _append(connection, run, candidates - 40, workloads, dice, seed, blocks, shared, hours)

@@ -124,7 +124,7 @@ class Scene:
         for server in self.servers:
             server.start()
         for server in self.servers:
-            wait_until(lambda server=server: listens(server.port), START_S)  # type: ignore[misc]
+            wait_until(lambda server=server: listens(server.port), START_S)
         self._start_job()
 
     def supervise(self) -> Counter[str]:

@@ -38,10 +38,10 @@ def padded_window(
     kind: str, taps: int, pads: int, stride: int = 1, dilation: int = 1, size: int = 16, opset: int = 18
 ) -> ModelProto:
     """A convolution or pooling of one dimension."""
-    extra = {} if kind == "MaxPool" and dilation == 1 else {"dilations": [dilation]}
+    extra: dict[str, Any] = {} if kind == "MaxPool" and dilation == 1 else {"dilations": [dilation]}
     inputs = ["x", "w"] if kind.startswith("Conv") else ["x"]
     made = node(kind, inputs, ["y"], kernel_shape=[taps], pads=[pads, pads], strides=[stride], **extra)
-    weights = {"w": np.ones((4, 4, taps), np.float32)} if kind.startswith("Conv") else {}
+    weights: dict[str, Any] = {"w": np.ones((4, 4, taps), np.float32)} if kind.startswith("Conv") else {}
     return model([made], {"x": [1, 4, size]}, "y", opset=opset, **weights)
 
 
@@ -132,7 +132,7 @@ def resized(opset: int, scale: float) -> ModelProto:
 
 def ranges(limit: float) -> ModelProto:
     """A Range of constants."""
-    numbers = {"start": np.float32(0), "limit": np.float32(limit), "delta": np.float32(1e-3)}
+    numbers: dict[str, Any] = {"start": np.float32(0), "limit": np.float32(limit), "delta": np.float32(1e-3)}
     nodes = [
         node("Range", [*numbers], ["r"]),
         node("ReduceSum", ["r"], ["t"], keepdims=0),
@@ -143,7 +143,7 @@ def ranges(limit: float) -> ModelProto:
 
 def one_hot(depth: int) -> ModelProto:
     """OneHot of constants."""
-    constants = {"i": np.arange(4096), "d": np.int64(depth), "v": np.array([0, 1], np.float32)}
+    constants: dict[str, Any] = {"i": np.arange(4096), "d": np.int64(depth), "v": np.array([0, 1], np.float32)}
     nodes = [node("OneHot", [*constants], ["o"]), node("Add", ["x", "o"], ["y"])]
     return model(nodes, {"x": [1]}, "y", **constants)
 
@@ -172,7 +172,7 @@ def many_at_once(count: int) -> ModelProto:
 
 def many_times(op_type: str, count: int) -> ModelProto:
     """One operator that takes an input very many times."""
-    extra = {"axis": 0} if op_type == "Concat" else {}
+    extra: dict[str, Any] = {"axis": 0} if op_type == "Concat" else {}
     return model([node(op_type, ["x"] * count, ["y"], **extra)], {"x": [4, 4]}, "y")
 
 

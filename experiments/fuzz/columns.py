@@ -121,7 +121,8 @@ def _write(model: Path, path: Path) -> None:
                                              plan_key=plans["search"].key, composed_us=12.0 - trial))  # fmt: skip
             groups = [ChosenGroup(names, workload, candidate, 10.0) for names, workload, candidate in kernels]
             base.record_choice(run, plans["search"].key, groups, median_us=10.0, trusted=True, details={"gap": 0.1})
-            edge = EdgeDecision(*[node.name for node in graph.operators][:2], True, "chosen_measured", 1.5)
+            producer, consumer = (node.name for node in graph.operators[:2])
+            edge = EdgeDecision(producer, consumer, True, "chosen_measured", 1.5)
             base.record_edges(run, plans["search"].key, [edge])
             base.finish_run(run, summary={"speedup": 1.5})
         base.doubt(["doubted"], "the sentinel was slower")
@@ -134,7 +135,8 @@ def _measured(base: Any, known: Any, graph: Any, plans: Any, run: int, times: An
     from dataclasses import replace
 
     from autofuse.database.records import Candidate, CandidateOutcome
-    from autofuse.kernels.lowering.lower import is_free_reshape, lower
+    from autofuse.kernels.lowering.lower import lower
+    from autofuse.kernels.workload.free_reshape import is_free_reshape
 
     chosen = []
     for name, plan in plans.items():

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from onnx import helper
@@ -47,7 +47,7 @@ def attempts(name: str, folder: Path, seed: int, count: int) -> list[Attempt]:
 def models() -> Mapping[str, bytes]:
     """Small sound models of many kinds of operators."""
     real = np.random.default_rng(0).standard_normal
-    weights = {"w": real((4, 2, 3, 3)).astype(np.float32), "v": real((4, 4)).astype(np.float32)}
+    weights: dict[str, Any] = {"w": real((4, 2, 3, 3)).astype(np.float32), "v": real((4, 4)).astype(np.float32)}
     convolution = model(
         [
             node("Conv", ["x", "w"], ["a"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),

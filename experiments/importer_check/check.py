@@ -132,7 +132,7 @@ def _judges(workload: Workload) -> dict[str, Judge]:
     found: dict[str, Judge] = {}
     with contextlib.suppress(Exception):  # the reference lacks it
         reference = ReferenceEvaluator(model)
-        found["ONNX"] = lambda feeds: reference.run(None, dict(feeds))
+        found["ONNX"] = lambda feeds: list(reference.run(None, dict(feeds)))
     import onnxruntime  # late: autofuse switches its telemetry off first
 
     options = onnxruntime.SessionOptions()

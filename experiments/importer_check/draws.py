@@ -76,6 +76,7 @@ def of_node_cases() -> Iterator[Workload]:
         warnings.simplefilter("ignore")
         cases = sorted(load_model_tests(kind="node"), key=lambda case: str(case.name))
     for case in cases:
+        assert case.data_sets is not None and case.model is not None
         arrays = [numpy_helper.to_array(a) if isinstance(a, onnx.TensorProto) else a for a in case.data_sets[0][0]]
         inputs = [value.name for value in case.model.graph.input]
         if len(inputs) != len(arrays) or not all(isinstance(array, np.ndarray) for array in arrays):

@@ -14,9 +14,10 @@ import math
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import onnx
 
@@ -160,9 +161,9 @@ def markdown(rows: Sequence[Row]) -> str:
     lines = tables.head(("model", *columns, "operators / default", "the paper's", "MB moved"))
     for row in rows:
         numbers = ("-" if getattr(row, name) < 0 else getattr(row, name) for name in columns)
-        paper = "-" if row.paper is None else f"{row.paper:.2f}"
+        their = "-" if row.paper is None else f"{row.paper:.2f}"
         moved = f"{row.moved_none_mb:.0f} -> {row.moved_mb:.0f}"
-        lines.append(tables.line([row.model, *numbers, f"{row.ratio:.2f}", paper, moved]))
+        lines.append(tables.line([row.model, *numbers, f"{row.ratio:.2f}", their, moved]))
     pairs = [(row.ratio, row.paper) for row in rows if row.paper is not None]
     if pairs:
         ours, paper = map(_mean, zip(*pairs, strict=True))
@@ -214,7 +215,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _read(path: Path) -> list[Row]:
-    return [
-        Row(line["model"], **{k: float(v) if k.endswith("_mb") else int(v) for k, v in line.items() if k != "model"})
-        for line in tables.read_csv(path)
-    ]
+    return [_row(line) for line in tables.read_csv(path)]
+
+
+def _row(line: Mapping[str, str]) -> Row:
+    numbers: dict[str, Any] = {k: float(v) if k.endswith("_mb") else int(v) for k, v in line.items() if k != "model"}
+    return Row(line["model"], **numbers)

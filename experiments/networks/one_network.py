@@ -69,11 +69,13 @@ def compile_(job: Job, row: Row) -> Row:
     unfused = autofuse.compile(job.model, job.unfused, database=job.database, threads=job.threads, plan="none")
     with autofuse.open(job.database) as analysis:
         tasks = analysis.tasks
+    summary = autofuse.inspect(job.model).operators
+    operators = summary if isinstance(summary, int) else len(summary)
     own = tasks[tasks["threads"] == job.threads]
     return replace(
         row, compile_s=report.elapsed_s, kernels=report.kernels, kernels_none=unfused.kernels,
         candidates=int((own["ok"] + own["failed"]).sum()), failed=int(own["failed"].sum()),
-        operators=len(autofuse.inspect(job.model).operators),
+        operators=operators,
     ).write(Path(job.row))  # fmt: skip
 
 

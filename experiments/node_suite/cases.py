@@ -52,6 +52,7 @@ def node_cases() -> list[NodeCase]:
         found = load_model_tests(kind="node")
     cases = []
     for case in found:
+        assert case.data_sets is not None and case.model is not None
         inputs, outputs = (tuple(map(_plain, part)) for part in case.data_sets[0])
         cases.append(NodeCase(case.name, case.model.SerializeToString(), inputs, outputs, case.rtol, case.atol))
     return sorted(cases, key=lambda case: case.name)

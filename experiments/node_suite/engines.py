@@ -1,4 +1,4 @@
-"""The two programs that run a case: autofuse with a fresh database, and ONNX Runtime."""
+"""What runs a case: autofuse with a fresh database (its own driver, or ONNX Runtime's), and ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run_case(engine: str, case: NodeCase) -> Row:
 
 def _state(engine: str, case: NodeCase) -> tuple[str, str, bool]:
     try:
-        results, rest = (ENGINES | {CONSTANTS: _with_constants})[engine](case)
+        results, rest = (ENGINES | {CONSTANTS: _with_constants, PROVIDER: _through_provider})[engine](case)
         reason = difference(case, results)
     except AutofuseError as error:
         return "refused", str(error), True
@@ -59,18 +59,39 @@ def _autofuse(case: NodeCase, constants: Collection[str] = ()) -> tuple[list[Any
     """The results, and why ONNX Runtime has a part in them ("" when it has none). `constants`: inputs that are such."""
     import autofuse
 
+    with tempfile.TemporaryDirectory() as folder:
+        library, feeds, rest = _compiled(case, Path(folder), "case.so", constants)
+        return list(autofuse.Session(library).run(None, feeds)), rest
+
+
+def _through_provider(case: NodeCase) -> tuple[list[Any], str]:
+    """The results of ONNX Runtime's session over our model, with our execution provider."""
+    import onnxruntime
+
+    import autofuse.ort
+
+    with tempfile.TemporaryDirectory() as folder:
+        model, feeds, rest = _compiled(case, Path(folder), "case.tuned.onnx", format="ort")
+        options = autofuse.ort.register(_options())
+        return list(onnxruntime.InferenceSession(str(model), options).run(None, feeds)), rest
+
+
+def _compiled(
+    case: NodeCase, folder: Path, file: str, constants: Collection[str] = (), **named: Any
+) -> tuple[Path, dict[str, Any], str]:
+    """A case compiled to `file`, what to feed it with, and why ONNX Runtime has a part in it."""
+    import autofuse
+
     feeds = dict(_feeds(case))
     given = {name: feeds.pop(name) for name in constants}
-    with tempfile.TemporaryDirectory() as folder:
-        path, library = Path(folder) / f"{case.name}.onnx", Path(folder) / "case.so"
-        path.write_bytes(case.model)
-        database = f"{folder}/fresh.db"
-        shapes = {
-            name: value.shape for name, value in feeds.items() if isinstance(value, np.ndarray) and _is_open(case, name)
-        }
-        report = autofuse.compile(path, library, database=database, threads=1, shapes=shapes, constants=given)
-        rest = "; ".join(f"{row.op_type}: {row.reason}" for row in report.rest)
-        return list(autofuse.Session(library).run(None, feeds)), rest
+    path = folder / f"{case.name}.onnx"
+    path.write_bytes(case.model)
+    arrays = {name: value for name, value in feeds.items() if isinstance(value, np.ndarray)}
+    shapes = {name: value.shape for name, value in arrays.items() if _is_open(case, name)}
+    report = autofuse.compile(
+        path, folder / file, database=f"{folder}/fresh.db", threads=1, shapes=shapes, constants=given, **named
+    )
+    return folder / file, feeds, "; ".join(f"{row.op_type}: {row.reason}" for row in report.rest)
 
 
 def deciding_inputs(case: NodeCase) -> tuple[str, ...]:
@@ -98,11 +119,18 @@ def _is_open(case: NodeCase, name: str) -> bool:
 def _onnxruntime(case: NodeCase) -> tuple[list[Any], str]:
     import onnxruntime
 
+    session = onnxruntime.InferenceSession(case.model, _options(), providers=["CPUExecutionProvider"])
+    return list(session.run(None, _feeds(case))), ""
+
+
+def _options() -> Any:
+    """Of a session of one thread that says nothing."""
+    import onnxruntime
+
     onnxruntime.set_default_logger_severity(4)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(case.model, options, providers=["CPUExecutionProvider"])
-    return list(session.run(None, _feeds(case))), ""
+    return options
 
 
 def _feeds(case: NodeCase) -> Mapping[str, Any]:
@@ -116,3 +144,5 @@ ENGINES: dict[str, Callable[[NodeCase], tuple[list[Any], str]]] = {
 }
 CONSTANTS = "autofuse, inputs as constants"
 """The engine of the cases of `deciding_inputs`."""
+PROVIDER = "autofuse, in ONNX Runtime"
+"""The engine that compiles for our execution provider."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from experiments.node_suite.engines import CONSTANTS, STATES, Row
+from experiments.node_suite.engines import CONSTANTS, PROVIDER, STATES, Row
 from experiments.records import Table
 
 REASONS = (
@@ -42,6 +42,11 @@ class Verdict:
     refused_because: str = ""
     reason: str = ""
     alone: bool = True
+
+    @property
+    def state(self) -> str:
+        """What autofuse made of it."""
+        return self.autofuse
 
 
 def verdicts(rows: Iterable[Row]) -> list[Verdict]:
@@ -104,7 +109,49 @@ def bound_table(cases: Sequence[Bound]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-TABLES = (
-    Table("node_suite", Verdict, ("case",), table),
-    Table("node_suite_constants", Bound, ("case",), bound_table),
-)
+@dataclass(frozen=True)
+class Driven:
+    """A case that ONNX Runtime ran, our kernels as its execution provider, and by itself: both states.
+
+    `alone`: our kernels ran all of it.
+    """
+
+    case: str
+    state: str
+    onnxruntime: str
+    alone: bool
+    reason: str = ""
+
+
+def driven_rows(rows: Iterable[Row]) -> list[Driven]:
+    """The cases that have a row of the provider and one of ONNX Runtime, by name."""
+    found = {(row.engine, row.case): row for row in rows}
+    both = sorted(case for engine, case in found if engine == PROVIDER and ("onnxruntime", case) in found)
+    return [_driven(found[PROVIDER, case], found["onnxruntime", case]) for case in both]
+
+
+def _driven(ours: Row, theirs: Row) -> Driven:
+    """An error of the session that ONNX Runtime alone ends with, too, is its refusal."""
+    if (ours.state, theirs.state) == ("error", "refused"):
+        ours = replace(ours, state="refused")
+    reason = ours.reason if ours.state not in ("right", "refused") or theirs.state == "right" != ours.state else ""
+    return Driven(ours.case, ours.state, theirs.state, ours.alone, reason)
+
+
+def driven_table(cases: Sequence[Driven]) -> str:
+    """States with the provider, of all cases and of those that ONNX Runtime passes, then each that is amiss."""
+    passed = [case for case in cases if case.onnxruntime == "right"]
+    states, there, alone = (
+        Counter(case.state for case in some) for some in (cases, passed, [case for case in passed if case.alone])
+    )
+    lines = ["| through the provider | all | of these right in ONNX Runtime | of these with our kernels alone |"]
+    lines += ["|---|---:|---:|---:|"]
+    lines += [f"| {state} | {states[state]} | {there[state]} | {alone[state]} |" for state in STATES if states[state]]
+    lines += [f"| all | {len(cases)} | {len(passed)} | {sum(alone.values())} |", ""]
+    lines += [f"- `{case.case}`: {case.state}: {case.reason}" for case in cases if case.reason]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+SUITE = Table("node_suite", Verdict, ("case",), table)
+BOUND = Table("node_suite_constants", Bound, ("case",), bound_table)
+DRIVEN = Table("node_suite_provider", Driven, ("case",), driven_table)

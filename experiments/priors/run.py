@@ -150,7 +150,8 @@ def _tile(schedule: dict[str, int | str]) -> dict[str, str]:
 
 def _row(**cells: Any) -> Row:
     """A row as it was kept: what JSON has no number for was nothing to count."""
-    return Row(**{name: float("nan") if value is None else value for name, value in cells.items()})
+    kept: dict[str, Any] = {name: float("nan") if value is None else value for name, value in cells.items()}
+    return Row(**kept)
 
 
 TABLES = (Table("priors", _row, ("target", "threads", "family"), markdown),)

@@ -118,7 +118,7 @@ def random_plan(folded: Folded, choose: random.Random) -> FusionPlan:
     """Neighbours joined by chance, wherever that is legal."""
     chance = choose.choice(CHANCES)
     legality = Legality(folded.graph, MOST_OPERATORS)
-    groups = {operator.name: (operator.name,) for operator in folded.graph.operators}
+    groups: dict[str, tuple[str, ...]] = {operator.name: (operator.name,) for operator in folded.graph.operators}
     edges = folded.edges
     choose.shuffle(edges)
     for producer, consumer in edges:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from autofuse import api
 from autofuse.database.database import ProfilingDatabase, open_database
@@ -88,7 +89,7 @@ def trajectory(model: Path, database: Path, threads: int) -> list[float]:
     return found
 
 
-Event = tuple[object, str, str, float | None]
+Event = tuple[Any, str, str, float | None]
 """When; the plan that was recorded then, or the workload of the candidate that was measured and its time."""
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from experiments.profitability import metrics
 from experiments.profitability.judges import Judge, Opinion, allowed, noise_of
-from experiments.profitability.metrics import Floats
 from experiments.profitability.splits import Split
 
 RESAMPLES = 2000
@@ -67,7 +67,7 @@ def _taken(judge: Judge, split: Split) -> list[Taken]:
 
 
 def _joined(parts: Sequence[tuple[pd.DataFrame, Opinion]]) -> tuple[pd.DataFrame, Opinion]:
-    def whole(name: str) -> Floats | None:
+    def whole(name: str) -> Any:
         values = [getattr(opinion, name) for _, opinion in parts]
         return None if values[0] is None else np.concatenate(values)
 
@@ -108,7 +108,7 @@ def summary(split: str, judge: str, taken: Iterable[Taken], decided: Decided | N
     """What one judge's choices on the splits of one kind come to."""
     own = [row for row in taken if (row.split, row.judge) == (split, judge)]
     first, fifth = (np.array([getattr(row, name) for row in own] or [np.nan]) for name in ("regret1", "regret5"))
-    plans = (
+    plans: tuple[Any, ...] = (
         len(own),
         float(np.median(first)),
         float(first.mean()),
@@ -117,11 +117,11 @@ def summary(split: str, judge: str, taken: Iterable[Taken], decided: Decided | N
         float(np.median(fifth)),
         float(np.quantile(fifth, 0.9)),
     )
-    nothing = (0, 0, *[float("nan")] * 7)
+    nothing: tuple[Any, ...] = (0, 0, *[float("nan")] * 7)
     return Summary(split, judge, *plans, *(nothing if decided is None else _decisions(decided)))
 
 
-def _decisions(decided: Decided) -> tuple[float, ...]:
+def _decisions(decided: Decided) -> tuple[Any, ...]:
     frame, opinion = decided.frame, decided.opinion
     gain = frame["log_gain"].to_numpy(dtype="float64")
     noise = noise_of(frame)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -112,7 +113,7 @@ class Learned(Judge):
 
 def adviser_of(model: ProfitabilityModel | LinearModel, case: Case) -> Adviser:
     """The product's adviser on the machine of a case."""
-    return Adviser(model, case.where.target, case.where.facts, case.where.setting.threads)
+    return Adviser(cast("ProfitabilityModel", model), case.where.target, case.where.facts, case.where.setting.threads)
 
 
 def guessed(adviser: Adviser, case: Case) -> list[Guess]:
@@ -181,7 +182,7 @@ def allowed(decisions: pd.DataFrame) -> Flags:
 def paper(decisions: pd.DataFrame) -> Opinion:
     """Green before yellow before red."""
     order = decisions["colour"].map({"through": 2.0, "depend": 1.0, BREAK: 0.0}).fillna(1.0)
-    return Opinion(order.to_numpy(dtype="float64"), allowed(decisions))
+    return Opinion(np.asarray(order, np.float64), allowed(decisions))
 
 
 def fused_by_tvm(answers: Mapping[str, bool]) -> Callable[[pd.DataFrame], Opinion]:
@@ -202,7 +203,7 @@ class BytesSaved(Judge):
 
     def fit(self, data: Dataset) -> None:
         share = data.decisions["f_cut_bytes_share"].to_numpy(dtype="float64")
-        lost = np.log2(data.decisions["apart_us"] / data.decisions["fused_us"]).to_numpy(dtype="float64")
+        lost = np.log2((data.decisions["apart_us"] / data.decisions["fused_us"]).to_numpy(dtype="float64"))
         order = np.argsort(share, kind="stable")
         # Refusing the first k: what they would have gained is lost. The threshold lies where that is least.
         losses = np.concatenate([[0.0], np.cumsum(lost[order])])

@@ -89,7 +89,10 @@ def describe(data: Dataset, cases: Sequence[Case]) -> str:
     rows, decisions = data.rows, data.decisions
     names = {name for text in rows["networks"] for name in str(text).split(",") if name}
     places = rows.groupby(["device", "threads"]).size()
-    listed = ", ".join(f"{count} on {device} with {threads} thread(s)" for (device, threads), count in places.items())
+    listed = ", ".join(
+        f"{count} on {device} with {threads} thread(s)"
+        for (device, threads), count in zip(places.index.tolist(), places, strict=True)
+    )
     edges = decisions[decisions["cut"] == EDGE]
     pays = (edges["log_gain"] > 0).mean()
     plans = sum(len(case.times) for case in cases)

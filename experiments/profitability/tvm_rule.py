@@ -75,8 +75,8 @@ def _prefixed(graph: Graph, prefix: str) -> Graph:
         return tuple(prefix + name if name else "" for name in names)
 
     def moved(operator: Operator) -> Operator:
-        changed = {"inputs": named(operator.inputs), "outputs": named(operator.outputs)}
-        return replace(operator, name=prefix + operator.name, **changed)
+        inputs, outputs = named(operator.inputs), named(operator.outputs)
+        return replace(operator, name=prefix + operator.name, inputs=inputs, outputs=outputs)
 
     return Graph(
         graph.name,

@@ -69,7 +69,11 @@ def row_of(path: Path, database: Path, trained: Path, threads: int, seconds: flo
         api.compile(path, folder / f"{RULE}.so", database=empty, threads=threads)
         contenders = [Contender(kind, "autofuse", folder / f"{kind}.so") for kind in (TUNED, MODEL, RULE)]
         found = race(graph, contenders, threads, seconds, local_device().target())
-    return judged(Row(path.stem, threads, *[None] * 6, False, report.plan_tier, compile_s), found)
+    row = Row(
+        path.stem, threads, model=None, model_lo=None, model_hi=None, rule=None, rule_lo=None, rule_hi=None,
+        trusted=False, plan=report.plan_tier, compile_s=compile_s,
+    )  # fmt: skip
+    return judged(row, found)
 
 
 def judged(row: Row, found: Mapping[str, ContenderResult]) -> Row:

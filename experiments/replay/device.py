@@ -44,6 +44,11 @@ class OracleRunner:
     strangers: set[Asked] = field(default_factory=set)
 
     @cached_property
+    def workloads(self) -> frozenset[str]:
+        """Keys of the workloads of which anything was recorded."""
+        return frozenset(key for key, _ in self.answers)
+
+    @cached_property
     def usual_s(self) -> float:
         """Seconds that half of the candidates took at most."""
         return median([answer.cost_s for answer in self.answers.values()])

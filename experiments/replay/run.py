@@ -22,6 +22,7 @@ from autofuse.database.records import RunStart
 from autofuse.environment.environment import Environment, environment_of
 from autofuse.environment.space import load_space
 from autofuse.errors import AutofuseError
+from autofuse.fusion.planner.rewriting import RewritingPlanner
 from autofuse.graph.key import graph_key
 from autofuse.kernels.schedule.knobs import declared_names
 from autofuse.learning.advice import Adviser, PlanAdviser
@@ -31,6 +32,7 @@ from autofuse.search.composition.composer import compose_measured
 from autofuse.search.lab.lab import Lab
 from autofuse.search.phases.questions import Search
 from autofuse.search.plans.guide import Guide
+from autofuse.search.plans.plan_search import PlanSearch
 from autofuse.search.schedules.evidence import SearchEvidence
 from autofuse.search.standing.standing import Standing
 from experiments.catalogue import WRITTEN
@@ -40,9 +42,10 @@ from experiments.oracle.run import SPACE
 from experiments.profitability.held_out import models_without
 from experiments.records import keep
 from experiments.replay.device import NoReference, OracleRunner
-from experiments.replay.policies import POLICIES, Policy
+from experiments.replay.floor import floor
+from experiments.replay.policies import ALL, POLICIES, Policy
 from experiments.replay.recorded import Oracle, read_oracles
-from experiments.replay.table import TABLE, Row, markdown
+from experiments.replay.table import FLOOR, TABLE, Row, markdown
 from experiments.tables import write
 
 SEED = 0
@@ -60,9 +63,17 @@ class Watch:
     reached: tuple[int, float, int] | None = None
 
     def __call__(self, _label: str) -> None:
+        self._give_up()
         if self.reached is None and known_us(self.search.evidence) * CLOSE <= self.aim_us:
             strangers = len(self.runner.strangers)
             self.reached = self.runner.answered + strangers, self.runner.seconds, strangers
+
+    def _give_up(self) -> None:
+        """A group of which nothing was recorded is asked for once: on a machine its first answer would be a time."""
+        for key, _ in self.runner.strangers:
+            search = self.search.evidence.searches.get(key)
+            if search is not None and key not in self.runner.workloads and not search.complete:
+                search.pending, search.suggested, search.limit = [], [], len(search.tried)
 
     def close(self) -> bool:
         """Whether it came close."""
@@ -77,8 +88,15 @@ def known_us(evidence: SearchEvidence) -> float:
 
 def best_us(oracle: Oracle, base: ProfilingDatabase) -> float:
     """The best that the oracle knows: of all recorded plans, and of what composes from all groups, exactly."""
+    return known_us(everything(oracle, base))
+
+
+def everything(oracle: Oracle, base: ProfilingDatabase) -> SearchEvidence:
+    """What a search knows that was told every answer of an oracle: its plans, those of every single changed decision,
+    and the one that composes best."""
     evidence = evidence_of(oracle, base)
-    for plan in oracle.plans:
+    flips = PlanSearch(RewritingPlanner(oracle.graph, evidence.space.fusion), SEED).flips(ALL)
+    for plan in (*oracle.plans, *(flip.plan for flip in flips)):
         try:
             evidence.admit(plan)
         except AutofuseError:
@@ -86,8 +104,8 @@ def best_us(oracle: Oracle, base: ProfilingDatabase) -> float:
     for (key, text), answer in oracle.answers.items():
         if key in evidence.searches and answer.stored.median_us is not None:
             evidence.searches[key].learn(json.loads(text), answer.stored.median_us)
-    composed = compose_measured(evidence, None, Budget())
-    return min(known_us(evidence), composed.us if composed is not None else float("inf"))
+    compose_measured(evidence, None, Budget())
+    return evidence
 
 
 def evidence_of(oracle: Oracle, base: ProfilingDatabase) -> SearchEvidence:
@@ -143,7 +161,12 @@ def replayed(oracles: Sequence[Oracle], models: Mapping[str, Path], scratch: Pat
     """Every policy on every oracle."""
     for oracle in oracles:
         with open_database(scratch / "best.db") as base:
-            aim_us = best_us(oracle, base)
+            known = everything(oracle, base)
+            aim_us = known_us(known)
+            asked = floor(known, aim_us, CLOSE)
+        yield Row(
+            oracle.network, oracle.where.device, FLOOR, len(oracle.answers), oracle.cost_s, asked, 0.0, 0, 1.0
+        )  # fmt: skip
         for policy in POLICIES:
             if not policy.guided or oracle.network in models:
                 yield replay(oracle, policy, aim_us, models.get(oracle.network))

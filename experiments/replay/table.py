@@ -12,7 +12,9 @@ from experiments.tables import head, line
 
 BASE = POLICIES[0].name
 """The policy that the others are compared with."""
-NAMES = tuple(policy.name for policy in POLICIES)
+FLOOR = "perfect knowledge"
+"""What `autofuse`'s searches could reach at best, see `experiments.replay.floor`."""
+NAMES = (*(policy.name for policy in POLICIES), FLOOR)
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ def _cell(row: Row | None) -> str:
     if row is None:
         return "-"
     strangers = f", {row.strangers} not recorded" if row.strangers else ""
+    if row.policy == FLOOR and row.asked:
+        return str(row.asked)
     return f"{row.asked} ({row.seconds:.0f} s{strangers})" if row.asked else f"never, {row.end:.2f}{strangers}"
 
 

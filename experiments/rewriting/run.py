@@ -52,13 +52,17 @@ def measure(name: str) -> tuple[Row, str]:
     plans = planner.plan({ALL: "keep"}), planner.plan({})
     before, after = (len(plan.groups) for plan in plans)
     exact = len(RewritingPlanner(graph, FusionSpace(exact=True)).plan({}).groups)
-    moved = [bytes_moved(graph, plan) / 1e6 for plan in plans]
+    moved_none_mb, moved_mb = (bytes_moved(graph, plan) / 1e6 for plan in plans)
     applied = [site for site in planner.matches if site.step in plans[1].rewrites]
     saved = sum(site.flops_saved for site in applied) / 1e6
     rules = ", ".join(f"{count} {rule}" for rule, count in Counter(s.rule.name for s in applied).most_common())
     places = sum(max(1, len(one.sites)) for one in planner.decisions)
-    operators = len(graph.operators)
-    return Row(name, operators, before, after, exact, *moved, saved, places, len(planner.decisions)), rules
+    row = Row(
+        network=name, operators=len(graph.operators), without=before, kernels=after, exact=exact,
+        moved_none_mb=moved_none_mb, moved_mb=moved_mb, mflops_saved=saved, places=places,
+        decisions=len(planner.decisions),
+    )  # fmt: skip
+    return row, rules
 
 
 def markdown(rows: Sequence[Row]) -> str:

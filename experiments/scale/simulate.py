@@ -21,7 +21,7 @@ from autofuse.database.record.job_queue import JobQueue
 from autofuse.database.records import content_key
 from autofuse.job.searcher import gain_in_an_hour
 from autofuse.job.settings import JobSettings
-from autofuse.job.timetable import next_turn
+from autofuse.job.timetable import for_task, next_turn
 from autofuse.search.schedules.prospects import Prospect, expected_saving
 from experiments.options import new_parser
 from experiments.scale.figures import keep_figures
@@ -107,6 +107,7 @@ def simulate(folder: Path, models: int, workers: int, hours: float) -> dict[str,
                 task = queues[device].claim(job.id, device, turn.phase) if turn is not None else None
             if task is None or turn is None:
                 continue
+            turn = for_task(turn, task, mine, sharing, settings.budget_s - now)  # type: ignore[operator]
             model = world[task.model_sha256, device]
             progress, took_s = _slice(model, turn.seconds, turn.phase, rate, chance)
             with load:

@@ -24,6 +24,7 @@ import tvm_ffi
 
 import autofuse
 from autofuse.backend.c_interface import compiler_arguments
+from autofuse.backend.library.compiled import Library
 from autofuse.values.statistics import Interval, median_interval
 from experiments.options import new_parser
 from experiments.records import Table, keep
@@ -78,6 +79,7 @@ def measured_in_python(name: str, path: Path, blocks: int, calls: int) -> list[O
     aligned = session.empty_inputs()
     unaligned = {key: _moved(array) for key, array in aligned.items()}
     library = session._library  # the machine's own function is nothing that a user needs
+    assert isinstance(library, Library), "one library, and no parts"
     machine = library._entries()[0]
     bound = [*(tvm_ffi.from_dlpack(array) for array in aligned.values()), *library._weights[0]]
     ways: list[Callable[[], object]] = [

@@ -71,7 +71,14 @@ class Net:
         described = [helper.make_tensor_value_info("x", TensorProto.FLOAT, self.shape)]
         outputs = [onnx.ValueInfoProto(name=self.last)]
         body = helper.make_graph(self.nodes, "net", described, outputs, self.constants)
-        return from_model(helper.make_model(body, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), "net")
+        return from_model(
+            helper.make_model(
+                body,
+                opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)],
+                ir_version=10,
+            ),
+            "net",
+        )
 
 
 def convolutions() -> Graph:
@@ -126,7 +133,7 @@ def recurrent() -> Graph:
 
 
 def quantised() -> Graph:
-    """A convolution and a product of 8-bit integers, between numbers that are rounded to levels."""
+    """Convolutions, depthwise ones among them, and a product of 8-bit integers, between numbers rounded to levels."""
     net = Net(1, 6, 10, 9)
 
     def levelled(scale: float) -> None:
@@ -141,6 +148,10 @@ def quantised() -> Graph:
     maps = net.last
     net.op("Conv", maps, weights(18, 6, 3, 3), pads=[1, 1, 1, 1])
     net.op("Relu")
+    levelled(0.05)
+    for stride in (1, 2):
+        net.op("Conv", net.last, weights(18, 1, 3, 3), pads=[1, 1, 1, 1], strides=[stride] * 2, group=18)
+        levelled(0.05)
     net.op("Transpose", perm=[0, 2, 3, 1])
     levelled(0.05)
     rows = net.last
@@ -149,11 +160,30 @@ def quantised() -> Graph:
     return net.graph()
 
 
+def weight_only() -> Graph:
+    """Weights of 4 and 8 bits, with zero points and without, for a few rows and for more."""
+    net = Net(1, 9, 64)
+    for bits, columns, depth in ((4, 48, 64), (8, 40, 48)):
+        codes = net.random.integers(0, 256, (columns, -(-depth // 32), 4 * bits))
+        inputs = [net.last, net.constant(codes, "uint8"), net.constant(net.random.random((columns, -(-depth // 32))))]
+        zeros = net.random.integers(0, 256, (columns, -(-depth // 32) * bits // 8))
+        inputs += [net.constant(zeros, "uint8")] if bits == 4 else []
+        net.op("MatMulNBits", *inputs, domain="com.microsoft", K=depth, N=columns, bits=bits, block_size=32)
+        net.op("Tanh")
+    net.op("ReduceMean", axes=[1], keepdims=1)
+    codes = net.random.integers(0, 256, (24, 2, 16))
+    scales = net.constant(net.random.random((24, 2)))
+    net.op("MatMulNBits", net.last, net.constant(codes, "uint8"), scales, domain="com.microsoft", K=40, N=24, bits=4,
+           block_size=32)  # fmt: skip
+    return net.graph()
+
+
 NETS: dict[str, Callable[[], Graph]] = {
     "convolutions": convolutions,
     "attention": attention,
     "recurrent": recurrent,
     "quantised": quantised,
+    "weight only": weight_only,
 }
 
 

@@ -127,11 +127,11 @@ def test_outputs_are_written_where_they_are_bound(session: autofuse.Session, exp
 def test_a_callback_hears_of_results_and_of_errors(session: autofuse.Session, expected: list[NDArray[Any]]) -> None:
     heard: queue.Queue[tuple[list[Any], Any, str]] = queue.Queue()
     session.run_async(["y"], {"x": rows(4)}, lambda *said: heard.put(said), "mine")
-    results, user_data, error = heard.get(timeout=60)
+    results, user_data, error = heard.get(timeout=600)
     np.testing.assert_allclose(results[0], expected[0], rtol=1e-5, atol=1e-6)
     assert (user_data, error) == ("mine", "")
     session.run_async(None, {"x": rows(3)}, lambda *said: heard.put(said), None)
-    results, _, error = heard.get(timeout=60)
+    results, _, error = heard.get(timeout=600)
     assert results == [] and "x" in error
 
 

@@ -113,6 +113,12 @@ def first(list_name: str, **values: object) -> Callable[[Body], object]:
     return lambda body: body["programs"][0][list_name][0].update(values)
 
 
+def opened(**values: object) -> Callable[[Body], object]:
+    return lambda body: body["programs"][0].update(
+        opened={"name": "batch", "low": 1, "high": 4, "inputs": [[0, 1]], "outputs": [[0, 1]], **values}
+    )
+
+
 DESCRIPTIONS: dict[str, tuple[Callable[[Body], object], str]] = {
     "another entry": (program(entry="elsewhere"), "there is no program elsewhere"),
     "an entry that is no name": (program(entry="main\nprogram x 1 1 1"), "no name of a function"),
@@ -133,6 +139,12 @@ DESCRIPTIONS: dict[str, tuple[Callable[[Body], object], str]] = {
     "a table of floats": (first("inputs", table=5), "it has no integers"),
     "more than is known": (lambda body: body.update(more=1), "more: Unexpected"),
     "less than is needed": (lambda body: body.pop("versions"), "versions: .*required"),
+    "an open size that no input has": (opened(inputs=[None]), "no input has it"),
+    "an open size in a format without them": (opened(), "format 2 and open sizes"),
+    "an open size without a range": (opened(low=9), "its open size: 9 to 4"),
+    "an open size of fewer outputs": (opened(outputs=[]), "not told for all"),
+    "an open size in an axis that is not there": (opened(inputs=[[5, 1]]), "does not have it in axis 5"),
+    "an open size of another extent": (opened(inputs=[[0, 3]]), "does not have it in axis 0"),
     "another format": (lambda body: body.update(format=9), "library format 9"),
 }
 

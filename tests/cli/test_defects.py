@@ -112,6 +112,7 @@ def test_a_name_that_is_no_text_is_shown_and_not_choked_on(onnx_builder: Any, tm
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_a_model_whose_name_is_no_text_is_tuned_and_compiled(onnx_builder: Any, tmp_path: Path) -> None:
     b = onnx_builder()
     model = b.save(tmp_path / "net.onnx", {"x": [4, 16]}, [b.op("Relu", "y", "x")])
@@ -120,7 +121,7 @@ def test_a_model_whose_name_is_no_text_is_tuned_and_compiled(onnx_builder: Any, 
     autofuse, database = [os.fsencode(sys.executable), b"-m", b"autofuse"], os.fsencode(tmp_path / "net.db")
     common = [b"--db", database, b"--threads", b"1"]
     for words in (
-        [b"tune", odd, b"--trials", b"1", b"--budget", b"20s", *common],
+        [b"tune", odd, b"--trials", b"1", *common],
         [b"compile", odd, b"-o", os.fsencode(tmp_path / "net.so"), *common],
     ):
         done = subprocess.run([*autofuse, *words], capture_output=True)

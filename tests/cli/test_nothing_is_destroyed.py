@@ -309,3 +309,7 @@ def test_no_database_is_made_where_another_keeps_its_journal(end: str, database:
     assert f"is a name that the database {database.name} needs" in done.stderr
     assert not beside.exists()
     assert CliRunner().invoke(app, ["db", "check", "--db", str(database)]).exit_code == 0
+
+
+def test_a_library_for_python_is_not_named_as_a_static_archive(model: Path, tmp_path: Path) -> None:
+    refused("names a static archive, which --format c writes", "compile", model, "-o", tmp_path / "libnet.a")

@@ -241,6 +241,7 @@ class Compiled:
     header: str = ""
     provider: str = ""
     sha256: str = ""
+    sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def test_compile_prints_hit_or_miss_for_each_group(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,6 +283,7 @@ def test_compile_prints_hit_or_miss_for_each_group(monkeypatch: pytest.MonkeyPat
         "shapes": [{}],
         "constants": {},
         "buckets": {},
+        "sizes": [],
         "plan": "tvm",
         "format": None,
     }

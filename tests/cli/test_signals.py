@@ -24,7 +24,7 @@ from typer.core import TyperGroup
 
 from autofuse.cli.failures import Verbs
 
-PATIENCE_S = 90.0
+PATIENCE_S = 600.0
 
 
 def waited(happened: Callable[[], Any], what: str) -> Any:
@@ -41,7 +41,8 @@ class Verb:
     def __init__(self, folder: Path, *words: object, terminal: bool = False, prefix: tuple[str, ...] = ()) -> None:
         self.mark, self.log = uuid.uuid4().hex, folder / "log"
         command = [*prefix, sys.executable, "-m", "autofuse", *map(str, words)]
-        environment = {**os.environ, "AUTOFUSE_TEST_MARK": self.mark, "TMPDIR": str(folder)}
+        told = {"PYTHONFAULTHANDLER": "1"}  # a crash says where
+        environment = {**os.environ, **told, "AUTOFUSE_TEST_MARK": self.mark, "TMPDIR": str(folder)}
         self.screen = -1
         if terminal:
             pid, self.screen = pty.fork()
@@ -127,6 +128,43 @@ def test_ctrl_c_while_libraries_load_is_one_line(library: str, number: str) -> N
     assert (done.returncode, done.stderr) == (130, "autofuse: interrupted\n")
 
 
+ENDED = """
+import ctypes, sys
+libc = ctypes.CDLL(None)
+libc.__cxa_atexit(libc.abort, None, None)  # as the clean-up of a compiler that was interrupted in the middle of a call
+from autofuse.__main__ import run
+run()
+"""
+
+
+@pytest.mark.parametrize(("words", "code"), [(["--version"], 0), (["inspect", "absent.onnx"], 2)])
+def test_native_code_that_crashes_while_the_process_ends_changes_no_exit_code(words: list[str], code: int) -> None:
+    done = subprocess.run([sys.executable, "-c", ENDED, *words], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == code, done.stderr
+    assert bool(done.stdout) == (code == 0), "what was printed arrives"
+
+
+LATE = """
+import atexit, os, signal, sys
+import autofuse.cli.main as verbs
+def late():
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        os.kill(os.getpid(), number)
+def begun(run=verbs.run):
+    atexit.register(late)
+    run()
+verbs.run = begun
+sys.argv[1:] = ["--version"]
+from autofuse.__main__ import run
+run()
+"""
+
+
+def test_a_signal_after_the_last_word_of_a_verb_changes_no_exit_code() -> None:
+    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_the_console_script_is_guarded_as_the_module_is() -> None:
     (script,) = metadata.entry_points(group="console_scripts", name="autofuse")
     declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["scripts"]
@@ -146,6 +184,7 @@ def test_ctrl_c_while_the_command_line_is_read_is_one_line(capsys: pytest.Captur
     assert capsys.readouterr().err == "autofuse: interrupted\n"
 
 
+@pytest.mark.long
 def test_nohup_keeps_a_run_alive(model: Path, tmp_path: Path) -> None:
     database = tmp_path / "net.db"
     verb = Verb(

@@ -13,7 +13,7 @@ from autofuse import api
 from autofuse.backend.compile import function
 from autofuse.backend.compile.function import LONG_VECTORS
 from autofuse.backend.compile.host_cpu import local_device
-from autofuse.cli.screens.compile_view import compile_progress
+from autofuse.cli.screens.compile_view import verb_progress
 from autofuse.compiler.translation import Translation
 from autofuse.errors import InputError
 from autofuse.kernels.tir import emit
@@ -45,7 +45,7 @@ def test_a_compile_tells_how_many_kernels_are_done(model: Path, tmp_path: Path) 
 
 
 def test_progress_goes_to_stderr_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = compile_progress()
+    progress = verb_progress("compile")
     progress("generating kernels", 0, 3)
     progress("translating kernels to machine code", 3, 3)
     progress("writing the library", 0, 1)

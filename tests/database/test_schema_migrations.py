@@ -117,5 +117,5 @@ def test_processes_that_open_a_new_database_together_all_succeed(tmp_path: Path)
         for _ in range(3)
     ]
     for child in children:
-        output, errors = child.communicate(timeout=120)
+        output, errors = child.communicate(timeout=600)
         assert (output, errors) == ("[]\n", "")

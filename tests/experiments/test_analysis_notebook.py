@@ -21,7 +21,7 @@ def test_the_notebook_runs_and_shows_what_was_measured(tmp_path: Path, monkeypat
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(NOTEBOOK.parents[2]), os.environ.get("PYTHONPATH", ""))))
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     assert all(cell.get("outputs", []) == [] for cell in notebook.cells), "committed without outputs"
-    NotebookClient(notebook, timeout=120, kernel_name="python3").execute(cwd=str(tmp_path))
+    NotebookClient(notebook, timeout=600, kernel_name="python3").execute(cwd=str(tmp_path))
     shown = [
         output["data"]["text/plain"]
         for cell in notebook.cells

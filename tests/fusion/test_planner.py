@@ -266,5 +266,5 @@ def test_a_graph_of_five_thousand_operators_is_planned_in_seconds(builder: Any) 
     start = time.process_time()
     plan = plan_from(graph, {})
     check_plan(graph, plan)
-    assert time.process_time() - start < 10
+    assert time.process_time() - start < 30, "it takes a second; a slow machine is given time"
     assert len(plan.groups) == 555 * 3

@@ -121,3 +121,20 @@ def test_attention_of_float16_is_a_softmax_of_float32(model, graph_of, run):
     assert [operator.op_type for operator in graph.operators].count("Softmax") == 1
     (wanted,), (got,) = run(model(text, 23), feeds), run(to_model(graph), feeds)
     np.testing.assert_allclose(got.astype(np.float32), wanted.astype(np.float32), rtol=4e-3, atol=2e-3)
+
+
+def test_a_broadcast_that_only_callers_read_is_one_of_float16(model, graph_of, run):
+    """Before: it was widened, sunk behind the Cast and widened again, fifty times over; `compile` ended by exit 70."""
+    text = "f (float16[3,4] x, int64[3] s) => (float16[2,3,4] y) { e = Expand(x, s) a = Round(e) y = Floor(a) }"
+    shape = np.array([2, 3, 4])
+    graph = graph_of(text, weights={"s": shape})
+    assert [operator.op_type for operator in graph.operators] == ["Cast", "Round", "Floor", "Cast", "Expand"]
+    x = RNG.uniform(-3, 3, (3, 4)).astype(np.float16)
+    (wanted,), (got,) = run(model(text), {"x": x, "s": shape}), run(to_model(graph), {"x": x})
+    np.testing.assert_array_equal(got, wanted)
+
+
+def test_a_broadcast_between_two_operators_rounds_nothing(graph_of):
+    inputs, body = "float16[3,4] x, int64[3] s, float16[2,3,1] z", "e = Exp(x) b = Expand(e, s) y = Add(b, z)"
+    graph = graph_of(f"f ({inputs}) => (float16[2,3,4] y) {{ {body} }}", weights={"s": np.array([2, 3, 4])})
+    assert len(casts(graph)) == 3 and computing_in_half(graph) == []

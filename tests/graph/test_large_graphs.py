@@ -19,7 +19,7 @@ from autofuse.graph.loading.load import from_model
 from autofuse.views.inspect import inspect
 
 node, value = helper.make_node, helper.make_tensor_value_info
-MOST_CPU_S = 20.0
+MOST_CPU_S = 40.0
 
 
 @contextmanager

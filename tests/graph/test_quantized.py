@@ -2,114 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
-import onnx
-import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from autofuse.graph.loading.load import from_model
-from autofuse.graph.model import Graph
 from autofuse.measure.checking.reference import run_reference
+from tests.graph.levels import Net, convolution, fused, kinds, levels, same_bits
 
-Array = NDArray[Any]
 INTEGER_FORM = {"ConvInteger", "MatMulInteger"}
-
-
-def levels(dtype: str, *shape: int, seed: int = 0) -> Array:
-    limits = np.iinfo(dtype)
-    return np.random.default_rng([seed, *shape]).integers(limits.min, limits.max, shape, endpoint=True).astype(dtype)
-
-
-@dataclass
-class Net:
-    """A model that is written operator by operator."""
-
-    dtype: str = "uint8"
-
-    def __post_init__(self) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: dict[str, Array] = {}
-        self.inputs: dict[str, Array] = {}
-
-    def constant(self, array: Any, name: str = "") -> str:
-        name = name or f"k{len(self.constants)}"
-        self.constants[name] = np.asarray(array)
-        return name
-
-    def op(self, op_type: str, *inputs: str, output: str = "", domain: str = "", **attributes: Any) -> str:
-        output = output or f"t{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op_type, inputs, [output], domain=domain, **attributes))
-        return output
-
-    def given(self, name: str, *shape: int) -> str:
-        self.inputs[name] = levels(self.dtype, *shape)
-        return name
-
-    def parameters(self, scale: float, zero: int) -> tuple[str, str]:
-        return self.constant(np.float32(scale)), self.constant(np.array(zero, self.dtype))
-
-    def real(self, name: str, scale: float, zero: int) -> str:
-        return self.op("DequantizeLinear", name, *self.parameters(scale, zero))
-
-    def weights(self, array: Array, scales: Any, axis: int, zeros: Array | None = None) -> str:
-        zero = np.zeros(scales.shape, array.dtype) if zeros is None else zeros.astype(array.dtype)
-        names = [self.constant(item) for item in (array, scales.astype("float32"), zero)]
-        return self.op("DequantizeLinear", *names, axis=axis)
-
-    def quantised(self, name: str, scale: float, zero: int, output: str = "") -> str:
-        return self.op("QuantizeLinear", name, *self.parameters(scale, zero), output=output)
-
-    def model(self, *outputs: str, opset: int = 17) -> onnx.ModelProto:
-        inputs = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-                  for name, array in self.inputs.items()]  # fmt: skip
-        graph = helper.make_graph(
-            self.nodes, "net", inputs, [onnx.ValueInfoProto(name=name) for name in outputs],
-            [numpy_helper.from_array(array, name) for name, array in self.constants.items()],
-        )  # fmt: skip
-        opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
-
-
-def fused(model: onnx.ModelProto, feeds: dict[str, Array]) -> list[Array]:
-    """What ONNX Runtime computes as it is shipped, with its own kernels for integers."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level, options.intra_op_num_threads = 4, 1
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return [np.asarray(array) for array in session.run(None, feeds)]
-
-
-def same_bits(net: Net, *outputs: str) -> Graph:
-    """The loaded graph, once its results are those of ONNX Runtime's fused kernels."""
-    model = net.model(*outputs)
-    graph = from_model(model, "net")
-    found = run_reference(graph, net.inputs)
-    for name, array in zip(outputs, fused(model, net.inputs), strict=True):
-        np.testing.assert_array_equal(found[name], array)
-    return graph
-
-
-def kinds(graph: Graph) -> Counter[str]:
-    return Counter(operator.op_type for operator in graph.operators)
-
-
-def convolution(net: Net, x: str, channels: int, columns: int, scale: float, seed: int = 1, **attributes: Any) -> str:
-    """A convolution of a real tensor, with scales for each channel and an int32 bias."""
-    rng = np.random.default_rng(seed)
-    group = attributes.get("group", 1)
-    scales = rng.uniform(0.002, 0.02, columns).astype("float32")
-    weights = net.weights(np.maximum(levels("int8", columns, channels // group, 3, 3, seed=seed), -127), scales, 0)
-    names = [net.constant(a) for a in (rng.integers(-5000, 5000, columns).astype("int32"),
-                                       (np.float32(scale) * scales).astype("float32"))]  # fmt: skip
-    bias = net.op("DequantizeLinear", *names, axis=0)
-    return net.op("Conv", x, weights, bias, pads=[1, 1, 1, 1], **attributes)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
@@ -134,6 +37,17 @@ def test_an_activation_goes_where_the_levels_bound_it_anyhow(output_zero: int) -
     assert kinds(graph)["Relu"] == (output_zero > 0)
 
 
+@pytest.mark.parametrize("value", [None, 0.0, 0.4, -9.0, 1e9])
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])
+def test_padding_between_the_same_levels_is_that_of_bytes(mode: str, value: float | None) -> None:
+    net = Net()
+    x = net.real(net.given("x", 1, 8, 9, 9), 0.03, 7)
+    more = [net.constant(np.float32(value))] if value is not None and mode == "constant" else []
+    padded = net.op("Pad", x, net.constant(np.array([0, 0, 1, 2, 0, 0, 0, 1])), *more, mode=mode)
+    net.quantised(padded, 0.03, 7, "y")
+    assert kinds(same_bits(net, "y")) == {"Pad": 1}
+
+
 @pytest.mark.parametrize(("bound", "stays"), [(255 * 0.5, False), (200 * 0.5, True)])
 def test_a_clip_within_the_levels_stays(bound: float, stays: bool) -> None:
     net = Net()
@@ -145,14 +59,24 @@ def test_a_clip_within_the_levels_stays(bound: float, stays: bool) -> None:
     assert kinds(same_bits(net, "y"))["Clip"] == stays
 
 
-def test_a_depthwise_convolution_sums_integers_in_float32() -> None:
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_depthwise_convolution_is_one_of_bytes(stride: int) -> None:
     net = Net()
     x = net.real(net.given("x", 1, 16, 9, 9), 0.03, 7)
-    net.quantised(convolution(net, x, 16, 16, 0.03, group=16), 1.7, 3, "y")
+    net.quantised(convolution(net, x, 16, 16, 0.03, group=16, strides=[stride] * 2), 1.7, 3, "y")
+    graph = same_bits(net, "y")
+    assert kinds(graph) == {"ConvInteger": 1, "Add": 1, "DequantizeLinear": 1, "QuantizeLinear": 1}
+
+
+@pytest.mark.parametrize(("group", "options"), [(8, {}), (16, {"dilations": [2, 2]}), (16, {"strides": [3, 3]})])
+def test_other_narrow_groups_sum_integers_in_float32(group: int, options: dict[str, list[int]]) -> None:
+    net = Net()
+    x = net.real(net.given("x", 1, 16, 9, 9), 0.03, 7)
+    net.quantised(convolution(net, x, 16, 16, 0.03, group=group, **options), 1.7, 3, "y")
     graph = same_bits(net, "y")
     assert kinds(graph)["Conv"] == 1 and not INTEGER_FORM & set(kinds(graph))
-    (depthwise,) = (operator for operator in graph.operators if operator.op_type == "Conv")
-    weights = graph.constants[depthwise.inputs[1]]
+    (narrow,) = (operator for operator in graph.operators if operator.op_type == "Conv")
+    weights = graph.constants[narrow.inputs[1]]
     assert weights.dtype == np.float32 and (weights == np.rint(weights)).all()
 
 
@@ -233,6 +157,25 @@ def test_movements_between_equal_levels_move_integers() -> None:
     assert kinds(same_bits(net, "y")) == {"Transpose": 1, "Reshape": 1}
 
 
+def test_a_pool_and_a_nearest_resize_between_equal_levels_are_of_bytes() -> None:
+    net = Net()
+    net.given("x", 1, 4, 6, 8)
+    pooled = net.op("MaxPool", net.real("x", 0.03, 7), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    pooled = net.quantised(pooled, 0.03, 7)
+    sizes = net.constant(np.array([1, 1, 2, 2], "float32"))
+    large = net.op("Resize", net.real(pooled, 0.03, 7), "", sizes, mode="nearest")
+    net.quantised(large, 0.03, 7, "y")
+    assert kinds(same_bits(net, "y")) == {"MaxPool": 1, "Resize": 1}
+
+
+def test_a_resize_that_mixes_neighbours_stays_one_of_numbers() -> None:
+    net = Net()
+    net.given("x", 1, 4, 6, 8)
+    sizes = net.constant(np.array([1, 1, 2, 2], "float32"))
+    net.quantised(net.op("Resize", net.real("x", 0.03, 7), "", sizes, mode="linear"), 0.03, 7, "y")
+    assert kinds(from_model(net.model("y"), "net"))["DequantizeLinear"] == 1
+
+
 def test_movements_between_other_levels_do_not() -> None:
     net = Net()
     net.given("x", 2, 12, 8)
@@ -302,3 +245,121 @@ def test_a_zero_point_without_a_dimension_fits_one_scale() -> None:
     net.quantised(net.op("Gemm", x, weights, bias), 2.3, 128, "y")
     graph = same_bits(net, "y")
     assert kinds(graph)["MatMulInteger"] == 1
+
+
+MICROSOFT = "com.microsoft"
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_operators_of_onnx_runtime_on_quantised_tensors(dtype: str) -> None:
+    """Of all: what they compute is the operator on numbers, rounded once."""
+    rng = np.random.default_rng(11)
+    net = Net(dtype)
+
+    def given(least: float = 0.01, most: float = 0.05) -> tuple[str, str]:
+        limits = np.iinfo(dtype)
+        return net.parameters(float(rng.uniform(least, most)), int(rng.integers(limits.min + 30, limits.max - 30)))
+
+    a, b = (net.given("a", 2, 8, 9, 11), *given()), (net.given("b", 2, 8, 9, 11), *given())
+    made = {
+        "QLinearAdd": ((*a, *b, *given(0.02, 0.08)), {}),
+        "QLinearMul": ((*a, *b, *given(0.02, 0.08)), {}),
+        "QLinearWhere": ((net.constant(rng.random((9, 11)) < 0.5), *a, *b, *given()), {}),
+        "QLinearSigmoid": ((*a, *given(0.004, 0.005)), {}),
+        "QLinearLeakyRelu": ((*a, *given()), {"alpha": 0.1}),
+        "QLinearConcat": ((*given(), *a, *b), {"axis": 1}),
+        "QLinearGlobalAveragePool": ((*a, *given(0.001, 0.01)), {}),
+        "QLinearAveragePool": ((*a, *given()), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2]}),
+    }
+    names = [net.op(kind, *inputs, domain=MICROSOFT, **more) for kind, (inputs, more) in made.items()]
+    graph = same_bits(net, *names)
+    assert {operator.domain for operator in graph.operators} == {""}
+
+
+def test_a_quantised_softmax_is_at_most_one_level_off() -> None:
+    """Its exponentials are rounded: a number that lies between two levels may fall to either side."""
+    net = Net()
+    net.given("x", 40, 100)
+    net.op("QLinearSoftmax", "x", *net.parameters(0.02, 9), *net.parameters(1 / 256, 0), output="y", domain=MICROSOFT,
+           axis=-1, opset=13)  # fmt: skip
+    model = net.model("y")
+    found, wanted = run_reference(from_model(model, "net"), net.inputs)["y"], fused(model, net.inputs)[0]
+    apart = np.abs(found.astype(int) - wanted.astype(int))
+    assert apart.max() <= 1 and (apart > 0).mean() < 1e-3
+
+
+@pytest.mark.parametrize("turned", [0, 1])
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_products_of_onnx_runtime_are_products_of_integers(turned: int, per_channel: bool) -> None:
+    net = Net()
+    net.given("x", 7, 40)
+    scale = np.linspace(0.004, 0.02, 24, dtype="float32") if per_channel else np.array([0.01], "float32")
+    weights = np.maximum(levels("int8", 40, 24), -127)
+    bias = net.constant(levels("int32", 24) // 2**18)
+    left = ["x", *net.parameters(0.03, 9)]
+    right = [net.constant(weights.T.copy() if turned else weights), net.constant(scale),
+             net.constant(np.zeros(scale.size, "int8"))]  # fmt: skip
+    net.op("QGemm", *left, *right, bias, *net.parameters(1.9, 12), output="q", domain=MICROSOFT, transB=turned)
+    net.op("QGemm", *left, *right, bias, output="r", domain=MICROSOFT, transB=turned)
+    net.op("MatMulIntegerToFloat", "x", net.constant(weights), left[1], right[1], left[2], right[2],
+           net.constant(np.linspace(-1, 1, 24, dtype="float32")), output="f", domain=MICROSOFT)  # fmt: skip
+    model = net.model("q", "r", "f")
+    graph = from_model(model, "net")
+    assert kinds(graph)["MatMulInteger"] == 3 and not {"Gemm", "MatMul"} & set(kinds(graph))
+    found = run_reference(graph, net.inputs)
+    for name, wanted in zip(("q", "r", "f"), fused(model, net.inputs), strict=True):
+        if name == "q":
+            np.testing.assert_array_equal(found[name], wanted)
+        else:
+            np.testing.assert_allclose(found[name], wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["normal", "above", "below", "nothing"])
+def test_levels_that_are_found_at_run_time(kind: str) -> None:
+    """DynamicQuantizeLinear and a product of its integers, apart and as ONNX Runtime joins them."""
+    net = Net()
+    rng = np.random.default_rng(5)
+    shape = (9, 40)
+    x = {"normal": rng.normal(0, 3, shape), "above": rng.uniform(1, 4, shape), "below": rng.uniform(-9, -1, shape),
+         "nothing": np.zeros(shape)}[kind]  # fmt: skip
+    net.inputs["x"] = x.astype("float32")
+    weights = net.constant(levels("int8", 40, 24))
+    net.nodes.append(helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]))
+    net.op("MatMulInteger", "q", weights, "z", output="sums")
+    scale = net.constant(np.linspace(0.004, 0.02, 24, dtype="float32"))
+    bias = net.constant(np.linspace(-1, 1, 24, dtype="float32"))
+    net.op("DynamicQuantizeMatMul", "x", weights, scale, "", bias, output="y", domain=MICROSOFT)
+    model = net.model("q", "s", "z", "sums", "y")
+    graph = from_model(model, "net")
+    assert not {"DynamicQuantizeLinear", "DynamicQuantizeMatMul"} & set(kinds(graph))
+    found = run_reference(graph, net.inputs)
+    for name, wanted in zip(("q", "s", "z", "sums"), fused(model, net.inputs), strict=False):
+        np.testing.assert_array_equal(found[name], wanted)
+    np.testing.assert_allclose(found["y"], fused(model, net.inputs)[-1], rtol=1e-5, atol=1e-5)
+
+
+def test_quantisation_of_onnx_runtimes_own_domain_is_onnxs() -> None:
+    net = Net()
+    net.given("x", 2, 12, 8)
+    real = net.op("DequantizeLinear", "x", *net.parameters(0.03, 7), domain=MICROSOFT)
+    net.op("QuantizeLinear", net.op("Neg", real), *net.parameters(0.04, 200), output="y", domain=MICROSOFT)
+    assert kinds(same_bits(net, "y")) == {"DequantizeLinear": 1, "Neg": 1, "QuantizeLinear": 1}
+
+
+@pytest.mark.parametrize("other", [7, 9])
+def test_parts_of_equal_levels_are_joined_as_integers(other: int) -> None:
+    net = Net()
+    parts = [net.real(net.given(name, 2, size), 0.03, zero) for name, size, zero in (("a", 5, 7), ("b", 8, other))]
+    net.quantised(net.op("Concat", *parts, axis=1), 0.03, 7, "y")
+    wanted = {"Concat": 1} if other == 7 else {"Concat": 1, "DequantizeLinear": 2, "QuantizeLinear": 1}
+    assert kinds(same_bits(net, "y")) == wanted
+
+
+@pytest.mark.parametrize("other", [7, 9])
+def test_a_tensor_is_split_as_integers_where_all_parts_have_its_levels(other: int) -> None:
+    net = Net()
+    real = net.real(net.given("x", 2, 12, 5), 0.03, 7)
+    net.nodes.append(helper.make_node("Split", [real, net.constant(np.array([5, 7]))], ["a", "b"], axis=1))
+    outputs = [net.quantised(name, 0.03, zero) for name, zero in (("a", 7), ("b", other))]
+    wanted = {"Split": 1} if other == 7 else {"DequantizeLinear": 1, "Split": 1, "QuantizeLinear": 2}
+    assert kinds(same_bits(net, *outputs)) == wanted

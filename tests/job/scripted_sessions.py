@@ -17,7 +17,7 @@ from typing import Any
 
 from autofuse import errors
 from autofuse.search.budget.budget import Budget
-from autofuse.search.progress import PlanTime, Progress, TuneResult
+from autofuse.search.progress import ChoiceDecision, PlanTime, Progress, TuneResult
 from autofuse.search.schedules.prospects import Prospect
 
 CANDIDATE_S = 0.02
@@ -73,6 +73,9 @@ class ScriptedSession:
     def reserve(self, _allowed_s: float = 0.0, race_s: float = 0.0) -> Callable[[], float]:
         return lambda: race_s + float(self.script.get("finale_s", 0.1))
 
+    def least_s(self) -> float:
+        return float(self.script.get("finale_s", 0.1))
+
     def ahead(self) -> tuple[Prospect, ...]:
         return (Prospect(self.script.get("headroom", 0.01) * 100, 1 + self.counts.ok, 1000),)
 
@@ -82,13 +85,15 @@ class ScriptedSession:
         misbehave(self.script, "confirm_")
         slower = self.script.get("slower", False)
         untrusted = tuple(self.script.get("untrusted", ()))
+        verdict = self.script.get("verdict")
+        decision = ChoiceDecision("default", verdict, verdict != "undecided") if verdict else None
         plans = {
             "default": PlanTime(3, 1000.0, 1000.0, 1.1, 1.0, 1.2, True, 1e-7),
             "search": PlanTime(2, self.us, 2000.0 if slower else self.us, 1.5, 1.4, 1.6, True, 1e-7),
         }
         return TuneResult(
             self.model.stem, "run", 1, "db", "local", 1, "finished", 1.0, 1, 0, 0, 1, "search", "key", 2, plans,
-            untrusted=untrusted,
+            untrusted=untrusted, decision=decision,
         )  # fmt: skip
 
 

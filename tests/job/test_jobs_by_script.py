@@ -11,10 +11,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from autofuse.database.database import open_database
@@ -98,8 +100,8 @@ def test_what_promises_more_gets_more_candidates(job: Job, write: Any, tmp_path:
 
 
 def test_models_that_the_time_does_not_reach_are_told_so_and_not_read(job: Job, write: Any, tmp_path: Path) -> None:
-    """A second is over before a search process has started; what it began is concluded all the same."""
-    outcome = job([write(name) for name in "abcde"], budget_s=1.0)
+    """The time is over before a search process has started; what it began is concluded all the same."""
+    outcome = job([write(name) for name in "abcde"], budget_s=0.001)
     assert (outcome.complete, outcome.exit_code) == (True, 6)
     unbegun = [task for task in outcome.tasks if task.state == "failed"]
     assert len(unbegun) >= 4
@@ -136,9 +138,10 @@ def test_a_model_that_is_refused_fails_with_its_exit_code(job: Job, write: Any, 
     assert outcome.exit_code == code
 
 
+@pytest.mark.long
 def test_a_search_that_hangs_is_ended(job: Job, write: Any, tmp_path: Path, monkeypatch: Any) -> None:
     """Long before its slice is over, which for a single model is nearly the whole night."""
-    monkeypatch.setattr(worker_module, "SILENCE_S", 6.0)
+    monkeypatch.setattr(worker_module, "SILENCE_S", 20.0)
     model = write("a", candidates=5, behaviour="hang", mark=str(tmp_path / "mark"))
     outcome = job([model], budget_s=8 * 3600.0)
     assert [task.state for task in outcome.tasks] == ["done"]
@@ -166,6 +169,7 @@ def test_a_job_whose_only_worker_is_lost_says_so_and_can_go_on(
     assert "DeviceError on purpose" in outcome.lost_workers[0]
 
 
+@pytest.mark.long
 def test_a_worker_that_comes_back_goes_on_with_the_job(
     job: Job, write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,6 +190,7 @@ def test_a_worker_that_comes_back_goes_on_with_the_job(
     assert measured(tmp_path) == {"a": 5}
 
 
+@pytest.mark.long
 def test_a_search_beyond_its_memory_limit_costs_its_model_and_no_other(job: Job, write: Any) -> None:
     outcome = job([write("bad", behaviour="grow"), write("b", candidates=5)], budget_s=600.0, memory_bytes=1 << 30)
     assert [task.state for task in outcome.tasks] == ["failed", "done"]
@@ -211,8 +216,12 @@ def test_a_job_until_a_time_of_day_has_what_is_left_until_then(tmp_path: Path) -
         assert late.left_s() < 0
 
 
-def test_a_winner_slower_than_the_default_has_its_own_exit_code(job: Job, write: Any) -> None:
-    assert job([write("a", candidates=5, slower=True)], budget_s=600.0).exit_code == 5
+@pytest.mark.parametrize(("verdict", "code"), [(None, 5), ("faster", 5), ("undecided", 0)])
+def test_a_winner_slower_than_the_default_has_its_own_exit_code(
+    verdict: str | None, code: int, job: Job, write: Any
+) -> None:
+    """Not where noise left it open, and the simpler plan was taken."""
+    assert job([write("a", candidates=5, slower=True, verdict=verdict)], budget_s=600.0).exit_code == code
 
 
 def test_a_stop_finishes_the_candidate_and_the_job_goes_on_later(job: Job, write: Any, tmp_path: Path) -> None:
@@ -250,7 +259,7 @@ def test_a_second_interrupt_ends_at_once_and_the_job_goes_on_later(job: Job, wri
 
 def test_the_verb_stop_reaches_the_coordinator(job: Job, write: Any, tmp_path: Path) -> None:
     def stop() -> None:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while not list(tmp_path.glob("measured-*")) and time.monotonic() < deadline:
             time.sleep(0.05)
         with open_database(tmp_path / "p.db") as base:
@@ -281,6 +290,16 @@ def test_what_cannot_be_a_job_is_refused_before_anything_runs(job: Job, write: A
     assert not (tmp_path / "p.db").exists()
 
 
+MARK = "AUTOFUSE_TEST_MARK"
+
+
+def marked(process: psutil.Process, mark: str) -> bool:
+    """Whether it lives and descends from what was started with this mark."""
+    with suppress(psutil.Error):
+        return process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
 KILLED = """
 import sys
 from pathlib import Path
@@ -299,10 +318,11 @@ def test_a_killed_coordinator_takes_its_searches_along_and_the_next_one_goes_on(
     job: Job, write: Any, tmp_path: Path
 ) -> None:
     """Also where all its tasks were under way: nothing is left to claim until the dead one's lease is void."""
-    models = [write("a", candidates=40)]
+    models = [write("a", candidates=150)]
     code = KILLED.format(here=str(HERE), models=[str(m) for m in models], opener=OPENER, base=str(tmp_path / "p.db"))
-    process = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(HERE.parents[1])})
-    deadline = time.monotonic() + 60
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parents[1]), MARK: str(tmp_path)}
+    process = subprocess.Popen([sys.executable, "-c", code], env=environment)
+    deadline = time.monotonic() + 600
     while not list(tmp_path.glob("measured-*")) and time.monotonic() < deadline:
         time.sleep(0.05)
     with open_database(tmp_path / "p.db", read_only=True) as base:
@@ -315,10 +335,10 @@ def test_a_killed_coordinator_takes_its_searches_along_and_the_next_one_goes_on(
         dead = base.jobs.job("night")
     assert dead is not None
     assert dead.state == "interrupted", "status sees it by the lease, with no coordinator to say so"
-    time.sleep(0.3)
-    count = sum(measured(tmp_path).values())
-    time.sleep(0.3)
-    assert sum(measured(tmp_path).values()) == count, "no search outlives its coordinator"
+    while searches := [one for one in psutil.process_iter() if marked(one, str(tmp_path))]:
+        assert time.monotonic() < deadline, f"{searches} outlive their coordinator"
+        time.sleep(0.05)
+    assert 0 < sum(measured(tmp_path).values()) < 150
     outcome = job(models, budget_s=600.0)
     assert (outcome.state, outcome.exit_code) == ("finished", 0)
-    assert measured(tmp_path) == {"a": 40}
+    assert measured(tmp_path) == {"a": 150}

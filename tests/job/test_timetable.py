@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from autofuse.database.job_records import CONFIRM, SEARCH, TaskInfo
 from autofuse.job.searcher import gain_in_an_hour
 from autofuse.job.settings import JobSettings
-from autofuse.job.timetable import MOST_CONFIRMED, confirm_seconds, next_turn
+from autofuse.job.timetable import MOST_CONFIRMED, confirm_seconds, for_task, next_turn
 from autofuse.search.schedules.prospects import Prospect, expected_saving
 
 HOURS = 3600.0
@@ -95,8 +96,62 @@ def test_confirmations_share_what_is_left_whatever_they_would_need(models: int) 
     while waiting:
         turn = next_turn(waiting, 1, settings, 600.0, left_s)
         assert turn is not None and turn.phase == CONFIRM
-        left_s, waiting = left_s - turn.seconds, waiting[1:]
+        left_s, waiting = left_s - for_task(turn, waiting[0], waiting, 1, left_s).seconds, waiting[1:]
     assert left_s >= -1e-6
+
+
+def confirmed(waiting: list[TaskInfo], left_s: float, least_s: Sequence[float], used: float = 1.0) -> list[float]:
+    """Seconds that the models get for their finalists, one after the other; each uses such a part of them."""
+    found, least = [], {task.id: seconds for task, seconds in zip(waiting, least_s, strict=True)}
+    for number in range(len(waiting)):
+        turn = next_turn(waiting[number:], 1, JobSettings(120.0, trials=0), 120.0, left_s, least)
+        assert turn is not None and turn.phase == CONFIRM
+        found.append(for_task(turn, waiting[number], waiting[number:], 1, left_s, least).seconds)
+        left_s -= used * found[-1]
+    return found
+
+
+def test_a_confirmation_leaves_the_others_what_they_need() -> None:
+    """A small model and a large one: 25 s of measuring, and 10 s or 40 s of building; for one finalist 15 s or 30 s."""
+    small, large = tasks(2, spent_s=20.0)
+    large = replace(large, reserve_s=40.0)
+    assert confirmed([small, large], 100.0, [15.0, 30.0]) == pytest.approx([35.0, 65.0])
+    assert confirmed([large, small], 100.0, [30.0, 15.0]) == pytest.approx([65.0, 35.0])
+    first, second = confirmed([small, large], 60.0, [15.0, 30.0])
+    assert 15.0 <= first < 35.0 and 30.0 <= second < 65.0, "each has its one finalist, and shares what is left"
+    assert confirmed([small, large], 40.0, [15.0, 30.0]) == [15.0, 25.0], "too little: the first has what it needs"
+    first, second = confirmed([small, large], 120.0, [15.0, 30.0], used=0.5)
+    assert (first, second) == pytest.approx((45.0, 97.5)), "what one does not use is there for the next"
+
+
+def test_one_finalist_of_each_model_is_kept_from_the_search() -> None:
+    """Even where that is more than half of the budget."""
+    waiting = tasks(2, spent_s=20.0)
+    turn = next_turn(waiting, 1, JobSettings(120.0), 120.0, 75.0, {0: 38.0, 1: 38.0})
+    assert turn is not None and turn.phase == CONFIRM
+    turn = next_turn(waiting, 1, JobSettings(120.0), 120.0, 75.0, {0: 20.0, 1: 20.0})
+    assert turn is not None and turn.phase == SEARCH
+
+
+def test_a_model_that_was_not_begun_is_expected_to_need_as_much_as_the_dearest() -> None:
+    seen, fresh = replace(TASK, id=1, spent_s=20.0, reserve_s=45.0), replace(TASK, id=2, reserve_s=None, gain=None)
+    turn = next_turn([seen, fresh], 1, JobSettings(120.0), 120.0, 60.0, {1: 30.0})
+    assert turn is not None and turn.phase == CONFIRM, "no time is left to search"
+    assert for_task(turn, seen, [seen, fresh], 1, 60.0, {1: 30.0}).seconds == pytest.approx(30.0)
+
+
+@pytest.mark.parametrize("trials", [0, 8])
+def test_every_model_is_begun_before_any_is_confirmed_when_one_uses_up_all_candidates(trials: int) -> None:
+    """The default plan of each has its first times, and what its finalists need is known."""
+    waiting, settings, left_s = tasks(3, gain=None, reserve_s=None), JobSettings(120.0, trials=trials), 120.0
+    for number in range(3):
+        turn = next_turn(waiting, 1, settings, 120.0, left_s)
+        assert turn is not None and turn.phase == SEARCH and turn.seconds > 0
+        assert turn.trials == (trials if number == 0 else 0)
+        left_s -= turn.seconds
+        waiting[number] = replace(waiting[number], spent_s=turn.seconds, gain=0.1, measured=8 if number == 0 else 0)
+    turn = next_turn(waiting, 1, settings, 120.0, left_s)
+    assert turn is not None and turn.phase == CONFIRM
 
 
 @pytest.mark.parametrize("models", [2, 7, 40])

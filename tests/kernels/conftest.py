@@ -71,9 +71,12 @@ class Small:
                 [onnx.ValueInfoProto(name=name) for name in self.outputs],
                 [numpy_helper.from_array(np.asarray(array), name) for name, array in self.constants.items()],
             ),
-            opset_imports=[helper.make_opsetid("", self.opset)],
+            opset_imports=[helper.make_opsetid("", self.opset), *self._domains()],
             ir_version=10,
         )
+
+    def _domains(self) -> list[onnx.OperatorSetIdProto]:
+        return [helper.make_opsetid(domain, 1) for domain in sorted({node.domain for node in self.nodes} - {""})]
 
     def reference(self) -> dict[str, Array]:
         """What ONNX Runtime computes."""

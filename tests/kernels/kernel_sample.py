@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from onnx import helper
 
 from autofuse.device.target import Target
 from autofuse.kernels.build import build_kernel
@@ -95,6 +96,18 @@ QUANTIZED_MAP = made(
     LEVELS.integers(0, 256, (1, 16, 12, 12), "uint8"), w=LEVELS.integers(-127, 128, (32, 16, 3, 3), "int8"),
     z=np.uint8(7), a=np.abs(real(32)) / 100 + np.float32(0.001), one=np.float32(1), p=np.uint8(30),
 )  # fmt: skip
+DEPTHWISE_BYTES = made(
+    "s = ConvInteger <pads=[1, 1, 1, 1], group=16> (x, w, z); r = DequantizeLinear (s, a); "
+    "y = QuantizeLinear (r, one, p)",
+    LEVELS.integers(0, 256, (1, 16, 12, 12), "uint8"), w=LEVELS.integers(-127, 128, (16, 1, 3, 3), "int8"),
+    z=np.uint8(7), a=np.abs(real(16)) / 100 + np.float32(0.001), one=np.float32(1), p=np.uint8(30),
+)  # fmt: skip
+NIBBLES = Small(
+    [helper.make_node("MatMulNBits", ["x", "w", "s", "z"], ["y"], domain="com.microsoft", K=64, N=80, bits=4,
+                      block_size=32)],
+    {"x": real(12, 64)}, ["y"], {"w": LEVELS.integers(0, 256, (80, 2, 16), "uint8"), "s": np.abs(real(80, 2)),
+                                 "z": LEVELS.integers(0, 256, (80, 1), "uint8")},
+)  # fmt: skip
 IMPORTED = made("y = CumSum (x, a)", real(6, 40), a=np.array(1, "int64"))
 
 TILE = {"contraction.vectors": 2, "contraction.pixels": 4}
@@ -166,9 +179,20 @@ SAMPLES: Mapping[str, Sample] = {
     "GRU, reset after the product": Sample(RESET, {"recurrent.vectors": 1, "recurrent.sweep": "forward"}),
     "RNN": Sample(SIMPLE, {"recurrent.vectors": 1, "recurrent.unroll": 4}),
     "TVM's importer": Sample(IMPORTED),
+    "weights of 4 bits, streamed": Sample(
+        NIBBLES, {"weight_only.vectors": 2, "weight_only.rows": 4, "weight_only.prefetch": 0}
+    ),
+    "weights of 4 bits, one row": Sample(NIBBLES, {"weight_only.vectors": 2, "weight_only.rows": 1}),
+    "weights of 4 bits, unpacked": Sample(
+        NIBBLES, {"weight_only.algorithm": "unpacked", "weight_only.vectors": 2, "weight_only.rows": 4}
+    ),
     "integer product": Sample(QUANTIZED, {"integer.vectors": 2, "integer.pixels": 6}),
     "integer convolution, by pairs": Sample(QUANTIZED_MAP, {"integer.algorithm": "pairs", "integer.vectors": 1}),
     "integer convolution, blocks": Sample(QUANTIZED_MAP, {"integer.vectors": 2, "integer.pixels": 4}, MAPS),
+    "depthwise integers, blocks": Sample(DEPTHWISE_BYTES, {"integer_depthwise.pixels": 4}, MAPS),
+    "depthwise integers, plain": Sample(
+        DEPTHWISE_BYTES, {"integer_depthwise.pixels": 6, "integer_depthwise.rows_per_task": 4}
+    ),
     "integer convolution, one by one": Sample(QUANTIZED_MAP, {"integer.algorithm": "single", "integer.pixels": 4}),
 }
 

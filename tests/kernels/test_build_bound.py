@@ -24,6 +24,9 @@ from autofuse.measure.measurement import BUILD_CPU_S
 from experiments.random_graphs.generate import Growing, model
 from tests.kernels.conftest import real
 
+MOST_CPU_S = 4 * BUILD_CPU_S
+"""A slow machine takes longer for what is translated in 10 s here; what hangs takes minutes."""
+
 
 def drawn_window(chance: random.Random) -> Any:
     """A convolution or pooling of one to three dimensions: taps, padding, strides and sizes of any relation."""
@@ -70,11 +73,11 @@ def check_builds(seed: int) -> None:
         try:
             function = build_kernel(workload, schedule, target).function
         except InputError:
-            assert time.process_time() - start < BUILD_CPU_S, (workload.label, schedule)
+            assert time.process_time() - start < MOST_CPU_S, (workload.label, schedule)
             continue
         if not is_long(function):
             translate(function, "kernel", target)
-        assert time.process_time() - start < BUILD_CPU_S, (workload.label, schedule)
+        assert time.process_time() - start < MOST_CPU_S, (workload.label, schedule)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

@@ -77,7 +77,7 @@ def test_the_text_is_the_same_in_every_process() -> None:
     found = {
         subprocess.run(
             [sys.executable, "-c", program], cwd=ROOT, env=os.environ | {"PYTHONHASHSEED": seed},
-            capture_output=True, text=True, check=True, timeout=120,
+            capture_output=True, text=True, check=True, timeout=600,
         ).stdout
         for seed in ("1", "2")
     }  # fmt: skip

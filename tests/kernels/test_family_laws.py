@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+from onnx import helper
 
 from autofuse.device.target import Target
 from autofuse.environment.space import FOLDER, ISAS, load_space
@@ -153,6 +154,12 @@ REFUSED: Mapping[str, Small] = {
                            ["y"], {"w": real(1, 8, 4), "r": real(1, 8, 8)}),
     "MatMulInteger": Small(parsed("y = MatMulInteger (x, w, z)"), {"x": np.ones((3, 4), "uint8")}, ["y"],
                            {"w": np.ones((4, 5), "int8"), "z": np.arange(3, dtype="uint8")}),
+    "ConvInteger": Small(parsed("y = ConvInteger <group=4> (x, w, z)"), {"x": np.ones((1, 4, 6, 6), "uint8")}, ["y"],
+                         {"w": np.ones((4, 1, 3, 3), "int8"), "z": np.arange(4, dtype="uint8")}),
+    "WeightOnlyMatMul": Small(
+        [helper.make_node("MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft", K=32, N=8, block_size=32)],
+        {"x": np.ones((3, 32), "float64")}, ["y"], {"w": np.ones((8, 1, 16), "uint8"), "s": np.ones((8, 1), "float32")}
+    ),
     "LayerNormalization": Small(parsed("y = LayerNormalization <axis=-1> (x, g)"), {"x": X.astype("float64")}, ["y"],
                                 {"g": np.ones(6, "float64")}),
 }  # fmt: skip

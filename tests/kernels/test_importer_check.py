@@ -188,7 +188,7 @@ def test_integers_beside_what_only_tvm_covers_divide_by_anything(bench: Bench, k
 def test_a_group_that_only_an_unchecked_import_covers_is_taken_apart() -> None:
     from autofuse.fusion.plan import FusionPlan, Group
     from autofuse.kernels.lowering.lower import lower
-    from tests.kernels.test_fallback import TARGET
+    from tests.kernels.one_operator import TARGET
 
     text = "g (double[4,6] a, double[4,6] b) => (double[4,6] y) { m = Max (a, b) y = HardSwish (m) }"
     graph = from_model(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 21]> {text}'), "g")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from autofuse.device.target import Target
 from autofuse.kernels.build import build_kernel
-from autofuse.kernels.families.integer.instructions import ALGORITHMS, multipliers
+from autofuse.kernels.families.narrow.instructions import ALGORITHMS, multipliers
 from autofuse.kernels.families.registry import is_own
 from autofuse.kernels.tir.digest import code_text
 from autofuse.kernels.tir.features import has_feature
@@ -86,6 +86,7 @@ def test_only_instructions_of_the_target_are_asked_for(bench: Bench, isa: str) -
     code = code_text(build_kernel(bench.bind(SAMPLES["integer product"].small).workload, {}, target).function)
     for word, features in (
         ("avx512.vpdpbusd.512", ("avx512vnni",)),
+        ("neon.sdot", ("dotprod",)),
         ("avx2.pmadd", ("avx2",)),
         ("llvm.x86", ("sse2",)),
     ):
@@ -94,6 +95,9 @@ def test_only_instructions_of_the_target_are_asked_for(bench: Bench, isa: str) -
 
 
 def test_features_follow_what_the_profile_adds_and_removes() -> None:
+    arm = {"mtriple": "aarch64-linux-gnu", "mattr": ("+neon",)}
+    for mcpu, able in (("cortex-a76", ["quads", "single"]), ("cortex-a72", ["single"])):
+        assert list(multipliers(Target(mcpu, 4, 32, 2, 32768, 262144, **arm))) == able  # type: ignore[arg-type]
     plain = Target("icelake-server", 16, 32, 2, 32768, 262144)
     without = Target("icelake-server", 16, 32, 2, 32768, 262144, mattr=("-avx512vnni",))
     assert "quads" in multipliers(plain) and "quads" not in multipliers(without)

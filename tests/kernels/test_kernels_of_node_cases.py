@@ -27,7 +27,6 @@ EACH = 31
 WINDOWS = ("test_averagepool", "test_basic_conv", "test_conv_with", "test_convtranspose", "test_maxpool")
 """Cases of whole families that are all ours, but for those named next."""
 OTHERS = {
-    "test_maxpool_2d_uint8": "on uint8",
     "test_maxpool_with_argmax_2d_precomputed_pads": "several outputs",
     "test_maxpool_with_argmax_2d_precomputed_strides": "several outputs",
 }

@@ -42,6 +42,13 @@ def test_infinities_are_cut(bench: Bench) -> None:
     exact(bench, Small(parsed("y = QuantizeLinear (x, s, z)"), {"x": x}, ["y"], constants))
 
 
+@pytest.mark.parametrize("dtype", LEVELS)
+def test_what_is_no_number_becomes_the_lowest_level(bench: Bench, dtype: str) -> None:
+    x = np.array([[np.nan, 1.0, -np.nan] * 11], "float32")
+    constants = {"s": np.array(0.5, "float32"), "z": np.array(7, dtype)}
+    exact(bench, Small(parsed("y = QuantizeLinear (x, s, z)"), {"x": x}, ["y"], constants, 21))
+
+
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_a_scale_for_each_of_an_axis(bench: Bench, axis: int) -> None:
     x = real(20, 20, seed=3) * 90

@@ -17,7 +17,7 @@ from onnx.backend.test.loader import load_model_tests
 
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.loading.load import from_model
-from autofuse.graph.recurrence import GATES, RECURRENCES
+from autofuse.graph.own.recurrence import GATES, RECURRENCES
 from autofuse.graph.submodel import to_model
 from autofuse.kernels.build import build_kernel
 from autofuse.kernels.families.recurrent.emitter import pack_weights

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from autofuse.kernels.families.reduction import REDUCE
+from autofuse.kernels.families.reductions.reduction import REDUCE
 from autofuse.kernels.families.registry import is_own, nests_of
 from tests.kernels.conftest import Array, Bench, Small, parsed, real
 

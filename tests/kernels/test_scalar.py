@@ -131,6 +131,8 @@ def cases() -> list[Case]:
         Case("Mod", [integers("int64"), -positive("int64")]),
         Case("Mod", [integers("int32"), -positive("int32")], {"fmod": 1}),
         Case("Mod", [floats(special=False), constant(0.7)], {"fmod": 1}),
+        Case("Mod", [floats(), constant(0.0)], {"fmod": 1}),
+        *(Case("Div", [floats(), constant(zero)]) for zero in (0.0, -0.0)),
         Case("Dropout", [floats()], opset=12),
         Case("Neg", [integers("int8")]),
         Case("Abs", [integers("int32")]),

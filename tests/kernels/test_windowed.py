@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import Any
 
+import numpy as np
 import pytest
 from onnx import helper
 
@@ -107,6 +108,15 @@ def test_a_depthwise_convolution_agrees(bench: Bench, small: Small, layouts: dic
 @pytest.mark.parametrize(("small", "layouts"), fitting(POOLS, BOTH))
 def test_a_pool_agrees(bench: Bench, small: Small, layouts: dict[str, str]) -> None:
     bench.check(small, layouts, SHORT)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_a_pool_of_bytes_is_exact(bench: Bench, dtype: str) -> None:
+    limits = np.iinfo(dtype)
+    x = np.random.default_rng(3).integers(limits.min, limits.max, (2, 19, 7, 9), endpoint=True).astype(dtype)
+    small = Small([node("MaxPool", ["x"], ["y"], kernel_shape=[3, 3], strides=[2, 2], **SAME)], {"x": x}, ["y"])
+    assert is_own(bench.bind(small).workload)
+    bench.check(small, {}, SHORT)
 
 
 REFUSED = {

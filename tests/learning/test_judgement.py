@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pandas as pd
 import pytest
 
 from autofuse.errors import InputError
+from autofuse.learning import judge as judge_module
+from autofuse.learning.calibrated import Lesson
 from autofuse.learning.dataset import Dataset, read_dataset
 from autofuse.learning.judge import Predicted, cross_judge, judge, judge_model
 from autofuse.learning.model import ProfitabilityModel
@@ -81,3 +84,25 @@ def test_a_model_is_judged_on_what_it_did_not_see(
     recorder.record(networks["dense16"])
     found = judge_model(model, read_dataset([str(recorder.path)]))
     assert found.networks == ("dense64",) and found.regret1 < 0.05 and found.right > 0.7
+
+
+def test_a_model_that_knows_fewer_features_is_judged_by_those_it_knows(
+    model: ProfitabilityModel, recorder: Any, networks: Mapping[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A family of kernels came after it was trained."""
+    recorder.record(networks["dense64"])
+    dataset = read_dataset([str(recorder.path)])
+    before = judge_model(model, dataset)
+
+    def with_one_more(lesson_of: Callable[[Any], Lesson]) -> Callable[[Any], Lesson]:
+        def wider(frame: Any) -> Lesson:
+            one = lesson_of(frame)
+            rows = np.hstack([np.ones((len(one.rows), 1)), one.rows])
+            return replace(one, names=("came_later", *one.names), rows=rows)
+
+        return wider
+
+    for name in ("gain_lesson", "time_lesson"):
+        monkeypatch.setattr(f"autofuse.learning.judge.{name}", with_one_more(getattr(judge_module, name)))
+    after = judge_model(model, dataset)
+    assert replace(after, auc={}) == replace(before, auc={})

@@ -23,11 +23,11 @@ MEMORY = 300 << 20
 
 
 def program(crash: bool = False) -> Program:
-    return Program("quiet_child", Call(Greet(crash), 30.0), paths=(HERE,), memory_bytes=MEMORY)
+    return Program("quiet_child", Call(Greet(crash), 120.0), paths=(HERE,), memory_bytes=MEMORY)
 
 
 def first(word: str) -> Call:
-    return Call(Misbehave(word) if word in ("complain", "sleep") else Echo(word), 30.0, "build_error")
+    return Call(Misbehave(word) if word in ("complain", "sleep") else Echo(word), 120.0, "build_error")
 
 
 Made = Callable[..., Pool[str]]
@@ -49,7 +49,7 @@ def made() -> Iterator[Made]:
 def drained(pool: Pool[str], meanwhile: Callable[[], None] = lambda: None) -> list[Answer[str]]:
     """Answers until the pool is done; those that are no failures end their job."""
     found: list[Answer[str]] = []
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + 600.0
     while not pool.done:
         assert time.monotonic() < deadline
         for answer in pool.step():
@@ -114,7 +114,7 @@ def test_what_a_child_holds_is_made_again_when_it_dies(made: Made) -> None:
     (member,) = pool.members
     pool.hold(member)
     assert pool.done
-    pool.ask_now(member, Call(Misbehave("complain"), 30.0))
+    pool.ask_now(member, Call(Misbehave("complain"), 120.0))
     assert not pool.done
     assert [answer.reply for answer in drained(pool)] == [Echoed("kept")]
 
@@ -128,7 +128,7 @@ def test_work_that_is_held_and_lost_too_often_is_given_back_with_the_reason(made
             answers.append(answer)
             if answer.member is not None:
                 pool.hold(answer.member)
-                pool.ask_now(answer.member, Call(Misbehave("complain"), 30.0))
+                pool.ask_now(answer.member, Call(Misbehave("complain"), 120.0))
     ended = answers[-1].reply
     assert len(answers) == ATTEMPTS + 1
     assert isinstance(ended, Failure)
@@ -208,7 +208,7 @@ def test_a_child_that_starts_idle_is_given_work_at_once(made: Made) -> None:
 
     def start() -> Child:
         child = Child("quiet_child", MEMORY, {}, [HERE])
-        ask(child, Greet(), 30.0)
+        ask(child, Greet(), 120.0)
         return child
 
     pool = made(start=start, greeted=greeted.append)
@@ -223,7 +223,7 @@ def test_an_idle_child_can_be_asked_something_beside_the_work(made: Made) -> Non
     pool = made()
     member = pool.any_member()
     assert not isinstance(member, Failure)
-    assert pool.ask_now(member, Call(Echo("aside"), 30.0)) == Echoed("aside")
+    assert pool.ask_now(member, Call(Echo("aside"), 120.0)) == Echoed("aside")
     broken = made(start=program(crash=True).start)
     failure = broken.any_member()
     assert isinstance(failure, Failure)

@@ -32,17 +32,17 @@ pytestmark = pytest.mark.slow
 
 KEY = "kept-secret"
 QUICK = SamplingPolicy(cap_s=0.2, settle_probes=2)
-SHORT = Limits(build_s=25, run_s=15)
+SHORT = Limits(build_s=120, run_s=120)
 LINK = LinkLimits(connect_s=60, start_s=60, recover_s=60)
 BRIEF = replace(LINK, recover_s=3)
 """For devices that do not come back; the others may be slow, on a busy machine."""
 
 
 def wait_until(happened: Callable[[], bool], what: str) -> None:
-    """Returns once it has; a busy machine is given a minute."""
-    deadline = time.monotonic() + 60.0
+    """Returns once it has; a busy machine is given ten minutes."""
+    deadline = time.monotonic() + 600.0
     while not happened():
-        assert time.monotonic() < deadline, f"not within a minute: {what}"
+        assert time.monotonic() < deadline, f"not within ten minutes: {what}"
         time.sleep(0.05)
 
 
@@ -128,6 +128,7 @@ def test_nothing_listens_there_is_told(target: Any, rogues: Any, ask: Any) -> No
         assert {outcome(measured) for measured in runner.measure([ask(), ask()])} == {"device_lost"}
 
 
+@pytest.mark.long
 def test_a_hung_kernel_is_ended_on_the_device_too(served: Served, target: Any, rogues: Any, ask: Any) -> None:
     with runner_at(served.address, target, rogues) as runner:
         with shortened(runner, run_s=1.0):
@@ -146,12 +147,13 @@ def test_files_of_clients_stay_in_their_folder(served: Served) -> None:
         f"session = rpc.connect('127.0.0.1', {served.port}, '{KEY}')\n"
         "session.upload(bytearray(b'x'), target='../../escaped')\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode != 0
     assert "leads out of the session's folder" in done.stderr
     assert not list(served.log.parent.rglob("escaped"))
 
 
+@pytest.mark.long
 def test_a_device_that_is_gone_gives_all_its_candidates_back(
     tmp_path: Path, target: Any, rogues: Any, ask: Any
 ) -> None:
@@ -199,6 +201,7 @@ def test_a_killed_session_costs_no_candidate(served: Served, target: Any, rogues
     assert [outcome(found[index]) for index in range(5)] == ["ok"] * 5
 
 
+@pytest.mark.long
 def test_a_tracker_hands_the_device_out_and_takes_it_back(tmp_path: Path, target: Any, rogues: Any, ask: Any) -> None:
     code = (
         "import sys, time; from tvm.rpc.tracker import Tracker\n"
@@ -240,7 +243,7 @@ def test_a_key_that_was_not_given_on_the_command_line_is_not_printed(tmp_path: P
     port = int(first.split(",")[0].rpartition(":")[2])
     assert describe_device(Address("127.0.0.1", port, "hidden-word"), LINK).instance
     process.terminate()
-    said = "".join(process.communicate(timeout=60))
+    said = "".join(process.communicate(timeout=600))
     assert "hidden-word" not in first + said
 
 
@@ -252,7 +255,7 @@ def test_serving_beyond_this_machine_is_warned_of(tmp_path: Path) -> None:
     assert done.stdout is not None
     first = done.stdout.readline()
     done.terminate()
-    _, said = done.communicate(timeout=60)
+    _, said = done.communicate(timeout=600)
     assert "serving at 0.0.0.0:" in first
     assert "without encryption" in said
     assert done.returncode != 0

@@ -1,6 +1,6 @@
 import pytest
 
-from autofuse.measure.timing.sampling import SamplingPolicy, sample
+from autofuse.measure.timing.sampling import SamplingPolicy, sample, settling
 
 POLICY = SamplingPolicy()
 
@@ -43,6 +43,14 @@ def test_a_core_that_stays_slow_ends_at_the_cap_without_trust(fake):
     assert "below full clock" in timing.reason
     assert timing.us.median == pytest.approx(5e3 / 0.8)
     assert machine.now() == pytest.approx(POLICY.cap_s, rel=0.1)
+
+
+def test_a_time_that_settles_something_is_waited_for_longer(fake):
+    """The clock is back after the cap of other candidates."""
+    ends = [
+        timed(fake(lambda t: 0.8 if 0.01 < t < 2.0 else 1.0), 5e-3, policy=one) for one in (POLICY, settling(POLICY))
+    ]
+    assert [(timing.stopped, timing.trusted) for timing in ends] == [("time", False), ("enough", True)]
 
 
 def test_time_taken_by_others_spoils_a_slice_even_at_full_clock(fake):

@@ -1,6 +1,17 @@
+from dataclasses import replace
+
 import pytest
 
-from autofuse.measure.timing.race import ContenderLostError, InterleavingPolicy, TimedBlock, interleaved, ratio_of
+from autofuse.measure.timing.race import (
+    DECIDING,
+    ContenderLostError,
+    InterleavingPolicy,
+    TimedBlock,
+    interleaved,
+    ratio_of,
+    times_of,
+)
+from autofuse.values.ratios import decide
 
 POLICY = InterleavingPolicy(budget_s=10.0)
 
@@ -85,6 +96,26 @@ def test_rounds_on_a_disturbed_machine_go_on_to_the_budget_and_are_not_trusted(f
     assert not found["a"].trusted
     assert "waited for a core" in found["a"].reason
     assert len(found["a"].slices) > 50
+
+
+def test_beside_work_that_comes_and_goes_short_blocks_decide_what_long_ones_cannot(fake):
+    """A neighbour takes a fifth of the core for 12 ms out of 30: some short blocks fall between, no long one does."""
+
+    def calls_of(machine, seconds: float):
+        def block(calls: int) -> TimedBlock:
+            waited = machine.waited
+            taken = sum(machine.work(seconds) for _ in range(calls))
+            return TimedBlock(taken / calls, (machine.waited - waited) / taken)
+
+        return block
+
+    ends = {}
+    for policy in (DECIDING, replace(DECIDING, block_s=0.03)):
+        machine = fake(stolen=lambda t: 0.2 if t % 0.03 < 0.012 else 0.0)
+        rivals = {name: calls_of(machine, seconds) for name, seconds in (("a", 1.2e-4), ("b", 1e-4))}
+        found = interleaved(rivals, machine.clock, replace(policy, budget_s=5.0), machine.now)
+        ends[policy.block_s] = decide(times_of(found)).verdict, len(found["b"].good()) > 0
+    assert ends == {DECIDING.block_s: ("faster", True), 0.03: ("undecided", False)}
 
 
 def test_a_lost_rival_is_reported_and_the_others_go_on(fake):

@@ -89,7 +89,7 @@ def test_a_program_in_c_runs_a_compiled_model(tmp_path: Path) -> None:
     given = ["libautofuse_ort.so", "tuned.onnx", "x.bin"]
     done = subprocess.run(
         [tmp_path / "program", *(tmp_path / name for name in given)],
-        env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=False, timeout=60,
+        env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, (done.returncode, done.stderr)
     wanted = plain(tmp_path / "net.onnx").run(None, image())[0]

@@ -10,7 +10,7 @@ from autofuse.errors import InputError
 from autofuse.ort import inference
 from autofuse.ort.inference import TypeInference
 from autofuse.ort.session import ValueType
-from autofuse.segments.choice import read_choice
+from autofuse.segments.read import read_choice
 from experiments.fuzz.bombs import BOMBS
 from tests.ort.broken import broken
 from tests.segments.models import model_of, written

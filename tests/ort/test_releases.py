@@ -19,6 +19,7 @@ import pytest
 
 from autofuse.ort.provider.register import OLDEST
 from tests.ort.compiled import changed, compiled, image, network, plain
+from tests.segments.bodies import loop
 from tests.segments.models import normal, pooled, written
 
 pytestmark = [pytest.mark.ort, pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")]
@@ -45,6 +46,7 @@ print(json.dumps({
     "version": onnxruntime.__version__,
     "whole": run("whole.onnx", x), "two": run("two.onnx", x, 2), "more": run("two.onnx", x, 3),
     "parts": run("parts.onnx", {"x": inputs["parts"]}),
+    "bodies": run("bodies.onnx", {"x": inputs["body"], "n": np.array(3)}),
     "shape": run("open.onnx", {"x": inputs["x"][:, :, 1:]}), "damaged": run("damaged.onnx", x),
     "untrusted": run("whole.onnx", x, sha256="0" * 64),
 }))
@@ -72,6 +74,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("autofuse.segments.worth.LEAST_US", 0.0)
         compiled(written(pooled(), made), made / "parts.onnx")
+        onnx.save(loop(), made / "loop.onnx")
+        compiled(made / "loop.onnx", made / "bodies.onnx")
 
     def open_sizes(model: onnx.ModelProto) -> None:
         for size in model.graph.input[0].type.tensor_type.shape.dim:
@@ -83,7 +87,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     changed(made / "whole.onnx", made / "open.onnx", open_sizes)
     changed(made / "whole.onnx", made / "damaged.onnx", damaged)
-    np.savez(made / "inputs.npz", x=image()["x"], parts=normal(6, 1, 16))
+    np.savez(made / "inputs.npz", x=image()["x"], parts=normal(6, 1, 16), body=normal(6, 24))
     return made
 
 
@@ -92,7 +96,7 @@ def test_a_release_runs_and_refuses_what_the_installed_one_does(models: Path, ve
     environment = {**os.environ, "PYTHONPATH": str(installed(version))}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, models],
-        env=environment, capture_output=True, text=True, check=False, timeout=120, cwd=models,
+        env=environment, capture_output=True, text=True, check=False, timeout=600, cwd=models,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
@@ -102,6 +106,8 @@ def test_a_release_runs_and_refuses_what_the_installed_one_does(models: Path, ve
         np.testing.assert_allclose(said[name], wanted, rtol=1e-4, atol=1e-5)
     parts = plain(models / "model.onnx").run(None, {"x": normal(6, 1, 16)})[0]
     np.testing.assert_allclose(said["parts"], parts, rtol=1e-4, atol=1e-5)
+    bodies = plain(models / "loop.onnx").run(None, {"x": normal(6, 24), "n": np.array(3)})[0]
+    np.testing.assert_allclose(said["bodies"], bodies, rtol=1e-4, atol=1e-5)
     assert "input x has the shape (1, 3, 23, 24), compiled for (1, 3, 24, 24)" in said["shape"]
     assert "its code is damaged, or of another model" in said["damaged"]
     assert "which the option sha256 does not name" in said["untrusted"]

@@ -110,7 +110,7 @@ def test_the_watch_sees_files_and_sockets(home: Home) -> None:
 def test_tuning_compiling_benchmarking_and_a_session_write_and_call_nothing_else(home: Home) -> None:
     model, common = "small.onnx", ("--db", "out/profile.db", "--threads", "1")
     for arguments in (
-        ("-m", "autofuse", "tune", model, "--trials", "1", "--budget", "15s", *common),
+        ("-m", "autofuse", "tune", model, "--trials", "1", *common),
         ("-m", "autofuse", "compile", model, "-o", "out/small.so", *common),
         ("-m", "autofuse", "run", "out/small.so", "-o", "out/arrays"),
         ("-m", "autofuse", "bench", model, "--against", "onnxruntime,tvm", "--budget", "1s", *common),

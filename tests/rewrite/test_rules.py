@@ -15,7 +15,7 @@ from autofuse.graph.submodel import to_model
 from autofuse.rewrite.driver import apply, matches
 from autofuse.rewrite.rule import Rule
 from autofuse.rewrite.rules.catalogue import BY_NAME, RULES
-from tests.rewrite.finders import graph_for
+from tests.rewrite.rule_samples.catalogue import graph_for
 from tests.rewrite.samples import values
 
 SUMS = {"AveragePool", "Conv", "Gemm", "GlobalAveragePool", "LayerNormalization", "MatMul", "Softmax"}

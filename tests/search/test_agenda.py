@@ -52,13 +52,27 @@ def test_what_a_kind_gained_is_kept_with_its_time() -> None:
     account = agenda.account("plans")
     assert (account.asked, account.gained_us, account.promised_us) == (1, 100.0, 50.0)
     assert 0.0 <= account.spent_s <= now() - clock
-    assert account.correction(PLAN_US) > 1.0
+    assert account.correction(PLAN_US) == 1.0, "one large gain is not taken for what comes"
 
 
-def test_one_question_in_a_few_goes_to_the_kind_with_the_least_time() -> None:
+def test_what_a_composition_gains_is_to_the_credit_of_the_changes_that_made_it_possible() -> None:
+    agenda = Agenda()
+    for _ in range(4):
+        agenda.ask(question("plans", 30.0), Budget(), lambda: PLAN_US)
+    doubted = agenda.account("plans").correction(PLAN_US)
+    times = iter([PLAN_US, 900.0])
+    composition = Question("compositions", 50.0, 1.0, lambda _budget: None, credit="plans")
+    agenda.ask(composition, Budget(), lambda: next(times))
+    assert doubted < agenda.account("plans").correction(PLAN_US) <= 1.0
+    assert agenda.account("plans").asked == 4
+
+
+def test_one_question_in_a_few_goes_to_the_kind_with_the_least_time_that_promises_anything() -> None:
     agenda = Agenda()
     agenda.account("schedules").spent_s = 5.0
-    asked = [chosen(agenda, question("schedules", 30.0), question("plans", 1.0)) for _ in range(2 * EXPLORE_EVERY)]
+    hopeless = question("fixed plans", 0.001)
+    offered = question("schedules", 30.0), question("plans", 4.0), hopeless
+    asked = [chosen(agenda, *offered) for _ in range(2 * EXPLORE_EVERY)]
     assert asked == 2 * [*(EXPLORE_EVERY - 1) * ["schedules"], "plans"]
 
 
@@ -87,10 +101,11 @@ def test_a_correction_stays_in_its_bounds_whatever_was_promised_and_paid(
 
 
 def test_plans_are_tried_long_before_all_schedules_are(run: Any, device: Any, two_layers: Path, tmp_path: Path) -> None:
-    """Forty candidates are a few more than the default plan's first times and one round of schedules."""
+    """Forty candidates are a few more than the default plan's first times and one round of schedules. They take next
+    to no time here, so that planning is what a plan costs, and plans come later than on a machine."""
     result = run(two_layers, trials=40)
     assert result.measured <= 40
-    assert result.plan_trials >= 6
+    assert result.plan_trials >= 4
     with open_database(tmp_path / "profile.db", read_only=True) as base:
         info = base.run(result.run_id)
     assert info is not None and info.summary is not None
@@ -117,7 +132,7 @@ def test_flips_are_planned_once_and_the_defaults_come_first(two_layers: Path) ->
     search = PlanSearch(Planner(load(two_layers, {})), 0)
     assert search.unopened
     default, *others = search.flips(100)
-    assert (dict(default.answers), default.size_bytes) == ({}, 0)
+    assert (dict(default.answers), default.kind) == ({}, "")
     assert len({flip.plan.key for flip in (default, *others)}) == 1 + len(others)
     _, answers, plan = search.take(default)
     search.tell(answers, plan, 10.0)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from autofuse.search.budget.budget import Budget
+from autofuse.search.budget.budget import MOST_CROWDED, Budget, crowding
 
 
 @pytest.fixture
@@ -85,3 +85,13 @@ def test_a_pause_ends_with_the_budget_or_when_somebody_asks(now: list[float]) ->
     assert told == sorted(told, reverse=True) and told[0] == pytest.approx(2.0)
     Budget.lasting(60.0, lambda: now[0] >= 103.0).pause(30.0, told.append)
     assert now[0] == pytest.approx(103.0)
+
+
+@pytest.mark.parametrize(
+    ("wall_s", "worked_s", "times"),
+    [(2.0, 2.0, 1.0), (5.8, 1.8, 3.0), (1.9, 2.0, 1.0), (60.0, 2.0, MOST_CROWDED), (0.04, 0.01, 24 / 21)],
+)
+def test_how_crowded_a_machine_is_follows_from_the_time_that_work_took(
+    wall_s: float, worked_s: float, times: float
+) -> None:
+    assert crowding(wall_s, worked_s) == pytest.approx(times)

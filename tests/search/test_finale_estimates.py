@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -41,3 +42,35 @@ def test_only_a_kernel_whose_object_is_there_costs_no_compilation(
     (tmp_path / OBJECTS / "code-by.o").touch()
     found = estimates(tmp_path, {"a-x": "code-ax", "b-y": "code-by", "b-z": "code-bz"}, best)
     assert found.build_s(SimpleNamespace()) == pytest.approx(LINK_S + kernels_s)  # type: ignore[arg-type]
+
+
+def test_finalists_that_were_built_faster_than_expected_leave_time_for_others(tmp_path: Path) -> None:
+    """And the race is no shorter for it."""
+    found = estimates(tmp_path, {}, {"a": None, "b": None})
+    plans: Any = {name: SimpleNamespace() for name in ("default", "search", "composed", "previous", "none")}
+    slow, quick = (found.finale(plans, 24.0, ("default",), pace) for pace in (1.0, 0.2))
+    assert set(quick.left_out) < set(slow.left_out)
+    assert quick.race_s >= slow.race_s
+    assert quick.seconds <= 24.0 and slow.seconds <= 24.0
+
+
+def test_few_finalists_need_a_short_race_and_a_crowded_machine_a_longer_one(tmp_path: Path) -> None:
+    found = estimates(tmp_path, {}, {"a": None, "b": None})
+    crowded = replace(found, opening=Opening(1.0, 1.0, 3.0))
+    assert [found.least_race_s(count) for count in (1, 2, 5, 50)] == [2.0, 2.0, 2.5, 6.0]
+    assert [crowded.least_race_s(count) for count in (1, 2, 5)] == [2.0, 3.0, 6.0]
+
+
+@pytest.mark.parametrize(
+    ("allowed_s", "built", "names"),
+    [(15.0, (), ("default",)), (20.0, (), ("untuned", "search")), (20.0, ("default",), ("default", "untuned"))],
+    ids=["one fits", "two fit", "two fit, and the default is built"],
+)
+def test_no_race_goes_without_what_is_compiled_untuned(
+    tmp_path: Path, allowed_s: float, built: tuple[str, ...], names: tuple[str, ...]
+) -> None:
+    found = estimates(tmp_path, {}, {"a": None, "b": None})
+    for search in found.evidence.searches.values():
+        search.rule = None  # type: ignore[misc]
+    plans: Any = {name: SimpleNamespace() for name in ("default", "search", "untuned", "none")}
+    assert found.finale(plans, allowed_s, built).names == names

@@ -39,6 +39,7 @@ def build_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str
     return choose
 
 
+@pytest.mark.long
 def test_they_become_recorded_failures_and_the_job_goes_on_without_them(
     build_with: Callable[[str], None], one_layer: Path, space: Path, tmp_path: Path
 ) -> None:

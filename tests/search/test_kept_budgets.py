@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,88 +12,14 @@ from autofuse.database.database import open_database
 from autofuse.fusion.plan import FusionPlan
 from autofuse.measure.networks.libraries import NO_TIME
 from autofuse.search.progress import TuneResult
-from tests.search.conftest import SyntheticDevice
+from tests.search.slow_device import TICK_S, SlowDevice, World, put_in_place
 
 Tune = Callable[..., TuneResult]
-TICK_S = 0.5
 
 
 def allowed_s(budget_s: float) -> float:
     """When a search with this budget has to have ended."""
     return 1.1 * budget_s + 10.0
-
-
-@dataclass
-class World:
-    """How long everything takes, in seconds of the virtual clock.
-
-    `load_s`, `reference_s`: opening. `candidate_s`: building and timing a candidate. `kernel_s`: a kernel of a whole
-    library, and `told_s`, what the builds of candidates let expect of one. `start_s`: a process that builds. `run_s`:
-    loading and checking a library. `cores`: builds side by side.
-    """
-
-    load_s: float = 1.0
-    reference_s: float = 2.0
-    candidate_s: float = 1.0
-    kernel_s: float = 0.8
-    told_s: float | None = None
-    start_s: float = 3.0
-    run_s: float = 2.0
-    cores: int = 1
-    now: float = 0.0
-    built: list[str] = field(default_factory=list)
-
-    def take(self, seconds: float, left: Callable[[], float]) -> bool:
-        """Lets time pass, in ticks after which a budget is looked at, as real waits do; whether it came to its end."""
-        end = self.now + seconds
-        while self.now < end:
-            if left() <= 0:
-                return False
-            self.now += min(TICK_S, end - self.now)
-        return True
-
-
-class SlowDevice(SyntheticDevice):
-    """The synthetic device in a `world`."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__()
-        self.world = world
-
-    def stream(self, batch: Any, left: Any = lambda: float("inf"), ahead: Any = tuple) -> Any:
-        told_s = self.world.kernel_s if self.world.told_s is None else self.world.told_s
-        for request in range(len(batch)):
-            if not self.world.take(self.world.candidate_s, left):
-                return
-            for _, measurement in super().stream([batch[request]], left):
-                object.__setattr__(measurement, "build_s", told_s)
-                yield request, measurement
-
-    def build(
-        self, model: Any, target: Any, threads: int, orders: Any, tell: Any, left: Any = None, objects: Any = None
-    ) -> dict[str, str]:
-        self.world.take(self.world.start_s + self.world.load_s, left)
-        problems = {}
-        for order in orders:
-            late = order is not orders[0] and order.expected_s > left()
-            if late or not self.world.take(len(order.schedules) * self.world.kernel_s, left):
-                problems[order.name] = NO_TIME
-                continue
-            self.world.built.append(order.name)
-            super().build(model, target, threads, [order], tell)
-        return problems
-
-    def race(self, contenders: Sequence[Any], inputs: Any, budget_s: float, **named: Any) -> Any:
-        left, loaded = named["left"], []
-        for contender in contenders:
-            if self.world.take(self.world.run_s, left):
-                loaded.append(contender)
-        self.world.take(budget_s, left)
-        return super().race(loaded) if loaded else {}
-
-    def outputs(self, library: Path, inputs: Mapping[str, Any], left: Any = lambda: float("inf")) -> list[Any]:
-        self.world.take(self.world.run_s, left)
-        return super().outputs(library, inputs)
 
 
 @pytest.fixture
@@ -105,31 +29,7 @@ def world() -> World:
 
 @pytest.fixture
 def device(world: World, monkeypatch: pytest.MonkeyPatch) -> SlowDevice:
-    """A device on which time passes, and a clock that nothing else moves."""
-    made = SlowDevice(world)
-    monkeypatch.setattr("autofuse.search.tune.open_runner", made)
-    monkeypatch.setattr("autofuse.search.finals.finals.build_libraries", made.build)
-    monkeypatch.setattr("autofuse.search.tune.available_cores", lambda: world.cores)
-
-    def sleep(seconds: float) -> None:
-        world.now += seconds
-
-    monkeypatch.setattr("autofuse.search.budget.budget.time", SimpleNamespace(monotonic=lambda: world.now, sleep=sleep))
-    for name, seconds in (("load", "load_s"), ("capture", "reference_s")):
-        slow(monkeypatch, f"autofuse.search.tune.{name}", world, seconds)
-    return made
-
-
-def slow(monkeypatch: pytest.MonkeyPatch, name: str, world: World, seconds: str) -> None:
-    """The function called `name` takes the `seconds` of the world."""
-    module, _, function = name.rpartition(".")
-    real = getattr(__import__(module, fromlist=[function]), function)
-
-    def taking(*arguments: Any, **named: Any) -> Any:
-        world.now += getattr(world, seconds)
-        return real(*arguments, **named)
-
-    monkeypatch.setattr(name, taking)
+    return put_in_place(world, monkeypatch)
 
 
 @pytest.fixture
@@ -197,12 +97,34 @@ def test_with_less_fewer_finalists_are_built_and_the_rest_is_named(
 ) -> None:
     """A library takes 27 seconds: half of the budget holds one."""
     world.kernel_s = 4.0
-    result = run(layers, budget_s=140.0)
+    result = run(layers, budget_s=110.0)
     assert len(world.built) == 1 and world.built[0] == result.chosen
     assert result.plans[result.chosen].max_rel_error is not None, "what is chosen was checked as a whole"
     assert result.plans[result.chosen].speedup is None, "there is nothing to compare with"
     assert any("not measured whole" in sentence and "plan none" in sentence for sentence in result.left_out)
     assert "the budget left no time for everything" in result.warning
+
+
+def test_the_default_is_built_and_checked_although_it_takes_more_than_half_of_the_budget(
+    run: Tune, device: SlowDevice, world: World, layers: Path
+) -> None:
+    """Its kernels take 72 of 120 seconds: the search is shorter, and what is chosen is known to be right."""
+    world.kernel_s = 12.0
+    result = run(layers, budget_s=120.0)
+    assert world.built == ["default"] and result.plans["default"].max_rel_error is not None
+    assert result.measured > 0 and world.now <= allowed_s(120.0)
+
+
+@pytest.mark.parametrize("budget_s", [54.0, 60.0, 70.0])
+def test_on_a_busy_machine_time_is_kept_for_all_that_takes_longer_there(
+    budget_s: float, run: Tune, device: SlowDevice, world: World, layers: Path
+) -> None:
+    """Reading the model took three times as long as the processor worked on it, and so do processes and checks."""
+    world.crowding, world.load_s, world.reference_s = 3.0, 2.0, 4.0
+    world.start_s, world.run_s, world.kernel_s, world.told_s = 6.0, 6.0, 0.5, 0.5
+    result = run(layers, budget_s=budget_s)
+    assert result.plans["default"].max_rel_error is not None
+    assert world.now <= allowed_s(budget_s)
 
 
 def test_what_takes_less_than_expected_leaves_time_for_what_was_left_out(
@@ -214,6 +136,19 @@ def test_what_takes_less_than_expected_leaves_time_for_what_was_left_out(
     assert len(world.built) == len(set(world.built)) > 1, "the expectation alone would leave time for one"
     assert sum(time.median_us is not None for time in result.plans.values()) == len(world.built)
     assert world.now <= allowed_s(140.0)
+
+
+@pytest.mark.parametrize(("reference_s", "further"), [(2.0, True), (16.0, False)])
+def test_time_that_is_there_is_used_although_it_is_not_expected_to_suffice(
+    reference_s: float, further: bool, run: Tune, device: SlowDevice, world: World, layers: Path
+) -> None:
+    """Candidates let expect three minutes a library; it takes three seconds. Further checks come after the first."""
+    world.told_s, world.kernel_s, world.reference_s = 30.0, 0.5, reference_s
+    result = run(layers, budget_s=46.0, trials=6)
+    default = result.plans["default"]
+    assert default.max_rel_error is not None and default.median_us is not None
+    assert ("was checked as a whole on one set of inputs only" in result.warning) is not further
+    assert world.now <= allowed_s(46.0)
 
 
 @pytest.mark.parametrize("kernel_s", [1.0, 2.0])
@@ -287,6 +222,16 @@ def test_what_an_earlier_run_checked_is_kept_when_there_is_no_time_to_check_anot
     again = run(layers, budget_s=60.0)
     assert again.plan_key == first.plan_key
     assert any("not built and checked as a whole" in sentence for sentence in again.left_out)
+
+
+def test_a_reference_that_has_no_time_left_is_not_begun(
+    run: Tune, device: SlowDevice, world: World, layers: Path
+) -> None:
+    """Loading a library takes longer than expected: what is chosen was checked on one set of inputs only."""
+    world.reference_s, world.run_s = 10.0, 8.0
+    result = run(layers, budget_s=100.0)
+    assert result.plans[result.chosen].max_rel_error is not None
+    assert world.now <= 100.0 + TICK_S
 
 
 def test_the_search_uses_the_time_that_finalists_do_not_need(

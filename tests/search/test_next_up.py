@@ -57,7 +57,9 @@ def test_looking_ahead_changes_nothing_that_is_measured(
     run: Tune, device: Foreseeing, two_layers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each candidate takes a second of a clock that nothing else moves."""
-    clock = SimpleNamespace(monotonic=lambda: float(len(device.measured)), sleep=lambda _seconds: None)
+    clock = SimpleNamespace(
+        monotonic=lambda: float(len(device.measured)), sleep=lambda _seconds: None, thread_time=lambda: 0.0
+    )
     monkeypatch.setattr("autofuse.search.budget.budget.time", clock)
     run(two_layers, trials=30)
     looking = list(device.measured)

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from autofuse.device.target import Target
+from autofuse.fusion.plan import ScheduleLimits
 from autofuse.fusion.planner.baselines import none_plan
 from autofuse.graph.loading.load import load
 from autofuse.kernels.lowering.lower import lower
 from autofuse.kernels.schedule.knobs import canonical, fits_registers
-from autofuse.search.schedules.schedule_search import MAX_CANDIDATES, WorkloadSearch, next_workloads, schedule_text
+from autofuse.search.schedules.prospects import Stake, next_candidates
+from autofuse.search.schedules.schedule_search import MAX_CANDIDATES, WorkloadSearch, schedule_text
 
 Schedule = Mapping[str, int | str]
 TARGET = Target("znver4", 16, 32, 2, 32768, 1 << 20)
@@ -131,6 +133,24 @@ def test_the_first_guess_is_that_of_the_rules(search: Callable[..., WorkloadSear
     assert search(seed=1).ask() == search(seed=2).ask()
 
 
+def test_the_rules_are_asked_once_however_often_their_schedule_is(
+    search: Callable[..., WorkloadSearch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The finalists' estimate wants the rules' schedule of every workload after each candidate."""
+    found = search()
+    rule = found.rule
+    monkeypatch.setattr("autofuse.search.schedules.schedule_search.first_schedules", None)
+    found.rule["contraction.vectors"] = 99
+    assert found.rule == rule
+
+
+def test_a_limit_on_schedules_asks_the_rules_anew(search: Callable[..., WorkloadSearch]) -> None:
+    found = search(space={})
+    assert found.rule["contraction.algorithm"] == "winograd4"
+    found.limit_schedules(ScheduleLimits(winograd_tile=0))
+    assert found.rule["contraction.algorithm"] == "direct"
+
+
 def test_a_candidate_under_way_is_not_asked_for_again(search: Callable[..., WorkloadSearch]) -> None:
     one = search()
     asked = [one.ask() for _ in range(one.limit)]
@@ -189,27 +209,41 @@ def test_a_good_schedule_of_a_relative_is_tried_next(search: Callable[..., Workl
     assert again is not None and schedule_text(again) != schedule_text(asked)
 
 
-def test_candidates_go_where_most_time_is_spent(search: Callable[..., WorkloadSearch]) -> None:
+def stakes(**times: float) -> dict[str, list[Stake]]:
+    return {key: [Stake(us)] for key, us in times.items()}
+
+
+def test_candidates_go_where_they_are_expected_to_save_most(search: Callable[..., WorkloadSearch]) -> None:
     heavy, light, done, idle = (_renamed(search(), number, stride=number + 1) for number in range(4))
     spend(done, distance)
-    weights = {heavy.key: 900.0, light.key: 100.0, done.key: 5000.0, idle.key: 0.0}
-    chosen = next_workloads([light, heavy, done, idle], weights, 8)
+    weights = stakes(**{heavy.key: 900.0, light.key: 200.0, done.key: 5000.0})
+    chosen, saved_us = next_candidates([light, heavy, done, idle], weights, 8, 0.0)
     names = [{heavy.key: "heavy", light.key: "light"}[one.key] for one in chosen]
-    assert names[0] == "heavy"
-    assert names.count("heavy") == 4, "at most half of a batch, so that results guide the rest"
-    assert set(names) == {"heavy", "light"}
+    assert names[0] == "heavy" and set(names) == {"heavy", "light"} and len(names) == 8
+    assert names.count("heavy") < 8, "each further candidate of a workload promises less"
+    assert 0.0 < saved_us < 0.3 * 1100.0
+    few, _ = next_candidates([light, heavy, done, idle], weights, 8, 0.3)
+    assert {one.key for one in few} == {heavy.key}, "what promises far less than the first waits for its answer"
+
+
+def test_a_workload_of_a_plan_far_behind_waits(search: Callable[..., WorkloadSearch]) -> None:
+    here, behind = (_renamed(search(), number, stride=number + 1) for number in range(2))
+    level = {here.key: [Stake(100.0)], behind.key: [Stake(900.0, behind_us=0.0)]}
+    assert next_candidates([here, behind], level, 1, 0.0)[0] == [behind]
+    far = {here.key: [Stake(100.0)], behind.key: [Stake(900.0, behind_us=800.0)]}
+    assert next_candidates([here, behind], far, 1, 0.0)[0] == [here]
 
 
 def test_of_workloads_with_one_anchor_the_weightiest_is_searched_and_the_others_follow(
     search: Callable[..., WorkloadSearch],
 ) -> None:
     leader, follower = (_renamed(search(), number, stride=1) for number in range(2))
-    weights = {leader.key: 900.0, follower.key: 800.0}
-    assert set(map(id, next_workloads([follower, leader], weights, 8))) == {id(leader)}
+    weights = stakes(**{leader.key: 900.0, follower.key: 800.0})
+    assert set(map(id, next_candidates([follower, leader], weights, 8, 0.0)[0])) == {id(leader)}
+    spend(leader, distance, 6)
     follower.suggest({"contraction.vectors": 4, "contraction.pixels": 4})
-    chosen = next_workloads([leader, follower], weights, 8)
-    assert [one is follower for one in chosen].count(True) == 1
-    assert chosen[0] is follower, "a suggestion costs one candidate and is worth as much as many"
+    chosen, _ = next_candidates([leader, follower], weights, 8, 0.0)
+    assert chosen[0] is follower, "a suggestion is worth as much as a second schedule, however many were tried"
 
 
 def test_after_the_guesses_two_of_three_candidates_differ_from_the_best_in_one_choice(

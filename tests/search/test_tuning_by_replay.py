@@ -4,67 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from itertools import product
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from autofuse.backend.compile.host_cpu import device_named
 from autofuse.cli.screens.live import line
-from autofuse.database.database import open_database
-from autofuse.environment.space import load_space
 from autofuse.errors import DatabaseError, DeviceError, PlanError, WrongResultError
-from autofuse.fusion.plan import FusionPlan
-from autofuse.fusion.planner.planner import Planner
-from autofuse.graph.loading.load import load
-from autofuse.kernels.lowering.lower import lower
 from autofuse.kernels.workload.workload import Workload
 from autofuse.measure.measurement import Failure
 from autofuse.search.progress import Progress, TuneResult
-from autofuse.search.schedules.schedule_search import WorkloadSearch
+from tests.search.whole_spaces import all_plans, composed, kinds, rows, schedule_counts
 
 Tune = Callable[..., TuneResult]
 BROKEN = Failure("build_error", "LLVM said no")
-
-
-def kinds(workload: Workload) -> tuple[str, ...]:
-    return tuple(operator.op_type for operator in workload.operators)
-
-
-def rows(database: Path, view: str) -> list[dict[str, Any]]:
-    with open_database(database, read_only=True) as opened:
-        assert opened.problems() == []
-        return opened.table(view).records()
-
-
-def all_plans(model: Path, space: Path) -> dict[str, FusionPlan]:
-    """Every plan that any answers make, by key."""
-    planner = Planner(load(model, {}), load_space(str(space), "generic").fusion)
-    names = [decision.name for decision in planner.decisions]
-    answers = product(*(decision.choices for decision in planner.decisions))
-    plans = [planner.plan(dict(zip(names, chosen, strict=True))) for chosen in answers]
-    return {plan.key: plan for plan in plans}
-
-
-def composed(model: Path, plan: FusionPlan, cost: Callable[[Workload], float], launch_us: float) -> float:
-    """Time of a plan whose kernels take `cost`, whatever their schedules."""
-    target = device_named("local").target()
-    lowered = lower(load(model, {}), plan, target, [group.operators for group in plan.groups])
-    return sum(cost(bound.workload) + launch_us for bound in lowered.kernels)
-
-
-def schedule_counts(model: Path, space: Path) -> dict[str, int]:
-    """Workload key -> schedules it has, of every workload of every plan."""
-    target, graph = device_named("local").target(), load(model, {})
-    knobs = load_space(str(space), target.isa).schedule
-    counts = {}
-    for plan in all_plans(model, space).values():
-        lowered = lower(graph, plan, target, [group.operators for group in plan.groups])
-        for bound in lowered.kernels:
-            counts[bound.workload.key] = WorkloadSearch.create(bound, lowered.graph, target, knobs, 0).limit
-    return counts
 
 
 def test_a_search_that_ends_has_tried_every_candidate_once(
@@ -192,7 +147,7 @@ def test_a_budget_of_seconds_is_kept(
     wide = tmp_path / "wide.toml"
     wide.write_text("schema = 1\n")
     now = [0.0]
-    clock = SimpleNamespace(monotonic=lambda: now[0])
+    clock = SimpleNamespace(monotonic=lambda: now[0], thread_time=lambda: now[0])
     monkeypatch.setattr("autofuse.search.budget.budget.time", clock)
 
     def pass_time() -> None:
@@ -206,7 +161,13 @@ def test_a_budget_of_seconds_is_kept(
         assert now[0] >= 0.4 * budget_s, "a budget is there to be used"
 
 
-def test_the_same_seed_asks_for_the_same_candidates(run: Tune, device: Any, two_layers: Path, tmp_path: Path) -> None:
+def test_the_same_seed_asks_for_the_same_candidates(
+    run: Tune, device: Any, two_layers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where its clock goes alike: what a question costs is measured, and has a say in which is asked."""
+    ticks = count()
+    clock = SimpleNamespace(monotonic=lambda: 0.01 * next(ticks), thread_time=lambda: 0.0)
+    monkeypatch.setattr("autofuse.search.budget.budget.time", clock)
     wide = tmp_path / "wide.toml"
     wide.write_text("schema = 1\n")
     asked = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from autofuse.database.database import open_database
 from autofuse.environment.worth import Waterfall, waterfall_of
 from autofuse.kernels.workload.workload import Workload
 from autofuse.search.progress import TuneResult
-from autofuse.search.standing.waterfall import FUSED, REWRITE, RULE, SCHEDULES
+from autofuse.search.standing.waterfall import FUSED, REWRITE, RULE, SCHEDULES, _ties
 
 
 def found_by(result: TuneResult) -> Waterfall:
@@ -110,3 +111,20 @@ def test_what_a_short_search_did_not_ask_is_told_with_what_it_promises(run: Any,
 
 def test_a_search_that_tried_everything_has_no_schedules_left(run: Any, device: Any, two_layers: Path) -> None:
     assert "schedules" not in {one.kind for one in run(two_layers).not_asked}
+
+
+def test_only_rewrites_that_one_of_two_plans_makes_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes as long as going through the whole graph; a large network has hundreds."""
+    made: list[tuple[str, ...]] = []
+
+    def apply(graph: Any, steps: Any) -> Any:
+        made.append(tuple(steps))
+        return SimpleNamespace(by_name={**graph.by_name, made[-1][-1]: 1})
+
+    monkeypatch.setattr("autofuse.search.standing.waterfall.apply", apply)
+    graph: Any = SimpleNamespace(by_name={"conv": 1})
+    plan: Any = SimpleNamespace(rewrites=("a@1", "b@2", "c@3", "d@4"), copies=())
+    other: Any = SimpleNamespace(rewrites=("a@1", "b@2", "d@4"), copies=())
+    assert _ties(graph, plan, plan) == [] and made == []
+    assert _ties(graph, plan, other) == [(frozenset({"c@3"}), "c")]
+    assert made == [("a@1", "b@2"), ("c@3",)]

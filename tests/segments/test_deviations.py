@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autofuse.errors import InputError
-from autofuse.segments.choice import read_choice
+from autofuse.segments.read import read_choice
 from tests.segments.models import model_of, written
 
 UNPOOLED = """net (float[1,1,2,2] x, int64[1,1,2,2] i) => (float y[1,1,N,M]) {{

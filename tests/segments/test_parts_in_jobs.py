@@ -13,6 +13,7 @@ import pytest
 
 import autofuse
 from autofuse.parted.session import PartsSession
+from autofuse.parted.together import race_seconds
 from autofuse.search.budget.budget import Budget
 from autofuse.search.schedules.evidence import Counts
 from autofuse.search.schedules.prospects import Prospect
@@ -52,6 +53,9 @@ class Segment:
     def reserve(self, _allowed_s: float, race_s: float | None) -> Callable[[], float]:
         return lambda: 1.0 + (race_s or 0.0)
 
+    def least_s(self) -> float:
+        return 3.0
+
     def release(self) -> None:
         self.released += 1
 
@@ -60,7 +64,7 @@ class Segment:
 
 
 def session_of(*segments: Segment, work_us: tuple[float, ...]) -> PartsSession:
-    return PartsSession("net", segments, work_us, lambda _s: {}, 0.0)  # type: ignore[arg-type]
+    return PartsSession("net", segments, work_us, lambda _s: {}, 0.0)
 
 
 def test_segments_share_a_turn_by_their_work_until_all_have_a_time() -> None:
@@ -85,6 +89,7 @@ def test_then_they_share_it_by_what_may_still_be_gained() -> None:
     second.share = 0.0
     assert session.advance(Budget.lasting(1.0))
     assert session.reserve(race_s=10.0)() == 2 * 11.0 + 10.0
+    assert session.least_s() == 2 * 3.0 + race_seconds(None)
 
 
 def test_a_stop_leaves_no_result() -> None:
@@ -104,7 +109,7 @@ def test_a_job_tunes_a_model_in_parts_beside_another(tmp_path: Path) -> None:
     whole = model_of("net (float[4,8] x) => (float[4,8] y) { a = Relu (x) y = Exp (a) }")
     paths = [written(halves, tmp_path), written(whole, tmp_path / "whole")]
     database = str(tmp_path / "times.db")
-    outcome = autofuse.tune_all(paths, database=database, budget=60, trials=6, threads=1, run="both")
+    outcome = autofuse.tune_all(paths, database=database, budget=600, trials=6, threads=1, run="both")
     assert outcome.complete, outcome
     parts, other = outcome.tasks
     assert parts.state == other.state == "done"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import autofuse
-from autofuse.compiler.parts import SEGMENTS
+from autofuse.compiler.parts.rest import SEGMENTS
 from autofuse.values.names import ONNX_RUNTIME
 from tests.measure.test_remote_runner import KEY, Served
 from tests.segments.models import pooled, written

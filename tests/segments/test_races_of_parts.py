@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 import autofuse
-from autofuse.compiler.parts import SEGMENTS, parts_key
+from autofuse.compiler.parts.rest import SEGMENTS, parts_key
 from autofuse.database.database import open_database
 from autofuse.database.record.benchmarks import record_benchmark
 from autofuse.database.records import PlanOutcome
 from autofuse.environment.place import Place
 from autofuse.errors import InputError
-from autofuse.segments.choice import read_choice
+from autofuse.segments.read import read_choice
 from autofuse.values.names import ONNX_RUNTIME
 from tests.segments.models import detector, model_of, pooled, written
 

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import autofuse
+from autofuse import api
 from autofuse.cli.main import app
 from autofuse.errors import InputError
 from autofuse.torch_backend.cache import LIBRARY, NOTE, Cache, Note, default_folder
@@ -118,6 +119,25 @@ def test_what_a_killed_process_left_goes(cache: Cache, library: Path) -> None:
     assert not left.exists()
 
 
+def test_what_others_keep_there_stays(cache: Cache, library: Path, tmp_path: Path) -> None:
+    """Folders of others, a link, and a file that somebody put beside a library."""
+    thesis, notes = cache.folder / "thesis" / "chapter.txt", cache.folder / "mixed" / "notes.txt"
+    for key in ("key", "mixed"):
+        cache.keep(key, library, FIRST)
+    thesis.parent.mkdir()
+    for path in (thesis, notes):
+        path.write_text("a year's work")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / LIBRARY).write_bytes(b"theirs")
+    (cache.folder / "link").symlink_to(tmp_path / "elsewhere")
+    assert cache.clear().removed == 1
+    (notes.parent / NOTE).write_text("damaged")
+    assert cache.find("mixed") is None
+    cache.most_bytes = 1
+    cache.keep("new", library, FIRST)
+    assert thesis.exists() and notes.exists() and (tmp_path / "elsewhere" / LIBRARY).exists()
+
+
 def test_the_verbs_show_and_clear_it(tmp_path: Path, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     Cache(default_folder(), 10_000).keep("key", library, FIRST)
@@ -129,3 +149,11 @@ def test_the_verbs_show_and_clear_it(tmp_path: Path, library: Path, monkeypatch:
     cleared = CliRunner().invoke(app, ["cache", "clear", "--format", "json"])
     assert cleared.exit_code == 0 and '"removed": 1' in cleared.stdout
     assert autofuse.cache_info().libraries == autofuse.cache_clear().removed == 0
+
+
+def test_asking_what_is_kept_makes_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for report in (api.cache_info(), api.cache_clear()):
+        assert (report.libraries, report.bytes, report.removed) == (0, 0, 0)
+        assert report.folder.startswith(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []

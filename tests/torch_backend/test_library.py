@@ -100,14 +100,14 @@ def test_a_database_that_says_otherwise_has_it_built_again(
     assert done == {"exported": 2, "looked up": 1, "built": 2}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_tuning_changes_the_stamp(tmp_path: Path, done: Count, export: Callable[[Path], None]) -> None:
     import autofuse
 
     export(tmp_path / "model.onnx")
     database = str(tmp_path / "p.db")
     open_session("key", export, options(tmp_path), 1)
-    autofuse.tune(tmp_path / "model.onnx", database=database, trials=1, budget="60s", threads=1)
+    autofuse.tune(tmp_path / "model.onnx", database=database, trials=1, threads=1)
     open_session("key", export, options(tmp_path), 1).run(None, X)
     assert done["looked up"] == 1
 

@@ -280,7 +280,7 @@ def test_captured_graphs_can_be_tuned_and_are_then_known(
     with torch.no_grad():
         compiled(model, capture=tmp_path / "graphs")(x)
         (captured,) = (tmp_path / "graphs").glob("*.onnx")
-        tuned = autofuse.tune(captured, database=str(tmp_path / "p.db"), trials=1, budget="60s", threads=1)
+        tuned = autofuse.tune(captured, database=str(tmp_path / "p.db"), trials=1, threads=1)
         torch._dynamo.reset()
         compiled(model)(x)
     assert reports[0].hits == 0

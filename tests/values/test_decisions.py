@@ -92,6 +92,26 @@ def test_of_two_that_beat_the_default_the_simpler_stays_unless_the_other_is_fast
     assert (better.chosen, better.against) == ("composed", "default")
 
 
+@pytest.mark.parametrize(
+    ("search", "trusted", "chosen"),
+    [(100.0, True, "search"), (100.0, False, "default"), (180.0, True, "default")],
+    ids=["half the time", "half the time, not trusted", "a tenth less"],
+)
+def test_a_rival_without_common_rounds_is_chosen_only_where_trusted_times_lie_far_apart(
+    search: float, trusted: bool, chosen: str
+) -> None:
+    """Noise spoiled the one's rounds while the other's were good."""
+    times = {
+        name: Timed(median_interval(us), trusted, us, "r", rounds)
+        for name, us, rounds in (
+            ("default", (200.0, 201.0, 199.0, 200.5, 199.5, 200.2, 199.8), tuple(range(7))),
+            ("search", tuple(search * part for part in (1.0, 1.01, 0.99, 1.0, 1.0, 1.01, 0.99)), tuple(range(7, 14))),
+        )
+    }
+    found = decide(times)
+    assert (found.chosen, found.trusted) == (chosen, chosen == "search")
+
+
 def test_one_contender_alone_is_chosen_and_nothing_was_decided() -> None:
     found = decided(rounds(1, 9, 0.01, default=100.0), 9)
     assert (found.chosen, found.against, found.verdict, found.settled, found.trusted) == (

@@ -13,6 +13,7 @@ import pytest
 from autofuse.errors import InputError
 from autofuse.values.outputs import (
     Kind,
+    all_or_none,
     check_output,
     database_files,
     has_head,
@@ -204,3 +205,24 @@ def test_no_file_and_no_folder_gets_a_name_that_a_database_needs(end: str, tmp_p
             write(tmp_path / f"own.db{end}")
     write_output(tmp_path / f"other.db{end}", "new", NEW)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["own.db", f"other.db{end}"])
+
+
+def test_after_an_error_only_what_was_there_before_is_there(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "old").write_text("old")
+    files = [tmp_path / "kept" / "old", tmp_path / "kept" / "new", tmp_path / "made" / "deep" / "new"]
+    with pytest.raises(OSError), all_or_none([], files):
+        files[2].parent.mkdir(parents=True)
+        for file in files:
+            file.write_text("half")
+        raise OSError
+    assert {path.name for path in tmp_path.rglob("*")} == {"kept", "old"}
+
+
+def test_a_new_folder_in_which_others_wrote_meanwhile_stays(tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    with pytest.raises(OSError), all_or_none([folder]):
+        folder.mkdir()
+        (folder / "theirs").write_text("theirs")
+        raise OSError
+    assert (folder / "theirs").read_text() == "theirs"

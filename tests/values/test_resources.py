@@ -27,7 +27,7 @@ def test_a_broken_installation_says_what_to_do() -> None:
 
 def test_an_installed_wheel_finds_its_own_copy(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*build, "--wheel-dir", str(tmp_path), str(ROOT)], check=True, capture_output=True, timeout=120)
+    subprocess.run([*build, "--wheel-dir", str(tmp_path), str(ROOT)], check=True, capture_output=True, timeout=600)
     (wheel,) = tmp_path.glob("autofuse-*.whl")
     site = tmp_path / "site"
     with zipfile.ZipFile(wheel) as archive:

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 from typer.testing import CliRunner
 
 from autofuse.cli.main import app
 from autofuse.database.records import ChosenGroup, content_key
+from autofuse.database.tables.schema import RunRow
+from autofuse.values.arguments import Constant
 from autofuse.views.frames.analysis import open_analysis
 from autofuse.views.frames.columns import COLUMNS
 from autofuse.views.report.night_text import render_text
@@ -112,7 +115,7 @@ def test_an_interrupted_job_says_what_was_done_and_how_to_go_on(cut_off: Path) -
     assert "It was interrupted after 30 min 00 s (budget 1 h 00 min)." in text
     assert "1 of 3 done, 1 searched but not confirmed, 1 not begun." in text
     command = "autofuse tune /models/net0.onnx /models/net1.onnx /models/net2.onnx --run nights --device board"
-    assert f"To go on from there: {command} --threads 1 --budget 3600s" in text
+    assert f"To go on from there: {command} --threads 1 --budget 3600s --db {cut_off}" in text
 
 
 def test_the_tables_of_a_job_are_those_of_all_its_runs(cut_off: Path, tmp_path: Path) -> None:
@@ -146,7 +149,7 @@ def test_a_run_that_was_cut_off_says_what_was_done_and_how_to_go_on(recorder: An
         text = render_text(analysis)
     assert re.search(r"It was interrupted after \d s \(budget 1 min 00 s\)\.", text)
     assert "2 candidates measured (1 failed), 0 plans tried, no plan measured whole, none chosen" in text
-    assert "To go on from there: autofuse tune net.onnx --threads 1 --budget 60s" in text
+    assert f"To go on from there: autofuse tune net.onnx --threads 1 --budget 60s --db {path}" in text
     assert "the run ended before its finalists were measured" in text
     body = json.loads(autofuse("report", "--db", path, "--format", "json"))
     assert any("To go on" in sentence for sentence in body["standing"])
@@ -164,3 +167,15 @@ def test_a_run_whose_process_was_killed_is_no_longer_running_in_any_table(record
             sql.execute("UPDATE af_run SET owner_boot_id = 'an earlier boot'")
         assert list(analysis.runs["state"]) == ["interrupted"]
         assert "It was interrupted after 0 s" in render_text(analysis)
+
+
+def test_the_command_that_goes_on_says_all_that_the_first_one_said(recorder: Any, path: Path) -> None:
+    told = {"shapes": {"x": [1, 3]}, "constants": {"n": Constant((), (2,)).to_json()}, "space": "wide", "exact": True}
+    run = recorder.run("cut")
+    with recorder.database.writing() as sql:
+        sql.execute(update(RunRow).where(RunRow.id == run).values(arguments={"model": "net.onnx", **told}))
+    recorder.database.finish_run(run, "interrupted")
+    with open_analysis(path) as analysis:
+        text = render_text(analysis)
+    options = f"--shape x=1,3 --constant n=2 --exact --space wide --db {path}"
+    assert f"autofuse tune net.onnx --threads 1 --budget 60s {options}" in text

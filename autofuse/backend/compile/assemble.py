@@ -12,8 +12,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from autofuse.backend.compile.function import UPPER_BOUND
 from autofuse.errors import PlanError
+from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.model import Graph
+from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import PLAIN, BoundWorkload, Value
 
@@ -36,6 +39,14 @@ class BuiltKernel(Protocol):
 
 BoundKernel = tuple[BoundWorkload, BuiltKernel | None]
 """A group and its kernel; None for a group that is a view."""
+
+
+@dataclass(frozen=True)
+class OpenRows:
+    """The open size of a program, and where it stands in the tensors that have it."""
+
+    size: OpenSize
+    axes: Mapping[str, OpenAxis]
 
 
 @dataclass(frozen=True)
@@ -99,19 +110,21 @@ def assemble(graph: Graph, groups: Sequence[BoundKernel]) -> Assembly:
     return assemble_all([(graph, groups)])
 
 
-def assemble_all(parts: Sequence[tuple[Graph, Sequence[BoundKernel]]], symbols: Symbols | None = None) -> Assembly:
+def assemble_all(
+    parts: Sequence[tuple[Graph, Sequence[BoundKernel]]], symbols: Symbols | None = None, rows: OpenRows | None = None
+) -> Assembly:
     """One program a part, "main" and then "main1", "main2", ...; equal kernels and equal weights are shared.
 
-    `symbols`: names that kernels have already.
+    `symbols`: names that kernels have already. `rows`: the size that stays open in the program, whose kernels take any.
     """
     from tvm import relax
 
     builder = relax.BlockBuilder()
-    functions, weights = _Functions(builder, symbols or Symbols()), _Weights(len(parts) > 1)
+    functions, weights = _Functions(builder, symbols or Symbols()), _Weights(len(parts) > 1 or rows is not None)
     programs = []
     for number, (graph, groups) in enumerate(parts):
         entry = f"main{number or ''}"
-        programs.append(_Program(graph, builder, functions, weights).add(groups).finish(entry))
+        programs.append(_Program(graph, builder, functions, weights, rows).add(groups).finish(entry))
     return Assembly(builder.get(), tuple(weights.arrays), tuple(programs))
 
 
@@ -137,10 +150,14 @@ class _Weights:
 
 
 class _Program:
-    def __init__(self, graph: Graph, builder: Any, functions: _Functions, weights: _Weights) -> None:
-        from tvm import relax
+    def __init__(
+        self, graph: Graph, builder: Any, functions: _Functions, weights: _Weights, rows: OpenRows | None
+    ) -> None:
+        from tvm import relax, tirx
 
         self._relax = relax
+        self._rows = rows
+        self._count = None if rows is None else tirx.Var("rows", "int64")
         self._builder = builder
         self._graph = graph
         self._held: dict[str, Any] = {}
@@ -153,7 +170,7 @@ class _Program:
         self._weight_values: list[Value] = []
         self._constants: dict[str, int] = {}
         self._packed: dict[tuple[str, str, tuple[str, ...]], list[int]] = {}
-        self._inputs = [self._variable(f"input{i}", _plain(graph, name)) for i, name in enumerate(graph.inputs)]
+        self._inputs = [self._variable(f"input{i}", _plain(graph, name), name) for i, name in enumerate(graph.inputs)]
         self._calls: list[Callable[[], None]] = []
         self._symbols: list[tuple[int, str]] = []
         self._steps: list[Step] = []
@@ -186,7 +203,8 @@ class _Program:
     def finish(self, entry: str) -> AssembledProgram:
         """Emit the function."""
         relax = self._relax
-        with self._builder.function(entry, [*self._inputs, *self._weight_variables]):
+        attributes = None if self._rows is None else {UPPER_BOUND: {"rows": self._rows.size.high}}
+        with self._builder.function(entry, [*self._inputs, *self._weight_variables], attributes):
             for call in self._calls:
                 call()
             outputs = [self._read(name, _plain(self._graph, name)) for name in self._graph.outputs]
@@ -208,7 +226,7 @@ class _Program:
         inputs = [workload.values[i] for i in workload.of_kind("input")]
         outputs = [workload.values[i] for i in workload.of_kind("output")]
         arguments = [self._read(name, value) for name, value in zip(bound.inputs, inputs, strict=True)]
-        types = [_type(relax, value.physical_shape, value.dtype) for value in outputs]
+        types = [self._type(value, name) for name, value in zip(bound.outputs, outputs, strict=True)]
         call = relax.call_tir(function, relax.Tuple([*arguments, *weights]), types if len(types) > 1 else types[0])
         made = self._builder.emit(call)
         fields = [made] if len(types) == 1 else [self._builder.emit(made[i]) for i in range(len(types))]
@@ -220,7 +238,7 @@ class _Program:
         source = self._read(bound.inputs[0], workload.values[workload.of_kind("input")[0]])
         for name, index in zip(bound.outputs, workload.of_kind("output"), strict=True):
             value = workload.values[index]
-            view = self._builder.emit(self._relax.op.reshape(source, value.physical_shape))
+            view = self._builder.emit(self._relax.op.reshape(source, self._shape(value, name)))
             self._define(name, view, value, self._storage[bound.inputs[0]])
 
     def _define(self, name: str, variable: Any, value: Value, storage: str) -> None:
@@ -250,14 +268,26 @@ class _Program:
     def _weight(self, array: Array) -> int:
         """Place of a weight among the program's."""
         value = Value("constant", tuple(array.shape), str(array.dtype))
-        variable = self._variable(f"weight{len(self._positions)}", value)
+        variable = self._variable(f"weight{len(self._positions)}", value, "")
         self._positions.append(self._weights.add(array))
         self._weight_variables.append(variable)
         self._weight_values.append(value)
         return len(self._positions) - 1
 
-    def _variable(self, name: str, value: Value) -> Any:
-        return self._relax.Var(name, _type(self._relax, value.physical_shape, value.dtype))
+    def _variable(self, variable: str, value: Value, name: str) -> Any:
+        return self._relax.Var(variable, self._type(value, name))
+
+    def _type(self, value: Value, name: str) -> Any:
+        return self._relax.TensorType(self._shape(value, name), value.dtype)
+
+    def _shape(self, value: Value, name: str) -> tuple[Any, ...]:
+        """How tensor `name` is stored: an open axis as an expression of the open size."""
+        where = None if self._rows is None else self._rows.axes.get(name)
+        if where is None or self._count is None:
+            return value.physical_shape
+        return tuple(
+            self._count * where.factor if axis == where.axis else size for axis, size in enumerate(value.physical_shape)
+        )
 
     def _copied(self) -> tuple[int, ...]:
         """Outputs whose memory belongs to an input, a constant or an earlier output."""
@@ -344,7 +374,3 @@ def _runnable_order(graph: Graph, groups: Sequence[BoundWorkload]) -> list[int]:
 def _plain(graph: Graph, name: str) -> Value:
     tensor = graph.tensors[name]
     return Value("input", tensor.shape, tensor.dtype, PLAIN)
-
-
-def _type(relax: Any, shape: Sequence[int], dtype: str) -> Any:
-    return relax.TensorType(tuple(shape), dtype)

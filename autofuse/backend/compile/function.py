@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from autofuse.device.target import Target
 from autofuse.errors import InputError
 from autofuse.values.scratch import scratch_folder
 
 ENTRY = "main"
+UPPER_BOUND = "tir_var_upper_bound"
+"""TVM's attribute of a function with open sizes: the largest, for which its memory is planned."""
 Told = Callable[[int, int], None]
 """Called with how many kernels of how many are translated."""
 LOWERING = {"tirx.disable_cse_tir": True}
@@ -32,6 +34,8 @@ MANY_VECTORS = 200
 access: 2,000 such loops took one pass 6 s, and 0.2 s as vectors. The machine code is the same but for the names of
 registers."""
 
+SETTINGS = (LOWERING, UNCHECKED, IDLE_PASSES, MANY_VECTORS)
+"""What decides, besides the function and the target, which machine code is made."""
 
 BROKEN, CAREFUL = "module verification failed", 2
 """What TVM says when LLVM's optimiser breaks a module (22.1 does, rarely, where it joins scalars to vectors), and the
@@ -176,15 +180,53 @@ def read_object(path: Path, symbol: str) -> Any:
     return tvm.runtime.load_static_library(str(path), [symbol])
 
 
+class Kept(Protocol):
+    """Object code of functions that were translated before; see `autofuse.backend.compile.objects.UserObjects`."""
+
+    def key(self, function: Any, symbol: str, checked: bool) -> str:
+        """The name of an object."""
+
+    def take(self, key: str, path: Path) -> bool:
+        """Whether it is there; then it is written to `path`."""
+
+    def keep(self, key: str, path: Path) -> None:
+        """Keep the object file `path`."""
+
+    def bound(self) -> None:
+        """Make room."""
+
+
+class NothingKept:
+    """No objects of earlier libraries."""
+
+    def key(self, function: Any, symbol: str, checked: bool) -> str:  # noqa: ARG002
+        """See `Kept`."""
+        return ""
+
+    def take(self, key: str, path: Path) -> bool:  # noqa: ARG002
+        """It is not there."""
+        return False
+
+    def keep(self, key: str, path: Path) -> None:
+        """It is not kept."""
+
+    def bound(self) -> None:
+        """There is nothing."""
+
+
+NOTHING_KEPT = NothingKept()
+
+
 def compile_program(
-    module: Any, target: Target, ready: Mapping[str, Any] | None = None, told: Told | None = None, jobs: int = 1
-) -> Any:
+    module: Any, target: Target, ready: Mapping[str, Any] | None = None, told: Told | None = None, jobs: int = 1,
+    kept: Kept = NOTHING_KEPT,
+) -> Any:  # fmt: skip
     """Executable of an assembled program; each TIR function is lowered as it is, and nothing is fused.
 
-    `ready`: kernels by symbol that are translated already. The others are now, `jobs` at a time.
+    `ready`: kernels by symbol that are translated already. The others are now, `jobs` at a time, or taken of `kept`.
 
-    All shapes are static and the library checks its own inputs, so the passes that check shapes at run
-    time are left out: they would cost a call an argument, on every run.
+    Where all shapes are static, the passes that check them at run time are left out, since the library checks its own
+    inputs: they would cost a call an argument, on every run.
     """
     import tvm
     from tvm import relax
@@ -192,18 +234,19 @@ def compile_program(
     with _lowering():
         lowered = _calls_lowered(module)
         kernels = _kernels(lowered)
-        translated = _translated(kernels, target, ready or {}, told or _silent, jobs)
+        translated = _translated(kernels, target, ready or {}, told or _silent, jobs, kept)
         programs = {v: function for v, function in lowered.functions_items() if str(v.name_hint) not in kernels}
         calls = tvm.IRModule(programs).with_attr("external_mods", [translated[name] for name in kernels])
         return relax.build(calls, target=tvm_target(target), relax_pipeline=None)
 
 
 def compile_kernels(
-    module: Any, target: Target, ready: Mapping[str, Any] | None = None, told: Told | None = None, jobs: int = 1
-) -> dict[str, Any]:
+    module: Any, target: Target, ready: Mapping[str, Any] | None = None, told: Told | None = None, jobs: int = 1,
+    kept: Kept = NOTHING_KEPT,
+) -> dict[str, Any]:  # fmt: skip
     """The machine code of the kernels of an assembled program, by symbol, unchecked; see `compile_program`."""
     with _lowering():
-        return _translated(_kernels(module), target, ready or {}, told or _silent, jobs, checked=False)
+        return _translated(_kernels(module), target, ready or {}, told or _silent, jobs, kept, checked=False)
 
 
 def _kernels(module: Any) -> dict[str, Any]:
@@ -223,6 +266,7 @@ def _calls_lowered(module: Any) -> Any:
     from tvm.ir.transform import Sequential
     from tvm.relax import transform
 
+    open_sizes = any(UPPER_BOUND in (function.attrs or {}) for _, function in module.functions_items())
     passes = Sequential(
         [
             transform.ToNonDataflow(),
@@ -232,6 +276,7 @@ def _calls_lowered(module: Any) -> Any:
             transform.LowerAllocTensor(),
             transform.KillAfterLastUse(),
             transform.LowerRuntimeBuiltin(),
+            *((transform.ComputePrimValue(), transform.VMShapeLower()) if open_sizes else ()),
             transform.AttachGlobalSymbol(),
         ]
     )
@@ -244,6 +289,7 @@ def _translated(
     ready: Mapping[str, Any],
     told: Told,
     jobs: int,
+    kept: Kept,
     checked: bool = True,
 ) -> dict[str, Any]:
     """The machine code of each kernel, by symbol."""
@@ -253,7 +299,10 @@ def _translated(
 
         def through_a_file(function: Any, name: str) -> Any:
             """LLVM emits machine code as it writes a module, one after the other where they are linked."""
-            write_object(function, name, target, folder / f"{name}.o", checked)
+            key = kept.key(function, name, checked)
+            if not kept.take(key, folder / f"{name}.o"):
+                write_object(function, name, target, folder / f"{name}.o", checked)
+                kept.keep(key, folder / f"{name}.o")
             return read_object(folder / f"{name}.o", name)
 
         begun = {

@@ -1,31 +1,53 @@
 """Object code of single kernels as files under what their code is: a kernel that was compiled once is linked again.
 
-A folder of objects is for one target and one session, whose processes share it.
+`KernelObjects`: of one target and one session, whose processes share its folder. `UserObjects`: of all that a user
+compiles, from one process to the next.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
+import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from autofuse.backend.compile.assemble import Symbols
-from autofuse.backend.compile.function import write_object
+from autofuse.backend.compile.function import NOTHING_KEPT, SETTINGS, Kept, write_object
+from autofuse.backend.library.library import installed_versions
 from autofuse.device.target import Target
 from autofuse.kernels.tir.digest import code_key
+from autofuse.values.locks import own_folder
+from autofuse.values.scratch import part_name, sweep_parts
 
 MOST_BYTES = 256 << 20
 """Object code of a session that is kept; beyond it the half that nobody asked for the longest goes."""
 FREE_BYTES = 64 << 20
 SWEEP_EVERY = 64
 SYMBOL_DIGITS = 40
+_MARK = 32
+"""Bytes of the SHA-256 behind an object."""
 
 
 def symbol_of(code: str) -> str:
     """The name of a kernel in its object, from its code key: equal code has one name, whatever it is called."""
     return f"kernel_{code[:SYMBOL_DIGITS]}"
+
+
+def _bound(folder: Path) -> None:
+    """Remove the objects that nobody asked for the longest, down to half, when all together take too much."""
+    found = sorted((one.stat().st_mtime, one.stat().st_size, one) for one in folder.glob("*.o"))
+    left = sum(size for _, size, _ in found)
+    if left <= MOST_BYTES:
+        return
+    for _, size, path in found:
+        if left <= MOST_BYTES // 2:
+            break
+        path.unlink(missing_ok=True)
+        left -= size
 
 
 @dataclass
@@ -65,15 +87,7 @@ class KernelObjects:
         if self._written < SWEEP_EVERY:
             return
         self._written = 0
-        found = sorted((one.stat().st_mtime, one.stat().st_size, one) for one in self.folder.glob("*.o"))
-        left = sum(size for _, size, _ in found)
-        if left <= MOST_BYTES:
-            return
-        for _, size, path in found:
-            if left <= MOST_BYTES // 2:
-                break
-            path.unlink(missing_ok=True)
-            left -= size
+        _bound(self.folder)
 
     def _path(self, code: str) -> Path:
         return self.folder / f"{code}.o"
@@ -91,3 +105,81 @@ class KeptSymbols(Symbols):
         symbol, path = self._objects.translated(function)
         self.files[symbol] = path
         return symbol
+
+
+def user_folder() -> Path | None:
+    """Among the temporary files, for a verb writes nowhere else unasked; mode 0700, as what lies there is run.
+
+    None where that cannot be this user's alone.
+    """
+    found = Path(tempfile.gettempdir()) / f"autofuse-{os.getuid()}" / "objects"
+    return found if own_folder(found.parent) and own_folder(found) else None
+
+
+def user_objects(target: Target) -> Kept:
+    """The objects of this user for a target."""
+    folder = user_folder()
+    return NOTHING_KEPT if folder is None else UserObjects(folder, target)
+
+
+@dataclass(frozen=True)
+class UserObjects:
+    """The objects in `folder` for `target`: each with a SHA-256 behind it, so that a damaged one is as none."""
+
+    folder: Path
+    target: Target
+
+    def key(self, function: Any, symbol: str, checked: bool) -> str:
+        """The name of an object: of the function as it is, what it is called there, and whatever translates it."""
+        import tvm
+
+        found = hashlib.sha256(repr((symbol, checked, self.target.key, installed_versions(), SETTINGS)).encode())
+        found.update(tvm.ir.save_json(function).encode())
+        return found.hexdigest()
+
+    def take(self, key: str, path: Path) -> bool:
+        """Whether the object is there; then it is written to `path`."""
+        kept = self.folder / f"{key}.o"
+        try:
+            content = kept.read_bytes()
+            code, mark = content[:-_MARK], content[-_MARK:]
+            if hashlib.sha256(code).digest() != mark:
+                kept.unlink(missing_ok=True)
+                return False
+            os.utime(kept)
+        except OSError:
+            return False
+        path.write_bytes(code)
+        return True
+
+    def keep(self, key: str, path: Path) -> None:
+        """Keep the object file `path`; where the disk does not, nothing is lost."""
+        with suppress(OSError):
+            if shutil.disk_usage(self.folder).free < FREE_BYTES:
+                return
+            code = path.read_bytes()
+            part = self.folder / part_name()
+            try:
+                part.write_bytes(code + hashlib.sha256(code).digest())
+                part.replace(self.folder / f"{key}.o")
+            finally:
+                part.unlink(missing_ok=True)
+
+    def bound(self) -> None:
+        """Make room: remove what nobody asked for the longest, and what killed processes left half-written."""
+        with suppress(OSError):
+            _bound(self.folder)
+        sweep_parts(self.folder)
+
+
+def kept_bytes() -> list[int]:
+    """The size of each object that the user keeps."""
+    folder = user_folder()
+    return [] if folder is None else [path.stat().st_size for path in folder.glob("*.o")]
+
+
+def remove_objects() -> None:
+    """Remove all objects that the user keeps."""
+    folder = user_folder()
+    for path in [] if folder is None else list(folder.glob("*.o")):
+        path.unlink(missing_ok=True)

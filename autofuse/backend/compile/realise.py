@@ -19,7 +19,15 @@ from autofuse.backend.compile.assemble import (
     Symbols,
     assemble_all,
 )
-from autofuse.backend.compile.function import compile_kernels, compile_program, is_long, read_object, tvm_target
+from autofuse.backend.compile.function import (
+    NOTHING_KEPT,
+    Kept,
+    compile_kernels,
+    compile_program,
+    is_long,
+    read_object,
+    tvm_target,
+)
 from autofuse.backend.compile.objects import KeptSymbols, KernelObjects
 from autofuse.backend.container.container import write_container
 from autofuse.backend.container.metadata import InputSpec, KernelRow, Metadata, Parts, Program, TensorSpec
@@ -70,11 +78,15 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Rest:
-    """What ONNX Runtime runs of a model, and in which order: the `model` of each part is a position in `models`."""
+    """What ONNX Runtime runs of a model, and in which order: the `model` of each part is a position in `models`.
+
+    `provider`: the library of the execution provider that runs segments inside of them; empty where there are none.
+    """
 
     models: tuple[bytes, ...]
     parts: Parts
     origin: Origin = field(default_factory=Origin)
+    provider: bytes = b""
 
 
 def build_library(
@@ -105,6 +117,7 @@ def build_programs(
     objects: KernelObjects | None = None,
     rest: Rest | None = None,
     write: Write | None = None,
+    kept: Kept = NOTHING_KEPT,
 ) -> frozenset[str]:
     """Build the kernels of each part, one a group, and write the library of all parts to `output`, signed with `key`.
 
@@ -112,7 +125,8 @@ def build_programs(
     translated at a time. `bounded`: translates those whose code is long; one that it gives up is built another way.
     `objects`: where kernels are that are translated already, and where others are kept; the library's symbols do not
     say then what its kernels compute. `rest`: what ONNX Runtime runs; then `parts` are the segments, of which there may
-    be none. `write`: what writes the library instead, from the machine code of its kernels by symbol.
+    be none. `write`: what writes the library instead, from the machine code of its kernels by symbol. `kept`: objects
+    of kernels from earlier libraries, under their symbols.
 
     Keys of the workloads whose spare schedule was taken. InputError when a workload has no schedule or no kernel,
     DeviceError when the file cannot be linked or written.
@@ -136,7 +150,7 @@ def build_programs(
     require_space(output)
     ready |= {symbol: read_object(path, symbol) for symbol, path in symbols.files.items()}
     translate = compile_program if write is None else compile_kernels
-    made_of = translate(assembly.module, target, ready, partial(told, TRANSLATING), jobs)
+    made_of = translate(assembly.module, target, ready, partial(told, TRANSLATING), jobs, kept)
     told(WRITING, 0, 1)
     if write is None:
         export(made_of, weights, metadata, output, key)
@@ -313,11 +327,13 @@ def with_rest(
     """A description and its weights, with the ONNX models of the rest behind them."""
     if rest is None:
         return metadata, list(weights)
-    models = [np.frombuffer(model, np.uint8) for model in rest.models]
+    files = [*rest.models, *([rest.provider] if rest.provider else [])]
+    models = [np.frombuffer(file, np.uint8) for file in files]
     specs = tuple(TensorSpec(f"model{n}", array.shape, "uint8") for n, array in enumerate(models))
     first = len(weights)
+    provider = first + len(rest.models) if rest.provider else None
     order = [part if part.model is None else replace(part, model=first + part.model) for part in rest.parts.order]
-    parts = replace(rest.parts, order=tuple(order))
+    parts = replace(rest.parts, order=tuple(order), provider=provider)
     return replace(metadata, weights=metadata.weights + specs, parts=parts, origin=rest.origin), [*weights, *models]
 
 

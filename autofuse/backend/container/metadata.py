@@ -16,8 +16,9 @@ from autofuse.errors import InputError
 from autofuse.graph.model import Origin
 from autofuse.ort.session import numpy_name
 
-FORMAT, FORMAT_OF_PARTS = 2, 3
-"""Of a library that our kernels compute alone, and of one that ONNX Runtime has a part in."""
+FORMAT, FORMAT_OF_PARTS, FORMAT_OF_SIZES, FORMAT_OF_BODIES = 2, 3, 4, 5
+"""Of a library of our kernels alone, with a part of ONNX Runtime's, with an open size, with segments in that part."""
+FORMATS = (FORMAT, FORMAT_OF_PARTS, FORMAT_OF_SIZES, FORMAT_OF_BODIES)
 DTYPES = frozenset(
     ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
 )
@@ -73,9 +74,27 @@ class KernelRow:
 
 
 @dataclass(frozen=True)
+class OpenSpec:
+    """A size that a program leaves open: its `name` in the model, `low` to `high`.
+
+    `inputs`, `outputs`: for each, the axis where it stands and how many times the open size that axis is; None for one
+    that does not have it. The shapes of the program are those at the largest size.
+    """
+
+    __pydantic_config__ = _EXACTLY
+
+    name: str
+    low: int
+    high: int
+    inputs: tuple[tuple[int, int] | None, ...]
+    outputs: tuple[tuple[int, int] | None, ...]
+
+
+@dataclass(frozen=True)
 class Program:
     """The model at one set of input shapes: `entry` is the function that computes it.
 
+    `opened`: set where it takes any of a range of sizes.
     `weights`: positions in `Metadata.weights`, in the order of the function's arguments after the inputs.
     `copied`: outputs (by position) that share their memory with an input, a weight or an earlier output.
     """
@@ -90,6 +109,7 @@ class Program:
     copied: tuple[int, ...]
     kernel_rows: tuple[KernelRow, ...]
     plan_tier: str = ""
+    opened: OpenSpec | None = None
 
 
 @dataclass(frozen=True)
@@ -128,13 +148,18 @@ class PartSpec:
 
 @dataclass(frozen=True)
 class Parts:
-    """A model that our kernels and ONNX Runtime compute together: its parts, in the order in which they run."""
+    """A model that our kernels and ONNX Runtime compute together: its parts, in the order in which they run.
+
+    `provider`: the execution provider of ONNX Runtime that runs what is ours inside of its parts, a library among the
+    weights; None where nothing is.
+    """
 
     __pydantic_config__ = _EXACTLY
 
     inputs: tuple[ValueSpec, ...]
     outputs: tuple[ValueSpec, ...]
     order: tuple[PartSpec, ...]
+    provider: int | None = None
 
 
 @dataclass(frozen=True)
@@ -190,9 +215,18 @@ class Metadata:
     def to_json(self) -> str:
         """Text that `from_json` reads."""
         body = asdict(self)
+        found = FORMAT
         if self.parts is None:
             del body["parts"]
-        found = FORMAT if self.parts is None else FORMAT_OF_PARTS
+        elif self.parts.provider is None:
+            found = FORMAT_OF_PARTS
+            del body["parts"]["provider"]
+        else:
+            found = FORMAT_OF_BODIES
+        for program in body["programs"]:
+            if program["opened"] is None:
+                del program["opened"]
+        found = FORMAT_OF_SIZES if any(program.opened for program in self.programs) else found
         return json.dumps({"format": found, **body}, sort_keys=True, separators=(",", ":"))
 
     @classmethod
@@ -201,11 +235,9 @@ class Metadata:
         try:
             body = json.loads(text, parse_constant=_refused_number)
             found = body["format"]
-            if found not in (FORMAT, FORMAT_OF_PARTS) or ("parts" in body) != (found == FORMAT_OF_PARTS):
-                raise InputError(
-                    f"{source}: library format {found!r}, this autofuse reads {FORMAT} and {FORMAT_OF_PARTS}: "
-                    "compile again"
-                )
+            if found not in FORMATS or _kind_of(found) != _format_of(body):
+                known = ", ".join(map(str, FORMATS))
+                raise InputError(f"{source}: library format {found!r}, this autofuse reads {known}: compile again")
             del body["format"]
             made = _adapter().validate_json(json.dumps(body))
         except InputError:
@@ -217,6 +249,8 @@ class Metadata:
             problem = repr(error)[:200]
         else:
             problem = _nonsense(made)
+            if not problem and any(program.opened for program in made.programs) != (found == FORMAT_OF_SIZES):
+                problem = f"format {found} and open sizes"
             if not problem:
                 return made
         raise InputError(f"{source}: the library's description is damaged: {problem}")
@@ -225,6 +259,18 @@ class Metadata:
 @cache
 def _adapter() -> TypeAdapter[Metadata]:
     return TypeAdapter(Metadata)
+
+
+def _kind_of(found: int) -> int:
+    """The format without open sizes, which a description does not show at its top."""
+    return FORMAT if found == FORMAT_OF_SIZES else found
+
+
+def _format_of(body: Mapping[str, Mapping[str, object]]) -> int:
+    """The format whose fields a description has."""
+    if "parts" not in body:
+        return FORMAT
+    return FORMAT_OF_BODIES if "provider" in body["parts"] else FORMAT_OF_PARTS
 
 
 def _refused_number(text: str) -> float:
@@ -257,6 +303,8 @@ def _parts_problem(parts: Parts, made: Metadata) -> str:
         if problem := _part_problem(part, made, known):
             return f"part {number}: {problem}"
         known |= set(part.outputs)
+    if parts.provider is not None and not _is_file(parts.provider, made):
+        return "its execution provider is not there"
     missing = [spec.name for spec in parts.outputs if spec.name not in known]
     return f"no part makes the output {missing[0]!r:.60}" if missing else ""
 
@@ -270,15 +318,19 @@ def _part_problem(part: PartSpec, made: Metadata, known: set[str]) -> str:
     if (part.program is None) == (part.model is None):
         return "it is neither a program nor a model"
     if part.model is not None:
-        spec = made.weights[part.model] if 0 <= part.model < len(made.weights) else None
-        right = spec is not None and spec.dtype == "uint8" and len(spec.shape) == 1
-        return "" if right else "its model is not there"
+        return "" if _is_file(part.model, made) else "its model is not there"
     place = part.program or 0
     program = made.programs[place] if 0 <= place < len(made.programs) else None
     if program is None:
         return "its program is not there"
     names = tuple(spec.name for spec in program.inputs), tuple(spec.name for spec in program.outputs)
     return "" if names == (part.inputs, part.outputs) else "its program takes or makes other values"
+
+
+def _is_file(place: int, made: Metadata) -> bool:
+    """Whether the bytes of a file stand at this position of the weights."""
+    spec = made.weights[place] if 0 <= place < len(made.weights) else None
+    return spec is not None and spec.dtype == "uint8" and len(spec.shape) == 1
 
 
 def _program_problem(program: Program, made: Metadata) -> str:
@@ -297,10 +349,31 @@ def _program_problem(program: Program, made: Metadata) -> str:
         return "it takes a weight that is not there"
     if not all(0 <= place < len(program.outputs) for place in program.copied):
         return "it copies an output that is not there"
+    if program.opened is not None and (problem := _open_problem(program.opened, program, made)):
+        return f"its open size: {problem}"
     wrong = [row.symbol for row in program.kernel_rows if not _SYMBOL.fullmatch(row.symbol)]
     if wrong:
         return f"kernel {wrong[0]!r:.60}: that is no name of a function"
     return next((problem for spec in program.inputs if (problem := _values_problem(spec))), "")
+
+
+def _open_problem(opened: OpenSpec, program: Program, made: Metadata) -> str:
+    """The shapes must be those at the largest size, and the size be seen in an input."""
+    if not 1 <= opened.low <= opened.high:
+        return f"{opened.low} to {opened.high}"
+    if len(made.programs) != 1 or made.parts is not None:
+        return "such a program must be alone"
+    if not any(opened.inputs):
+        return "no input has it"
+    for specs, axes in ((program.inputs, opened.inputs), (program.outputs, opened.outputs)):
+        if len(specs) != len(axes):
+            return "it is not told for all inputs and outputs"
+        for spec, where in zip(specs, axes, strict=True):
+            axis, factor = where or (0, 0)
+            right = 0 <= axis < len(spec.shape) and factor > 0 and spec.shape[axis] == factor * opened.high
+            if where is not None and not right:
+                return f"tensor {spec.name!r:.60} does not have it in axis {axis}"
+    return ""
 
 
 def _tensor_problem(spec: TensorSpec) -> str:

@@ -12,7 +12,7 @@ from autofuse.backend.freestanding.description import FREESTANDING, HEADER, HEAD
 from autofuse.backend.freestanding.link import is_archive
 from autofuse.errors import InputError
 from autofuse.link.c_compiler import ARCHITECTURE_NAMES
-from autofuse.values.outputs import Kind, check_output, has_mark, output_file, output_folder, write_output
+from autofuse.values.outputs import Kind, all_or_none, check_output, has_mark, output_file, output_folder, write_output
 
 _PACKAGED = Kind("a file of a package of autofuse", lambda path: has_mark(path, HEADER_MARK))
 
@@ -41,14 +41,15 @@ def write_package(library: Path, folder: Path) -> PackageReport:
             "one such as libnet.so"
         )
     texts = _texts(description, library.name)
-    output_folder(folder)
     copy = folder / "lib" / library.name
-    check_output(copy, FREESTANDING, {"the library": library})
-    for place, text in texts.items():
-        (folder / place).parent.mkdir(parents=True, exist_ok=True)
-        write_output(folder / place, text, HEADER if place.endswith(".h") else _PACKAGED)
-    with output_file(copy, FREESTANDING) as part:
-        shutil.copyfile(library, part)
+    with all_or_none([folder], [copy, *(folder / place for place in texts)]):
+        output_folder(folder)
+        check_output(copy, FREESTANDING, {"the library": library})
+        for place, text in texts.items():
+            output_folder((folder / place).parent)
+            write_output(folder / place, text, HEADER if place.endswith(".h") else _PACKAGED)
+        with output_file(copy, FREESTANDING) as part:
+            shutil.copyfile(library, part)
     return PackageReport(description.name, str(folder), (f"lib/{library.name}", *texts))
 
 

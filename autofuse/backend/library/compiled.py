@@ -20,13 +20,16 @@ from autofuse.errors import AutofuseError, InputError
 Inputs = Mapping[str, Array] | Sequence[Array]
 
 _PREPARED = "prepared"
+_NO_KERNELS = ("vm.builtin.", "shape_func")
+"""What a virtual machine calls besides kernels: its own functions, and those that compute shapes of open sizes."""
 
 
 class Library:
     """A compiled model. `metadata` says what it computes and how it was built.
 
     It may be called from several threads at once: each gets a virtual machine and a thread pool of its own,
-    and all share the code and the weights. `pad`: inputs that no program was made for are filled up with
+    and all share the code and the weights. A size that the library leaves open may differ from call to call and from
+    thread to thread; outputs have the size of the call. `pad`: inputs that no program was made for are filled up with
     zeros to the next larger one, and its outputs cut back. That is right for a batch; for a sequence only in
     a model that masks what is padded.
     """
@@ -111,7 +114,7 @@ class Library:
         """Like `call`; each kernel that it launches is `counted`, by symbol."""
 
         def note(_function: Any, symbol: str, before: bool, _result: Any, *_arguments: Any) -> int:
-            if before and not symbol.startswith("vm.builtin."):
+            if before and not symbol.startswith(_NO_KERNELS):
                 counted[symbol] += 1
             return 0
 
@@ -158,9 +161,13 @@ class Library:
                 refuse_values(spec, dtype, array)
         return number, arrays, cuts
 
-    def _inexact(self, arrays: list[Array]) -> tuple[int, list[Array], list[Cut | None]]:
-        """A program for inputs that none was made for: padded, or InputError."""
+    def _inexact(self, arrays: list[Array]) -> tuple[int, list[Array], list[Cut | None] | None]:
+        """A program for inputs of shapes that did not come before: of an open size, padded, or InputError."""
         shapes = tuple([array.shape for array in arrays])
+        found = self._dispatch.of_open_size(shapes)
+        if found is not None:
+            self._exact[shapes] = found
+            return found, arrays, None
         if len(self.metadata.programs) == 1:
             specs = self.metadata.programs[0].inputs
             spec, shape = next((spec, shape) for spec, shape in zip(specs, shapes, strict=True) if spec.shape != shape)

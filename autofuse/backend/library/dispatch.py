@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.backend.container.metadata import Program
+from autofuse.backend.container.metadata import OpenSpec, Program
 from autofuse.errors import InputError
 
 Array = NDArray[np.generic]
@@ -25,9 +25,38 @@ class Dispatch:
     programs: tuple[Program, ...]
 
     @cached_property
-    def exact(self) -> Mapping[Shapes, int]:
-        """Input shapes -> position of the program made for them."""
+    def exact(self) -> dict[Shapes, int]:
+        """Input shapes -> position of the program made for them. Shapes at other sizes that it takes may be added."""
         return {tuple(spec.shape for spec in program.inputs): i for i, program in reversed([*enumerate(self.programs)])}
+
+    def of_open_size(self, shapes: Shapes) -> int | None:
+        """The program that takes inputs of `shapes` at a size that it leaves open; None where all sizes are fixed.
+
+        InputError where an input has another shape, or the size is outside of the range.
+        """
+        opened = self.programs[0].opened
+        if opened is None:
+            return None
+        size: int | None = None
+        for spec, where, shape in zip(self.programs[0].inputs, opened.inputs, shapes, strict=True):
+            if where is None:
+                if shape != spec.shape:
+                    raise InputError(f"input {spec.name!r}: shape {shape}, the model takes {spec.shape}")
+                continue
+            axis, factor = where
+            wanted = (*spec.shape[:axis], -1, *spec.shape[axis + 1 :])
+            fits = len(shape) == len(wanted) and (*shape[:axis], -1, *shape[axis + 1 :]) == wanted
+            if not fits or shape[axis] % factor or size not in (None, shape[axis] // factor):
+                before = "" if size is None else f", and an input before has {opened.name} {size}"
+                takes = _with_open(spec.shape, where, opened)
+                raise InputError(f"input {spec.name!r}: shape {shape}, the model takes {takes}{before}")
+            size = shape[axis] // factor
+        if size is None or not opened.low <= size <= opened.high:
+            raise InputError(
+                f"{opened.name} is {size}, the library takes {opened.low} to {opened.high}: compile it with a wider "
+                f"range, --sizes {opened.name}=LOW:HIGH"
+            )
+        return 0
 
     def covering(self, shapes: Shapes) -> int:
         """The smallest program into which inputs of `shapes` fit when they are padded; InputError when none does."""
@@ -98,6 +127,19 @@ def _fits(program: Program, shapes: Shapes) -> bool:
         len(spec.shape) == len(shape) and all(have >= want for have, want in zip(spec.shape, shape, strict=True))
         for spec, shape in zip(program.inputs, shapes, strict=True)
     )
+
+
+def open_shape(shape: tuple[int, ...], where: tuple[int, int] | None, name: str) -> tuple[int | str, ...]:
+    """A shape with the name of the open size where it stands."""
+    if where is None:
+        return shape
+    axis, factor = where
+    text = name if factor == 1 else f"{factor}*{name}"
+    return (*shape[:axis], text, *shape[axis + 1 :])
+
+
+def _with_open(shape: tuple[int, ...], where: tuple[int, int], opened: OpenSpec) -> str:
+    return f"({', '.join(map(str, open_shape(shape, where, opened.name)))})"
 
 
 def _shown(shapes: Shapes) -> str:

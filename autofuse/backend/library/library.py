@@ -51,12 +51,12 @@ def export(executable: Any, weights: Sequence[Array], metadata: Metadata, path: 
 
 
 def require_space(path: Path, wanted: int = LINKING_BYTES) -> None:
-    """DeviceError when the temporary folder has no room for what is linked to `path`; `wanted`: bytes.
+    """InputError when the temporary folder has no room for what is linked to `path`; `wanted`: bytes.
 
     LLVM ends the process when it cannot write, so a full temporary folder has to be noticed before."""
     free = shutil.disk_usage(tempfile.gettempdir()).free
     if free < wanted:
-        raise DeviceError(
+        raise InputError(
             f"{path}: cannot link the library: the disk of {tempfile.gettempdir()} is full ({free >> 20} MiB free, "
             f"{wanted >> 20} needed); free some space, or name another folder in TMPDIR"
         )

@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from autofuse.backend.library.arrays import (
 from autofuse.backend.library.compiled import Inputs, Library, listed
 from autofuse.errors import DeviceError, InputError
 from autofuse.ort.bound import BoundModel, is_value, plain_types, run_open, value_over
+from autofuse.ort.provider.register import register_image
 from autofuse.ort.session import open_session, value_type
 
 Call = Callable[[int, Sequence[Any]], Any]
@@ -51,9 +53,16 @@ class PartedLibrary:
         self.metadata, self.threads = metadata, threads
         self._parts = metadata.parts
         self._segments = Library(metadata, module, weights, threads) if metadata.programs else None
+        provider = None
+        if self._parts.provider is not None:
+            provider = partial(register_image, image=weights[self._parts.provider].tobytes())
         self._sessions = {
             part.model: open_session(
-                f"{name}, part {number}", weights[part.model].tobytes(), threads=threads, spinning=not metadata.programs
+                f"{name}, part {number}",
+                weights[part.model].tobytes(),
+                threads=threads,
+                spinning=not metadata.programs,
+                provider=provider,
             )
             for number, part in enumerate(self._parts.order)
             if part.model is not None

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.backend.container.metadata import Metadata, TensorSpec, ValueSpec
+from autofuse.backend.container.metadata import Metadata, OpenSpec, TensorSpec, ValueSpec
 from autofuse.backend.library.binding import IOBinding, known_name
 from autofuse.backend.library.compiled import Library
+from autofuse.backend.library.dispatch import open_shape
 from autofuse.backend.library.library import load
 from autofuse.backend.library.parted import PartedLibrary
 from autofuse.errors import AutofuseError, InputError
@@ -33,8 +34,8 @@ _ONNX_TYPES = {"float32": "float", "float64": "double"}
 class NodeArg:
     """An input or output as ONNX Runtime describes it: `type` such as "tensor(float)".
 
-    `shape`: a size that differs between the library's programs is None; one that is open in ONNX Runtime's part of a
-    model, its name there, or None.
+    `shape`: a size that the library leaves open is its name; one that differs between the library's programs is None;
+    one that is open in ONNX Runtime's part of a model, its name there, or None.
     """
 
     name: str
@@ -113,13 +114,17 @@ class Session:
 
     def get_inputs(self) -> list[NodeArg]:
         """The model's inputs, in its order."""
-        parts = self.metadata.parts
-        return _described([p.inputs for p in self.metadata.programs]) if parts is None else _arguments(parts.inputs)
+        if self.metadata.parts is not None:
+            return _arguments(self.metadata.parts.inputs)
+        opened = self.metadata.programs[0].opened
+        return _described([p.inputs for p in self.metadata.programs], opened, opened.inputs if opened else ())
 
     def get_outputs(self) -> list[NodeArg]:
         """The model's outputs, in its order."""
-        parts = self.metadata.parts
-        return _described([p.outputs for p in self.metadata.programs]) if parts is None else _arguments(parts.outputs)
+        if self.metadata.parts is not None:
+            return _arguments(self.metadata.parts.outputs)
+        opened = self.metadata.programs[0].opened
+        return _described([p.outputs for p in self.metadata.programs], opened, opened.outputs if opened else ())
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
@@ -223,12 +228,17 @@ def _arguments(specs: Sequence[ValueSpec]) -> list[NodeArg]:
     return [NodeArg(spec.name, spec.shape or (), spec.type) for spec in specs]
 
 
-def _described(programs: Sequence[Sequence[TensorSpec]]) -> list[NodeArg]:
+def _described(
+    programs: Sequence[Sequence[TensorSpec]], opened: OpenSpec | None, axes: Sequence[tuple[int, int] | None]
+) -> list[NodeArg]:
+    """The inputs or outputs of all programs. `axes`: where the size that is `opened` stands in them."""
     found = []
-    for specs in zip(*programs, strict=True):
-        shape = tuple(
+    for place, specs in enumerate(zip(*programs, strict=True)):
+        shape: tuple[int | str | None, ...] = tuple(
             sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*(s.shape for s in specs), strict=True)
         )
+        if opened is not None:
+            shape = open_shape(specs[0].shape, axes[place], opened.name)
         dtype = specs[0].dtype
         found.append(NodeArg(specs[0].name, shape, f"tensor({_ONNX_TYPES.get(dtype, dtype)})"))
     return found

@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 LINE_S = 5.0
 """Seconds between two lines about progress where there is no terminal."""
 _WHERE_NAMED = ("header", "provider", "sha256")
-_NOT_SHOWN = ("groups", "plans", "plan_key", "hits", "warning", "parts", "rest")
+_NOT_SHOWN = ("sizes", "groups", "plans", "plan_key", "hits", "warning", "parts", "rest")
 
 
-def compile_progress() -> Callable[[str, int, int], None]:
-    """Shows a compile's progress on stderr: in one line that changes on a terminal, else in one now and then."""
+def verb_progress(verb: str) -> Callable[[str, int, int], None]:
+    """Shows a verb's progress on stderr: in one line that changes on a terminal, else in one now and then."""
     live, said, width = sys.stderr.isatty(), time.monotonic(), 0
 
     def tell(phase: str, done: int, total: int) -> None:
         nonlocal said, width
         last = done == total
         count = "" if total == 1 else f" ({total})" if last else f": {done} of {total}"
-        text = f"compile: {phase}{count}"
+        text = f"{verb}: {phase}{count}"
         if live:
             sys.stderr.write("\r" + text.ljust(width) + ("\n" if last else ""))
             width = len(text)
@@ -71,7 +71,12 @@ def compile_text(report: CompileReport) -> Group:
     parts.append(describe(_facts(report)))
     if report.warning:
         parts += ["", Text(report.warning[0].upper() + report.warning[1:] + ".")]
-    if report.groups and not report.hits:
+    if report.groups and not report.hits and report.sizes:
+        parts += [
+            "",
+            Text("Nothing of this was measured here; `autofuse tune --shape` with the rows of a tile does."),
+        ]
+    elif report.groups and not report.hits:
         parts += ["", Text("Nothing of this was measured here; `autofuse tune` with the same --threads does that.")]
     return Group(*parts)
 
@@ -94,6 +99,8 @@ def _facts(report: CompileReport) -> dict[str, object]:
     for name in _WHERE_NAMED:
         if not facts[name]:
             del facts[name]
+    if report.sizes:
+        facts["open sizes"] = ", ".join(f"{name} {low} to {high}" for name, (low, high) in report.sizes.items())
     facts["library"] = facts["library"] or "none: a dry run"
     tiers = Counter(group.tier for group in report.groups)
     return {**facts, "schedules": ", ".join(f"{count} {tier}" for tier, count in tiers.most_common())}

@@ -38,6 +38,12 @@ def after_forecast(model: Path, named: Mapping[str, Any]) -> Table:
     return _listed([["tune", str(model), *(limits or ["--budget", "10m"]), *_there(named), *_reached(named)]])
 
 
+def after_quantizing(output: Path, named: Mapping[str, Any]) -> Table:
+    """What follows a quantised model: it is tuned and compiled as any other."""
+    there = _there(named)
+    return _listed([["tune", str(output), "--budget", "10m", *there], _compile(output, there)])
+
+
 def after_inspecting(model: Path, named: Mapping[str, Any]) -> Table:
     """What follows a look at a model."""
     space = ["--space", str(named["space"])] if named.get("space") else []
@@ -48,6 +54,8 @@ def after_compiling(model: Path, library: str, hits: int, named: Mapping[str, An
     """What follows a library ("": a dry run), of whose kernels so many were measured here."""
     form = str(named.get("format") or "so")
     there = _there(named)
+    if named.get("sizes"):
+        return _listed([["run", library] if library else _compile(model, [*there, *_sizes(named)])])
     tune = [] if hits else [["tune", str(model), "--budget", "10m", *there]]
     if not library:
         return _listed([*tune, _compile(model, there, form)])
@@ -208,6 +216,11 @@ def _going_on(models: Sequence[Path], run: str, named: Mapping[str, Any]) -> lis
 def _there(named: Mapping[str, Any]) -> list[str]:
     """Where a plan is for, the sizes of the model, and where what is known of it stands."""
     return [*_place(named, _device(named)), *_inputs(named), *_database(named)]
+
+
+def _sizes(named: Mapping[str, Any]) -> list[str]:
+    """Sizes that stay open, and those that were fixed beside them, as they were typed."""
+    return [part for text in named["sizes"] for part in ("--sizes", text)]
 
 
 def _reached(named: Mapping[str, Any]) -> list[str]:

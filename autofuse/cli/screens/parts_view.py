@@ -11,16 +11,7 @@ from rich.text import Text
 from autofuse.cli.screens.render import describe, plain, records
 
 if TYPE_CHECKING:
-    from autofuse.api.results import (
-        Explanation,
-        GraphSummary,
-        PartReport,
-        PartsExplanation,
-        PartsSummary,
-        RestReport,
-        ShownParts,
-        ShownPlan,
-    )
+    from autofuse.api.results import PartReport, PartsSummary, RestReport
 
 ALONE = "ONNX Runtime runs all of this model: no part of it would pay in kernels of autofuse."
 
@@ -84,8 +75,6 @@ def of_segments(parts: Sequence[PartReport], rest: Sequence[RestReport], texts: 
     return Group(*found)
 
 
-def is_in_parts(
-    found: GraphSummary | PartsSummary | Explanation | PartsExplanation | ShownPlan | ShownParts,
-) -> TypeGuard[Any]:
+def is_in_parts(found: object) -> TypeGuard[Any]:
     """Whether what was found is of a model in parts; the classes are not loaded for that."""
     return hasattr(found, "rest")

@@ -18,7 +18,8 @@ key_verbs = typer.Typer(
 library_verbs = typer.Typer(help="Libraries, looked at without loading them.", no_args_is_help=True)
 
 cache_verbs = typer.Typer(
-    help='Libraries that torch.compile(model, backend="autofuse") keeps on the disk.', no_args_is_help=True
+    help='What is kept on the disk: libraries of torch.compile(model, backend="autofuse"), machine code of kernels.',
+    no_args_is_help=True,
 )
 
 KeyFile = Annotated[Path, typer.Argument(metavar="FILE", help="The private key; the public one is FILE.pub.")]
@@ -67,7 +68,7 @@ def check(
 
 @cache_verbs.command("info")
 def info(form: OutputFormat = "text") -> None:
-    """Show where these libraries are, how many, and how large they are together."""
+    """Show where these libraries are, how many, and how large; and how much machine code of kernels is kept."""
     from autofuse import api
 
     found = api.cache_info()
@@ -76,7 +77,7 @@ def info(form: OutputFormat = "text") -> None:
 
 @cache_verbs.command("clear")
 def clear(form: OutputFormat = "text") -> None:
-    """Remove them all; each is compiled again when its model is called the next time."""
+    """Remove them all, and the machine code of kernels; what is needed again is compiled again."""
     from autofuse import api
 
     found = api.cache_clear()

@@ -29,13 +29,14 @@ from autofuse.cli.options import (
     SeveralShapes,
     Shapes,
     Sign,
+    Sizes,
     Space,
     Threads,
     TrainedModel,
     Trust,
     WeightGrowth,
 )
-from autofuse.cli.screens.compile_view import compile_progress, compile_text
+from autofuse.cli.screens.compile_view import compile_text, verb_progress
 from autofuse.cli.screens.next_steps import after_bench, after_compiling, after_inspecting
 from autofuse.cli.screens.parts_view import is_in_parts, summary_text
 from autofuse.cli.screens.render import describe, plain, records, show
@@ -167,14 +168,12 @@ def compile_(
     plan: Plan = None,
     shape: SeveralShapes = None,
     buckets: Buckets = None,
+    sizes: Sizes = None,
     constant: Constants = None,
     sign: Sign = None,
     format: CompileFormats = None,  # noqa: A002 the option's name
 ) -> None:
-    """Build a library from what the database knows.
-
-    Measures nothing, and says for each plan and each group how it is known.
-    """
+    """Build a library from what the database knows; measures nothing, and says how each plan and group is known."""
     sets, constants = parse_shape_sets(shape or []), parse_constants(constant or [])
     library_format, form = parse_formats(format or [])
     place: dict[str, Any] = {"database": database, "threads": threads, "device": device, "on_miss": on_miss}
@@ -182,8 +181,7 @@ def compile_(
     report = api.compile(
         model,
         output,
-        **place,
-        **reached,
+        **{**place, **reached},
         strict=strict,
         require_complete=require_complete,
         exact=exact,
@@ -192,13 +190,15 @@ def compile_(
         dry_run=dry_run,
         shapes=sets,
         buckets=parse_buckets(buckets or []),
+        sizes=sizes or [],
         constants=constants,
         plan=plan,
         sign=sign,
         format=library_format,
-        progress=compile_progress(),
+        progress=verb_progress("compile"),
     )
     named = {**place, "shapes": sets[0] if len(sets) == 1 else {}, "constants": constants, "format": library_format}
+    named["sizes"] = sizes or []
     show(report, form, compile_text(report), after_compiling(model, report.library, report.hits, named))
 
 

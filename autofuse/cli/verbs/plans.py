@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autofuse.cli.options import Constants, Database, Device, Model, OutputFormat, Shapes, Threads
 from autofuse.cli.screens.next_steps import after_diff, after_explaining, after_export, after_front
-from autofuse.cli.screens.parts_view import is_in_parts, of_segments
+from autofuse.cli.screens.parts_view import is_in_parts, of_segments, parts_tables
 from autofuse.cli.screens.render import describe, plain, records, show
 from autofuse.cli.screens.waterfall_view import waterfall_text
 from autofuse.values.arguments import micros, parse_constants, parse_shapes, size
 
 if TYPE_CHECKING:
-    from autofuse.api.results import EdgeReason, Explanation, GroupTime, ShownPlan
+    from autofuse.api.results import EdgeReason, Explanation, GroupTime, PlanDifference, Point, ShownPlan
 
 plan_verbs = typer.Typer(help="Fusion plans: show one, or what differs between two.", no_args_is_help=True)
 
@@ -81,7 +82,20 @@ def plan_diff(
     from autofuse import api
 
     named = _named(database, device, threads, shape, constant)
-    found = api.plan_diff(model, first, second, **named).found
+    found = api.plan_diff(model, first, second, **named)
+    if is_in_parts(found):
+        texts = [_difference_text(one) for one in found.segments]
+        segments = [{"same": one.found.same, **_body(one.found)} for one in found.segments]
+        body = {"parts": found.parts, "rest": found.rest, "segments": segments}
+        show(body, form, of_segments(found.parts, found.rest, texts), None)
+        return
+    whole = cast("PlanDifference", found)
+    next_step = None if whole.found.same else after_diff(model, second, named)
+    show({"same": whole.found.same, **_body(whole.found)}, form, _difference_text(whole), next_step)
+
+
+def _difference_text(difference: PlanDifference) -> RenderableType:
+    first, second, found = difference.first, difference.second, difference.found
     rows = [
         {"only in": name, "what": what, "operators": " + ".join(operators)}
         for name, what, groups in (
@@ -96,8 +110,7 @@ def plan_diff(
         )
         for operators in groups
     ]
-    text = Text("the plans are the same") if found.same else records(rows)
-    show({"same": found.same, **_body(found)}, form, text, None if found.same else after_diff(model, second, named))
+    return Text("the plans are the same") if found.same else records(rows)
 
 
 @plan_verbs.command("export")
@@ -126,6 +139,10 @@ def plan_export(
 
     named = _named(database, device, threads, shape, constant)
     found = api.plan_export(model, output, plan=plan, weights=weights, **named)
+    if is_in_parts(found):
+        files = [describe(_body(one)) for one in found.files]
+        show(found, form, Group(*parts_tables(found.parts, found.rest), "", *files), after_export(model, plan, named))
+        return
     show(found, form, describe(_body(found)), after_export(model, plan, named))
 
 
@@ -149,7 +166,18 @@ def plan_pareto(
     from autofuse import api
 
     named = _named(database, device, threads, shape, constant)
-    points = api.plan_pareto(model, save=save, **named)
+    found = api.plan_pareto(model, save=save, **named)
+    if is_in_parts(found):
+        texts = [_front_text(points) for points in found.segments]
+        body = {"parts": found.parts, "rest": found.rest, "segments": [_front_body(one) for one in found.segments]}
+        show(body, form, of_segments(found.parts, found.rest, texts), None)
+        return
+    points = cast("tuple[Point, ...]", found)
+    file = points[0].file if points else ""
+    show({"points": _front_body(points)}, form, _front_text(points), after_front(model, file, named))
+
+
+def _front_text(points: Sequence[Point]) -> RenderableType:
     rows = [
         {
             "composed": micros(point.us),
@@ -159,11 +187,14 @@ def plan_pareto(
         }
         for point in points
     ]
-    body = [
+    return records(plain(rows))
+
+
+def _front_body(points: Sequence[Point]) -> list[dict[str, object]]:
+    return [
         {"us": p.us, "peak_bytes": p.peak_bytes, "kernels": p.kernels, "plan_key": p.plan.key, "file": p.file}
         for p in points
     ]
-    show({"points": body}, form, records(plain(rows)), after_front(model, points[0].file if points else "", named))
 
 
 def explain(

@@ -1,4 +1,4 @@
-"""`tune`: the search, with a live view and a stop that loses nothing."""
+"""`tune`: the search, with a live view and a stop that loses nothing; `quantize`, what may come before it."""
 
 from __future__ import annotations
 
@@ -7,21 +7,25 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+from rich.console import Group
+from rich.text import Text
 
 from autofuse.cli import options
 from autofuse.cli.failures import graceful_stop, say
+from autofuse.cli.screens.compile_view import verb_progress
 from autofuse.cli.screens.live import TuneView
-from autofuse.cli.screens.next_steps import after_forecast, after_job, after_tuning
+from autofuse.cli.screens.next_steps import after_forecast, after_job, after_quantizing, after_tuning
+from autofuse.cli.screens.parts_view import is_in_parts, of_segments
 from autofuse.cli.screens.render import Format, plain, show
 from autofuse.cli.screens.tune_view import tune_text
 from autofuse.errors import AutofuseError, InputError
-from autofuse.values.arguments import parse_constants, parse_shapes
+from autofuse.values.arguments import DEFAULT_MAX_DROP, format_duration, parse_constants, parse_shapes
 
 if TYPE_CHECKING:
-    from autofuse.api.results import JobOutcome, TuneResult
+    from autofuse.api.results import Forecast, JobOutcome, TuneResult
 
 Models = Annotated[list[Path], typer.Argument(metavar="MODEL...", help="ONNX files.", show_default=False)]
 
@@ -88,6 +92,68 @@ def tune(
     _tune_job(models, {**common, **job}, log, on_finish, form)
 
 
+def quantize(
+    model: options.Model,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The model to write.")],
+    calibration: Annotated[
+        Path,
+        typer.Option(
+            "--calibration", metavar="FOLDER", help="Inputs of the model: .npy files, or .npz by their names."
+        ),
+    ],
+    acceptance: Annotated[
+        Path | None,
+        typer.Option(
+            "--acceptance",
+            metavar="FOLDER",
+            help="Other inputs, which decide. [default: every second of --calibration]",
+        ),
+    ] = None,
+    precision: Annotated[
+        str, typer.Option("--precision", metavar="LIST", help="What contractions may have besides float32.")
+    ] = "int8",
+    max_drop: Annotated[
+        str, typer.Option("--max-drop", metavar="PERCENT", help="Most that the metric may lose, with 95 % confidence.")
+    ] = DEFAULT_MAX_DROP,
+    metric: Annotated[
+        str, typer.Option("--metric", metavar="NAME", help="cosine, top1 or kl, against the float model.")
+    ] = "cosine",
+    ranges: Annotated[
+        str, typer.Option("--ranges", metavar="RULE", help="Of the levels: best, min-max or percentile.")
+    ] = "best",
+    database: options.Database = None,
+    device: options.Device = "local",
+    threads: options.Threads = None,
+    shape: options.Shapes = None,
+    constant: options.Constants = None,
+    form: options.OutputFormat = "text",
+) -> None:
+    """Write the model with contractions in int8, as far as its accuracy bears it.
+
+    The fastest ones are chosen under the bound, measured on data that chose nothing, and given back until it holds. The
+    written model is standard ONNX, to be tuned and compiled as any other; its certificate stands in its metadata.
+    """
+    from autofuse import api
+    from autofuse.cli.screens.quantize_view import quantize_body, quantize_text
+
+    place: dict[str, Any] = {"database": database, "device": device, "threads": threads}
+    found = api.quantize(
+        model,
+        output,
+        calibration=calibration,
+        acceptance=acceptance,
+        precision=precision,
+        max_drop=max_drop,
+        metric=metric,
+        ranges=ranges,
+        shapes=parse_shapes(shape or []),
+        constants=parse_constants(constant or []),
+        progress=verb_progress("quantize"),
+        **place,
+    )
+    show(quantize_body(found), form, quantize_text(found), after_quantizing(output, place))
+
+
 def _refuse_for_a_job(dry_run: bool, pareto: bool) -> None:
     """InputError for what only the search of one model can do."""
     if dry_run:
@@ -103,7 +169,13 @@ def _tell_forecast(model: Path, named: Mapping[str, Any], form: Format) -> None:
 
     found = api.tune(model, dry_run=True, **named).forecast
     assert found is not None
-    show(found, form, forecast_text(found, model.stem), after_forecast(model, named))
+    if is_in_parts(found):
+        texts = [forecast_text(one, f"{model.stem}, a segment") for one in found.segments]
+        whole = Text(f"then, for {format_duration(found.race_s)}: the whole model against ONNX Runtime alone")
+        text = Group(of_segments(found.parts, found.rest, texts), "", whole)
+    else:
+        text = forecast_text(cast("Forecast", found), model.stem)
+    show(found, form, text, after_forecast(model, named))
 
 
 def _refuse_log(log: Path | None, models: Sequence[Path], database: str | None) -> None:

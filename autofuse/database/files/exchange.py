@@ -29,7 +29,7 @@ from autofuse.database.records import canonical_json
 from autofuse.database.tables import migration
 from autofuse.database.tables.schema import HEAD_REVISION, Base
 from autofuse.errors import DatabaseError, InputError
-from autofuse.values.outputs import output_folder
+from autofuse.values.outputs import all_or_none, output_folder
 from autofuse.values.signatures import Signature, require_signature, sign
 
 FORMAT = "autofuse-export"
@@ -111,8 +111,7 @@ def export(
     try:
         sweep_exports(folder, MANIFEST)
         old = files_to_replace(folder, lambda: [MANIFEST, *_manifest(folder).names()])
-        output_folder(folder, option="export folder")
-        with new_files(folder) as fresh:
+        with all_or_none([folder]), new_files(output_folder(folder, option="export folder")) as fresh:
             manifest = _write(connection, fresh, samples, compression, key)
             replace_files(folder, fresh, old, [MANIFEST, *manifest.names()])
     except OSError as error:

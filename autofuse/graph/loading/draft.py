@@ -15,6 +15,7 @@ from autofuse.errors import InputError, UncoveredError
 from autofuse.graph.loading.limits import FoldBudget
 from autofuse.graph.model import Operator, Tensor
 from autofuse.graph.nodes import SUPPORTED_DTYPES, dtype_name, make_model
+from autofuse.graph.own.weight_only import as_dense, is_weight_only
 
 _EMBEDDED_ELEMENTS = 4096
 """Constants up to here are handed to shape inference with their values, since they may be shapes."""
@@ -95,11 +96,11 @@ class Draft:
         small = {name: self.constants[name] for name in used if self.constants[name].size <= _EMBEDDED_ELEMENTS}
         large = [tensors[name] for name in used if name not in small]
         known = [*self.inputs.values(), *large]
-        # Their schemas have no shape inference, although the result is as the input.
-        plain = [
-            replace(op, op_type="Identity", inputs=op.inputs[:1], attributes={}) if op.op_type in _AS_INPUT else op
-            for op in self.operators
-        ]
+        plain: list[Operator] = []
+        for operator in self.operators:
+            stand_ins, read = _with_schema(operator)
+            plain += stand_ins
+            known += read
         model = make_model("infer", plain, known, (), small, self.opset)
         try:
             inferred = infer_model(model, strict)
@@ -108,6 +109,15 @@ class Draft:
         found = (static_tensor(value) for value in inferred.graph.value_info)
         tensors.update((tensor.name, tensor) for tensor in found if tensor is not None)
         self.tensors = tensors
+
+
+def _with_schema(operator: Operator) -> tuple[list[Operator], list[Tensor]]:
+    """(operators whose schemas infer the types of an operator's results, tensors that they read besides)."""
+    if is_weight_only(operator):
+        return as_dense(operator)
+    if operator.op_type in _AS_INPUT:  # their schemas have no shape inference, although the result is as the input
+        return [replace(operator, op_type="Identity", inputs=operator.inputs[:1], attributes={})], []
+    return [operator], []
 
 
 def infer_model(model: onnx.ModelProto, strict: bool = False, check_type: bool = False) -> onnx.ModelProto:
@@ -167,3 +177,13 @@ def check_weight_dtype(name: str, dtype: str, source: str) -> None:
 def _first_lines(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:3])[:400] or type(error).__name__
+
+
+def scalars_of(model: onnx.ModelProto) -> set[str]:
+    """Values that are scalars, by ONNX: its runtime describes those of unknown rank in the same way."""
+    try:
+        inferred = infer_model(model)
+    except Exception:  # noqa: BLE001  # onnx raises several unrelated classes; what it cannot infer is no scalar
+        return set()
+    values = (*inferred.graph.input, *inferred.graph.output, *inferred.graph.value_info)
+    return {v.name for v in values if v.type.tensor_type.HasField("shape") and not v.type.tensor_type.shape.dim}

@@ -29,9 +29,10 @@ from autofuse.graph.loading.limits import (
     check_tensor,
     rounds_for,
 )
-from autofuse.graph.loading.order import give_names, sort_nodes
+from autofuse.graph.loading.order import sort_nodes
 from autofuse.graph.loading.simplify.bodies import write_out_bodies
 from autofuse.graph.loading.simplify.broadcasts import simplify_copies
+from autofuse.graph.loading.simplify.classical import write_scalers
 from autofuse.graph.loading.simplify.clean import (
     inline_decided_branches,
     know_empty_inputs,
@@ -47,6 +48,7 @@ from autofuse.graph.loading.simplify.layers.spectral import write_transforms
 from autofuse.graph.loading.simplify.layers.statistics import split_statistics
 from autofuse.graph.loading.simplify.layers.training import split_training
 from autofuse.graph.loading.simplify.microsoft.rules import declare, is_replaced, replace_microsoft
+from autofuse.graph.loading.simplify.quantized.blocks import nibbles
 from autofuse.graph.loading.simplify.quantized.rules import join_quantized
 from autofuse.graph.loading.upgrade import FORM, upgrade
 from autofuse.graph.loading.validity import check_declared_types, check_graph_lists, check_operators, check_types
@@ -55,6 +57,7 @@ from autofuse.graph.nodes import (
     MAX_MODEL_BYTES,
     SUPPORTED_DTYPES,
     dtype_name,
+    give_names,
     make_model,
     operator_of,
     schema_of,
@@ -121,6 +124,7 @@ def _graph_of(model: ModelProto, name: str, source: str, shapes: Shapes | None) 
     opset = _opset(light, source)
     nodes = light.graph.node
     declare(light.graph)
+    write_scalers(light.graph)
     _check_operators(light.graph, opset, source)
     give_names(nodes)
     sort_nodes(light.graph, constants, source)
@@ -170,10 +174,13 @@ def _weights(graph: GraphProto, source: str) -> dict[str, NDArray[np.generic]]:
     if total > MAX_MODEL_BYTES:
         raise InputError(f"{source}: {total / 1e9:.1f} GB of weights; autofuse takes models up to 2 GB")
     arrays: dict[str, NDArray[np.generic]] = {}
+    widened = nibbles(graph)
     for tensor in graph.initializer:
-        check_weight_dtype(tensor.name, dtype_name(tensor.data_type), source)
+        if tensor.name not in widened:
+            check_weight_dtype(tensor.name, dtype_name(tensor.data_type), source)
         try:
-            arrays[tensor.name] = numpy_helper.to_array(tensor)
+            array = numpy_helper.to_array(tensor)
+            arrays[tensor.name] = array.astype(np.int8) if tensor.name in widened else array
         except Exception as error:  # onnx raises ValueError, TypeError, KeyError, struct.error
             raise InputError(f"{source}: weight {tensor.name!r} is damaged: {error}") from error
     return as_constants(arrays, source)

@@ -1,8 +1,8 @@
-"""The nodes of a graph: a name of its own for each, and an order in which each follows what it reads."""
+"""The nodes of a graph in an order in which each follows what it reads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from graphlib import CycleError
 
 import numpy as np
@@ -15,22 +15,6 @@ from autofuse.graph.nodes import captured_names
 
 _SHOWN = 8
 """Operators that a message names."""
-
-
-def give_names(nodes: Iterable[NodeProto]) -> None:
-    """Unique names: nameless or repeated ones become `Conv_12`."""
-    seen: set[str] = set()
-    listed = list(nodes)
-    given = {node.name for node in listed}
-    for index, node in enumerate(listed):
-        if not node.name or node.name in seen:
-            base = name = f"{node.op_type}_{index}"
-            count = 0
-            while name in seen or name in given:
-                count += 1
-                name = f"{base}_{count}"
-            node.name = name
-        seen.add(node.name)
 
 
 def sort_nodes(graph: GraphProto, constants: Mapping[str, NDArray[np.generic]], source: str) -> None:

@@ -9,22 +9,13 @@ from onnx import GraphProto, NodeProto
 
 from autofuse.errors import InputError
 from autofuse.graph.model import topological_order
-from autofuse.graph.nodes import captured_names
+from autofuse.graph.nodes import captured_names, give_names
 
 
 def sorted_nodes(graph: GraphProto, given: Collection[str], source: str) -> list[NodeProto]:
-    """The nodes in topological order, those without a name named after their place."""
+    """The nodes in topological order, each with a name of its own."""
     nodes = list(graph.node)
-    taken = {node.name for node in nodes}
-    seen: set[str] = set()
-    for place, node in enumerate(nodes):
-        base = name = node.name or f"{node.op_type}_{place}"
-        count = 0
-        while name in seen or (name != node.name and name in taken):
-            count += 1
-            name = f"{base}_{count}"
-        node.name = name
-        seen.add(name)
+    give_names(nodes)
     writer = {name: place for place, node in enumerate(nodes) for name in node.output if name}
     before = {
         place: {writer[n] for n in (*node.input, *captured_names(node)) if n in writer and n not in given}

@@ -13,11 +13,12 @@ from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, inli
 
 from autofuse.errors import InputError
 from autofuse.graph.loading.constants import FOLDABLE, evaluate, shape_value
-from autofuse.graph.loading.draft import infer_model
+from autofuse.graph.loading.draft import scalars_of
 from autofuse.graph.loading.files import origin_of, read_model
 from autofuse.graph.loading.given.constants import bind_constants, shapes_of
 from autofuse.graph.loading.given.shapes import bind_shapes
 from autofuse.graph.loading.limits import check_operator_count
+from autofuse.graph.loading.simplify.classical import with_plain_scalers
 from autofuse.graph.loading.simplify.inline import constant_value
 from autofuse.graph.loading.validity import check_graph_lists
 from autofuse.graph.model import Graph, Operator, Tensor
@@ -79,18 +80,20 @@ class Source:
     """A model of which parts can be taken. `nodes`: in topological order, without those of known results.
 
     `types`: of every value that a node reads or writes, as far as known. `inputs`, `outputs`: the model's, in order,
-    each once; `results`: the outputs as its file lists them, some perhaps twice.
+    each once; `results`: the outputs as its file lists them, some perhaps twice. `open_sizes`: inputs need no sizes.
+    `whole_model`: the model as its file has it, where operators were written otherwise before it was cut.
     """
 
-    def __init__(self, name: str, model: ModelProto, shapes: Shapes, infer: Infer) -> None:
+    def __init__(self, name: str, model: ModelProto, shapes: Shapes, infer: Infer, *, open_sizes: bool = False) -> None:
         self.name, self._model, self.origin = name, model, origin_of(model)
+        self.whole_model = model
         graph = model.graph
         self.constants = {tensor.name: tensor for tensor in graph.initializer}
         self._declared = {v.name: v for v in graph.input if v.name not in self.constants}
         self.inputs = tuple(self._declared)
         self.results = tuple(value.name for value in graph.output)
         self.outputs = tuple(dict.fromkeys(self.results))
-        self._sizes = _static_inputs(self._declared, shapes, name)
+        self._sizes = {} if open_sizes else _static_inputs(self._declared, shapes, name)
         self._protos = needed_nodes(sorted_nodes(graph, {*self.inputs, *self.constants}, name), self.outputs)
         self._known: dict[str, NDArray] = {}  # type: ignore[type-arg]
         self.types: dict[str, ValueType] = {}
@@ -112,6 +115,11 @@ class Source:
     def _kept(self) -> list[NodeProto]:
         known = self._known
         return [p for p in self._protos if not all(n in known for n in p.output if n)]
+
+    @property
+    def opset(self) -> int:
+        """The version of ONNX's operators."""
+        return next((item.version for item in self._model.opset_import if item.domain in ("", "ai.onnx")), 1)
 
     def is_constant(self, name: str) -> bool:
         """Whether a value is a weight of the model, or became known."""
@@ -153,6 +161,10 @@ class Source:
         del proto.input[:], proto.output[:]
         return b"\0".join([proto.SerializeToString(deterministic=True), *(word.encode() for word in words)])
 
+    def proto(self, node: Node) -> NodeProto:
+        """A node as the file has it; not to be changed."""
+        return self._kept[node.place]
+
     def operator(self, node: Node) -> Operator:
         """A node with its attributes, and all its inputs and outputs ("": left out)."""
         return operator_of(self._kept[node.place])
@@ -189,11 +201,11 @@ class Source:
             elif wanted in self.constants:
                 graph.initializer.append(self.constants[wanted])
             else:
-                graph.input.append(self._value(wanted))
+                graph.input.append(self.value_info(wanted))
         for result in results:
             if result not in made and result in self.constants and result not in reads:
                 graph.initializer.append(self.constants[result])
-            graph.output.append(self._value(result))
+            graph.output.append(self.value_info(result))
         model = ModelProto(ir_version=self._model.ir_version, producer_name="autofuse", graph=graph)
         model.opset_import.extend(self._model.opset_import)
         return model
@@ -201,17 +213,17 @@ class Source:
     def whole(self) -> bytes:
         """The model as its file has it, weights inside; an output that is listed twice is there once."""
         if self.results == self.outputs:
-            return serialised(self._model)
+            return serialised(self.whole_model)
         model = ModelProto()
-        model.CopyFrom(self._model)
+        model.CopyFrom(self.whole_model)
         del model.graph.output[:]
-        model.graph.output.extend({value.name: value for value in self._model.graph.output}.values())
+        model.graph.output.extend({value.name: value for value in self.whole_model.graph.output}.values())
         return serialised(model)
 
     def sized(self) -> bytes:
         """The whole model with the sizes of its inputs set that were given."""
         model = ModelProto()
-        model.CopyFrom(self._model)
+        model.CopyFrom(self.whole_model)
         for value in model.graph.input:
             value.CopyFrom(self._sized(value))
         return serialised(model)
@@ -247,7 +259,7 @@ class Source:
             return self.constants[name].SerializeToString(deterministic=True)
         return (tensor.shape, tensor.dtype, name in self.constants) if tensor else name
 
-    def _value(self, name: str) -> ValueInfoProto:
+    def value_info(self, name: str) -> ValueInfoProto:
         """A value with its type, as far as it is known; inputs of the model as its file has them."""
         found = self.type_of(name)
         if not found.dtype:
@@ -260,7 +272,7 @@ class Source:
         for _ in range(ROUNDS):
             light = self._light()
             found = infer(serialised(light))
-            scalars = _scalars(light) if any(one.shape == () for one in found.values()) else set()
+            scalars = scalars_of(light) if any(one.shape == () for one in found.values()) else set()
             self.types = {name: one if one.shape != () or name in scalars else replace(one, shape=None)
                           for name, one in found.items()}  # fmt: skip
             before = len(self._known)
@@ -293,7 +305,7 @@ class Source:
 
     def _note_known(self) -> None:
         """Shapes of tensors whose size is fixed, and what is computed from them and from small constants."""
-        opset = next((item.version for item in self._model.opset_import if item.domain in ("", "ai.onnx")), 1)
+        opset = self.opset
         for proto in self._protos:
             outputs = [name for name in proto.output if name]
             if proto.domain not in ("", "ai.onnx") or not outputs or any(n in self.outputs for n in outputs):
@@ -334,16 +346,6 @@ class Source:
         )
 
 
-def _scalars(model: ModelProto) -> set[str]:
-    """Values that are scalars, by ONNX: its runtime describes those of unknown rank in the same way."""
-    try:
-        inferred = infer_model(model)
-    except Exception:  # noqa: BLE001  # onnx raises several unrelated classes; what it cannot infer is no scalar
-        return set()
-    values = (*inferred.graph.input, *inferred.graph.output, *inferred.graph.value_info)
-    return {v.name for v in values if v.type.tensor_type.HasField("shape") and not v.type.tensor_type.shape.dim}
-
-
 def serialised(model: ModelProto) -> bytes:
     """A model as the bytes of its file, the same each time. InputError for more than 2 GB."""
     try:
@@ -364,7 +366,10 @@ def read_source(path: Path, given: Given, infer: Infer) -> Source:
             model = inliner.inline_local_functions(model)
         except Exception as error:
             raise InputError(f"{name}: the model's functions cannot be inlined: {error}") from error
-    return Source(name, model, shapes_of(given), infer)
+    plain = with_plain_scalers(model)
+    found = Source(name, plain, shapes_of(given), infer)
+    found.whole_model = model
+    return found
 
 
 def _static_inputs(declared: Mapping[str, ValueInfoProto], shapes: Shapes, source: str) -> dict[str, Tensor]:

@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from autofuse.graph.recurrence import DOMAIN as OWN_DOMAIN
+from autofuse.graph.own.recurrence import DOMAIN as OWN_DOMAIN
 from autofuse.kernels.families.contraction.family import CONTRACTION
 from autofuse.kernels.families.elementwise import ELEMENTWISE
 from autofuse.kernels.families.fused.band import BAND
 from autofuse.kernels.families.fused.chain import CHAIN
-from autofuse.kernels.families.integer.family import INTEGER
+from autofuse.kernels.families.narrow.depthwise.family import DEPTHWISE
+from autofuse.kernels.families.narrow.integer.family import INTEGER
+from autofuse.kernels.families.narrow.weight_only.family import WEIGHT_ONLY
 from autofuse.kernels.families.protocol import Family, FusedFamily, Knob, Schedule, Unit
 from autofuse.kernels.families.recurrent.family import RECURRENT
-from autofuse.kernels.families.reduction import REDUCTION
-from autofuse.kernels.families.softmax.family import INNER_AXIS, LAST_AXIS
+from autofuse.kernels.families.reductions.reduction import REDUCTION
+from autofuse.kernels.families.reductions.softmax import INNER_AXIS, LAST_AXIS
 from autofuse.kernels.families.windowed.family import WINDOWED
 from autofuse.kernels.nest import index, scalar
 from autofuse.kernels.nest.nest import Nest, cut
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
 FAMILIES: tuple[Family, ...] = (
-    ELEMENTWISE, REDUCTION, LAST_AXIS, INNER_AXIS, WINDOWED, CONTRACTION, INTEGER, RECURRENT, CHAIN, BAND,
+    ELEMENTWISE, REDUCTION, LAST_AXIS, INNER_AXIS, WINDOWED, CONTRACTION, INTEGER, DEPTHWISE, WEIGHT_ONLY, RECURRENT,
+    CHAIN, BAND,
 )  # fmt: skip
 """The families of the package. The first that takes a unit emits it; each adds its guesses to those before it."""
 

@@ -18,7 +18,7 @@ FEATURE_MAP = frozenset(
     | {"ConvInteger"}
 )
 MOVEMENT = FORWARD | {"Expand", "Slice", "Split", "Gather", "GatherElements", "Pad", "Tile"}
-MOVEMENT |= {"MatMul", "MatMulInteger", "Gemm"}
+MOVEMENT |= {"MatMul", "MatMulInteger", "Gemm", "WeightOnlyMatMul"}
 BLOCKED = frozenset({"float32", "int8", "uint8"})
 """Element types of maps that lie in blocks."""
 

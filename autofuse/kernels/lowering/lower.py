@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,7 @@ class Lowered:
     graph: Graph
     groups: tuple[BoundWorkload, ...]
 
-    @property
+    @cached_property
     def kernels(self) -> tuple[BoundWorkload, ...]:
         """The groups that cost a kernel (a pure view of memory costs none)."""
         return tuple(group for group in self.groups if not is_free_reshape(group.workload))
@@ -49,13 +50,18 @@ class Lowering:
     def lower(self, plan: FusionPlan) -> Lowered:
         """The workloads of `plan`, whose groups stand in an order in which they can run."""
         folds = plan.rewrites, plan.folds, plan.copies
-        if folds not in self._folded:
-            self._folded[folds] = with_copies(self._weights(plan.rewrites, plan.folds), plan.copies)
-        folded = self._folded[folds]
+        folded = self.realised(plan)
         order = [group.operators for group in plan.groups]
         own = {number: self._is_own(folded, folds, group) for number, group in enumerate(order)}
         layouts = assign_layouts(folded, order, own, self.target)
         return Lowered(folded, tuple(self._bind(folded, folds, group, layouts) for group in order))
+
+    def realised(self, plan: FusionPlan) -> Graph:
+        """What the plan's rewrites, folds and copies leave of the graph."""
+        folds = plan.rewrites, plan.folds, plan.copies
+        if folds not in self._folded:
+            self._folded[folds] = with_copies(self._weights(plan.rewrites, plan.folds), plan.copies)
+        return self._folded[folds]
 
     def _weights(self, rewrites: tuple[str, ...], folds: tuple[str, ...]) -> Graph:
         """The graph with rewritten and folded weights; plans that change them alike share them, whatever they copy."""

@@ -10,17 +10,6 @@ from autofuse.kernels.lowering.lower import Lowered
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 
 
-def moved_bytes(lowered: Lowered) -> int:
-    """Bytes that a plan's kernels read and write, each tensor as often as a kernel names it; a view moves nothing."""
-    return sum(
-        prod(value.shape) * np.dtype(value.dtype).itemsize
-        for bound in lowered.groups
-        if not is_free_reshape(bound.workload)
-        for value in bound.workload.values
-        if value.kind in ("input", "constant", "output")
-    )
-
-
 def peak_bytes(lowered: Lowered) -> int:
     """Most bytes of tensors that are alive at the same time while the kernels run one after another.
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from tvm import tirx
 
-from autofuse.kernels.nest.scalar_rules import Call, cast
+from autofuse.kernels.nest.scalar_rules import Call, cast, ratio
 from autofuse.kernels.tir.math import Expr
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
@@ -26,15 +26,16 @@ def quantize(call: Call) -> Expr:
     """saturate(round(x / scale) + zero point), half to even.
 
     The bounds come before the rounding: integers, they commute with it. Between a product and the sum that rounds it
-    they keep LLVM from joining the two, which would skip the product's own rounding.
+    they keep LLVM from joining the two, which would skip the product's own rounding. What is no number is the lowest
+    level, as it is in ONNX Runtime: a maximum is its second operand then.
     """
     x, scale = call.args[:2]
     zero = _zero(call)
     limits = np.iinfo(call.out_dtype)
     low, high = (_bound(int(limit), zero) for limit in (limits.min, limits.max))
     one = isinstance(scale, tirx.FloatImm) and scale.value == 1.0
-    scaled = x if one else x / scale
-    cut = tirx.min(high, tirx.max(low, scaled))
+    scaled = x if one else ratio(x, scale)
+    cut = tirx.min(tirx.max(scaled, low), high)
     bits = tirx.reinterpret("int32", cut + tirx.const(_TO_INTEGER, "float32"))
     return tirx.Cast(call.out_dtype, bits + (zero - tirx.const(_BITS, "int32")))
 

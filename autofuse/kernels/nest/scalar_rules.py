@@ -121,6 +121,13 @@ def divide(call: Call) -> Expr:
         return integers.quotient(a, b, call.bind)
     if isinstance(b, tirx.FloatImm) and 1e-30 < abs(b.value) < 1e30:
         return a * call.const(1.0 / b.value)
+    return ratio(a, b)
+
+
+def ratio(a: Expr, b: Expr) -> Expr:
+    """a / b; by the constant 0, at which TVM's folding ends a build: times infinity, which is the same for all `a`."""
+    if isinstance(b, tirx.FloatImm) and b.value == 0:
+        return a * tirx.const(math.copysign(math.inf, b.value), str(b.ty.dtype))
     return a / b
 
 
@@ -142,6 +149,8 @@ def modulo(call: Call) -> Expr:
     a, b = call.args
     if not _is_float(call.dtype):
         return integers.remainder(a, b, call.bind, bool(call.value("fmod", 0)))
+    if isinstance(b, tirx.FloatImm) and b.value == 0:
+        return a * call.const(math.nan)
     a, b = (call.bind(cast(arg, "float64")) for arg in (a, b))
     rest = a
     for step in reversed(range(_FMOD_STEPS)):
@@ -269,7 +278,7 @@ def selu(call: Call) -> Expr:
 def celu(call: Call) -> Expr:
     x = call.x
     alpha = call.value("alpha", 1.0)
-    below = call.const(alpha) * (_exp(x * call.const(1.0 / alpha), call.bind) - call.const(1))
+    below = call.const(alpha) * (_exp(x * call.const(1.0 / alpha if alpha else math.inf), call.bind) - call.const(1))
     return tirx.Select(x > call.const(0), x, below)
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from autofuse.errors import InputError
 from autofuse.graph.model import Graph
+from autofuse.graph.own.weight_only import in_full
 from autofuse.graph.submodel import submodel, to_model
 from autofuse.kernels.workload.workload import BoundWorkload
 from autofuse.measure.measurement import Case
@@ -82,7 +83,7 @@ class ReferenceStore:
             return
         inputs = {name: self.paths[name] for name in graph.boundary(tuple(needed))[0] if name in self.paths}
         made = {name: self.folder / f"tensor-{len(self.paths) + n:05d}.npy" for n, name in enumerate(missing)}
-        part = submodel(graph, tuple(needed), missing).SerializeToString()
+        part = submodel(_in_full(graph), tuple(needed), missing).SerializeToString()
         _run(graph.name, part, [Run(inputs, made)], self.folder)
         self.paths.update(made)
 
@@ -119,8 +120,8 @@ def capture(graph: Graph, inputs: Mapping[str, Array], folder: Path, tensors: It
 def run_reference(graph: Graph, inputs: Mapping[str, Array], optimise: bool = False) -> dict[str, Array]:
     """Outputs of the whole model in ONNX Runtime, by name. Errors as `capture`.
 
-    `optimise`: as it is shipped. Its optimiser may be wrong itself: it joins a Pad of zeros with the MaxPool behind,
-    whose own padding is minus infinity.
+    `optimise`: as it is shipped, and as roughly as the model lets it compute. Its optimiser may be wrong itself: it
+    joins a Pad of zeros with the MaxPool behind, whose own padding is minus infinity.
     """
     (found,) = run_references(graph, [inputs], optimise)
     return found
@@ -140,7 +141,7 @@ def run_references(
             )
             for feeds in checked
         ]
-        _run(graph.name, _serialised(graph), runs, folder, optimise)
+        _run(graph.name, _serialised(graph, as_shipped=optimise), runs, folder, optimise)
         for run in runs:
             found = {name: np.load(path) for name, path in run.outputs.items()}
             _refuse_nan(graph, [name for name, array in found.items() if _has_nan(array)], found)
@@ -161,9 +162,14 @@ def _checked(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
     return feeds
 
 
-def _serialised(graph: Graph) -> bytes:
+def _in_full(graph: Graph) -> Graph:
+    """The graph with what ONNX Runtime may compute roughly computed in full."""
+    return dataclasses.replace(graph, operators=tuple(map(in_full, graph.operators)))
+
+
+def _serialised(graph: Graph, as_shipped: bool = False) -> bytes:
     try:
-        data: bytes = to_model(graph).SerializeToString()
+        data: bytes = to_model(graph if as_shipped else _in_full(graph)).SerializeToString()
     except Exception as error:  # protobuf: beyond 2 GiB, with an error class that depends on its version
         raise InputError(f"{graph.name}: cannot serialise the model (2 GiB at most): {first_line(error)}") from error
     return data

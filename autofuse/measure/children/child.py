@@ -24,12 +24,11 @@ from autofuse.measure.children.messages import (
     known,
     unframed,
 )
+from autofuse.values.outputs import FULL_DISK
 from autofuse.values.processes import LOST_PARENT, follow_parent, lower_limit
 
 PARENT_VARIABLE = "AUTOFUSE_PARENT"
 MEMORY_VARIABLE = "AUTOFUSE_MEMORY_BYTES"
-FULL_DISK = ("No space left on device", "Disk quota exceeded", "File size limit exceeded")
-"""What the system and a linker say when a file cannot grow."""
 
 Handlers = Mapping[type[Request[Any]], Callable[[Any], Message]]
 """What a program does, by the kind of request that asks for it."""

@@ -30,7 +30,7 @@ from autofuse.measure.remote.remote_race import race, results_of
 from autofuse.measure.remote.requests import LoadKernel, StartSession
 from autofuse.measure.timing.clock import PROBE_STEPS
 from autofuse.measure.timing.race import InterleavingPolicy
-from autofuse.measure.timing.sampling import SamplingPolicy
+from autofuse.measure.timing.sampling import SamplingPolicy, settling
 from autofuse.values.scratch import scratch_folder
 
 AHEAD = 8
@@ -241,8 +241,10 @@ class RemoteRunner:
         return Call(Check(trial.built.identity, request.cases, request.limit), limit_s)
 
     def _time(self, trial: _Trial) -> Call:
-        time_it = Time(trial.built.identity, self.policy, trial.built.request.best_us, self._clock_best)
-        return Call(time_it, self.limits.run_s + 4 * self.policy.cap_s)
+        request = trial.built.request
+        policy = settling(self.policy) if request.undisturbed else self.policy
+        time_it = Time(trial.built.identity, policy, request.best_us, self._clock_best)
+        return Call(time_it, self.limits.run_s + 4 * policy.cap_s)
 
     def _measured(self, trial: _Trial | None, timing: Timing | None, failure: Failure | None) -> Measurement:
         if trial is None:

@@ -56,7 +56,9 @@ class InterleavingPolicy:
     deciding: bool = False
 
 
-DECIDING = InterleavingPolicy(deciding=True, max_rounds=2000)
+DECIDING = InterleavingPolicy(block_s=0.006, deciding=True, max_rounds=10_000)
+"""Finalists take turns in short blocks: beside other work hardly a long one stays undisturbed (at a load of 4 on two
+cores none of 38 blocks of 30 ms, and 15 to 40 % of those of 6 ms), and what disturbs a block decides nothing."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from pathlib import Path
 
 from autofuse import __version__
@@ -25,14 +26,22 @@ LIBRARY = Kind("an execution provider of autofuse", lambda path: has_mark(path, 
 
 
 def write_provider(output: Path, architecture: str) -> None:
-    """Write the library to `output`.
+    """Write the library to `output`; that of this machine is compiled once.
 
     DeviceError when there is no C compiler for `architecture`, or it cannot make it; InputError when it cannot be
     written there.
     """
-    compiler = c_compiler(architecture)
+    kept = provider_library() if architecture == host_architecture() else None
     with output_file(output, LIBRARY, parents=True) as part:
-        compiler.run([*_options(), *_sources(), "-ldl", "-o", part.absolute()], SOURCES, "compiling the provider")
+        if kept is None:
+            _compile(part, architecture)
+        else:
+            shutil.copyfile(kept, part)
+
+
+def _compile(output: Path, architecture: str) -> None:
+    wanted: list[str | Path] = [*_options(), *_sources(), "-ldl", "-o", output.absolute()]
+    c_compiler(architecture).run(wanted, SOURCES, "compiling the provider")
 
 
 def check_provider(output: Path, inputs: Inputs, architecture: str) -> None:
@@ -50,7 +59,20 @@ def provider_library() -> Path:
     if not path.is_file():
         with held(lock_folder() / "provider.lock", "compiles the provider"):
             if not path.is_file():
-                write_provider(path, host_architecture())
+                with output_file(path, LIBRARY, parents=True) as part:
+                    _compile(part, host_architecture())
+    return path
+
+
+def kept_library(image: bytes) -> Path:
+    """The library of these bytes, kept in the user's cache from the first call on.
+
+    A file without a place would do for the dynamic loader once only: it knows libraries by their paths.
+    """
+    path = _folder() / f"{hashlib.sha256(image).hexdigest()[:32]}.so"
+    if not path.is_file():
+        with output_file(path, LIBRARY, parents=True) as part:
+            part.write_bytes(image)
     return path
 
 

@@ -8,12 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from autofuse.errors import DeviceError, InputError
-from autofuse.ort.provider.build import PROVIDER, provider_library
+from autofuse.ort.provider.build import PROVIDER, kept_library, provider_library
 from autofuse.ort.session import first_line
 
 OLDEST = "1.23"
 """The oldest ONNX Runtime that takes execution providers from libraries."""
 _LOCK = threading.Lock()
+
+
+def register_image(options: Any, image: bytes) -> None:
+    """Add the provider to session options; `image`: its library, for where none is registered yet; see `register`."""
+    register(options, kept_library(image), ())
 
 
 def register(options: Any, library: Path | None, sha256: Sequence[str]) -> Any:

@@ -1,10 +1,8 @@
 """What is worth measuring next: each question has an expected gain and a cost in seconds; the best ratio is asked.
 
-The expectation is a stated rule. A better schedule saves as `expected_saving` says (schedules/prospects.py); a changed
-decision saves at most what its tensors cost in memory, and a small part of them do; whole fixed plans save little. What
-a kind of question really gained in this run corrects what is expected of it, so a rule that is wrong here is soon not
-believed. One question in a few goes to the kind that got the least time: an expectation that is never tried is never
-corrected.
+The expectations are stated rules (`autofuse.search.schedules.expectations`). What a kind of question really gained in
+this run corrects what is expected of it, so a rule that is wrong here is soon not believed. One question in a few goes
+to the kind that got the least time: an expectation that is never tried is never corrected.
 """
 
 from __future__ import annotations
@@ -18,14 +16,18 @@ from autofuse.search.budget.budget import Budget
 if TYPE_CHECKING:
     from autofuse.search.schedules.schedule_search import WorkloadSearch
 
-EXPLORE_EVERY = 4
-"""One question in so many goes to the kind that has had the least time."""
+EXPLORE_EVERY = 8
+"""One question in so many goes to the kind that has had the least time, of those that the rules still expect something
+of."""
+EXPLORED = 0.1
+"""Part of what the best question promises for its seconds that an explored one promises at least."""
 DOUBT = 0.02
 """Part of the plan's time that a kind of question must have promised before what it gained outweighs the rule."""
 FADING = 0.7
 """What a kind promised and gained counts so much less after each further question of it: gains dry up."""
-LEAST, MOST = 0.05, 4.0
-"""Bounds of the correction of a kind's expectations."""
+LEAST, MOST = 0.05, 1.0
+"""Bounds of the correction of a kind's expectations. Few questions gain much, so that one that does says little of the
+next: nothing is expected above the rule."""
 WORTHLESS = 1e-4
 """Part of the plan's time that the best question must promise for all the time left; else the search is over."""
 
@@ -37,7 +39,8 @@ class Question:
     `kind`: what is asked, as the screen says it. `gain_us`: what the answer is expected to take off the network's time.
     `cost_s`: seconds that it is expected to take. `ask`: measures it, within a budget. `owed`: it is asked before the
     search ends although it gains little, where time is left. `parts`: how many things it asks about. `first`: the
-    searches of which it measures a new candidate first, as far as it is known before it is asked.
+    searches of which it measures a new candidate first, as far as it is known before it is asked. `credit`: the kind
+    whose questions made possible what it gains, if that is not its own.
     """
 
     kind: str
@@ -47,6 +50,12 @@ class Question:
     owed: bool = False
     parts: int = 1
     first: Sequence[WorkloadSearch] = ()
+    credit: str = ""
+
+    @property
+    def rate(self) -> float:
+        """Microseconds a second that the rules expect it to gain."""
+        return self.gain_us / max(self.cost_s, 1e-3)
 
 
 @dataclass
@@ -87,7 +96,7 @@ class Agenda:
 
     def worth(self, question: Question, plan_us: float) -> float:
         """Microseconds a second that a question is expected to gain, after what such questions gained so far."""
-        return question.gain_us * self.account(question.kind).correction(plan_us) / max(question.cost_s, 1e-3)
+        return question.rate * self.account(question.kind).correction(plan_us)
 
     def choose(self, questions: Iterable[Question], plan_us: float, left_s: float) -> Question | None:
         """The question to ask now; None when there is none, or none is worth the time that is left and none is owed."""
@@ -108,7 +117,9 @@ class Agenda:
             return next((one for one in found if one.owed), None), self.turn
         turn = self.turn + 1
         if turn % EXPLORE_EVERY == 0:
-            return min(found, key=lambda one: self.account(one.kind).spent_s), turn
+            least = EXPLORED * max(one.rate for one in found)
+            promising = [one for one in found if one.rate >= least]
+            return min(promising, key=lambda one: self.account(one.kind).spent_s), turn
         return best, turn
 
     def ask(self, question: Question, budget: Budget, plan_us: Callable[[], float | None]) -> None:
@@ -118,3 +129,5 @@ class Agenda:
         after_us = plan_us()
         paid_us = max(0.0, before_us - after_us) if before_us is not None and after_us is not None else 0.0
         self.account(question.kind).enter(question.gain_us, paid_us, budget.now() - started)
+        if question.credit:
+            self.account(question.credit).paid_us += paid_us

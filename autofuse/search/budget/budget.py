@@ -16,6 +16,25 @@ def now() -> float:
     return time.monotonic()
 
 
+MOST_CROWDED = 4.0
+"""A step is expected to take at most so many times as long as on a machine that has nothing else to do."""
+
+DOUBT_S = 0.2
+
+
+def worked() -> float:
+    """Seconds for which this thread had a processor."""
+    return time.thread_time()
+
+
+def crowding(wall_s: float, worked_s: float) -> float:
+    """How many times as long as alone a step takes here, from one that took `wall_s` and worked for `worked_s`.
+
+    A short one says little: it counts as if it had begun `DOUBT_S` earlier, undisturbed.
+    """
+    return min(MOST_CROWDED, max(1.0, (wall_s + DOUBT_S) / (worked_s + DOUBT_S)))
+
+
 def never() -> bool:
     """Nobody asks for a stop."""
     return False

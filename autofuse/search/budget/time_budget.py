@@ -12,23 +12,25 @@ BATCH = 8
 FINALS_SHARE = 0.2
 PLANS_AT_ONCE, FLIPS_AHEAD = 6, 24
 """Plan trials whose new groups are built and measured in one batch, and of how many these are the most promising."""
+COMBINED_AHEAD = 12
+"""Plans of several changed decisions that are compared before some of them are tried."""
 PLANNING_S = 0.05
 """Seconds of a plan trial beyond its new groups: planning, lowering, recording."""
 CLEARLY = 0.95
 """Share of the leader's time at which a plan that fuses little becomes the leader."""
-RIVAL_SHARE = 1 / 8
+RIVAL_SHARE = 1 / 32
 """Weight of a workload that only a fixed plan has: small, yet no finalist has schedules that nobody searched."""
 NAMING_S = 3.0
 """A fixed plan is made only while more seconds than these are left: TVM takes so long to say how it would fuse."""
 FIRST_CANDIDATE_S = 2.0
 """Seconds of building and timing a candidate, as long as the search has measured none."""
+LEAST_OF_FIRST = 0.5
+"""What is asked together with the best question of its kind promises at least this part of it for its seconds."""
 PAYING = 0.2
-"""Part of what a changed decision can save at most that it saves on the average."""
+"""Part of the best plan's time that all open changes together are said to save at most, at the end of a search."""
 LARGEST_GAIN = 0.05
 """Part of the best plan's time that one changed decision saves at most."""
-SAMPLED_GAIN = 0.01
-"""The same for changes of several decisions that Optuna samples."""
-FIXED_GAIN = 0.01
+FIXED_GAIN = 0.002
 """Part of the best plan's time that the groups of a fixed plan (little fusion, or the paper's) save on the average."""
 DOUBTED_ERROR = 0.02
 """Part of a kernel's time by which a time that is not trusted is wrong on the average, to the harm of the search."""
@@ -47,6 +49,8 @@ FINALISTS = 4
 """Plans that are measured whole, where there is time for so many."""
 FINALE_SHARE = 0.5
 """Part of a budget that building, checking and measuring the finalists whole may take at most."""
+MOST_FOR_ONE = 1.6
+"""So many times as much is kept for a single finalist where not even one fits in that part."""
 SLACK = 1.1
 """The finalists get so much more time than they are expected to need: the search ends a little late."""
 START_S = 2.0
@@ -55,9 +59,9 @@ KERNEL_S = 0.8
 """Seconds of building a kernel, as long as the search has not built one."""
 LINKED_KERNEL_S = 0.03
 """Seconds of a kernel that the search has compiled: it is emitted again, for its weights, and linked."""
-LINK_S = 1.5
+LINK_S = 1.0
 """Seconds of a library beyond its kernels: assembly and link."""
-CHECK_S = 2.0
+CHECK_S = 1.0
 """Seconds of starting the process that a library runs in, and of its first run."""
 RECORD_S = 1.0
 """Seconds of recording the choice with the reasons of each edge."""
@@ -65,8 +69,10 @@ COMPOSE_S = 10.0
 """Seconds for composing the best plan of all groups before the finalists are built, at most."""
 MOST_RACE = 5.0
 """A race that is not decided goes on for so many times the seconds that it was given, while the budget lasts."""
-LEAST_RACE_S = 6.0
-"""The shortest race that says anything."""
+LEAST_RACE_S, LEAST_TURN_S = 6.0, 0.5
+"""The shortest race that says anything: less where few finalists, with so many seconds for each, take turns in it."""
+PRESSED = 0.5
+"""Part of the race's seconds that is kept where there is not time for all finalists: one more of them is worth more."""
 ALONE_S = 2.0
 """Seconds for timing a finalist that has no rival."""
 FINALS_UNBOUNDED_S = 40.0

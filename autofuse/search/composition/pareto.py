@@ -21,7 +21,7 @@ from autofuse.graph.model import Graph
 from autofuse.kernels.lowering.lower import Lowered, Lowering
 from autofuse.kernels.lowering.memory import peak_bytes
 from autofuse.search.composition.composition import compose
-from autofuse.values.outputs import Kind, check_output, output_folder, read_text, write_output
+from autofuse.values.outputs import Kind, all_or_none, check_output, output_folder, read_text, write_output
 
 PRICES_US_PER_MB = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 1e4, 1e5)
 """What a megabyte written between kernels costs in the compositions that are tried, besides time."""
@@ -125,12 +125,13 @@ def _timed(
 
 
 def _written(points: Sequence[Point], folder: Path) -> list[Point]:
-    output_folder(folder, option="--save")
     files = [folder / f"plan-{number}.json" for number in range(len(points))]
     for file in files:  # before the first is written: all of them, or none
         check_output(file, PLAN, option="--save")
-    for point, file in zip(points, files, strict=True):
-        write_output(file, point.plan.to_json(point.limits), PLAN, option="--save")
+    with all_or_none([folder], files):
+        output_folder(folder, option="--save")
+        for point, file in zip(points, files, strict=True):
+            write_output(file, point.plan.to_json(point.limits), PLAN, option="--save")
     return [replace(point, file=str(file)) for point, file in zip(points, files, strict=True)]
 
 

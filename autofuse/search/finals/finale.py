@@ -15,9 +15,12 @@ from autofuse.search.budget.time_budget import (
     FINALISTS,
     KERNEL_S,
     LEAST_RACE_S,
+    LEAST_TURN_S,
     LINK_S,
     LINKED_KERNEL_S,
     LITTLE_FUSION,
+    MOST_FOR_ONE,
+    PRESSED,
     RECORD_S,
     SLACK,
     START_S,
@@ -42,11 +45,13 @@ SIMPLER = (UNTUNED, "default", TVM_PARTITION, "dnnfusion", "previous", "model", 
 class Opening:
     """The opening of a search: seconds of reading the model (`load_s`) and of its run in the reference (`reference_s`).
 
-    Both come again at the end: in the processes that build, and for the check on further inputs.
+    Both come again at the end: in the processes that build, and for the check on further inputs. `crowding`: how many
+    times as long as alone a step takes on this machine (1: nothing else runs).
     """
 
     load_s: float
     reference_s: float
+    crowding: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -94,9 +99,9 @@ class Estimates:
         """Seconds that building a plan's library takes: its kernels as they took so far, the others as the average;
         those that are compiled already are only emitted and linked."""
         known = [search.build_s for search in self.evidence.searches.values() if search.build_s]
-        average = sum(known) / len(known) if known else KERNEL_S
+        average = sum(known) / len(known) if known else KERNEL_S * self.opening.crowding
         searches = self.evidence.of(plan)
-        return LINK_S + sum(
+        return LINK_S * self.opening.crowding + sum(
             self._kernel_s(search, search.rule if name == UNTUNED else search.best, average) for search in searches
         )
 
@@ -109,11 +114,11 @@ class Estimates:
 
     def check_s(self) -> float:
         """Seconds of loading one library, running it, and comparing what it computes."""
-        return CHECK_S + self.opening.load_s
+        return CHECK_S * self.opening.crowding + self.opening.load_s
 
     def after_s(self, count: int) -> float:
         """Seconds after the race: further inputs through reference and library, and the records."""
-        return RECORD_S + (self.opening.reference_s + self.check_s() if count else 0.0)
+        return RECORD_S * self.opening.crowding + (self.opening.reference_s + self.check_s() if count else 0.0)
 
     def finale(
         self, plans: Mapping[str, FusionPlan], allowed_s: float, built: Container[str] = (), pace: float = 1.0
@@ -121,40 +126,62 @@ class Estimates:
         """The first of `plans` (the most important come first) that are built whole within `allowed_s` seconds.
 
         Where all fit they are raced as long as the budget means them to be, else in proportion to their number.
-        `built`: names of those that are built already; `pace`: what part of the expected time those took.
+        `built`: names of those that are built already; `pace`: what part of the expected time those took, and other
+        steps will.
         """
         builds = {name: 0.0 if name in built else pace * self.build_s(plan, name) for name, plan in plans.items()}
         kept, race_s = list(plans), self.race_s
-        if self._seconds(list(builds.values()), race_s) > allowed_s:
+        if self._seconds(list(builds.values()), race_s, pace) > allowed_s:
             kept = []
             for name in plans:
-                if (
-                    self._seconds([builds[one] for one in [*kept, name]], self._short_race_s(len(kept) + 1))
-                    <= allowed_s
-                ):
+                short_s = self._short_race_s(len(kept) + 1)
+                if self._seconds([builds[one] for one in [*kept, name]], short_s, pace) <= allowed_s:
                     kept.append(name)
+            kept = _with_untuned(kept, plans, built)
             race_s = self._short_race_s(len(kept))
-        after_s = self._least_race_s(len(kept)) + len(kept) * self.check_s() + self.after_s(len(kept))
+        steps_s = pace * (len(kept) * self.check_s() + self.after_s(len(kept)))
         left_out = tuple(name for name in plans if name not in kept)
-        seconds = self._seconds([builds[name] for name in kept], race_s)
+        seconds = self._seconds([builds[name] for name in kept], race_s, pace)
+        after_s = self.least_race_s(len(kept)) + steps_s
         return Finale(tuple(kept), builds, left_out, race_s if kept else 0.0, after_s, seconds)
 
+    def alone_s(self, name: str, plan: FusionPlan) -> float:
+        """Seconds that building, checking and timing one finalist takes that has no rival."""
+        return self._seconds([self.build_s(plan, name)], self._short_race_s(1))
+
     def _short_race_s(self, count: int) -> float:
-        least_s = self._least_race_s(count)
-        return least_s if count < 2 else max(least_s, self.race_s * min(count, FINALISTS) / FINALISTS)
+        least_s = self.least_race_s(count)
+        return least_s if count < 2 else max(least_s, PRESSED * self.race_s * min(count, FINALISTS) / FINALISTS)
 
-    def _least_race_s(self, count: int) -> float:
-        return min(ALONE_S if count < 2 else LEAST_RACE_S, self.race_s)
+    def least_race_s(self, count: int) -> float:
+        """Seconds of the shortest race that says anything."""
+        least_s = (
+            ALONE_S if count < 2 else min(LEAST_RACE_S, max(ALONE_S, count * LEAST_TURN_S * self.opening.crowding))
+        )
+        return min(least_s, self.race_s)
 
-    def _seconds(self, builds: Sequence[float], race_s: float) -> float:
+    def _seconds(self, builds: Sequence[float], race_s: float, pace: float = 1.0) -> float:
+        """Seconds of the whole; `builds` have their pace already."""
         if not builds:
-            return self.after_s(0)
+            return pace * self.after_s(0)
         count = len(builds)
-        return self.building_s(builds) + count * self.check_s() + race_s + self.after_s(count)
+        return self.building_s(builds, pace) + pace * (count * self.check_s() + self.after_s(count)) + race_s
 
-    def building_s(self, builds: Sequence[float]) -> float:
-        """Seconds until libraries are built that take these by themselves."""
-        return START_S + self.opening.load_s + _side_by_side(builds, self.cores)
+    def building_s(self, builds: Sequence[float], pace: float = 1.0) -> float:
+        """Seconds until libraries are built that take these by themselves; their processes start at a `pace`."""
+        starting_s = START_S * self.opening.crowding + self.opening.load_s
+        return pace * starting_s + _side_by_side(builds, self.cores)
+
+
+def _with_untuned(kept: Sequence[str], plans: Container[str], built: Container[str]) -> list[str]:
+    """These finalists, among them what would be compiled untuned: a race without it may ship something slower.
+
+    It takes the place of the default, which differs from it in schedules only, or of the least important one.
+    """
+    if len(kept) < 2 or UNTUNED in kept or UNTUNED not in plans:
+        return list(kept)
+    given_up = "default" if "default" in kept and "default" not in built else kept[-1]
+    return [UNTUNED if name == given_up else name for name in kept]
 
 
 def wishes(standing: Standing) -> dict[str, FusionPlan]:
@@ -226,7 +253,11 @@ def preferred(plans: Mapping[str, FusionPlan], kept: str, default: FusionPlan | 
 
 
 class Reserve:
-    """Seconds that measuring the finalists whole will take, as far as they fit in `allowed_s`: what a search keeps."""
+    """Seconds that measuring the finalists whole will take, as far as they fit in `allowed_s`: what a search keeps.
+
+    Where not even one fits, those of the most important one alone, up to `MOST_FOR_ONE` times as many: a plan that was
+    checked as a whole is worth more than a longer search.
+    """
 
     def __init__(self, standing: Standing, estimates: Estimates, allowed_s: float) -> None:
         self.standing, self.estimates, self.allowed_s = standing, estimates, allowed_s
@@ -239,12 +270,22 @@ class Reserve:
             self._known = state, self._seconds()
         return self._known[1]
 
+    def least_s(self) -> float:
+        """Seconds that the most important finalist alone will take; 0 where no plan can be built."""
+        first = next(iter(self._wishes().items()), None)
+        return 0.0 if first is None else SLACK * self.estimates.alone_s(*first)
+
     def _seconds(self) -> float:
+        found, one_s = self.estimates.finale(self._wishes(), self.allowed_s), self.least_s()
+        if not found.names and 0.0 < one_s <= SLACK * MOST_FOR_ONE * self.allowed_s:
+            return one_s
+        return found.seconds * SLACK
+
+    def _wishes(self) -> Mapping[str, FusionPlan]:
         try:
-            plans = wishes(self.standing)
+            return wishes(self.standing)
         except PlanError:  # none can be built so far
-            plans = {}
-        return self.estimates.finale(plans, self.allowed_s).seconds * SLACK
+            return {}
 
 
 def _side_by_side(seconds: Sequence[float], workers: int) -> float:

@@ -28,6 +28,9 @@ from autofuse.search.standing.standing import Standing
 from autofuse.values.names import UNTUNED
 from autofuse.values.ratios import compare, decide
 
+LEAST_PACE = 0.2
+"""Part of the expected time that further steps take at least, however fast the first ones were."""
+
 
 @dataclass(frozen=True)
 class Finals:
@@ -99,7 +102,7 @@ def _measured_whole(finals: Finals, plans: Mapping[str, FusionPlan], budget: Bud
         lab.tell("measuring the finalists")
         inputs = generate_inputs(evidence.graph, evidence.seed)
         expected = [lab.reference.array(name) for name in evidence.graph.outputs]
-        race_budget = budget.before(finals.estimates.after_s(len(contenders)))
+        race_budget = _for_the_race(finals.estimates, len(contenders), budget)
         seconds = min(MOST_RACE * race_s, max(1.0, race_budget.left()))  # it ends when the question is decided
         results = lab.runner.race(contenders, inputs, seconds, expected=expected, left=race_budget.left)
         results = judged(results, evidence.graph, inputs)
@@ -109,6 +112,14 @@ def _measured_whole(finals: Finals, plans: Mapping[str, FusionPlan], budget: Bud
         for name, plan in plans.items()
     }
     return _choose(finals, plans, times, results, budget)
+
+
+def _for_the_race(estimates: Estimates, count: int, budget: Budget) -> Budget:
+    """The time in which the finalists are checked and timed: all but what comes after it; where that is too little, it
+    is the check on further inputs that has to go."""
+    race_budget = budget.before(estimates.after_s(count))
+    enough = race_budget.left() >= estimates.least_race_s(count) + count * estimates.check_s()
+    return race_budget if enough else budget.before(estimates.after_s(0))
 
 
 def _built_in_time(
@@ -125,17 +136,21 @@ def _built_in_time(
         open_plans = {name: plan for name, plan in plans.items() if name not in problems}
         finale = finals.estimates.finale(open_plans, budget.left(), made, pace)
         new = replace(finale, names=tuple(name for name in finale.names if name not in made))
-        if not new.names:
+        if not new.names and (made or problems or budget.spent()):
             break
+        if not new.names:  # the estimate may be wrong, and the time is there
+            first = next(iter(open_plans))
+            new = replace(finale, names=(first,), after_s=finals.estimates.after_s(0))
         started = budget.now()
-        found, failed = _built(finals, plans, new, budget.before(finale.after_s))
-        expected_s = finals.estimates.building_s([finale.builds_s[name] for name in new.names])
-        pace *= min(1.0, (budget.now() - started) / expected_s)
+        found, failed = _built(finals, plans, new, budget.before(new.after_s))
+        expected_s = finals.estimates.building_s([finale.builds_s[name] for name in new.names], pace)
+        pace = max(LEAST_PACE, pace * min(1.0, (budget.now() - started) / expected_s))
         made |= {one.name: one for one in found}
         problems |= failed
     problems |= dict.fromkeys(finale.left_out, NO_TIME)
     order = finals.preferred(plans)
-    return sorted(made.values(), key=lambda one: order.index(one.name)), _without(problems, made), finale.race_s
+    race_s = max(finale.race_s, finals.estimates.least_race_s(len(made)))
+    return sorted(made.values(), key=lambda one: order.index(one.name)), _without(problems, made), race_s
 
 
 def _without(problems: Mapping[str, str], made: Container[str]) -> dict[str, str]:
@@ -225,13 +240,16 @@ def _choose(
 def _problem_on_further_inputs(finals: Finals, library: Path, budget: Budget) -> str:
     """How a library differs from ONNX Runtime on inputs that no group was checked with; "" when it does not."""
     evidence, lab = finals.evidence, finals.lab
-    if budget.left() <= finals.estimates.opening.reference_s:
+    reference_s = finals.estimates.opening.reference_s
+    if budget.left() <= reference_s:
         return OUT_OF_TIME
     inputs = generate_inputs(evidence.graph, evidence.seed + 1)
     try:
         outputs = lab.runner.outputs(library, inputs, budget.left)
     except DeviceError as error:
         return OUT_OF_TIME if budget.spent() else f"on further inputs: {error}"
+    if budget.left() <= reference_s:  # loading the library took longer than expected
+        return OUT_OF_TIME
     problem = difference(evidence.graph, inputs, outputs)
     return f"{problem} on further inputs" if problem else ""
 

@@ -44,14 +44,14 @@ def search_all(search: Search, budget: Budget, counted: Budget) -> None:
     if plans.unopened:
         try_flips(search, plans, plans.flips(1), counted)
     while not counted.spent():
-        plan_us = standing.best_us() or UNKNOWN_US
+        plan_us = standing.leading_us() or UNKNOWN_US
         standing.offered = questions(search, counted)
         chosen = standing.agenda.choose(standing.offered, plan_us, counted.left())
         if chosen is None:
             break
         standing.asking = chosen.kind
         search.lab.next_up = partial(likely_next, search, counted)
-        standing.agenda.ask(chosen, counted, standing.best_us)
+        standing.agenda.ask(chosen, counted, standing.leading_us)
         standing.offered = [one for one in standing.offered if one is not chosen or one.kind == PLANS]
     standing.asking, search.lab.next_up = "", tuple
 

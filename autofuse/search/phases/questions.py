@@ -10,13 +10,13 @@ from functools import partial
 from autofuse.database.records import Trial
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.planner.rewriting import RewritingPlanner
-from autofuse.kernels.lowering.memory import moved_bytes
 from autofuse.search.budget.agenda import Question
 from autofuse.search.budget.budget import Budget
 from autofuse.search.budget.time_budget import (
     ASKING_SHARE,
     BATCH,
     CLEARLY,
+    COMBINED_AHEAD,
     COMPOSING_S,
     DOUBTED_ERROR,
     FIRST_CANDIDATE_S,
@@ -25,23 +25,24 @@ from autofuse.search.budget.time_budget import (
     IDLE_TRIALS,
     LARGEST_GAIN,
     LEAST_COMPOSED,
+    LEAST_OF_FIRST,
     LITTLE_FUSION,
     PAPER,
-    PAYING,
     PLANNING_S,
     PLANS_AT_ONCE,
     RIVAL_SHARE,
-    SAMPLED_GAIN,
     UNKNOWN_US,
 )
 from autofuse.search.composition.composer import compose_measured
 from autofuse.search.lab.lab import Asked, Lab, asked_text
+from autofuse.search.plans.changes import behind, changes_tried, needed, several, single, weights_of
+from autofuse.search.plans.changes import chosen as chosen_changes
 from autofuse.search.plans.guide import ASKING_S, Guide
 from autofuse.search.plans.plan_search import Flip, PlanSearch
 from autofuse.search.plans.plan_search import Trial as PlanTrial
 from autofuse.search.schedules.evidence import SearchEvidence
-from autofuse.search.schedules.prospects import expected_saving, prospects
-from autofuse.search.schedules.schedule_search import WorkloadSearch, next_workloads
+from autofuse.search.schedules.prospects import Stake, next_candidates
+from autofuse.search.schedules.schedule_search import WorkloadSearch
 from autofuse.search.standing.standing import Standing
 
 
@@ -71,7 +72,7 @@ def likely_next(search: Search, budget: Budget) -> Sequence[WorkloadSearch]:
     """What the next question will probably measure first, while the one at hand is not answered yet."""
     if budget.spent():
         return ()
-    plan_us = search.standing.best_us() or UNKNOWN_US
+    plan_us = search.standing.leading_us() or UNKNOWN_US
     chosen = search.standing.agenda.likely(questions(search, budget), plan_us, budget.left())
     return chosen.first if chosen is not None else ()
 
@@ -81,21 +82,34 @@ def _candidate_s(search: Search) -> float:
 
 
 def _better_schedules(search: Search) -> Question | None:
-    """Schedules of the best plan's workloads, each candidate where it promises most."""
-    standing, evidence = search.standing, search.evidence
-    if standing.best is None:
+    """Schedules, each candidate where it promises most: of the best plan's workloads, and of those of changes and fixed
+    plans that stand behind it and may still catch up."""
+    if search.standing.leading() is None:
         return None
-    weights = evidence.weights(standing.best)
-    for plan in standing.baselines.values():
-        for key, weight in evidence.weights(plan).items():
-            weights[key] = max(weights.get(key, 0.0), weight * RIVAL_SHARE)
-    searches = list(evidence.searches.values())
-    chosen = next_workloads(searches, weights, BATCH)
+    chosen, gain_us = next_candidates(list(search.evidence.searches.values()), _stakes(search), BATCH, LEAST_OF_FIRST)
     if not chosen:
         return None
-    gain_us = expected_saving(prospects(searches, weights), len(chosen)) * sum(weights.values())
     ask = partial(refine, search, chosen)
     return Question("schedules", gain_us, len(chosen) * _candidate_s(search), ask, first=chosen)
+
+
+def _stakes(search: Search) -> dict[str, list[Stake]]:
+    """What each workload takes in the best plan, in a change that was tried, and (a small part) in fixed plans."""
+    standing, evidence = search.standing, search.evidence
+    found: dict[str, list[Stake]] = {}
+    leading = standing.leading()
+    for key, us in evidence.weights(leading).items() if leading is not None else ():
+        found.setdefault(key, []).append(Stake(us))
+    for plan in standing.baselines.values():
+        for key, us in evidence.weights(plan).items():
+            found.setdefault(key, []).append(Stake(RIVAL_SHARE * us))
+    if standing.plan_search is not None:
+        changes = changes_tried(evidence, standing.plan_search)
+        for change, behind_us in zip(changes, behind(evidence, changes), strict=True):
+            for key, count in change.come.items():
+                us = count * (evidence.searches[key].best_us or 0.0)
+                found.setdefault(key, []).append(Stake(us, behind_us))
+    return found
 
 
 def refine(search: Search, chosen: Sequence[WorkloadSearch], budget: Budget) -> None:
@@ -144,47 +158,52 @@ def measure_groups(search: Search, plan: FusionPlan, missing: Sequence[WorkloadS
 
 
 def _changed_plans(search: Search, budget: Budget) -> Question | None:
-    """The next changes of decisions: single ones first, then those that paid together, then what Optuna samples.
-
-    A change is worth at most the time that its tensors take in memory, at the mean rate of the best plan.
-    """
-    standing, plans = search.standing, plan_search(search, budget)
-    best_us = standing.best_us() or 0.0
-    flips = _promising(search, plans.flips(FLIPS_AHEAD))
+    """The next changes of decisions: single ones first, then several together."""
+    standing, evidence, plans = search.standing, search.evidence, plan_search(search, budget)
+    best_us = standing.leading_us() or 0.0
+    default_weights = weights_of(evidence, plans.default)
+    flips = plans.flips(FLIPS_AHEAD, default_weights)
     if flips:
-        us_per_byte = best_us / max(1, moved_bytes(search.evidence.admit(standing.best))) if standing.best else 0.0
-        at_most_us = (min(flip.size_bytes * us_per_byte, LARGEST_GAIN * best_us) for flip in flips)
-        missing = {found.key: found for flip in flips for found in search.evidence.missing(flip.plan)}
-        cost_s = len(missing) * _candidate_s(search) + len(flips) * PLANNING_S
-        ask = partial(try_flips, search, plans, flips)
-        first = tuple(missing.values())
-        return Question("plans", PAYING * sum(at_most_us), cost_s, ask, parts=len(flips), first=first)
-    if standing.exhausted or standing.idle >= IDLE_TRIALS:
+        found = [single(evidence, plans.default, flip, LARGEST_GAIN * best_us) for flip in flips]
+        taken, cost_s = chosen_changes(found, _candidate_s(search), PLANNING_S, PLANS_AT_ONCE, BATCH, LEAST_OF_FIRST)
+        gain_us = sum(one.saved_us for one in taken)
+        ask = partial(try_flips, search, plans, [one.flip for one in taken])
+        return Question("plans", gain_us, cost_s, ask, parts=len(taken), first=needed(taken))
+    return _several_changes(search, plans, best_us)
+
+
+def _several_changes(search: Search, plans: PlanSearch, best_us: float) -> Question | None:
+    """Several changed decisions together: what pays with what else pays, and what Optuna proposes."""
+    standing, evidence = search.standing, search.evidence
+    leading = standing.leading()
+    if standing.exhausted or standing.idle >= IDLE_TRIALS or leading is None:
         return None
-    account = standing.agenda.account("combinations")
-    cost_s = account.spent_s / account.asked if account.asked else 2 * _candidate_s(search)
-    return Question("combinations", PAYING * SAMPLED_GAIN * best_us, cost_s, partial(sample_plan, search, plans))
+    plans.renew(evidence.composed_us)
+    flips = plans.together(COMBINED_AHEAD, weights_of(evidence, plans.default))
+    if not flips:
+        standing.exhausted = True
+        return None
+    achieved_us = max(0.0, (plans.default_us or best_us) - best_us)
+    found = [
+        several(
+            evidence, leading, flip, achieved_us - plans.promised_us(flip.answers), LARGEST_GAIN * best_us
+        )
+        for flip in flips
+    ]  # fmt: skip
+    taken, cost_s = chosen_changes(found, _candidate_s(search), PLANNING_S, PLANS_AT_ONCE, BATCH, LEAST_OF_FIRST)
+    ask = partial(try_together, search, plans, [one.flip for one in taken])
+    gain_us = sum(one.saved_us for one in taken)
+    return Question("combinations", gain_us, cost_s, ask, parts=len(taken), first=needed(taken))
 
 
-def _promising(search: Search, flips: Sequence[Flip]) -> list[Flip]:
-    """Those of the flips that are about most bytes for each group that must be measured for them."""
-    cost = {
-        flip.plan.key: PLANNING_S + len(search.evidence.missing(flip.plan)) * _candidate_s(search) for flip in flips
-    }
-    return sorted(flips, key=lambda flip: -flip.size_bytes / cost[flip.plan.key])[:PLANS_AT_ONCE]
+def try_together(search: Search, plans: PlanSearch, flips: Sequence[Flip], budget: Budget) -> None:
+    """Tries plans that differ in several decisions each."""
+    explore(search, plans, [plans.begin(flip) for flip in flips], budget)
 
 
 def try_flips(search: Search, plans: PlanSearch, flips: Sequence[Flip], budget: Budget) -> None:
     """Tries plans that differ in one decision each."""
     explore(search, plans, [plans.take(flip) for flip in flips], budget)
-
-
-def sample_plan(search: Search, plans: PlanSearch, budget: Budget) -> None:
-    """Tries one plan that differs in several decisions."""
-    trial = plans.ask()
-    search.standing.exhausted = trial is None
-    if trial is not None:
-        explore(search, plans, [trial], budget)
 
 
 def explore(search: Search, plans: PlanSearch, trials: Sequence[PlanTrial], budget: Budget) -> None:
@@ -226,14 +245,15 @@ def _composition(search: Search) -> Question | None:
     """The best plan of all measured groups, once some plans were tried that it has not seen."""
     standing, plans = search.standing, search.standing.plan_search
     unseen = standing.plan_trials - standing.composed_trials
-    if plans is None or unseen < (1 if standing.exhausted else PLANS_AT_ONCE):
+    if plans is None or not unseen:
         return None
-    best_us = standing.best_us() or 0.0
+    plans.renew(search.evidence.composed_us)
+    best_us = standing.leading_us() or 0.0
     together_us = best_us if plans.default_us is None else plans.default_us - plans.paid_us
     gain_us = max(LEAST_COMPOSED * best_us, best_us - together_us)
     account = standing.agenda.account("compositions")
     cost_s = account.spent_s / account.asked if account.asked else COMPOSING_S
-    return Question("compositions", gain_us, cost_s, partial(compose, search))
+    return Question("compositions", gain_us, cost_s, partial(compose, search), credit="plans")
 
 
 def compose(search: Search, budget: Budget, measure: bool = True) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
-from math import prod
+from itertools import islice, product
+from math import inf, prod
 from typing import Any
 
 import optuna
@@ -19,6 +19,10 @@ from autofuse.search.lab.lab import Lab
 from autofuse.search.plans.guide import ASKING_S, Guide
 
 Answers = Mapping[str, str]
+WHOLE, SEVERAL = "whole", "several"
+"""Kinds of flips beside those of decisions: of one about the whole graph, and of several decisions."""
+PROPOSALS = 4
+"""Proposals of the Optuna study among the plans of several changes that are compared before one is tried."""
 Trial = tuple[int, Answers, FusionPlan]
 """A plan that is tried: its number, the answers that made it, and itself."""
 STARTUP_TRIALS = 10
@@ -31,12 +35,12 @@ EXHAUSTIBLE = 256
 
 @dataclass(frozen=True)
 class Flip:
-    """A change of one decision that makes a new plan, or none at all. `size_bytes`: of the tensors that it is about,
-    over all sites of the decision: what it is worth at most."""
+    """A change of one decision that makes a new plan, or none at all. `kind`: of the decision ("" for the defaults,
+    `WHOLE` where it is about the whole graph)."""
 
     answers: Answers
     plan: FusionPlan
-    size_bytes: float
+    kind: str = ""
 
 
 @dataclass
@@ -58,10 +62,12 @@ class PlanSearch:
     number: int = 0
     seen: dict[str, float | None] = field(default_factory=dict)
     default_us: float | None = None
+    tried: dict[tuple[str, str], FusionPlan] = field(default_factory=dict)
     gains: dict[tuple[str, str], float] = field(default_factory=dict)
     _queue: list[dict[str, str]] = field(default_factory=list)
     _planned: dict[tuple[tuple[str, str], ...], FusionPlan] = field(default_factory=dict)
     _combined: bool = False
+    _open: list[dict[str, str]] = field(default_factory=list)
     _study: Any = None
 
     def __post_init__(self) -> None:
@@ -99,11 +105,17 @@ class PlanSearch:
         """Whether the defaults were not tried yet; the times of all others are compared with theirs."""
         return bool(self._queue) and not self._queue[0]
 
-    def flips(self, count: int) -> list[Flip]:
-        """Up to `count` open flips that make new plans, the defaults first, then the heaviest: they do not depend on
-        each other's times."""
+    def flips(self, count: int, weight: Callable[[Decision], float] | None = None) -> list[Flip]:
+        """Up to `count` open flips that make new plans, the defaults first: they do not depend on each other's times.
+
+        `weight`: those of the decisions that weigh most come first (None: the order of their tensors' bytes, or that
+        of the model that guides the search).
+        """
         named = {decision.name: decision for decision in self.planner.decisions}
         found: dict[str, Flip] = {}
+        if weight is not None and self.guide is None:
+            weights = {name: weight(decision) for name, decision in named.items()}
+            self._queue.sort(key=lambda answers: -sum(weights[name] for name in answers) if answers else -inf)
         for answers in list(self._queue):
             if len(found) == count:
                 break
@@ -112,7 +124,7 @@ class PlanSearch:
                 self._queue.remove(answers)
                 self._tell(answers, plan, self.seen[plan.key])
             elif plan.key not in found:
-                found[plan.key] = Flip(answers, plan, sum(self._moved_bytes(named[name]) for name in answers))
+                found[plan.key] = Flip(answers, plan, _kind([named[name] for name in answers]))
         return list(found.values())
 
     def take(self, flip: Flip) -> Trial:
@@ -129,15 +141,14 @@ class PlanSearch:
 
     def ask(self) -> Trial | None:
         """The next trial: its number, answers and plan; None when there is no new plan, or it is hard to find."""
-        exhaustible = prod(len(decision.choices) for decision in self.planner.decisions) <= EXHAUSTIBLE
-        for _ in range(FEW_DUPLICATES if exhaustible else DUPLICATES):
+        for _ in range(FEW_DUPLICATES if self._exhaustible else DUPLICATES):
             answers = self._next()
             plan = self.planner.plan(answers)
             if plan.key in self.seen:
                 self._tell(answers, plan, self.seen[plan.key])
                 continue
             return self._asked(answers, plan)
-        if exhaustible:
+        if self._exhaustible:
             for answers in self._every():
                 plan = self.planner.plan(answers)
                 if plan.key not in self.seen:
@@ -179,22 +190,95 @@ class PlanSearch:
             self.guide.observe(answers, plan, composed_us)
         if not answers:
             self.default_us = composed_us
-        elif len(answers) == 1 and composed_us is not None and self.default_us is not None:
+        elif len(answers) == 1:
             ((name, choice),) = answers.items()
-            self.gains[name, choice] = self.default_us - composed_us
+            self.tried[name, choice] = plan
+            if composed_us is not None and self.default_us is not None:
+                self.gains[name, choice] = self.default_us - composed_us
         self._tell(answers, plan, composed_us)
+
+    def renew(self, composed_us: Callable[[FusionPlan], float | None]) -> None:
+        """Takes in what the defaults and each single flip come to by now: schedules were measured since."""
+        self.default_us = composed_us(self.default)
+        for answer, plan in self.tried.items():
+            now_us = composed_us(plan)
+            if now_us is not None and self.default_us is not None:
+                self.gains[answer] = self.default_us - now_us
+
+    @property
+    def default(self) -> FusionPlan:
+        """The plan that the defaults make."""
+        return self._plan({})
+
+    def together(self, count: int, weight: Callable[[Decision], float]) -> list[Flip]:
+        """Plans of several changed decisions that were not tried: all that paid together; that with one answer
+        changed, the weightiest decisions first; and a few that the Optuna study proposes. Up to `count` of them."""
+        base = self.best_flips()
+        options = [base] if len(base) > 1 else []
+        ranked = sorted(self.planner.decisions, key=weight, reverse=True)
+        options += [
+            {**base, one.name: choice}
+            for one in ranked
+            for choice in one.choices
+            if base and choice != base.get(one.name, one.default)
+        ]
+        found: dict[str, Flip] = {}
+        for answers in options:
+            if len(found) >= count - PROPOSALS:
+                break
+            self._add(found, answers)
+        for answers in self._proposals():
+            self._add(found, answers)
+        if not found and self._exhaustible:
+            for every in islice(self._every(), EXHAUSTIBLE):
+                self._add(found, every)
+        return list(found.values())
+
+    def _proposals(self) -> list[dict[str, str]]:
+        """What the study proposes: new plans, as far as it has any, which stay until one of them is tried."""
+        self._open = [answers for answers in self._open if self._plan(answers).key not in self.seen]
+        for _ in range(FEW_DUPLICATES):
+            if len(self._open) >= PROPOSALS:
+                break
+            answers = self._proposed()
+            if self._plan(answers).key not in self.seen:
+                self._open.append(answers)
+        return self._open
+
+    @property
+    def _exhaustible(self) -> bool:
+        """Whether there are so few plans that all of them may be tried."""
+        return prod(len(decision.choices) for decision in self.planner.decisions) <= EXHAUSTIBLE
+
+    def _add(self, found: dict[str, Flip], answers: Answers) -> None:
+        plan = self._plan(answers)
+        if plan.key not in self.seen:
+            found.setdefault(plan.key, Flip(answers, plan, SEVERAL))
+
+    def promised_us(self, answers: Answers) -> float:
+        """What single flips say that these answers save together."""
+        return sum(self.gains.get(answer, 0.0) for answer in answers.items())
+
+    def begin(self, flip: Flip) -> Trial:
+        """Begins the trial of several changes."""
+        return self._asked(flip.answers, flip.plan)
 
     def _next(self) -> Answers:
         if self._queue:
             return self._queue.pop(0)
         if not self._combined:
             self._combined = True
-            return self._best_flips()
+            return self.best_flips()
+        return self._proposed()
+
+    def _proposed(self) -> dict[str, str]:
+        """What the study proposes."""
         trial = self.study.ask(self._distributions())
         self.study.tell(trial, state=optuna.trial.TrialState.FAIL)
         return dict(trial.params)
 
-    def _best_flips(self) -> dict[str, str]:
+    def best_flips(self) -> dict[str, str]:
+        """Of each decision the choice that saved most by itself, where one did."""
         best: dict[str, tuple[float, str]] = {}
         for (name, choice), gain in self.gains.items():
             if gain > 0 and gain > best.get(name, (0.0, ""))[0]:
@@ -220,3 +304,8 @@ class PlanSearch:
 
     def _distributions(self) -> dict[str, Any]:
         return {d.name: optuna.distributions.CategoricalDistribution(d.choices) for d in self.planner.decisions}
+
+
+def _kind(decisions: Sequence[Decision]) -> str:
+    """What kind of flip one of these decisions (none: the defaults) makes."""
+    return next((one.kind if one.sites else WHOLE for one in decisions), "")

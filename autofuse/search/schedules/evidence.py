@@ -70,6 +70,7 @@ class SearchEvidence:
     anchors: dict[str, dict[str, int | str]] = field(default_factory=dict)
     lowered: dict[str, tuple[FusionPlan, Lowered]] = field(default_factory=dict)
     lowering: Lowering = field(init=False)
+    _uses: dict[str, Counter[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.lowering = Lowering(self.graph, self.environment.target)
@@ -151,10 +152,15 @@ class SearchEvidence:
             and search.complete
         ]
 
+    def uses(self, plan: FusionPlan) -> Counter[str]:
+        """How often each workload stands in a plan, by key."""
+        if plan.key not in self._uses:
+            self._uses[plan.key] = Counter(bound.workload.key for bound in self.admit(plan).kernels)
+        return self._uses[plan.key]
+
     def weights(self, plan: FusionPlan) -> dict[str, float]:
         """Microseconds that each workload takes in a plan."""
-        uses = Counter(bound.workload.key for bound in self.admit(plan).kernels)
-        return {key: count * (self.searches[key].best_us or 0.0) for key, count in uses.items()}
+        return {key: count * (self.searches[key].best_us or 0.0) for key, count in self.uses(plan).items()}
 
     def composed_us(self, plan: FusionPlan) -> float | None:
         """Sum of the best times of a plan's groups; None when one has no time."""

@@ -1,17 +1,59 @@
-"""The prospects of a search: what it may still gain, by which a job shares its time."""
+"""The prospects of schedules: which candidates come next, and what a search may still gain, by which a job shares its
+time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from autofuse.search.schedules.schedule_search import WorkloadSearch
+from autofuse.search.schedules.expectations import chance, saved_by_schedules
+from autofuse.search.schedules.schedule_search import WorkloadSearch, anchor_key
 
-HEADROOM = 0.25
-"""Exponent of what more candidates save: k more after n leave (n / (n + k)) ** 0.25 of a workload's time, as long as
-there are k to try. Measured searches improve about so: much at first, then with the logarithm of the effort."""
+
+@dataclass(frozen=True)
+class Stake:
+    """What a workload takes in a plan (microseconds), and by how much that plan stands behind the best."""
+
+    us: float
+    behind_us: float = 0.0
+
+
+def next_candidates(
+    searches: Sequence[WorkloadSearch], stakes: Mapping[str, Sequence[Stake]], count: int, least: float
+) -> tuple[list[WorkloadSearch], float]:
+    """Up to `count` searches to measure the next candidates of, and the microseconds that they are expected to save.
+
+    Each candidate goes where it saves most; those that save less than the part `least` of the first are left for later.
+    What a related workload suggests counts as a second schedule, however many were tried; of the workloads with the
+    same anchor only the weightiest is searched: the others follow its suggestions.
+    """
+    open_ = [search for search in searches if not search.complete and search.key in stakes]
+    saved = {search.key: _next_saving(search, stakes[search.key], 0) for search in open_}
+    leaders: dict[str, WorkloadSearch] = {}
+    for search in sorted(open_, key=lambda one: -saved[one.key]):
+        leaders.setdefault(anchor_key(search.bound.workload), search)
+    candidates = [one for one in open_ if one.suggested or leaders[anchor_key(one.bound.workload)] is one]
+    issued: dict[str, int] = {}
+    chosen: list[WorkloadSearch] = []
+    total = first = 0.0
+    for _ in range(count):
+        best = max(candidates, key=lambda one: saved[one.key], default=None)
+        if best is None or saved[best.key] <= 0.0 or saved[best.key] < least * first:
+            break
+        first = first or saved[best.key]
+        total += saved[best.key]
+        chosen.append(best)
+        issued[best.key] = issued.get(best.key, 0) + 1
+        left = best.limit - len(best.tried) - issued[best.key]
+        saved[best.key] = _next_saving(best, stakes[best.key], issued[best.key]) if left > 0 else 0.0
+    return chosen, total
+
+
+def _next_saving(search: WorkloadSearch, stakes: Sequence[Stake], issued: int) -> float:
+    """Microseconds that one more candidate is expected to save, beyond so many that are asked for already."""
+    tried = 1 if issued < len(search.suggested) else len(search.tried) + issued
+    part = saved_by_schedules(tried, 1)
+    return max((chance(part * stake.us, stake.behind_us) for stake in stakes), default=0.0)
 
 
 @dataclass(frozen=True)
@@ -42,5 +84,5 @@ def expected_saving(ahead: Sequence[Prospect], candidates: float) -> float:
     saved = 0.0
     for one in ahead:
         more = min(float(one.left), candidates * one.share / total)
-        saved += one.share * (1.0 - (max(one.tried, 1) / (max(one.tried, 1) + more)) ** HEADROOM)
+        saved += one.share * saved_by_schedules(one.tried, more)
     return saved

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice, product, zip_longest
 from operator import itemgetter
@@ -41,6 +41,7 @@ def schedule_text(schedule: Schedule) -> str:
 
 _TILED = frozenset(
     {"Conv", "ConvInteger", "ConvTranspose", "MatMul", "MatMulInteger", "Gemm", "MaxPool", "AveragePool"}
+    | {"WeightOnlyMatMul"}
 )
 
 
@@ -79,6 +80,7 @@ class WorkloadSearch:
     failure: str = ""
     build_s: float = 0.0
     limit: int = 0
+    _guesses: list[dict[str, int | str]] | None = None
     _study: Any = None
 
     def __post_init__(self) -> None:
@@ -100,7 +102,9 @@ class WorkloadSearch:
 
     def guesses(self) -> list[dict[str, int | str]]:
         """What the rules would try first."""
-        return first_schedules(self.bound.workload, self.knobs, self.target, self.threads)
+        if self._guesses is None:  # asked for again and again, while it is estimated how long the finalists will take
+            self._guesses = first_schedules(self.bound.workload, self.knobs, self.target, self.threads)
+        return [dict(one) for one in self._guesses]
 
     @property
     def key(self) -> str:
@@ -169,8 +173,8 @@ class WorkloadSearch:
         self.knobs = knobs_within(self.knobs, limits)
         self.tried = {text: us for text, us in self.tried.items() if keeps_text(limits, text)}
         self.suggested = [schedule for schedule in self.suggested if keeps(limits, schedule)]
+        self._guesses = self._study = None
         self.pending = self.guesses()
-        self._study = None
         self._count()
         self._choose()
 
@@ -305,33 +309,3 @@ def _place(values: Values, value: int | str) -> int:
     """Place of a value among its knob's, numbers in their order and 0 ("all") as the largest."""
     ordered = sorted(values, key=lambda v: (v or float("inf")) if isinstance(v, int) else values.index(v))
     return ordered.index(value) if value in ordered else 0
-
-
-def next_workloads(
-    searches: Sequence[WorkloadSearch], weights_us: Mapping[str, float], count: int
-) -> list[WorkloadSearch]:
-    """The searches to spend the next candidates on.
-
-    First whatever a related workload suggests; then most time in the plan per candidate already tried, where of the
-    workloads with the same anchor only the weightiest is searched: the others follow its suggestions.
-    """
-    weighty = [search for search in searches if not search.complete and weights_us.get(search.key, 0.0) > 0]
-    chosen = [search for search in weighty if search.suggested][:count]
-    leaders: dict[str, WorkloadSearch] = {}
-    for search in weighty:
-        anchor = anchor_key(search.bound.workload)
-        if anchor not in leaders or weights_us[search.key] > weights_us[leaders[anchor].key]:
-            leaders[anchor] = search
-    open_searches = list(leaders.values())
-    issued: dict[str, int] = {}
-    for _ in range(count - len(chosen)):
-        best = max(
-            (search for search in open_searches if issued.get(search.key, 0) < max(2, count // 2)),
-            key=lambda s: weights_us[s.key] / (1 + len(s.tried) + issued.get(s.key, 0)),
-            default=None,
-        )
-        if best is None:
-            break
-        issued[best.key] = issued.get(best.key, 0) + 1
-        chosen.append(best)
-    return chosen

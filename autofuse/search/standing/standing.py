@@ -62,6 +62,18 @@ class Standing:
         """Composed time of the best plan so far."""
         return self.evidence.composed_us(self.best) if self.best is not None else None
 
+    def leading(self) -> FusionPlan | None:
+        """The plan of least summed time: the best, or what was composed since, which may not be clearly ahead of it."""
+        composed = self.composed.plan if self.composed is not None else None
+        composed_us = self.evidence.composed_us(composed) if composed is not None else None
+        best_us = self.best_us()
+        return composed if composed_us is not None and (best_us is None or composed_us < best_us) else self.best
+
+    def leading_us(self) -> float | None:
+        """Composed time of the leading plan."""
+        plan = self.leading()
+        return self.evidence.composed_us(plan) if plan is not None else None
+
     def baseline_us(self) -> float | None:
         """Composed time of the plan without fusion."""
         return self.evidence.composed_us(self.baselines["none"]) if "none" in self.baselines else None

@@ -213,20 +213,26 @@ def _ties(graph: Graph, before: FusionPlan, after: FusionPlan) -> list[tuple[fro
     takes and leaves (with its rule), and an operator and the reader that has a copy of it (with "")."""
     found = []
     for plan, other in ((before, after), (after, before)):
-        for step, names in _rewritten(graph, plan.rewrites):
-            if step not in other.rewrites:
-                found.append((names, step.partition("@")[0]))
+        own = [step for step in plan.rewrites if step not in other.rewrites]
+        found += [(names, step.partition("@")[0]) for step, names in _rewritten(graph, plan.rewrites, own)]
         found += [(frozenset((copy.operator, copy.reader)), "") for copy in plan.copies]
     return found
 
 
-def _rewritten(graph: Graph, rewrites: Iterable[str]) -> Iterable[tuple[str, frozenset[str]]]:
-    """Each step with the operators that it removes, makes or changes."""
-    for step in rewrites:
+def _rewritten(graph: Graph, rewrites: Sequence[str], wanted: Sequence[str]) -> Iterable[tuple[str, frozenset[str]]]:
+    """Each `wanted` step of `rewrites`, in their order, with the operators that it removes, makes or changes.
+
+    Steps up to the next wanted one are made at once, those after the last one not at all: each takes as long as going
+    through the whole graph.
+    """
+    done = 0
+    for step in wanted:
+        place = rewrites.index(step, done)
+        graph = apply(graph, rewrites[done:place])
         after = apply(graph, (step,))
         names = {*graph.by_name, *after.by_name}
         yield step, frozenset(name for name in names if graph.by_name.get(name) != after.by_name.get(name))
-        graph = after
+        graph, done = after, place + 1
 
 
 def _components(sets: Sequence[frozenset[str]]) -> list[int]:

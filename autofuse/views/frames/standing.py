@@ -8,28 +8,31 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from autofuse.database.connection import default_path
 from autofuse.database.job_records import CONFIRM, DONE, FAILED, QUEUED, RUNNING, SEARCH
 from autofuse.values.arguments import Constant, command_line, format_duration
 from autofuse.views.run_status import length_s
 
 if TYPE_CHECKING:
+    from autofuse.database.database import ProfilingDatabase
     from autofuse.database.job_records import JobInfo, TaskInfo
     from autofuse.database.records import RunInfo
 
 FINISHED, INTERRUPTED = "finished", "interrupted"
 
 
-def run_standing(info: RunInfo, frames: Mapping[str, pd.DataFrame]) -> list[str]:
+def run_standing(info: RunInfo, frames: Mapping[str, pd.DataFrame], base: ProfilingDatabase) -> list[str]:
     """Sentences about a run that has not finished; none about one that has.
 
-    `frames`: "measurements", "failures", "trials", "plan_measurements" and "choices" of the run alone.
+    `frames`: "measurements", "failures", "trials", "plan_measurements" and "choices" of the run alone. `base`: where
+    it stands.
     """
     if info.state == FINISHED:
         return []
     if info.state == RUNNING:
         return [f"It has been running for {_lasted(info, frames)}: this is what it has so far.", _did(frames)]
     how = "It was interrupted" if info.state == INTERRUPTED else "It ended with an error"
-    return [f"{how} after {_lasted(info, frames)}.", _did(frames), f"To go on from there: {run_command(info)}"]
+    return [f"{how} after {_lasted(info, frames)}.", _did(frames), f"To go on from there: {run_command(info, base)}"]
 
 
 def run_length_s(info: RunInfo, frames: Mapping[str, pd.DataFrame]) -> float:
@@ -38,19 +41,19 @@ def run_length_s(info: RunInfo, frames: Mapping[str, pd.DataFrame]) -> float:
     return length_s(info, [date.to_pydatetime() for date in dates if not pd.isna(date)])
 
 
-def run_command(info: RunInfo) -> str:
-    """The command that goes on with an interrupted run, as it is typed."""
+def run_command(info: RunInfo, base: ProfilingDatabase) -> str:
+    """The command that goes on with an interrupted run of `base`, as it is typed."""
     arguments = info.arguments
     words = ["autofuse", "tune", str(arguments.get("model", f"{info.model_name}.onnx"))]
     if arguments.get("device", "local") != "local":
         words += ["--device", str(arguments["device"])]
     words += ["--threads", str(info.setting.threads)]
     words += _limits(info.budget.get("seconds"), info.budget.get("trials"))
-    return command_line(words)
+    return command_line([*words, *_options(arguments), *_database(base)])
 
 
-def job_standing(job: JobInfo) -> list[str]:
-    """Sentences about a job: how far it is, and how to go on where it has not ended by itself."""
+def job_standing(job: JobInfo, base: ProfilingDatabase) -> list[str]:
+    """Sentences about a job of `base`: how far it is, and how to go on where it has not ended by itself."""
     tasks = job.tasks
     done = sum(task.state == DONE for task in tasks)
     parts = [
@@ -66,11 +69,11 @@ def job_standing(job: JobInfo) -> list[str]:
     text = [f"{how.get(job.state, 'It ended with an error')} after {format_duration(job.active_s)}{of}."]
     text.append(f"Models and devices: {', '.join(parts)}.")
     if job.state not in (RUNNING, FINISHED):
-        text.append(f"To go on from there: {job_command(job)}")
+        text.append(f"To go on from there: {job_command(job, base)}")
     return text
 
 
-def job_command(job: JobInfo) -> str:
+def job_command(job: JobInfo, base: ProfilingDatabase) -> str:
     """The command that goes on with a job, as it is typed; devices elsewhere are named as they were the first time."""
     settings = job.settings
     words = ["autofuse", "tune", *dict.fromkeys(task.model for task in job.tasks), "--run", job.name]
@@ -81,15 +84,7 @@ def job_command(job: JobInfo) -> str:
         words += _limits(settings.get("budget_s"), settings.get("trials"))
     else:
         words += ["--until", "HH:MM"]
-    shapes: Any = settings.get("shapes") or {}
-    for name, sizes in shapes.items():
-        words += ["--shape", f"{name}={','.join(map(str, sizes))}"]
-    constants: Any = settings.get("constants") or {}
-    for name, one in constants.items():
-        words += ["--constant", f"{name}={Constant.from_json(one).text}"]
-    words += ["--exact"] if settings.get("exact") else []
-    words += ["--space", str(settings["space"])] if settings.get("space") else []
-    return command_line(words)
+    return command_line([*words, *_options(settings), *_database(base)])
 
 
 def task_state(task: TaskInfo, job: JobInfo) -> str:
@@ -116,14 +111,21 @@ def _did(frames: Mapping[str, pd.DataFrame]) -> str:
     """What a run has done so far, and what it has not."""
     measured, failed = len(frames["measurements"]), len(frames["failures"])
     timed = int((frames["plan_measurements"]["state"] == "ok").sum())
-    parts = [f"{measured} candidates measured ({failed} failed)", f"{len(frames['trials'])} plans tried"]
+    parts = [
+        f"{_several(measured, 'candidate')} measured ({failed} failed)",
+        f"{_several(len(frames['trials']), 'plan')} tried",
+    ]
     if frames["choices"].empty:
-        whole = f"{timed} plans measured whole" if timed else "no plan measured whole"
+        whole = f"{_several(timed, 'plan')} measured whole" if timed else "no plan measured whole"
         lacking = (
             f"{whole}, none chosen: `compile` has the schedules that were measured, and the plan by the fixed rule"
         )
         return f"{', '.join(parts)}, {lacking}."
-    return f"{', '.join(parts)}, {timed} plans measured whole, and a plan was chosen."
+    return f"{', '.join(parts)}, {_several(timed, 'plan')} measured whole, and a plan was chosen."
+
+
+def _several(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _lasted(info: RunInfo, frames: Mapping[str, pd.DataFrame]) -> str:
@@ -135,6 +137,24 @@ def _lasted(info: RunInfo, frames: Mapping[str, pd.DataFrame]) -> str:
 def _limits(budget_s: object, trials: object) -> list[str]:
     budget = ["--budget", f"{budget_s:g}s"] if isinstance(budget_s, int | float) else []
     return [*budget, *(["--trials", str(trials)] if isinstance(trials, int) else [])]
+
+
+def _options(settings: Mapping[str, Any]) -> list[str]:
+    """What a run or a job was told beside its limits."""
+    words: list[str] = []
+    for name, sizes in (settings.get("shapes") or {}).items():
+        words += ["--shape", f"{name}={','.join(map(str, sizes))}"]
+    for name, one in (settings.get("constants") or {}).items():
+        words += ["--constant", f"{name}={Constant.from_json(one).text}"]
+    words += ["--exact"] if settings.get("exact") else []
+    words += ["--space", str(settings["space"])] if settings.get("space") else []
+    return words
+
+
+def _database(base: ProfilingDatabase) -> list[str]:
+    location = base.location
+    known = location.path is not None and location.path.absolute() == default_path().absolute()
+    return [] if known else ["--db", location.text]
 
 
 def _is_open(task: TaskInfo, job: JobInfo) -> bool:

@@ -43,7 +43,7 @@ def night_markdown(analysis: Analysis, job: JobInfo) -> str:
     shared = shared_facts([facts_of(analysis, info) for info in runs])
     parts = [
         f"# {markdown.text(job.name)}: {job.state}",
-        *map(markdown.text, job_standing(job)),
+        *map(markdown.text, job_standing(job, analysis.database)),
         "## Models and devices",
         _table(frame),
         NOTES,

@@ -96,7 +96,7 @@ def render_html(analysis: Analysis, run: RunReference | None = None) -> str:
 def night_data(analysis: Analysis, job: JobInfo) -> Json:
     """What the first screen of a job shows: how it stands, and a row for each model and device."""
     rows = analysis.night(job.name).to_dict("records")
-    return {"name": job.name, "state": job.state, "standing": job_standing(job), "models": rows}
+    return {"name": job.name, "state": job.state, "standing": job_standing(job, analysis.database), "models": rows}
 
 
 def page_data(analysis: Analysis, info: RunInfo, transfer: Json | None = None) -> Json:
@@ -150,7 +150,7 @@ def _run(analysis: Analysis, info: RunInfo, frames: dict[str, pd.DataFrame]) -> 
         "threads": info.setting.threads,
         "started": f"{info.started_at:%Y-%m-%d %H:%M} UTC",
         "length": "still running" if info.state == "running" else markdown.duration(run_length_s(info, frames)),
-        "standing": run_standing(info, frames),
+        "standing": run_standing(info, frames, analysis.database),
         "gap": plan_gap(info),
     }
 

@@ -14,6 +14,7 @@ import pandas as pd
 from autofuse.values.outputs import (
     MARKED_BYTES,
     Kind,
+    all_or_none,
     check_output,
     database_files,
     has_mark,
@@ -83,7 +84,7 @@ def run_markdown(analysis: Analysis, run: RunReference | None, shared: Collectio
     parts = [
         f"# {info.model_name}: {_headline(frames)}",
         _about(analysis, info, frames),
-        *map(markdown.text, run_standing(info, frames)),
+        *map(markdown.text, run_standing(info, frames, analysis.database)),
         "## Whole model",
         _whole_model(info, frames),
         *what_it_was_worth(info.summary),
@@ -115,20 +116,27 @@ def write_csv(analysis: Analysis, run: RunReference | None, folder: str | Path) 
     inputs = database_files(analysis.database.location.path)
     for name, path in paths.items():  # before the first is written: all of them, or none
         check_output(path, table_of(name), inputs)
-    for name, path in paths.items():
-        frame = analysis.frame(name, reference)
-        for column in frame.columns:
-            if pd.api.types.is_object_dtype(frame[column]):
-                frame[column] = frame[column].map(_json_text)
-        with output_file(path, table_of(name), inputs) as part:
-            csv_safe(frame).to_csv(part, index=False)
+    with all_or_none([], paths.values()):
+        for name, path in paths.items():
+            with output_file(path, table_of(name), inputs) as part:
+                _plain(analysis.frame(name, reference)).to_csv(part, index=False)
     return list(paths.values())
+
+
+def _plain(frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame as a spreadsheet may read it."""
+    for column in frame.columns:
+        if pd.api.types.is_object_dtype(frame[column]):
+            frame[column] = frame[column].map(_json_text)
+    return csv_safe(frame)
 
 
 def write_markdown(analysis: Analysis, text: str, folder: str | Path) -> Path:
     """Write a report (of a run or a job) into `folder` (made where missing) as `report.md`; its path."""
-    path = output_folder(Path(folder)) / "report.md"
-    write_output(path, text + f"\n{REPORT_MARK}\n", REPORT, database_files(analysis.database.location.path))
+    path = Path(folder) / "report.md"
+    with all_or_none([path.parent]):
+        output_folder(path.parent)
+        write_output(path, text + f"\n{REPORT_MARK}\n", REPORT, database_files(analysis.database.location.path))
     return path
 
 

@@ -105,14 +105,16 @@ def _facts(analysis: Analysis, reference: RunReference | None) -> dict[str, obje
     job = analysis.job(reference)
     if job is None:
         return _run_facts(analysis, analysis.run(reference))
-    head = {"name": job.name, "state": job.state, "active_s": job.active_s, "standing": job_standing(job)}
+    standing = job_standing(job, analysis.database)
+    head = {"name": job.name, "state": job.state, "active_s": job.active_s, "standing": standing}
     runs = [_run_facts(analysis, info) for info in analysis.runs_of(job.name)]
     return {"job": head, "models": _rows(analysis.night(job.name)), "runs": runs}
 
 
 def _run_facts(analysis: Analysis, info: RunInfo) -> dict[str, object]:
     names = ("measurements", "failures", "trials", "plan_measurements", "choices")
-    standing = run_standing(info, {name: analysis.frame(name, info.id) for name in names})
+    frames = {name: analysis.frame(name, info.id) for name in names}
+    standing = run_standing(info, frames, analysis.database)
     return {
         "run": info,
         "standing": standing,

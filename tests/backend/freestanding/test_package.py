@@ -91,7 +91,7 @@ def wanted(package: Path) -> np.float32:
 
 def run(command: str | Sequence[str | Path], folder: Path, **environment: str) -> str:
     done = subprocess.run(
-        command, shell=isinstance(command, str), cwd=folder, capture_output=True, text=True, timeout=120,
+        command, shell=isinstance(command, str), cwd=folder, capture_output=True, text=True, timeout=600,
         env={**os.environ, **environment},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

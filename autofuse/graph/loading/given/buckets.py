@@ -13,11 +13,13 @@ from autofuse.values.arguments import Constant, Given
 Sizes = Mapping[str, Sequence[int]]
 
 
-def bucket_shapes(path: Path, buckets: Sizes, given: Given) -> list[dict[str, tuple[int, ...] | Constant]]:
+def bucket_shapes(
+    path: Path, buckets: Sizes, given: Given, option: str = "--buckets"
+) -> list[dict[str, tuple[int, ...] | Constant]]:
     """Shapes of the inputs of the model at `path` for every combination of sizes, smallest first.
 
-    `given`: shapes of inputs that the buckets leave open, and values of inputs, the same for all. InputError when the
-    model has no open size of such a name.
+    `given`: shapes of inputs that the buckets leave open, and values of inputs, the same for all. `option`: that named
+    the sizes. InputError when the model has no open size of such a name.
     """
     graph = read_model(path).graph
     constants = {tensor.name for tensor in graph.initializer}
@@ -30,7 +32,7 @@ def bucket_shapes(path: Path, buckets: Sizes, given: Given) -> list[dict[str, tu
     for name in buckets:
         if name not in known:
             raise InputError(
-                f"--buckets: {path} has no open size {name!r}; its open sizes: {', '.join(known) or 'none'}"
+                f"{option}: {path} has no open size {name!r}; its open sizes: {', '.join(known) or 'none'}"
             )
     made = []
     for sizes in product(*(sorted(set(values)) for values in buckets.values())):

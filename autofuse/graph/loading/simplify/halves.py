@@ -17,7 +17,7 @@ import onnx
 from autofuse.graph.loading.draft import Draft
 from autofuse.graph.model import Operator, Tensor
 from autofuse.graph.nodes import CAPTURES, schema_of
-from autofuse.graph.recurrence import is_recurrence
+from autofuse.graph.own.recurrence import DOMAIN
 
 _NARROW, _WIDE = "float16", "float32"
 _TO_NARROW, _TO_WIDE = int(onnx.TensorProto.FLOAT16), int(onnx.TensorProto.FLOAT)
@@ -48,6 +48,10 @@ class _Widener:
         self.twins: dict[str, str] = {}
         self.made: list[Operator] = []
         self.changed = False
+        self.readers: dict[str, list[Operator]] = {}
+        for operator in draft.operators:
+            for name in operator.inputs:
+                self.readers.setdefault(name, []).append(operator)
 
     def take(self, operator: Operator) -> None:
         """Write one operator, in float32 where it computes in float16."""
@@ -92,9 +96,11 @@ class _Widener:
         """Whether it has float16 operands, and its float16 results have the type of one of them."""
         if operator.op_type in ("Cast", "CastLike") or CAPTURES in operator.attributes or self._looks_up(operator):
             return False
+        if operator.op_type == "Expand" and not any(map(self._computes, self.readers.get(operator.outputs[0], ()))):
+            return False  # a copy that nobody computes with: the Cast to float16 stands before it, where there is less
         reads = {place for place, name in enumerate(operator.inputs) if _is_half(self.draft, name)}
         writes = {place for place, name in enumerate(operator.outputs) if _is_half(self.draft, name)}
-        return bool(reads) and (is_recurrence(operator) or self._follows(operator, reads, writes))
+        return bool(reads) and (operator.domain == DOMAIN or self._follows(operator, reads, writes))
 
     def _follows(self, operator: Operator, reads: set[int], writes: set[int]) -> bool:
         schema = schema_of(operator.op_type, self.draft.opset, operator.domain)

@@ -283,12 +283,14 @@ class WinogradEmitter:
         place = self.scope.workload.of_kind("constant").index(form.w)
         taps = self.depth.kernel
         shape = (self.panels, self.points, taps, form.depth, self.panel_lanes)
+        both = np.kron(g, g)  # G on both sides, as one matrix of [point, 9]: one product a panel
 
         def pack(constants: Any) -> Any:
-            kernel = form.weights(constants[place]).astype("float64").reshape(form.columns, form.depth, taps, 3, 3)
-            u = np.einsum("ij,ocdjk,lk->ocdil", g, kernel, g, optimize=True).astype("float32")
-            parts = u.reshape(self.panels, self.panel_lanes, form.depth, taps, self.points)
-            return parts.transpose(0, 4, 3, 2, 1)
+            kernel = form.weights(constants[place]).reshape(self.panels, self.panel_lanes, form.depth, taps, 9)
+            u = np.empty((self.panels, self.points, taps * form.depth * self.panel_lanes), "float32")
+            for number, panel in enumerate(kernel):
+                u[number] = both @ panel.transpose(3, 2, 1, 0).reshape(9, -1).astype("float64")
+            return u.reshape(shape)
 
         return self.scope.declare_constant(f"winograd{form.w}{form.packing}", pack, shape, "float32")
 

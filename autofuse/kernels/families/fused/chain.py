@@ -16,8 +16,8 @@ from autofuse.kernels.families.contraction.direct import ContractionEmitter
 from autofuse.kernels.families.contraction.family import CONTRACTION, PRODUCTS
 from autofuse.kernels.families.contraction.form import Product, contraction_form
 from autofuse.kernels.families.protocol import Case, Declared, FusedFamily, Joined, Knob, Schedule, Unit, Values
-from autofuse.kernels.families.softmax.family import LAST_AXIS, NORMALISATIONS, SOFTMAX
-from autofuse.kernels.families.softmax.last_axis import LastAxisEmitter, Rows, row_axis
+from autofuse.kernels.families.reductions.last_axis import LastAxisEmitter, Rows, row_axis
+from autofuse.kernels.families.reductions.softmax import LAST_AXIS, NORMALISATIONS, SOFTMAX
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index

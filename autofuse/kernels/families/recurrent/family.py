@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-from autofuse.graph.recurrence import RECURRENCES
+from autofuse.graph.own.recurrence import RECURRENCES
 from autofuse.kernels.families.protocol import Case, Declared, Family, Guess, Knob, Schedule, Unit, Values, up_to
 from autofuse.kernels.families.recurrent.emitter import RecurrenceEmitter
 from autofuse.kernels.families.recurrent.form import Recurrence, recurrence_form

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autofuse.graph.recurrence import GATES, LENGTHS, RECURRENCES
+from autofuse.graph.own.recurrence import GATES, LENGTHS, RECURRENCES
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
 DEFAULT_ACTIVATIONS: Mapping[str, tuple[str, ...]] = {

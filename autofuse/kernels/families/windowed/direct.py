@@ -44,7 +44,8 @@ class TilePlace:
 class WindowedEmitter:
     """Base of the family: walks images, channel blocks, rows, tiles and taps; subclasses do the arithmetic."""
 
-    initial = 0.0
+    dtype = "float32"
+    """Of the accumulators."""
 
     def __init__(self, scope: Scope, nest: Nest, knobs: Knobs) -> None:
         assert nest.anchor is not None
@@ -74,7 +75,12 @@ class WindowedEmitter:
 
     def registers(self) -> Any:
         """The accumulators of one tile."""
-        return self.emitter.scratch(int(self.knobs["pixels"]) * self.lanes)
+        return self.emitter.scratch(int(self.knobs["pixels"]) * self.lanes, self.dtype)
+
+    @property
+    def initial(self) -> Expr:
+        """What an accumulator starts at."""
+        return const(0.0, self.dtype)
 
     def channel_block(self, image: Expr, block: Expr, row: Index, accumulators: Any) -> None:
         """One row of one block; the last block may have fewer channels."""
@@ -101,7 +107,7 @@ class WindowedEmitter:
         emitter = self.emitter
         for r in range(site.run.width):
             with emitter.vector(site.lanes) as lane:
-                emitter.put(site.accumulators, r * self.lanes + lane, const(self.initial, "float32"))
+                emitter.put(site.accumulators, r * self.lanes + lane, self.initial)
         if site.run.reads(site.window):
             self.reduce(site)
         for r in range(site.run.width):
@@ -184,9 +190,18 @@ class DepthwiseEmitter(WindowedEmitter):
 
 
 class MaxPoolEmitter(WindowedEmitter):
-    """MaxPool: padding never wins."""
+    """MaxPool, of numbers or bytes: padding never wins."""
 
-    initial = float("-inf")
+    @property
+    def dtype(self) -> str:  # type: ignore[override]
+        """See WindowedEmitter."""
+        return self.scope.workload.values[self.x].dtype
+
+    @property
+    def initial(self) -> Expr:
+        """See WindowedEmitter."""
+        least = float("-inf") if self.dtype == "float32" else int(np.iinfo(self.dtype).min)
+        return const(least, self.dtype)
 
     def combine(self, site: TilePlace, total: Expr, x: Expr, tap: Expr, lane: Expr) -> Expr:
         """See WindowedEmitter."""

@@ -44,6 +44,7 @@ class Windowed(Family):
         "rows_per_task": Knob((0, 7, 14, 4), "rows of results a parallel task computes (0: all)"),
     }
     anchors = CONVOLUTIONS | frozenset(POOLS)
+    element_types = frozenset({"float32", "int8", "uint8"})
     in_whole_maps = ("algorithm", "rows_per_task")
     """Knobs without a meaning where results are computed some rows at a time."""
 
@@ -65,7 +66,10 @@ class Windowed(Family):
         return kind in POOLS or (kind in CONVOLUTIONS and is_depthwise(workload, unit.anchor))
 
     def refusal(self, workload: Workload, operator: WorkloadOperator) -> str | None:
-        """See Family."""
+        """See Family: only the largest of a window needs no arithmetic."""
+        dtype = workload.values[operator.inputs[0]].dtype
+        if dtype != "float32" and operator.op_type != "MaxPool":
+            return f"{operator.op_type} on {dtype} has no definition here"
         return window_refusal(workload, operator)
 
     def useful(self, case: Case, unit: Unit, knob: str, values: Values) -> Iterable[int | str]:

@@ -98,8 +98,10 @@ static OrtStatus *new_room(const af_node *node, af_room **made) {
 
 static OrtStatus *take_room(af_node *node, af_room **room) {
   pthread_mutex_lock(&node->lock);
+  OrtStatus *status = node->bound ? NULL : af_bind(node);
   if ((*room = node->idle)) node->idle = node->idle->next;
   pthread_mutex_unlock(&node->lock);
+  if (status) return status;
   return *room ? NULL : new_room(node, room);
 }
 
@@ -154,16 +156,25 @@ static OrtStatus *compute(OrtNodeComputeInfo *self, void *state, OrtKernelContex
   return status;
 }
 
+/* ONNX Runtime asks for states when all nodes of the model are made; here the code of a node is there at the latest. What
+   fails here it would tell nobody: then the first call says why. */
 static OrtStatus *create_state(OrtNodeComputeInfo *self, void *context, void **state) {
   (void)context;
+  af_room *room;
+  OrtStatus *status = take_room((af_node *)self, &room);
+  if (status) ort->ReleaseStatus(status);
+  else leave_room((af_node *)self, room);
   *state = self;
   return NULL;
 }
 
 static void release_state(OrtNodeComputeInfo *self, void *state) { (void)self, (void)state; }
 
+void af_prepare(af_node *node) { node->info = (OrtNodeComputeInfo){ORT_VERSION, create_state, compute, release_state}; }
+
 OrtStatus *af_ready(af_node *node) {
-  node->info = (OrtNodeComputeInfo){ORT_VERSION, create_state, compute, release_state};
+  af_prepare(node);
+  TRY(af_bind(node));
   return new_room(node, &node->idle);
 }
 

@@ -4,6 +4,7 @@
 #endif
 #include "provider.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,22 +106,30 @@ static OrtStatus *check_trust(const char *trusted, const char *name, const char 
   return af_status(ORT_INVALID_ARGUMENT, "autofuse: %s: its code has the SHA-256 %s, which the option sha256 does not name", name, digest);
 }
 
-static OrtStatus *find_payload(const char *trusted, const OrtGraph *graph, const OrtNode *node, af_node *made) {
-  char *notes = NULL, *file = NULL, *path = NULL, reason[REASON_BYTES] = "";
-  unsigned char digest[DIGEST_BYTES];
+/* Reads the code that the node has. */
+static OrtStatus *read_payload(const OrtGraph *graph, const OrtNode *node, af_node *made) {
+  char *file = NULL, *path = NULL, reason[REASON_BYTES] = "";
   af_source source = {0};
   int64_t embedded;
-  OrtStatus *status = text_of(node, "notes", &notes);
-  if (!status && !(notes && af_digest_of(notes, digest)))
-    status = af_status(ORT_INVALID_ARGUMENT, "autofuse: %s: the model is damaged: it does not name the SHA-256 of its code", made->name);
-  if (!status) status = check_trust(trusted, made->name, notes);
-  if (!status) status = number_of(node, "embed_mode", 1, &embedded);
+  OrtStatus *status = number_of(node, "embed_mode", 1, &embedded);
   if (!status) status = ort->Node_GetAttributeByName(node, "ep_cache_context", &source.attribute);
+  if (!status && !source.attribute) return NULL;
   if (!status && !embedded && !(status = text_of(node, "ep_cache_context", &file))) status = beside(graph, made->name, file ? file : "", &path);
   source.path = path;
-  if (!status && !(made->payload = af_take_payload(digest, embedded ? read_attribute : read_file, &source, reason)))
+  if (!status && !(made->payload = af_take_payload(made->digest, embedded ? read_attribute : read_file, &source, reason)))
     status = af_status(ORT_EP_FAIL, "autofuse: %s: %s", made->name, reason);
-  free(notes), free(file), free(path);
+  free(file), free(path);
+  return status;
+}
+
+static OrtStatus *find_payload(const char *trusted, const OrtGraph *graph, const OrtNode *node, af_node *made) {
+  char *notes = NULL;
+  OrtStatus *status = text_of(node, "notes", &notes);
+  if (!status && !(notes && af_digest_of(notes, made->digest)))
+    status = af_status(ORT_INVALID_ARGUMENT, "autofuse: %s: the model is damaged: it does not name the SHA-256 of its code", made->name);
+  if (!status) status = check_trust(trusted, made->name, notes);
+  if (!status) status = read_payload(graph, node, made);
+  free(notes);
   return status;
 }
 
@@ -144,40 +153,29 @@ static OrtStatus *place_of(const OrtNode *node, af_count how_many, af_list which
 
 /* The segment's values stand in the order of the model's node; ONNX Runtime's own node may leave outputs out, and have
    another order. */
-static OrtStatus *bind_port(const OrtNode *node, const OrtNode *fused, af_node *made, int number) {
-  bool reads = number < made->inputs;
-  int index = reads ? number : number - made->inputs;
-  const af_segments *segments = made->payload->segments;
-  af_port *port = &made->port[number];
+static OrtStatus *find_places(const OrtNode *node, const OrtNode *fused, bool reads, size_t count, af_port *ports, const af_node *made) {
   af_count how_many = reads ? ort->Node_GetNumInputs : ort->Node_GetNumOutputs;
   af_list which = reads ? ort->Node_GetInputs : ort->Node_GetOutputs;
-  size_t count = 0;
-  const char *name = NULL;
-  port->io = reads ? segments->input(made->segment, index) : segments->output(made->segment, index);
-  port->type = af_type_number(port->io->type);
-  TRY(how_many(node, &count));
   const OrtValueInfo *infos[count + 1];
   TRY(which(node, infos, count));
-  if ((size_t)index >= count || !infos[index]) return af_status(ORT_INVALID_ARGUMENT, "autofuse: %s: the model is damaged: %s is missing", made->name, port->io->name);
-  TRY(ort->GetValueInfoName(infos[index], &name));
-  TRY(place_of(fused, how_many, which, name, &port->place));
-  if (reads && port->place < 0) return af_status(ORT_INVALID_ARGUMENT, "autofuse: %s: ONNX Runtime does not hand on its input %s", made->name, name);
+  for (size_t i = 0; i < count; i++) {
+    const char *name = NULL;
+    if (!infos[i]) return af_status(ORT_INVALID_ARGUMENT, "autofuse: %s: the model is damaged: a value is missing", made->name);
+    TRY(ort->GetValueInfoName(infos[i], &name));
+    TRY(place_of(fused, how_many, which, name, &ports[i].place));
+    if (reads && ports[i].place < 0) return af_status(ORT_INVALID_ARGUMENT, "autofuse: %s: ONNX Runtime does not hand on its input %s", made->name, name);
+  }
   return NULL;
 }
 
-static OrtStatus *bind_ports(const OrtNode *node, const OrtNode *fused, af_node *made) {
-  const af_segments *segments = made->payload->segments;
+static OrtStatus *find_ports(const OrtNode *node, const OrtNode *fused, af_node *made) {
   size_t inputs, outputs;
-  while (segments->input(made->segment, made->inputs)) made->inputs++;
-  while (segments->output(made->segment, made->outputs)) made->outputs++;
   TRY(ort->Node_GetNumInputs(node, &inputs));
   TRY(ort->Node_GetNumOutputs(node, &outputs));
-  if (inputs != (size_t)made->inputs || outputs != (size_t)made->outputs)
-    return af_status(ORT_INVALID_ARGUMENT, "autofuse: %s: the model is damaged: it has %zu inputs and %zu outputs, its code %d and %d", made->name,
-                  inputs, outputs, made->inputs, made->outputs);
   if ((made->port = calloc(inputs + outputs + 1, sizeof *made->port)) == NULL) return af_no_memory();
-  for (int i = 0; i < made->inputs + made->outputs; i++) TRY(bind_port(node, fused, made, i));
-  return NULL;
+  made->inputs = (int)inputs, made->outputs = (int)outputs;
+  TRY(find_places(node, fused, true, inputs, made->port, made));
+  return find_places(node, fused, false, outputs, made->port + inputs, made);
 }
 
 /* The segment that `partition_name` numbers: "segment3". */
@@ -186,21 +184,51 @@ static OrtStatus *segment_of(const OrtNode *node, af_node *made) {
   OrtStatus *status = text_of(node, "partition_name", &text);
   const char *digits = text ? text + strcspn(text, "0123456789") : "";
   long number = strtol(digits, &end, 10);
-  if (!status && (!*digits || *end || number < 0 || number >= made->payload->segments->count))
+  if (!status && (!*digits || *end || number < 0 || number > INT_MAX))
     status = af_status(ORT_INVALID_ARGUMENT, "autofuse: %s: the model is damaged: its code has no partition %.200s", made->name, text ? text : "without a name");
   made->segment = (int)number;
   free(text);
   return status;
 }
 
+static int nothing_to_read(void *source, unsigned char *bytes, size_t *size, char *reason) {
+  (void)source, (void)bytes, (void)size;
+  snprintf(reason, REASON_BYTES, "the model is damaged: no node of it has its code");
+  return -1;
+}
+
+OrtStatus *af_bind(af_node *made) {
+  char reason[REASON_BYTES] = "";
+  if (!made->payload && !(made->payload = af_take_payload(made->digest, nothing_to_read, NULL, reason)))
+    return af_status(ORT_EP_FAIL, "autofuse: %s: %s", made->name, reason);
+  const af_segments *segments = made->payload->segments;
+  if (made->segment >= segments->count)
+    return af_status(ORT_INVALID_ARGUMENT, "autofuse: %s: the model is damaged: its code has no partition segment%d", made->name, made->segment);
+  int inputs = 0, outputs = 0;
+  while (segments->input(made->segment, inputs)) inputs++;
+  while (segments->output(made->segment, outputs)) outputs++;
+  if (inputs != made->inputs || outputs != made->outputs)
+    return af_status(ORT_INVALID_ARGUMENT, "autofuse: %s: the model is damaged: it has %d inputs and %d outputs, its code %d and %d", made->name,
+                  made->inputs, made->outputs, inputs, outputs);
+  for (int i = 0; i < inputs + outputs; i++) {
+    af_port *port = &made->port[i];
+    port->io = i < inputs ? segments->input(made->segment, i) : segments->output(made->segment, i - inputs);
+    port->type = af_type_number(port->io->type);
+  }
+  made->bound = true;
+  return NULL;
+}
+
 static OrtStatus *prepare(const char *trusted, const OrtGraph *graph, const OrtNode *node, const OrtNode *fused, af_node *made) {
+  char reason[REASON_BYTES];
   const char *name = NULL;
   TRY(ort->Node_GetName(node, &name));
   if ((made->name = strdup(name && *name ? name : "a segment")) == NULL) return af_no_memory();
   TRY(find_payload(trusted, graph, node, made));
   TRY(segment_of(node, made));
-  TRY(bind_ports(node, fused, made));
-  return af_ready(made);
+  TRY(find_ports(node, fused, made));
+  if (!made->payload) made->payload = af_take_payload(made->digest, nothing_to_read, NULL, reason);
+  return made->payload ? af_ready(made) : (af_prepare(made), NULL);
 }
 
 OrtStatus *af_make_node(const char *trusted, const OrtGraph *graph, const OrtNode *fused, OrtNodeComputeInfo **info) {
@@ -217,16 +245,3 @@ OrtStatus *af_make_node(const char *trusted, const OrtGraph *graph, const OrtNod
   else *info = &made->info;
   return status;
 }
-
-/* Whether the one node of a graph has the code of its model; others of the model then find it loaded. */
-OrtStatus *af_has_code(const OrtGraph *graph, bool *has) {
-  const OrtNode **nodes = NULL;
-  const OrtOpAttr *attribute = NULL;
-  size_t count = 0;
-  OrtStatus *status = af_nodes_of(graph, &nodes, &count);
-  if (!status && count) status = ort->Node_GetAttributeByName(nodes[0], "ep_cache_context", &attribute);
-  *has = attribute != NULL;
-  free(nodes);
-  return status;
-}
-

@@ -67,11 +67,7 @@ static OrtStatus *compile(OrtEp *self, const OrtGraph **graphs, const OrtNode **
   (void)contexts;
   OrtStatus *status = NULL;
   for (size_t i = 0; i < count; i++) made[i] = NULL;
-  for (int round = 0; round < 2; round++)
-    for (size_t i = 0; !status && i < count; i++) {
-      bool has;
-      if (!(status = af_has_code(graphs[i], &has)) && has == !round) status = af_make_node(((af_ep *)self)->trusted, graphs[i], fused[i], &made[i]);
-    }
+  for (size_t i = 0; !status && i < count; i++) status = af_make_node(((af_ep *)self)->trusted, graphs[i], fused[i], &made[i]);
   if (status) release_nodes(self, made, count);
   return status;
 }

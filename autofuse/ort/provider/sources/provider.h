@@ -28,11 +28,14 @@ typedef struct {
   int place, type;
 } af_port;
 
-/* One node of a model in one session. `idle`: rooms that no call uses. */
+/* One node of a model in one session. `payload`: NULL until its code is found, which another node of the model may have.
+   `idle`: rooms that no call uses. */
 typedef struct {
   OrtNodeComputeInfo info;
+  unsigned char digest[DIGEST_BYTES];
   af_payload *payload;
   char *name;
+  bool bound; /* its code is found, and fits */
   int segment, inputs, outputs;
   af_port *port; /* those of the inputs, then those of the outputs */
   pthread_mutex_t lock;
@@ -52,17 +55,19 @@ OrtStatus *af_status(int code, const char *format, ...) __attribute__((format(pr
 
 OrtStatus *af_no_memory(void);
 
-/* The nodes of a graph, to be freed; whether one is ours; whether the first has the code of its model, which others then
-   find loaded. */
+/* The nodes of a graph, to be freed; whether one is ours. */
 OrtStatus *af_nodes_of(const OrtGraph *graph, const OrtNode ***nodes, size_t *count);
 OrtStatus *af_is_ours(const OrtNode *node, bool *ours);
-OrtStatus *af_has_code(const OrtGraph *graph, bool *has);
 
 /* The node that computes the one of `graph`, as `fused` of ONNX Runtime's. `trusted`: digests of payloads, one of which it
    must have; NULL: any. */
 OrtStatus *af_make_node(const char *trusted, const OrtGraph *graph, const OrtNode *fused, OrtNodeComputeInfo **info);
 
-/* Sets how the node computes, and makes its first room; `payload`, `segment`, `name` and `port` are there. */
+/* Finds the code of a node whose model is read: nodes of bodies are made before those of the graph around them. */
+OrtStatus *af_bind(af_node *node);
+
+/* Sets how the node computes; and finds its code and makes its first room, too. */
+void af_prepare(af_node *node);
 OrtStatus *af_ready(af_node *node);
 void af_end_node(af_node *node);
 

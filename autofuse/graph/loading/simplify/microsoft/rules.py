@@ -9,7 +9,7 @@ from onnx import GraphProto
 
 from autofuse.errors import UncoveredError
 from autofuse.graph.loading.draft import Draft
-from autofuse.graph.loading.simplify.microsoft import attention, dense
+from autofuse.graph.loading.simplify.microsoft import attention, dense, quantized, weight_only
 from autofuse.graph.loading.simplify.writer import NotCoveredError, Writer
 from autofuse.graph.mapping import names
 from autofuse.graph.model import Operator
@@ -34,6 +34,7 @@ class _Rule:
 
 _CONV = "activation activation_params auto_pad dilations group kernel_shape pads strides"
 _GEMM = "activation activation_alpha activation_beta activation_gamma alpha beta transA transB"
+_POOL = "auto_pad ceil_mode channels_last count_include_pad dilations kernel_shape pads strides"
 _ATTENTION = """do_rotary mask_filter_value num_heads past_present_share_buffer qkv_hidden_sizes rotary_embedding_dim
     scale unidirectional"""
 
@@ -51,6 +52,28 @@ _RULES: Mapping[str, _Rule] = {
     "SkipSimplifiedLayerNormalization": _Rule(dense.skip_rms_normalization, names("epsilon")),
     "SimplifiedLayerNormalization": _Rule(dense.rms_normalization, names("axis epsilon stash_type")),
     "EmbedLayerNormalization": _Rule(dense.embedding, names("epsilon mask_index_type")),
+    "QuantizeLinear": _Rule(quantized.quantize_linear, names("axis")),
+    "DequantizeLinear": _Rule(quantized.quantize_linear, names("axis")),
+    "QLinearAdd": _Rule(quantized.add),
+    "QLinearMul": _Rule(quantized.multiply),
+    "QLinearWhere": _Rule(quantized.where),
+    "QLinearSigmoid": _Rule(quantized.sigmoid),
+    "QLinearLeakyRelu": _Rule(quantized.leaky_relu, names("alpha")),
+    "QLinearSoftmax": _Rule(quantized.softmax, names("axis opset")),
+    "QLinearConcat": _Rule(quantized.concat, names("axis")),
+    "QLinearAveragePool": _Rule(quantized.average_pool, names(_POOL)),
+    "QLinearGlobalAveragePool": _Rule(quantized.global_average_pool, names("channels_last")),
+    "QGemm": _Rule(quantized.gemm, names("alpha transA transB")),
+    "MatMulIntegerToFloat": _Rule(quantized.matmul_to_float),
+    "DynamicQuantizeMatMul": _Rule(quantized.dynamic_matmul),
+    "MatMulNBits": _Rule(
+        weight_only.matmul_nbits,
+        names("K N accuracy_level bits block_size weight_prepacked"),
+        {4: "an order of its own for its blocks (g_idx)"},
+    ),
+    "GatherBlockQuantized": _Rule(
+        weight_only.gather_block_quantized, names("bits block_size gather_axis quantize_axis")
+    ),
     "RotaryEmbedding": _Rule(
         attention.rotary_embedding, names("interleaved is_packed_batching num_heads rotary_embedding_dim scale")
     ),

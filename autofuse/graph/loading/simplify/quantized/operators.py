@@ -1,6 +1,9 @@
 """Operators on quantised tensors, written out: their inputs dequantised, the operator on real numbers, its result
 quantised again. What becomes products of integers then is found by the rules for such.
 
+y, s, z = DynamicQuantizeLinear(x)   becomes   s = (max(x, 0) - min(x, 0)) / 255, z = round(-min(x, 0) / s),
+y = QuantizeLinear(x, s, z), where s is 1 if x is 0 everywhere.
+
 y = QLinearConv(x, sx, zx, w, sw, zw, sy, zy, b)   becomes
 y = QuantizeLinear(Conv(DequantizeLinear(x, sx, zx), DequantizeLinear(w, sw, zw), DequantizeLinear(b, sx sw)), sy, zy).
 """
@@ -17,7 +20,10 @@ from autofuse.graph.model import Operator
 
 
 def write_quantized(draft: Draft) -> bool:
-    """Writes out QLinearConv and QLinearMatMul, whose scales are constant; True when the draft changed."""
+    """Writes out DynamicQuantizeLinear, and QLinearConv and QLinearMatMul, whose scales are constant.
+
+    True when the draft changed.
+    """
     result: list[Operator] = []
     changed = False
     for operator in draft.operators:
@@ -26,6 +32,8 @@ def write_quantized(draft: Draft) -> bool:
             made = _convolution(draft, operator)
         elif not operator.domain and operator.op_type == "QLinearMatMul":
             made = _matmul(draft, operator)
+        elif not operator.domain and operator.op_type == "DynamicQuantizeLinear":
+            made = _dynamic(draft, operator)
         result += made or [operator]
         changed |= bool(made)
     draft.operators = result
@@ -73,6 +81,27 @@ def _matmul(draft: Draft, operator: Operator) -> list[Operator]:
     ]
     real = write.op("MatMul", "real", *operands)
     write.op("QuantizeLinear", "", real, *_scalars(write, "y", sy, zy), output=operator.outputs[0])
+    return write.made
+
+
+def _dynamic(draft: Draft, operator: Operator) -> list[Operator]:
+    """In the order of ONNX Runtime's own arithmetic, whose roundings it has."""
+    write = Writer(draft, operator)
+    x, name = operator.inputs[0], operator.name
+    outputs = [output or draft.fresh(f"{name}/result") for output in (*operator.outputs, "", "")[:3]]
+    zero, top, one = (
+        draft.add_constant(f"{name}/{label}", np.asarray(value, np.float32))
+        for label, value in (("nothing", 0.0), ("top", 255.0), ("one", 1.0))
+    )
+    low = write.op("Min", "low", write.op("ReduceMin", "least", x, keepdims=0), zero)
+    high = write.op("Max", "high", write.op("ReduceMax", "greatest", x, keepdims=0), zero)
+    reach = write.op("Sub", "reach", high, low)
+    step = write.op("Div", "step", reach, top)
+    scale = write.op("Where", "scale", write.op("Equal", "flat", reach, zero), one, step, output=outputs[1])
+    shift = write.op("Div", "shift", write.op("Sub", "below", zero, low), scale)
+    point = write.op("Round", "point", write.op("Clip", "bounded", shift, zero, top))
+    write.op("Cast", "zero", point, output=outputs[2], to=2)
+    write.op("QuantizeLinear", "", x, scale, outputs[2], output=outputs[0])
     return write.made
 
 

@@ -6,8 +6,8 @@ y = DequantizeLinear(ConvInteger(x, w - zw, zx) + round(b / (sx sw)), sx sw), an
 y = QuantizeLinear(DequantizeLinear(sums, s), sy, zy)   becomes   QuantizeLinear(DequantizeLinear(sums, s / sy), 1, zy),
 which is how ONNX Runtime's fused kernels round: once, half to even, after one multiplication by s / sy.
 
-A convolution of few channels in each group, whose sums are below 2^24, becomes one of the same integers in float32:
-they are exact there, in whatever order they are added.
+A convolution of few channels in each group, of which there are several, and whose sums are below 2^24, becomes one of
+the same integers in float32: they are exact there, in whatever order they are added. Depthwise ones stay integers.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ EXACT = 1 << 24
 """Integers up to here are exact in float32."""
 NARROW_GROUP = 8
 """Results of a group below which integer vectors would be mostly empty."""
+MOST_STRIDE, MOST_TAPS = 2, 64
+"""Stride, and taps of a window, up to which depthwise convolutions have kernels on bytes."""
 SAME_SCALE = 1e-4
 """How far the scale of a bias may be from that of the sums, which it is meant to be."""
 _PRODUCTS = frozenset({"Conv", "MatMul", "Gemm"})
@@ -204,9 +206,19 @@ class _Product:
         """Whether a convolution has few results in each group, and its sums are exact in float32."""
         weights = self.of.weights
         groups = int(self.attributes.get("group", 1))
-        if weights is None or groups == 1 or weights.shape[0] // groups >= NARROW_GROUP:
+        if weights is None or groups == 1 or weights.shape[0] // groups >= NARROW_GROUP or self.is_depthwise():
             return False
         return prod(weights.shape[1:]) * int(np.abs(weights).max()) * 255 < EXACT
+
+    def is_depthwise(self) -> bool:
+        """Whether a convolution of maps has one channel a group, in and out, for which there are kernels on bytes."""
+        weights = self.of.weights
+        if weights is None or weights.ndim != 4 or not _is_signed(weights) or prod(weights.shape[2:]) > MOST_TAPS:
+            return False
+        moved = [self.attributes.get(name, (1, 1)) for name in ("dilations", "strides")]
+        near = moved[0] == (1, 1) and max(moved[1]) <= MOST_STRIDE and min(weights.shape[2:]) >= max(moved[1])
+        channels = weights.shape[0] == int(self.attributes.get("group", 1)) and weights.shape[1] == 1
+        return bool(near and channels)
 
     def exact(self) -> str:
         """The sums, by float32."""

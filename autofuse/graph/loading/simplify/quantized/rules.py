@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from autofuse.graph.loading.draft import Draft
-from autofuse.graph.loading.simplify.quantized.chains import drop_bounds, move_integers
+from autofuse.graph.loading.simplify.quantized.blocks import hold_weights
+from autofuse.graph.loading.simplify.quantized.chains import drop_bounds, move_integers, split_integers
 from autofuse.graph.loading.simplify.quantized.operators import write_quantized
 from autofuse.graph.loading.simplify.quantized.products import multiply_integers, scale_once
 
-RULES = (write_quantized, move_integers, drop_bounds, multiply_integers, scale_once)
-MARKS = frozenset({"DequantizeLinear", "QLinearConv", "QLinearMatMul"})
+RULES = (hold_weights, write_quantized, move_integers, split_integers, drop_bounds, multiply_integers, scale_once)
+MARKS = frozenset({"DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul"})
 
 
 def join_quantized(draft: Draft) -> bool:

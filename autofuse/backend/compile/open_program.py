@@ -1,0 +1,147 @@
+"""The library of a program with an open size: one kernel a group, which takes any number of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.backend.compile.assemble import BoundKernel, OpenRows, Symbols, assemble_all
+from autofuse.backend.compile.function import compile_program
+from autofuse.backend.compile.realise import TRANSLATING, WRITING, Progress, describe_library, describe_program
+from autofuse.backend.container.metadata import KernelRow, OpenSpec
+from autofuse.backend.library.library import export, require_space
+from autofuse.device.target import Target
+from autofuse.graph.loading.given.sizes import OpenSize
+from autofuse.graph.transform.open_sizes.open_graph import OpenGraph
+from autofuse.kernels.build import Kernel
+from autofuse.kernels.emission import Emission
+from autofuse.kernels.open_rows import Tile, open_kernel
+from autofuse.kernels.workload.free_reshape import is_free_reshape
+from autofuse.kernels.workload.workload import BoundWorkload
+
+Schedule = Mapping[str, int | str]
+
+
+@dataclass(frozen=True)
+class OpenTile:
+    """A group at so many `rows`, its schedule, and where that came from."""
+
+    rows: int
+    bound: BoundWorkload
+    schedule: Schedule
+    tier: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class OpenGroup:
+    """A group, `bound` at the size of the open graph.
+
+    `tiles`: the most rows first, the last with one; a single one of 0 rows where no tensor of the group has the open
+    size; none for a group that is a view.
+    """
+
+    bound: BoundWorkload
+    tiles: tuple[OpenTile, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class OpenPart:
+    """The program to build: a lowered graph whose `size` stays open, and its groups in an order in which they run."""
+
+    opened: OpenGraph
+    size: OpenSize
+    groups: tuple[OpenGroup, ...]
+    plan_key: str = ""
+    plan_tier: str = ""
+
+
+def build_open_library(
+    part: OpenPart,
+    target: Target,
+    threads: int,
+    output: Path,
+    key: Path | None = None,
+    progress: Progress | None = None,
+    jobs: int = 1,
+) -> None:
+    """Write the library of `part`, signed with `key`. `jobs`: kernels that are translated at a time.
+
+    InputError when a kernel cannot be emitted, DeviceError when the file cannot be linked or written.
+    """
+    told, emission = progress or _silent, Emission(target)
+    kernels: list[BoundKernel] = [(group.bound, group_kernel(part.opened, group, emission)) for group in part.groups]
+    graph = part.opened.graph
+    assembly = assemble_all([(graph, kernels)], Symbols(), OpenRows(part.size, part.opened.axes))
+    assembled = assembly.programs[0]
+    rows = [_row(symbol, part.groups[position]) for position, symbol in assembled.symbols]
+    largest = part.opened.at(part.size.high)
+    program = describe_program(largest, assembled, rows, part.plan_key, part.plan_tier)
+    described = describe_library([replace(program, opened=_spec(part))], assembly, target, threads)
+    require_space(output)
+    executable = compile_program(assembly.module, target, {}, partial(told, TRANSLATING), jobs)
+    told(WRITING, 0, 1)
+    export(executable, assembly.weights, replace(described, origin=graph.origin), output, key)
+    told(WRITING, 1, 1)
+
+
+def group_kernel(opened: OpenGraph, group: OpenGroup, emission: Emission) -> Kernel | None:
+    """The kernel of a group; None for a view. InputError when it cannot be emitted."""
+    bound = group.bound
+    if is_free_reshape(bound.workload):
+        return None
+    if not group.tiles[0].rows:
+        return emission.kernel(bound.workload, group.tiles[0].schedule)
+    names = zip(
+        (*bound.workload.of_kind("input"), *bound.workload.of_kind("output")),
+        (*bound.inputs, *bound.outputs),
+        strict=True,
+    )
+    rows = {index: opened.axes[name] for index, name in names if name in opened.axes}
+    tiles = [Tile(tile.rows, tile.bound.workload, tile.schedule) for tile in group.tiles]
+    kernel = open_kernel(tiles, rows, emission.target)
+    return Kernel(kernel.function, _packing(opened, group, kernel.pack))
+
+
+def _packing(
+    opened: OpenGraph, group: OpenGroup, pack: Callable[[Sequence[Any]], list[NDArray[np.generic]]]
+) -> Callable[[Sequence[NDArray[np.generic]]], list[NDArray[np.generic]]]:
+    """Packs the constants of a group, which each tile has as many rows of as it computes."""
+
+    def packed(constants: Sequence[NDArray[np.generic]]) -> list[NDArray[np.generic]]:
+        given = list(zip(group.bound.constants, constants, strict=True))
+        return pack([[_rows_of(opened, name, array, tile.rows) for name, array in given] for tile in group.tiles])
+
+    return packed
+
+
+def _rows_of(opened: OpenGraph, name: str, array: NDArray[np.generic], rows: int) -> NDArray[np.generic]:
+    where = opened.axes.get(name)
+    return array if where is None else np.take(array, range(where.factor * rows), where.axis)
+
+
+def _row(symbol: str, group: OpenGroup) -> KernelRow:
+    first = group.tiles[0]
+    workload, several = first.bound.workload, ", ".join(str(tile.rows) for tile in group.tiles)
+    source = f"{first.source}; " * bool(first.source) + f"tiles of {several} rows" if first.rows else first.source
+    return KernelRow(symbol, workload.label, workload.key, dict(first.schedule), first.tier, source)
+
+
+def _spec(part: OpenPart) -> OpenSpec:
+    graph, size = part.opened.graph, part.size
+    return OpenSpec(size.name, size.low, size.high, _places(part, graph.inputs), _places(part, graph.outputs))
+
+
+def _places(part: OpenPart, names: Sequence[str]) -> tuple[tuple[int, int] | None, ...]:
+    found = [part.opened.axes.get(name) for name in names]
+    return tuple(None if where is None else (where.axis, where.factor) for where in found)
+
+
+def _silent(_phase: str, _done: int, _total: int) -> None:
+    """No view of the progress."""

@@ -1,0 +1,70 @@
+"""What `quantize` says: every contraction with its precision and why, the sets that were tried, the certificate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from autofuse.cli.screens.render import describe, plain, records
+from autofuse.values.arguments import micros
+
+if TYPE_CHECKING:
+    from autofuse.api.results import Quantized
+
+
+def quantize_body(found: Quantized) -> dict[str, Any]:
+    """The object of `quantize --format json`: the report, and how many contractions are in int8."""
+    return {**vars(found), "int8": found.int8}
+
+
+def quantize_text(found: Quantized) -> Group:
+    """Tables of the contractions and of the sets that were tried, then the certificate."""
+    rows = [
+        {
+            "operator": one.operator,
+            "type": one.op_type,
+            "precision": one.precision,
+            "why": one.why,
+            "added noise": "-" if one.noise is None else f"{one.noise:.1e}",
+            "float32_us": one.float_us,
+            "int8_us": one.int8_us,
+            "times": one.times,
+        }
+        for one in found.contractions
+    ]
+    parts: list[RenderableType] = [records(plain(rows), "contractions")]
+    if found.front:
+        tried = [{"in int8": one.int8, "time_us": one.time_us, "mean drop": _percent(one.drop)} for one in found.front]
+        parts += ["", records(plain(tried), "sets tried, on the calibration data")]
+    return Group(*parts, "", describe(_certificate(found)), *_warnings(found))
+
+
+def _certificate(found: Quantized) -> dict[str, str]:
+    drop = found.drop
+    return {
+        "written": found.output,
+        "in int8": f"{found.int8} of {len(found.contractions)} contractions",
+        "times": f"{micros(found.float_us)} in float32, {micros(found.chosen_us)} now (contractions only)",
+        "metric": f"{found.metric}: {found.meaning}",
+        "drop": f"{_percent(drop.mean)} on {found.acceptance.samples} samples, at most {_percent(drop.hi)} "
+        f"with {drop.confidence:.0%} confidence (allowed: {_percent(found.max_drop)})",
+        "calibration": f"{found.calibration.samples} samples, sha256 {found.calibration.sha256[:16]}",
+        "acceptance": f"{found.acceptance.samples} samples, sha256 {found.acceptance.sha256[:16]}"
+        + (" (kept back from the calibration data)" if found.acceptance.held_out else ""),
+    }
+
+
+def _warnings(found: Quantized) -> list[Text]:
+    """What makes the times less than measured ones."""
+    if all(one.times in ("measured", "") for one in found.contractions):
+        return []
+    text = (
+        "Some times are estimates: tune the float model and this one, then quantize again to choose by measured times."
+    )
+    return [Text(), Text(text, style="dim")]
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.3g} %"

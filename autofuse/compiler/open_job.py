@@ -1,0 +1,276 @@
+"""One compile of a model with an open size: proves that its rows are kept apart, finds schedules for tiles of rows."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from autofuse.backend.compile.open_program import OpenGroup, OpenPart, OpenTile, build_open_library, group_kernel
+from autofuse.backend.compile.realise import Progress
+from autofuse.backend.library.threads import usable_threads
+from autofuse.compiler.context import Context
+from autofuse.compiler.formats import check_form
+from autofuse.compiler.job import LOOKING_UP, READING, read_files
+from autofuse.compiler.plan_ladder import FoundPlan, find_plan
+from autofuse.compiler.report import HIT, MEASURED_HERE, RULE, TILE, CompileReport, GroupReport, PlanReport
+from autofuse.compiler.schedule_ladder import Found, Ladder
+from autofuse.errors import InputError, StrictMissError, UncoveredError
+from autofuse.graph.loading.given.buckets import bucket_shapes
+from autofuse.graph.loading.given.constants import model_sha256
+from autofuse.graph.loading.given.sizes import OpenSize
+from autofuse.graph.loading.load import load
+from autofuse.graph.model import Graph
+from autofuse.graph.transform.open_sizes.open_graph import OpenGraph, check_size, open_graph, refused
+from autofuse.graph.transform.open_sizes.rows import check_rows
+from autofuse.kernels.emission import Emission
+from autofuse.kernels.families.registry import is_own
+from autofuse.kernels.lowering.coverage import require_kernels, with_checked_groups
+from autofuse.kernels.lowering.lower import Lowered, Lowering, lower
+from autofuse.kernels.open_rows import TILES, check_elements, tile_rows
+from autofuse.kernels.schedule.weight_size import held_bytes, model_bytes
+from autofuse.kernels.workload.free_reshape import is_free_reshape
+from autofuse.kernels.workload.workload import BoundWorkload, bind_workload
+from autofuse.values.arguments import Given, file_title
+from autofuse.values.signatures import private_key
+
+UNLIKELY = 19, 23
+"""Sizes that models hardly have anywhere else."""
+
+
+@dataclass(frozen=True, eq=False)
+class OpenModel:
+    """A model whose rows along an open size are kept apart; `twin`: the same graph at another size."""
+
+    opened: OpenGraph
+    size: OpenSize
+    twin: Graph
+    twin_size: int
+    sha256: str
+
+
+def compile_open(
+    context: Context,
+    model: Path,
+    output: Path | None,
+    given: Given,
+    sizes: Sequence[OpenSize],
+    plan: str | None,
+    key: Path | None = None,
+    progress: Progress | None = None,
+) -> CompileReport:
+    """Write the library of `model` with the one size of `sizes` that has a range left open; see `autofuse.api.compile`.
+
+    InputError that names the operator which mixes what the size counts, or depends on it in another way.
+    """
+    started, told = time.monotonic(), progress or _silent
+    if output is not None:
+        check_form("so", output, read_files(context, model, output, plan), context.environment.target)
+    if key is not None:
+        private_key(key)
+    read = read_open(model, given, sizes, told)
+    told(LOOKING_UP, 0, 1)
+    chosen = find_plan(context, read.opened.graph, read.sha256, plan)
+    part, found = _tiled(context, read, chosen)
+    if output is not None:
+        build_open_library(
+            part, context.environment.target, context.threads, output, key, progress, usable_threads()
+        )  # fmt: skip
+    return _report(context, model, output, part, chosen, found, time.monotonic() - started)
+
+
+def _silent(_phase: str, _done: int, _total: int) -> None:
+    """No view of the progress."""
+
+
+def read_open(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progress = _silent) -> OpenModel:
+    """The graph of a model with an open size, compared with what the loader makes of it at several sizes."""
+    size = _the_open_one(sizes)
+    fixed = {one.name: (one.low,) for one in sizes if one.is_fixed}
+
+    def loaded(count: int) -> Graph:
+        form = bucket_shapes(model, {**fixed, size.name: (count,)}, given, "--sizes")[0]
+        return load(model, form)
+
+    form = bucket_shapes(model, {**fixed, size.name: (size.high,)}, given, "--sizes")[0]
+    first, second, more = samples(size)
+    try:
+        told(READING, 0, 2 + len(more))
+        graph = loaded(first)
+        require_kernels(graph)
+        twin = loaded(second)
+        opened = open_graph(size.name, first, graph, second, twin)
+        check_rows(opened)
+        for number, count in enumerate(more):
+            told(READING, 2 + number, 2 + len(more))
+            check_size(opened, count, loaded(count))
+    except UncoveredError as error:
+        raise InputError(
+            f"{error}; ONNX Runtime would run that part, at fixed sizes only: compile without --sizes"
+        ) from error
+    return OpenModel(opened, size, twin, second, model_sha256(model.read_bytes(), form))
+
+
+def _the_open_one(sizes: Sequence[OpenSize]) -> OpenSize:
+    found = [size for size in sizes if not size.is_fixed]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise InputError(f"--sizes: no size has a range; give one, such as {sizes[0].name}=1:16, or use --shape")
+    names, last = " and ".join(size.name for size in found), found[-1]
+    raise InputError(f"--sizes: {names} cannot stay open together; fix all but one, such as {last.name}={last.high}")
+
+
+def samples(size: OpenSize) -> tuple[int, int, tuple[int, ...]]:
+    """Sizes at which a model is read: two that say where the size stands in its tensors, and those that are compared.
+
+    None of the first two is 1, where the loader leaves operators out, nor smaller than a tile. `UNLIKELY` are hardly
+    the size of something else, too.
+    """
+    first, second = UNLIKELY if size.high >= max(UNLIKELY) else (max(2, size.high), max(2, size.high) + 1)
+    more = {size.low, min(size.low + 1, size.high), (size.low + size.high) // 2, size.high} - {first, second}
+    return first, second, tuple(sorted(more))
+
+
+def _tiled(context: Context, read: OpenModel, chosen: FoundPlan) -> tuple[OpenPart, dict[str, Found]]:
+    """The program in tiles, each with the best schedule that is known, and these by workload key."""
+    target = context.environment.target
+    lowered = _lowered(read.opened.graph, chosen, context)
+    checked = replace(chosen, plan=with_checked_groups(chosen.plan, lowered))
+    if checked.plan != chosen.plan:
+        lowered = _lowered(read.opened.graph, checked, context)
+    twin = Lowering(read.twin, target).realised(checked.plan)
+    opened = open_graph(read.size.name, read.opened.size, lowered.graph, read.twin_size, twin)
+    check_rows(opened)
+    _check_kernels(opened, read.size)
+    bounds = _bounds(opened, read.size, lowered, [group.operators for group in checked.plan.groups])
+    emission = Emission(target)
+    ladder = Ladder(context.database, context.environment, emission, chosen.limits, chosen.pinned)
+    wanted = [tile for tiles in bounds for _, tile in tiles]
+    found = ladder.find(wanted, context.policy.measured_only)
+    _refuse_misses(wanted, found)
+    groups = [
+        _emitted(opened, OpenGroup(bound, tuple(_tile(rows, tile, found) for rows, tile in tiles)), ladder, emission)
+        for bound, tiles in zip(lowered.groups, bounds, strict=True)
+    ]
+    return OpenPart(opened, read.size, tuple(groups), checked.plan.key, checked.tier), found
+
+
+def _lowered(graph: Graph, chosen: FoundPlan, context: Context) -> Lowered:
+    order = [group.operators for group in chosen.plan.groups]
+    return lower(graph, chosen.plan, context.environment.target, order)
+
+
+def _check_kernels(opened: OpenGraph, size: OpenSize) -> None:
+    """InputError for an operator with the open size that no family of ours emits, or a tensor that is too large."""
+    for name, where in opened.axes.items():
+        tensor = opened.graph.tensors[name]
+        check_elements(tensor, where, size.high)
+    for operator in opened.graph.operators:
+        if any(name in opened.axes for name in (*operator.inputs, *operator.outputs)):
+            workload = bind_workload(opened.graph, [operator.name], {}).workload
+            if not is_own(workload) and not is_free_reshape(workload):
+                raise refused(opened.symbol, operator, "only kernels of fixed sizes are made for it")
+
+
+def _bounds(
+    opened: OpenGraph, size: OpenSize, lowered: Lowered, order: Sequence[tuple[str, ...]]
+) -> list[list[tuple[int, BoundWorkload]]]:
+    """For each group its workload at each number of rows of a tile; at 0 rows where it has no open size."""
+    at = cache(opened.at)
+    found: list[list[tuple[int, BoundWorkload]]] = []
+    for bound, operators in zip(lowered.groups, order, strict=True):
+        workload = bound.workload
+        arguments = [*zip(workload.of_kind("input"), bound.inputs, strict=True)]
+        arguments += zip(workload.of_kind("output"), bound.outputs, strict=True)
+        rows = {index: opened.axes[name] for index, name in arguments if name in opened.axes}
+        if is_free_reshape(workload):
+            found.append([])
+        elif not rows:
+            found.append([(0, bound)])
+        else:
+            layouts = {name: workload.values[index].layout for index, name in arguments}
+            counts = tile_rows(workload, rows, opened.size, size.high)
+            found.append([(count, bind_workload(at(count), operators, layouts)) for count in counts])
+    return found
+
+
+def _tile(rows: int, bound: BoundWorkload, found: Mapping[str, Found]) -> OpenTile:
+    one = found[bound.workload.key]
+    tier = TILE if one.tier == HIT and rows else one.tier
+    return OpenTile(rows, bound, one.schedule, tier, one.source)
+
+
+def _emitted(opened: OpenGraph, group: OpenGroup, ladder: Ladder, emission: Emission) -> OpenGroup:
+    """A group that can be emitted: where its schedules fail, with the simplest ones."""
+    try:
+        group_kernel(opened, group, emission)
+    except Exception:  # noqa: BLE001  # a schedule or TVM may raise anything
+        simplest = [
+            replace(tile, schedule=ladder.simplest(tile.bound.workload), tier=RULE, source="") for tile in group.tiles
+        ]
+        return replace(group, tiles=tuple(simplest))
+    return group
+
+
+def _refuse_misses(wanted: Sequence[BoundWorkload], found: Mapping[str, Found]) -> None:
+    missing = [bound.workload.label for bound in wanted if bound.workload.key not in found]
+    if missing:
+        raise StrictMissError(
+            f"{len(missing)} of {len(wanted)} tiles have no measured schedule, such as {missing[0]}: "
+            f"run `autofuse tune` with --shape at the rows of a tile ({', '.join(map(str, TILES))}), or compile "
+            "without --strict"
+        )
+
+
+def _report(
+    context: Context,
+    model: Path,
+    output: Path | None,
+    part: OpenPart,
+    chosen: FoundPlan,
+    found: Mapping[str, Found],
+    seconds: float,
+) -> CompileReport:
+    groups = tuple(_group(part, group, tile, found) for group in part.groups for tile in group.tiles)
+    graph, size = part.opened.at(part.size.high), part.size
+    kernels = sum(bool(group.tiles) for group in part.groups)
+    shapes = {name: graph.tensors[name].shape for name in graph.inputs}
+    plan = PlanReport(shapes, chosen.source, chosen.tier, chosen.plan.key, kernels, chosen.trusted)
+    first = [group.tiles[0] for group in part.groups if group.tiles]
+    weights = sum(model_bytes(tile.bound.workload) for tile in first)
+    held = sum(held_bytes(tile.bound.workload, tile.schedule, context.environment.target) for tile in first)
+    return CompileReport(
+        model=file_title(model),
+        library="" if output is None else str(output),
+        plan=plan.plan,
+        plan_tier=plan.tier,
+        plan_key=plan.plan_key,
+        threads=context.threads,
+        device=context.environment.profile.name,
+        kernels=kernels,
+        hits=sum(group.tier in MEASURED_HERE for group in groups),
+        size_bytes=0 if output is None else output.stat().st_size,
+        elapsed_s=seconds,
+        groups=groups,
+        weights_bytes=weights,
+        held_weights_bytes=held,
+        plans=(plan,),
+        sizes={size.name: (size.low, size.high)},
+    )
+
+
+def _group(part: OpenPart, group: OpenGroup, tile: OpenTile, found: Mapping[str, Found]) -> GroupReport:
+    graph, one = part.opened.graph, found[tile.bound.workload.key]
+    operators = tuple(dict.fromkeys(graph.producers[name].name for name in group.bound.outputs))
+    schedule = json.dumps(dict(tile.schedule), sort_keys=True)
+    taken = tile.tier != RULE
+    rows = f"tile of {tile.rows} row{'s' * (tile.rows > 1)}" if tile.rows else ""
+    source = "; ".join(text for text in (rows, tile.source) if text)
+    return GroupReport(
+        tile.bound.workload.label, operators, tile.tier, one.us if taken else None, schedule, source, 0,
+        one.trusted if taken else None,
+    )  # fmt: skip

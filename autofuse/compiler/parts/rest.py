@@ -1,0 +1,97 @@
+"""A model that our kernels cover in part: what a compile does about the rest, and what it says of both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from autofuse.backend.compile.realise import Rest
+from autofuse.backend.container.metadata import Parts, PartSpec, ValueSpec
+from autofuse.compiler.parts.bodies import BodyModels
+from autofuse.database.database import ProfilingDatabase
+from autofuse.database.records import Setting
+from autofuse.environment.outcomes import newest_median_us
+from autofuse.errors import InputError, UncoveredError
+from autofuse.segments.choice import Choice
+from autofuse.segments.read import parts_of
+from autofuse.segments.report import rest_reports
+from autofuse.segments.worth import least_us
+from autofuse.values.arguments import Given, LibraryFormat
+from autofuse.values.names import ONNX_RUNTIME
+
+SEGMENTS = "segments"
+"""The name of a model in parts in a race with ONNX Runtime alone."""
+MOST_REASONS = 3
+
+
+def chosen_parts(
+    model: Path, given: Sequence[Given], error: UncoveredError, complete: bool, form: LibraryFormat
+) -> Choice:
+    """The parts of a model that kernels of ours do not cover whole, as `error` says, for a library of this form.
+
+    InputError when ONNX Runtime cannot run it either, when it has several sets of shapes, and when it must be
+    `complete`, with a reason for each operator of the rest.
+    """
+    if len(given) > 1:
+        raise InputError(f"{error}; a library of several shapes must be computed by kernels of ours alone") from error
+    choice = parts_of(model, given[0], error, least_us(inside=form == "ort"))
+    if complete and choice.rest:
+        rows = rest_reports(choice)
+        named = [f"{row.count} {row.op_type} such as {row.first!r} ({row.reason})" for row in rows[:MOST_REASONS]]
+        more = f", and {len(rows) - MOST_REASONS} more kinds" if len(rows) > MOST_REASONS else ""
+        raise InputError(
+            f"{model}: ONNX Runtime would run a part of the model: {'; '.join(named)}{more}; replace these operators, "
+            "or compile without --require-complete"
+        )
+    return choice
+
+
+def parts_key(choice: Choice) -> str:
+    """What a race of this choice is recorded under: changes with any part, or with where it is cut."""
+    digest = sha256()
+    for piece in choice.pieces:
+        digest.update(f"{piece.graph is not None} {piece.sha256} ".encode())
+    for inside in choice.bodies:
+        digest.update(f"{inside.body.node.name} {inside.body.attribute} {parts_key(inside.choice)} ".encode())
+    return digest.hexdigest()
+
+
+def as_raced(choice: Choice, database: ProfilingDatabase, setting: Setting) -> Choice:
+    """The choice, or ONNX Runtime alone where the newest race in this setting was won by that."""
+    if not choice.all_segments:
+        return choice
+    own, alone = (newest_median_us(database, setting, parts_key(choice), name) for name in (SEGMENTS, ONNX_RUNTIME))
+    if own is None or alone is None or own <= alone:
+        return choice
+    return choice.without_segments(
+        f"measured: with its segments the model takes {own:.1f} us, without them {alone:.1f} us"
+    )
+
+
+def rest_of(choice: Choice, bodies: BodyModels | None = None) -> Rest:
+    """What a library holds besides the segments; the whole model as it is where there are none.
+
+    `bodies`: the models of the rest that have segments in bodies.
+    """
+    source = choice.source
+    inputs = tuple(_spec(choice, name) for name in source.inputs)
+    outputs = tuple(_spec(choice, name) for name in source.results)
+    if not choice.all_segments:
+        order = (PartSpec(None, 0, source.inputs, source.outputs),)
+        return Rest((source.whole(),), Parts(inputs, outputs, order), source.origin)
+    changed = {} if bodies is None else bodies.models
+    models = [changed.get(number) or piece.content for number, piece in enumerate(choice.rest)]
+    found = []
+    segments = rest = 0
+    for piece in choice.pieces:
+        own = piece.graph is not None
+        found.append(PartSpec(segments if own else None, None if own else rest, piece.inputs, piece.outputs))
+        segments, rest = segments + own, rest + (not own)
+    provider = b"" if bodies is None else bodies.provider
+    return Rest(tuple(models), Parts(inputs, outputs, tuple(found)), source.origin, provider)
+
+
+def _spec(choice: Choice, name: str) -> ValueSpec:
+    found = choice.source.type_of(name)
+    return ValueSpec(name, found.text, found.shape)

@@ -1,0 +1,1 @@
+"""Operators of our own, in the domain `autofuse`: what loading makes where ONNX has no one operator for it."""

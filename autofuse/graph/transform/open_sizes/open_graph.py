@@ -1,0 +1,218 @@
+"""A graph with an open size: the static graph at one size, and where that size stands in its tensors.
+
+The loader folds all arithmetic on shapes, so that nothing of it is left in a static graph. What depends on the size is
+what differs between the graphs at two sizes: extents of tensors, elements of target shapes. Everything else must be the
+same, and the graphs at further sizes must be what the first two say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.errors import InputError
+from autofuse.graph.model import Graph, Operator, Tensor
+
+ADVICE = "compile with --shape or --buckets instead"
+TARGET_SHAPES = {"Reshape": 1, "Expand": 1, "Tile": 1}
+"""Operators with an input, by position, whose elements are sizes of their result."""
+MOVING = frozenset(
+    ("Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile")
+) | {"Transpose", "Unsqueeze"}
+"""Operators that may do nothing where the open size is 1, or be done by another of them."""
+
+Array = NDArray[np.generic]
+
+
+@dataclass(frozen=True)
+class OpenAxis:
+    """An axis of a tensor whose extent is `factor` times the open size."""
+
+    axis: int
+    factor: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class OpenGraph:
+    """`graph`: as it is where the open size `symbol` is `size`.
+
+    `axes`: of each tensor that has the open size, the axis where; all axes before it have the extent 1, so that
+    the `size` rows of the tensor lie one behind the other. A constant among them has equal rows. `targets`: of each
+    constant with target sizes, place of an element -> how many times the open size it is.
+    """
+
+    graph: Graph
+    symbol: str
+    size: int
+    axes: Mapping[str, OpenAxis]
+    targets: Mapping[str, Mapping[int, int]]
+
+    def at(self, size: int) -> Graph:
+        """The static graph where the open size is `size`."""
+        tensors = {name: self._tensor(tensor, size) for name, tensor in self.graph.tensors.items()}
+        constants = dict(self.graph.constants)
+        for name, places in self.targets.items():
+            array = np.array(constants[name])
+            array.reshape(-1)[list(places)] = [factor * size for factor in places.values()]
+            constants[name] = array
+        for name, where in self.axes.items():
+            if name in constants:
+                constants[name] = _repeated(constants[name], where, size)
+        return replace(self.graph, tensors=tensors, constants=constants)
+
+    def _tensor(self, tensor: Tensor, size: int) -> Tensor:
+        where = self.axes.get(tensor.name)
+        if where is None:
+            return tensor
+        shape = tensor.shape
+        return replace(tensor, shape=(*shape[: where.axis], where.factor * size, *shape[where.axis + 1 :]))
+
+
+def _repeated(array: Array, where: OpenAxis, size: int) -> Array:
+    """A constant of equal rows with as many of them."""
+    row = np.take(array, range(where.factor), where.axis)
+    return np.concatenate([row] * size, where.axis)
+
+
+def open_graph(symbol: str, size: int, graph: Graph, other_size: int, other: Graph) -> OpenGraph:
+    """The open graph behind two static graphs of one model, where `symbol` is `size` and `other_size` (larger than 1).
+
+    InputError that names what depends on the size in another way than `OpenGraph` has it.
+    """
+    other = _with_names_of(symbol, graph, other)
+    axes: dict[str, OpenAxis] = {}
+    targets: dict[str, dict[int, int]] = {}
+    for name, tensor in graph.tensors.items():
+        if tensor.shape != other.tensors[name].shape:
+            axes[name] = _axis(symbol, graph, tensor, size, other.tensors[name], other_size)
+    for name, array in graph.constants.items():
+        if name in axes:
+            if not np.array_equal(array, _repeated(array, axes[name], size)):
+                raise _refused(symbol, _reader(graph, name), f"its constant {name!r} differs from row to row")
+        elif not _equal(array, other.constants[name]):
+            targets[name] = _targets(symbol, graph, name, size, other.constants[name], other_size)
+    return OpenGraph(graph, symbol, size, axes, targets)
+
+
+def check_size(opened: OpenGraph, size: int, loaded: Graph) -> None:
+    """InputError unless the open graph at `size` is what the model was `loaded` as there.
+
+    At a size of 1 the loader leaves operators out that move nothing then: what computes, its constants, and the inputs
+    and outputs are compared.
+    """
+    made = opened.at(size)
+    if size == 1:
+        named = (*made.inputs, *made.outputs)
+        alike = all(name in loaded.tensors and made.tensors[name] == loaded.tensors[name] for name in named)
+        if not alike or _computing(made) != _computing(loaded):
+            raise InputError(
+                f"--sizes: where {opened.symbol} is 1, the model is another: let {opened.symbol} start at 2, such as "
+                f"--sizes {opened.symbol}=2:16, or {ADVICE}"
+            )
+        return
+    loaded = _with_names_of(opened.symbol, made, loaded)
+    for name, tensor in made.tensors.items():
+        if tensor != loaded.tensors[name]:
+            raise _refused(opened.symbol, _reader(made, name), f"{name!r} has another shape where it is {size}")
+    for name, array in made.constants.items():
+        if not _equal(array, loaded.constants[name]):
+            raise _refused(opened.symbol, _reader(made, name), f"its constant {name!r} is another where it is {size}")
+
+
+def _computing(graph: Graph) -> list[tuple[str, object, tuple[bytes, ...]]]:
+    """The operators that do more than to move values, with their attributes and constants."""
+    return [
+        (
+            op.op_type,
+            dict(op.attributes),
+            tuple(graph.constants[n].tobytes() for n in op.inputs if n in graph.constants),
+        )
+        for op in graph.operators
+        if op.op_type not in MOVING
+    ]
+
+
+def refused(symbol: str, operator: Operator, reason: str) -> InputError:
+    """The error for an operator that cannot have an open size."""
+    return _refused(symbol, f"{operator.op_type} {operator.name!r}", reason)
+
+
+def _refused(symbol: str, where: str, reason: str) -> InputError:
+    return InputError(f"--sizes: {symbol} cannot stay open at {where}: {reason}; {ADVICE}")
+
+
+def _reader(graph: Graph, name: str) -> str:
+    """The operator that makes or reads a tensor, for messages."""
+    operator = graph.producers.get(name) or next(iter(graph.consumers.get(name, ())), None)
+    return f"the input {name!r}" if operator is None else f"{operator.op_type} {operator.name!r}"
+
+
+def _with_names_of(symbol: str, graph: Graph, other: Graph) -> Graph:
+    """`other` with the names of `graph`, which has the same operators: rewrites name what they make by its content."""
+    if len(graph.operators) != len(other.operators):
+        raise InputError(f"--sizes: the operators of the model depend on {symbol}: {ADVICE}")
+    own: dict[str, str] = {}
+    for one, twin in zip(graph.operators, other.operators, strict=True):
+        same = one.op_type == twin.op_type and one.domain == twin.domain
+        if not same or dict(one.attributes) != dict(twin.attributes) or not _named(own, one, twin):
+            raise refused(symbol, one, "what it does depends on the size")
+    for name in (*graph.inputs, *graph.outputs):
+        own.setdefault(name, name)
+    if len(set(own.values())) != len(own) or tuple(own.get(name) for name in other.outputs) != graph.outputs:
+        raise InputError(f"--sizes: the operators of the model depend on {symbol}: {ADVICE}")
+    tensors = {own[name]: replace(tensor, name=own[name]) for name, tensor in other.tensors.items() if name in own}
+    constants = {own[name]: array for name, array in other.constants.items() if name in own}
+    if graph.tensors.keys() != tensors.keys() or graph.constants.keys() != constants.keys():
+        raise InputError(f"--sizes: the values that the model keeps depend on {symbol}: {ADVICE}")
+    return replace(other, operators=graph.operators, outputs=graph.outputs, tensors=tensors, constants=constants)
+
+
+def _named(own: dict[str, str], one: Operator, twin: Operator) -> bool:
+    """Whether two operators read and make the same; `own`: names of the second graph -> names of the first."""
+    pairs = (*zip(one.inputs, twin.inputs, strict=False), *zip(one.outputs, twin.outputs, strict=False))
+    alike = len(one.inputs) == len(twin.inputs) and len(one.outputs) == len(twin.outputs)
+    return alike and all(own.setdefault(there, here) == here for here, there in pairs)
+
+
+def _equal(one: Array, other: Array) -> bool:
+    """Whether two constants are the same to the last bit (a NaN is itself)."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return np.ascontiguousarray(one).tobytes() == np.ascontiguousarray(other).tobytes()
+
+
+def _axis(symbol: str, graph: Graph, tensor: Tensor, size: int, twin: Tensor, twin_size: int) -> OpenAxis:
+    """Where the open size stands in a tensor, whose shape differs at two sizes."""
+    places = [axis for axis, pair in enumerate(zip(tensor.shape, twin.shape, strict=False)) if pair[0] != pair[1]]
+    where, shown = _reader(graph, tensor.name), "x".join(map(str, tensor.shape))
+    if len(tensor.shape) != len(twin.shape) or len(places) != 1:
+        raise _refused(symbol, where, f"{tensor.name!r} ({shown}) has it in more than one axis")
+    axis = places[0]
+    factor, rest = divmod(tensor.shape[axis], size)
+    if rest or factor * twin_size != twin.shape[axis]:
+        raise _refused(symbol, where, f"axis {axis} of {tensor.name!r} ({shown}) is no multiple of it")
+    if prod(tensor.shape[:axis]) != 1:
+        raise _refused(symbol, where, f"it is not the leading axis of {tensor.name!r} ({shown})")
+    return OpenAxis(axis, factor)
+
+
+def _targets(symbol: str, graph: Graph, name: str, size: int, twin: Array, twin_size: int) -> dict[int, int]:
+    """Which elements of a target shape are a multiple of the open size, and which one."""
+    array, where = graph.constants[name], _reader(graph, name)
+    readers = graph.consumers.get(name, ())
+    places = [(op.op_type, place) for op in readers for place, read in enumerate(op.inputs) if read == name]
+    if not readers or name in graph.outputs or any(TARGET_SHAPES.get(kind) != place for kind, place in places):
+        raise _refused(symbol, where, f"the value of {name!r} depends on it")
+    found = {}
+    for place, (here, there) in enumerate(zip(array.reshape(-1).tolist(), twin.reshape(-1).tolist(), strict=True)):
+        if here == there:
+            continue
+        factor, rest = divmod(here, size)
+        if rest or factor * twin_size != there:
+            raise _refused(symbol, where, f"the target shape {name!r} is no multiple of it")
+        found[place] = factor
+    return found

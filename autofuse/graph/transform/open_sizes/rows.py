@@ -1,0 +1,239 @@
+"""Which operators keep the rows of an open size apart: row i of a result is made of row i of what it reads, and nothing
+of the other rows. A kernel may then compute any rows, in any order, a tile of them at a time.
+
+Row i of a tensor is what belongs to place i of the open size: as many elements behind one another, from the first on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from autofuse.graph.mapping import POINTWISE, names
+from autofuse.graph.model import AttributeValue, Operator
+from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, refused
+
+_WINDOWS = names(
+    """AveragePool BatchNormalization Conv ConvTranspose DepthToSpace GlobalAveragePool GlobalMaxPool
+    GroupNormalization InstanceNormalization LRN LpPool MaxPool SpaceToDepth"""
+)
+"""Operators on maps [N, C, ...], each of which is computed by itself."""
+_VIEWS = names("Flatten Identity Reshape Squeeze Unsqueeze")
+_REDUCTIONS = names(
+    """ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
+    ReduceSumSquare"""
+)
+_ELEMENTWISE = POINTWISE - names("BiasGelu BitCast CastLike FastGelu Identity SwiGLU") | names("PRelu")
+
+
+@dataclass(frozen=True)
+class _Case:
+    """An operator that reads or makes rows."""
+
+    operator: Operator
+    opened: OpenGraph
+
+    def shape(self, place: int) -> tuple[int, ...]:
+        return self.opened.graph.tensors[self.operator.inputs[place]].shape
+
+    def rows(self, place: int) -> OpenAxis | None:
+        """Where the open size is in an input."""
+        inputs = self.operator.inputs
+        return self.opened.axes.get(inputs[place]) if place < len(inputs) else None
+
+    @property
+    def made(self) -> OpenAxis | None:
+        """Where the open size is in the first result."""
+        return self.opened.axes.get(self.operator.outputs[0])
+
+    @property
+    def rank(self) -> int:
+        """Axes of the first result."""
+        return len(self.opened.graph.tensors[self.operator.outputs[0]].shape)
+
+    def only_first(self) -> bool:
+        """Whether the first input has rows, and no other."""
+        return self.rows(0) is not None and not any(self.rows(n) for n in range(1, len(self.operator.inputs)))
+
+    def integer(self, name: str, default: int) -> int:
+        value: AttributeValue = self.operator.attributes.get(name, default)
+        assert isinstance(value, int)
+        return value
+
+    def integers(self, place: int, name: str) -> tuple[int, ...] | None:
+        """The values of a constant input, or of the attribute `name`; None where there are none."""
+        if place < len(self.operator.inputs) and self.operator.inputs[place]:
+            array = self.opened.graph.constants.get(self.operator.inputs[place])
+            return None if array is None else tuple(np.asarray(array).reshape(-1).tolist())
+        value = self.operator.attributes.get(name)
+        return tuple(int(item) for item in value) if isinstance(value, tuple) else None
+
+
+def check_rows(opened: OpenGraph) -> None:
+    """InputError that names the first operator which mixes the rows of the open size, or may do so."""
+    for operator in opened.graph.operators:
+        touched = [name for name in (*operator.inputs, *operator.outputs) if name in opened.axes]
+        if not touched:
+            continue
+        if any(name and name not in opened.axes for name in operator.outputs):
+            raise refused(opened.symbol, operator, "its result has rows no longer: it mixes them")
+        rule = _RULES.get(operator.op_type) if not operator.domain else None
+        if rule is None:
+            raise refused(opened.symbol, operator, "nothing is known of how it treats rows")
+        if not rule(_Case(operator, opened)):
+            raise refused(opened.symbol, operator, "it mixes rows")
+
+
+def _elementwise(case: _Case) -> bool:
+    return all(_alike(case, place) for place in range(len(case.operator.inputs)))
+
+
+def _alike(case: _Case, place: int) -> bool:
+    """Whether broadcasting gives each row of the result the same row of an input, or what has one row for all."""
+    if not case.operator.inputs[place]:
+        return True
+    made, rows, shape = case.made, case.rows(place), case.shape(place)
+    assert made is not None
+    behind = case.rank - made.axis
+    if rows is not None:
+        return len(shape) - rows.axis == behind and rows.factor == made.factor
+    return len(shape) < behind or shape[len(shape) - behind] == 1
+
+
+def _window(case: _Case) -> bool:
+    rows, made = case.rows(0), case.made
+    return case.only_first() and rows == made and rows is not None and rows.axis == 0
+
+
+def _resize(case: _Case) -> bool:
+    return _window(case) and case.operator.attributes.get("coordinate_transformation_mode") != "tf_crop_and_resize"
+
+
+def _matmul(case: _Case) -> bool:
+    if min(len(case.shape(0)), len(case.shape(1))) < 2 or case.made is None:
+        return False
+    behind = case.rank - case.made.axis  # 2: the rows of the product are those of the left factor
+    if behind == 2:
+        return case.only_first() and _alike(case, 0)
+    return behind > 2 and _alike(case, 0) and _alike(case, 1)
+
+
+def _gemm(case: _Case) -> bool:
+    if case.rows(0) != OpenAxis(0, case.made.factor if case.made else 0) or case.integer("transA", 0):
+        return False
+    return case.only_first() and (len(case.operator.inputs) < 3 or _alike(case, 2))
+
+
+def _normalised(default: int) -> Callable[[_Case], bool]:
+    """Of an operator along one axis."""
+
+    def rule(case: _Case) -> bool:
+        rows = case.rows(0)
+        axis = case.integer("axis", default) % len(case.shape(0))
+        return case.only_first() and rows is not None and rows == case.made and axis != rows.axis
+
+    return rule
+
+
+def _layer_normalisation(case: _Case) -> bool:
+    rows = case.rows(0)
+    axis = case.integer("axis", -1) % len(case.shape(0))
+    return case.only_first() and rows is not None and rows == case.made and axis > rows.axis
+
+
+def _reduction(case: _Case) -> bool:
+    rows, axes = case.rows(0), case.integers(1, "axes")
+    if not case.only_first() or rows is None or axes is None:
+        return False
+    return rows.axis not in {axis % len(case.shape(0)) for axis in axes}
+
+
+def _transpose(case: _Case) -> bool:
+    rows, made, rank = case.rows(0), case.made, len(case.shape(0))
+    order = case.operator.attributes.get("perm", tuple(reversed(range(rank))))
+    return isinstance(order, tuple) and rows is not None and made is not None and order[made.axis] == rows.axis
+
+
+def _concat(case: _Case) -> bool:
+    made = case.made
+    axis = case.integer("axis", 0) % case.rank
+    alike = all(case.rows(place) == made for place in range(len(case.operator.inputs)))
+    return made is not None and made.axis != axis and alike
+
+
+def _split(case: _Case) -> bool:
+    rows = case.rows(0)
+    axis = case.integer("axis", 0) % len(case.shape(0))
+    outputs = [case.opened.axes.get(name) for name in case.operator.outputs if name]
+    return case.only_first() and rows is not None and axis != rows.axis and all(made == rows for made in outputs)
+
+
+def _slice(case: _Case) -> bool:
+    rows, starts, rank = case.rows(0), case.integers(1, "starts"), len(case.shape(0))
+    if not case.only_first() or rows is None or rows != case.made or starts is None:
+        return False
+    axes = case.integers(3, "axes") or tuple(range(len(starts)))
+    steps = case.integers(4, "steps") or (1,) * len(starts)
+    cuts = zip(axes, starts, steps, strict=True)
+    return all((start, step) == (0, 1) for axis, start, step in cuts if axis % rank == rows.axis)
+
+
+def _pad(case: _Case) -> bool:
+    rows, pads, rank = case.rows(0), case.integers(1, "pads"), len(case.shape(0))
+    if not case.only_first() or rows is None or rows != case.made or pads is None:
+        return False
+    axes = [axis % rank for axis in case.integers(3, "axes") or range(rank)]
+    given: Mapping[int, int] = {axis: abs(pads[n]) + abs(pads[n + len(axes)]) for n, axis in enumerate(axes)}
+    return not given.get(rows.axis, 0)
+
+
+def _gather(case: _Case) -> bool:
+    data, indices, made = case.rows(0), case.rows(1), case.made
+    axis = case.integer("axis", 0) % len(case.shape(0))
+    if made is None or (data is None) == (indices is None):
+        return False
+    if data is not None:
+        return axis > data.axis and made == data
+    return indices is not None and made == OpenAxis(axis + indices.axis, indices.factor)
+
+
+def _gather_elements(case: _Case) -> bool:
+    data, made = case.rows(0), case.made
+    axis = case.integer("axis", 0) % len(case.shape(0))
+    return made is not None and data == case.rows(1) == made and axis != made.axis
+
+
+def _expand(case: _Case) -> bool:
+    return _alike(case, 0)
+
+
+def _tile(case: _Case) -> bool:
+    made, rows, repeats = case.made, case.rows(0), case.integers(1, "repeats")
+    if made is None or repeats is None:
+        return False
+    return case.shape(0)[made.axis] == 1 if rows is None else rows == made and repeats[made.axis] == 1
+
+
+_RULES: dict[str, Callable[[_Case], bool]] = {
+    **dict.fromkeys(_ELEMENTWISE, _elementwise),
+    **dict.fromkeys(_WINDOWS, _window),
+    **dict.fromkeys(_VIEWS, lambda case: case.only_first() and case.made is not None),
+    **dict.fromkeys(_REDUCTIONS, _reduction),
+    **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _normalised(-1)),
+    **dict.fromkeys(("ArgMax", "ArgMin"), _normalised(0)),
+    **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _layer_normalisation),
+    **dict.fromkeys(("Resize", "Upsample"), _resize),
+    "Concat": _concat,
+    "Expand": _expand,
+    "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+    "Pad": _pad,
+    "Slice": _slice,
+    "Split": _split,
+    "Tile": _tile,
+    "Transpose": _transpose,
+}

@@ -1,0 +1,1 @@
+"""Contractions of real numbers that become contractions of integers: where, with which levels, and what is written."""

@@ -1,0 +1,1 @@
+"""Families of products whose operands are narrower than float32."""

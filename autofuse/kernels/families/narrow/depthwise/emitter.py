@@ -1,0 +1,369 @@
+"""Emits depthwise convolutions of bytes: a block of channels at a time, whose rows are brought into place once.
+
+The last rows of a block that a window covers stand in a ring. Each holds four neighbouring pixels of every channel side
+by side (a quad), beginning at every second pixel, and one instruction adds up to four taps of a row to each channel.
+Where a target lacks it, rows and weights are float32: the sums of so few bytes are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import prod
+from typing import Any
+
+from tvm import tirx
+
+from autofuse.kernels.families.narrow.depthwise.form import QUAD, Depthwise, given, unsigned, zero_point
+from autofuse.kernels.families.narrow.instructions import SIGN, Multiplier
+from autofuse.kernels.nest.evaluate import Scope
+from autofuse.kernels.nest.nest import Nest
+from autofuse.kernels.nest.tiles import divisor_near
+from autofuse.kernels.tir.emit import Array, Emitter, Expr, const, shuffled
+from autofuse.kernels.tir.offsets import delinear
+
+Knobs = Mapping[str, int | str]
+Place = tuple[Expr, Expr, Expr]
+"""What a task computes: image, block of channels, part of the rows."""
+
+
+class DepthwiseEmitter:
+    """Emits one nest of a depthwise convolution; subclasses say how rows lie and how taps are added."""
+
+    row_dtype = "float32"
+    sums_dtype = "float32"
+
+    def __init__(self, scope: Scope, nest: Nest, form: Depthwise, knobs: Knobs) -> None:
+        self.scope, self.nest, self.form = scope, nest, form
+        self.emitter: Emitter = scope.emitter
+        self.lanes = self.emitter.target.lanes
+        self.pixels = min(int(knobs["pixels"]), form.width.outputs + form.width.outputs % 2)
+        self.rows = divisor_near(form.height.outputs, int(knobs["rows_per_task"]))
+        self.together = scope.lanes_together(nest, self.lanes)
+        self.blocks = -(-form.channels // self.lanes)
+        self.zero = zero_point(scope.workload, form)
+
+    def emit(self) -> None:
+        """Emits the whole nest: images, blocks of channels and parts of the rows in parallel."""
+        emitter, form = self.emitter, self.form
+        self.declare()
+        grid = (form.images, self.blocks, form.height.outputs // self.rows)
+        with emitter.parallel(prod(grid)) as task:
+            image, block, part = (emitter.simplify(index) for index in delinear(task, grid))
+            ring = emitter.scratch(form.height.taps * self.row_size, self.row_dtype)
+            line = emitter.scratch(form.positions * self.lanes, "uint8")
+            for channels in self.cuts(block):
+                with channels as lanes:
+                    self.part((image, block, part), lanes, ring, line)
+
+    def cuts(self, block: Expr) -> Iterator[Any]:
+        """Conditions under which a block is whole, or the last and cut, each with its channels."""
+        rest = self.form.channels % self.lanes
+        if not rest or self.blocks == 1:
+            yield _always(rest or self.lanes)
+            return
+        yield self._when(block < self.blocks - 1, self.lanes)
+        yield self._when(block >= self.blocks - 1, rest)
+
+    @contextmanager
+    def _when(self, condition: Expr, lanes: int) -> Iterator[int]:
+        with self.emitter.when(condition):
+            yield lanes
+
+    def part(self, place: Place, lanes: int, ring: Any, line: Any) -> None:
+        """Some rows of results: each brings as many rows into the ring as the window moves by."""
+        emitter, height = self.emitter, self.form.height
+        first = emitter.simplify(place[2] * self.rows)
+        before = height.taps - height.stride
+        with emitter.serial(before) as step:
+            self.bring(place, lanes, ring, line, first * height.stride + step)
+        with emitter.serial(self.rows) as step:
+            row = emitter.simplify(first + step)
+            with emitter.serial(height.stride) as more:
+                self.bring(place, lanes, ring, line, row * height.stride + before + more)
+            self.row(place, lanes, ring, row)
+
+    def slot(self, position: Expr) -> Expr:
+        """Where in the ring a row of the padded map stands."""
+        return self.emitter.simplify((position % self.form.height.taps) * self.row_size)
+
+    def bring(self, place: Place, lanes: int, ring: Any, line: Any, position: Expr) -> None:
+        """Brings a row of the padded map into the ring."""
+        emitter, height = self.emitter, self.form.height
+        source = emitter.simplify(position - height.pad_begin)
+        last = (height.outputs - 1) * height.stride + height.taps - 1 - height.pad_begin
+        inside = [source >= 0] if height.pad_begin else []
+        inside += [source < height.size] if last >= height.size else []
+        slot = self.slot(position)
+        if not inside:
+            self.bring_inside(place, lanes, ring, line, source, slot)
+            return
+        condition = inside[0] if len(inside) == 1 else tirx.all(*inside)
+        with emitter.when(condition):
+            self.bring_inside(place, lanes, ring, line, source, slot)
+        with emitter.when(tirx.Not(condition)):
+            self.blank_row(ring, slot)
+
+    def bring_inside(self, place: Place, lanes: int, ring: Any, line: Any, source: Expr, slot: Expr) -> None:
+        """Brings a row of the map into the ring."""
+        self.fill(place, lanes, line, source, 0, self.form.positions)
+        self.arrange(ring, slot, line, 0, self.form.positions)
+
+    def fill(self, place: Place, lanes: int, line: Any, source: Expr, first: int, end: int) -> None:
+        """Positions of a row of the map as unsigned bytes [position, channel], its padding included."""
+        emitter, form = self.emitter, self.form
+        begin = max(first, min(form.width.pad_begin, end))
+        stop = max(begin, min(form.width.pad_begin + form.width.size, end))
+        self.blank(line, first, begin)
+        near = min(self.lanes, emitter.lanes)
+        if stop > begin:
+            with emitter.serial(stop - begin) as step:
+                for start in range(0, lanes, near):
+                    with self.scope.point(), emitter.vector(min(near, lanes - start)) as lane:
+                        channel = emitter.simplify(place[1] * self.lanes + start + lane)
+                        column = emitter.simplify(step + (begin - form.width.pad_begin))
+                        value = self.scope.read(form.x, (place[0], channel, source, column))
+                        emitter.put(line, (step + begin) * self.lanes + start + lane, self.as_unsigned(value))
+        self.blank(line, stop, end)
+
+    def as_unsigned(self, value: Expr) -> Expr:
+        """A byte of x as an unsigned one, whose zero point is as much larger."""
+        if not self.form.signed:
+            return value
+        return tirx.Cast("uint8", tirx.Cast("int32", value) + const(SIGN, "int32"))
+
+    def blank(self, line: Any, first: int, end: int) -> None:
+        """Positions that hold the zero point."""
+        if end > first:
+            zero = tirx.Broadcast(const(unsigned(self.form, self.zero), "uint8"), self.lanes)
+            with self.emitter.serial(end - first) as step:
+                self.emitter.put_vector(line, (step + first) * self.lanes, zero, self.lanes)
+
+    def row(self, place: Place, lanes: int, ring: Any, row: Expr) -> None:
+        """The tiles of one row of results."""
+        full, rest = divmod(self.form.width.outputs, self.pixels)
+        slots = [self.slot(row * self.form.height.stride + tap) for tap in range(self.form.height.taps)]
+        slots = [self.emitter.bind(slot) for slot in slots]
+        for count, first, width in ((full, 0, self.pixels), (1, full * self.pixels, rest)):
+            if not count or not width:
+                continue
+            with self.emitter.serial(count) as tile:
+                start = self.emitter.simplify(first + tile * self.pixels)
+                sums = [self.emitter.scratch(self.lanes, self.sums_dtype) for _ in range(width)]
+                self.tile(place[1], ring, slots, start, sums)
+                for pixel, one in enumerate(sums):
+                    self.deliver(place, lanes, row, start + pixel, one)
+
+    def deliver(self, place: Place, lanes: int, row: Expr, column: Expr, sums: Any) -> None:
+        """The epilogue of one pixel of a block."""
+        emitter = self.emitter
+        for first in range(0, lanes, self.together):
+            with emitter.vector(min(self.together, lanes - first)) as lane:
+                channel = emitter.simplify(place[1] * self.lanes + first + lane)
+                value = tirx.Cast("int32", sums[emitter.simplify(first + lane)])
+                self.scope.finish(self.nest, (place[0], channel, row, emitter.simplify(column)), value)
+
+    @property
+    def row_size(self) -> int:
+        """Numbers of a row in the ring."""
+        raise NotImplementedError
+
+    def declare(self) -> None:
+        """Declares the packed weights."""
+        raise NotImplementedError
+
+    def arrange(self, ring: Any, slot: Expr, line: Any, first: int, end: int) -> None:
+        """Brings positions of a row of bytes [position, channel] into their place in the ring."""
+        raise NotImplementedError
+
+    def blank_row(self, ring: Any, slot: Expr) -> None:
+        """A row of padding in the ring."""
+        raise NotImplementedError
+
+    def tile(self, block: Expr, ring: Any, slots: list[Expr], start: Expr, sums: list[Any]) -> None:
+        """All taps of some neighbouring pixels."""
+        raise NotImplementedError
+
+
+@contextmanager
+def _always(lanes: int) -> Iterator[int]:
+    yield lanes
+
+
+class QuadsEmitter(DepthwiseEmitter):
+    """Four taps of a row at a time, by one instruction."""
+
+    sums_dtype = "int32"
+
+    def __init__(self, scope: Scope, nest: Nest, form: Depthwise, knobs: Knobs, multiplier: Multiplier) -> None:
+        super().__init__(scope, nest, form, knobs)
+        self.multiplier, self.row_dtype = multiplier, multiplier.left
+        self.held_zero = unsigned(form, self.zero) - (SIGN if multiplier.left == "int8" else 0)
+        self.pixels += self.pixels % 2  # the places of windows in their quads alternate
+
+    @property
+    def row_size(self) -> int:
+        """See DepthwiseEmitter."""
+        return self.form.pairs * self.lanes * QUAD
+
+    def declare(self) -> None:
+        """See DepthwiseEmitter."""
+        form, workload, lanes = self.form, self.scope.workload, self.lanes
+        shape = (self.blocks, form.height.taps, form.shifts, form.quads, lanes, QUAD)
+        name = "_".join(map(str, (f"quads{form.w}", *shape)))
+        self.weights = self.scope.declare_constant(
+            name, lambda c: form.in_quads(given(workload, form.w, c), lanes), shape, "int8"
+        ).buffer
+        self.sums: Any = None
+        if self.held_zero:
+            width = self.blocks * lanes
+            self.sums = self.scope.declare_constant(
+                f"sums{form.w}_{width}", lambda c: form.sums(given(workload, form.w, c), lanes), (width,), "int32"
+            ).buffer
+
+    def bring_inside(self, place: Place, lanes: int, ring: Any, line: Any, source: Expr, slot: Expr) -> None:
+        """See DepthwiseEmitter: quads are read where they lie, if they lie side by side."""
+        form, array = self.form, self.scope.arrays.get(self.form.x)
+        near = form.x in self.scope.ready and array is not None and array.block == self.lanes
+        if not near or array is None or form.width.size < QUAD:
+            super().bring_inside(place, lanes, ring, line, source, slot)
+            return
+        pad = form.width.pad_begin
+        low = min(-(-pad // 2), form.pairs)
+        high = max(low, min((form.width.size + pad - QUAD) // 2 + 1, form.pairs))
+        start = array.offset((place[0], place[1] * self.lanes, source, 0))
+        for pair in (*range(low), *range(high, form.pairs)):
+            self.edge_quad(ring, slot, pair, array, start)
+        if low < high:
+            with self.emitter.serial(high - low) as step:
+                at = start + (2 * (step + low) - pad) * self.lanes
+                four = self.four(array.buffer, at, array.dtype)
+                self.put_quad(ring, slot, step + low, shuffled(four, self.order(range(QUAD))))
+
+    def edge_quad(self, ring: Any, slot: Expr, pair: int, array: Array, start: Expr) -> None:
+        """A quad with padding among its positions."""
+        size = self.form.width.size
+        first = 2 * pair - self.form.width.pad_begin
+        base = max(0, min(first, size - QUAD))
+        columns = [first + place for place in range(QUAD)]
+        order = self.order([column - base if 0 <= column < size else QUAD for column in columns])
+        four = self.four(array.buffer, start + base * self.lanes, array.dtype)
+        both = tirx.Shuffle([four, self.blanks()], [const(place, "int32") for place in order])
+        self.put_quad(ring, slot, pair, both)
+
+    def order(self, positions: Sequence[int]) -> list[int]:
+        """Which bytes of [position, channel] stand where in [channel, place], for the position of each place."""
+        return [position * self.lanes + channel for channel in range(self.lanes) for position in positions]
+
+    def four(self, source: Any, at: Expr, dtype: str) -> Expr:
+        """The unsigned bytes of four neighbouring positions."""
+        size = QUAD * self.lanes
+        found = self.emitter.vector_at(source, at, size)
+        if dtype == "uint8":
+            return found
+        return tirx.bitwise_xor(tirx.reinterpret(f"uint8x{size}", found), tirx.Broadcast(const(SIGN, "uint8"), size))
+
+    def blanks(self) -> Expr:
+        """Four positions of padding."""
+        return tirx.Broadcast(const(unsigned(self.form, self.zero), "uint8"), QUAD * self.lanes)
+
+    def put_quad(self, ring: Any, slot: Expr, pair: Expr, quad: Expr) -> None:
+        """Writes a quad of all channels, its unsigned bytes as the instruction takes them."""
+        size = QUAD * self.lanes
+        if self.multiplier.left == "int8":
+            flipped = tirx.bitwise_xor(quad, tirx.Broadcast(const(SIGN, "uint8"), size))
+            quad = tirx.reinterpret(f"int8x{size}", flipped)
+        self.emitter.put_vector(ring, slot + pair * size, quad, size)
+
+    def arrange(self, ring: Any, slot: Expr, line: Any, first: int, end: int) -> None:
+        """See DepthwiseEmitter."""
+        with self.emitter.serial((end - first - QUAD) // 2 + 1) as step:
+            pair = step + first // 2
+            four = self.four(line, pair * 2 * self.lanes, "uint8")
+            self.put_quad(ring, slot, pair, shuffled(four, self.order(range(QUAD))))
+
+    def blank_row(self, ring: Any, slot: Expr) -> None:
+        """See DepthwiseEmitter."""
+        with self.emitter.serial(self.form.pairs) as pair:
+            self.put_quad(ring, slot, pair, self.blanks())
+
+    def tile(self, block: Expr, ring: Any, slots: list[Expr], start: Expr, sums: list[Any]) -> None:
+        """See DepthwiseEmitter."""
+        emitter, form, lanes = self.emitter, self.form, self.lanes
+        begin: Expr = tirx.Broadcast(const(0, "int32"), lanes)
+        if self.sums is not None:
+            taken = tirx.Broadcast(const(-self.held_zero, "int32"), lanes)
+            begin = emitter.bind(emitter.vector_at(self.sums, block * lanes, lanes) * taken)
+        for one in sums:
+            emitter.put_vector(one, 0, begin, lanes)
+        base = emitter.simplify(start // 2 if form.width.stride == 1 else start)
+        for tap, slot in enumerate(slots):
+            for quad, users in self.users(len(sums)):
+                at = slot + (base + quad) * (lanes * QUAD)
+                four = emitter.bind(emitter.vector_at(ring, at, lanes * QUAD))
+                for pixel, shift, number in users:
+                    place = ((block * form.height.taps + tap) * form.shifts + shift) * form.quads + number
+                    weights = emitter.vector_at(self.weights, place * (lanes * QUAD), lanes * QUAD)
+                    added = self.multiplier.add(emitter.vector_at(sums[pixel], 0, lanes), four, weights)
+                    emitter.put_vector(sums[pixel], 0, added, lanes)
+
+    def users(self, width: int) -> list[tuple[int, list[tuple[int, int, int]]]]:
+        """Quads that a tile reads, each with (pixel, shift, which of its quads) of those that have taps in it."""
+        form = self.form
+        found: dict[int, list[tuple[int, int, int]]] = {}
+        for pixel in range(width):
+            shift = form.shift(pixel)
+            for number in range(-(-(form.width.taps + shift) // QUAD)):
+                found.setdefault(form.first_quad(pixel) + 2 * number, []).append((pixel, shift, number))
+        return sorted(found.items())
+
+
+class RealEmitter(DepthwiseEmitter):
+    """Tap after tap in float32, the zero point taken from the rows ahead."""
+
+    @property
+    def row_size(self) -> int:
+        """See DepthwiseEmitter."""
+        return self.form.positions * self.lanes
+
+    def declare(self) -> None:
+        """See DepthwiseEmitter."""
+        form, workload, lanes = self.form, self.scope.workload, self.lanes
+        shape = (self.blocks, form.height.taps * form.width.taps, lanes)
+        name = "_".join(map(str, (f"taps{form.w}", *shape)))
+        self.weights = self.scope.declare_constant(
+            name, lambda c: form.in_lanes(given(workload, form.w, c), lanes), shape, "float32"
+        ).buffer
+
+    def arrange(self, ring: Any, slot: Expr, line: Any, first: int, end: int) -> None:
+        """See DepthwiseEmitter."""
+        emitter, lanes = self.emitter, self.lanes
+        zero = const(unsigned(self.form, self.zero), "int32")
+        with emitter.serial(end - first) as step, emitter.vector(lanes) as lane:
+            at = emitter.simplify((step + first) * lanes + lane)
+            emitter.put(ring, slot + at, tirx.Cast("float32", tirx.Cast("int32", line[at]) - zero))
+
+    def blank_row(self, ring: Any, slot: Expr) -> None:
+        """See DepthwiseEmitter."""
+        lanes = self.lanes
+        with self.emitter.serial(self.form.positions) as position:
+            zero = tirx.Broadcast(const(0.0, "float32"), lanes)
+            self.emitter.put_vector(ring, slot + position * lanes, zero, lanes)
+
+    def tile(self, block: Expr, ring: Any, slots: list[Expr], start: Expr, sums: list[Any]) -> None:
+        """See DepthwiseEmitter."""
+        emitter, width, lanes = self.emitter, self.form.width, self.lanes
+        for one in sums:
+            emitter.put_vector(one, 0, tirx.Broadcast(const(0.0, "float32"), lanes), lanes)
+        for row, slot in enumerate(slots):
+            first = (block * len(slots) + row) * width.taps
+            weights = [
+                emitter.bind(emitter.vector_at(self.weights, (first + tap) * lanes, lanes)) for tap in range(width.taps)
+            ]
+            for column in range((len(sums) - 1) * width.stride + width.taps):
+                at = slot + (start * width.stride + column) * lanes
+                read = emitter.bind(emitter.vector_at(ring, at, lanes))
+                for pixel, one in enumerate(sums):
+                    tap = column - pixel * width.stride
+                    if 0 <= tap < width.taps:
+                        emitter.put_vector(one, 0, emitter.vector_at(one, 0, lanes) + read * weights[tap], lanes)

@@ -1,0 +1,172 @@
+"""Emits products and convolutions of bytes: a tile of vectors x pixels of int32 sums in registers.
+
+The lanes run over columns. For each pixel a few neighbouring bytes of the depth are spread over all lanes, and meet a
+vector of weights that holds as many for every column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from tvm import tirx
+
+from autofuse.kernels.families.narrow.instructions import Multiplier
+from autofuse.kernels.families.narrow.integer.form import IntegerContraction
+from autofuse.kernels.families.narrow.integer.operands import Left, Operands, Right
+from autofuse.kernels.nest.evaluate import Scope
+from autofuse.kernels.nest.nest import Nest
+from autofuse.kernels.nest.tiles import Window, divisor_near, runs
+from autofuse.kernels.tir.emit import Emitter, Expr, Index
+from autofuse.kernels.tir.offsets import delinear
+
+Knobs = Mapping[str, int | str]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Where a tile stands: batch, panel with so many vectors (the last may be cut), outer row, first pixel, pixels."""
+
+    batch: Index
+    panel: Expr
+    vectors: int
+    last: bool
+    row: Index
+    start: Expr
+    width: int
+
+
+class IntegerEmitter:
+    """Emits one nest of an integer product under `knobs`, by one instruction."""
+
+    def __init__(
+        self, scope: Scope, nest: Nest, product: IntegerContraction, multiplier: Multiplier, knobs: Knobs
+    ) -> None:
+        self.scope, self.nest, self.product, self.form = scope, nest, product, product.form
+        self.emitter: Emitter = scope.emitter
+        self.multiplier, self.lanes = multiplier, multiplier.lanes
+        self.together = scope.lanes_together(nest, self.lanes)
+        self.vectors_total = -(-self.form.columns // self.lanes)
+        self.vectors = min(int(knobs["vectors"]), self.vectors_total)
+        self.pixels = int(knobs["pixels"])
+        self.rows_per_task = divisor_near(prod(self.form.rows), int(knobs["rows_per_task"]))
+        self.operands = Operands(scope, product, multiplier, self.vectors)
+
+    def emit(self) -> None:
+        """Emits the whole nest: operands brought into place, then panels and rows in parallel."""
+        emitter, form = self.emitter, self.form
+        self.right = Right(self.operands)
+        self.left = Left(self.operands)
+        grid = (prod(form.batch), self.operands.panels, prod(form.rows) // self.rows_per_task)
+        with emitter.parallel(prod(grid)) as task:
+            sums = [emitter.scratch(self.lanes, "int32") for _ in range(self.vectors * self.pixels)]
+            flat, panel, row_task = (emitter.simplify(part) for part in delinear(task, grid))
+            batch = tuple(emitter.simplify(part) for part in delinear(flat, form.batch))
+            with emitter.serial(self.rows_per_task) as step:
+                number = emitter.simplify(row_task * self.rows_per_task + step)
+                row = tuple(emitter.simplify(part) for part in delinear(number, form.rows))
+                self.panel(batch, panel, row, sums)
+
+    def panel(self, batch: Index, panel: Expr, row: Index, sums: list[Any]) -> None:
+        """One row for one panel; the last panel may be narrower, and its last vector be cut."""
+        emitter, before = self.emitter, self.operands.panels - 1
+        vectors = self.vectors_total - before * self.vectors
+        if not before or (vectors == self.vectors and self.form.columns % self.lanes == 0):
+            self.row(batch, panel, vectors, not before, row, sums)
+            return
+        with emitter.when(panel < before):
+            self.row(batch, panel, self.vectors, False, row, sums)
+        with emitter.when(panel >= before):
+            self.row(batch, panel, vectors, True, row, sums)
+
+    def row(self, batch: Index, panel: Expr, vectors: int, last: bool, row: Index, sums: list[Any]) -> None:
+        """The tiles of one row of pixels."""
+        outputs = self.form.windows[-1].outputs
+        for run in runs(Window(outputs, 1, outputs=outputs), self.pixels):
+            with self.emitter.serial(run.count) as tile:
+                start = tile * run.width + run.start
+                self.tile(Tile(batch, panel, vectors, last, row, start, run.width), sums)
+
+    def tile(self, tile: Tile, sums: list[Any]) -> None:
+        """Clears the sums, takes every tap and depth, and finishes the results."""
+        held = [(v, r, sums[v * tile.width + r]) for v in range(tile.vectors) for r in range(tile.width)]
+        self.clear(tile, held)
+        self.reduce(tile, sums)
+        for v, r, one in held:
+            self.deliver(tile, v, r, one)
+
+    def clear(self, tile: Tile, held: list[tuple[int, int, Any]]) -> None:
+        """Sums start at what the zero point of x takes away: it times the sums of the columns."""
+        emitter, lanes = self.emitter, self.lanes
+        starts: list[Expr] = [tirx.Broadcast(tirx.const(0, "int32"), lanes)] * tile.vectors
+        if self.right.sums is not None:
+            zero = emitter.bind(tirx.Broadcast(tirx.const(0, "int32") - self.operands.x_zero(), lanes))
+            starts = [
+                emitter.bind(
+                    emitter.vector_at(self.right.sums, self.right.sums_offset(tile.batch, tile.panel, v), lanes) * zero
+                )
+                for v in range(tile.vectors)
+            ]
+        for v, _, one in held:
+            emitter.put_vector(one, 0, starts[v], lanes)
+
+    def reduce(self, tile: Tile, sums: list[Any]) -> None:
+        """Loops over the taps and the depth; those that are one run of memory are one loop."""
+        emitter, windows, units = self.emitter, self.form.windows, self.operands.units
+        run = self.left.row_is_one_run
+        looped = windows[:-1] if run else windows
+        with ExitStack() as stack:
+            taps = tuple(stack.enter_context(emitter.serial(window.taps)) for window in looped)
+            taps = (*taps, 0) if run else taps
+            tap: Expr = 0
+            for position, window in zip(taps, windows, strict=True):
+                tap = tap * window.kernel + position
+            with self.steps(units * windows[-1].taps if run else units) as unit:
+                self.step(tile, sums, taps, tap, unit)
+
+    @contextmanager
+    def steps(self, count: int) -> Iterator[Expr]:
+        """A loop over the depth, cut where blocks of channels lie apart."""
+        block = self.left.block
+        if not block:
+            with self.emitter.serial(count) as unit:
+                yield unit
+            return
+        with self.emitter.serial(count // block) as outer, self.emitter.serial(block) as inner:
+            yield outer * block + inner
+
+    def step(self, tile: Tile, sums: list[Any], taps: Index, tap: Expr, unit: Expr) -> None:
+        """One step: the weights of every vector, then for each pixel its bytes, times all of them."""
+        emitter, lanes, together = self.emitter, self.lanes, self.multiplier.together
+        weights = [
+            emitter.bind(
+                emitter.vector_at(
+                    self.right.buffer, self.right.offset(tile.batch, tile.panel, tap, unit, v), lanes * together
+                )
+            )
+            for v in range(tile.vectors)
+        ]
+        for r in range(tile.width):
+            outputs = (*tile.row[: len(self.form.windows) - 1], tile.start + r)
+            at = emitter.simplify(self.left.offset(tile.batch, outputs, taps, unit))
+            numbers = emitter.vector_at(self.left.buffer, at, together) if together > 1 else self.left.buffer[at]
+            spread = emitter.bind(self.multiplier.spread(numbers, self.left.flips))
+            for v in range(tile.vectors):
+                one = sums[v * tile.width + r]
+                added = self.multiplier.add(emitter.vector_at(one, 0, lanes), spread, weights[v])
+                emitter.put_vector(one, 0, added, lanes)
+
+    def deliver(self, tile: Tile, vector: int, r: int, sums: Any) -> None:
+        """The epilogue of one vector of results, in pieces whose tensors are in one piece."""
+        emitter = self.emitter
+        first_column = emitter.simplify((tile.panel * self.vectors + vector) * self.lanes)
+        last = tile.last and vector == tile.vectors - 1
+        valid = (self.form.columns - 1) % self.lanes + 1 if last else self.lanes
+        for first in range(0, valid, self.together):
+            with emitter.vector(min(self.together, valid - first)) as lane:
+                index = self.form.out_index(tile.batch, tile.row, tile.start + r, first_column + first + lane)
+                index = tuple(emitter.simplify(part) for part in index)
+                self.scope.finish(self.nest, index, sums[emitter.simplify(first + lane)])

@@ -1,0 +1,385 @@
+"""Operands of integer products as their instruction reads them: neighbours of the depth side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from autofuse.kernels.families.contraction.form import Convolution, Product
+from autofuse.kernels.families.narrow.instructions import SIGN, Multiplier
+from autofuse.kernels.families.narrow.integer.form import IntegerContraction
+from autofuse.kernels.nest.evaluate import Scope
+from autofuse.kernels.nest.tiles import Window
+from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, const
+from autofuse.kernels.tir.offsets import delinear, linear
+
+
+@dataclass(frozen=True)
+class Operands:
+    """The two sides of an integer product while its kernel is emitted.
+
+    `panel_vectors`: vectors of columns in a panel of packed weights.
+    """
+
+    scope: Scope
+    product: IntegerContraction
+    multiplier: Multiplier
+    panel_vectors: int
+
+    @cached_property
+    def units(self) -> int:
+        """Steps of the instruction over the depth."""
+        return -(-self.product.form.depth // self.multiplier.together)
+
+    @cached_property
+    def padded_depth(self) -> int:
+        """The depth, up to a whole number of steps."""
+        return self.units * self.multiplier.together
+
+    @cached_property
+    def panels(self) -> int:
+        """Panels of columns."""
+        return -(-self.product.form.columns // self.panel_lanes)
+
+    @cached_property
+    def panel_lanes(self) -> int:
+        """Columns of a panel."""
+        return self.panel_vectors * self.multiplier.lanes
+
+    @cached_property
+    def taps(self) -> int:
+        """Taps of the window."""
+        return prod(window.kernel for window in self.product.form.windows)
+
+    @cached_property
+    def signed(self) -> bool:
+        """Whether x is of signed bytes."""
+        return self.product.left_signed(self.scope.workload)
+
+    @property
+    def shifts(self) -> bool:
+        """Whether zero points are taken out of the sums, and bytes stay as they are but for their sign."""
+        return self.multiplier.name == "quads"
+
+    @cached_property
+    def shift(self) -> int:
+        """What is added to a byte of x so that it has the sign of those that are multiplied."""
+        wanted = self.multiplier.left == "int8"
+        if not self.shifts or wanted == self.signed:
+            return 0
+        return -SIGN if wanted else SIGN
+
+    def x_zero(self) -> Expr:
+        """The zero point of x as int32, of bytes as they are multiplied."""
+        shift = self.shift
+        return self.zero(self.product.x_zero, (0,)) + const(shift, "int32")
+
+    def zero(self, value: int, index: Index) -> Expr:
+        """An element of a zero point as int32."""
+        if value < 0:
+            return const(0, "int32")
+        shape = self.scope.shape(value)
+        element = self.scope.read(value, tuple(0 for _ in shape) if prod(shape) == 1 else index)
+        return const(int(element.value), "int32") if isinstance(element, tirx.IntImm) else tirx.Cast("int32", element)
+
+
+class Left:
+    """The left operand: read where it lies, or copied into [batch, position, depth] with the padding around it."""
+
+    def __init__(self, operands: Operands) -> None:
+        self.of = operands
+        self.scope, self.form = operands.scope, operands.product.form
+        self.emitter = self.scope.emitter
+        self.in_place = self._lies_right()
+        self.sizes = tuple(_seen(window) for window in self.form.windows)
+        self.buffer = self.scope.arrays[self.form.x].buffer if self.in_place else self._copied()
+        self.flips = self.in_place and operands.shift != 0
+
+    def _lies_right(self) -> bool:
+        """Whether each step's bytes are neighbours in memory, and no padding is read."""
+        form, multiplier = self.form, self.of.multiplier
+        if not self.of.shifts or form.x not in self.scope.ready or form.depth % multiplier.together:
+            return False
+        array = self.scope.arrays[form.x]
+        if isinstance(form, Product):
+            return not array.block
+        return array.block % multiplier.together == 0 < array.block and all(window.clean for window in form.windows)
+
+    @property
+    def row_is_one_run(self) -> bool:
+        """Whether the taps of a row and their depth are one run of memory."""
+        return not self.in_place and self.form.windows[-1].dilation == 1
+
+    @property
+    def block(self) -> int:
+        """Steps whose bytes are one run of memory, where it lies in blocks; 0: all of a position are."""
+        if not self.in_place:
+            return 0
+        block = self.scope.arrays[self.form.x].block
+        return block // self.of.multiplier.together if block and self.form.depth % block == 0 else 0
+
+    def offset(self, batch: Index, outputs: Index, taps: Index, unit: Expr) -> Expr:
+        """Where in `buffer` the numbers of one step of the depth stand; `outputs`: of every window."""
+        depth = unit * self.of.multiplier.together
+        windows = self.form.windows
+        if self.in_place:
+            position = tuple(w.position(output, tap) for w, output, tap in zip(windows, outputs, taps, strict=True))
+            index = self.form.x_index(batch, position, depth)
+            return self.scope.arrays[self.form.x].offset(tuple(self.emitter.simplify(part) for part in index))
+        places = tuple(
+            output * w.stride + tap * w.dilation for w, output, tap in zip(windows, outputs, taps, strict=True)
+        )
+        return linear((*batch, *places, depth), (*self.form.batch, *self.sizes, self.of.padded_depth))
+
+    def _copied(self) -> Any:
+        """A copy as the instruction wants it: the prologue computed once, zero points where nothing stands."""
+        form, emitter, of = self.form, self.emitter, self.of
+        *outer, last = self.sizes
+        grid = (*form.batch, *outer)
+        buffer = emitter.scratch(prod(form.batch) * prod(self.sizes) * of.padded_depth, of.multiplier.left)
+        with emitter.parallel(prod(grid)) as task:
+            place = tuple(emitter.simplify(part) for part in delinear(task, grid))
+            batch, rows = place[: len(form.batch)], place[len(form.batch) :]
+            with emitter.serial(last) as column:
+                at = (task * last + column) * of.padded_depth
+                position = tuple(
+                    emitter.simplify(part - window.pad_begin)
+                    for part, window in zip((*rows, column), form.windows, strict=True)
+                )
+                self._copy_position(buffer, at, batch, position)
+        return buffer
+
+    def _copy_position(self, buffer: Any, at: Expr, batch: Index, position: Index) -> None:
+        emitter, of = self.emitter, self.of
+        inside = [
+            condition
+            for part, window in zip(position, self.form.windows, strict=True)
+            for condition in _inside(part, window)
+        ]
+        conditions = [c for c in map(emitter.simplify, inside) if not (isinstance(c, (bool, int)) and c)]
+
+        def fill() -> None:
+            for first, lanes in _chunks(self.form.depth, emitter.lanes):
+                with self.scope.point(), _stepped(emitter, first) as start, emitter.vector(lanes) as lane:
+                    depth = emitter.simplify(start + lane)
+                    value = self.scope.read(self.form.x, self._index(batch, position, depth))
+                    emitter.put(buffer, at + depth, self._converted(value))
+
+        def blank(first: int) -> None:
+            if first < of.padded_depth:
+                zero = of.x_zero() if of.shifts else const(0, "int32")
+                held = emitter.bind(tirx.Cast(of.multiplier.left, zero))
+                with emitter.vector(of.padded_depth - first) as lane:
+                    emitter.put(buffer, at + first + lane, held)
+
+        if conditions:
+            condition = tirx.all(*conditions) if len(conditions) > 1 else conditions[0]
+            with emitter.when(condition):
+                fill()
+            with emitter.when(tirx.Not(condition)):
+                blank(0)
+        else:
+            fill()
+        blank_rest = of.padded_depth > self.form.depth
+        if blank_rest:
+            blank(self.form.depth)
+
+    def _index(self, batch: Index, position: Index, depth: Expr) -> Index:
+        return tuple(self.emitter.simplify(part) for part in self.form.x_index(batch, position, depth))
+
+    def _converted(self, value: Expr) -> Expr:
+        of = self.of
+        wide = tirx.Cast("int32", value)
+        if of.shifts:
+            return tirx.Cast(of.multiplier.left, wide + const(of.shift, "int32")) if of.shift else value
+        return tirx.Cast("int16", wide - of.x_zero())
+
+
+class Right:
+    """The right operand in panels [batch, panel, tap, step, vector, lane, number], and the sums of its columns."""
+
+    def __init__(self, operands: Operands) -> None:
+        self.of = operands
+        self.scope, self.product, self.form = operands.scope, operands.product, operands.product.form
+        self.emitter = self.scope.emitter
+        form, multiplier = self.form, operands.multiplier
+        self.shape = (prod(form.weight_batch), operands.panels, operands.taps, operands.units,
+                      operands.panel_vectors, multiplier.lanes, multiplier.together)  # fmt: skip
+        kinds = [self.scope.workload.values[value].kind for value in (form.w, self.product.w_zero) if value >= 0]
+        self.constant = set(kinds) <= {"constant", "literal"}
+        self.sums: Any = None
+        self.buffer = self._packed_ahead() if self.constant else self._packed_here()
+
+    @property
+    def panel_size(self) -> int:
+        """Numbers of a panel."""
+        return prod(self.shape[2:])
+
+    def offset(self, batch: Index, panel: Expr, tap: Expr, unit: Expr, vector: int) -> Expr:
+        """Where in `buffer` a vector of weights stands."""
+        place = (self._flat(batch), panel, tap, unit, vector, 0, 0)
+        return self.emitter.simplify(_row_major(place, self.shape))
+
+    def sums_offset(self, batch: Index, panel: Expr, vector: int) -> Expr:
+        """Where in `sums` those of a vector of columns stand."""
+        flat = self._flat(batch) * self.of.panels + panel
+        return self.emitter.simplify(flat * self.of.panel_lanes + vector * self.of.multiplier.lanes)
+
+    def _flat(self, batch: Index) -> Expr:
+        flat: Expr = 0
+        for position, extent in zip(batch, self.form.weight_batch, strict=True):
+            flat = flat * extent + (position if extent > 1 else 0)
+        return flat
+
+    def _packed_ahead(self) -> Any:
+        """Packed when the model is compiled."""
+        workload = self.scope.workload
+        w, zero = self.form.w, self.product.w_zero
+
+        def given(value: int, constants: Any) -> np.ndarray:
+            spec = workload.values[value]
+            if spec.kind == "literal":
+                return spec.literal_array()
+            return np.asarray(constants[workload.of_kind("constant").index(value)])
+
+        def pack(constants: Any) -> np.ndarray:
+            weights = self.form.weights(given(w, constants)).astype(np.int32)
+            weights = weights.reshape(self.shape[0], self.form.columns, self.form.depth, self.of.taps)
+            if zero >= 0:
+                weights = weights - self.product.zero_of_columns(given(zero, constants))
+            return pack_panels(weights, self.shape).astype(self.of.multiplier.right)
+
+        name = "_".join(map(str, (f"bytes{w}", zero, *self.shape))) + self.form.packing
+        declared: Array = self.scope.declare_constant(name, pack, self.shape, self.of.multiplier.right)
+        if self._needs_sums():
+            name += "_sums"
+            shape = (self.shape[0], self.of.panels * self.of.panel_lanes)
+            self.sums = self.scope.declare_constant(
+                name, lambda c: column_sums(pack(c)).reshape(shape), shape, "int32"
+            ).buffer
+        return declared.buffer
+
+    def _needs_sums(self) -> bool:
+        zero = self.of.x_zero() if self.of.shifts else const(0, "int32")
+        return not (isinstance(zero, tirx.IntImm) and int(zero.value) == 0)
+
+    def _packed_here(self) -> Any:
+        """Packed by the kernel, where it is computed."""
+        emitter, form, of = self.emitter, self.form, self.of
+        buffer = emitter.scratch(prod(self.shape), of.multiplier.right)
+        batches, panels, taps, units, _, _, together = self.shape
+        width = of.panel_lanes
+        with emitter.parallel(batches * panels) as task:
+            batch = delinear(task // panels, form.weight_batch)
+            panel = task % panels
+            with emitter.serial(taps) as tap, emitter.serial(units) as unit:
+                for number in range(together):
+                    depth = emitter.simplify(unit * together + number)
+                    with self.scope.point(), emitter.vector(width) as lane:
+                        column = panel * width + lane
+                        value = self._element(tuple(batch), tap, depth, column)
+                        at = (task * taps + tap) * units + unit
+                        emitter.put(buffer, (at * width + lane) * together + number, value)
+        if self._needs_sums():
+            self.sums = self._sums_here(buffer)
+        return buffer
+
+    def _element(self, batch: Index, tap: Expr, depth: Expr, column: Expr) -> Expr:
+        """A computed weight less its zero point, 0 beyond the edges."""
+        form, of = self.form, self.of
+        inside = []
+        if of.panels * of.panel_lanes > form.columns:
+            inside.append(column < form.columns)
+        if of.padded_depth > form.depth:
+            inside.append(depth < form.depth)
+        index = tuple(self.emitter.simplify(part) for part in form.w_index(batch, tap, depth, column))
+        value = tirx.Cast("int32", (self.scope.read_alone if inside else self.scope.read)(form.w, index))
+        group = batch[1] * form.columns if isinstance(form, Convolution) else 0
+        whole = tirx.Cast(of.multiplier.right, value - self._zero(group + column, bool(inside)))
+        if not inside:
+            return whole
+        condition = inside[0] if len(inside) == 1 else tirx.all(*inside)
+        return tirx.if_then_else(condition, whole, const(0, of.multiplier.right))
+
+    def _zero(self, column: Expr, guarded: bool) -> Expr:
+        zero = self.product.w_zero
+        if zero < 0 or not guarded:
+            return self.of.zero(zero, (column,))
+        shape = self.scope.shape(zero)
+        return tirx.Cast(
+            "int32", self.scope.read_alone(zero, tuple(0 for _ in shape) if prod(shape) == 1 else (column,))
+        )
+
+    def _sums_here(self, buffer: Any) -> Any:
+        """The sums of the columns of computed weights."""
+        emitter, multiplier = self.emitter, self.of.multiplier
+        batches, panels, taps, units, vectors, lanes, together = self.shape
+        sums = emitter.scratch(batches * panels * vectors * lanes, "int32")
+        ones = multiplier.spread(tirx.Broadcast(const(1, multiplier.left), together))
+        with emitter.parallel(batches * panels) as task, emitter.serial(vectors) as vector:
+            total = emitter.scratch(lanes, "int32")
+            emitter.put_vector(total, 0, tirx.Broadcast(const(0, "int32"), lanes), lanes)
+            with emitter.serial(taps * units) as step:
+                at = (((task * taps * units) + step) * vectors + vector) * lanes * together
+                weights = emitter.vector_at(buffer, at, lanes * together)
+                emitter.put_vector(total, 0, multiplier.add(emitter.vector_at(total, 0, lanes), ones, weights), lanes)
+            emitter.put_vector(sums, (task * vectors + vector) * lanes, emitter.vector_at(total, 0, lanes), lanes)
+        return sums
+
+
+def pack_panels(weights: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Weights [batch, column, depth, tap] as [batch, panel, tap, step, vector, lane, number], zero beyond the edges."""
+    batches, panels, taps, units, vectors, lanes, together = shape
+    padded = np.zeros((batches, panels * vectors * lanes, units * together, taps), weights.dtype)
+    padded[:, : weights.shape[1], : weights.shape[2]] = weights
+    parts = padded.reshape(batches, panels, vectors, lanes, units, together, taps)
+    return np.ascontiguousarray(parts.transpose(0, 1, 6, 4, 2, 3, 5))
+
+
+def column_sums(packed: np.ndarray) -> np.ndarray:
+    """The sums of the columns of packed weights, as [batch, panel, vector, lane]."""
+    return np.asarray(packed.sum(axis=(2, 3, 6), dtype=np.int64).astype(np.int32))
+
+
+def _row_major(index: Index, shape: tuple[int, ...]) -> Expr:
+    offset: Expr = 0
+    for position, extent in zip(index, shape, strict=True):
+        offset = offset * extent + position
+    return offset
+
+
+def _seen(window: Window) -> int:
+    """Positions, padding among them, that the outputs of a window read."""
+    return (window.outputs - 1) * window.stride + (window.taps - 1) * window.dilation + 1
+
+
+def _inside(position: Expr, window: Window) -> Iterator[Expr]:
+    """Conditions under which a position is no padding; none where it never is."""
+    if window.pad_begin:
+        yield position >= 0
+    if _seen(window) - window.pad_begin > window.size:
+        yield position < window.size
+
+
+def _chunks(total: int, lanes: int) -> Iterator[tuple[tuple[int, int, int], int]]:
+    """((first, how many, width), lanes): runs of full vectors, and the rest."""
+    full, rest = divmod(total, lanes)
+    if full:
+        yield (0, full, lanes), lanes
+    if rest:
+        yield (full * lanes, 1, rest), rest
+
+
+@contextmanager
+def _stepped(emitter: Emitter, chunk: tuple[int, int, int]) -> Iterator[Expr]:
+    """A loop over the vectors of a chunk; yields where each begins."""
+    first, count, width = chunk
+    with emitter.serial(count) as step:
+        yield first + step * width

@@ -1,1 +1,0 @@
-"""Softmax and normalisations: over the last axis by rows, over an inner axis by columns."""

@@ -1,0 +1,188 @@
+"""Kernels over an open number of rows: a loop whose count is known when it runs, around tiles of a fixed count.
+
+The families emit the tiles as they emit any kernel: of a workload with so many rows, under a schedule of its own. A
+tile that would reach beyond the last row is moved back to the last rows, and computes some of them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import tvm.script.ir_builder.tirx as builder
+from numpy.typing import NDArray
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+
+from autofuse.device.target import Target
+from autofuse.errors import InputError
+from autofuse.graph.model import Tensor
+from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
+from autofuse.kernels.build import FUNCTION_ATTRIBUTES, Constants, Kernel, check_layouts, complete, emit_body
+from autofuse.kernels.families.protocol import Schedule
+from autofuse.kernels.nest.evaluate import Pack
+from autofuse.kernels.tir.emit import Array, Expr
+from autofuse.kernels.workload.workload import Workload
+
+TILES = (16, 4, 1)
+"""Rows of a tile, the most first. A product reads its weights once a tile, so that more rows read them less often."""
+ENOUGH_ELEMENTS = 4096
+"""Elements of a row of a result from which on a tile is one row, where there are no weights."""
+ENOUGH_POSITIONS = 16
+"""How often a single row has to use each weight, for one row to be a tile: once a pixel, or once a token."""
+WEIGHTED = {
+    "Conv": 1, "ConvInteger": 1, "ConvTranspose": 1, "Gemm": -1, "MatMul": -1, "MatMulInteger": -1,
+    "WeightOnlyMatMul": -1,
+}  # fmt: skip
+"""Operators with weights, and the axis of the result along which these differ."""
+MOST_ELEMENTS = (1 << 31) - 1
+"""Of a tensor: kernels count its elements in 32 bits."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """`rows` of a kernel's rows at a time, as the `workload` of so many rows under a `schedule`.
+
+    `constants`: those of the workload among the constants of the whole kernel, where it has fewer rows of them.
+    """
+
+    rows: int
+    workload: Workload
+    schedule: Schedule
+
+
+def tile_rows(workload: Workload, rows: Mapping[int, OpenAxis], size: int, high: int) -> tuple[int, ...]:
+    """Rows of the tiles of a kernel, the most first, the last of them 1.
+
+    `workload`: at the open size `size`; `rows`: its values that have it. `high`: the largest size.
+    """
+    outputs = [workload.values[index] for index in workload.of_kind("output") if index in rows]
+    positions = _positions(workload, size)
+    if positions:
+        single = min(positions) >= ENOUGH_POSITIONS
+    else:
+        single = max(prod(value.shape) // size for value in outputs) >= ENOUGH_ELEMENTS
+    return (1,) if single else tuple(count for count in TILES if count <= max(1, high))
+
+
+def _positions(workload: Workload, size: int) -> list[int]:
+    """For each operator with weights how often a row uses each of them."""
+    found = []
+    for operator in workload.operators:
+        axis = WEIGHTED.get(operator.op_type)
+        if axis is not None and workload.values[operator.inputs[1]].kind == "constant":
+            shape = workload.values[operator.outputs[0]].shape
+            found.append(prod(shape) // size // shape[axis])
+    return found
+
+
+def open_kernel(tiles: Sequence[Tile], rows: Mapping[int, OpenAxis], target: Target) -> Kernel:
+    """The kernel of a workload over any number of rows.
+
+    `tiles`: the one with the most rows first, the last with a single row. `rows`: the inputs and outputs, by their
+    index in each tile's workload, that have the open size; the others are the same for all rows. Packed constants are
+    those of the first tile, then those of the second, and so on: `pack` is given the constants of one row.
+
+    InputError when a tile cannot be emitted, or an open axis is not where rows lie behind one another.
+    """
+    if tiles[-1].rows != 1:
+        raise InputError("the last tile must have a single row")
+    for tile in tiles:
+        check_layouts(tile.workload)
+    return _Builder(tiles, rows, target).build()
+
+
+class _Builder:
+    def __init__(self, tiles: Sequence[Tile], rows: Mapping[int, OpenAxis], target: Target) -> None:
+        self.tiles, self.rows, self.target = tiles, rows, target
+        self.constants = Constants()
+        self.buffers: dict[int, Any] = {}
+        self.counts: dict[int, Any] = {}
+
+    def build(self) -> Kernel:
+        first = self.tiles[0].workload
+        with IRBuilder() as ib, builder.prim_func(s_tir=True):
+            builder.func_name("main")
+            builder.func_attr(FUNCTION_ATTRIBUTES)
+            inputs, outputs = self._arguments(first, "input"), self._arguments(first, "output")
+            index, extent = next(iter(self.counts.items()))
+            factor = self.rows[index].factor
+            count = builder.bind(extent if factor == 1 else extent // factor)
+            left: Expr = count
+            for number, tile in enumerate(self.tiles):
+                left = self._tiles(number, tile, count, left)
+        function = complete(ib.get(), inputs, self.constants.parameters, outputs)
+        return Kernel(function, self.constants.packed)
+
+    def _arguments(self, workload: Workload, kind: str) -> list[Any]:
+        """The inputs or outputs, in which the open axis has an extent that is read when the kernel runs."""
+        made = []
+        for index in workload.of_kind(kind):
+            value = workload.values[index]
+            shape: list[Expr] = list(value.physical_shape)
+            where = self.rows.get(index)
+            if where is not None:
+                if value.block and where.axis:
+                    raise InputError(f"layout {value.layout!r} parts rows along axis {where.axis}")
+                shape[where.axis] = self.counts[index] = tirx.Var(f"rows{index}", "int32")
+            buffer = builder.arg(f"{kind}{index}", builder.buffer(shape, value.dtype, align=64))
+            self.buffers[index] = buffer
+            made.append(buffer)
+        return made
+
+    def _tiles(self, number: int, tile: Tile, count: Expr, left: Expr) -> Expr:
+        """The loop over the tiles of one kind. `left`: rows that no tile before computes, the last ones of `count`.
+
+        What is left then. Half a tile or more is worth a whole one, where there are rows enough for it.
+        """
+        rows = tile.rows
+        if rows == 1:
+            whole, after = left, tirx.const(0, "int32")
+        else:
+            rounded = (left + rows // 2) // rows
+            whole = builder.bind(tirx.Select(count >= rows, rounded, tirx.const(0, "int32")))
+            after = builder.bind(tirx.max(left - whole * rows, 0))
+        with builder.serial(0, whole) as step:
+            row = builder.bind(tirx.min(count - left + step * rows, count - rows))
+            arrays = {index: self._array(tile, index, row) for index in self.buffers}
+            emit_body(tile.workload, tile.schedule, self.target, arrays, self._declare(number))
+        return after
+
+    def _array(self, tile: Tile, index: int, row: Expr) -> Array:
+        """What a tile sees of an argument: its rows, or all of what is the same for all rows."""
+        value = tile.workload.values[index]
+        elements = prod(value.shape)
+        start = row * (elements // tile.rows) if index in self.rows else 0
+        flat = builder.decl_buffer(
+            (elements,), value.dtype, data=self.buffers[index].data, elem_offset=start, align=64
+        )  # fmt: skip
+        return Array(flat, value.shape, value.dtype, value.block)
+
+    def _declare(self, number: int) -> Callable[[str, Pack, tuple[int, ...], str], Array]:
+        """Declares the constants of a tile."""
+
+        def declare(name: str, pack: Pack, shape: tuple[int, ...], dtype: str) -> Array:
+            return self.constants.declare(f"tile{number}_{name}", _of_tile(number, pack), shape, dtype)
+
+        return declare
+
+
+def _of_tile(number: int, pack: Pack) -> Pack:
+    """A packing that finds the constants of its tile among those of all tiles."""
+
+    def packed(constants: Sequence[Any]) -> NDArray[np.generic]:
+        return pack(constants[number])
+
+    return packed
+
+
+def check_elements(value: Tensor, where: OpenAxis, high: int) -> None:
+    """InputError for a tensor that has too many elements at the largest size."""
+    elements = prod(value.shape) // value.shape[where.axis] * where.factor * high
+    if elements > MOST_ELEMENTS:
+        raise InputError(
+            f"a tensor would have {elements:,} elements at the largest size, and at most {MOST_ELEMENTS:,} are possible"
+        )

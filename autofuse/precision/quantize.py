@@ -1,0 +1,262 @@
+"""Quantising a model: calibration, the fastest set under the bound, and its measurement on acceptance data."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from autofuse.database.database import open_for_lookup
+from autofuse.environment.place import Place
+from autofuse.errors import InputError
+from autofuse.graph.loading.files import weight_files
+from autofuse.graph.loading.load import load
+from autofuse.graph.model import Graph
+from autofuse.graph.transform.quantize.sites import Sites, find_sites, is_quantised, prepared
+from autofuse.graph.transform.quantize.write import quantised_graph
+from autofuse.precision.calibration import Calibration, calibrate
+from autofuse.precision.cost import MEASURED, ContractionTime, Costs
+from autofuse.precision.metrics import Metric, Outputs, mean_drop
+from autofuse.precision.report import (
+    FLOAT,
+    INT8,
+    MODEL,
+    ContractionReport,
+    Data,
+    Quantized,
+    TriedSet,
+    quantised_bytes,
+)
+from autofuse.precision.runs import Progress, outputs_of
+from autofuse.precision.samples import Sample, Source, digest, read_samples
+from autofuse.precision.sensitivity import Sensitivity
+from autofuse.search.composition.precisions import Cast, Choice, fastest_precisions
+from autofuse.values.arguments import Given
+from autofuse.values.outputs import check_output, write_output
+from autofuse.values.statistics import MeanInterval, least_count
+
+LEAST_SAMPLES = 8
+"""Samples of acceptance data below which a mean says nothing."""
+_KEPT_BACK = 2
+"""One of so many calibration samples is kept for acceptance where no other data are given."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is wanted of a quantised model: `max_drop` of the metric, at most; `ranges`: the rule of calibration."""
+
+    metric: Metric
+    max_drop: float
+    ranges: str
+
+
+@dataclass(frozen=True)
+class Split:
+    """The samples that ranges and sets are chosen by, and those that decide."""
+
+    calibration: tuple[Sample, ...]
+    acceptance: tuple[Sample, ...]
+    held_out: bool
+
+
+def quantize(
+    path: Path, output: Path, given: Given, sources: tuple[Source, Source | None], wish: Wish, place: Place,
+    progress: Progress,
+) -> Quantized:  # fmt: skip
+    """Write the model `path` with contractions of integers to `output`; `sources`: calibration and acceptance data.
+
+    InputError when the data do not fit or are too few, and when no contraction can multiply integers under the bound:
+    then nothing is written.
+    """
+    read = {"the model": path} | {f"a file of the model's weights ({one.name})": one for one in weight_files(path)}
+    check_output(output, MODEL, read)
+    model = load(path, given)
+    if is_quantised(model):
+        raise InputError(f"{path}: the model is quantised already; give the float model that it was made from")
+    sites = find_sites(prepared(model))
+    if not sites.usable:
+        raise InputError(f"{path}: no contraction of it can multiply integers{_reasons(sites)}")
+    split = _split(sources, model)
+    work = _Work(model, sites, split, wish, place, progress)
+    report, graph = work.result(path, output)
+    write_output(output, quantised_bytes(graph, report), MODEL, read)
+    return report
+
+
+def _reasons(sites: Sites) -> str:
+    each = dict.fromkeys(sites.refused.values())
+    return f": {'; '.join(each)}" if each else ": it has none"
+
+
+def _split(sources: tuple[Source, Source | None], graph: Graph) -> Split:
+    calibration = read_samples(sources[0], graph, "--calibration")
+    held_out = sources[1] is None
+    if sources[1] is None:
+        calibration, acceptance = calibration[::_KEPT_BACK], calibration[1::_KEPT_BACK]
+    else:
+        acceptance = read_samples(sources[1], graph, "--acceptance")
+    if len(acceptance) < LEAST_SAMPLES:
+        more = f" (every second of --calibration; give at least {2 * LEAST_SAMPLES})" if held_out else ""
+        raise InputError(
+            f"--acceptance: {len(acceptance)} samples{more}: at least {LEAST_SAMPLES} are needed, and a few hundred "
+            "say more"
+        )
+    return Split(calibration, acceptance, held_out)
+
+
+class _Work:
+    """One model on its way; what is found stays for the next step."""
+
+    def __init__(self, model: Graph, sites: Sites, split: Split, wish: Wish, place: Place, progress: Progress) -> None:
+        self.model, self.sites, self.split, self.wish = model, sites, split, wish
+        self.place, self.progress = place, progress
+        self.front: list[TriedSet] = []
+        self.rounds = 0
+        self.why: dict[str, str] = {}
+
+    def result(self, path: Path, output: Path) -> tuple[Quantized, Graph]:
+        """The report, and the graph that holds what it says."""
+        self.reference = list(outputs_of(self.model, self.split.acceptance, self.progress, "accepted in float32"))
+        self.require_enough()
+        self.calibration: Calibration = calibrate(self.sites, self.split.calibration, self.wish.ranges, self.progress)
+        self.times, self.casts = self.costs()
+        self.noises = Sensitivity(self.sites, self.calibration, self.split.calibration, self.progress)
+        self.noise = self.noises.noises()
+        chosen, drop, graph = self.accepted(self.within_calibration())
+        return self.report(path, output, chosen, drop), graph
+
+    def require_enough(self) -> None:
+        """InputError where the acceptance data are so few that they could not show what is wanted."""
+        metric, most = self.wish.metric, self.wish.max_drop
+        count = len(self.drops(self.reference))
+        needed = least_count(most) if metric.counts else 0
+        if count < needed:
+            raise InputError(
+                f"--acceptance: {count} answers cannot show a drop of {metric.name} below {most:.3%}: that takes "
+                f"{needed:,} without a difference; give more samples, a larger --max-drop, or --metric cosine"
+            )
+
+    def drops(self, outputs: Sequence[Outputs]) -> list[float]:
+        """The drops of all acceptance samples."""
+        triples = zip(self.reference, outputs, self.split.acceptance, strict=True)
+        return [drop for one in triples for drop in self.wish.metric.drops(*one)]
+
+    def costs(self) -> tuple[dict[str, ContractionTime], list[Cast]]:
+        """Times of the contractions in both precisions, and of making bytes."""
+        every = quantised_graph(self.sites, [site.name for site in self.sites.usable], self.calibration.ranges)
+        with open_for_lookup(self.place.database) as base:
+            costs = Costs(self.sites, base, self.place.environment(base, measuring=False))
+            return costs.times(self.model, every), costs.casts()
+
+    def within_calibration(self) -> frozenset[str]:
+        """The fastest set under the largest bound on noise at which the calibration data lose no more than allowed.
+
+        The bounds are those of the quietest contractions together, one more each time; by bisection. A set that loses
+        more by chance alone, as of a few samples one may, stays: the acceptance data decide.
+        """
+        sums = [0.0]
+        for noise in sorted(self.noise.values()):
+            sums.append(sums[-1] + noise)
+        good, bad = 0, len(sums)
+        tried: dict[frozenset[str], float] = {frozenset(): 0.0}
+        place = len(sums) - 1
+        while bad - good > 1:
+            chosen = self.fastest(sums[place] * (1 + 1e-9))
+            if chosen not in tried:
+                tried[chosen] = self.tried(chosen)
+            good, bad = (place, bad) if tried[chosen] <= self.wish.max_drop else (good, place)
+            place = (good + bad) // 2
+        return self.fastest(sums[good] * (1 + 1e-9))
+
+    def fastest(self, most_noise: float, among: Collection[str] | None = None) -> frozenset[str]:
+        """The fastest set under a bound on noise; `among`: the contractions that may be in it (None: all)."""
+        choices = [
+            Choice(
+                site.name,
+                self.times[site.name].float_us - self.times[site.name].int8_us,
+                self.noise[site.name],
+                self.sites.roots(site),
+            )
+            for site in self.sites.usable
+            if among is None or site.name in among
+        ]
+        return fastest_precisions(choices, self.casts, most_noise)
+
+    def tried(self, chosen: frozenset[str]) -> float:
+        """What a set loses on the calibration data at least; its mean becomes a point of the front."""
+        drop = self.noises.drop(chosen, self.wish.metric)
+        self.front.append(TriedSet(len(chosen), self.sum_us(chosen), drop.mean))
+        return drop.lo
+
+    def sum_us(self, chosen: Collection[str]) -> float:
+        """Time of all contractions with some of them in int8."""
+        return sum(time.int8_us if name in chosen else time.float_us for name, time in self.times.items())
+
+    def accepted(self, chosen: frozenset[str]) -> tuple[frozenset[str], MeanInterval, Graph]:
+        """The set that keeps the bound on the acceptance data: while it does not, the noisiest go back."""
+        back = 1
+        while chosen:
+            graph = quantised_graph(self.sites, chosen, self.calibration.ranges)
+            self.rounds += 1
+            what = f"accepted with {len(chosen)} in int8"
+            found = list(outputs_of(graph, self.split.acceptance, self.progress, what))
+            drop = mean_drop(self.drops(found))
+            if drop.hi <= self.wish.max_drop:
+                return chosen, drop, graph
+            noisiest = sorted(chosen, key=lambda name: -self.noise[name])[:back]
+            why = f"went back: with it the acceptance data lost up to {drop.hi:.3%}"
+            self.why |= dict.fromkeys(noisiest, why)
+            chosen, back = chosen - frozenset(noisiest), back * 2
+        raise InputError(
+            f"{self.model.name}: no contraction can multiply integers with a drop of {self.wish.metric.name} of at "
+            f"most {self.wish.max_drop:.3%}{self.hint()}; allow a larger --max-drop, or give more data; nothing was "
+            "written"
+        )
+
+    def hint(self) -> str:
+        """What the last measurement said, or that not even the calibration data allowed any."""
+        if not self.rounds:
+            least = min((point.drop for point in self.front), default=0.0)
+            return f" (the calibration data lose {least:.3%} with the fewest)"
+        return f" ({len(self.split.acceptance)} acceptance samples)"
+
+    def report(self, path: Path, output: Path, chosen: frozenset[str], drop: MeanInterval) -> Quantized:
+        """All that is said of the result."""
+        split, wish = self.split, self.wish
+        rows = [self.row(site.name, site.op_type, chosen) for site in self.sites.usable]
+        kinds = self.sites.graph.by_name
+        rows += [ContractionReport(name, kinds[name].op_type, FLOAT, why) for name, why in self.sites.refused.items()]
+        position = self.sites.graph.position
+        return Quantized(
+            str(path), str(output), wish.metric.name, wish.metric.meaning, wish.max_drop, drop,
+            Data(len(split.calibration), digest(split.calibration)),
+            Data(len(split.acceptance), digest(split.acceptance), split.held_out), wish.ranges,
+            tuple(sorted(rows, key=lambda row: position[row.operator])), self.sum_us(()), self.sum_us(chosen),
+            tuple(sorted(self.front, key=lambda point: point.time_us)), self.rounds,
+        )  # fmt: skip
+
+    def row(self, name: str, op_type: str, chosen: Collection[str]) -> ContractionReport:
+        """What is said of one contraction that could multiply integers."""
+        time = self.times[name]
+        known = {time.float_known, time.int8_known}
+        words = MEASURED if known == {MEASURED} else "estimated" if MEASURED not in known else "measured in part"
+        made = ContractionReport(
+            name,
+            op_type,
+            INT8,
+            "faster, and within what may be lost",
+            self.noise[name],
+            time.float_us,
+            time.int8_us,
+            words,
+        )
+        if name in chosen:
+            return made
+        return replace(made, precision=FLOAT, why=self.why.get(name) or self.reason(name, time))
+
+    def reason(self, name: str, time: ContractionTime) -> str:
+        """Why a contraction was never chosen."""
+        if time.int8_us >= time.float_us:
+            return "no faster in int8"
+        pays = name in self.fastest(float("inf"))
+        return "too noisy for what may be lost" if pays else "what it saves does not pay for making bytes"

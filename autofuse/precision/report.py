@@ -1,0 +1,96 @@
+"""What `quantize` says of a model: the certificate, which also stands in the written file, and every contraction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from autofuse.graph.model import Graph
+from autofuse.graph.submodel import annotated_model
+from autofuse.values.outputs import Kind, has_mark
+from autofuse.values.statistics import MeanInterval
+
+KEY = "autofuse.quantization"
+"""Where the certificate stands among a model's metadata."""
+MODEL = Kind("a model that autofuse quantised", lambda path: has_mark(path, KEY.encode(), 1 << 20))
+FLOAT, INT8 = "float32", "int8"
+
+
+@dataclass(frozen=True)
+class Data:
+    """Samples that were used. `sha256`: of their arrays; `held_out`: taken from the calibration data."""
+
+    samples: int
+    sha256: str
+    held_out: bool = False
+
+
+@dataclass(frozen=True)
+class ContractionReport:
+    """A contraction's precision, and why. `noise`: what it alone adds to the outputs (None: it was not tried);
+    times: of its kernel, and how they are known ("measured": both, in the database)."""
+
+    operator: str
+    op_type: str
+    precision: str
+    why: str
+    noise: float | None = None
+    float_us: float | None = None
+    int8_us: float | None = None
+    times: str = ""
+
+
+@dataclass(frozen=True)
+class TriedSet:
+    """A set of precisions that was tried: contractions in int8, the sum of all contractions' times, and the mean drop
+    on the calibration data."""
+
+    int8: int
+    time_us: float
+    drop: float
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """A quantised model that was written.
+
+    `drop`: the metric's mean on the acceptance data, with bounds that it keeps with the confidence beside them; the
+    upper one is at most `max_drop`. `float_us`, `chosen_us`: sums of the contractions' times before and after.
+    `front`: what was tried on the calibration data. `rounds`: measurements on the acceptance data until the bound held.
+    """
+
+    model: str
+    output: str
+    metric: str
+    meaning: str
+    max_drop: float
+    drop: MeanInterval
+    calibration: Data
+    acceptance: Data
+    ranges: str
+    contractions: tuple[ContractionReport, ...]
+    float_us: float
+    chosen_us: float
+    front: tuple[TriedSet, ...]
+    rounds: int
+
+    @property
+    def int8(self) -> int:
+        """Contractions that multiply integers."""
+        return sum(one.precision == INT8 for one in self.contractions)
+
+    def certificate(self) -> dict[str, Any]:
+        """What stands in the written model, as JSON."""
+        stayed = {one.operator: one.why for one in self.contractions if one.precision == FLOAT}
+        facts = {name: getattr(self, name) for name in ("metric", "meaning", "max_drop", "ranges", "int8")}
+        data = {name: asdict(getattr(self, name)) for name in ("drop", "calibration", "acceptance")}
+        return {**facts, **data, FLOAT: stayed}
+
+
+def quantised_bytes(graph: Graph, report: Quantized) -> bytes:
+    """The file of a quantised graph: with the metadata of the model that it was, and the certificate."""
+    about: Mapping[str, str] = {**graph.origin.custom_metadata_map, KEY: json.dumps(report.certificate())}
+    data: bytes = annotated_model(graph, {}, about).SerializeToString()
+    return data

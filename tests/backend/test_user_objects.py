@@ -1,0 +1,134 @@
+"""Machine code of kernels that a user keeps: the next compile of an equal kernel translates nothing."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autofuse import api
+from autofuse.backend.compile import function, objects
+from autofuse.backend.compile.host_cpu import local_device
+from autofuse.backend.compile.objects import UserObjects, remove_objects, user_objects
+from autofuse.kernels.build import build_kernel
+from autofuse.kernels.workload.workload import Value, Workload, WorkloadOperator
+
+TARGET = local_device().target()
+USER_FOLDER = objects.user_folder  # before the fixture for all tests takes its place
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    monkeypatch.setattr(objects, "user_folder", lambda: folder)
+    return folder
+
+
+@pytest.fixture
+def model(onnx_builder: Any, tmp_path: Path) -> Path:
+    b = onnx_builder()
+    x = b.op("Softmax", "middle", b.dense("first", "x", (16, 16)))
+    return Path(b.save(tmp_path / "net.onnx", {"x": [8, 16]}, [b.op("Softmax", "end", b.dense("last", x, (16, 4)))]))
+
+
+def compiled(model: Path, output: Path) -> bytes:
+    api.compile(model, output, database=str(output.with_suffix(".db")), threads=1)
+    x = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
+    return api.load(output)({"x": x})[0].tobytes()
+
+
+def relu(size: int) -> Any:
+    values = (Value("input", (1, size), "float32"), Value("output", (1, size), "float32"))
+    return build_kernel(Workload(values, (WorkloadOperator("Relu", (0,), (1,)),), 17), {}, TARGET).function
+
+
+def refuse(*_arguments: object, **_named: object) -> None:
+    raise AssertionError("translated again")
+
+
+def test_the_second_compile_translates_nothing_and_computes_the_same(
+    model: Path, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = compiled(model, tmp_path / "first.so")
+    names = {path.name for path in kept.iterdir()}
+    monkeypatch.setattr(function, "write_object", refuse)
+    assert compiled(model, tmp_path / "second.so") == first
+    assert names and names == {path.name for path in kept.iterdir()}
+    report = api.cache_info()
+    assert report.objects == len(names) and report.object_bytes > 1000
+
+
+def test_long_code_that_was_kept_starts_no_child(
+    model: Path, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(function, "LONG_VECTORS", -1)
+    first = compiled(model, tmp_path / "first.so")
+    assert list(kept.glob("*.o"))
+    monkeypatch.setattr("autofuse.compiler.translation.Pool", refuse)
+    assert compiled(model, tmp_path / "second.so") == first
+
+
+def test_damaged_code_is_translated_again(model: Path, kept: Path, tmp_path: Path) -> None:
+    first = compiled(model, tmp_path / "first.so")
+    for number, path in enumerate(sorted(kept.iterdir())):
+        content = path.read_bytes()
+        path.write_bytes(content[: len(content) // 2] if number % 2 else content[:100] + b"\0\1\2" + content[103:])
+    assert compiled(model, tmp_path / "second.so") == first
+    known = UserObjects(kept, TARGET)
+    assert all(known.take(path.stem, tmp_path / "one.o") for path in kept.iterdir())
+
+
+def test_other_code_has_another_name(kept: Path) -> None:
+    known = UserObjects(kept, TARGET)
+    one, other = relu(8), relu(9)
+    keys = {
+        known.key(one, "a", True),
+        known.key(one, "b", True),
+        known.key(one, "a", False),
+        known.key(other, "a", True),
+        UserObjects(kept, replace(TARGET, mcpu="other")).key(one, "a", True),
+    }
+    assert len(keys) == 5
+    assert known.key(relu(8), "a", True) in keys
+
+
+def test_what_nobody_asked_for_the_longest_goes_first(
+    kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "MOST_BYTES", 1000)
+    known, code = UserObjects(kept, TARGET), tmp_path / "code.o"
+    code.write_bytes(bytes(200))
+    for number in range(6):
+        known.keep(f"key{number}", code)
+        os.utime(kept / f"key{number}.o", (number, number))
+    assert known.take("key0", tmp_path / "again.o") and (tmp_path / "again.o").read_bytes() == bytes(200)
+    known.bound()
+    assert sorted(path.stem for path in kept.iterdir()) == ["key0", "key5"]
+    remove_objects()
+    assert not list(kept.iterdir()) and not known.take("key0", tmp_path / "none.o")
+
+
+def test_they_lie_among_the_temporary_files_and_are_the_users_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A verb writes nowhere else unasked."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = USER_FOLDER()
+    assert folder == tmp_path / f"autofuse-{os.getuid()}" / "objects"
+    assert [place.stat().st_mode & 0o777 for place in (folder, folder.parent)] == [0o700, 0o700]
+
+
+def test_without_a_folder_of_ones_own_everything_is_translated(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / f"autofuse-{os.getuid()}").write_text("no folder")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(objects, "user_folder", USER_FOLDER)
+    assert user_objects(TARGET) is function.NOTHING_KEPT
+    assert compiled(model, tmp_path / "first.so")

@@ -1,0 +1,160 @@
+"""One library for every size of a range: right at each, of exact shape, and one clear message outside of it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from autofuse import api
+from autofuse.backend.library.compiled import Library
+from autofuse.cli.main import app
+from autofuse.errors import InputError
+from tests.compiler.open_sizes.models import (
+    ATTENTION,
+    ATTENTION_WEIGHTS,
+    MAPS,
+    MAPS_WEIGHTS,
+    PERCEPTRON,
+    PERCEPTRON_WEIGHTS,
+    built,
+    check,
+    inputs_at,
+    write,
+)
+
+LOW, HIGH = 1, 40
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Products, an elementwise chain, a softmax and a reduction, each of small rows."""
+    return write(tmp_path_factory.mktemp("open") / "rows.onnx", PERCEPTRON, PERCEPTRON_WEIGHTS)
+
+
+@pytest.fixture(scope="module")
+def library(model: Path) -> Library:
+    return built(model, "batch", LOW, HIGH)
+
+
+def test_every_size_of_the_range_is_right(model: Path, library: Library) -> None:
+    check(model, library, "batch", range(LOW, HIGH + 1))
+
+
+def test_a_call_launches_each_kernel_once_whatever_the_size(model: Path, library: Library) -> None:
+    counts = {library.count_kernels(inputs_at(model, "batch", size)) for size in (1, 7, 40)}
+    assert counts == {len(library.metadata.kernel_rows)}
+
+
+@pytest.mark.parametrize("size", [0, HIGH + 1])
+def test_a_size_outside_of_the_range_is_refused(library: Library, size: int) -> None:
+    with pytest.raises(InputError, match=f"batch is {size}, the library takes 1 to 40"):
+        library([np.zeros((size, 24), np.float32)])
+
+
+def test_another_shape_than_the_open_one_is_refused(library: Library) -> None:
+    with pytest.raises(InputError, match=r"input 'x': shape \(3, 25\), the model takes \(batch, 24\)"):
+        library([np.zeros((3, 25), np.float32)])
+
+
+def test_callers_with_different_sizes_run_side_by_side(model: Path, library: Library) -> None:
+    def call(size: int) -> list[Any]:
+        return library(inputs_at(model, "batch", size))
+
+    sizes = [1, 40, 5, 17, 33, 2, 16, 40] * 4
+    alone = {size: call(size) for size in set(sizes)}
+    with ThreadPoolExecutor(3) as threads:
+        for size, found in zip(sizes, threads.map(call, sizes), strict=True):
+            for array, expected in zip(found, alone[size], strict=True):
+                np.testing.assert_array_equal(array, expected)
+
+
+def test_a_session_names_the_open_size(model: Path, library: Library) -> None:
+    assert library.metadata.programs[0].opened is not None
+    session = api.Session(model.with_suffix(".so"))
+    assert [one.shape for one in session.get_inputs()] == [("batch", 24)]
+    assert [one.shape for one in session.get_outputs()] == [("batch", 40), ("batch", 1)]
+
+
+def test_a_prepared_call_keeps_its_size(model: Path, library: Library) -> None:
+    prepared = library.prepared(inputs_at(model, "batch", 9))
+    prepared.run()
+    assert [array.shape for array in prepared.outputs()] == [(9, 40), (9, 1)]
+
+
+def test_the_report_names_the_sizes_and_the_tiles(model: Path, tmp_path: Path) -> None:
+    report = api.compile(model, database=str(tmp_path / "a.db"), threads=1, dry_run=True, sizes=["batch=1:5"])
+    assert report.sizes == {"batch": (1, 5)}
+    assert {group.source.split(";")[0] for group in report.groups} == {"tile of 4 rows", "tile of 1 row"}
+
+
+def test_the_screen_shows_the_range_and_goes_on_with_it(model: Path, tmp_path: Path) -> None:
+    words = ["compile", str(model), "--sizes", "batch=1:5", "--dry-run", "--db", str(tmp_path / "a.db")]
+    shown = CliRunner().invoke(app, words)
+    assert shown.exit_code == 0
+    assert "open sizes    batch 1 to 5" in shown.output
+    assert "--sizes batch=1:5" in shown.output.split("next", 1)[1]
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"buckets": {"batch": (1, 2)}}, "one program"),
+        ({"shapes": [{"x": (1, 24)}, {"x": (2, 24)}]}, "one program"),
+        ({"format": "c"}, "fixed sizes only"),
+        ({"sizes": {"length": (1, 4)}}, "has no open size 'length'; its open sizes: batch"),
+        ({"sizes": {"batch": 4}}, "no size has a range"),
+        ({"strict": True}, "the database has no plan"),
+    ],
+)
+def test_what_cannot_be_with_open_sizes_is_said(model: Path, tmp_path: Path, more: dict[str, Any], reason: str) -> None:
+    given = {"sizes": {"batch": (1, 4)}, "database": str(tmp_path / "a.db"), "dry_run": True, **more}
+    with pytest.raises(Exception, match=reason):
+        api.compile(model, **given)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("text", "weights"), [(MAPS, MAPS_WEIGHTS), (ATTENTION, ATTENTION_WEIGHTS)], ids=["maps", "attention"]
+)
+def test_networks_with_an_open_batch_are_right(tmp_path: Path, text: str, weights: dict[str, Any]) -> None:
+    """Convolutions over blocked maps, a class token of equal rows, heads as an axis, computed target shapes."""
+    model = write(tmp_path / "network.onnx", text, weights)
+    library = built(model, "batch", 1, 12)
+    check(model, library, "batch", (1, 2, 3, 4, 5, 7, 11, 12))
+
+
+def dry(tmp_path: Path, body: str, sizes: dict[str, Any], signature: str = "float[n, m] x) => (float[n, m] y") -> Any:
+    model = write(tmp_path / "one.onnx", f"one ({signature}) {{ {body} }}", {})
+    return api.compile(model, database=str(tmp_path / "a.db"), threads=1, dry_run=True, sizes=sizes)
+
+
+def test_a_further_size_may_be_fixed(tmp_path: Path) -> None:
+    report = dry(tmp_path, "y = Relu (x)", {"n": (1, 4), "m": 6})
+    assert report.sizes == {"n": (1, 4)}
+    assert report.plans[0].shapes == {"x": (4, 6)}
+
+
+@pytest.mark.parametrize(
+    ("body", "sizes", "reason"),
+    [
+        ("y = Relu (x)", {"n": (1, 4), "m": (1, 6)}, "n and m cannot stay open together; fix all but one, such as m=6"),
+        ("y = Relu (x)", {"n": 3, "m": (1, 6)}, "m cannot stay open at Relu .* it is not the leading axis of 'x'"),
+        ("y = Relu (x)", {"n": (1, 4)}, "the shape of these inputs is not fixed"),
+        ("y = Hardmax (x)", {"n": (1, 4), "m": 6}, "n cannot stay open at Hardmax .* only kernels of fixed sizes"),
+    ],
+)
+def test_a_size_that_cannot_stay_open_is_named(tmp_path: Path, body: str, sizes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        dry(tmp_path, body, sizes)
+
+
+def test_a_model_that_needs_onnx_runtime_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match="ONNX Runtime would run that part, at fixed sizes only: compile without --sizes"
+    ):
+        dry(tmp_path, "y = NonZero (x)", {"n": (1, 4), "m": 6}, "float[n, m] x) => (int64[2, k] y")
