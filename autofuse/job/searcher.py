@@ -11,7 +11,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from autofuse.search.session import SearchSession
 
 NOTE_EVERY_S = 2.0
+LOCKS = "autofuse.values.locks"
+"""The logger that tells of waits."""
 OBSERVED, MOST_TRUSTED = 0.5, 4.0
 """Weight of what the last slice did save, against its forecast; a lucky slice counts as this much luck at most."""
 
@@ -60,6 +62,7 @@ class Searcher:
         self._stop, self._pulse, self._worker = Path(), Path(), 0
         self._noted, self._before = 0.0, 0
         self._title = self._opener_name = ""
+        self._waiting = _Waiting(self.waits)
 
     def handlers(self) -> Handlers:
         """What it does, by the kind of request."""
@@ -71,16 +74,18 @@ class Searcher:
         self._base = open_database(request.database)
         self._stop, self._pulse, self._worker = request.stop, request.pulse, request.worker
         self._opener()
-        logging.getLogger("autofuse.values.locks").addHandler(_Waiting(self.waits))
+        logging.getLogger(LOCKS).addHandler(self._waiting)
         return Done()
 
     def waits(self, text: str) -> None:
         """Tell the status what the search waits for: it is not hung."""
-        self._pulse.touch()
+        with suppress(OSError):  # the job may have ended, and its folder with it: the wait itself goes on
+            self._pulse.touch()
         self._note(text)
 
     def close(self, _request: CloseSearches) -> Done:
         """End all searches cleanly."""
+        logging.getLogger(LOCKS).removeHandler(self._waiting)
         while self._open:
             self._close_oldest()
         return Done()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
@@ -189,8 +191,16 @@ def put_in_place(made: D, monkeypatch: pytest.MonkeyPatch) -> D:
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> SyntheticDevice:
-    """The device that searches of this test run on."""
+def steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that goes on alike in every run: what a question costs is measured, and has a say in which is asked."""
+    ticks = count()
+    clock = SimpleNamespace(monotonic=lambda: 0.01 * next(ticks), thread_time=lambda: 0.0, sleep=lambda _seconds: None)
+    monkeypatch.setattr("autofuse.search.budget.budget.time", clock)
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch, steady: None) -> SyntheticDevice:
+    """The device that searches of this test run on, however busy this machine is."""
     return put_in_place(SyntheticDevice(), monkeypatch)
 
 

@@ -106,7 +106,8 @@ def test_a_wait_names_the_process_that_holds_the_lock(
             pass
     finally:
         logger.removeHandler(listener)
-        holder.wait()
+        holder.stdin.close()
+        holder.wait(timeout=60)
     expected = f"autofuse: waiting for process {holder.pid} (-c {path}), which is timing on this machine"
     assert told[:2] == [expected] * 2
 
