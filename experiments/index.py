@@ -58,7 +58,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "networks",
         "How fast are tuned networks against ONNX Runtime, TVM and no fusion?",
         "all",
-        "README.md",
+        _page("networks"),
     ),
     Experiment("peers", "And against every other engine that runs them?", "all", _page("peers")),
     Experiment(
@@ -222,10 +222,10 @@ def page() -> str:
     """The index as a page: `experiments/README.md`."""
     lines = [HEAD, "| question | command | table |", "| --- | --- | --- |"]
     for one in EXPERIMENTS:
-        place = Path(one.table).relative_to("experiments") if one.table.startswith("experiments/") else one.table
-        shown = f"[{Path(one.table).parent.name or 'README'}]({place if place != one.table else f'../{place}'})"
+        table = Path(one.table)
+        shown = f"[{table.parent.name}]({table.relative_to('experiments')})" if one.table else ""
         command = one.command.replace("|", "\\|")
-        lines.append(f"| {one.question} | `{command}` | {shown if one.table else ''} |")
+        lines.append(f"| {one.question} | `{command}` | {shown} |")
     return "\n".join([*lines, "", FOOT])
 
 

@@ -18,11 +18,10 @@ NONE = "none"
 NAMED = "named"
 
 TIERS = (HIT, TILE, STALE, STALE_CODE, SIMILAR, NEAREST, MODEL, RULE, NONE)
-"""The ladder, best rung first: measured here as this very code; a tile of rows of an open size, measured
-here as a kernel of its own; the same code made by other versions of TVM or LLVM;
-measured here as other code than is built now (plans: some of its kernels); measured on another CPU of the same family;
-measured here for other shapes; predicted by a trained model (plans only); the fixed rule; no fusion (plans
-only)."""
+"""The ladder, best rung first: measured here as this very code; a tile of rows of an open size, measured here as a
+kernel of its own; the same kernel, made by other versions of TVM or LLVM; measured here as other code than is built now
+(plans: some of its kernels); measured on the device whose numbers are nearest; measured here for other shapes;
+predicted by a trained model (plans only); the fixed rule; no fusion (plans only)."""
 MEASURED_HERE = (HIT, TILE, STALE, STALE_CODE)
 
 

@@ -363,9 +363,9 @@ def parse_formats(texts: Sequence[str]) -> tuple[LibraryFormat | None, ScreenFor
 def check_miss_policy(policy: str) -> str:
     """`policy`, when it is one of `MISS_POLICIES`: the last rung of the ladder for what was never measured here.
 
-    Schedules from the same CPU family and of the nearest shape come before it. "rule": the default plan and the fixed
+    Schedules of a similar device and of the nearest shape come before it. "rule": the default plan and the fixed
     schedule of a kernel family; "model": the plan that a trained model expects to be fast, and the same schedules;
-    "none": no fusion, with fixed schedules; "fail": stop with a strict miss, also where another CPU or shape was
+    "none": no fusion, with fixed schedules; "fail": stop with a strict miss, also where another device or shape was
     measured.
     """
     if policy not in MISS_POLICIES:

@@ -34,7 +34,7 @@ TERMS: Mapping[str, str] = MappingProxyType(
         ),
         "peak memory": "the most that the tensors between the kernels need at once; weights are not counted",
         "tier": (
-            "how it is known: hit (measured here; tile: as part of a kernel), stale, another CPU of the family, "
+            "how it is known: hit (measured here; tile: a tile of rows of an open size was), stale, similar device, "
             "nearest shape, model, rule, none"
         ),
         "no fusion": "plan none: our kernels with their tuned schedules, one operator a kernel",

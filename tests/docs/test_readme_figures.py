@@ -10,6 +10,7 @@ from experiments.peers.rivals import RIVALS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+NETWORKS = (ROOT / "experiments/networks/README.md").read_text(encoding="utf-8")
 
 
 def rows(text: str, head: str) -> list[list[str]]:
@@ -49,7 +50,7 @@ def test_how_many_ratios_are_trusted_is_counted_and_not_remembered() -> None:
     ratios = [row["rivals"]["onnxruntime"] for row in record["rows"]]
     trusted = [one["ratio"] for one in ratios if one["trusted"]]
     words = dict(zip(("six", "fourteen"), (6, 14), strict=True))
-    said = re.search(r"of the (\w+) ratios to ONNX Runtime (\w+) are\s+trusted, from ([\d.]+) to ([\d.]+)\.", README)
+    said = re.search(r"of the (\w+) ratios to ONNX Runtime (\w+) are\s+trusted, from ([\d.]+) to ([\d.]+)\.", NETWORKS)
     assert said is not None
     assert (words[said[1]], words[said[2]]) == (len(ratios), len(trusted))
     assert (float(said[3]), float(said[4])) == (min(trusted), max(trusted))
