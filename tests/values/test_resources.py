@@ -35,6 +35,8 @@ def test_an_installed_wheel_finds_its_own_copy(tmp_path: Path) -> None:
         names = archive.namelist()
     assert not [name for name in names if name.startswith(("tests/", "experiments/"))]
     assert "autofuse/py.typed" in names
+    data = {name.split("/")[3] for name in names if name.startswith("autofuse/_data/profiles/")}
+    assert data == {"devices", "models"}, "recorded times are for experiments in a checkout"
     program = (
         "from autofuse.values.resources import data_path; from autofuse.environment.space import load_space\n"
         "from autofuse.device.profile import shipped_profiles\n"
