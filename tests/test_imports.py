@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -86,6 +87,35 @@ HEAVY = {
     "cryptography",
     "torch",
 }
+LATE: dict[str, str] = {
+    "__init__.py": "importing the package loads none of its parts",
+    "__main__.py": "a failing import of a library is a message, too",
+    "api": "a verb loads what it needs",
+    "cli": "`--help` loads no verb",
+    "checks": "`doctor` works where a part of the installation does not",
+    "compiler/context.py": "LightGBM and pandas, for those who ask a trained model",
+    "compiler/plan_ladder.py": "the same",
+    "environment/named_plans.py": "TVM's importer, for one plan",
+    "kernels/emission.py": "TVM, for processes that look up and never emit",
+    "learning/model.py": "training, which loads pandas",
+    "measure/children/builder.py": "a child is ready before TVM's compiler is",
+    "measure/children/candidates.py": "the process that starts children has no TVM",
+    "measure/children/worker.py": "a child is ready before TVM is",
+    "measure/local_runner.py": "LLVM, asked once",
+    "measure/machine.py": "TVM, when a machine is probed",
+    "measure/networks/contender.py": "a probe in the child",
+    "measure/networks/library_builder.py": "TVM's compiler, in the child",
+    "measure/networks/network.py": "TVM's importer, for one rival",
+    "measure/remote/device_session.py": "TVM, in the child",
+    "ort/__init__.py": "`autofuse.ort` is imported without ONNX Runtime",
+    "torch_backend/backend.py": "torch lists its backends by importing them",
+    "values/outputs.py": "psutil: most verbs write nothing",
+}
+"""The only places (rooms or files) that import a part of the package inside of a function, and what that spares."""
+
+LATE_LIBRARIES = HEAVY | {"distributed", "numpy", "platformdirs"}
+"""Outside libraries that may be imported inside of a function."""
+
 FORBIDDEN_MODULES = {"pickle", "cloudpickle", "dill", "shelve", "marshal", "joblib"}
 FORBIDDEN_CALLS = {"eval", "exec"}
 
@@ -257,6 +287,16 @@ def test_each_outside_library_has_one_home() -> None:
     assert strangers == []
 
 
+def test_imports_inside_of_functions_are_there_for_start_up() -> None:
+    found = {(path, module) for path in sources() for module in _imported_late(path)}
+    places = {(str(path.relative_to(PACKAGE)), module) for path, module in found if own_part(module)}
+    named = {(place, module, name) for place, module in places for name in LATE if _inside(place, name)}
+    assert places - {(place, module) for place, module, _ in named} == set(), "import it at the top, or say why not"
+    assert set(LATE) - {name for *_, name in named} == set(), "nothing there is imported late any more"
+    outside = {module.split(".")[0] for _, module in found} - set(sys.stdlib_module_names) - {"autofuse"}
+    assert outside <= LATE_LIBRARIES
+
+
 def test_search_compiler_and_views_do_not_import_one_another() -> None:
     apart = {"search", "compiler", "views"}
     crossing = [
@@ -336,6 +376,22 @@ def _dotted(path: Path) -> str:
     relative = path.relative_to(ROOT).with_suffix("")
     parts = relative.parts[:-1] if relative.name == "__init__" else relative.parts
     return ".".join(parts)
+
+
+def _inside(place: str, name: str) -> bool:
+    return place == name or place.startswith(f"{name}/")
+
+
+def _imported_late(path: Path) -> Iterator[str]:
+    """Modules that functions of the file import when they are called."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.Import):
+                    yield from (alias.name for alias in inner.names)
+                elif isinstance(inner, ast.ImportFrom) and inner.module:
+                    base = inner.module
+                    yield from (f"{base}.{alias.name}" for alias in inner.names) if base == "autofuse" else (base,)
 
 
 def _imported_at_load(path: Path) -> Iterator[str]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autofuse.errors import InputError
+from autofuse.errors import InputError, PlanError
+from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import NO_LIMITS, FusionPlan, ScheduleLimits, read_plan
+from autofuse.fusion.planner import baselines
 from autofuse.graph.model import Graph
 from autofuse.values.names import TVM_PARTITION, plan_name
 from autofuse.values.outputs import read_text
@@ -25,8 +27,6 @@ def named_plan(graph: Graph, plan: str) -> FusionPlan:
 
 def limited_plan(graph: Graph, plan: str) -> tuple[FusionPlan, ScheduleLimits]:
     """The `named_plan`, with the limits that stand beside it in its file."""
-    from autofuse.fusion.planner import baselines
-
     if plan_name(plan) == TVM_PARTITION:
         from autofuse.backend.tvm.partition import tvm_plan
 
@@ -44,9 +44,6 @@ def limited_plan(graph: Graph, plan: str) -> tuple[FusionPlan, ScheduleLimits]:
 
 def plan_in_file(graph: Graph, path: Path) -> tuple[FusionPlan, ScheduleLimits]:
     """The plan in a file, checked against `graph`, and the limits beside it."""
-    from autofuse.errors import PlanError
-    from autofuse.fusion.legality import check_plan
-
     try:
         text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.errors import InputError
+from autofuse.kernels.workload.workload import Value, Workload, WorkloadOperator
 from autofuse.learning.calibrated import Calibrated
 from autofuse.learning.features import FEATURES_VERSION, Machine, cut_features, facts_of, on_machine
 from autofuse.learning.model import ProfitabilityModel
@@ -184,8 +185,6 @@ def _key(arrays: Mapping[str, NDArray[Any]], body: Mapping[str, Any]) -> str:
 @cache
 def _sample() -> tuple[dict[str, float], Machine]:
     """Facts of the smallest workload there is, on some machine: what features are called does not depend on either."""
-    from autofuse.kernels.workload.workload import Value, Workload, WorkloadOperator
-
     values = (Value("input", (8,), "float32"), Value("output", (8,), "float32"))
     workload = Workload(values, (WorkloadOperator("Relu", (0,), (1,)),), 18)
     return facts_of(workload), Machine("generic", 4, 16, 1, 1 << 15, 1 << 18, 1 << 18, 1)

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from autofuse.backend.library.library import host_features, installed_versions
 from autofuse.backend.library.session import Session
+from autofuse.backend.library.threads import usable_threads
 from autofuse.errors import AutofuseError
 from autofuse.measure.checking.tolerance import compare
 from autofuse.torch_backend import refusals
@@ -28,6 +30,7 @@ from autofuse.torch_backend.tensors import (
     tensor_of,
     version_of,
 )
+from autofuse.values.outputs import output_folder
 
 
 @dataclass(frozen=True)
@@ -171,7 +174,7 @@ class Graph:
         refusals.check_outputs(after, [facts_of(results[place]) for place in places])
         numbers = {known: number for number, known in enumerate(tensors)}
         inputs = [place for place, value in enumerate(args) if _is_tensor(value) and place not in self.weights]
-        threads = self.options.threads or min(torch.get_num_threads(), _usable_threads())
+        threads = self.options.threads or min(torch.get_num_threads(), usable_threads())
         key = self._digest(args, inputs, places, threads)
 
         def export(path: Path) -> None:
@@ -213,8 +216,6 @@ class Graph:
 
     def _capture(self, export: Callable[[Path], None], key: str | None) -> None:
         assert self.options.capture is not None
-        from autofuse.values.outputs import output_folder
-
         folder = output_folder(self.options.capture, option="options: capture")
         number = len(list(folder.glob("graph-*.onnx")))
         name = f"graph-{key[:12]}.onnx" if key else f"graph-{number}.onnx"
@@ -249,19 +250,11 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def _usable_threads() -> int:
-    from autofuse.backend.library.threads import usable_threads
-
-    return usable_threads()
-
-
 def _versions() -> Mapping[str, str]:
     """Of all that has a part in the code."""
     from importlib.metadata import version
 
     import torch
-
-    from autofuse.backend.library.library import installed_versions
 
     return {**installed_versions(), "torch": torch.__version__, "onnxscript": version("onnxscript")}
 
@@ -276,6 +269,4 @@ def _modes() -> dict[str, object]:
 
 def _host() -> list[str]:
     """This machine's CPU features: a cache in a home that machines share holds libraries of each."""
-    from autofuse.backend.library.library import host_features
-
     return sorted(host_features())

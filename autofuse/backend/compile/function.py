@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 from autofuse.device.target import Target
 from autofuse.errors import InputError
+from autofuse.link.architecture import architecture_of
+from autofuse.link.linking import exported
 from autofuse.values.scratch import scratch_folder
 
 ENTRY = "main"
@@ -126,9 +128,6 @@ def export_function(function: Any, target: Target, output: Path) -> None:
 
     DeviceError when it cannot be linked.
     """
-    from autofuse.link.architecture import architecture_of
-    from autofuse.link.linking import exported
-
     exported(_compiled(function, target), output, architecture_of(target), output.parent)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from autofuse.backend.compile.jit import tensor, tvm_target
 from autofuse.device.target import Target
 
 _ELEMENTS = 1024
@@ -20,8 +21,6 @@ def run(target: Target, folder: Path) -> str:
     """Compile, link, load and run a vector addition; what went wrong, or "" when its sums are right."""
     import tvm
     from tvm import te
-
-    from autofuse.backend.compile.jit import tensor, tvm_target
 
     a, b = (te.placeholder((_ELEMENTS,), "float32", name) for name in "ab")
     function = te.create_prim_func([a, b, te.compute((_ELEMENTS,), lambda i: a[i] + b[i], "sum")])

@@ -22,7 +22,7 @@ from autofuse.errors import AutofuseError, InputError
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.model import Graph, Operator, Tensor
 from autofuse.kernels.workload.workload import BoundWorkload, Workload
-from autofuse.measure.checking.reference import capture
+from autofuse.measure.checking.reference import capture, run_reference
 from autofuse.measure.measurement import Measurement, MeasureRequest, Timing
 from autofuse.measure.runner import Runner
 from autofuse.measure.timing.sampling import SamplingPolicy
@@ -243,8 +243,6 @@ def rebuilt(text: str) -> tuple[BoundWorkload, Graph]:
 
 
 def _sound(graph: Graph) -> bool:
-    from autofuse.measure.checking.reference import run_reference
-
     try:
         run_reference(graph, generate_inputs(graph, 0))
     except InputError as error:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import os
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import pandas as pd
 
+from autofuse.database.database import ProfilingDatabase, open_database
+from autofuse.database.job_records import JobInfo
+from autofuse.database.records import RunInfo
 from autofuse.errors import InputError
 from autofuse.views.frames.columns import COLUMNS
 from autofuse.views.frames.comparison import compare_runs
 from autofuse.views.frames.frames import best_of, read_frame, tasks_of, worth_frame
 from autofuse.views.frames.lookups import lookups_of
 from autofuse.views.frames.night import night_frame
-
-if TYPE_CHECKING:
-    from autofuse.database.database import ProfilingDatabase
-    from autofuse.database.job_records import JobInfo
-    from autofuse.database.records import RunInfo
 
 ASKED = ("comparison", "night")
 """Frames that need more than a run to be made: see `Analysis.compare` and `Analysis.night`."""
@@ -31,8 +29,6 @@ RunReference = int | str
 
 def open_analysis(path_or_url: str | os.PathLike[str] | None = None) -> Analysis:
     """Open a profiling database for reading; DatabaseError as `open_database` has it."""
-    from autofuse.database.database import open_database
-
     return Analysis(open_database(path_or_url, read_only=True))
 
 
