@@ -91,7 +91,7 @@ OnMiss = Annotated[
     MissPolicy,
     typer.Option(
         "--on-miss",
-        help="What nothing like it was measured: rule = the fixed plan and schedules, model = a plan predicted by a "
+        help="Where nothing like it was measured: rule = the fixed plan and schedules, model = a plan predicted by a "
         "trained model, none = unfused, fail = stop.",
     ),
 ]
