@@ -113,7 +113,7 @@ def flops(graph: Graph, operator: Operator) -> int:
 def _structured_flops(graph: Graph, operator: Operator, out: int) -> int:
     shapes = [graph.tensors[name].shape if name else () for name in operator.inputs]
     match operator.op_type:
-        case "Conv":
+        case "Conv" | "Bfloat16Conv":
             return out * (2 * math.prod(shapes[1][1:]) + _has(operator, 2))
         case "ConvInteger" | "DeformConv":
             return out * 2 * math.prod(shapes[1][1:])
@@ -124,7 +124,7 @@ def _structured_flops(graph: Graph, operator: Operator, out: int) -> int:
         case "Gemm":
             inner = shapes[0][0 if operator.attributes.get("transA", 0) else 1]
             return out * (2 * inner + _has(operator, 2))
-        case "MatMul" | "MatMulInteger" | "MatMulInteger16" | "QLinearMatMul" | "WeightOnlyMatMul":
+        case "MatMul" | "MatMulInteger" | "MatMulInteger16" | "QLinearMatMul" | "WeightOnlyMatMul" | "Bfloat16MatMul":
             return out * 2 * shapes[0][-1]
         case "LSTMRecurrence" | "GRURecurrence" | "RNNRecurrence":
             return math.prod(shapes[0]) * (2 * shapes[1][-1] + _STEPS_OF_A_GATE)

@@ -33,20 +33,21 @@ POINTWISE = names(
     """Abs Acos Acosh Add And Asin Asinh Atan Atanh BiasGelu BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr
     BitwiseXor Cast CastLike Ceil Celu Clip Cos Cosh Div Elu Equal Erf Exp FastGelu Floor Gelu Greater GreaterOrEqual
     HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not Or Pow
-    Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum SwiGLU Swish Tan Tanh
-    ThresholdedRelu Where Xor"""
+    Reciprocal Relu Round RoundToBfloat16 Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum SwiGLU Swish
+    Tan Tanh ThresholdedRelu Where Xor"""
 )
 """Operators that compute an output element from the input elements at the same (broadcast) place."""
 
 _PER_CHANNEL = "BatchNormalization DequantizeLinear PRelu QuantizeLinear"
 _COPIES = "CenterCropPad Concat Dropout Pad Slice Split Trilu"
 _ONE_TO_MANY = """ConstantOfShape Expand EyeLike Gather GatherElements GatherND OneHot Range Resize Tile Upsample"""
-_MANY_TO_MANY = """AffineGrid ArgMax ArgMin Attention AveragePool CausalConvWithState Col2Im Conv ConvInteger
-    ConvTranspose CumProd CumSum DFT DeformConv Det DynamicQuantizeLinear EmbedLayerNormalization Einsum Gemm
-    GlobalAveragePool GlobalLpPool GlobalMaxPool GridSample GroupNormalization Hardmax InstanceNormalization LRN
-    LayerNormalization LinearAttention LogSoftmax LpNormalization LpPool MatMul MatMulInteger MatMulInteger16 MaxPool
-    MaxRoiPool MeanVarianceNormalization NegativeLogLikelihoodLoss QLinearConv QLinearMatMul RMSNormalization ReduceL1
-    ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare RoiAlign
+_MANY_TO_MANY = """AffineGrid ArgMax ArgMin Attention AveragePool Bfloat16Conv Bfloat16MatMul CausalConvWithState Col2Im
+    Conv ConvInteger ConvTranspose CumProd CumSum DFT DeformConv Det DynamicQuantizeLinear EmbedLayerNormalization
+    Einsum Gemm GlobalAveragePool GlobalLpPool GlobalMaxPool GridSample GroupNormalization Hardmax
+    InstanceNormalization LRN LayerNormalization LinearAttention LogSoftmax LpNormalization LpPool MatMul
+    MatMulInteger MatMulInteger16 MaxPool MaxRoiPool MeanVarianceNormalization NegativeLogLikelihoodLoss QLinearConv
+    QLinearMatMul RMSNormalization ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin
+    ReduceProd ReduceSum ReduceSumSquare RoiAlign
     RotaryEmbedding STFT SkipLayerNormalization Softmax SoftmaxCrossEntropyLoss WeightOnlyMatMul"""
 _REORGANIZE = "Flatten Reshape Squeeze Unsqueeze"
 _SHUFFLE = "DepthToSpace ReverseSequence SpaceToDepth Transpose"

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
 from autofuse.graph.model import AttributeValue, Operator, Tensor
+from autofuse.graph.own.bfloat16 import bfloat16_nodes, is_of_bfloat16
 from autofuse.graph.own.recurrence import is_recurrence, recurrence_nodes
 from autofuse.graph.own.weight_only import is_weight_only, weight_only_nodes
 
@@ -142,8 +143,11 @@ def attribute_proto(value: bytes) -> AttributeProto:
 def nodes_of(operator: Operator, opset: int) -> list[NodeProto]:
     """The ONNX node of an operator, after the Identity nodes that give captured tensors their inner names.
 
-    A recurrence becomes standard nodes that compute it, a weight-only product ONNX Runtime's node.
+    A recurrence and what rounds to bfloat16 become standard nodes that compute it, a weight-only product ONNX Runtime's
+    node.
     """
+    if is_of_bfloat16(operator):
+        return bfloat16_nodes(operator)
     if is_recurrence(operator):
         return recurrence_nodes(operator)
     if is_weight_only(operator):

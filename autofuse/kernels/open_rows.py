@@ -35,7 +35,7 @@ ENOUGH_POSITIONS = 16
 """How often a single row has to use each weight, for one row to be a tile: once a pixel, or once a token."""
 WEIGHTED = {
     "Conv": 1, "ConvInteger": 1, "ConvTranspose": 1, "Gemm": -1, "MatMul": -1, "MatMulInteger": -1,
-    "WeightOnlyMatMul": -1,
+    "WeightOnlyMatMul": -1, "Bfloat16Conv": 1, "Bfloat16MatMul": -1,
 }  # fmt: skip
 """Operators with weights, and the axis of the result along which these differ."""
 MOST_ELEMENTS = (1 << 31) - 1

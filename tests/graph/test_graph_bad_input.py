@@ -235,13 +235,13 @@ def test_an_input_of_an_unsupported_type(path, model, kind):
 
 
 def test_a_weight_of_an_unsupported_type(path, model):
-    proto = model("f (float[2] x) => (float[2] y) { b = Cast<to=1>(w) y = Add(x, b) }")
+    proto = model("f (float[2] x) => (float[2] y) { a = Add(w, w) b = Cast<to=1>(a) y = Add(x, b) }")
     proto.graph.initializer.append(helper.make_tensor("w", TensorProto.BFLOAT16, [2], [1.0, 2.0]))
     assert "'w' has element type bfloat16" in refusal(write(path, proto))
 
 
 def test_a_result_of_an_unsupported_type(path, model):
-    proto = model("f (float[2] x) => (float[2] y) { b = Cast<to=16>(x) y = Cast<to=1>(b) }")
+    proto = model("f (float[2] x) => (float[2] y) { b = Cast<to=16>(x) a = Add(b, b) y = Cast<to=1>(a) }")
     assert "element type bfloat16" in refusal(write(path, proto))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from onnx import helper
 
 from autofuse.device.target import Target
+from autofuse.graph.own.bfloat16 import rounded
 from autofuse.kernels.build import build_kernel
 from autofuse.kernels.tir.digest import code_key
 from tests.kernels.conftest import Bench, Small, parsed, real
@@ -108,6 +109,11 @@ NIBBLES = Small(
     {"x": real(12, 64)}, ["y"], {"w": LEVELS.integers(0, 256, (80, 2, 16), "uint8"), "s": np.abs(real(80, 2)),
                                  "z": LEVELS.integers(0, 256, (80, 1), "uint8")},
 )  # fmt: skip
+ROUNDED = "h = Cast <to=16> (x); r = Cast <to=1> (h); "
+HALVES = made(ROUNDED + "c = MatMul (r, w); d = Add (c, b); y = Relu (d)", real(24, 62), w=rounded(real(62, 72)),
+              b=real(72))  # fmt: skip
+HALF_MAP = made(ROUNDED + "c = Conv <pads=[1, 1, 1, 1]> (r, w, b); y = Relu (c)", IMAGE, w=rounded(WEIGHTS), b=real(32))
+ROUNDING = made(ROUNDED + "y = Relu (r)", real(6, 40))
 IMPORTED = made("y = CumSum (x, a)", real(6, 40), a=np.array(1, "int64"))
 
 TILE = {"contraction.vectors": 2, "contraction.pixels": 4}
@@ -193,6 +199,18 @@ SAMPLES: Mapping[str, Sample] = {
     "depthwise integers, plain": Sample(
         DEPTHWISE_BYTES, {"integer_depthwise.pixels": 6, "integer_depthwise.rows_per_task": 4}
     ),
+    "product of bfloat16": Sample(HALVES, {"bfloat16.vectors": 2, "bfloat16.pixels": 6}),
+    "product of bfloat16, rows apart": Sample(
+        HALVES, {"bfloat16.vectors": 2, "bfloat16.pixels": 6, "bfloat16.pixel_rows": 2}
+    ),
+    "product of bfloat16, widened": Sample(
+        HALVES, {"bfloat16.algorithm": "widened", "bfloat16.vectors": 3, "bfloat16.pixels": 4}
+    ),
+    "convolution of bfloat16, blocks": Sample(HALF_MAP, {"bfloat16.vectors": 2, "bfloat16.pixels": 4}, MAPS),
+    "convolution of bfloat16, rows a task": Sample(
+        HALF_MAP, {"bfloat16.vectors": 2, "bfloat16.pixels": 4, "bfloat16.rows_per_task": 2}
+    ),
+    "rounding to bfloat16": Sample(ROUNDING),
     "integer convolution, one by one": Sample(QUANTIZED_MAP, {"integer.algorithm": "single", "integer.pixels": 4}),
 }
 

@@ -6,6 +6,7 @@ import random
 import tomllib
 from collections import Counter
 from collections.abc import Mapping
+from itertools import product
 
 import numpy as np
 import pytest
@@ -123,8 +124,8 @@ def test_idle_knobs_do_not_change_the_code(name: str) -> None:
 
 @pytest.mark.parametrize(("family", "knob"), ALL_KNOBS)
 def test_a_useful_knob_changes_the_code_of_some_workload(family: str, knob: str) -> None:
-    target, name = TARGETS["avx2"], f"{family}.{knob}"
-    for sample in SAMPLES:
+    name = f"{family}.{knob}"
+    for target, sample in product((TARGETS["avx2"], TARGETS["avx512"]), SAMPLES):
         workload = workload_of(sample, target)
         found = opened(workload, target)
         fitting = {other: value for other, value in SAMPLES[sample].schedule.items() if value in found.get(other, ())}
@@ -159,6 +160,10 @@ REFUSED: Mapping[str, Small] = {
     "WeightOnlyMatMul": Small(
         [helper.make_node("MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft", K=32, N=8, block_size=32)],
         {"x": np.ones((3, 32), "float64")}, ["y"], {"w": np.ones((8, 1, 16), "uint8"), "s": np.ones((8, 1), "float32")}
+    ),
+    "Bfloat16Conv": Small(
+        parsed("h = Cast <to=16> (x); r = Cast <to=1> (h); y = Conv <pads=[3, 3, 3, 3], strides=[9, 9]> (r, w)"),
+        {"x": real(1, 8, 1, 1)}, ["y"], {"w": np.ones((8, 8, 3, 3), "float32")}
     ),
     "LayerNormalization": Small(parsed("y = LayerNormalization <axis=-1> (x, g)"), {"x": X.astype("float64")}, ["y"],
                                 {"g": np.ones(6, "float64")}),

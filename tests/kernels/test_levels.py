@@ -9,7 +9,8 @@ from autofuse.kernels.workload.levels import ambiguous_outputs
 from tests.kernels.conftest import Bench, Small, parsed, real
 
 SCALE, ZERO = np.array(0.1, "float32"), np.array(7, "uint8")
-CONSTANTS = {"s": SCALE, "z": ZERO, "w": np.ones((8, 4), "int8"), "b": real(8, 4)}
+CONSTANTS = {"s": SCALE, "z": ZERO, "w": np.ones((8, 4), "int8"), "b": real(8, 4),
+             "o": np.ones((4, 3), "float32"), "p": np.ones((8, 3), "float32")}  # fmt: skip
 LEVELS = np.arange(32, dtype="uint8").reshape(4, 8)
 ONE_ANSWER = {
     "numbers that are given": ("y = QuantizeLinear (x, s, z)", real(4, 8)),
@@ -19,12 +20,20 @@ ONE_ANSWER = {
     "bounds and movements": (
         "d = DequantizeLinear (x, s, z); r = Relu (d); t = Transpose (r); y = QuantizeLinear (t, s, z)", LEVELS
     ),
+    "numbers that are rounded to bfloat16": ("h = Cast <to=16> (x); r = Cast <to=1> (h); y = Neg (r)", real(4, 8)),
+    "a product in bfloat16": ("h = Cast <to=16> (x); r = Cast <to=1> (h); y = MatMul (r, p)", real(4, 8)),
     "sums of numbers that stay numbers": ("y = MatMul (x, b)", real(4, 8)),
 }  # fmt: skip
 TWO_ANSWERS = {
     "a sum of numbers": ("m = MatMul (x, b); y = QuantizeLinear (m, s, z)", real(4, 8)),
     "what is read of it": (
         "m = MatMul (x, b); q = QuantizeLinear (m, s, z); d = DequantizeLinear (q, s, z); y = Relu (d)", real(4, 8)
+    ),
+    "a sum that is rounded to bfloat16": (
+        "m = MatMul (x, b); h = Cast <to=16> (m); r = Cast <to=1> (h); y = Neg (r)", real(4, 8)
+    ),
+    "a product of sums in bfloat16": (
+        "m = MatMul (x, b); h = Cast <to=16> (m); r = Cast <to=1> (h); y = MatMul (r, o)", real(4, 8)
     ),
     "two products that may be joined": (
         "d = DequantizeLinear (x, s, z); a = Mul (d, d); y = QuantizeLinear (a, s, z)", LEVELS

@@ -21,7 +21,9 @@ LATER, EARLIER, BOTH = "later", "earlier", "both"
 SMALL_RESULT, SMALL_WEIGHTS = 4096, 1 << 20
 """Elements of a map of one pixel, and bytes of the weights behind it, up to which its launch is worth saving."""
 
-_PRODUCTS = frozenset({"Conv", "ConvInteger", "MatMul", "MatMulInteger", "Gemm", "WeightOnlyMatMul"})
+_PRODUCTS = frozenset(
+    {"Conv", "ConvInteger", "MatMul", "MatMulInteger", "Gemm", "WeightOnlyMatMul", "Bfloat16Conv", "Bfloat16MatMul"}
+)
 _POOLS = frozenset({"MaxPool", "AveragePool"})
 _SUMS = frozenset(
     {"GlobalAveragePool", "GlobalMaxPool", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "ReduceSumSquare"}

@@ -15,6 +15,7 @@ from autofuse.errors import InputError, UncoveredError
 from autofuse.graph.loading.limits import FoldBudget
 from autofuse.graph.model import Operator, Tensor
 from autofuse.graph.nodes import SUPPORTED_DTYPES, dtype_name, make_model
+from autofuse.graph.own.bfloat16 import is_of_bfloat16, plain
 from autofuse.graph.own.weight_only import as_dense, is_weight_only
 
 _EMBEDDED_ELEMENTS = 4096
@@ -115,6 +116,8 @@ def _with_schema(operator: Operator) -> tuple[list[Operator], list[Tensor]]:
     """(operators whose schemas infer the types of an operator's results, tensors that they read besides)."""
     if is_weight_only(operator):
         return as_dense(operator)
+    if is_of_bfloat16(operator):
+        return [plain(operator)], []
     if operator.op_type in _AS_INPUT:  # their schemas have no shape inference, although the result is as the input
         return [replace(operator, op_type="Identity", inputs=operator.inputs[:1], attributes={})], []
     return [operator], []

@@ -48,6 +48,7 @@ from autofuse.graph.loading.simplify.layers.spectral import write_transforms
 from autofuse.graph.loading.simplify.layers.statistics import split_statistics
 from autofuse.graph.loading.simplify.layers.training import split_training
 from autofuse.graph.loading.simplify.microsoft.rules import declare, is_replaced, replace_microsoft
+from autofuse.graph.loading.simplify.quantized.bfloat16 import join_bfloat16, narrow_weights
 from autofuse.graph.loading.simplify.quantized.blocks import nibbles
 from autofuse.graph.loading.simplify.quantized.rules import join_quantized
 from autofuse.graph.loading.upgrade import FORM, upgrade
@@ -174,13 +175,13 @@ def _weights(graph: GraphProto, source: str) -> dict[str, NDArray[np.generic]]:
     if total > MAX_MODEL_BYTES:
         raise InputError(f"{source}: {total / 1e9:.1f} GB of weights; autofuse takes models up to 2 GB")
     arrays: dict[str, NDArray[np.generic]] = {}
-    widened = nibbles(graph)
+    widened = {**dict.fromkeys(nibbles(graph), np.int8), **dict.fromkeys(narrow_weights(graph), np.float32)}
     for tensor in graph.initializer:
         if tensor.name not in widened:
             check_weight_dtype(tensor.name, dtype_name(tensor.data_type), source)
         try:
             array = numpy_helper.to_array(tensor)
-            arrays[tensor.name] = array.astype(np.int8) if tensor.name in widened else array
+            arrays[tensor.name] = array.astype(widened.get(tensor.name, array.dtype), copy=False)
         except Exception as error:  # onnx raises ValueError, TypeError, KeyError, struct.error
             raise InputError(f"{source}: weight {tensor.name!r} is damaged: {error}") from error
     return as_constants(arrays, source)
@@ -272,9 +273,9 @@ def _check_model(draft: Draft) -> None:
 
 
 _STEPS = (
-    inline_decided_branches, replace_microsoft, join_quantized, split_training, split_recurrent, split_statistics,
-    write_transforms, write_attention, write_out_bodies, fold_constants, canonicalise, simplify_copies, remove_noops,
-    remove_dead,
+    inline_decided_branches, replace_microsoft, join_quantized, join_bfloat16, split_training, split_recurrent,
+    split_statistics, write_transforms, write_attention, write_out_bodies, fold_constants, canonicalise,
+    simplify_copies, remove_noops, remove_dead,
 )  # fmt: skip
 """What a round of simplification does, in turn; each says whether it changed anything."""
 

@@ -11,7 +11,8 @@ from autofuse.kernels.families.elementwise import ELEMENTWISE
 from autofuse.kernels.families.fused.band import BAND
 from autofuse.kernels.families.fused.chain import CHAIN
 from autofuse.kernels.families.narrow.depthwise.family import DEPTHWISE
-from autofuse.kernels.families.narrow.integer.family import INTEGER
+from autofuse.kernels.families.narrow.products.bfloat16 import BFLOAT16
+from autofuse.kernels.families.narrow.products.integer import INTEGER
 from autofuse.kernels.families.narrow.weight_only.family import WEIGHT_ONLY
 from autofuse.kernels.families.protocol import Family, FusedFamily, Knob, Schedule, Unit
 from autofuse.kernels.families.recurrent.family import RECURRENT
@@ -23,8 +24,8 @@ from autofuse.kernels.nest.nest import Nest, cut
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
 FAMILIES: tuple[Family, ...] = (
-    ELEMENTWISE, REDUCTION, LAST_AXIS, INNER_AXIS, WINDOWED, CONTRACTION, INTEGER, DEPTHWISE, WEIGHT_ONLY, RECURRENT,
-    CHAIN, BAND,
+    ELEMENTWISE, REDUCTION, LAST_AXIS, INNER_AXIS, WINDOWED, CONTRACTION, INTEGER, DEPTHWISE, BFLOAT16, WEIGHT_ONLY,
+    RECURRENT, CHAIN, BAND,
 )  # fmt: skip
 """The families of the package. The first that takes a unit emits it; each adds its guesses to those before it."""
 

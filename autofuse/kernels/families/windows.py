@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from autofuse.graph.own.bfloat16 import CONTRACTIONS as ROUNDED
 from autofuse.kernels.nest.tiles import Window
 from autofuse.kernels.nest.transposed_window import TransposedWindow
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
@@ -82,7 +83,7 @@ def window_refusal(workload: Workload, operator: WorkloadOperator) -> str | None
     if operator.op_type == "MaxPool" and operator.attribute("storage_order", 0):
         return "MaxPool with storage_order has no definition here"
     windows = convolution_windows(workload, operator)
-    if operator.op_type in CONVOLUTIONS:
+    if operator.op_type in CONVOLUTIONS | {ROUNDED["Conv"]}:
         if operator.op_type == "ConvTranspose" and any(window.stride > MOST_PHASES for window in windows):
             return f"{operator.op_type} with strides above {MOST_PHASES} has no definition here"
         blind = any(window.all_blind for window in windows)

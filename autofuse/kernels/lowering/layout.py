@@ -15,10 +15,10 @@ from autofuse.kernels.nest.nest import FORWARD
 SMALLEST_BLOCK = 4
 FEATURE_MAP = frozenset(
     {"Conv", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "ConvTranspose", "Resize", "Upsample"}
-    | {"ConvInteger"}
+    | {"Bfloat16Conv", "ConvInteger"}
 )
 MOVEMENT = FORWARD | {"Expand", "Slice", "Split", "Gather", "GatherElements", "Pad", "Tile"}
-MOVEMENT |= {"MatMul", "MatMulInteger", "Gemm", "WeightOnlyMatMul"}
+MOVEMENT |= {"MatMul", "MatMulInteger", "Gemm", "WeightOnlyMatMul", "Bfloat16MatMul"}
 BLOCKED = frozenset({"float32", "int8", "uint8"})
 """Element types of maps that lie in blocks."""
 

@@ -12,8 +12,11 @@ from functools import partial
 
 from tvm import tirx
 
+from autofuse.graph.own.bfloat16 import ROUND
+from autofuse.graph.own.recurrence import DOMAIN as OWN_DOMAIN
 from autofuse.kernels.nest import hyperbolic, quantization
 from autofuse.kernels.nest import scalar_rules as rules
+from autofuse.kernels.tir.bfloat16 import rounded_number
 from autofuse.kernels.tir.math import Bind, Expr
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
@@ -111,6 +114,7 @@ _ANY_RULES: dict[str, _Rule] = {
     "Equal": partial(rules.compare, tirx.EQ),
 }
 
+_BFLOAT16_RULES: dict[str, _Rule] = {ROUND: lambda call: rounded_number(call.args[0], call.bind)}
 _QUANTIZE_RULES: dict[str, _Rule] = {"QuantizeLinear": quantization.quantize}
 _DEQUANTIZE_RULES: dict[str, _Rule] = {"DequantizeLinear": quantization.dequantize}
 
@@ -121,12 +125,14 @@ _TABLES = (
     (_INTEGER_RULES, _INTEGERS),
     (_BOOL_RULES, _BOOL),
     (_ANY_RULES, ELEMENT_TYPES),
+    (_BFLOAT16_RULES, frozenset({"float32"})),
     (_QUANTIZE_RULES, quantization.LEVELS | {"float32"}),
     (_DEQUANTIZE_RULES, quantization.LEVELS | {"float32", "int32"}),
 )
 SCALAR: Mapping[str, ScalarDefinition] = {
     name: _definition(rule) for table, _ in _TABLES for name, rule in table.items()
 }
+_OTHER_DOMAINS = frozenset({("com.microsoft", "Gelu"), (OWN_DOMAIN, ROUND)})
 _DTYPES: Mapping[str, frozenset[str]] = {name: dtypes for table, dtypes in _TABLES for name in table}
 
 
@@ -135,7 +141,7 @@ def supported(operator: WorkloadOperator, workload: Workload) -> str | None:
     kind = operator.op_type
     if kind not in SCALAR:
         return f"{kind}: no elementwise definition"
-    if operator.domain not in ("", "ai.onnx") and (operator.domain, kind) != ("com.microsoft", "Gelu"):
+    if operator.domain not in ("", "ai.onnx") and (operator.domain, kind) not in _OTHER_DOMAINS:
         return f"{kind}: unknown domain {operator.domain!r}"
     if any(output >= 0 for output in operator.outputs[1:]):
         return f"{kind}: only the first output is computed"

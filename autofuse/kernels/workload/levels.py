@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from autofuse.graph.own.bfloat16 import CONTRACTIONS, ROUND
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
 _EXACT = frozenset(
     {
         "Cast", "Clip", "Concat", "ConvInteger", "DepthToSpace", "DequantizeLinear", "Expand", "Flatten", "Gather",
         "GatherElements", "Identity", "MatMulInteger", "Max", "MaxPool", "Min", "Neg", "Pad", "QuantizeLinear",
-        "Relu", "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where",
+        "Relu", "Reshape", ROUND, "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
+        "Where",
     }
 )  # fmt: skip
 """Operators that round at most once, as IEEE 754 says: whoever computes them finds the same bits."""
 
 
 def ambiguous_outputs(workload: Workload) -> frozenset[int]:
-    """Outputs that stand behind a QuantizeLinear of numbers which depend on the order of sums, or on joined products.
+    """Outputs behind a QuantizeLinear, or a rounding to bfloat16, of numbers which depend on the order of sums, or on
+    joined products.
 
     Where such a number lies as good as halfway between two levels, the reference itself is right by chance: another
     order of the same sum gives the neighbouring level. All other outputs have one right value.
@@ -25,11 +28,18 @@ def ambiguous_outputs(workload: Workload) -> frozenset[int]:
     for operator in workload.operators:
         outputs = {value for value in operator.outputs if value >= 0}
         read = set(operator.inputs)
-        if read & behind or (operator.op_type == "QuantizeLinear" and operator.inputs[0] in inexact):
+        if read & behind or _rounded(operator) & inexact:
             behind |= outputs
         if read & inexact or not _is_exact(workload, operator):
             inexact |= outputs
     return frozenset(behind & set(workload.of_kind("output")))
+
+
+def _rounded(operator: WorkloadOperator) -> set[int]:
+    """The values that an operator rounds to levels."""
+    if operator.op_type in ("QuantizeLinear", ROUND):
+        return set(operator.inputs[:1])
+    return set(operator.inputs[:2]) if operator.op_type in CONTRACTIONS.values() else set()
 
 
 def _is_exact(workload: Workload, operator: WorkloadOperator) -> bool:

@@ -41,7 +41,7 @@ def schedule_text(schedule: Schedule) -> str:
 
 _TILED = frozenset(
     {"Conv", "ConvInteger", "ConvTranspose", "MatMul", "MatMulInteger", "Gemm", "MaxPool", "AveragePool"}
-    | {"WeightOnlyMatMul"}
+    | {"WeightOnlyMatMul", "Bfloat16Conv", "Bfloat16MatMul"}
 )
 
 

@@ -245,6 +245,7 @@ class Product(Contraction):
 
 
 FORMS: Mapping[str, type[Convolution]] = {
+    "Bfloat16Conv": Convolution,
     "Conv": Convolution,
     "ConvInteger": Convolution,
     "ConvTranspose": TransposedConvolution,

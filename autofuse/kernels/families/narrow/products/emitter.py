@@ -1,6 +1,6 @@
-"""Emits products and convolutions of bytes: a tile of vectors x pixels of int32 sums in registers.
+"""Emits products and convolutions of narrow numbers: a tile of vectors x pixels of sums in registers.
 
-The lanes run over columns. For each pixel a few neighbouring bytes of the depth are spread over all lanes, and meet a
+The lanes run over columns. For each pixel a few neighbouring numbers of the depth are spread over all lanes, and meet a
 vector of weights that holds as many for every column.
 """
 
@@ -15,8 +15,8 @@ from typing import Any
 from tvm import tirx
 
 from autofuse.kernels.families.narrow.instructions import Multiplier
-from autofuse.kernels.families.narrow.integer.form import IntegerContraction
-from autofuse.kernels.families.narrow.integer.operands import Left, Operands, Right
+from autofuse.kernels.families.narrow.products.form import NarrowContraction
+from autofuse.kernels.families.narrow.products.operands import Left, Operands, Right
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import Window, divisor_near, runs
@@ -39,11 +39,11 @@ class Tile:
     width: int
 
 
-class IntegerEmitter:
-    """Emits one nest of an integer product under `knobs`, by one instruction."""
+class NarrowEmitter:
+    """Emits one nest of a narrow product under `knobs`, by one instruction."""
 
     def __init__(
-        self, scope: Scope, nest: Nest, product: IntegerContraction, multiplier: Multiplier, knobs: Knobs
+        self, scope: Scope, nest: Nest, product: NarrowContraction, multiplier: Multiplier, knobs: Knobs
     ) -> None:
         self.scope, self.nest, self.product, self.form = scope, nest, product, product.form
         self.emitter: Emitter = scope.emitter
@@ -56,13 +56,18 @@ class IntegerEmitter:
         self.operands = Operands(scope, product, multiplier, self.vectors)
 
     def emit(self) -> None:
-        """Emits the whole nest: operands brought into place, then panels and rows in parallel."""
+        """Emits the whole nest."""
+        with self.multiplier.known():
+            self.nests()
+
+    def nests(self) -> None:
+        """Operands brought into place, then panels and rows in parallel."""
         emitter, form = self.emitter, self.form
         self.right = Right(self.operands)
         self.left = Left(self.operands)
         grid = (prod(form.batch), self.operands.panels, prod(form.rows) // self.rows_per_task)
         with emitter.parallel(prod(grid)) as task:
-            sums = [emitter.scratch(self.lanes, "int32") for _ in range(self.vectors * self.pixels)]
+            sums = [emitter.scratch(self.lanes, self.multiplier.sums) for _ in range(self.vectors * self.pixels)]
             flat, panel, row_task = (emitter.simplify(part) for part in delinear(task, grid))
             batch = tuple(emitter.simplify(part) for part in delinear(flat, form.batch))
             with emitter.serial(self.rows_per_task) as step:
@@ -101,7 +106,7 @@ class IntegerEmitter:
     def clear(self, tile: Tile, held: list[tuple[int, int, Any]]) -> None:
         """Sums start at what the zero point of x takes away: it times the sums of the columns."""
         emitter, lanes = self.emitter, self.lanes
-        starts: list[Expr] = [tirx.Broadcast(tirx.const(0, "int32"), lanes)] * tile.vectors
+        starts: list[Expr] = [tirx.Broadcast(tirx.const(0, self.multiplier.sums), lanes)] * tile.vectors
         if self.right.sums is not None:
             zero = emitter.bind(tirx.Broadcast(tirx.const(0, "int32") - self.operands.x_zero(), lanes))
             starts = [
@@ -169,4 +174,7 @@ class IntegerEmitter:
             with emitter.vector(min(self.together, valid - first)) as lane:
                 index = self.form.out_index(tile.batch, tile.row, tile.start + r, first_column + first + lane)
                 index = tuple(emitter.simplify(part) for part in index)
-                self.scope.finish(self.nest, index, sums[emitter.simplify(first + lane)])
+                value = sums[emitter.simplify(first + lane)]
+                if self.form.bias >= 0:
+                    value = value + self.scope.read(self.form.bias, self.form.bias_index(index))
+                self.scope.finish(self.nest, index, value)

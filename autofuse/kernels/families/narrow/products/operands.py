@@ -1,4 +1,4 @@
-"""Operands of integer products as their instruction reads them: neighbours of the depth side by side."""
+"""Operands of narrow products as their instruction reads them: neighbours of the depth side by side."""
 
 from __future__ import annotations
 
@@ -12,24 +12,27 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
+from autofuse.graph.own.bfloat16 import bits_of
 from autofuse.kernels.families.contraction.form import Convolution, Product
-from autofuse.kernels.families.narrow.instructions import SIGN, Multiplier
-from autofuse.kernels.families.narrow.integer.form import IntegerContraction
+from autofuse.kernels.families.narrow.instructions import SIGN, Bfloat16Multiplier, Multiplier
+from autofuse.kernels.families.narrow.products.form import NarrowContraction
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.tiles import Window
+from autofuse.kernels.tir import bfloat16
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, const
+from autofuse.kernels.tir.math import LetBinder
 from autofuse.kernels.tir.offsets import delinear, linear
 
 
 @dataclass(frozen=True)
 class Operands:
-    """The two sides of an integer product while its kernel is emitted.
+    """The two sides of a narrow product while its kernel is emitted.
 
     `panel_vectors`: vectors of columns in a panel of packed weights.
     """
 
     scope: Scope
-    product: IntegerContraction
+    product: NarrowContraction
     multiplier: Multiplier
     panel_vectors: int
 
@@ -62,6 +65,11 @@ class Operands:
     def signed(self) -> bool:
         """Whether x is of signed bytes."""
         return self.product.left_signed(self.scope.workload)
+
+    @property
+    def real(self) -> bool:
+        """Whether real numbers are rounded to bfloat16."""
+        return isinstance(self.multiplier, Bfloat16Multiplier)
 
     @property
     def shifts(self) -> bool:
@@ -196,6 +204,8 @@ class Left:
 
     def _converted(self, value: Expr) -> Expr:
         of = self.of
+        if of.real:
+            return bfloat16.bits_of(value, self.emitter.bind)
         wide = tirx.Cast("int32", value)
         if of.shifts:
             return tirx.Cast(of.multiplier.left, wide + const(of.shift, "int32")) if of.shift else value
@@ -250,13 +260,15 @@ class Right:
             return np.asarray(constants[workload.of_kind("constant").index(value)])
 
         def pack(constants: Any) -> np.ndarray:
-            weights = self.form.weights(given(w, constants)).astype(np.int32)
+            weights = self.form.weights(given(w, constants))
+            weights = bits_of(weights) if self.of.real else weights.astype(np.int32)
             weights = weights.reshape(self.shape[0], self.form.columns, self.form.depth, self.of.taps)
             if zero >= 0:
                 weights = weights - self.product.zero_of_columns(given(zero, constants))
             return pack_panels(weights, self.shape).astype(self.of.multiplier.right)
 
-        name = "_".join(map(str, (f"bytes{w}", zero, *self.shape))) + self.form.packing
+        kind = "halves" if self.of.real else "bytes"
+        name = "_".join(map(str, (f"{kind}{w}", zero, *self.shape))) + self.form.packing
         declared: Array = self.scope.declare_constant(name, pack, self.shape, self.of.multiplier.right)
         if self._needs_sums():
             name += "_sums"
@@ -300,9 +312,14 @@ class Right:
         if of.padded_depth > form.depth:
             inside.append(depth < form.depth)
         index = tuple(self.emitter.simplify(part) for part in form.w_index(batch, tap, depth, column))
-        value = tirx.Cast("int32", (self.scope.read_alone if inside else self.scope.read)(form.w, index))
+        value = (self.scope.read_alone if inside else self.scope.read)(form.w, index)
         group = batch[1] * form.columns if isinstance(form, Convolution) else 0
-        whole = tirx.Cast(of.multiplier.right, value - self._zero(group + column, bool(inside)))
+        if of.real:
+            binder = LetBinder()
+            whole = binder.wrap(bfloat16.bits_of(value, binder))
+        else:
+            zero = self._zero(group + column, bool(inside))
+            whole = tirx.Cast(of.multiplier.right, tirx.Cast("int32", value) - zero)
         if not inside:
             return whole
         condition = inside[0] if len(inside) == 1 else tirx.all(*inside)

@@ -1,54 +1,48 @@
-"""The family of integer products: their knobs, when each has an effect, and what it refuses."""
+"""What families of narrow products share: their knobs, when each has an effect, and first guesses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 
 from autofuse.device.target import Target
-from autofuse.kernels.families.narrow.depthwise.family import is_taken
-from autofuse.kernels.families.narrow.instructions import ALGORITHMS, Multiplier, multipliers, wanted
-from autofuse.kernels.families.narrow.integer.emitter import IntegerEmitter
-from autofuse.kernels.families.narrow.integer.form import IntegerContraction, integer_form, integer_refusal
+from autofuse.kernels.families.narrow.instructions import Multiplier, wanted
+from autofuse.kernels.families.narrow.products.emitter import NarrowEmitter
+from autofuse.kernels.families.narrow.products.form import NarrowContraction
 from autofuse.kernels.families.protocol import Case, Declared, Family, Guess, Knob, Schedule, Unit, Values, up_to
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import longest_row
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
-NAME = "integer"
+KNOBS: Declared = {
+    "vectors": Knob((4, 2, 3, 1), "vectors of columns of a tile", tile=True),
+    "pixels": Knob((6, 4, 5, 7, 3, 2, 8), "pixels or rows of a tile, held in registers with its vectors", tile=True),
+    "rows_per_task": Knob((0, 1, 2, 4, 8), "rows of results a parallel task computes (0: all)"),
+    "pixel_rows": Knob((1, 2, 4, 8, 16), "rows that the pixels of a product without a window are cut into"),
+}
 
 
-class IntegerFamily(Family):
-    """MatMulInteger and ConvInteger: bytes times bytes, summed in int32."""
+class NarrowFamily(Family):
+    """Products and convolutions of narrow numbers. `algorithms`: names of their instructions, the fastest first."""
 
-    name = NAME
-    knobs: ClassVar[Declared] = {
-        "algorithm": Knob(ALGORITHMS, "neighbours of the depth that one instruction multiplies: four, two or one"),
-        "vectors": Knob((4, 2, 3, 1), "vectors of columns of a tile", tile=True),
-        "pixels": Knob(
-            (6, 4, 5, 7, 3, 2, 8), "pixels or rows of a tile, held in registers with its vectors", tile=True
-        ),
-        "rows_per_task": Knob((0, 1, 2, 4, 8), "rows of results a parallel task computes (0: all)"),
-        "pixel_rows": Knob((1, 2, 4, 8, 16), "rows that the pixels of a product without a window are cut into"),
-    }
-    anchors = frozenset({"MatMulInteger", "ConvInteger"})
-    element_types = frozenset({"int8", "uint8", "int32"})
+    algorithms: Sequence[str] = ()
 
-    def takes(self, workload: Workload, unit: Unit) -> bool:
-        """See Family."""
-        return super().takes(workload, unit) and not is_taken(workload, unit)
+    @abstractmethod
+    def form(self, workload: Workload, operator: WorkloadOperator, split: int = 1) -> NarrowContraction:
+        """What an operator computes; `split`: see `contraction_form`."""
 
-    def refusal(self, workload: Workload, operator: WorkloadOperator) -> str | None:
-        """See Family."""
-        return integer_refusal(workload, operator)
+    @abstractmethod
+    def able(self, workload: Workload, product: NarrowContraction, target: Target) -> Mapping[str, Multiplier]:
+        """The instructions that compute a product exactly on a target."""
 
     def useful(self, case: Case, unit: Unit, knob: str, values: Values) -> Iterable[int | str]:
         """See Family."""
-        product, lanes = _product(case.workload, unit), case.target.lanes
+        product, lanes = self._product(case.workload, unit), case.target.lanes
         form = product.form
         if knob == "algorithm":
-            able = _able(case.workload, product, case.target)
+            able = self.able(case.workload, product, case.target)
             return [value for value in values if value in able]
         if knob == "vectors":
             return up_to(values, -(-form.columns // lanes))
@@ -57,9 +51,7 @@ class IntegerFamily(Family):
         flat = len(form.windows) == 1 and form.windows[-1].outputs > 1 and form.rows == (1,)
         if knob == "pixel_rows":
             return _dividing(values, form.windows[-1].outputs) if flat and _can_split(product) else values[:1]
-        rows = 1
-        for extent in form.rows:
-            rows *= extent
+        rows = prod(form.rows)
         return _dividing(values, rows) if rows > 1 else values[:1]
 
     def guesses(self, case: Case, found: list[Guess]) -> list[Guess]:
@@ -68,7 +60,7 @@ class IntegerFamily(Family):
         knob = self.full("pixel_rows")
         if unit is None or case.threads < 2 or knob not in case.knobs:
             return found
-        form = _product(case.workload, unit).form
+        form = self._product(case.workload, unit).form
         panels = -(-form.columns // (case.target.lanes * int(self.chosen(found[0])["vectors"])))
         rows = [value for value in case.knobs[knob] if int(value) >= case.threads]
         if panels >= case.threads or not rows:
@@ -86,27 +78,18 @@ class IntegerFamily(Family):
         """See Family."""
         assert isinstance(unit, Nest) and unit.anchor is not None
         knobs = self.chosen(schedule)
-        plain = _product(scope.workload, unit)
+        plain = self._product(scope.workload, unit)
         split = int(knobs["pixel_rows"]) if _can_split(plain) else 1
-        product = integer_form(scope.workload, unit.anchor, split)
-        multiplier = wanted(knobs["algorithm"], _able(scope.workload, plain, scope.emitter.target))
-        IntegerEmitter(scope, unit, product, multiplier, knobs).emit()
+        product = self.form(scope.workload, unit.anchor, split)
+        able = self.able(scope.workload, plain, scope.emitter.target)
+        NarrowEmitter(scope, unit, product, wanted(knobs["algorithm"], able, self.algorithms), knobs).emit()
+
+    def _product(self, workload: Workload, unit: Unit) -> NarrowContraction:
+        assert isinstance(unit, Nest) and unit.anchor is not None
+        return self.form(workload, unit.anchor)
 
 
-def _product(workload: Workload, unit: Unit) -> IntegerContraction:
-    assert isinstance(unit, Nest) and unit.anchor is not None
-    return integer_form(workload, unit.anchor)
-
-
-def _able(workload: Workload, product: IntegerContraction, target: Target) -> dict[str, Multiplier]:
-    """The instructions that compute a product exactly on a target."""
-    found = multipliers(target)
-    if not product.right_is_centred(workload):
-        found.pop("quads", None)
-    return found
-
-
-def _can_split(product: IntegerContraction) -> bool:
+def _can_split(product: NarrowContraction) -> bool:
     """Whether pixels can be cut into rows: those of a product without a window that shares its columns."""
     return bool(getattr(product.form, "flat", False))
 
@@ -114,6 +97,3 @@ def _can_split(product: IntegerContraction) -> bool:
 def _dividing(values: Values, total: int) -> list[int | str]:
     """Values of parts that `total` can be cut into; 0 stands for all."""
     return [value for value in values if isinstance(value, int) and (value == 0 or total % value == 0)]
-
-
-INTEGER = IntegerFamily()

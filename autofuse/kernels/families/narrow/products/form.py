@@ -1,4 +1,4 @@
-"""What a product or convolution of 8-bit integers computes: the form of contractions, with zero points."""
+"""What a product or convolution of narrow numbers computes: the form of contractions, with zero points."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
 
 @dataclass(frozen=True)
-class IntegerContraction:
+class NarrowContraction:
     """out = sum over taps and depth of (x - its zero point) * (w - its zero point); padding holds the zero point of x.
 
     `x_zero`, `w_zero`: value indices (-1: 0); that of w is one number, or one for each column.
@@ -44,10 +44,10 @@ class IntegerContraction:
         return wide.reshape(groups, self.form.columns, 1, 1)
 
 
-def integer_form(workload: Workload, operator: WorkloadOperator, split: int = 1) -> IntegerContraction:
+def integer_form(workload: Workload, operator: WorkloadOperator, split: int = 1) -> NarrowContraction:
     """The form of a MatMulInteger or ConvInteger; `split`: see `contraction_form`."""
     zeros = (*operator.inputs[2:], -1, -1)
-    return IntegerContraction(contraction_form(workload, operator, split), *zeros[:2])
+    return NarrowContraction(contraction_form(workload, operator, split), *zeros[:2])
 
 
 def integer_refusal(workload: Workload, operator: WorkloadOperator) -> str | None:

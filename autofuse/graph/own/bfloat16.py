@@ -1,0 +1,81 @@
+"""Rounding to bfloat16, and contractions of operands that are rounded so, whose sums are float32.
+
+Operators of the domain `autofuse` on float32: `RoundToBfloat16` gives the nearest bfloat16 as float32, half to even.
+`Bfloat16Conv` and `Bfloat16MatMul` have the inputs and attributes of Conv and MatMul, and compute what these do once
+the first two operands are rounded; a bias is added as it is.
+
+In a model for others a rounding is a Cast to bfloat16 and one back, in front of ONNX's own operator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import NodeProto, TensorProto, helper
+
+from autofuse.graph.model import Operator
+from autofuse.graph.own.recurrence import DOMAIN
+
+ROUND = "RoundToBfloat16"
+CONTRACTIONS = {"Conv": "Bfloat16Conv", "MatMul": "Bfloat16MatMul"}
+"""ONNX operator -> that of rounded operands."""
+_PLAIN = {rounded: plain for plain, rounded in CONTRACTIONS.items()}
+_ODD_BIT, _HALF, _WHOLE, _QUIET, _INFINITY = 16, 0x7FFF, 0xFFFF0000, 0x00400000, 0x7F800000
+
+
+def is_of_bfloat16(operator: Operator) -> bool:
+    """Whether an operator is one of those above."""
+    return operator.domain == DOMAIN and (operator.op_type == ROUND or operator.op_type in _PLAIN)
+
+
+def plain(operator: Operator) -> Operator:
+    """The ONNX operator of the same types, shapes and attributes."""
+    return replace(operator, op_type=_PLAIN.get(operator.op_type, "Identity"), domain="")
+
+
+def bfloat16_nodes(operator: Operator) -> list[NodeProto]:
+    """The ONNX nodes that compute it."""
+    if operator.op_type == ROUND:
+        return _rounding(operator.name, operator.inputs[0], operator.outputs[0])
+    nodes: list[NodeProto] = []
+    inputs = list(operator.inputs)
+    for place in range(2):
+        rounded = f"{operator.outputs[0]}/operand{place}"
+        nodes += _rounding(f"{operator.name}/operand{place}", inputs[place], rounded)
+        inputs[place] = rounded
+    attributes: Any = dict(operator.attributes)
+    node = helper.make_node(_PLAIN[operator.op_type], inputs, operator.outputs, operator.name, **attributes)
+    return [*nodes, node]
+
+
+def _rounding(name: str, source: str, result: str) -> list[NodeProto]:
+    half = f"{result}/bfloat16"
+    return [
+        helper.make_node("Cast", [source], [half], f"{name}/narrow", to=TensorProto.BFLOAT16),
+        helper.make_node("Cast", [half], [result], f"{name}/wide", to=TensorProto.FLOAT),
+    ]
+
+
+def rounded(array: NDArray[Any]) -> NDArray[np.float32]:
+    """float32 numbers as the nearest bfloat16, half to even; what is no number stays none."""
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    odd = (bits >> np.uint32(_ODD_BIT)) & np.uint32(1)
+    nearest = (bits + (np.uint32(_HALF) + odd)) & np.uint32(_WHOLE)
+    no_number = (bits & np.uint32(0x7FFFFFFF)) > np.uint32(_INFINITY)
+    found = np.where(no_number, (bits | np.uint32(_QUIET)) & np.uint32(_WHOLE), nearest)
+    return found.astype(np.uint32).view(np.float32).reshape(array.shape)
+
+
+def bits_of(array: NDArray[Any]) -> NDArray[np.uint16]:
+    """The 16 bits of each number's nearest bfloat16."""
+    found: NDArray[np.uint16] = (rounded(array).view(np.uint32) >> np.uint32(_ODD_BIT)).astype(np.uint16)
+    return found
+
+
+def is_rounded(array: NDArray[Any]) -> bool:
+    """Whether every number of a float32 array is a bfloat16."""
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    return array.dtype == np.float32 and not bool((bits & np.uint32(0xFFFF)).any())

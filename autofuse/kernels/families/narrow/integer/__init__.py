@@ -1,1 +1,0 @@
-"""Products and convolutions of 8-bit integers, summed in int32."""

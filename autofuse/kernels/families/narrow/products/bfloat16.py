@@ -1,0 +1,45 @@
+"""The family of products whose operands are rounded to bfloat16, and whose sums are float32."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from autofuse.device.target import Target
+from autofuse.graph.own.bfloat16 import CONTRACTIONS
+from autofuse.kernels.families.contraction.form import contraction_form
+from autofuse.kernels.families.narrow.instructions import BFLOAT16_ALGORITHMS, Multiplier, bfloat16_multipliers
+from autofuse.kernels.families.narrow.products.family import KNOBS, NarrowFamily
+from autofuse.kernels.families.narrow.products.form import NarrowContraction
+from autofuse.kernels.families.protocol import Declared, Knob
+from autofuse.kernels.families.windows import window_refusal
+from autofuse.kernels.workload.workload import Workload, WorkloadOperator
+
+
+class Bfloat16Family(NarrowFamily):
+    """Bfloat16MatMul and Bfloat16Conv: weights are rounded ahead, activations once before the loops."""
+
+    name = "bfloat16"
+    algorithms = BFLOAT16_ALGORITHMS
+    knobs: ClassVar[Declared] = {
+        "algorithm": Knob(
+            BFLOAT16_ALGORITHMS, "two products and their sum by one instruction, or numbers widened to float32"
+        ),
+        **KNOBS,
+    }
+    anchors = frozenset(CONTRACTIONS.values())
+
+    def refusal(self, workload: Workload, operator: WorkloadOperator) -> str | None:
+        """See Family."""
+        return window_refusal(workload, operator) if operator.op_type == CONTRACTIONS["Conv"] else None
+
+    def form(self, workload: Workload, operator: WorkloadOperator, split: int = 1) -> NarrowContraction:
+        """See NarrowFamily: there are no zero points."""
+        return NarrowContraction(contraction_form(workload, operator, split), -1, -1)
+
+    def able(self, workload: Workload, product: NarrowContraction, target: Target) -> Mapping[str, Multiplier]:
+        """See NarrowFamily."""
+        return bfloat16_multipliers(target)
+
+
+BFLOAT16 = Bfloat16Family()

@@ -1,0 +1,49 @@
+"""The family of integer products: MatMulInteger and ConvInteger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from autofuse.device.target import Target
+from autofuse.kernels.families.narrow.depthwise.family import is_taken
+from autofuse.kernels.families.narrow.instructions import ALGORITHMS, Multiplier, multipliers
+from autofuse.kernels.families.narrow.products.family import KNOBS, NarrowFamily
+from autofuse.kernels.families.narrow.products.form import NarrowContraction, integer_form, integer_refusal
+from autofuse.kernels.families.protocol import Declared, Knob, Unit
+from autofuse.kernels.workload.workload import Workload, WorkloadOperator
+
+
+class IntegerFamily(NarrowFamily):
+    """MatMulInteger and ConvInteger: bytes times bytes, summed in int32."""
+
+    name = "integer"
+    algorithms = ALGORITHMS
+    knobs: ClassVar[Declared] = {
+        "algorithm": Knob(ALGORITHMS, "neighbours of the depth that one instruction multiplies: four, two or one"),
+        **KNOBS,
+    }
+    anchors = frozenset({"MatMulInteger", "ConvInteger"})
+    element_types = frozenset({"int8", "uint8", "int32"})
+
+    def takes(self, workload: Workload, unit: Unit) -> bool:
+        """See Family."""
+        return super().takes(workload, unit) and not is_taken(workload, unit)
+
+    def refusal(self, workload: Workload, operator: WorkloadOperator) -> str | None:
+        """See Family."""
+        return integer_refusal(workload, operator)
+
+    def form(self, workload: Workload, operator: WorkloadOperator, split: int = 1) -> NarrowContraction:
+        """See NarrowFamily."""
+        return integer_form(workload, operator, split)
+
+    def able(self, workload: Workload, product: NarrowContraction, target: Target) -> Mapping[str, Multiplier]:
+        """See NarrowFamily."""
+        found = multipliers(target)
+        if not product.right_is_centred(workload):
+            found.pop("quads", None)
+        return found
+
+
+INTEGER = IntegerFamily()
