@@ -16,7 +16,8 @@ from tvm import tirx
 
 from autofuse.kernels.families.narrow.instructions import Multiplier
 from autofuse.kernels.families.narrow.products.form import NarrowContraction
-from autofuse.kernels.families.narrow.products.operands import Left, Operands, Right
+from autofuse.kernels.families.narrow.products.operands import Left, Operands
+from autofuse.kernels.families.narrow.products.right import Right
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import Window, divisor_near, runs
