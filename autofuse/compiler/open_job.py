@@ -15,6 +15,7 @@ from autofuse.backend.library.threads import usable_threads
 from autofuse.compiler.context import Context
 from autofuse.compiler.formats import check_form
 from autofuse.compiler.job import LOOKING_UP, READING, read_files
+from autofuse.compiler.open_groups import Grouped, open_groups
 from autofuse.compiler.plan_ladder import FoundPlan, find_plan
 from autofuse.compiler.report import HIT, MEASURED_HERE, RULE, TILE, CompileReport, GroupReport, PlanReport
 from autofuse.compiler.schedule_ladder import Found, Ladder
@@ -24,7 +25,14 @@ from autofuse.graph.loading.given.constants import model_sha256
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
-from autofuse.graph.transform.open_sizes.open_graph import OpenGraph, check_size, open_graph, refused
+from autofuse.graph.transform.open_sizes.attention import with_own_operators
+from autofuse.graph.transform.open_sizes.open_graph import (
+    OpenGraph,
+    check_size,
+    open_graph,
+    refused,
+    with_parts_given,
+)
 from autofuse.graph.transform.open_sizes.rows import check_rows
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.families.registry import is_own
@@ -91,6 +99,7 @@ def read_open(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progre
     size = _the_open_one(sizes)
     fixed = {one.name: (one.low,) for one in sizes if one.is_fixed}
 
+    @cache
     def loaded(count: int) -> Graph:
         form = bucket_shapes(model, {**fixed, size.name: (count,)}, given, "--sizes")[0]
         return load(model, form)
@@ -101,8 +110,7 @@ def read_open(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progre
         told(READING, 0, 2 + len(more))
         graph = loaded(first)
         require_kernels(graph)
-        twin = loaded(second)
-        opened = open_graph(size.name, first, graph, second, twin)
+        opened = open_graph(size.name, first, graph, second, loaded(second), loaded(max(size.high, second)))
         check_rows(opened)
         for number, count in enumerate(more):
             told(READING, 2 + number, 2 + len(more))
@@ -111,7 +119,8 @@ def read_open(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progre
         raise InputError(
             f"{error}; ONNX Runtime would run that part, at fixed sizes only: compile without --sizes"
         ) from error
-    return OpenModel(opened, size, twin, second, model_sha256(model.read_bytes(), form))
+    opened = with_parts_given(opened, size.high)
+    return OpenModel(opened, size, opened.at(second), second, model_sha256(model.read_bytes(), form))
 
 
 def _the_open_one(sizes: Sequence[OpenSize]) -> OpenSize:
@@ -143,18 +152,24 @@ def _tiled(context: Context, read: OpenModel, chosen: FoundPlan) -> tuple[OpenPa
     if checked.plan != chosen.plan:
         lowered = _lowered(read.opened.graph, checked, context)
     twin = Lowering(read.twin, target).realised(checked.plan)
-    opened = open_graph(read.size.name, read.opened.size, lowered.graph, read.twin_size, twin)
+    found_open = open_graph(read.size.name, read.opened.size, lowered.graph, read.twin_size, twin)
+    opened = with_own_operators(replace(found_open, parts=read.opened.parts))
     check_rows(opened)
     _check_kernels(opened, read.size)
     bounds = _bounds(opened, read.size, lowered, [group.operators for group in checked.plan.groups])
     emission = Emission(target)
     ladder = Ladder(context.database, context.environment, emission, chosen.limits, chosen.pinned)
-    wanted = [tile for tiles in bounds for _, tile in tiles]
+    wanted = [tile for group, _, tiles in bounds if group.attention is None for _, tile in tiles]
     found = ladder.find(wanted, context.policy.measured_only)
     _refuse_misses(wanted, found)
     groups = [
-        _emitted(opened, OpenGroup(bound, tuple(_tile(rows, tile, found) for rows, tile in tiles)), ladder, emission)
-        for bound, tiles in zip(lowered.groups, bounds, strict=True)
+        _emitted(
+            opened,
+            OpenGroup(bound, tuple(_tile(rows, tile, found) for rows, tile in tiles), group.attention, group.picked),
+            ladder,
+            emission,
+        )
+        for group, bound, tiles in bounds
     ]
     return OpenPart(opened, read.size, tuple(groups), checked.plan.key, checked.tier), found
 
@@ -166,46 +181,74 @@ def _lowered(graph: Graph, chosen: FoundPlan, context: Context) -> Lowered:
 
 def _check_kernels(opened: OpenGraph, size: OpenSize) -> None:
     """InputError for an operator with the open size that no family of ours emits, or a tensor that is too large."""
-    for name, where in opened.axes.items():
-        tensor = opened.graph.tensors[name]
-        check_elements(tensor, where, size.high)
+    for name, tensor in opened.at(size.high).tensors.items():
+        if opened.has(name):
+            check_elements(tensor)
     for operator in opened.graph.operators:
-        if any(name in opened.axes for name in (*operator.inputs, *operator.outputs)):
+        if any(opened.has(name) for name in (*operator.inputs, *operator.outputs)):
             workload = bind_workload(opened.graph, [operator.name], {}).workload
             if not is_own(workload) and not is_free_reshape(workload):
                 raise refused(opened.symbol, operator, "only kernels of fixed sizes are made for it")
 
 
-def _bounds(
-    opened: OpenGraph, size: OpenSize, lowered: Lowered, order: Sequence[tuple[str, ...]]
-) -> list[list[tuple[int, BoundWorkload]]]:
-    """For each group its workload at each number of rows of a tile; at 0 rows where it has no open size."""
+Bound = tuple[Grouped, BoundWorkload, list[tuple[int, BoundWorkload]]]
+
+
+def _bounds(opened: OpenGraph, size: OpenSize, lowered: Lowered, planned: Sequence[tuple[str, ...]]) -> list[Bound]:
+    """For each group its workload, and that at each number of rows of a tile; at 0 rows where it has no open size.
+
+    That of an attention is at the largest size, where all that it reads has its place.
+    """
     at = cache(opened.at)
-    found: list[list[tuple[int, BoundWorkload]]] = []
-    for bound, operators in zip(lowered.groups, order, strict=True):
-        workload = bound.workload
-        arguments = [*zip(workload.of_kind("input"), bound.inputs, strict=True)]
-        arguments += zip(workload.of_kind("output"), bound.outputs, strict=True)
-        rows = {index: opened.axes[name] for index, name in arguments if name in opened.axes}
-        if is_free_reshape(workload):
-            found.append([])
-        elif not rows:
-            found.append([(0, bound)])
+    layouts = {}
+    for bound in lowered.groups:
+        for index, name in _arguments(bound):
+            layouts[name] = bound.workload.values[index].layout
+    found: list[Bound] = []
+    for group in open_groups(opened, planned):
+        bound = bind_workload(opened.graph, group.operators, layouts)
+        rows = {index: opened.axes[name] for index, name in _arguments(bound) if name in opened.axes}
+        if is_free_reshape(bound.workload):
+            counts: tuple[int, ...] = ()
+        elif group.attention is not None:
+            counts = (size.high,)
+        elif group.picked is not None:
+            counts = (group.picked.rows,)
+            _check_picked(opened, size, group)
         else:
-            layouts = {name: workload.values[index].layout for index, name in arguments}
-            counts = tile_rows(workload, rows, opened.size, size.high)
-            found.append([(count, bind_workload(at(count), operators, layouts)) for count in counts])
+            counts = tile_rows(bound.workload, rows, opened.size, size.high) if rows else (0,)
+        graphs = [(count, at(count) if count else opened.graph) for count in counts]
+        found.append(
+            (group, bound, [(count, bind_workload(graph, group.operators, layouts)) for count, graph in graphs])
+        )
     return found
 
 
+def _arguments(bound: BoundWorkload) -> list[tuple[int, str]]:
+    """The inputs and outputs of a workload, by their index, and their names in the graph."""
+    workload = bound.workload
+    inputs = zip(workload.of_kind("input"), bound.inputs, strict=True)
+    return [*inputs, *zip(workload.of_kind("output"), bound.outputs, strict=True)]
+
+
+def _check_picked(opened: OpenGraph, size: OpenSize, group: Grouped) -> None:
+    if group.picked is not None and group.picked.rows > size.low:
+        least, operator = group.picked.rows, opened.graph.by_name[group.operators[0]]
+        raise refused(opened.symbol, operator, f"it picks from {least} of them, so let {size.name} start at {least}")
+
+
 def _tile(rows: int, bound: BoundWorkload, found: Mapping[str, Found]) -> OpenTile:
-    one = found[bound.workload.key]
+    one = found.get(bound.workload.key)
+    if one is None:
+        return OpenTile(rows, bound, {}, RULE, "any number of tokens")
     tier = TILE if one.tier == HIT and rows else one.tier
     return OpenTile(rows, bound, one.schedule, tier, one.source)
 
 
 def _emitted(opened: OpenGraph, group: OpenGroup, ladder: Ladder, emission: Emission) -> OpenGroup:
     """A group that can be emitted: where its schedules fail, with the simplest ones."""
+    if group.attention is not None:
+        return group
     try:
         group_kernel(opened, group, emission)
     except Exception:  # noqa: BLE001  # a schedule or TVM may raise anything
@@ -238,7 +281,7 @@ def _report(
     groups = tuple(_group(part, group, tile, found) for group in part.groups for tile in group.tiles)
     graph, size = part.opened.at(part.size.high), part.size
     kernels = sum(bool(group.tiles) for group in part.groups)
-    shapes = {name: graph.tensors[name].shape for name in graph.inputs}
+    shapes = {name: graph.tensors[name].shape for name in graph.inputs if name not in part.opened.parts}
     plan = PlanReport(shapes, chosen.source, chosen.tier, chosen.plan.key, kernels, chosen.trusted)
     first = [group.tiles[0] for group in part.groups if group.tiles]
     weights = sum(model_bytes(tile.bound.workload) for tile in first)
@@ -264,13 +307,13 @@ def _report(
 
 
 def _group(part: OpenPart, group: OpenGroup, tile: OpenTile, found: Mapping[str, Found]) -> GroupReport:
-    graph, one = part.opened.graph, found[tile.bound.workload.key]
+    graph, one = part.opened.graph, found.get(tile.bound.workload.key)
     operators = tuple(dict.fromkeys(graph.producers[name].name for name in group.bound.outputs))
     schedule = json.dumps(dict(tile.schedule), sort_keys=True)
-    taken = tile.tier != RULE
-    rows = f"tile of {tile.rows} row{'s' * (tile.rows > 1)}" if tile.rows else ""
+    taken = one if tile.tier != RULE else None
+    rows = f"tile of {tile.rows} row{'s' * (tile.rows > 1)}" if tile.rows and group.attention is None else ""
     source = "; ".join(text for text in (rows, tile.source) if text)
     return GroupReport(
-        tile.bound.workload.label, operators, tile.tier, one.us if taken else None, schedule, source, 0,
-        one.trusted if taken else None,
+        tile.bound.workload.label, operators, tile.tier, None if taken is None else taken.us, schedule, source, 0,
+        None if taken is None else taken.trusted,
     )  # fmt: skip

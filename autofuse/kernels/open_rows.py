@@ -21,6 +21,7 @@ from autofuse.device.target import Target
 from autofuse.errors import InputError
 from autofuse.graph.model import Tensor
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
+from autofuse.graph.transform.open_sizes.rows import Picked
 from autofuse.kernels.build import FUNCTION_ATTRIBUTES, Constants, Kernel, check_layouts, complete, emit_body
 from autofuse.kernels.families.protocol import Schedule
 from autofuse.kernels.nest.evaluate import Pack
@@ -79,8 +80,10 @@ def _positions(workload: Workload, size: int) -> list[int]:
     return found
 
 
-def open_kernel(tiles: Sequence[Tile], rows: Mapping[int, OpenAxis], target: Target) -> Kernel:
-    """The kernel of a workload over any number of rows.
+def open_kernel(
+    tiles: Sequence[Tile], rows: Mapping[int, OpenAxis], target: Target, picked: Picked | None = None
+) -> Kernel:
+    """The kernel of a workload over any number of rows; over the `picked` ones, by one tile of so many, if given.
 
     `tiles`: the one with the most rows first, the last with a single row. `rows`: the inputs and outputs, by their
     index in each tile's workload, that have the open size; the others are the same for all rows. Packed constants are
@@ -88,50 +91,62 @@ def open_kernel(tiles: Sequence[Tile], rows: Mapping[int, OpenAxis], target: Tar
 
     InputError when a tile cannot be emitted, or an open axis is not where rows lie behind one another.
     """
-    if tiles[-1].rows != 1:
+    if picked is None and tiles[-1].rows != 1:
         raise InputError("the last tile must have a single row")
     for tile in tiles:
         check_layouts(tile.workload)
-    return _Builder(tiles, rows, target).build()
+    return _Builder(tiles, rows, target, picked).build()
+
+
+def open_arguments(
+    workload: Workload, rows: Mapping[int, OpenAxis], buffers: dict[int, Any]
+) -> tuple[list[Any], list[Any], Expr]:
+    """The inputs and outputs of a function that is being built, and the number of rows, read when it runs.
+
+    `buffers` gets each of them by its index. Rows are counted at the outputs, where there are any: an input may be
+    longer.
+    """
+    made: dict[str, list[Any]] = {"input": [], "output": []}
+    count: Expr = None
+    for kind in ("input", "output"):
+        for index in workload.of_kind(kind):
+            value = workload.values[index]
+            shape: list[Expr] = list(value.physical_shape)
+            where = rows.get(index)
+            if where is not None:
+                if value.block and where.axis:
+                    raise InputError(f"layout {value.layout!r} parts rows along axis {where.axis}")
+                shape[where.axis] = extent = tirx.Var(f"rows{index}", "int32")
+                if count is None or kind == "output":
+                    count = extent if where.factor == 1 else extent // where.factor
+            buffers[index] = builder.arg(f"{kind}{index}", builder.buffer(shape, value.dtype, align=64))
+            made[kind].append(buffers[index])
+    return made["input"], made["output"], count
 
 
 class _Builder:
-    def __init__(self, tiles: Sequence[Tile], rows: Mapping[int, OpenAxis], target: Target) -> None:
-        self.tiles, self.rows, self.target = tiles, rows, target
+    def __init__(
+        self, tiles: Sequence[Tile], rows: Mapping[int, OpenAxis], target: Target, picked: Picked | None
+    ) -> None:
+        self.tiles, self.rows, self.target, self.picked = tiles, rows, target, picked
         self.constants = Constants()
         self.buffers: dict[int, Any] = {}
-        self.counts: dict[int, Any] = {}
 
     def build(self) -> Kernel:
         first = self.tiles[0].workload
         with IRBuilder() as ib, builder.prim_func(s_tir=True):
             builder.func_name("main")
             builder.func_attr(FUNCTION_ATTRIBUTES)
-            inputs, outputs = self._arguments(first, "input"), self._arguments(first, "output")
-            index, extent = next(iter(self.counts.items()))
-            factor = self.rows[index].factor
-            count = builder.bind(extent if factor == 1 else extent // factor)
-            left: Expr = count
-            for number, tile in enumerate(self.tiles):
-                left = self._tiles(number, tile, count, left)
+            inputs, outputs, rows = open_arguments(first, self.rows, self.buffers)
+            count = builder.bind(rows)
+            if self.picked is not None:
+                self._body(0, self.tiles[0], count - self.picked.rows if self.picked.last else 0)
+            else:
+                left: Expr = count
+                for number, tile in enumerate(self.tiles):
+                    left = self._tiles(number, tile, count, left)
         function = complete(ib.get(), inputs, self.constants.parameters, outputs)
         return Kernel(function, self.constants.packed)
-
-    def _arguments(self, workload: Workload, kind: str) -> list[Any]:
-        """The inputs or outputs, in which the open axis has an extent that is read when the kernel runs."""
-        made = []
-        for index in workload.of_kind(kind):
-            value = workload.values[index]
-            shape: list[Expr] = list(value.physical_shape)
-            where = self.rows.get(index)
-            if where is not None:
-                if value.block and where.axis:
-                    raise InputError(f"layout {value.layout!r} parts rows along axis {where.axis}")
-                shape[where.axis] = self.counts[index] = tirx.Var(f"rows{index}", "int32")
-            buffer = builder.arg(f"{kind}{index}", builder.buffer(shape, value.dtype, align=64))
-            self.buffers[index] = buffer
-            made.append(buffer)
-        return made
 
     def _tiles(self, number: int, tile: Tile, count: Expr, left: Expr) -> Expr:
         """The loop over the tiles of one kind. `left`: rows that no tile before computes, the last ones of `count`.
@@ -147,9 +162,13 @@ class _Builder:
             after = builder.bind(tirx.max(left - whole * rows, 0))
         with builder.serial(0, whole) as step:
             row = builder.bind(tirx.min(count - left + step * rows, count - rows))
-            arrays = {index: self._array(tile, index, row) for index in self.buffers}
-            emit_body(tile.workload, tile.schedule, self.target, arrays, self._declare(number))
+            self._body(number, tile, row)
         return after
+
+    def _body(self, number: int, tile: Tile, row: Expr) -> None:
+        """One tile from `row` on."""
+        arrays = {index: self._array(tile, index, row) for index in self.buffers}
+        emit_body(tile.workload, tile.schedule, self.target, arrays, self._declare(number))
 
     def _array(self, tile: Tile, index: int, row: Expr) -> Array:
         """What a tile sees of an argument: its rows, or all of what is the same for all rows."""
@@ -179,10 +198,10 @@ def _of_tile(number: int, pack: Pack) -> Pack:
     return packed
 
 
-def check_elements(value: Tensor, where: OpenAxis, high: int) -> None:
+def check_elements(largest: Tensor) -> None:
     """InputError for a tensor that has too many elements at the largest size."""
-    elements = prod(value.shape) // value.shape[where.axis] * where.factor * high
-    if elements > MOST_ELEMENTS:
+    if largest.elements > MOST_ELEMENTS:
         raise InputError(
-            f"a tensor would have {elements:,} elements at the largest size, and at most {MOST_ELEMENTS:,} are possible"
+            f"a tensor would have {largest.elements:,} elements at the largest size, and at most {MOST_ELEMENTS:,} "
+            "are possible"
         )

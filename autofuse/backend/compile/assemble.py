@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,10 +43,14 @@ BoundKernel = tuple[BoundWorkload, BuiltKernel | None]
 
 @dataclass(frozen=True)
 class OpenRows:
-    """The open size of a program, and where it stands in the tensors that have it."""
+    """The open size of a program, and where it stands in the tensors that have it.
+
+    `parts`: inputs of the graph that are the first part of a constant, which is given whole, and that constant.
+    """
 
     size: OpenSize
     axes: Mapping[str, OpenAxis]
+    parts: Mapping[str, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -170,12 +174,16 @@ class _Program:
         self._weight_values: list[Value] = []
         self._constants: dict[str, int] = {}
         self._packed: dict[tuple[str, str, tuple[str, ...]], list[int]] = {}
-        self._inputs = [self._variable(f"input{i}", _plain(graph, name), name) for i, name in enumerate(graph.inputs)]
+        parts = {} if rows is None else rows.parts
+        given = [name for name in graph.inputs if name not in parts]
+        self._inputs = [self._variable(f"input{i}", _plain(graph, name), name) for i, name in enumerate(given)]
         self._calls: list[Callable[[], None]] = []
         self._symbols: list[tuple[int, str]] = []
         self._steps: list[Step] = []
-        for name, variable in zip(graph.inputs, self._inputs, strict=True):
+        for name, variable in zip(given, self._inputs, strict=True):
             self._define(name, variable, _plain(graph, name), name)
+        for name, array in parts.items():
+            self._define(name, self._weight_variables[self._weight(array)], _plain(graph, name), name)
 
     def add(self, groups: Sequence[BoundKernel]) -> _Program:
         """Plan the calls of all groups; functions and weights are made now, the calls emitted by `finish`."""
@@ -230,8 +238,8 @@ class _Program:
         call = relax.call_tir(function, relax.Tuple([*arguments, *weights]), types if len(types) > 1 else types[0])
         made = self._builder.emit(call)
         fields = [made] if len(types) == 1 else [self._builder.emit(made[i]) for i in range(len(types))]
-        for name, field, value in zip(bound.outputs, fields, outputs, strict=True):
-            self._define(name, field, value, name)
+        for name, variable, value in zip(bound.outputs, fields, outputs, strict=True):
+            self._define(name, variable, value, name)
 
     def _emit_view(self, bound: BoundWorkload) -> None:
         workload = bound.workload

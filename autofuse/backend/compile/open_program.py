@@ -18,9 +18,12 @@ from autofuse.backend.container.metadata import KernelRow, OpenSpec
 from autofuse.backend.library.library import export, require_space
 from autofuse.device.target import Target
 from autofuse.graph.loading.given.sizes import OpenSize
+from autofuse.graph.transform.open_sizes.attention import Attention
 from autofuse.graph.transform.open_sizes.open_graph import OpenGraph
+from autofuse.graph.transform.open_sizes.rows import Picked
 from autofuse.kernels.build import Kernel
 from autofuse.kernels.emission import Emission
+from autofuse.kernels.open_attention import attention_kernel
 from autofuse.kernels.open_rows import Tile, open_kernel
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import BoundWorkload
@@ -44,11 +47,14 @@ class OpenGroup:
     """A group, `bound` at the size of the open graph.
 
     `tiles`: the most rows first, the last with one; a single one of 0 rows where no tensor of the group has the open
-    size; none for a group that is a view.
+    size; none for a group that is a view. An `attention` has one of all rows, an operator with `picked` rows one of so
+    many.
     """
 
     bound: BoundWorkload
     tiles: tuple[OpenTile, ...]
+    attention: Attention | None = None
+    picked: Picked | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,10 +84,10 @@ def build_open_library(
     told, emission = progress or _silent, Emission(target)
     kernels: list[BoundKernel] = [(group.bound, group_kernel(part.opened, group, emission)) for group in part.groups]
     graph = part.opened.graph
-    assembly = assemble_all([(graph, kernels)], Symbols(), OpenRows(part.size, part.opened.axes))
+    assembly = assemble_all([(graph, kernels)], Symbols(), OpenRows(part.size, part.opened.axes, part.opened.parts))
     assembled = assembly.programs[0]
     rows = [_row(symbol, part.groups[position]) for position, symbol in assembled.symbols]
-    largest = part.opened.at(part.size.high)
+    largest = replace(part.opened.at(part.size.high), inputs=_given(part))
     program = describe_program(largest, assembled, rows, part.plan_key, part.plan_tier)
     described = describe_library([replace(program, opened=_spec(part))], assembly, target, threads)
     require_space(output)
@@ -104,8 +110,11 @@ def group_kernel(opened: OpenGraph, group: OpenGroup, emission: Emission) -> Ker
         strict=True,
     )
     rows = {index: opened.axes[name] for index, name in names if name in opened.axes}
+    if group.attention is not None:
+        kernel = attention_kernel(group.tiles[0].bound.workload, group.attention, rows, emission.target)
+        return Kernel(kernel.function, _packing(opened, group, lambda constants: kernel.pack(constants[0])))
     tiles = [Tile(tile.rows, tile.bound.workload, tile.schedule) for tile in group.tiles]
-    kernel = open_kernel(tiles, rows, emission.target)
+    kernel = open_kernel(tiles, rows, emission.target, group.picked)
     return Kernel(kernel.function, _packing(opened, group, kernel.pack))
 
 
@@ -129,13 +138,19 @@ def _rows_of(opened: OpenGraph, name: str, array: NDArray[np.generic], rows: int
 def _row(symbol: str, group: OpenGroup) -> KernelRow:
     first = group.tiles[0]
     workload, several = first.bound.workload, ", ".join(str(tile.rows) for tile in group.tiles)
-    source = f"{first.source}; " * bool(first.source) + f"tiles of {several} rows" if first.rows else first.source
+    tiled = first.rows and group.attention is None
+    source = f"{first.source}; " * bool(first.source) + f"tiles of {several} rows" if tiled else first.source
     return KernelRow(symbol, workload.label, workload.key, dict(first.schedule), first.tier, source)
 
 
 def _spec(part: OpenPart) -> OpenSpec:
     graph, size = part.opened.graph, part.size
-    return OpenSpec(size.name, size.low, size.high, _places(part, graph.inputs), _places(part, graph.outputs))
+    return OpenSpec(size.name, size.low, size.high, _places(part, _given(part)), _places(part, graph.outputs))
+
+
+def _given(part: OpenPart) -> tuple[str, ...]:
+    """The inputs of the library."""
+    return tuple(name for name in part.opened.graph.inputs if name not in part.opened.parts)
 
 
 def _places(part: OpenPart, names: Sequence[str]) -> tuple[tuple[int, int] | None, ...]:

@@ -8,7 +8,7 @@ same, and the graphs at further sizes must be what the first two say.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import numpy as np
@@ -18,12 +18,15 @@ from autofuse.errors import InputError
 from autofuse.graph.model import Graph, Operator, Tensor
 
 ADVICE = "compile with --shape or --buckets instead"
-TARGET_SHAPES = {"Reshape": 1, "Expand": 1, "Tile": 1}
+TARGET_SHAPES = {"Reshape": 1, "Expand": 1, "Tile": 1, "Slice": 2}
 """Operators with an input, by position, whose elements are sizes of their result."""
 MOVING = frozenset(
     ("Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile")
 ) | {"Transpose", "Unsqueeze"}
 """Operators that may do nothing where the open size is 1, or be done by another of them."""
+
+NEUTRAL: Mapping[str, int] = {"Add": 0, "And": 1, "Div": 1, "Mul": 1, "Or": 0, "Sub": 0}
+"""Operators that an operand of this value makes idle, of which the loader leaves nothing."""
 
 Array = NDArray[np.generic]
 
@@ -40,9 +43,11 @@ class OpenAxis:
 class OpenGraph:
     """`graph`: as it is where the open size `symbol` is `size`.
 
-    `axes`: of each tensor that has the open size, the axis where; all axes before it have the extent 1, so that
-    the `size` rows of the tensor lie one behind the other. A constant among them has equal rows. `targets`: of each
-    constant with target sizes, place of an element -> how many times the open size it is.
+    `axes`: of each tensor of rows, the axis where the open size is; all axes before it have the extent 1, so that
+    the `size` rows of the tensor lie one behind the other. A constant among them has equal rows. `grids`: of each other
+    tensor that has the open size, how many times it each axis is, 0 where it has nothing of it. `targets`: of each
+    constant with target sizes, place of an element -> how many times the open size it is. `parts`: constants that are
+    the first part of a longer one, and that one, as it is at the largest size: positions, triangles of causal masks.
     """
 
     graph: Graph
@@ -50,26 +55,42 @@ class OpenGraph:
     size: int
     axes: Mapping[str, OpenAxis]
     targets: Mapping[str, Mapping[int, int]]
+    grids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    parts: Mapping[str, Array] = field(default_factory=dict)
+
+    def factors(self, name: str) -> tuple[int, ...]:
+        """How many times the open size each axis of a tensor is; 0 where it has nothing of it."""
+        rank, where = len(self.graph.tensors[name].shape), self.axes.get(name)
+        if where is None:
+            return self.grids.get(name, (0,) * rank)
+        return tuple(where.factor if axis == where.axis else 0 for axis in range(rank))
+
+    def has(self, name: str) -> bool:
+        """Whether a tensor has the open size."""
+        return name in self.axes or name in self.grids
 
     def at(self, size: int) -> Graph:
         """The static graph where the open size is `size`."""
         tensors = {name: self._tensor(tensor, size) for name, tensor in self.graph.tensors.items()}
         constants = dict(self.graph.constants)
+        for name, array in self.parts.items():
+            if name in constants:
+                constants[name] = _first_part(array, tensors[name].shape)
         for name, places in self.targets.items():
             array = np.array(constants[name])
             array.reshape(-1)[list(places)] = [factor * size for factor in places.values()]
             constants[name] = array
         for name, where in self.axes.items():
-            if name in constants:
+            if name in constants and name not in self.parts:
                 constants[name] = _repeated(constants[name], where, size)
         return replace(self.graph, tensors=tensors, constants=constants)
 
     def _tensor(self, tensor: Tensor, size: int) -> Tensor:
-        where = self.axes.get(tensor.name)
-        if where is None:
+        if not self.has(tensor.name):
             return tensor
-        shape = tensor.shape
-        return replace(tensor, shape=(*shape[: where.axis], where.factor * size, *shape[where.axis + 1 :]))
+        factors = self.factors(tensor.name)
+        shape = zip(tensor.shape, factors, strict=True)
+        return replace(tensor, shape=tuple(factor * size or extent for extent, factor in shape))
 
 
 def _repeated(array: Array, where: OpenAxis, size: int) -> Array:
@@ -78,24 +99,58 @@ def _repeated(array: Array, where: OpenAxis, size: int) -> Array:
     return np.concatenate([row] * size, where.axis)
 
 
-def open_graph(symbol: str, size: int, graph: Graph, other_size: int, other: Graph) -> OpenGraph:
+def open_graph(
+    symbol: str, size: int, graph: Graph, other_size: int, other: Graph, largest: Graph | None = None
+) -> OpenGraph:
     """The open graph behind two static graphs of one model, where `symbol` is `size` and `other_size` (larger than 1).
 
-    InputError that names what depends on the size in another way than `OpenGraph` has it.
+    `largest`: the graph at the largest size, where constants may be parts of longer ones. InputError that names what
+    depends on the size in another way than `OpenGraph` has it.
     """
     other = _with_names_of(symbol, graph, other)
-    axes: dict[str, OpenAxis] = {}
-    targets: dict[str, dict[int, int]] = {}
+    longest = {} if largest is None else _with_names_of(symbol, graph, largest).constants
+    found = OpenGraph(graph, symbol, size, axes := {}, targets := {}, grids := {}, parts := {})
     for name, tensor in graph.tensors.items():
         if tensor.shape != other.tensors[name].shape:
-            axes[name] = _axis(symbol, graph, tensor, size, other.tensors[name], other_size)
+            factors = _factors(symbol, graph, tensor, size, other.tensors[name], other_size)
+            where = _row_axis(tensor, factors)
+            if where is None:
+                grids[name] = factors
+            else:
+                axes[name] = where
     for name, array in graph.constants.items():
-        if name in axes:
-            if not np.array_equal(array, _repeated(array, axes[name], size)):
+        if not found.has(name):
+            if not _equal(array, other.constants[name]):
+                targets[name] = _targets(symbol, graph, name, size, other.constants[name], other_size)
+        elif name in grids or not np.array_equal(array, _repeated(array, axes[name], size)):
+            if not all(_is_part(one, longest.get(name)) for one in (array, other.constants[name])):
                 raise _refused(symbol, _reader(graph, name), f"its constant {name!r} differs from row to row")
-        elif not _equal(array, other.constants[name]):
-            targets[name] = _targets(symbol, graph, name, size, other.constants[name], other_size)
-    return OpenGraph(graph, symbol, size, axes, targets)
+            parts[name] = longest[name]
+    return found
+
+
+def _is_part(array: Array, whole: Array | None) -> bool:
+    """Whether a constant is the first part of a longer one along each axis."""
+    return whole is not None and whole.ndim == array.ndim and _equal(array, _first_part(whole, array.shape))
+
+
+def _first_part(array: Array, shape: tuple[int, ...]) -> Array:
+    return np.ascontiguousarray(array[tuple(slice(0, extent) for extent in shape)])
+
+
+def with_parts_given(opened: OpenGraph, high: int) -> OpenGraph:
+    """The open graph with its `parts` as further inputs: nothing that depends on a size is folded, or packed.
+
+    `high`: the largest size, which they have from now on. InputError where one of them is an output.
+    """
+    graph, names, shapes = opened.graph, tuple(opened.parts), opened.at(high).tensors
+    for name in names:
+        if name in graph.returned:
+            raise _refused(opened.symbol, f"the output {name!r}", "it is a constant that depends on the size")
+    constants = {name: array for name, array in graph.constants.items() if name not in opened.parts}
+    parts = {name: _first_part(array, shapes[name].shape) for name, array in opened.parts.items()}
+    given = replace(graph, inputs=(*graph.inputs, *names), constants=constants)
+    return replace(opened, graph=given, parts=parts)
 
 
 def check_size(opened: OpenGraph, size: int, loaded: Graph) -> None:
@@ -132,8 +187,20 @@ def _computing(graph: Graph) -> list[tuple[str, object, tuple[bytes, ...]]]:
             tuple(graph.constants[n].tobytes() for n in op.inputs if n in graph.constants),
         )
         for op in graph.operators
-        if op.op_type not in MOVING
+        if op.op_type not in MOVING and not _is_idle(graph, op)
     ]
+
+
+def _is_idle(graph: Graph, operator: Operator) -> bool:
+    """Whether an operator changes nothing, for one of its operands is a constant that is neutral: a mask of one."""
+    given = [graph.constants.get(name) for name in operator.inputs]
+    if operator.op_type == "Where":
+        return given[0] is not None and (bool(np.all(given[0])) or not np.any(given[0]))
+    if operator.op_type not in NEUTRAL or operator.domain:
+        return False
+    places = (1,) if operator.op_type in ("Sub", "Div") else range(len(given))
+    neutral = NEUTRAL[operator.op_type]
+    return any(array is not None and bool(np.all(array == neutral)) for array in (given[place] for place in places))
 
 
 def refused(symbol: str, operator: Operator, reason: str) -> InputError:
@@ -185,19 +252,38 @@ def _equal(one: Array, other: Array) -> bool:
     return np.ascontiguousarray(one).tobytes() == np.ascontiguousarray(other).tobytes()
 
 
-def _axis(symbol: str, graph: Graph, tensor: Tensor, size: int, twin: Tensor, twin_size: int) -> OpenAxis:
-    """Where the open size stands in a tensor, whose shape differs at two sizes."""
-    places = [axis for axis, pair in enumerate(zip(tensor.shape, twin.shape, strict=False)) if pair[0] != pair[1]]
+def _factors(symbol: str, graph: Graph, tensor: Tensor, size: int, twin: Tensor, twin_size: int) -> tuple[int, ...]:
+    """How many times the open size each axis of a tensor is, whose shape differs at two sizes."""
     where, shown = _reader(graph, tensor.name), "x".join(map(str, tensor.shape))
-    if len(tensor.shape) != len(twin.shape) or len(places) != 1:
-        raise _refused(symbol, where, f"{tensor.name!r} ({shown}) has it in more than one axis")
-    axis = places[0]
-    factor, rest = divmod(tensor.shape[axis], size)
-    if rest or factor * twin_size != twin.shape[axis]:
-        raise _refused(symbol, where, f"axis {axis} of {tensor.name!r} ({shown}) is no multiple of it")
-    if prod(tensor.shape[:axis]) != 1:
-        raise _refused(symbol, where, f"it is not the leading axis of {tensor.name!r} ({shown})")
-    return OpenAxis(axis, factor)
+    if len(tensor.shape) != len(twin.shape):
+        raise _refused(symbol, where, f"the number of axes of {tensor.name!r} depends on it")
+    found = []
+    for axis, (here, there) in enumerate(zip(tensor.shape, twin.shape, strict=True)):
+        factor, rest = (0, 0) if here == there else divmod(here, size)
+        if rest or (here != there and factor * twin_size != there):
+            raise _refused(symbol, where, f"axis {axis} of {tensor.name!r} ({shown}) is no multiple of it")
+        found.append(factor)
+    return tuple(found)
+
+
+def _row_axis(tensor: Tensor, factors: tuple[int, ...]) -> OpenAxis | None:
+    """The one axis of a tensor of rows; None where the open size is in several, or not in the first one."""
+    places = [axis for axis, factor in enumerate(factors) if factor]
+    if len(places) != 1 or prod(tensor.shape[: places[0]]) != 1:
+        return None
+    return OpenAxis(places[0], factors[places[0]])
+
+
+def refused_grid(opened: OpenGraph, name: str) -> InputError:
+    """The error for a tensor whose open size is where only a kernel of its own could have it."""
+    shown = "x".join(map(str, opened.graph.tensors[name].shape))
+    several = sum(factor > 0 for factor in opened.grids[name]) > 1
+    reason = (
+        f"{name!r} ({shown}) has it in more than one axis"
+        if several
+        else f"it is not the leading axis of {name!r} ({shown})"
+    )
+    return _refused(opened.symbol, _reader(opened.graph, name), reason)
 
 
 def _targets(symbol: str, graph: Graph, name: str, size: int, twin: Array, twin_size: int) -> dict[int, int]:

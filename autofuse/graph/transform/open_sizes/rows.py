@@ -11,21 +11,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autofuse.graph.mapping import POINTWISE, names
+from autofuse.graph.mapping import names
 from autofuse.graph.model import AttributeValue, Operator
-from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, refused
+from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, VIEWS, attentions
+from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, refused, refused_grid
 
 _WINDOWS = names(
     """AveragePool BatchNormalization Conv ConvTranspose DepthToSpace GlobalAveragePool GlobalMaxPool
     GroupNormalization InstanceNormalization LRN LpPool MaxPool SpaceToDepth"""
 )
 """Operators on maps [N, C, ...], each of which is computed by itself."""
-_VIEWS = names("Flatten Identity Reshape Squeeze Unsqueeze")
 _REDUCTIONS = names(
     """ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
     ReduceSumSquare"""
 )
-_ELEMENTWISE = POINTWISE - names("BiasGelu BitCast CastLike FastGelu Identity SwiGLU") | names("PRelu")
+
+
+LONG = 1 << 30
+"""Ends of slices from here on stand for the end."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +74,28 @@ class _Case:
         return tuple(int(item) for item in value) if isinstance(value, tuple) else None
 
 
+@dataclass(frozen=True)
+class Picked:
+    """`rows` of what an operator reads: the first ones, or the last ones."""
+
+    rows: int
+    last: bool = False
+
+
 def check_rows(opened: OpenGraph) -> None:
-    """InputError that names the first operator which mixes the rows of the open size, or may do so."""
+    """InputError that names the first operator which mixes the rows of the open size, or may do so.
+
+    An attention may: there is a kernel for all of it. So may an operator that reads nothing but a few rows.
+    """
+    whole = {name for attention in attentions(opened) for name in attention.operators}
     for operator in opened.graph.operators:
-        touched = [name for name in (*operator.inputs, *operator.outputs) if name in opened.axes]
-        if not touched:
+        touched = [name for name in (*operator.inputs, *operator.outputs) if opened.has(name)]
+        if not touched or operator.name in whole:
+            continue
+        for name in touched:
+            if name in opened.grids:
+                raise refused_grid(opened, name)
+        if picked_rows(opened, operator) is not None:
             continue
         if any(name and name not in opened.axes for name in operator.outputs):
             raise refused(opened.symbol, operator, "its result has rows no longer: it mixes them")
@@ -84,6 +104,36 @@ def check_rows(opened: OpenGraph) -> None:
             raise refused(opened.symbol, operator, "nothing is known of how it treats rows")
         if not rule(_Case(operator, opened)):
             raise refused(opened.symbol, operator, "it mixes rows")
+
+
+def picked_rows(opened: OpenGraph, operator: Operator) -> Picked | None:
+    """The rows that an operator picks by their number, as a classifier picks its token; None where it does not."""
+    if operator.op_type not in ("Gather", "Slice") or operator.domain or opened.has(operator.outputs[0]):
+        return None
+    case = _Case(operator, opened)
+    rows, rank = case.rows(0), len(case.shape(0))
+    if rows is None or not case.only_first() or rows.factor != 1:
+        return None
+    if operator.op_type == "Gather":
+        numbers = case.integers(1, "indices")
+        if numbers is None or case.integer("axis", 0) % rank != rows.axis or not numbers:
+            return None
+        if min(numbers) >= 0:
+            return Picked(max(numbers) + 1)
+        return Picked(-min(numbers), last=True) if max(numbers) < 0 else None
+    starts, ends, steps = (case.integers(place, name) for place, name in ((1, "starts"), (2, "ends"), (4, "steps")))
+    axes = case.integers(3, "axes") or tuple(range(len(starts or ())))
+    if (
+        starts is None
+        or ends is None
+        or tuple(axis % rank for axis in axes) != (rows.axis,)
+        or steps not in (None, (1,))
+    ):
+        return None
+    start, end = starts[0], ends[0]
+    if 0 <= start < end < LONG:
+        return Picked(end)
+    return Picked(-start, last=True) if start < 0 and (start < end < 0 or end >= LONG) else None
 
 
 def _elementwise(case: _Case) -> bool:
@@ -217,9 +267,9 @@ def _tile(case: _Case) -> bool:
 
 
 _RULES: dict[str, Callable[[_Case], bool]] = {
-    **dict.fromkeys(_ELEMENTWISE, _elementwise),
+    **dict.fromkeys(ELEMENTWISE, _elementwise),
     **dict.fromkeys(_WINDOWS, _window),
-    **dict.fromkeys(_VIEWS, lambda case: case.only_first() and case.made is not None),
+    **dict.fromkeys(VIEWS, lambda case: case.only_first() and case.made is not None),
     **dict.fromkeys(_REDUCTIONS, _reduction),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _normalised(-1)),
     **dict.fromkeys(("ArgMax", "ArgMin"), _normalised(0)),

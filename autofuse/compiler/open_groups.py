@@ -1,0 +1,94 @@
+"""The groups of a program with an open size: those of a plan, where no attention cuts them.
+
+All operators of an attention are one group, and one that picks rows by their number is a group by itself. What a plan
+has beside them in a group stays together where it hangs together, and is taken apart where it cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autofuse.errors import PlanError
+from autofuse.fusion.legality import ordered_groups
+from autofuse.graph.model import Graph
+from autofuse.graph.transform.open_sizes.attention import Attention, attentions
+from autofuse.graph.transform.open_sizes.open_graph import OpenGraph
+from autofuse.graph.transform.open_sizes.rows import Picked, picked_rows
+
+Operators = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """`operators` of one kernel; an `attention`, or those that have `picked` rows, where they are not of rows."""
+
+    operators: Operators
+    attention: Attention | None = None
+    picked: Picked | None = None
+
+
+def open_groups(opened: OpenGraph, planned: Sequence[Operators]) -> list[Grouped]:
+    """The groups of an open graph, in an order in which they can run; `planned`: those of its plan."""
+    graph = opened.graph
+    apart = _apart(opened)
+    own = {name: group for group in apart for name in group.operators}
+    if not own:
+        return [Grouped(operators) for operators in planned]
+    known = {name for group in planned for name in group}
+    planned = [*planned, *((name,) for name in graph.by_name if name not in known)]
+    kept: list[Operators] = []
+    cut: list[Operators] = []
+    for group in planned:
+        rest = tuple(name for name in group if name in graph.by_name and name not in own)
+        (kept if len(rest) == len(group) else cut).append(rest)
+    pieces = [piece for rest in cut for piece in _connected(graph, rest)]
+    singles = [(name,) for group in kept for name in group]
+    for tried in (
+        [*kept, *pieces],
+        [*kept, *_single(cut)],
+        [*singles, *_single(cut)],
+    ):
+        try:
+            return _ordered(graph, tried, apart)
+        except PlanError:
+            continue
+    raise PlanError(f"{graph.name}: an attention waits for itself")
+
+
+def _single(groups: Sequence[Operators]) -> list[Operators]:
+    return [(name,) for group in groups for name in group]
+
+
+def _apart(opened: OpenGraph) -> list[Grouped]:
+    """The groups that no plan decides about."""
+    found = [Grouped(attention.operators, attention) for attention in attentions(opened)]
+    inside = {name for group in found for name in group.operators}
+    for operator in opened.graph.operators:
+        picked = None if operator.name in inside else picked_rows(opened, operator)
+        if picked is not None:
+            found.append(Grouped((operator.name,), picked=picked))
+    return found
+
+
+def _ordered(graph: Graph, groups: Sequence[Operators], apart: Sequence[Grouped]) -> list[Grouped]:
+    special: Mapping[frozenset[str], Grouped] = {frozenset(group.operators): group for group in apart}
+    ordered = ordered_groups(graph, [*groups, *(group.operators for group in apart)])
+    return [special.get(frozenset(group.operators), Grouped(group.operators)) for group in ordered]
+
+
+def _connected(graph: Graph, operators: Operators) -> list[Operators]:
+    """Operators in parts of which each hangs together by what they hand to one another."""
+    left, found = dict.fromkeys(operators), []
+    while left:
+        wanted, part = [next(iter(left))], set()
+        while wanted:
+            name = wanted.pop()
+            if name not in left:
+                continue
+            del left[name]
+            part.add(name)
+            operator = graph.by_name[name]
+            wanted += [other.name for other in (*graph.predecessors(operator), *graph.successors(operator))]
+        found.append(tuple(name for name in operators if name in part))
+    return found

@@ -1,0 +1,254 @@
+"""Attention over an open number of tokens: which operators make one, and that each reads what it does at any size.
+
+Between the operators of one attention the open size is in other axes than the first, and in two at a time: scores are
+heads x tokens x tokens. What it reads and what it makes are rows of tokens, so that one kernel for all of it leaves
+nothing but rows between kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from autofuse.graph.mapping import POINTWISE, names
+from autofuse.graph.model import Graph, Operator
+from autofuse.graph.transform.open_sizes.open_graph import OpenGraph, refused
+
+VIEWS = names("Flatten Identity Reshape Squeeze Unsqueeze")
+ELEMENTWISE = POINTWISE - names("BiasGelu BitCast CastLike FastGelu Identity SwiGLU") | names("PRelu")
+"""Operators that compute each element of what stands at the same place."""
+ROWS, COLUMNS = -2, -1
+"""Axes of a matrix."""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """softmax(queries x keys) x values, with all that is done to each of them between rows and rows.
+
+    `operators`: names, in topological order. `scores`, `softmax`, `product`: names of the three that mix tokens.
+    `after`: names of those behind the product, in turn. `result`: the rows that it makes.
+    """
+
+    operators: tuple[str, ...]
+    scores: str
+    softmax: str
+    product: str
+    after: tuple[str, ...]
+    result: str
+
+
+def attentions(opened: OpenGraph) -> tuple[Attention, ...]:
+    """Every attention of a graph. InputError that names the operator by which a softmax over tokens is none."""
+    found = []
+    for operator in opened.graph.operators:
+        if operator.op_type == "Softmax" and not operator.domain and operator.inputs[0] in opened.grids:
+            found.append(_Finder(opened, operator).find())
+    return tuple(found)
+
+
+class _Finder:
+    """Follows the tensors around one softmax to the rows before and behind it."""
+
+    def __init__(self, opened: OpenGraph, softmax: Operator) -> None:
+        self.opened, self.graph, self.softmax = opened, opened.graph, softmax
+        self.taken: dict[str, Operator] = {}
+        self.scores: list[Operator] = []
+
+    def find(self) -> Attention:
+        softmax = self.softmax
+        rank = len(self._shape(softmax.outputs[0]))
+        axis = softmax.attributes.get("axis", -1 if self.graph.opset >= 13 else 1)
+        if axis not in (-1, rank - 1) or not self._is_open(softmax.outputs[0], ROWS, COLUMNS):
+            raise self._refused(softmax, "it is no softmax of a row of scores, over tokens")
+        product = self._only_reader(softmax.outputs[0], softmax)
+        values = product.inputs[1] if len(product.inputs) > 1 else ""
+        if product.op_type != "MatMul" or product.inputs[0] != softmax.outputs[0] or not self._is_open(values, ROWS):
+            raise self._refused(product, "it reads a softmax over tokens, and only its product with values is known")
+        self._take(softmax)
+        self._take(product)
+        self._before(softmax.inputs[0], scores=True)
+        if len(self.scores) != 1:
+            raise self._refused(softmax, "its scores are not those of one product")
+        self._before(values)
+        after, result = self._after(product)
+        self._check_leads(product)
+        ordered = sorted(self.taken, key=self.graph.position.__getitem__)
+        return Attention(tuple(ordered), self.scores[0].name, softmax.name, product.name, after, result)
+
+    def _before(self, name: str, *, scores: bool = False) -> None:
+        """Takes what makes tensor `name` of rows. `scores`: one product of queries and keys is among it."""
+        if name not in self.opened.grids or name in self.opened.parts:
+            return
+        operator = self.graph.producers.get(name)
+        if operator is None:
+            raise refused(self.opened.symbol, self.softmax, f"{name!r} is no tensor of rows")
+        if operator.name in self.taken:
+            return
+        if scores and operator.op_type == "MatMul" and not operator.domain:
+            queries, keys = operator.inputs
+            if not self._is_open(queries, ROWS) or not self._is_open(keys, COLUMNS):
+                raise self._refused(operator, "it is no product of queries and keys")
+            self._take(operator)
+            self.scores.append(operator)
+            self._before(queries)
+            self._before(keys)
+            return
+        reason = self._moves(operator, scores=scores)
+        if reason:
+            raise self._refused(operator, reason)
+        self._take(operator)
+        for read in operator.inputs:
+            if read:
+                self._before(read, scores=scores)
+
+    def _moves(self, operator: Operator, *, scores: bool) -> str:
+        """Why it is not known what an operator before a product does at any size; empty where it is."""
+        kind = operator.op_type
+        if operator.domain or len([name for name in operator.outputs if name]) != 1:
+            return "nothing is known of it inside attention"
+        if kind in ELEMENTWISE or kind == "Expand":
+            return ""
+        if kind in VIEWS:
+            return "" if self._same_runs(operator) else "it joins tokens with something else"
+        if kind == "Transpose":
+            through = scores and self._is_open(operator.outputs[0], ROWS, COLUMNS) and self._has_product(operator)
+            return "it turns the scores" if through else ""
+        if kind == "Slice":
+            return "" if self._from_the_start(operator) else "it cuts tokens off"
+        return "nothing is known of it inside attention"
+
+    def _has_product(self, operator: Operator) -> bool:
+        """Whether a product is among what makes the result of an operator, back to rows."""
+        wanted = [name for name in operator.inputs if name in self.opened.grids]
+        seen: set[str] = set()
+        while wanted:
+            name = wanted.pop()
+            maker = self.graph.producers.get(name)
+            if maker is None or name in seen:
+                continue
+            if maker.op_type == "MatMul":
+                return True
+            seen.add(name)
+            wanted += [read for read in maker.inputs if read in self.opened.grids]
+        return False
+
+    def _same_runs(self, operator: Operator) -> bool:
+        """Whether a view has the same elements before, between and behind the open axes of its two shapes."""
+        return self._runs(operator.inputs[0]) == self._runs(operator.outputs[0])
+
+    def _runs(self, name: str) -> list[int]:
+        runs = [1]
+        for extent, factor in zip(self._shape(name), self.opened.factors(name), strict=True):
+            if factor:
+                runs += [-factor, 1]
+            else:
+                runs[-1] *= extent
+        return runs
+
+    def _from_the_start(self, operator: Operator) -> bool:
+        starts, axes, steps = (self._integers(operator, place) for place in (1, 3, 4))
+        if starts is None or (len(operator.inputs) > 3 and operator.inputs[3] and axes is None):
+            return False
+        axes = axes or tuple(range(len(starts)))
+        factors = self.opened.factors(operator.inputs[0])
+        if factors != self.opened.factors(operator.outputs[0]):
+            return False
+        cuts = zip(axes, starts, steps or (1,) * len(starts), strict=True)
+        return all((start, step) == (0, 1) for axis, start, step in cuts if factors[axis])
+
+    def _integers(self, operator: Operator, place: int) -> tuple[int, ...] | None:
+        name = operator.inputs[place] if place < len(operator.inputs) else ""
+        array = self.graph.constants.get(name)
+        return None if array is None else tuple(np.asarray(array).reshape(-1).tolist())
+
+    def _after(self, product: Operator) -> tuple[tuple[str, ...], str]:
+        """Takes what moves the result of a product until it stands in rows."""
+        name, found = product.outputs[0], []
+        while name not in self.opened.axes:
+            operator = self._only_reader(name, product)
+            fits = operator.op_type == "Transpose" or (operator.op_type in VIEWS and self._same_runs(operator))
+            if not fits or operator.domain or operator.inputs[0] != name:
+                raise self._refused(operator, "it reads the product of attention, which does not stand in rows")
+            self._take(operator)
+            found.append(operator.name)
+            name = operator.outputs[0]
+        if self.opened.axes[name].factor != 1:
+            raise self._refused(product, "a token is several rows of its result")
+        return tuple(found), name
+
+    def _check_leads(self, product: Operator) -> None:
+        """All three that mix tokens must repeat over the same heads."""
+        counts = {
+            prod(self._shape(op.outputs[0])[:ROWS]) for op in (self.scores[0], self.softmax, product)
+        }  # fmt: skip
+        if len(counts) != 1 or any(self._dtype(op) != "float32" for op in (self.scores[0], self.softmax, product)):
+            raise self._refused(self.softmax, "its products repeat over other heads, or are not of float32")
+
+    def _take(self, operator: Operator) -> None:
+        self.taken[operator.name] = operator
+
+    def _only_reader(self, name: str, operator: Operator) -> Operator:
+        readers = self.graph.consumers.get(name, ())
+        if len(readers) != 1 or name in self.graph.returned:
+            raise self._refused(operator, "several read its result, and none may but attention")
+        return readers[0]
+
+    def _is_open(self, name: str, *places: int) -> bool:
+        """Whether exactly these axes of a tensor are the open size, and once each."""
+        if name not in self.graph.tensors:
+            return False
+        factors = self.opened.factors(name)
+        wanted = {place % len(factors) for place in places} if len(factors) > 1 else set()
+        return bool(wanted) and factors == tuple(int(axis in wanted) for axis in range(len(factors)))
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return self.graph.tensors[name].shape
+
+    def _dtype(self, operator: Operator) -> str:
+        return self.graph.tensors[operator.outputs[0]].dtype
+
+    def _refused(self, operator: Operator, reason: str) -> Exception:
+        return refused(self.opened.symbol, operator, reason)
+
+
+def with_own_operators(opened: OpenGraph) -> OpenGraph:
+    """The open graph with a copy, for each further attention that has it, of what two share: a mask, say."""
+    found = attentions(opened)
+    users: dict[str, list[int]] = {}
+    for number, attention in enumerate(found):
+        for name in attention.operators:
+            users.setdefault(name, []).append(number)
+    if all(len(numbers) == 1 for numbers in users.values()):
+        return opened
+    graph, tensors, grids = opened.graph, dict(opened.graph.tensors), dict(opened.grids)
+    operators: list[Operator] = []
+    for operator in graph.operators:
+        first, *more = users.get(operator.name, [-1])
+        operators.append(_renamed(operator, graph, users, first))
+        for number in more:
+            twin = _renamed(operator, graph, users, number)
+            copied = replace(
+                twin, name=_own(operator.name, number), outputs=tuple(_own(name, number) for name in operator.outputs)
+            )
+            for name, own in zip(operator.outputs, copied.outputs, strict=True):
+                tensors[own] = replace(tensors[name], name=own)
+                grids[own] = grids[name]
+            operators.append(copied)
+    changed = replace(graph, operators=tuple(operators), tensors=tensors)
+    return replace(opened, graph=changed, grids=grids)
+
+
+def _renamed(operator: Operator, graph: Graph, users: dict[str, list[int]], number: int) -> Operator:
+    """An operator of attention `number`, which reads the copies that are its own."""
+    inputs = []
+    for name in operator.inputs:
+        maker = graph.producers.get(name)
+        among = users.get(maker.name, []) if maker is not None else []
+        inputs.append(_own(name, number) if number in among[1:] else name)
+    return replace(operator, inputs=tuple(inputs))
+
+
+def _own(name: str, number: int) -> str:
+    return f"{name}@attention{number}" if name else ""

@@ -1,0 +1,318 @@
+"""The kernel of an attention over any number of tokens: tiles of queries of a fixed count, over all keys in turn.
+
+Of the scores only those of one tile of queries ever exist. Loops over tokens have a count that is read when the kernel
+runs; what lies in registers has a fixed size. Keys and values of a head are copied first, so that neighbours are read
+together; what is done to queries, keys, scores and values is computed where they are read. The last tile is moved back
+to the last queries, and computes some of them again. Where there are fewer queries than a tile has, each is a tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import tvm
+import tvm.script.ir_builder.tirx as builder
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+
+from autofuse.device.target import Target
+from autofuse.graph.transform.open_sizes.attention import Attention
+from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
+from autofuse.kernels.build import FUNCTION_ATTRIBUTES, Constants, Kernel, complete
+from autofuse.kernels.nest.evaluate import Scope, broadcast
+from autofuse.kernels.nest.index import FORWARD
+from autofuse.kernels.open_rows import open_arguments
+from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, const
+from autofuse.kernels.tir.math import exp_below
+from autofuse.kernels.tir.offsets import delinear
+from autofuse.kernels.workload.workload import Workload, WorkloadOperator
+
+LOWEST = float(tvm.tirx.min_value("float32").value)
+"""A score that is below all others."""
+VECTORS = 2
+"""Vectors of scores, or of a result, that are held in registers for each query."""
+
+
+@dataclass(frozen=True)
+class ScoreTile(Array):
+    """The scores of some queries of one head, which never exist as a whole; `stride`: from one query to the next."""
+
+    first: Expr = 0
+    stride: int = 0
+
+    def offset(self, index: Index) -> Expr:
+        """See Array."""
+        return (index[-2] - self.first) * self.stride + index[-1]
+
+
+def attention_kernel(workload: Workload, attention: Attention, rows: Mapping[int, OpenAxis], target: Target) -> Kernel:
+    """The kernel of `workload`, an attention at the largest size.
+
+    `rows`: its inputs and outputs, by index, whose open axis has an extent that is read when the kernel runs. Packed
+    constants are those of the largest size.
+    """
+    constants = Constants()
+    buffers: dict[int, Any] = {}
+    with IRBuilder() as ib, builder.prim_func(s_tir=True):
+        builder.func_name("main")
+        builder.func_attr(FUNCTION_ATTRIBUTES)
+        inputs, outputs, count = open_arguments(workload, rows, buffers)
+        arrays = {}
+        for index, buffer in buffers.items():
+            value = workload.values[index]
+            flat = builder.decl_buffer((prod(value.shape),), value.dtype, data=buffer.data, align=64)
+            arrays[index] = Array(flat, value.shape, value.dtype)
+        emitter = Emitter(target)
+        _Tokens(Scope(workload, emitter, arrays, constants.declare), attention, builder.bind(count)).emit()
+    return Kernel(complete(ib.get(), inputs, constants.parameters, outputs), constants.packed)
+
+
+class _Tokens:
+    """Emits an attention over `count` tokens."""
+
+    def __init__(self, scope: Scope, attention: Attention, count: Expr) -> None:
+        self.scope, self.workload, self.emitter, self.count = scope, scope.workload, scope.emitter, count
+        named = dict(zip(attention.operators, self.workload.operators, strict=True))
+        self.scores, self.softmax, self.product = (
+            named[name] for name in (attention.scores, attention.softmax, attention.product)
+        )
+        self.after: list[WorkloadOperator] = [named[name] for name in attention.after]
+        self.result = (self.after or [self.product])[-1].outputs[0]
+        *lead, self.most, self.width = self.shape(self.product.outputs[0])
+        self.heads, self.depth = prod(lead), self.shape(self.scores.inputs[0])[-1]
+        self.lanes = self.emitter.lanes
+        self.queries = 8 if self.emitter.target.registers >= 32 else 4
+        self.block = VECTORS * self.lanes
+        self.stride = -(-self.most // self.block) * self.block
+        self.padded = -(-self.width // self.lanes) * self.lanes
+        self.emitter.analyzer.bind(count, tvm.ir.Range(1, self.most + 1))
+        self.blocks = builder.bind((count + self.block - 1) // self.block)
+
+    def shape(self, value: int) -> tuple[int, ...]:
+        return self.workload.values[value].shape
+
+    def emit(self) -> None:
+        """Heads in parallel, each with all its tiles of queries."""
+        emitter = self.emitter
+        with emitter.parallel(self.heads) as head:
+            self.keys = emitter.scratch(self.stride * self.depth)
+            self.values = emitter.scratch(self.most * self.padded)
+            self.copy_keys(head)
+            self.copy_values(head)
+            with emitter.when(self.count >= self.queries):
+                tiles = (self.count + (self.queries - 1)) // self.queries
+                with emitter.serial(tiles) as step:
+                    first = tirx.min(step * self.queries, self.count - self.queries)
+                    _Tile(self, head, self.hidden(first), self.queries).emit()
+            with emitter.when(self.count < self.queries), emitter.serial(self.count) as first:
+                _Tile(self, head, first, 1).emit()
+
+    def hidden(self, first: Expr) -> Expr:
+        """The first query of a tile by a name of which only its bounds are known."""
+        name = self.emitter.hidden(first)
+        self.emitter.analyzer.bind(name, tvm.ir.Range(0, self.most - self.queries + 1))
+        return name
+
+    def read(self, value: int, head: Expr, row: Expr, column: Expr) -> Expr:
+        """An element of a matrix of one head, computed from what stands in memory."""
+        shape = self.shape(value)
+        if prod(shape[:-2]) == self.heads:
+            return self.scope.read(value, (*self.batch(shape[:-2], head), row, column))
+        whole = self.shape(self.product.outputs[0])
+        return self.scope.read(value, broadcast((*self.batch(whole[:-2], head), row, column), shape))
+
+    def batch(self, lead: Sequence[int], head: Expr) -> Index:
+        """Where a head stands among the axes before its matrix."""
+        return tuple(self.emitter.simplify(part) for part in delinear(head, lead))
+
+    def copy_keys(self, head: Expr) -> None:
+        """Keys as blocks of columns, [block of tokens][depth][token], filled up with zeros."""
+        emitter, block = self.emitter, self.block
+
+        def place(token: Expr, depth: Expr) -> Expr:
+            return (token // block * self.depth + depth) * block + token % block
+
+        with emitter.serial(self.count) as token, emitter.serial(self.depth) as depth, self.scope.point():
+            emitter.put(self.keys, place(token, depth), self.read(self.scores.inputs[1], head, depth, token))
+        with emitter.serial(self.blocks * block - self.count) as more, emitter.serial(self.depth) as depth:
+            emitter.put(self.keys, place(self.count + more, depth), const(0.0, "float32"))
+
+    def copy_values(self, head: Expr) -> None:
+        """Values as rows of whole vectors, filled up with zeros."""
+        emitter = self.emitter
+        with emitter.serial(self.count) as token:
+            for column, lanes in self.columns(self.width):
+                with emitter.vector(lanes) as lane, self.scope.point():
+                    value = self.read(self.product.inputs[1], head, token, column + lane)
+                    emitter.put(self.values, token * self.padded + column + lane, value)
+            for column in range(self.width, self.padded):
+                emitter.put(self.values, token * self.padded + column, const(0.0, "float32"))
+
+    def columns(self, width: int) -> Iterator[tuple[int, int]]:
+        """(first column, lanes) of the vectors of a row."""
+        for column in range(0, width, self.lanes):
+            yield column, min(self.lanes, width - column)
+
+
+class _Tile:
+    """`queries` of one head from number `first` on."""
+
+    def __init__(self, tokens: _Tokens, head: Expr, first: Expr, queries: int) -> None:
+        self.tokens, self.head, self.first, self.queries = tokens, head, first, queries
+        self.emitter, self.scope, self.lanes = tokens.emitter, tokens.scope, tokens.lanes
+        self.stride, self.block = tokens.stride, tokens.block
+        self.scores = self.emitter.scratch(queries * self.stride)
+
+    def emit(self) -> None:
+        """Scores, what is done to them, their softmax, and its product with the values."""
+        self.multiply_keys()
+        self.change_scores()
+        self.fill_up()
+        totals = self.exponentiate(self.largest())
+        self.finish(self.multiply_values(), totals)
+
+    def multiply_keys(self) -> None:
+        """Scores of the tile: queries x keys, a block of keys at a time in registers."""
+        tokens, emitter, depth = self.tokens, self.emitter, self.tokens.depth
+        held = emitter.scratch(self.queries * depth)
+        for row in range(self.queries):
+            for column, lanes in tokens.columns(depth):
+                with emitter.vector(lanes) as lane, self.scope.point():
+                    value = tokens.read(tokens.scores.inputs[0], self.head, self.first + row, column + lane)
+                    emitter.put(held, row * depth + column + lane, value)
+        with emitter.serial(tokens.blocks) as step, self.accumulated(VECTORS) as sums:
+            with emitter.serial(depth) as place:
+                self.add(
+                    sums,
+                    lambda row: held[emitter.simplify(row * depth + place)],
+                    lambda vector, lane: tokens.keys[
+                        emitter.simplify((step * depth + place) * self.block + vector * self.lanes + lane)
+                    ],
+                )
+            self.store(sums, self.scores, lambda row: row * self.stride + step * self.block)
+
+    @contextmanager
+    def accumulated(self, vectors: int) -> Iterator[list[list[Any]]]:
+        """Sums in registers, for each query so many vectors, from zero on."""
+        sums = [self.emitter.registers(vectors, self.lanes) for _ in range(self.queries)]
+        for one in (one for row in sums for one in row):
+            with self.emitter.vector(self.lanes) as lane:
+                self.emitter.put(one, lane, const(0.0, "float32"))
+        yield sums
+
+    def add(self, sums: list[list[Any]], left: Callable[[int], Expr], right: Callable[[int, Expr], Expr]) -> None:
+        """Adds one product of each query with each vector."""
+        for row, held in enumerate(sums):
+            for vector, one in enumerate(held):
+                with self.emitter.vector(self.lanes) as lane:
+                    self.emitter.put(one, lane, one[lane] + right(vector, lane) * left(row))
+
+    def store(self, sums: list[list[Any]], buffer: Any, start: Callable[[int], Expr]) -> None:
+        for row, held in enumerate(sums):
+            for vector, one in enumerate(held):
+                with self.emitter.vector(self.lanes) as lane:
+                    self.emitter.put(buffer, start(row) + vector * self.lanes + lane, one[lane])
+
+    def change_scores(self) -> None:
+        """What stands between the product and the softmax: a scale, masks. In place, whole vectors, then the rest."""
+        tokens, emitter, scope = self.tokens, self.emitter, self.scope
+        made, read = tokens.scores.outputs[0], tokens.softmax.inputs[0]
+        if made == read:
+            return
+        ready, arrays = scope.ready, scope.arrays
+        tile = ScoreTile(self.scores, tokens.shape(made), "float32", 0, self.first, self.stride)
+        scope.ready, scope.arrays = ready | {made}, {**arrays, made: tile}
+        whole = tokens.count // self.lanes
+
+        def change(row: int, column: Expr) -> None:
+            value = tokens.read(read, self.head, self.first + row, column)
+            emitter.put(self.scores, row * self.stride + column, value)
+
+        for row in range(self.queries):
+            with emitter.serial(whole) as step, emitter.vector(self.lanes) as lane, scope.point():
+                change(row, step * self.lanes + lane)
+            with emitter.serial(tokens.count - whole * self.lanes) as step, scope.point():
+                change(row, whole * self.lanes + step)
+        scope.ready, scope.arrays = ready, arrays
+
+    def fill_up(self) -> None:
+        """Scores behind the last key, which are no key's: the softmax goes over whole vectors."""
+        tokens, emitter = self.tokens, self.emitter
+        with emitter.serial(tokens.blocks * self.block - tokens.count) as more:
+            for row in range(self.queries):
+                emitter.put(self.scores, row * self.stride + tokens.count + more, const(LOWEST, "float32"))
+
+    def folded(
+        self, first: float, element: Callable[[int, Expr], Expr], fold: Callable[[Expr, Expr], Expr]
+    ) -> list[Expr]:
+        """For each query the fold of element(query, column) over all columns, in lanes and then across them."""
+        emitter, lanes = self.emitter, self.lanes
+        partial = [emitter.scratch(lanes) for _ in range(self.queries)]
+        for one in partial:
+            with emitter.vector(lanes) as lane:
+                emitter.put(one, lane, const(first, "float32"))
+        with emitter.serial(self.tokens.blocks * VECTORS) as step:
+            for row, one in enumerate(partial):
+                with emitter.vector(lanes) as lane:
+                    emitter.put(one, lane, fold(one[lane], element(row, step * lanes + lane)))
+        while lanes > 1:
+            lanes //= 2
+            for one in partial:
+                with emitter.vector(lanes) as lane:
+                    emitter.put(one, lane, fold(one[lane], one[lanes + lane]))
+        return [emitter.bind(one[0]) for one in partial]
+
+    def score(self, row: int, column: Expr) -> Expr:
+        return self.scores[self.emitter.simplify(row * self.stride + column)]
+
+    def largest(self) -> list[Expr]:
+        """The largest score of each query."""
+        return self.folded(LOWEST, self.score, tirx.max)
+
+    def exponentiate(self, largest: list[Expr]) -> list[Expr]:
+        """exp(score - largest) in place of each score, and the sum of each query."""
+        emitter = self.emitter
+
+        def element(row: int, column: Expr) -> Expr:
+            value = exp_below(self.score(row, column) - largest[row], emitter.bind)
+            value = emitter.bind(tirx.Select(column < self.tokens.count, value, const(0.0, "float32")))
+            emitter.put(self.scores, row * self.stride + column, value)
+            return value
+
+        return self.folded(0.0, element, lambda total, value: total + value)
+
+    def multiply_values(self) -> Any:
+        """The sums of values, each times the exponential of its score: rows of whole vectors."""
+        tokens, emitter, padded = self.tokens, self.emitter, self.tokens.padded
+        made = emitter.scratch(self.queries * padded)
+        for column in range(0, padded, self.block):
+            vectors = min(self.block, padded - column) // self.lanes
+            with self.accumulated(vectors) as sums:
+                with emitter.serial(tokens.count) as token:
+                    self.add(
+                        sums,
+                        lambda row, token=token: self.score(row, token),  # type: ignore[misc]
+                        lambda vector, lane, token=token, column=column: tokens.values[  # type: ignore[misc]
+                            emitter.simplify(token * padded + column + vector * self.lanes + lane)
+                        ],
+                    )
+                self.store(sums, made, lambda row, column=column: row * padded + column)  # type: ignore[misc]
+        return made
+
+    def finish(self, made: Any, totals: list[Expr]) -> None:
+        """Writes the rows where they belong."""
+        tokens, emitter = self.tokens, self.emitter
+        lead = tokens.batch(tokens.shape(tokens.product.outputs[0])[:-2], self.head)
+        target = tokens.scope.arrays[tokens.result]
+        for row in range(self.queries):
+            share = emitter.bind(const(1.0, "float32") / totals[row])
+            for column, lanes in tokens.columns(tokens.width):
+                with emitter.vector(lanes) as lane:
+                    index: Index = (*lead, self.first + row, column + lane)
+                    for operator in tokens.after:
+                        index = FORWARD[operator.op_type](operator, tokens.workload, index)
+                    emitter.store(target, index, made[row * tokens.padded + column + lane] * share)
