@@ -20,6 +20,7 @@ from autofuse.compiler.plan_ladder import FoundPlan, find_plan
 from autofuse.compiler.report import HIT, MEASURED_HERE, RULE, TILE, CompileReport, GroupReport, PlanReport
 from autofuse.compiler.schedule_ladder import Found, Ladder
 from autofuse.errors import InputError, StrictMissError, UncoveredError
+from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.loading.given.buckets import bucket_shapes
 from autofuse.graph.loading.given.constants import model_sha256
 from autofuse.graph.loading.given.sizes import OpenSize
@@ -29,8 +30,10 @@ from autofuse.graph.transform.open_sizes.attention import with_own_operators
 from autofuse.graph.transform.open_sizes.open_graph import (
     OpenGraph,
     check_size,
+    is_alike,
     open_graph,
     refused,
+    refused_single,
     with_parts_given,
 )
 from autofuse.graph.transform.open_sizes.rows import check_rows
@@ -42,11 +45,15 @@ from autofuse.kernels.open_rows import TILES, check_elements, tile_rows
 from autofuse.kernels.schedule.weight_size import held_bytes, model_bytes
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import BoundWorkload, bind_workload
+from autofuse.measure.checking.reference import run_references
+from autofuse.measure.checking.tolerance import compare
 from autofuse.values.arguments import Given, file_title
 from autofuse.values.signatures import private_key
 
 UNLIKELY = 19, 23
 """Sizes that models hardly have anywhere else."""
+SINGLE_CASES = 3
+"""Inputs on which a graph for a single row is compared, where its operators are others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,13 +121,27 @@ def read_open(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progre
         check_rows(opened)
         for number, count in enumerate(more):
             told(READING, 2 + number, 2 + len(more))
-            check_size(opened, count, loaded(count))
+            if count > 1:
+                check_size(opened, count, loaded(count))
+            elif not is_alike(opened, loaded(1)):
+                _check_single(opened, loaded(1))
     except UncoveredError as error:
         raise InputError(
             f"{error}; ONNX Runtime would run that part, at fixed sizes only: compile without --sizes"
         ) from error
     opened = with_parts_given(opened, size.high)
     return OpenModel(opened, size, opened.at(second), second, model_sha256(model.read_bytes(), form))
+
+
+def _check_single(opened: OpenGraph, loaded: Graph) -> None:
+    """InputError unless the open graph at a size of 1 computes what the model does there, in ONNX Runtime."""
+    made = opened.at(1)
+    if tuple(made.tensors[name] for name in made.inputs) != tuple(loaded.tensors[name] for name in loaded.inputs):
+        raise refused_single(opened)
+    cases = [generate_inputs(loaded, seed) for seed in range(SINGLE_CASES)]
+    for one, other in zip(run_references(made, cases), run_references(loaded, cases), strict=True):
+        if one.keys() != other.keys() or not all(compare(one[name], other[name]).ok for name in other):
+            raise refused_single(opened)
 
 
 def _the_open_one(sizes: Sequence[OpenSize]) -> OpenSize:

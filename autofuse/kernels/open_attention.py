@@ -169,11 +169,15 @@ class _Tile:
 
     def emit(self) -> None:
         """Scores, what is done to them, their softmax, and its product with the values."""
+        tokens = self.tokens
         self.multiply_keys()
-        self.change_scores()
+        self.change(tokens.scores.outputs[0], tokens.softmax.inputs[0])
         self.fill_up()
-        totals = self.exponentiate(self.largest())
-        self.finish(self.multiply_values(), totals)
+        shares = self.exponentiate(self.largest())
+        if tokens.product.inputs[0] != tokens.softmax.outputs[0]:
+            shares = self.normalise(shares)
+            self.change(tokens.softmax.outputs[0], tokens.product.inputs[0])
+        self.finish(self.multiply_values(), shares)
 
     def multiply_keys(self) -> None:
         """Scores of the tile: queries x keys, a block of keys at a time in registers."""
@@ -217,10 +221,9 @@ class _Tile:
                 with self.emitter.vector(self.lanes) as lane:
                     self.emitter.put(buffer, start(row) + vector * self.lanes + lane, one[lane])
 
-    def change_scores(self) -> None:
-        """What stands between the product and the softmax: a scale, masks. In place, whole vectors, then the rest."""
+    def change(self, made: int, read: int) -> None:
+        """What stands between two that mix tokens: a scale, masks. In place, whole vectors and then the rest."""
         tokens, emitter, scope = self.tokens, self.emitter, self.scope
-        made, read = tokens.scores.outputs[0], tokens.softmax.inputs[0]
         if made == read:
             return
         ready, arrays = scope.ready, scope.arrays
@@ -228,15 +231,15 @@ class _Tile:
         scope.ready, scope.arrays = ready | {made}, {**arrays, made: tile}
         whole = tokens.count // self.lanes
 
-        def change(row: int, column: Expr) -> None:
+        def changed(row: int, column: Expr) -> None:
             value = tokens.read(read, self.head, self.first + row, column)
             emitter.put(self.scores, row * self.stride + column, value)
 
         for row in range(self.queries):
             with emitter.serial(whole) as step, emitter.vector(self.lanes) as lane, scope.point():
-                change(row, step * self.lanes + lane)
+                changed(row, step * self.lanes + lane)
             with emitter.serial(tokens.count - whole * self.lanes) as step, scope.point():
-                change(row, whole * self.lanes + step)
+                changed(row, whole * self.lanes + step)
         scope.ready, scope.arrays = ready, arrays
 
     def fill_up(self) -> None:
@@ -274,7 +277,7 @@ class _Tile:
         return self.folded(LOWEST, self.score, tirx.max)
 
     def exponentiate(self, largest: list[Expr]) -> list[Expr]:
-        """exp(score - largest) in place of each score, and the sum of each query."""
+        """exp(score - largest) in place of each score; for each query one through their sum."""
         emitter = self.emitter
 
         def element(row: int, column: Expr) -> Expr:
@@ -283,7 +286,18 @@ class _Tile:
             emitter.put(self.scores, row * self.stride + column, value)
             return value
 
-        return self.folded(0.0, element, lambda total, value: total + value)
+        totals = self.folded(0.0, element, lambda total, value: total + value)
+        return [emitter.bind(const(1.0, "float32") / total) for total in totals]
+
+    def normalise(self, shares: list[Expr]) -> list[Expr]:
+        """The softmax in place of the exponentials; what is left to multiply the sums of values with: one."""
+        emitter = self.emitter
+        with emitter.serial(self.tokens.blocks * VECTORS) as step:
+            for row, share in enumerate(shares):
+                with emitter.vector(self.lanes) as lane:
+                    column = step * self.lanes + lane
+                    emitter.put(self.scores, row * self.stride + column, self.score(row, column) * share)
+        return [const(1.0, "float32")] * len(shares)
 
     def multiply_values(self) -> Any:
         """The sums of values, each times the exponential of its score: rows of whole vectors."""
@@ -303,13 +317,12 @@ class _Tile:
                 self.store(sums, made, lambda row, column=column: row * padded + column)  # type: ignore[misc]
         return made
 
-    def finish(self, made: Any, totals: list[Expr]) -> None:
+    def finish(self, made: Any, shares: list[Expr]) -> None:
         """Writes the rows where they belong."""
         tokens, emitter = self.tokens, self.emitter
         lead = tokens.batch(tokens.shape(tokens.product.outputs[0])[:-2], self.head)
         target = tokens.scope.arrays[tokens.result]
-        for row in range(self.queries):
-            share = emitter.bind(const(1.0, "float32") / totals[row])
+        for row, share in enumerate(shares):
             for column, lanes in tokens.columns(tokens.width):
                 with emitter.vector(lanes) as lane:
                     index: Index = (*lead, self.first + row, column + lane)

@@ -153,6 +153,22 @@ def test_a_size_that_cannot_stay_open_is_named(tmp_path: Path, body: str, sizes:
         dry(tmp_path, body, sizes)
 
 
+def test_a_model_that_is_another_for_a_single_row_is_refused(tmp_path: Path) -> None:
+    body = """
+      s = Shape <start = 0, end = 1> (x)
+      single = Equal (s, one)
+      q = Squeeze (single)
+      y = If (q) <
+        then_branch = a () => (float[n, 6] c) { c = Tanh (x) },
+        else_branch = b () => (float[n, 6] d) { d = Relu (x) }
+      >
+    """
+    model = write(tmp_path / "one.onnx", f"one (float[n, 6] x) => (float[n, 6] y) {{ {body} }}", {"one": np.array([1])})
+    with pytest.raises(InputError, match="where n is 1, the model is another: let n start at 2"):
+        api.compile(model, database=str(tmp_path / "a.db"), dry_run=True, sizes={"n": (1, 4)})
+    assert api.compile(model, database=str(tmp_path / "a.db"), dry_run=True, sizes={"n": (2, 4)}).sizes == {"n": (2, 4)}
+
+
 def test_a_model_that_needs_onnx_runtime_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match="ONNX Runtime would run that part, at fixed sizes only: compile without --sizes"

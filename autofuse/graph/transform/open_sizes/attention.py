@@ -62,20 +62,36 @@ class _Finder:
         axis = softmax.attributes.get("axis", -1 if self.graph.opset >= 13 else 1)
         if axis not in (-1, rank - 1) or not self._is_open(softmax.outputs[0], ROWS, COLUMNS):
             raise self._refused(softmax, "it is no softmax of a row of scores, over tokens")
-        product = self._only_reader(softmax.outputs[0], softmax)
-        values = product.inputs[1] if len(product.inputs) > 1 else ""
-        if product.op_type != "MatMul" or product.inputs[0] != softmax.outputs[0] or not self._is_open(values, ROWS):
-            raise self._refused(product, "it reads a softmax over tokens, and only its product with values is known")
+        product = self._product()
         self._take(softmax)
         self._take(product)
+        self._before(product.inputs[0], scores=True)
         self._before(softmax.inputs[0], scores=True)
         if len(self.scores) != 1:
             raise self._refused(softmax, "its scores are not those of one product")
-        self._before(values)
+        self._before(product.inputs[1])
         after, result = self._after(product)
         self._check_leads(product)
         ordered = sorted(self.taken, key=self.graph.position.__getitem__)
         return Attention(tuple(ordered), self.scores[0].name, softmax.name, product.name, after, result)
+
+    def _product(self) -> Operator:
+        """The one product with values that reads the softmax, or what is made of each of its elements."""
+        wanted, found = [self.softmax.outputs[0]], dict[str, Operator]()
+        while wanted:
+            name = wanted.pop()
+            if name in self.graph.returned:
+                raise self._refused(self.softmax, f"{name!r} is an output, whose size grows with the square of it")
+            for reader in self.graph.consumers.get(name, ()):
+                if reader.op_type == "MatMul" and reader.inputs[0] == name and self._is_open(reader.inputs[1], ROWS):
+                    found[reader.name] = reader
+                elif reader.op_type in ELEMENTWISE or reader.op_type in VIEWS:
+                    wanted += reader.outputs
+                else:
+                    raise self._refused(reader, "it reads a softmax over tokens, and only its product with values may")
+        if len(found) != 1:
+            raise self._refused(self.softmax, f"{len(found)} products with values read it, and one must")
+        return next(iter(found.values()))
 
     def _before(self, name: str, *, scores: bool = False) -> None:
         """Takes what makes tensor `name` of rows. `scores`: one product of queries and keys is among it."""
@@ -115,6 +131,9 @@ class _Finder:
         if kind == "Transpose":
             through = scores and self._is_open(operator.outputs[0], ROWS, COLUMNS) and self._has_product(operator)
             return "it turns the scores" if through else ""
+        if kind == "Concat":
+            axis = operator.attributes.get("axis", 0)
+            return "it joins tokens" if self.opened.factors(operator.outputs[0])[int(axis)] else ""  # type: ignore[arg-type]
         if kind == "Slice":
             return "" if self._from_the_start(operator) else "it cuts tokens off"
         return "nothing is known of it inside attention"

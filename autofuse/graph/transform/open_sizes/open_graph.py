@@ -25,9 +25,6 @@ MOVING = frozenset(
 ) | {"Transpose", "Unsqueeze"}
 """Operators that may do nothing where the open size is 1, or be done by another of them."""
 
-NEUTRAL: Mapping[str, int] = {"Add": 0, "And": 1, "Div": 1, "Mul": 1, "Or": 0, "Sub": 0}
-"""Operators that an operand of this value makes idle, of which the loader leaves nothing."""
-
 Array = NDArray[np.generic]
 
 
@@ -153,22 +150,31 @@ def with_parts_given(opened: OpenGraph, high: int) -> OpenGraph:
     return replace(opened, graph=given, parts=parts)
 
 
-def check_size(opened: OpenGraph, size: int, loaded: Graph) -> None:
-    """InputError unless the open graph at `size` is what the model was `loaded` as there.
+def is_alike(opened: OpenGraph, loaded: Graph) -> bool:
+    """Whether what computes in the open graph at a size of 1, with its constants, is what the model was `loaded` as.
 
-    At a size of 1 the loader leaves operators out that move nothing then: what computes, its constants, and the inputs
-    and outputs are compared.
+    At that size the loader leaves operators out that move nothing then, and may put others in another way.
     """
+    made = opened.at(1)
+    return _named_alike(made, loaded) and _computing(made) == _computing(loaded)
+
+
+def _named_alike(made: Graph, loaded: Graph) -> bool:
+    named = (*made.inputs, *made.outputs)
+    return all(name in loaded.tensors and made.tensors[name] == loaded.tensors[name] for name in named)
+
+
+def refused_single(opened: OpenGraph) -> InputError:
+    """The error for a model that is another where the open size is 1."""
+    return InputError(
+        f"--sizes: where {opened.symbol} is 1, the model is another: let {opened.symbol} start at 2, such as --sizes "
+        f"{opened.symbol}=2:16, or {ADVICE}"
+    )
+
+
+def check_size(opened: OpenGraph, size: int, loaded: Graph) -> None:
+    """InputError unless the open graph at `size` (larger than 1) is what the model was `loaded` as there."""
     made = opened.at(size)
-    if size == 1:
-        named = (*made.inputs, *made.outputs)
-        alike = all(name in loaded.tensors and made.tensors[name] == loaded.tensors[name] for name in named)
-        if not alike or _computing(made) != _computing(loaded):
-            raise InputError(
-                f"--sizes: where {opened.symbol} is 1, the model is another: let {opened.symbol} start at 2, such as "
-                f"--sizes {opened.symbol}=2:16, or {ADVICE}"
-            )
-        return
     loaded = _with_names_of(opened.symbol, made, loaded)
     for name, tensor in made.tensors.items():
         if tensor != loaded.tensors[name]:
@@ -187,20 +193,8 @@ def _computing(graph: Graph) -> list[tuple[str, object, tuple[bytes, ...]]]:
             tuple(graph.constants[n].tobytes() for n in op.inputs if n in graph.constants),
         )
         for op in graph.operators
-        if op.op_type not in MOVING and not _is_idle(graph, op)
+        if op.op_type not in MOVING
     ]
-
-
-def _is_idle(graph: Graph, operator: Operator) -> bool:
-    """Whether an operator changes nothing, for one of its operands is a constant that is neutral: a mask of one."""
-    given = [graph.constants.get(name) for name in operator.inputs]
-    if operator.op_type == "Where":
-        return given[0] is not None and (bool(np.all(given[0])) or not np.any(given[0]))
-    if operator.op_type not in NEUTRAL or operator.domain:
-        return False
-    places = (1,) if operator.op_type in ("Sub", "Div") else range(len(given))
-    neutral = NEUTRAL[operator.op_type]
-    return any(array is not None and bool(np.all(array == neutral)) for array in (given[place] for place in places))
 
 
 def refused(symbol: str, operator: Operator, reason: str) -> InputError:
