@@ -28,7 +28,13 @@ def model_of(folder: Path, form: Form, spoilt: str = "") -> Path:
     return write(folder / "tokens.onnx", *written(form, spoilt))
 
 
-@pytest.mark.parametrize("name", FORMS)
+QUICK = ("as BERT", "as GPT-2", "as Llama")
+"""Forms that have, together, nearly all that there is."""
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in FORMS]
+)
 def test_attention_is_right_at_every_number_of_tokens(tmp_path: Path, name: str) -> None:
     model = model_of(tmp_path, FORMS[name])
     check(model, built(model, "tokens", 1, 40), "tokens", SIZES)

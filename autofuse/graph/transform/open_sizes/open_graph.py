@@ -18,8 +18,8 @@ from autofuse.errors import InputError
 from autofuse.graph.model import Graph, Operator, Tensor
 
 ADVICE = "compile with --shape or --buckets instead"
-TARGET_SHAPES = {"Reshape": 1, "Expand": 1, "Tile": 1, "Slice": 2}
-"""Operators with an input, by position, whose elements are sizes of their result."""
+TARGET_SHAPES = {"Reshape": (1,), "Expand": (1,), "Tile": (1,), "Slice": (1, 2)}
+"""Operators with inputs, by position, whose elements are sizes of their result, or places in it."""
 MOVING = frozenset(
     ("Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile")
 ) | {"Transpose", "Unsqueeze"}
@@ -43,15 +43,15 @@ class OpenGraph:
     `axes`: of each tensor of rows, the axis where the open size is; all axes before it have the extent 1, so that
     the `size` rows of the tensor lie one behind the other. A constant among them has equal rows. `grids`: of each other
     tensor that has the open size, how many times it each axis is, 0 where it has nothing of it. `targets`: of each
-    constant with target sizes, place of an element -> how many times the open size it is. `parts`: constants that are
-    the first part of a longer one, and that one, as it is at the largest size: positions, triangles of causal masks.
+    constant with target sizes, place of an element -> how many times the open size it is, and how much more. `parts`:
+    constants that are the first part of a longer one, and that one, as it is at the largest size: positions, masks.
     """
 
     graph: Graph
     symbol: str
     size: int
     axes: Mapping[str, OpenAxis]
-    targets: Mapping[str, Mapping[int, int]]
+    targets: Mapping[str, Mapping[int, tuple[int, int]]]
     grids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     parts: Mapping[str, Array] = field(default_factory=dict)
 
@@ -75,7 +75,7 @@ class OpenGraph:
                 constants[name] = _first_part(array, tensors[name].shape)
         for name, places in self.targets.items():
             array = np.array(constants[name])
-            array.reshape(-1)[list(places)] = [factor * size for factor in places.values()]
+            array.reshape(-1)[list(places)] = [factor * size + more for factor, more in places.values()]
             constants[name] = array
         for name, where in self.axes.items():
             if name in constants and name not in self.parts:
@@ -280,19 +280,22 @@ def refused_grid(opened: OpenGraph, name: str) -> InputError:
     return _refused(opened.symbol, _reader(opened.graph, name), reason)
 
 
-def _targets(symbol: str, graph: Graph, name: str, size: int, twin: Array, twin_size: int) -> dict[int, int]:
-    """Which elements of a target shape are a multiple of the open size, and which one."""
+def _targets(
+    symbol: str, graph: Graph, name: str, size: int, twin: Array, twin_size: int
+) -> dict[int, tuple[int, int]]:
+    """Which elements of a target shape depend on the open size: how many times it they are, and how much more."""
     array, where = graph.constants[name], _reader(graph, name)
     readers = graph.consumers.get(name, ())
     places = [(op.op_type, place) for op in readers for place, read in enumerate(op.inputs) if read == name]
-    if not readers or name in graph.outputs or any(TARGET_SHAPES.get(kind) != place for kind, place in places):
+    known = all(place in TARGET_SHAPES.get(kind, ()) for kind, place in places)
+    if not readers or name in graph.outputs or not known:
         raise _refused(symbol, where, f"the value of {name!r} depends on it")
     found = {}
     for place, (here, there) in enumerate(zip(array.reshape(-1).tolist(), twin.reshape(-1).tolist(), strict=True)):
         if here == there:
             continue
-        factor, rest = divmod(here, size)
-        if rest or factor * twin_size != there:
+        factor, rest = divmod(there - here, twin_size - size)
+        if rest:
             raise _refused(symbol, where, f"the target shape {name!r} is no multiple of it")
-        found[place] = factor
+        found[place] = factor, here - factor * size
     return found

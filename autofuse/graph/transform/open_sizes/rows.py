@@ -123,17 +123,14 @@ def picked_rows(opened: OpenGraph, operator: Operator) -> Picked | None:
         return Picked(-min(numbers), last=True) if max(numbers) < 0 else None
     starts, ends, steps = (case.integers(place, name) for place, name in ((1, "starts"), (2, "ends"), (4, "steps")))
     axes = case.integers(3, "axes") or tuple(range(len(starts or ())))
-    if (
-        starts is None
-        or ends is None
-        or tuple(axis % rank for axis in axes) != (rows.axis,)
-        or steps not in (None, (1,))
-    ):
+    along = tuple(axis % rank for axis in axes) == (rows.axis,) and steps in (None, (1,))
+    if starts is None or ends is None or not along:
         return None
-    start, end = starts[0], ends[0]
-    if 0 <= start < end < LONG:
-        return Picked(end)
-    return Picked(-start, last=True) if start < 0 and (start < end < 0 or end >= LONG) else None
+    factor, more = opened.targets.get(operator.inputs[1], {}).get(0, (0, starts[0]))
+    if factor:
+        return Picked(-more, last=True) if factor == 1 and more < 0 else None
+    open_end = operator.inputs[2] in opened.targets
+    return Picked(ends[0]) if not open_end and 0 <= more < ends[0] < LONG else None
 
 
 def _elementwise(case: _Case) -> bool:
