@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from statistics import median
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = ROOT / "autofuse"
-MAX_FILE_LINES = 400
-MAX_FUNCTION_LINES = 60
-MEDIAN_FUNCTION_LINES = 8
+from tests.reading import (
+    PACKAGE,
+    ROOT,
+    all_imports,
+    arrows_inside,
+    dotted,
+    imported_at_load,
+    imported_late,
+    own_part,
+    part_of,
+    rooms,
+    sources,
+    tree_of,
+)
+
 MAX_ENTRIES = 12
 MAX_KERNEL_ARROWS = 40
 
@@ -120,98 +126,6 @@ FORBIDDEN_MODULES = {"pickle", "cloudpickle", "dill", "shelve", "marshal", "jobl
 FORBIDDEN_CALLS = {"eval", "exec"}
 
 
-@dataclass(frozen=True)
-class Import:
-    """One imported module (dotted), with where it stands."""
-
-    source: Path
-    line: int
-    module: str
-    type_checking: bool
-    names: tuple[str, ...] = ()
-    """What `from module import` takes from it."""
-
-    @property
-    def importer(self) -> str:
-        return part_of(self.source)
-
-    def __str__(self) -> str:
-        return f"{self.source.relative_to(ROOT)}:{self.line} imports {self.module}"
-
-
-def part_of(path: Path) -> str:
-    relative = path.relative_to(PACKAGE)
-    return relative.parts[0] if len(relative.parts) > 1 else relative.stem
-
-
-def sources() -> list[Path]:
-    return [path for path in sorted(PACKAGE.rglob("*.py")) if "_data" not in path.parts]
-
-
-def rooms() -> list[Path]:
-    """Every folder of modules below the package."""
-    return sorted({path.parent for path in sources()} - {PACKAGE})
-
-
-def arrows_inside(folder: Path) -> dict[str, set[str]]:
-    """Of each entry of a folder (a module, or a room with all below it): the other entries that it imports."""
-    prefix = _dotted(folder / "__init__.py") + "."
-    below: dict[str, set[str]] = {}
-    for found in all_imports():
-        if found.source == folder / "__init__.py" or folder not in found.source.parents:
-            continue
-        importer = found.source.relative_to(folder).parts[0].removesuffix(".py")
-        entries = below.setdefault(importer, set())
-        for module in (found.module, *(f"{found.module}.{name}" for name in found.names)):
-            entry = module.removeprefix(prefix).split(".")[0] if module.startswith(prefix) else importer
-            if entry != importer and ((folder / entry).is_dir() or (folder / f"{entry}.py").exists()):
-                entries.add(entry)
-    for others in list(below.values()):
-        for other in others:
-            below.setdefault(other, set())
-    return below
-
-
-@cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"), str(path))
-
-
-def imports_of(path: Path) -> Iterator[Import]:
-    tree = tree_of(path)
-    guarded = {
-        id(child)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
-        for statement in node.body
-        for child in ast.walk(statement)
-    }
-    for node in ast.walk(tree):
-        taken: tuple[str, ...] = ()
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            names = [f"{base}.{alias.name}" if base == "autofuse" else base for alias in node.names]
-            taken = tuple(alias.name for alias in node.names) if base != "autofuse" else ()
-        else:
-            continue
-        for name in dict.fromkeys(names):
-            yield Import(path, node.lineno, name, id(node) in guarded, taken)
-
-
-@cache
-def all_imports() -> list[Import]:
-    """Read when a test asks: each process of the suite loads this file, one runs its tests."""
-    return [found for path in sources() for found in imports_of(path)]
-
-
-def own_part(module: str) -> str | None:
-    """The part of autofuse that a dotted module belongs to; None for outside modules and the package itself."""
-    head, *rest = module.split(".")
-    return rest[0] if head == "autofuse" and rest and not rest[0].startswith("__") else None
-
-
 def test_every_part_of_the_package_has_a_place_in_the_layers() -> None:
     parts = {part_of(path) for path in sources()}
     assert parts - FREE - set(LAYERS) == set(), "add the new part to LAYERS, and say what it may import"
@@ -237,10 +151,10 @@ def test_the_layers_have_no_cycle() -> None:
 
 
 def test_modules_do_not_import_each_other_in_a_circle_when_they_load() -> None:
-    modules = {_dotted(path): path for path in sources()}
+    modules = {dotted(path): path for path in sources()}
     graph: dict[str, set[str]] = {name: set() for name in modules}
     for name, path in modules.items():
-        for module in _imported_at_load(path):
+        for module in imported_at_load(path):
             if module in modules and module != name:
                 graph[name].add(module)
     done: set[str] = set()
@@ -288,7 +202,7 @@ def test_each_outside_library_has_one_home() -> None:
 
 
 def test_imports_inside_of_functions_are_there_for_start_up() -> None:
-    found = {(path, module) for path in sources() for module in _imported_late(path)}
+    found = {(path, module) for path in sources() for module in imported_late(path)}
     places = {(str(path.relative_to(PACKAGE)), module) for path, module in found if own_part(module)}
     named = {(place, module, name) for place, module in places for name in LATE if _inside(place, name)}
     assert places - {(place, module) for place, module, _ in named} == set(), "import it at the top, or say why not"
@@ -313,7 +227,7 @@ def test_package_init_files_load_no_heavy_library() -> None:
         if path.name == "__init__.py":
             heavy += [
                 f"{path.relative_to(ROOT)} loads {module}"
-                for module in _imported_at_load(path)
+                for module in imported_at_load(path)
                 if module.split(".")[0] in HEAVY
             ]
     assert heavy == []
@@ -324,45 +238,14 @@ def test_nothing_deserialises_code() -> None:
     assert loaders == []
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_nothing_evaluates_text_as_code(path: Path) -> None:
+def test_nothing_evaluates_text_as_code() -> None:
     calls = [
-        f"line {node.lineno}: {node.func.id}()"
+        f"{path.relative_to(ROOT)}:{node.lineno} calls {node.func.id}()"
+        for path in sources()
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FORBIDDEN_CALLS
     ]
     assert calls == []
-
-
-@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_files_and_functions_stay_short(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    long = [
-        f"{node.name} has {length} lines (at most {MAX_FUNCTION_LINES})"
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (length := (node.end_lineno or 0) - node.lineno + 1) > MAX_FUNCTION_LINES
-    ]
-    if (lines := len(text.splitlines())) > MAX_FILE_LINES:
-        long.append(f"the file has {lines} lines (at most {MAX_FILE_LINES})")
-    assert long == []
-
-
-def test_what_is_not_python_stays_short_too() -> None:
-    other = (path for path in PACKAGE.rglob("*") if path.suffix in {".c", ".h", ".js", ".css", ".html"})
-    lengths = {str(path.relative_to(PACKAGE)): len(path.read_text(encoding="utf-8").splitlines()) for path in other}
-    assert lengths
-    assert {name: lines for name, lines in lengths.items() if lines > MAX_FILE_LINES} == {}
-
-
-def test_most_functions_fit_a_glance() -> None:
-    lengths = [
-        (node.end_lineno or 0) - node.lineno + 1
-        for path in sources()
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
-    assert median(lengths) <= MEDIAN_FUNCTION_LINES
 
 
 def test_no_module_hides_a_function_of_the_same_name_in_the_api() -> None:
@@ -372,41 +255,5 @@ def test_no_module_hides_a_function_of_the_same_name_in_the_api() -> None:
     assert set(autofuse.__all__) & {part_of(path) for path in sources()} == set()
 
 
-def _dotted(path: Path) -> str:
-    relative = path.relative_to(ROOT).with_suffix("")
-    parts = relative.parts[:-1] if relative.name == "__init__" else relative.parts
-    return ".".join(parts)
-
-
 def _inside(place: str, name: str) -> bool:
     return place == name or place.startswith(f"{name}/")
-
-
-def _imported_late(path: Path) -> Iterator[str]:
-    """Modules that functions of the file import when they are called."""
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            for inner in ast.walk(node):
-                if isinstance(inner, ast.Import):
-                    yield from (alias.name for alias in inner.names)
-                elif isinstance(inner, ast.ImportFrom) and inner.module:
-                    base = inner.module
-                    yield from (f"{base}.{alias.name}" for alias in inner.names) if base == "autofuse" else (base,)
-
-
-def _imported_at_load(path: Path) -> Iterator[str]:
-    """Modules that the file imports when it is loaded: not inside a function, not for type checking only."""
-    pending: list[ast.AST] = list(tree_of(path).body)
-    while pending:
-        node = pending.pop()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            continue
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            pending.extend(node.orelse)
-            continue
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        pending.extend(ast.iter_child_nodes(node))

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from autofuse.backend.compile.objects import user_objects
-from autofuse.backend.compile.realise import Part, Progress, Write, build_programs, write_rest
+from autofuse.backend.compile.realise import Part, Progress, Write, build_programs, silent, write_rest
 from autofuse.backend.library.threads import usable_threads
 from autofuse.compiler.context import Context
 from autofuse.compiler.formats import check_form, check_signed, with_files, write_alone, writer
@@ -78,7 +78,7 @@ def compile_in(
     if key is not None:
         private_key(key)
     emission = Emission(context.environment.target)
-    told = progress or _silent
+    told = progress or silent
     read, choice = _read(context, model, given, told, form)
     forms = []
     for number, (graph, sha256) in enumerate(read):
@@ -118,10 +118,6 @@ def _read(
             choice = as_raced(choice, context.database, context.environment.setting)
         return [(piece.graph, piece.sha256) for piece in choice.all_segments if piece.graph is not None], choice
     return found, None
-
-
-def _silent(_phase: str, _done: int, _total: int) -> None:
-    """No view of the progress."""
 
 
 def read_files(context: Context, model: Path, output: Path, plan: str | None) -> Inputs:

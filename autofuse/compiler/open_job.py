@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from autofuse.backend.compile.open_program import OpenGroup, OpenPart, OpenTile, build_open_library, group_kernel
-from autofuse.backend.compile.realise import Progress
+from autofuse.backend.compile.realise import Progress, silent
 from autofuse.backend.library.threads import usable_threads
 from autofuse.compiler.context import Context
 from autofuse.compiler.formats import check_form
@@ -81,7 +81,7 @@ def compile_open(
 
     InputError that names the operator which mixes what the size counts, or depends on it in another way.
     """
-    started, told = time.monotonic(), progress or _silent
+    started, told = time.monotonic(), progress or silent
     if output is not None:
         check_form("so", output, read_files(context, model, output, plan), context.environment.target)
     if key is not None:
@@ -97,11 +97,7 @@ def compile_open(
     return _report(context, model, output, part, chosen, found, time.monotonic() - started)
 
 
-def _silent(_phase: str, _done: int, _total: int) -> None:
-    """No view of the progress."""
-
-
-def read_open(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progress = _silent) -> OpenModel:
+def read_open(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progress = silent) -> OpenModel:
     """The graph of a model with an open size, compared with what the loader makes of it at several sizes."""
     size = _the_open_one(sizes)
     fixed = {one.name: (one.low,) for one in sizes if one.is_fixed}

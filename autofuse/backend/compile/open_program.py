@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from autofuse.backend.compile.assemble import BoundKernel, OpenRows, Symbols, assemble_all
 from autofuse.backend.compile.function import compile_program
-from autofuse.backend.compile.realise import TRANSLATING, WRITING, Progress, describe_library, describe_program
+from autofuse.backend.compile.realise import TRANSLATING, WRITING, Progress, describe_library, describe_program, silent
 from autofuse.backend.container.metadata import KernelRow, OpenSpec
 from autofuse.backend.library.library import export, require_space
 from autofuse.device.target import Target
@@ -81,7 +81,7 @@ def build_open_library(
 
     InputError when a kernel cannot be emitted, DeviceError when the file cannot be linked or written.
     """
-    told, emission = progress or _silent, Emission(target)
+    told, emission = progress or silent, Emission(target)
     kernels: list[BoundKernel] = [(group.bound, group_kernel(part.opened, group, emission)) for group in part.groups]
     graph = part.opened.graph
     assembly = assemble_all([(graph, kernels)], Symbols(), OpenRows(part.size, part.opened.axes, part.opened.parts))
@@ -156,7 +156,3 @@ def _given(part: OpenPart) -> tuple[str, ...]:
 def _places(part: OpenPart, names: Sequence[str]) -> tuple[tuple[int, int] | None, ...]:
     found = [part.opened.axes.get(name) for name in names]
     return tuple(None if where is None else (where.axis, where.factor) for where in found)
-
-
-def _silent(_phase: str, _done: int, _total: int) -> None:
-    """No view of the progress."""

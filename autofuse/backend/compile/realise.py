@@ -132,7 +132,7 @@ def build_programs(
     DeviceError when the file cannot be linked or written.
     """
     symbols = Symbols() if objects is None else KeptSymbols(objects)
-    kernels, told = _Kernels(emission or Emission(target), symbols), progress or _silent
+    kernels, told = _Kernels(emission or Emission(target), symbols), progress or silent
     made, ready = _within_bounds(parts, kernels, told, bounded)
     assembly = assemble_all(made, kernels.symbols)
     programs = [
@@ -160,8 +160,8 @@ def build_programs(
     return frozenset(kernels.replaced)
 
 
-def _silent(_phase: str, _done: int, _total: int) -> None:
-    """No view of the progress."""
+def silent(_phase: str, _done: int, _total: int) -> None:
+    """A `Progress` that shows nothing."""
 
 
 Made = list[tuple[Graph, list[BoundKernel]]]
@@ -191,7 +191,7 @@ def _within_bounds(
         ready |= found
         for symbol, reason in given_up.items():
             kernels.give_way(symbol, long_ones[symbol], parts, reason)
-        made = _made(parts, kernels, _silent)
+        made = _made(parts, kernels, silent)
     return made, ready
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -100,19 +101,9 @@ class BodyModels:
         """A part with its segments; their first has the code, for each part is a model of its own."""
         first = next(nodes)
         attributes = {**first.attributes, _CODE: context[_CODE], "main_context": 1}
-        left = _chained(replace(first, attributes=attributes), nodes)
+        left = chain((replace(first, attributes=attributes),), nodes)
         model = OnnxModel()
         model.CopyFrom(piece.model)
         inside = [one for one in self.choice.bodies if one.body.node in piece.nodes]
         put_back(model, [(one.body, composed(one.choice, left, {})) for one in inside])
         return serialised(model)
-
-
-def _chained(first: ContextNode, others: Iterator[ContextNode]) -> Iterator[ContextNode]:
-    """`others` behind the first; only as many are taken as are asked for."""
-    yield first
-    while True:
-        try:
-            yield next(others)
-        except StopIteration:
-            return

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +82,13 @@ class Workload:
     def of_kind(self, kind: str) -> tuple[int, ...]:
         """Indices of the values of one kind, ascending."""
         return tuple(index for index, value in enumerate(self.values) if value.kind == kind)
+
+    def array_of(self, value: int, constants: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        """The array behind a constant or a literal; `constants`: those of the workload, in their order."""
+        spec = self.values[value]
+        if spec.kind == "literal":
+            return spec.literal_array()
+        return np.asarray(constants[self.of_kind("constant").index(value)])
 
     @cached_property
     def text(self) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from tvm import tirx
 
-from autofuse.kernels.families.narrow.depthwise.form import QUAD, Depthwise, given, unsigned, zero_point
+from autofuse.kernels.families.narrow.depthwise.form import QUAD, Depthwise, unsigned, zero_point
 from autofuse.kernels.families.narrow.instructions import SIGN, Multiplier
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
@@ -212,13 +212,13 @@ class QuadsEmitter(DepthwiseEmitter):
         shape = (self.blocks, form.height.taps, form.shifts, form.quads, lanes, QUAD)
         name = "_".join(map(str, (f"quads{form.w}", *shape)))
         self.weights = self.scope.declare_constant(
-            name, lambda c: form.in_quads(given(workload, form.w, c), lanes), shape, "int8"
+            name, lambda c: form.in_quads(workload.array_of(form.w, c), lanes), shape, "int8"
         ).buffer
         self.sums: Any = None
         if self.held_zero:
             width = self.blocks * lanes
             self.sums = self.scope.declare_constant(
-                f"sums{form.w}_{width}", lambda c: form.sums(given(workload, form.w, c), lanes), (width,), "int32"
+                f"sums{form.w}_{width}", lambda c: form.sums(workload.array_of(form.w, c), lanes), (width,), "int32"
             ).buffer
 
     def bring_inside(self, place: Place, lanes: int, ring: Any, line: Any, source: Expr, slot: Expr) -> None:
@@ -332,7 +332,7 @@ class RealEmitter(DepthwiseEmitter):
         shape = (self.blocks, form.height.taps * form.width.taps, lanes)
         name = "_".join(map(str, (f"taps{form.w}", *shape)))
         self.weights = self.scope.declare_constant(
-            name, lambda c: form.in_lanes(given(workload, form.w, c), lanes), shape, "float32"
+            name, lambda c: form.in_lanes(workload.array_of(form.w, c), lanes), shape, "float32"
         ).buffer
 
     def arrange(self, ring: Any, slot: Expr, line: Any, first: int, end: int) -> None:

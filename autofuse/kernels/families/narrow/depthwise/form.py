@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,14 +116,6 @@ def depthwise_refusal(workload: Workload, operator: WorkloadOperator) -> str | N
     if any(window.taps < window.stride for window in windows) or windows[0].taps * windows[1].taps > MOST_TAPS:
         return "its windows are small, or large"
     return None
-
-
-def given(workload: Workload, value: int, constants: Sequence[Array]) -> Array:
-    """The array behind a constant or a literal."""
-    spec = workload.values[value]
-    if spec.kind == "literal":
-        return spec.literal_array()
-    return np.asarray(constants[workload.of_kind("constant").index(value)])
 
 
 def zero_point(workload: Workload, form: Depthwise) -> int:

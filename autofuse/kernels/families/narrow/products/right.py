@@ -32,11 +32,6 @@ class Right:
         self.sums: Any = None
         self.buffer = self._packed_ahead() if self.constant else self._packed_here()
 
-    @property
-    def panel_size(self) -> int:
-        """Numbers of a panel."""
-        return prod(self.shape[2:])
-
     def offset(self, batch: Index, panel: Expr, tap: Expr, unit: Expr, vector: int) -> Expr:
         """Where in `buffer` a vector of weights stands."""
         place = (self._flat(batch), panel, tap, unit, vector, 0, 0)
@@ -58,18 +53,12 @@ class Right:
         workload = self.scope.workload
         w, zero = self.form.w, self.product.w_zero
 
-        def given(value: int, constants: Any) -> np.ndarray:
-            spec = workload.values[value]
-            if spec.kind == "literal":
-                return spec.literal_array()
-            return np.asarray(constants[workload.of_kind("constant").index(value)])
-
         def pack(constants: Any) -> np.ndarray:
-            weights = self.form.weights(given(w, constants))
+            weights = self.form.weights(workload.array_of(w, constants))
             weights = bits_of(weights) if self.of.real else weights.astype(np.int32)
             weights = weights.reshape(self.shape[0], self.form.columns, self.form.depth, self.of.taps)
             if zero >= 0:
-                weights = weights - self.product.zero_of_columns(given(zero, constants))
+                weights = weights - self.product.zero_of_columns(workload.array_of(zero, constants))
             return pack_panels(weights, self.shape).astype(self.of.multiplier.right)
 
         kind = "halves" if self.of.real else "bytes"

@@ -128,13 +128,13 @@ class WeightOnlyEmitter:
         with emitter.serial(steps) as step:
             at = block * steps + step
             if self.ahead:
-                self.ask_ahead(weights.word_offset(panel, at, 0))
+                self.prefetch(weights.word_offset(panel, at, 0))
             words = [emitter.bind(weights.word(panel, at, v)) for v in range(self.vectors)]
             for place in range(form.together):
                 for v in range(self.vectors):
                     meet(v, at * form.together + place, weights.numbers(words[v], place))
 
-    def ask_ahead(self, start: Expr) -> None:
+    def prefetch(self, start: Expr) -> None:
         """Asks for the words some lines behind those of this step."""
         buffer = self.weights.words
         last = int(buffer.shape[0]) - 1

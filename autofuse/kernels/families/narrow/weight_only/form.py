@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autofuse.graph.own.weight_only import unpacked
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
 Array = NDArray[Any]
@@ -124,20 +124,12 @@ class Packing:
     def shifts(self, scales: Array, zeros: Array) -> Array:
         """What is added to a weight whose code less half the range is scaled: (half the range - zero) * scale."""
         form = self.form
-        if zeros.dtype == np.uint8 and form.bits == 4:
-            zeros = np.stack([zeros & 15, zeros >> 4], axis=-1).reshape(form.columns, -1)
-        real = zeros.reshape(form.columns, -1)[:, : form.blocks].astype(np.float32)
+        if zeros.dtype == np.uint8:
+            zeros = unpacked(zeros.reshape(form.columns, -1), form.bits, form.blocks)
+        real = zeros.reshape(form.columns, form.blocks).astype(np.float32)
         return self._in_panels((np.float32(form.middle) - real) * scales.reshape(form.columns, form.blocks))
 
     def _in_panels(self, factors: Array) -> Array:
         padded = np.zeros((self.panels * self.width, self.form.blocks), np.float32)
         padded[: self.form.columns] = factors.reshape(self.form.columns, -1)
         return np.ascontiguousarray(padded.reshape(self.panels, self.width, -1).transpose(0, 2, 1))
-
-
-def given(workload: Workload, value: int, constants: Sequence[Array]) -> Array:
-    """The array behind a constant value or a literal."""
-    spec = workload.values[value]
-    if spec.kind == "literal":
-        return spec.literal_array()
-    return np.asarray(constants[workload.of_kind("constant").index(value)])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from autofuse.kernels.families.narrow.weight_only.form import Packing, WeightOnly, given
+from autofuse.kernels.families.narrow.weight_only.form import Packing, WeightOnly
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.tir.emit import Expr, const
 from autofuse.kernels.tir.features import has_feature
@@ -30,19 +30,19 @@ class Weights:
         packing, workload = self.packing, scope.workload
         name = "_".join(map(str, (f"codes{form.codes}", *packing.words, packing.flipped)))
         words = scope.declare_constant(
-            name, lambda c: packing.codes(given(workload, form.codes, c)), packing.words, "int32"
+            name, lambda c: packing.codes(workload.array_of(form.codes, c)), packing.words, "int32"
         )
         shape = packing.factors
         name = "_".join(map(str, (f"scales{form.scales}", *shape)))
         scales = scope.declare_constant(
-            name, lambda c: packing.scales(given(workload, form.scales, c)), shape, "float32"
+            name, lambda c: packing.scales(workload.array_of(form.scales, c)), shape, "float32"
         )
         self.words, self.scales, self.shifts = words.buffer, scales.buffer, None
         if form.zeros >= 0:
             name = "_".join(map(str, (f"shifts{form.scales}_{form.zeros}", *shape)))
             self.shifts = scope.declare_constant(
                 name,
-                lambda c: packing.shifts(given(workload, form.scales, c), given(workload, form.zeros, c)),
+                lambda c: packing.shifts(workload.array_of(form.scales, c), workload.array_of(form.zeros, c)),
                 shape,
                 "float32",
             ).buffer
