@@ -117,7 +117,8 @@ def _time(
             spans.append(VIEW)
         elif key in known:
             best = known[key]
-            spans.append(GroupTime(best.median_us + LAUNCH_US, best.ci_lo_us + LAUNCH_US, best.ci_hi_us + LAUNCH_US))
+            us, lo, hi = (us + LAUNCH_US for us in (best.median_us, best.ci_lo_us, best.ci_hi_us))
+            spans.append(GroupTime(us, lo, hi, best.trusted))
         else:
             states = [row.state for row in base.measured_schedules(setting, key) if row.state in FAILURES]
             failure = failure or (states[0] if states else "")

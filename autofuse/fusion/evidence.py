@@ -19,15 +19,17 @@ MOST_STEPS = 20_000
 
 @dataclass(frozen=True)
 class GroupTime:
-    """A time in microseconds with the ends of its 95 % interval."""
+    """A time in microseconds with the ends of its 95 % interval; `trusted`: whether its measurement is."""
 
     us: float
     lo: float
     hi: float
+    trusted: bool = True
 
     def without_call(self) -> GroupTime:
         """Of one kernel: what it takes by itself, as tables of kernels show it."""
-        return GroupTime(*(max(0.0, us - LAUNCH_US) for us in (self.us, self.lo, self.hi)))
+        us, lo, hi = (max(0.0, us - LAUNCH_US) for us in (self.us, self.lo, self.hi))
+        return GroupTime(us, lo, hi, self.trusted)
 
     def overlaps(self, other: GroupTime) -> bool:
         """Whether noise alone can explain the difference."""
@@ -37,10 +39,11 @@ class GroupTime:
 def total(spans: Iterable[GroupTime]) -> GroupTime:
     """Sum of independent times: the half intervals add as root of squares."""
     us = below = above = 0.0
+    trusted = True
     for span in spans:
-        us += span.us
+        us, trusted = us + span.us, trusted and span.trusted
         below, above = hypot(below, span.us - span.lo), hypot(above, span.hi - span.us)
-    return GroupTime(us, us - below, us + above)
+    return GroupTime(us, us - below, us + above, trusted)
 
 
 @dataclass(frozen=True)

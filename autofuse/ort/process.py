@@ -53,6 +53,8 @@ class OrtProcess:
             )
         except OSError as error:
             raise DeviceError(f"cannot start a child process ({sys.executable}): {error}") from error
+        assert self._process.stdin
+        os.set_blocking(self._process.stdin.fileno(), False)
 
     @property
     def alive(self) -> bool:
@@ -61,9 +63,10 @@ class OrtProcess:
 
     def ask(self, body: bytes, wall_s: float) -> dict[str, Any]:
         """Its answer. LostError when there is none within `wall_s`: then it has ended."""
+        deadline = time.monotonic() + wall_s
         try:
-            self._send(body)
-            said: dict[str, Any] = json.loads(self._line(wall_s))
+            self._send(body, deadline, wall_s)
+            said: dict[str, Any] = json.loads(self._line(deadline, wall_s))
         except BaseException:
             self.end()
             raise
@@ -77,17 +80,20 @@ class OrtProcess:
             if pipe:
                 pipe.close()
 
-    def _send(self, body: bytes) -> None:
+    def _send(self, body: bytes, deadline: float, wall_s: float) -> None:
+        """A process that hangs may read nothing more, and a pipe holds little: what is written has its time, too."""
         assert self._process.stdin
         left = memoryview(_LENGTH.pack(len(body)) + body)
-        with suppress(BrokenPipeError):
+        with suppress(BrokenPipeError), selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdin, selectors.EVENT_WRITE)
             while left:
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    raise HungError(f"does not answer within {wall_s:g} s")
                 left = left[os.write(self._process.stdin.fileno(), left) :]
 
-    def _line(self, wall_s: float) -> bytes:
+    def _line(self, deadline: float, wall_s: float) -> bytes:
         assert self._process.stdout
         found = bytearray()
-        deadline = time.monotonic() + wall_s
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
             while not found.endswith(b"\n"):

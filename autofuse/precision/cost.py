@@ -24,7 +24,7 @@ from autofuse.kernels.families.narrow.instructions import multipliers
 from autofuse.kernels.lowering.lower import Lowering
 from autofuse.search.composition.precisions import Cast
 
-MEASURED, ESTIMATED = "measured", "estimated"
+MEASURED, DOUBTED, ESTIMATED = "measured", "measured, not trusted", "estimated"
 _INTEGERS = frozenset({"ConvInteger", "MatMulInteger"})
 _NOMINAL_GHZ, _NOMINAL_GBS = 2.5, 10.0
 """Of a core whose rates nobody has probed: two multiply-adds a cycle, and what memory gives."""
@@ -34,12 +34,33 @@ _ADVANTAGE = {"quads": 4.0, "pairs": 2.0, "single": 1.0}
 
 @dataclass(frozen=True)
 class ContractionTime:
-    """What the kernel of one contraction takes, and how both times are known."""
+    """What the kernel of one contraction takes, and how both times are known: in one of the words above."""
 
     float_us: float
     int8_us: float
     float_known: str
     int8_known: str
+
+    @property
+    def saved_us(self) -> float:
+        """What multiplying integers takes off; below 0: what it costs."""
+        return self.float_us - self.int8_us
+
+    @property
+    def known(self) -> str:
+        """How both times are known, in a few words."""
+        words = {self.float_known, self.int8_known}
+        if ESTIMATED in words:
+            return ESTIMATED if words == {ESTIMATED} else "measured in part"
+        return DOUBTED if DOUBTED in words else MEASURED
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A time that the database has."""
+
+    us: float
+    trusted: bool
 
 
 class Costs:
@@ -54,7 +75,7 @@ class Costs:
     def times(self, given: Graph, bytes_graph: Graph) -> dict[str, ContractionTime]:
         """Of each site. `given`: the model as it came; `bytes_graph`: with every site in int8."""
         known = self._known(given)
-        fast = {_origin(name): us for name, us in self._known(_loaded(bytes_graph)).items()}
+        fast = {_origin(name): time for name, time in self._known(_loaded(bytes_graph)).items()}
         return {site.name: self._time(site, known.get(site.name), fast.get(site.name)) for site in self._sites.usable}
 
     def casts(self) -> list[Cast]:
@@ -69,13 +90,13 @@ class Costs:
             for name, count in moved.items()
         ]
 
-    def _time(self, site: Site, real_us: float | None, fast_us: float | None) -> ContractionTime:
+    def _time(self, site: Site, real: _Known | None, fast: _Known | None) -> ContractionTime:
         """What is known, and what is estimated of the other: in the proportion of both estimates."""
-        real, fast = self._estimates(site)
-        found_real = real_us if real_us is not None else (real if fast_us is None else fast_us * real / fast)
-        found_fast = fast_us if fast_us is not None else (fast if real_us is None else real_us * fast / real)
-        words = [ESTIMATED if us is None else MEASURED for us in (real_us, fast_us)]
-        return ContractionTime(found_real, found_fast, *words)
+        guess, fast_guess = self._estimates(site)
+        real_us = real.us if real else (guess if fast is None else fast.us * guess / fast_guess)
+        fast_us = fast.us if fast else (fast_guess if real is None else real.us * fast_guess / guess)
+        words = [ESTIMATED if time is None else MEASURED if time.trusted else DOUBTED for time in (real, fast)]
+        return ContractionTime(real_us, fast_us, *words)
 
     def _estimates(self, site: Site) -> tuple[float, float]:
         """Microseconds in float32 and in int8: the longer of arithmetic and memory, and a call."""
@@ -93,7 +114,7 @@ class Costs:
         channels = self._sites.graph.tensors[operator.inputs[1]].shape[0]
         return operator.op_type == "Conv" and groups > 1 and channels // groups < NARROW_GROUP
 
-    def _known(self, graph: Graph) -> dict[str, float]:
+    def _known(self, graph: Graph) -> dict[str, _Known]:
         """Best time of each contraction's kernel that the database has; of a kernel with several, its part by FLOPs."""
         if self._base.location.path is None or not self._base.location.path.exists():
             return {}
@@ -101,14 +122,15 @@ class Costs:
         plans = [default_plan(graph), *([] if stored is None else [FusionPlan.from_json(stored.plan)])]
         lowered = lowered_plans(Lowering(graph, self._environment.target), plans)
         pieces = known_pieces(graph, lowered, self._base, self._environment.setting, NO_LIMITS)
-        found: dict[str, float] = {}
+        found: dict[str, _Known] = {}
         for piece in pieces:
             inside = [name for name in piece.covers if _contracts(graph, name)]
             total = sum(flops(graph, graph.by_name[name]) for name in inside)
             for name in inside if piece.span is not None and total else ():
                 assert piece.span is not None
-                us = piece.span.us * flops(graph, graph.by_name[name]) / total
-                found[name] = min(us, found.get(name, us))
+                part = flops(graph, graph.by_name[name]) / total
+                time = _Known(piece.span.us * part, piece.span.trusted)
+                found[name] = min(time, found.get(name, time), key=lambda one: one.us)
         return found
 
 

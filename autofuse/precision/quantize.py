@@ -15,7 +15,8 @@ from autofuse.graph.model import Graph
 from autofuse.graph.transform.quantize.sites import Sites, find_sites, is_quantised, prepared
 from autofuse.graph.transform.quantize.write import quantised_graph
 from autofuse.precision.calibration import Calibration, calibrate
-from autofuse.precision.cost import MEASURED, ContractionTime, Costs
+from autofuse.precision.cost import ContractionTime, Costs
+from autofuse.precision.gain import no_gain
 from autofuse.precision.metrics import Metric, Outputs, mean_drop
 from autofuse.precision.report import (
     FLOAT,
@@ -112,6 +113,7 @@ class _Work:
         self.place, self.progress = place, progress
         self.front: list[TriedSet] = []
         self.rounds = 0
+        self.noise: dict[str, float] = {}
         self.why: dict[str, str] = {}
 
     def result(self, path: Path, output: Path) -> tuple[Quantized, Graph]:
@@ -120,6 +122,7 @@ class _Work:
         self.require_enough()
         self.calibration: Calibration = calibrate(self.sites, self.split.calibration, self.wish.ranges, self.progress)
         self.times, self.casts = self.costs()
+        self.require_gain()
         self.noises = Sensitivity(self.sites, self.calibration, self.split.calibration, self.progress)
         self.noise = self.noises.noises()
         chosen, drop, graph = self.accepted(self.within_calibration())
@@ -135,6 +138,11 @@ class _Work:
                 f"--acceptance: {count} answers cannot show a drop of {metric.name} below {most:.3%}: that takes "
                 f"{needed:,} without a difference; give more samples, a larger --max-drop, or --metric cosine"
             )
+
+    def require_gain(self) -> None:
+        """InputError where no contraction at all would be in int8, whatever may be lost: data change nothing of it."""
+        if not self.fastest(float("inf")):
+            raise InputError(f"{self.model.name}: {no_gain(self.sites, self.times, self.casts)}; nothing was written")
 
     def drops(self, outputs: Sequence[Outputs]) -> list[float]:
         """The drops of all acceptance samples."""
@@ -173,8 +181,8 @@ class _Work:
         choices = [
             Choice(
                 site.name,
-                self.times[site.name].float_us - self.times[site.name].int8_us,
-                self.noise[site.name],
+                self.times[site.name].saved_us,
+                self.noise.get(site.name, 0.0),
                 self.sites.roots(site),
             )
             for site in self.sites.usable
@@ -209,16 +217,15 @@ class _Work:
             chosen, back = chosen - frozenset(noisiest), back * 2
         raise InputError(
             f"{self.model.name}: no contraction can multiply integers with a drop of {self.wish.metric.name} of at "
-            f"most {self.wish.max_drop:.3%}{self.hint()}; allow a larger --max-drop, or give more data; nothing was "
-            "written"
+            f"most {self.wish.max_drop:.3%} {self.hint()}; nothing was written"
         )
 
     def hint(self) -> str:
-        """What the last measurement said, or that not even the calibration data allowed any."""
+        """What the last measurement said, or that not even the calibration data allowed any, and what would help."""
         if not self.rounds:
-            least = min((point.drop for point in self.front), default=0.0)
-            return f" (the calibration data lose {least:.3%} with the fewest)"
-        return f" ({len(self.split.acceptance)} acceptance samples)"
+            least = min(point.drop for point in self.front)
+            return f"(the calibration data lose {least:.3%} with the fewest); allow a larger --max-drop"
+        return f"({len(self.split.acceptance)} acceptance samples); allow a larger --max-drop, or give more data"
 
     def report(self, path: Path, output: Path, chosen: frozenset[str], drop: MeanInterval) -> Quantized:
         """All that is said of the result."""
@@ -238,8 +245,6 @@ class _Work:
     def row(self, name: str, op_type: str, chosen: Collection[str]) -> ContractionReport:
         """What is said of one contraction that could multiply integers."""
         time = self.times[name]
-        known = {time.float_known, time.int8_known}
-        words = MEASURED if known == {MEASURED} else "estimated" if MEASURED not in known else "measured in part"
         made = ContractionReport(
             name,
             op_type,
@@ -248,7 +253,7 @@ class _Work:
             self.noise[name],
             time.float_us,
             time.int8_us,
-            words,
+            time.known,
         )
         if name in chosen:
             return made
@@ -256,7 +261,7 @@ class _Work:
 
     def reason(self, name: str, time: ContractionTime) -> str:
         """Why a contraction was never chosen."""
-        if time.int8_us >= time.float_us:
+        if time.saved_us <= 0:
             return "no faster in int8"
         pays = name in self.fastest(float("inf"))
         return "too noisy for what may be lost" if pays else "what it saves does not pay for making bytes"

@@ -30,7 +30,7 @@ class Data:
 @dataclass(frozen=True)
 class ContractionReport:
     """A contraction's precision, and why. `noise`: what it alone adds to the outputs (None: it was not tried);
-    times: of its kernel, and how they are known ("measured": both, in the database)."""
+    times: of its kernel, and how they are known ("measured": both, in the database; "measured, not trusted")."""
 
     operator: str
     op_type: str

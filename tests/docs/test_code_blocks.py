@@ -17,13 +17,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.models import save_model
+from tests.docs.models import save_model, save_wide_model
 
 pytestmark = pytest.mark.docs
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+WIDE = {"int8"}
+"""Pages that go by what was measured as faster: their model is one for which that is beyond the noise of a machine."""
 RUN, CHECKED, SHOWN = {"sh", "python"}, {"toml"}, {"text"}
 SHORTER = (
     (re.compile(r"--budget \d+[mh]"), "--trials 8"),
@@ -51,7 +53,7 @@ def test_every_block_is_of_a_kind_that_is_run_checked_or_only_shown(page: Path) 
 def test_the_blocks_of_a_page_run_in_their_order(page: Path, tmp_path: Path) -> None:
     if any("import torch" in text for _, text in blocks(page)) and find_spec("torch") is None:
         pytest.skip("the page uses torch, which is not installed: run `make test-torch`")
-    save_model(tmp_path / "model.onnx", 16)
+    (save_wide_model if page.stem in WIDE else save_model)(tmp_path / "model.onnx", 16)
     save_model(tmp_path / "second.onnx", 8)
     commands = [_command(kind, text, tmp_path, number) for number, (kind, text) in enumerate(_runnable(page))]
     (tmp_path / "page.sh").write_text("\n".join(["set -euo pipefail", *commands]), encoding="utf-8")

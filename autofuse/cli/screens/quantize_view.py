@@ -57,13 +57,16 @@ def _certificate(found: Quantized) -> dict[str, str]:
 
 
 def _warnings(found: Quantized) -> list[Text]:
-    """What makes the times less than measured ones."""
-    if all(one.times in ("measured", "") for one in found.contractions):
-        return []
-    text = (
-        "Some times are estimates: tune the float model and this one, then quantize again to choose by measured times."
-    )
-    return [Text(), Text(text, style="dim")]
+    """What makes the times less than measured ones that are trusted."""
+    words = {one.times for one in found.contractions}
+    texts = []
+    if words & {"estimated", "measured in part"}:
+        texts.append("Some times are estimates: tune the float model and this one, then quantize again to choose by "
+                     "measured times.")  # fmt: skip
+    if "measured, not trusted" in words:
+        texts.append("Some times are not trusted: what they decide is known when both models were tuned on a machine "
+                     "that does nothing else.")  # fmt: skip
+    return [Text(), *(Text(text, style="dim") for text in texts)] if texts else []
 
 
 def _percent(part: float) -> str:

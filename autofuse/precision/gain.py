@@ -1,0 +1,50 @@
+"""Why nothing is gained by multiplying integers: said where no contraction would be in int8 whatever may be lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from autofuse.graph.transform.quantize.sites import Sites
+from autofuse.precision.cost import DOUBTED, ESTIMATED, ContractionTime
+from autofuse.search.composition.precisions import Cast
+
+
+def no_gain(sites: Sites, times: Mapping[str, ContractionTime], casts: Sequence[Cast]) -> str:
+    """The reason, by which times it is known, and what would help; data and a larger drop would not."""
+    faster = {name: time for name, time in times.items() if time.saved_us > 0}
+    said = _unpaid(sites, faster, casts) if faster else _slower(times)
+    return f"{said}; neither more data nor a larger --max-drop changes that, but {_help(times)}"
+
+
+def _slower(times: Mapping[str, ContractionTime]) -> str:
+    nearest = min(times, key=lambda name: times[name].int8_us / times[name].float_us)
+    time = times[nearest]
+    return (
+        f"no contraction is faster in int8: {nearest} comes nearest, with {_us(time.int8_us)} in int8 and "
+        f"{_us(time.float_us)} in float32 ({time.known})"
+    )
+
+
+def _unpaid(sites: Sites, faster: Mapping[str, ContractionTime], casts: Sequence[Cast]) -> str:
+    read = {tensor for name in faster for tensor in sites.roots(sites.by_name[name])}
+    made = sum(cast.us for cast in casts if cast.tensor in read and cast.maker not in faster)
+    saved = sum(time.saved_us for time in faster.values())
+    return (
+        f"what int8 saves does not pay for making bytes of what is read: {_us(saved)} at {len(faster)} of its "
+        f"contractions ({', '.join(sorted({time.known for time in faster.values()}))}), against {_us(made)} "
+        "(estimated)"
+    )
+
+
+def _help(times: Mapping[str, ContractionTime]) -> str:
+    """What may change times of this kind."""
+    known = {word for time in times.values() for word in (time.float_known, time.int8_known)}
+    if known == {ESTIMATED}:
+        return "a device that multiplies bytes faster may (--device)"
+    if DOUBTED in known:
+        return "times that are trusted may: measure on a machine that does nothing else (autofuse tune, both models)"
+    return "tuning both models for longer may (autofuse tune), and so may a device that multiplies bytes faster"
+
+
+def _us(value_us: float) -> str:
+    return f"{value_us:.3g} µs"
