@@ -9,12 +9,12 @@ from typing import Any
 
 from autofuse.graph.model import Graph
 from autofuse.graph.submodel import annotated_model
-from autofuse.values.outputs import Kind, has_mark
+from autofuse.values.outputs import Kind, has_metadata
 from autofuse.values.statistics import MeanInterval
 
 KEY = "autofuse.quantization"
 """Where the certificate stands among a model's metadata."""
-MODEL = Kind("a model that autofuse quantised", lambda path: has_mark(path, KEY.encode(), 1 << 20))
+MODEL = Kind("a model that autofuse quantised", lambda path: has_metadata(path, KEY))
 FLOAT, INT8 = "float32", "int8"
 
 

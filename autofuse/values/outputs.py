@@ -18,12 +18,17 @@ DATABASE_SUFFIXES = ("", "-wal", "-shm", "-journal")
 MARKED_BYTES = 64 << 10
 """Bytes from either end of a file in which its mark is looked for."""
 
+METADATA_BYTES = 1 << 20
+"""The same for the metadata of a model, which may be many."""
+
 MOST_TEXT_BYTES = 64 << 20
 """Far more than a plan, a device or a search space has."""
 
 FULL_DISK = ("No space left on device", "Disk quota exceeded", "File too large", "File size limit exceeded")
 """What the system, a compiler and a linker say when a file cannot grow."""
 
+_MODEL_HEAD = b"\x08"
+"""How an ONNX model begins that a library wrote: with its version of the format."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _SPECIAL: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISCHR, "a device"),
@@ -178,6 +183,13 @@ def has_head(path: Path, *heads: bytes) -> bool:
         return file.read(max(map(len, heads))).startswith(heads)
 
 
+def has_tail(path: Path, tail: bytes) -> bool:
+    """Whether `tail` is the last line of a file: whoever wrote more below made the file theirs."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - len(tail) - MARKED_BYTES))
+        return file.read().rstrip().endswith(b"\n" + tail)
+
+
 def has_mark(path: Path, mark: bytes, size: int = MARKED_BYTES) -> bool:
     """Whether `mark` stands in the first or the last `size` bytes of a file."""
     with path.open("rb") as file:
@@ -185,6 +197,17 @@ def has_mark(path: Path, mark: bytes, size: int = MARKED_BYTES) -> bool:
             return True
         file.seek(max(0, path.stat().st_size - size))
         return mark in file.read(size)
+
+
+def has_metadata(path: Path, key: str) -> bool:
+    """Whether a file is an ONNX model whose own metadata have an entry `key`: a text that only names it is none.
+
+    An entry is found as it is encoded (the key's field and length, the key, the field of its value), at the end, where
+    models keep it; nothing is parsed.
+    """
+    text = key.encode()
+    entry = bytes((0x0A, len(text))) + text + b"\x12"
+    return has_head(path, _MODEL_HEAD) and has_mark(path, entry, METADATA_BYTES)
 
 
 def _followed(path: Path, where: str) -> Path:

@@ -22,7 +22,7 @@ from autofuse.graph.key import graph_key
 from autofuse.graph.model import Graph
 from autofuse.graph.submodel import annotated_model
 from autofuse.kernels.lowering.lower import Lowering
-from autofuse.values.outputs import Inputs, Kind, check_output, database_files, has_mark, write_output
+from autofuse.values.outputs import Inputs, Kind, check_output, database_files, has_mark, has_metadata, write_output
 from autofuse.values.reasons import REASON_CODES
 from autofuse.views.picture import picture
 
@@ -226,6 +226,6 @@ def notes(graph: Graph, plan: FusionPlan, times: Mapping[tuple[str, ...], GroupT
 
 DRAWN = "<!-- drawn by autofuse -->"
 EXPORTS = {
-    "onnx": Kind("a plan that autofuse exported", lambda path: has_mark(path, f"{PREFIX}plan".encode())),
+    "onnx": Kind("a plan that autofuse exported", lambda path: has_metadata(path, f"{PREFIX}plan")),
     "svg": Kind("a picture that autofuse drew", lambda path: has_mark(path, DRAWN.encode())),
 }

@@ -20,10 +20,17 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from autofuse.cli.main import app
+from autofuse.cli.screens.job_view import LOG
+from autofuse.compiler.parts.ort_model import MODEL as COMPILED
 from autofuse.database.database import open_database
+from autofuse.errors import InputError
+from autofuse.precision.report import KEY
+from autofuse.precision.report import MODEL as QUANTISED
+from autofuse.values.outputs import Kind, check_output
 from autofuse.values.resources import named_files
+from autofuse.views.one_plan import EXPORTS
 from autofuse.views.report import page
-from autofuse.views.report.render import CSV_FRAMES
+from autofuse.views.report.render import CSV_FRAMES, REPORT, REPORT_MARK
 
 
 def call(*arguments: object) -> Result:
@@ -205,6 +212,53 @@ def test_a_log_is_never_written_into_another_file(model: Path, database: Path, t
         named = log if path == older else path
         refused(words, "tune", model, "--db", database, "--threads", 1, "--trials", 1, "--log", named)
         assert contents(tmp_path) == before
+
+
+LOG_OF_ANOTHER = "2026-11-24 10:00:00,123 INFO started\n"
+"""As any Python program writes it that uses the standard library's format."""
+LINE_OF_OURS = "2026-11-24 10:00:00,123 night running: 1 of 2 models done, 7 candidates, 0 failed, 12 s gone\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (QUANTISED, 'print(session.custom_metadata_map["autofuse.quantization"])\n'),
+        (COMPILED, 'assert metadata["autofuse.version"]\n'),
+        (EXPORTS["onnx"], 'find("autofuse.plan")\n'),
+        (REPORT, f"# My notes\n{REPORT_MARK}\nten years of work\n"),
+        (LOG, LOG_OF_ANOTHER),
+    ],
+    ids=["quantised", "compiled", "plan", "report", "log"],
+)
+def test_a_file_that_names_our_mark_is_not_ours(kind: Kind, text: str, tmp_path: Path) -> None:
+    path = tmp_path / "thesis"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match="exists and is not"):
+        check_output(path, kind)
+
+
+def test_a_model_that_only_holds_the_words_of_our_mark_is_not_ours(model: Path, tmp_path: Path) -> None:
+    made = onnx.load(model)
+    made.doc_string = "see autofuse.quantization, autofuse.version and autofuse.plan"
+    made.graph.node[0].doc_string = made.doc_string
+    onnx.save(made, tmp_path / "named.onnx")
+    for kind in (QUANTISED, COMPILED, EXPORTS["onnx"]):
+        with pytest.raises(InputError, match="exists and is not"):
+            check_output(tmp_path / "named.onnx", kind)
+
+
+def test_what_is_ours_is_known(tmp_path: Path) -> None:
+    """Also where metadata of others stand behind it."""
+    for kind, key in ((QUANTISED, KEY), (COMPILED, "autofuse.version"), (EXPORTS["onnx"], "autofuse.plan")):
+        made = onnx.parser.parse_model(
+            '<ir_version: 9, opset_import: ["": 18]> g (float[2] x) => (float[2] y) { y = Neg (x) }'
+        )
+        onnx.helper.set_model_props(made, {"author": "me", key: "{}" * 100, "zeal": "high" * 20_000})
+        onnx.save(made, tmp_path / "own.onnx")
+        check_output(tmp_path / "own.onnx", kind)
+    for kind, text in ((REPORT, f"# net\n\n{REPORT_MARK}\n"), (LOG, LINE_OF_OURS)):
+        (tmp_path / "own").write_text(text, encoding="utf-8")
+        check_output(tmp_path / "own", kind)
 
 
 @pytest.fixture

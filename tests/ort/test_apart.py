@@ -14,6 +14,7 @@ from autofuse.cli.main import app
 from autofuse.errors import InputError
 from autofuse.ort import apart
 from autofuse.ort.apart import Run, run_apart
+from autofuse.ort.process import UNLIMITED, HungError, OrtProcess
 from tests.ort.broken import broken
 from tests.segments.models import model_of, written
 
@@ -77,6 +78,16 @@ def test_a_model_that_breaks_it_ends_with_a_message_and_the_next_one_runs(
             ask(tmp_path)
         apart._SERVANT.end()
     assert (ask(tmp_path) == -1).all()
+
+
+def test_a_process_that_reads_nothing_does_not_hold_its_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe holds 64 KiB; a model is sent whole."""
+    (tmp_path / "deaf.py").write_text("import time\ntime.sleep(600)\n", encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    process = OrtProcess("deaf", UNLIMITED, 1 << 30)
+    with pytest.raises(HungError, match="does not answer within 0.5 s"):
+        process.ask(bytes(1 << 20), 0.5)
+    assert not process.alive
 
 
 def test_a_process_that_something_else_ended_is_replaced(tmp_path: Path) -> None:

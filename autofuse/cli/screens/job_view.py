@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 HOUR_S = 3600.0
 LOG_BYTES, LOG_FILES = 1 << 20, 4
+LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} .*: \d+ of \d+ models done, \d+ candidates, ")
+"""How a line of a log begins (`job_line`): many programs write the same date and hour."""
 """Size at which a log is put aside, and how many are kept."""
 NAMED = 3
 """Kernels that a note names."""
@@ -191,7 +193,7 @@ class JobView(View):
 
 def _is_log(path: Path) -> bool:
     with path.open(encoding="utf-8", errors="replace") as file:
-        return re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ", file.readline(LOG_BYTES)) is not None
+        return LOG_LINE.match(file.readline(LOG_BYTES)) is not None
 
 
 LOG = Kind("a log of autofuse", _is_log)

@@ -20,7 +20,7 @@ from autofuse.graph.submodel import OnnxModel
 from autofuse.ort.provider import build
 from autofuse.segments.choice import Choice
 from autofuse.values.arguments import Given, file_title
-from autofuse.values.outputs import Inputs, Kind, all_or_none, check_output, has_mark, output_file
+from autofuse.values.outputs import Inputs, Kind, all_or_none, check_output, has_mark, has_metadata, output_file
 from autofuse.values.scratch import scratch_folder
 
 SUFFIX, PAYLOAD_SUFFIX = ".onnx", ".segments"
@@ -29,7 +29,7 @@ MOST_EMBEDDED_BYTES = 1 << 30
 _VERSION = "autofuse.version"
 """A key of the model's metadata."""
 _NOTES = {_VERSION: __version__}
-MODEL = Kind("a model that autofuse compiled", lambda path: has_mark(path, _VERSION.encode()))
+MODEL = Kind("a model that autofuse compiled", lambda path: has_metadata(path, _VERSION))
 PAYLOAD = Kind("the code of a model that autofuse compiled", lambda path: has_mark(path, MAGIC, len(MAGIC)))
 
 

@@ -17,7 +17,7 @@ from autofuse.values.outputs import (
     all_or_none,
     check_output,
     database_files,
-    has_mark,
+    has_tail,
     output_file,
     output_folder,
     write_output,
@@ -153,7 +153,7 @@ def table_of(name: str) -> Kind:
 
 
 REPORT_MARK = "<!-- written by autofuse report -->"
-REPORT = Kind("a report of autofuse", lambda path: has_mark(path, REPORT_MARK.encode()))
+REPORT = Kind("a report of autofuse", lambda path: has_tail(path, REPORT_MARK.encode()))
 
 
 def _json_text(value: object) -> object:
