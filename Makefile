@@ -119,7 +119,7 @@ test-ort: $(STAMP)
 	$(BIN)/python -m pytest -m ort tests/ort -n 0
 
 test-docs: $(STAMP)
-	$(BIN)/python -m pytest -m docs tests/docs -n 0
+	$(BIN)/python -m pytest -m docs tests/docs -n 0 -o faulthandler_timeout=3600
 
 docs: $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'

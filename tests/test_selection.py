@@ -1,7 +1,9 @@
-"""What `make test` leaves out, `make test-long` runs: between them every test is run."""
+"""What `make test` leaves out, `make test-long` runs: between them every test is run, and none hangs for ever."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +12,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import further_variants, pytest_collection_modifyitems
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @dataclass(eq=False)
@@ -52,6 +56,17 @@ def test_the_two_parts_are_the_whole_and_share_only_what_is_shortened() -> None:
     assert brief & beyond == {"tests/test_d.py::test_kills"}
     assert "tests/test_c.py::test_night" in beyond
     assert set(OTHERS) <= brief, "only kernels have variants"
+
+
+def test_a_test_that_hangs_is_a_failed_test_and_the_others_go_on(tmp_path: Path) -> None:
+    """With the settings of this project, but for the time."""
+    text = "import time\ndef test_hangs(): time.sleep(3600)\ndef test_goes_on(): pass\n"
+    (tmp_path / "test_two.py").write_text(text, encoding="utf-8")
+    settings = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path), "-o", "faulthandler_timeout=1"]
+    command = [sys.executable, "-m", "pytest", *settings, "-n", "1", "-p", "no:cacheprovider", "test_two.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert "in test_hangs" in done.stdout + done.stderr, "its stack is told"
 
 
 def test_files_with_slow_tests_come_first() -> None:
