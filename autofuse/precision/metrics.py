@@ -59,7 +59,11 @@ def _own(score: Score) -> Metric:
     name = getattr(score, "__name__", type(score).__name__)
 
     def drops(reference: Outputs, outputs: Outputs, sample: Sample) -> Sequence[float]:
-        before, after = float(score(reference, sample)), float(score(outputs, sample))
+        given = score(reference, sample), score(outputs, sample)
+        try:
+            before, after = map(float, given)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"metric {name}: it gave {given!r:.100} for a sample; give two numbers") from error
         if not np.isfinite([before, after]).all():
             raise InputError(f"metric {name}: it gave {before} and {after} for a sample; give finite numbers")
         return [before - after]

@@ -7,14 +7,14 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.errors import InputError
 from autofuse.graph.model import Graph, Tensor
-from autofuse.values.arguments import StrPath, read_array
+from autofuse.values.arguments import StrPath
+from autofuse.values.outputs import read_array, read_arrays
 
 Array = NDArray[Any]
 Sample = Mapping[str, Array]
@@ -70,13 +70,7 @@ def _of_file(path: Path, graph: Graph, option: str) -> Iterator[Sample]:
             raise InputError(f"{where}: the model has {len(graph.inputs)} inputs ({names}); write .npz files with them")
         yield from _split({graph.inputs[0]: read_array(path, option)}, graph, where)
         return
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, MemoryError, BadZipFile) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is damaged"
-        raise InputError(f"{where}: not a readable .npz file: {reason}") from error
-    yield from _split(arrays, graph, where)
+    yield from _split(read_arrays(path, option), graph, where)
 
 
 def _split(given: Any, graph: Graph, where: str) -> Iterator[Sample]:
@@ -87,18 +81,25 @@ def _split(given: Any, graph: Graph, where: str) -> Iterator[Sample]:
     if missing:
         has = ", ".join(map(str, given)) or "nothing"
         raise InputError(f"{where}: input {missing[0]!r} is missing; given: {has}")
-    stacks = {name: _stack(np.asarray(given[name]), graph.tensors[name], f"{where}: input {name!r}")
-              for name in graph.inputs}  # fmt: skip
+    stacks = {name: _stack(_array(given[name], f"{where}: input {name!r}"), graph.tensors[name],
+                           f"{where}: input {name!r}") for name in graph.inputs}  # fmt: skip
     counts = {len(stack) for stack in stacks.values()}
     if len(counts) > 1:
         each = ", ".join(f"{len(stack)} of {name!r}" for name, stack in stacks.items())
         raise InputError(f"{where}: there are {each}: give as many of each input")
     (count,) = counts
-    others = {name: np.asarray(array) for name, array in given.items() if name not in stacks}
+    others = {name: _array(array, f"{where}: {name!r}") for name, array in given.items() if name not in stacks}
     for number in range(count):
         more = {name: array[number] if count > 1 and array.shape[:1] == (count,) else array
                 for name, array in others.items()}  # fmt: skip
         yield {**{name: stack[number] for name, stack in stacks.items()}, **more}
+
+
+def _array(value: Any, where: str) -> Array:
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError, OverflowError) as error:  # lists of several lengths, numbers that no type holds
+        raise InputError(f"{where} is no array: {error}") from error
 
 
 def _stack(array: Array, tensor: Tensor, where: str) -> Array:
@@ -113,7 +114,7 @@ def _stack(array: Array, tensor: Tensor, where: str) -> Array:
         stacked = array[None]
     elif array.shape[1:] == shape and array.ndim:
         stacked = array
-    elif shape and array.shape[1:] == rest and array.ndim == len(shape) and array.shape[0] % batch == 0:
+    elif shape and array.shape[1:] == rest and array.ndim == len(shape) and batch and array.shape[0] % batch == 0:
         stacked = array.reshape(-1, *shape)
     elif shape and batch == 1 and array.shape == rest:
         stacked = array.reshape(1, *shape)
@@ -121,4 +122,8 @@ def _stack(array: Array, tensor: Tensor, where: str) -> Array:
         raise InputError(
             f"{where} has shape {list(array.shape)}, the model wants {list(shape)}, or several along a first axis"
         )
-    return np.ascontiguousarray(stacked.astype(dtype))
+    with np.errstate(over="ignore"):
+        found = np.ascontiguousarray(stacked.astype(dtype))
+    if found.dtype.kind == "f" and not bool(np.isfinite(found).all()):
+        raise InputError(f"{where} holds numbers beyond what {dtype.name} can; leave such samples out")
+    return found
