@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from autofuse.errors import InputError
 from autofuse.graph.model import Graph, Tensor
-from autofuse.values.arguments import StrPath
-from autofuse.values.outputs import read_array, read_arrays
+from autofuse.values.arguments import StrPath, read_array
 
 Array = NDArray[Any]
 Sample = Mapping[str, Array]
@@ -70,7 +69,22 @@ def _of_file(path: Path, graph: Graph, option: str) -> Iterator[Sample]:
             raise InputError(f"{where}: the model has {len(graph.inputs)} inputs ({names}); write .npz files with them")
         yield from _split({graph.inputs[0]: read_array(path, option)}, graph, where)
         return
-    yield from _split(read_arrays(path, option), graph, where)
+    try:
+        if not path.is_file():  # a pipe would be waited for
+            raise OSError("no such file")
+        arrays = _arrays_in(path)
+    except Exception as error:  # NumPy's parsers raise what they like: zlib.error, TokenError, NotImplementedError, ...
+        reason = error if isinstance(error, OSError) else "it is damaged, or holds no numbers"
+        raise InputError(f"{where}: not a readable .npz file: {reason}") from error
+    yield from _split(arrays, graph, where)
+
+
+def _arrays_in(path: Path) -> dict[str, Array]:
+    archive = np.load(path, allow_pickle=False)
+    if isinstance(archive, np.ndarray):
+        raise ValueError("one array")
+    with archive:
+        return {name: archive[name] for name in archive.files}
 
 
 def _split(given: Any, graph: Graph, where: str) -> Iterator[Sample]:

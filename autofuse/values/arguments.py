@@ -15,7 +15,6 @@ from typing import Any, Literal, get_args
 
 from autofuse.errors import InputError
 from autofuse.values.names import NO_FUSION, ONNX_RUNTIME, TVM_UNTUNED, rival_name
-from autofuse.values.outputs import read_array
 
 StrPath = str | os.PathLike[str]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -288,6 +287,22 @@ def file_title(path: Path) -> str:
 def parse_files(texts: Iterable[str]) -> dict[str, str]:
     """Files by name from texts such as "image=cat.npy"; what names nothing stands under ""."""
     return {name: file for name, _, file in (text.rpartition("=") for text in texts)}
+
+
+def read_array(file: Path, name: str) -> Any:
+    """The array in a .npy file, which the option `name` names. InputError when it holds none of numbers."""
+    import numpy as np
+
+    try:
+        if not file.is_file():
+            raise OSError("no such file")
+        array = np.load(file, allow_pickle=False)
+    except Exception as error:  # NumPy's parsers raise what they like: zlib.error, TokenError, NotImplementedError, ...
+        reason = error if isinstance(error, OSError) else "it is damaged, or holds no numbers"
+        raise InputError(f"{name}: {file}: not a readable .npy file: {reason}") from error
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{name}: {file}: an archive of several arrays; name a .npy file")
+    return array
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from autofuse.errors import InputError
 
@@ -49,42 +48,6 @@ def read_text(path: Path) -> str:
     if len(content) > MOST_TEXT_BYTES:
         raise OSError(errno.EFBIG, f"it is larger than {MOST_TEXT_BYTES >> 20} MiB")
     return content.decode("utf-8")
-
-
-def read_array(file: Path, name: str) -> Any:
-    """The array in a .npy file, which the option `name` names. InputError when it holds none of numbers."""
-    import numpy as np
-
-    with _numbers_of(file, f"{name}: {file}: not a readable .npy file"):
-        array = np.load(file, allow_pickle=False)
-    if not isinstance(array, np.ndarray):
-        array.close()
-        raise InputError(f"{name}: {file}: an archive of several arrays; name a .npy file")
-    return array
-
-
-def read_arrays(file: Path, name: str) -> dict[str, Any]:
-    """The arrays in a .npz file, by their names; see `read_array`."""
-    import numpy as np
-
-    with _numbers_of(file, f"{name}: {file}: not a readable .npz file"):
-        archive = np.load(file, allow_pickle=False)
-        if isinstance(archive, np.ndarray):
-            raise ValueError("one array")
-        with archive:
-            return {each: archive[each] for each in archive.files}
-
-
-@contextmanager
-def _numbers_of(file: Path, what: str) -> Iterator[None]:
-    """InputError for whatever NumPy raises about a file, and for one that is none: a pipe would be waited for."""
-    try:
-        if not file.is_file():
-            raise OSError("no such file")
-        yield
-    except Exception as error:  # its parsers raise what they like: zlib.error, TokenError, NotImplementedError, ...
-        reason = error if isinstance(error, OSError) else "it is damaged, or holds no numbers"
-        raise InputError(f"{what}: {reason}") from error
 
 
 @dataclass(frozen=True)

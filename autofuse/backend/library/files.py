@@ -13,6 +13,7 @@ from autofuse.backend.library.compiled import Library
 from autofuse.backend.library.parted import PartedLibrary
 from autofuse.errors import InputError
 from autofuse.values import outputs
+from autofuse.values.arguments import read_array
 from autofuse.values.outputs import Inputs
 
 MAX_STEM = 100
@@ -71,7 +72,7 @@ def _feeds(library: Library | PartedLibrary, inputs: Mapping[str, Path]) -> dict
         if name not in feeds:
             got = f"{name}={file}" if name else str(file)
             raise InputError(f"--input: got {got!r}, allowed: NAME=FILE.npy with NAME one of {', '.join(feeds)}")
-        feeds[name] = outputs.read_array(file, "--input")
+        feeds[name] = read_array(file, "--input")
     return feeds
 
 
