@@ -89,18 +89,51 @@ def test_classes_with_texts_and_maps_stay_as_onnx_runtime_has_them(tmp_path: Pat
     np.testing.assert_allclose(*numbers, rtol=1e-5)
 
 
-def test_a_file_in_onnx_runtimes_own_layout_runs_there_and_says_why(onnx_builder: type, tmp_path: Path) -> None:
+def test_a_file_in_onnx_runtimes_own_layout_is_ours(onnx_builder: type, tmp_path: Path) -> None:
     builder = onnx_builder()
     output = builder.op("Relu", "y", builder.conv_bn("conv", "x", (3, 32)))
     source = builder.save(tmp_path / "net.onnx", {"x": (1, 3, 16, 16)}, [output])
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level, options.optimized_model_filepath = 4, str(tmp_path / "optimised.onnx")
-    onnxruntime.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
-    if not any(node.domain == "com.microsoft.nchwc" for node in onnx.load(tmp_path / "optimised.onnx").graph.node):
-        pytest.skip("ONNX Runtime has no layout of its own on this CPU")
-    (reason, *_) = read_choice(tmp_path / "optimised.onnx", {}).reasons.values()
-    assert reason.startswith("an operator of com.microsoft.nchwc, which ONNX Runtime's optimiser wrote for the CPU")
-    autofuse.compile(tmp_path / "optimised.onnx", tmp_path / "net.so", database=str(tmp_path / "p.db"), threads=1)
+    path = _optimised(source, tmp_path)
+    report = autofuse.compile(path, tmp_path / "net.so", database=str(tmp_path / "p.db"), threads=1)
+    assert not report.parts
     x = normal(1, 3, 16, 16)
-    wanted = expected(onnx.load(source), {"x": x})
-    assert_same(autofuse.Session(tmp_path / "net.so").run(None, {"x": x}), wanted)
+    assert_same(autofuse.Session(tmp_path / "net.so").run(None, {"x": x}), expected(onnx.load(source), {"x": x}))
+
+
+def test_a_file_in_onnx_runtimes_own_layout_is_cut_into_parts(any_size: None, tmp_path: Path) -> None:
+    model = parser.parse_model(
+        HEAD + """net (float[1,3,16,16] x) => (float[1,32,16,16] y, int64[n] at) {
+            a = Conv <kernel_shape=[3,3], pads=[1,1,1,1]> (x, w) b = Relu (a) y = Conv <kernel_shape=[1,1]> (b, v)
+            f = Flatten <axis=0> (y) u, at, c, d = Unique (f)
+        }"""
+    )
+    weights = {"w": normal(32, 3, 3, 3), "v": normal(32, 32, 1, 1, seed=1)}
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in weights.items())
+    path = _optimised(written(model, tmp_path), tmp_path)
+    report = autofuse.compile(path, tmp_path / "net.so", database=str(tmp_path / "p.db"), threads=1)
+    assert sum(part.operators for part in report.parts if part.side == "autofuse") >= 2
+    x = normal(1, 3, 16, 16)
+    made = autofuse.Session(tmp_path / "net.so").run(["y"], {"x": x})
+    assert_same(made, expected(model, {"x": x})[:1])
+
+
+def test_a_layout_that_is_not_understood_runs_in_onnx_runtime_and_says_why(tmp_path: Path) -> None:
+    model = parser.parse_model(
+        '''<ir_version: 8, opset_import: ["": 17, "com.microsoft.nchwc": 1]>
+        net (float[1,16,6,6] x) => (float[1,16,6,6] y) {
+            a = com.microsoft.nchwc.ReorderInput (x)  b = Sin (a)
+            y = com.microsoft.nchwc.ReorderOutput <channels=16> (b)
+        }'''
+    )
+    (reason, *_) = read_choice(written(model, tmp_path), {}).reasons.values()
+    assert reason.startswith("an operator of com.microsoft.nchwc, which ONNX Runtime's optimiser wrote for the CPU")
+
+
+def _optimised(source: Path, folder: Path) -> Path:
+    path = folder / "optimised.onnx"
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level, options.optimized_model_filepath = 4, str(path)
+    onnxruntime.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
+    if not any(node.domain == "com.microsoft.nchwc" for node in onnx.load(path).graph.node):
+        pytest.skip("ONNX Runtime has no layout of its own on this CPU")
+    return path

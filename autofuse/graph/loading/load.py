@@ -47,6 +47,7 @@ from autofuse.graph.loading.simplify.layers.recurrent import split_recurrent
 from autofuse.graph.loading.simplify.layers.spectral import write_transforms
 from autofuse.graph.loading.simplify.layers.statistics import split_statistics
 from autofuse.graph.loading.simplify.layers.training import split_training
+from autofuse.graph.loading.simplify.microsoft.nchwc import with_plain_layout
 from autofuse.graph.loading.simplify.microsoft.rules import declare, is_replaced, replace_microsoft
 from autofuse.graph.loading.simplify.quantized.bfloat16 import join_bfloat16, narrow_weights
 from autofuse.graph.loading.simplify.quantized.blocks import nibbles
@@ -77,7 +78,7 @@ def load(path: Path, given: Given | None = None) -> Graph:
     External weights must lie in the file's folder. InputError names the file and what to change. See `from_model`.
     """
     source = str(path)
-    model = read_model(Path(path))
+    model = with_plain_layout(read_model(Path(path)))
     try:
         bind_constants(model, given, source)
         return _graph_of(model, file_title(Path(path)), source, shapes_of(given))

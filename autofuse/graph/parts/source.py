@@ -20,6 +20,7 @@ from autofuse.graph.loading.given.shapes import bind_shapes
 from autofuse.graph.loading.limits import check_operator_count
 from autofuse.graph.loading.simplify.classical import with_plain_scalers
 from autofuse.graph.loading.simplify.inline import constant_value
+from autofuse.graph.loading.simplify.microsoft.nchwc import with_plain_layout
 from autofuse.graph.loading.validity import check_graph_lists
 from autofuse.graph.model import Graph, Operator, Tensor
 from autofuse.graph.nodes import (
@@ -366,7 +367,7 @@ def read_source(path: Path, given: Given, infer: Infer) -> Source:
             model = inliner.inline_local_functions(model)
         except Exception as error:
             raise InputError(f"{name}: the model's functions cannot be inlined: {error}") from error
-    plain = with_plain_scalers(model)
+    plain = with_plain_scalers(with_plain_layout(model))
     found = Source(name, plain, shapes_of(given), infer)
     found.whole_model = model
     return found

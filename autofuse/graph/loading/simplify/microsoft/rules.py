@@ -9,7 +9,7 @@ from onnx import GraphProto
 
 from autofuse.errors import UncoveredError
 from autofuse.graph.loading.draft import Draft
-from autofuse.graph.loading.simplify.microsoft import attention, dense, quantized, weight_only
+from autofuse.graph.loading.simplify.microsoft import attention, dense, grouped, quantized, weight_only
 from autofuse.graph.loading.simplify.writer import NotCoveredError, Writer
 from autofuse.graph.mapping import names
 from autofuse.graph.model import Operator
@@ -77,6 +77,7 @@ _RULES: Mapping[str, _Rule] = {
     "RotaryEmbedding": _Rule(
         attention.rotary_embedding, names("interleaved is_packed_batching num_heads rotary_embedding_dim scale")
     ),
+    "GroupQueryAttention": _Rule(grouped.group_query_attention, names(grouped.ATTRIBUTES), grouped.REFUSED),
     "Attention": _Rule(attention.attention, names(_ATTENTION), {6: "a past of another length than its buffer"}),
     "MultiHeadAttention": _Rule(
         attention.multi_head_attention,
