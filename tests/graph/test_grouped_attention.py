@@ -53,7 +53,9 @@ def model_of(feeds, total, constants=(), **attributes):
     weights += [numpy_helper.from_array(feeds[name], name) for name in constants]
     results = [helper.make_tensor_value_info(name, kind, None) for name in outputs]
     imports = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(helper.make_graph([node], "g", inputs, results, weights), opset_imports=imports, ir_version=8)
+    return helper.make_model(
+        helper.make_graph([node], "g", inputs, results, weights), opset_imports=imports, ir_version=8
+    )
 
 
 def check(run, feeds, total, constants=(), tolerance=2e-6, **attributes):

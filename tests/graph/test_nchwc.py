@@ -91,7 +91,9 @@ def blocked(filters: np.ndarray, block: int, columns: bool) -> np.ndarray:
     full = np.zeros((rows, wide, *filters.shape[2:]), np.float32)
     full[: len(filters), : filters.shape[1]] = filters
     if not columns:
-        return np.ascontiguousarray(full.reshape(-1, block, wide, *full.shape[2:]).transpose(0, 2, 3, 4, 1)).reshape(full.shape)
+        return np.ascontiguousarray(full.reshape(-1, block, wide, *full.shape[2:]).transpose(0, 2, 3, 4, 1)).reshape(
+            full.shape
+        )
     cut = full.reshape(rows // block, block, wide // block, block, *full.shape[2:])
     return np.ascontiguousarray(cut.transpose(0, 2, 4, 5, 3, 1)).reshape(full.shape)
 
@@ -103,7 +105,8 @@ def filled(bias: np.ndarray, block: int) -> np.ndarray:
 SMALL = """net (float[1,20,6,6] x) => (float[1,{channels},6,6] y, float[1,6,6,{channels}] z) {{
     a = com.microsoft.nchwc.ReorderInput (x)
     b = com.microsoft.nchwc.Conv <kernel_shape=[3,3], pads=[1,1,1,1], activation="Relu"> (a, w, bias)
-    c = com.microsoft.nchwc.Conv <kernel_shape=[1,1], activation="HardSigmoid", activation_params=[0.3, 0.4]> (b, v, , b)
+    c = com.microsoft.nchwc.Conv <kernel_shape=[1,1], activation="HardSigmoid", activation_params=[0.3, 0.4]>
+        (b, v, , b)
     y = com.microsoft.nchwc.ReorderOutput <channels={channels}> (c)
     z = com.microsoft.nchwc.ReorderOutput <channels={channels}, channels_last=1> (c)
 }}"""

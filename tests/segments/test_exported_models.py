@@ -102,7 +102,8 @@ def test_a_file_in_onnx_runtimes_own_layout_is_ours(onnx_builder: type, tmp_path
 
 def test_a_file_in_onnx_runtimes_own_layout_is_cut_into_parts(any_size: None, tmp_path: Path) -> None:
     model = parser.parse_model(
-        HEAD + """net (float[1,3,16,16] x) => (float[1,32,16,16] y, int64[n] at) {
+        HEAD
+        + """net (float[1,3,16,16] x) => (float[1,32,16,16] y, int64[n] at) {
             a = Conv <kernel_shape=[3,3], pads=[1,1,1,1]> (x, w) b = Relu (a) y = Conv <kernel_shape=[1,1]> (b, v)
             f = Flatten <axis=0> (y) u, at, c, d = Unique (f)
         }"""
@@ -119,11 +120,11 @@ def test_a_file_in_onnx_runtimes_own_layout_is_cut_into_parts(any_size: None, tm
 
 def test_a_layout_that_is_not_understood_runs_in_onnx_runtime_and_says_why(tmp_path: Path) -> None:
     model = parser.parse_model(
-        '''<ir_version: 8, opset_import: ["": 17, "com.microsoft.nchwc": 1]>
+        """<ir_version: 8, opset_import: ["": 17, "com.microsoft.nchwc": 1]>
         net (float[1,16,6,6] x) => (float[1,16,6,6] y) {
             a = com.microsoft.nchwc.ReorderInput (x)  b = Sin (a)
             y = com.microsoft.nchwc.ReorderOutput <channels=16> (b)
-        }'''
+        }"""
     )
     (reason, *_) = read_choice(written(model, tmp_path), {}).reasons.values()
     assert reason.startswith("an operator of com.microsoft.nchwc, which ONNX Runtime's optimiser wrote for the CPU")

@@ -10,19 +10,20 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto
 
 DOMAIN = "com.microsoft.nchwc"
 _ALIGNED = 4
 """ONNX Runtime takes channels into blocks only in such numbers."""
-_TIED = frozenset(("Add", "Sum", "Mul", "Sub", "Div", "Max", "Min", "Relu", "LeakyRelu", "Sigmoid", "Tanh", "Elu", "Clip",
-                   "HardSigmoid", "HardSwish", "Softplus", "Softsign", "Selu", "ThresholdedRelu", "Identity", "Gelu",
+_TIED = frozenset(("Add", "Sum", "Mul", "Sub", "Div", "Max", "Min", "Relu", "LeakyRelu", "Sigmoid", "Tanh", "Elu",
+                   "Clip", "HardSigmoid", "HardSwish", "Softplus", "Softsign", "Selu", "ThresholdedRelu", "Identity", "Gelu",
                    "QuickGelu", "FastGelu", "Erf", "Abs", "Exp", "Sqrt", "Neg"))  # fmt: skip
 """Operators on each channel alone that are left in ONNX's own domain, or in com.microsoft."""
 
 
-class Misfit(Exception):
+class MisfitError(Exception):
     """A model that is not as ONNX Runtime's optimiser writes it."""
 
 
@@ -54,7 +55,7 @@ class Channels:
         root = self._root(name)
         found = self._fixed.get(root) or self._needed.get(root)
         if not found:
-            raise Misfit
+            raise MisfitError
         return found
 
     def _root(self, name: str) -> str:
@@ -80,7 +81,7 @@ class Channels:
                     known = [name for name in node.input if name in self._parents]
                     self._join([*node.output, *known])
                 else:
-                    raise Misfit
+                    raise MisfitError
 
     def _tied(self, node: NodeProto) -> list[str]:
         """Values in blocks that have as many channels as one another."""
@@ -115,7 +116,7 @@ class Channels:
 
     def _fix(self, found: dict[str, int], name: str, number: int) -> None:
         if not number or found.setdefault(self._root(name), number) != number:
-            raise Misfit
+            raise MisfitError
 
     @cached_property
     def _needed(self) -> dict[str, int]:
@@ -137,5 +138,5 @@ class Channels:
         group = next((one.i for one in node.attribute if one.name == "group"), 1)
         if group > 1:
             return int(filters.shape[1] * group)
-        used = filters.any(axis=(0, 2, 3)).nonzero()[0]
+        used = np.flatnonzero(filters.any(axis=(0, 2, 3)))
         return -(-(int(used[-1]) + 1 if len(used) else 1) // _ALIGNED) * _ALIGNED

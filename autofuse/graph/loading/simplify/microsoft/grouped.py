@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,14 @@ REFUSED = {
     15: "a norm of its keys",
     16: "a length of each query",
 }
-_PLAIN = {"causal": 1, "kv_cache_bit_width": 0, "qk_output": 0, "sliding_window_cache": 0, "smooth_softmax": 0, "softcap": 0}
+_PLAIN = {
+    "causal": 1,
+    "kv_cache_bit_width": 0,
+    "qk_output": 0,
+    "sliding_window_cache": 0,
+    "smooth_softmax": 0,
+    "softcap": 0,
+}
 _Q, _K, _V, _PAST_K, _PAST_V, _LENGTHS, _TOTAL, _COS, _SIN, _AT = range(10)
 _HEADS_FIRST = (0, 2, 1, 3)
 
@@ -67,7 +75,7 @@ class _Grouped:
             q, k = self._turned("q", q), self._turned("k", k)
         keys, values = self._present("k", _PAST_K, k, 1), self._present("v", _PAST_V, v, 2)
         scale = write.number_of("scale", 0.0)
-        scaled = {"scale": scale} if scale else {}
+        scaled: dict[str, Any] = {"scale": scale} if scale else {}
         window = int(write.number_of("local_window_size", -1))
         if self.is_first and not 0 <= window < self.steps:
             masks = [] if self._is_full() else [self._within()]

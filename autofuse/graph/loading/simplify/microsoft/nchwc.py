@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
 from autofuse.graph.loading.draft import infer_model
-from autofuse.graph.loading.simplify.microsoft.channels import Channels, Misfit
+from autofuse.graph.loading.simplify.microsoft.channels import Channels, MisfitError
+from autofuse.graph.loading.simplify.microsoft.channels_last import with_channels_first
 
 DOMAIN, OTHERS = "com.microsoft.nchwc", "com.microsoft"
 WIDE, NARROW = 16, 8
@@ -32,17 +33,18 @@ _FROM_LAST, _TO_LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 
 def with_plain_layout(model: ModelProto) -> ModelProto:
     """The model in ONNX's layout; itself where it has no other, or one that is not understood."""
+    model = with_channels_first(model)
     if not any(node.domain == DOMAIN for node in model.graph.node):
         return model
     try:
         return _Undone(model).made()
-    except Misfit:
+    except MisfitError:
         return model
 
 
 @dataclass(eq=False)
 class _Undone:
-    """A model whose layout is undone; Misfit for what ONNX Runtime's optimiser does not write.
+    """A model whose layout is undone; MisfitError for what ONNX Runtime's optimiser does not write.
 
     `fresh`: constants that are written.
     """
@@ -72,7 +74,7 @@ class _Undone:
         named = {name for node in convs for name in node.input[1:3] if name}
         tensors = {tensor.name: tensor for tensor in self.model.graph.initializer}
         if not named <= set(tensors):
-            raise Misfit
+            raise MisfitError
         return {name: numpy_helper.to_array(tensors[name]) for name in named}
 
     @cached_property
@@ -80,7 +82,9 @@ class _Undone:
         """Channels of a block, as far as the file shows it; else those of this machine."""
         convs = [node for node in self.model.graph.node if node.domain == DOMAIN and node.op_type == "Conv"]
         made = {node.output[0]: len(self._filters[node.input[1]]) for node in convs}
-        left = {node.input[0]: _integer(node, "channels") for node in self.model.graph.node if _is(node, "ReorderOutput")}
+        left = {
+            node.input[0]: _integer(node, "channels") for node in self.model.graph.node if _is(node, "ReorderOutput")
+        }
         fits = [
             block
             for block in (WIDE, NARROW)
@@ -88,7 +92,7 @@ class _Undone:
             and all(made[name] == -(-channels // block) * block for name, channels in left.items() if name in made)
         ]
         if not fits:
-            raise Misfit
+            raise MisfitError
         here = _block_here()
         return here if here in fits else fits[0]
 
@@ -117,7 +121,7 @@ class _Undone:
         try:
             inferred = infer_model(light)
         except Exception as error:  # onnx raises several unrelated classes here
-            raise Misfit from error
+            raise MisfitError from error
         values = (*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output)
         dims = {value.name: value.type.tensor_type.shape.dim for value in values}
         innermost = set(last)
@@ -131,12 +135,14 @@ class _Undone:
         """The filter of a convolution in ONNX's order, all its rows and columns."""
         array, block = self._filters[node.input[1]], self._block
         if array.ndim != 4 or array.shape[0] % block:
-            raise Misfit
+            raise MisfitError
         rows, columns, high, wide = array.shape
         if columns == 1 or columns < block:  # the values that it reads are not in blocks, or it is depthwise
-            return array.reshape(rows // block, columns, high, wide, block).transpose(0, 4, 1, 2, 3).reshape(array.shape)
+            return (
+                array.reshape(rows // block, columns, high, wide, block).transpose(0, 4, 1, 2, 3).reshape(array.shape)
+            )
         if columns % block:
-            raise Misfit
+            raise MisfitError
         inner = array.reshape(rows // block, columns // block, high, wide, block, block)
         return inner.transpose(0, 5, 1, 4, 2, 3).reshape(array.shape)
 
@@ -154,7 +160,7 @@ class _Undone:
             return [_turned(node, node.input[0], _FROM_LAST)]
         if node.op_type == "ReorderOutput":
             return self._left(node)
-        raise Misfit
+        raise MisfitError
 
     @property
     def _opset(self) -> int:
@@ -169,7 +175,7 @@ class _Undone:
         columns = ordered.shape[1] if depthwise or not channels.is_blocked(x) or _groups(node) > 1 else channels.of(x)
         kept = ordered[:rows, :columns]
         if columns > ordered.shape[1] or ordered[:rows, columns:].any() or (_groups(node) > 1 and len(kept) < rows):
-            raise Misfit
+            raise MisfitError
         inputs = [x, self._constant(weights, kept)]
         if more and more[0]:
             inputs.append(self._constant(more[0], self._filters[more[0]][:rows]))
@@ -189,13 +195,16 @@ class _Undone:
         x, channels = node.input[0], _integer(node, "channels")
         given = self._channels.of(x)
         if given < channels:
-            raise Misfit
+            raise MisfitError
         if given == channels:
             return [_turned(node, x, _TO_LAST)]
         cut = self._name(f"{node.output[0]}/channels")
         bounds = [self._constant(f"{cut}/{what}", np.array([value])) for what, value in
                   (("first", 0), ("end", channels), ("axis", 1))]  # fmt: skip
-        return [helper.make_node("Slice", [x, *bounds], [cut], node.name and f"{node.name}/channels"), _turned(node, cut, _TO_LAST)]
+        return [
+            helper.make_node("Slice", [x, *bounds], [cut], node.name and f"{node.name}/channels"),
+            _turned(node, cut, _TO_LAST),
+        ]
 
     def _constant(self, name: str, array: NDArray) -> str:  # type: ignore[type-arg]
         made = self._name(f"{name}/plain")
@@ -278,7 +287,7 @@ def _resize(node: NodeProto, opset: int) -> list[NodeProto]:
     given: Mapping[str, object] = {one.name: helper.get_attribute_value(one) for one in node.attribute}
     mode, scales = _text(given.get("mode", b"nearest")), np.array(given.get("scales", ()), np.float32)
     if len(scales) != 4 or opset < 11:
-        raise Misfit
+        raise MisfitError
     how = _text(given.get("coordinate_transformation_mode", b"asymmetric"))
     roi, factors = (f"{node.output[0]}/{what}" for what in ("roi", "scales"))
     none = numpy_helper.from_array(np.zeros(0, np.float32))
