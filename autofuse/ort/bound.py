@@ -50,6 +50,22 @@ class BoundModel:
         return self._fixed or binding.get_outputs()
 
 
+class Alone:
+    """A whole model in ONNX Runtime, called as it is; `results`: names of its outputs, some perhaps twice."""
+
+    def __init__(self, session: Any, results: Sequence[str]) -> None:
+        self._run, self._names = session.run, list(dict.fromkeys(results))
+        self._places = None if self._names == list(results) else [self._names.index(name) for name in results]
+
+    def __call__(self, given: Mapping[str, Any]) -> list[Any]:
+        """The outputs, as numpy has them. InputError when ONNX Runtime does not compute it."""
+        try:
+            made: list[Any] = self._run(self._names, given)
+        except Exception as error:
+            raise run_error(error) from error
+        return made if self._places is None else [made[place] for place in self._places]
+
+
 def run_open(session: Any, values: Sequence[Any]) -> list[Any]:
     """The outputs for inputs in the model's order, where some are texts, sequences or others; as numpy has them.
 

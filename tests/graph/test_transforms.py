@@ -66,3 +66,9 @@ def test_short_time_transforms(run, onesided, window, step, length):
     constants["length"] = np.int64(length)
     read = ["x", "step", "window" if window else "", "length"]
     check(run, helper.make_node("STFT", read, ["y"], onesided=onesided), x, constants, 17)
+
+
+def test_an_stft_without_its_sides_has_one(run):
+    x = RNG.standard_normal((2, 50, 1)).astype(np.float32)
+    constants = {"step": np.int64(4), "length": np.int64(16)}
+    check(run, helper.make_node("STFT", ["x", "step", "", "length"], ["y"]), x, constants, 17)

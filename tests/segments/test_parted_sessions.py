@@ -64,6 +64,28 @@ def test_what_onnx_runtime_makes_of_any_type_reaches_a_segment(kind: str, tmp_pa
         assert np.count_nonzero(session.run(None, feeds)[0])
 
 
+WAYS = {
+    "an array": lambda x: {"x": x},
+    "a list": lambda x: [x],
+    "strides": lambda x: {"x": np.asfortranarray(x)},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_model_that_onnx_runtime_runs_whole_takes_what_a_segment_takes(way: str, tmp_path: Path) -> None:
+    model = model_of("net (float[2,3] x) => (int64[2,n] i) { i = NonZero (x) }")
+    session, report = built(model, tmp_path)
+    assert sides(report) == ["ONNX Runtime"]
+    library = autofuse.load(tmp_path / "model.so")
+    x = np.array([[0, 1, 2], [3, 0, 5]], np.float32)
+    assert_same(library(WAYS[way](x)), expected(model, {"x": x}))
+    for wrong, reason in ((x[:1], r"shape \(1, 3\)"), (x.astype(np.float64), "float64")):
+        with pytest.raises(InputError, match=f"'x'.*{reason}"):
+            session.run(None, {"x": wrong})
+    with pytest.raises(InputError, match="missing input 'x'"):
+        library({})
+
+
 def test_results_belong_to_the_caller(tmp_path: Path) -> None:
     session, _ = built(pooled(), tmp_path)
     first = session.run(None, {"x": normal(6, 1, 16, seed=1)})

@@ -22,7 +22,7 @@ from autofuse.backend.library.arrays import (
 )
 from autofuse.backend.library.compiled import Inputs, Library, listed
 from autofuse.errors import DeviceError, InputError
-from autofuse.ort.bound import BoundModel, is_value, plain_types, run_open, value_over
+from autofuse.ort.bound import Alone, BoundModel, is_value, plain_types, run_open, value_over
 from autofuse.ort.provider.register import register_image
 from autofuse.ort.session import open_session, value_type
 
@@ -71,14 +71,29 @@ class PartedLibrary:
         self._results = [spec.name for spec in self._parts.outputs]
         self._mine = threading.local()
         self._check()
+        self._plain = [(s.name, np.dtype(s.dtype), s.shape) for s in self._parts.inputs if s.dtype]
+        only = [part.model for part in self._parts.order]
+        self._alone = Alone(self._sessions[only[0]], self._results) if only[1:] == [] and only[0] is not None else None
 
     def __call__(self, inputs: Inputs) -> list[Any]:
         """The outputs, in the model's order; those that ONNX Runtime makes may be texts or sequences, as it has them.
 
         See `Library`. InputError, too, when ONNX Runtime refuses the values.
         """
+        if self._alone is not None:
+            return self._alone(inputs if self._fits(inputs) else self._given(inputs))
         values = self._run(self._given(inputs), self._call)
         return [self._result(name, values) for name in self._results]
+
+    def _fits(self, inputs: Inputs) -> bool:
+        """Whether these are arrays of the types that the model takes, each under its name."""
+        if type(inputs) is not dict or len(inputs) != len(self._parts.inputs):
+            return False
+        for name, dtype, shape in self._plain:
+            given = inputs.get(name)
+            if type(given) is not np.ndarray or given.dtype != dtype or given.shape != shape:
+                return False
+        return len(self._plain) == len(inputs)
 
     @property
     def output_names(self) -> list[str]:

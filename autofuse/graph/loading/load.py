@@ -44,7 +44,7 @@ from autofuse.graph.loading.simplify.halves import widen_halves
 from autofuse.graph.loading.simplify.inline import constant_value
 from autofuse.graph.loading.simplify.layers.attention import write_attention
 from autofuse.graph.loading.simplify.layers.recurrent import split_recurrent
-from autofuse.graph.loading.simplify.layers.spectral import write_transforms
+from autofuse.graph.loading.simplify.layers.spectral import name_sides, write_transforms
 from autofuse.graph.loading.simplify.layers.statistics import split_statistics
 from autofuse.graph.loading.simplify.layers.training import split_training
 from autofuse.graph.loading.simplify.microsoft.nchwc import with_plain_layout
@@ -127,6 +127,7 @@ def _graph_of(model: ModelProto, name: str, source: str, shapes: Shapes | None) 
     nodes = light.graph.node
     declare(light.graph)
     write_scalers(light.graph)
+    name_sides(light.graph)
     _check_operators(light.graph, opset, source)
     give_names(nodes)
     sort_nodes(light.graph, constants, source)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from onnx import GraphProto, helper
 
 from autofuse.graph.loading.draft import Draft
 from autofuse.graph.loading.simplify.writer import Writer
@@ -22,6 +23,13 @@ MAX_MATRIX_ELEMENTS = 1 << 21
 """Most elements of a matrix of cosines and sines: 1024 places of a real signal, from one side."""
 _AXIS_IS_INPUT = 20
 """Opset from which the axis of a DFT is an input."""
+
+
+def name_sides(graph: GraphProto) -> None:
+    """Writes the default of an STFT's sides into it, in place: ONNX infers the shape of both where it is left out."""
+    for node in graph.node:
+        if node.op_type == "STFT" and not node.domain and not any(one.name == "onesided" for one in node.attribute):
+            node.attribute.append(helper.make_attribute("onesided", 1))
 
 
 def write_transforms(draft: Draft) -> bool:

@@ -18,8 +18,8 @@ DOMAIN = "com.microsoft.nchwc"
 _ALIGNED = 4
 """ONNX Runtime takes channels into blocks only in such numbers."""
 _TIED = frozenset(("Add", "Sum", "Mul", "Sub", "Div", "Max", "Min", "Relu", "LeakyRelu", "Sigmoid", "Tanh", "Elu",
-                   "Clip", "HardSigmoid", "HardSwish", "Softplus", "Softsign", "Selu", "ThresholdedRelu", "Identity", "Gelu",
-                   "QuickGelu", "FastGelu", "Erf", "Abs", "Exp", "Sqrt", "Neg"))  # fmt: skip
+                   "Clip", "HardSigmoid", "HardSwish", "Softplus", "Softsign", "Selu", "ThresholdedRelu", "Identity",
+                   "Gelu", "QuickGelu", "FastGelu", "Erf", "Abs", "Exp", "Sqrt", "Neg"))  # fmt: skip
 """Operators on each channel alone that are left in ONNX's own domain, or in com.microsoft."""
 
 
