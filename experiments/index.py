@@ -165,6 +165,12 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         _page("torch_compile"),
     ),
     Experiment("session", "What does a call cost above TVM's virtual machine?", "", _page("session")),
+    Experiment(
+        "provider",
+        "What does the execution provider cost, and is it as fast as Session?",
+        "resnet50 mobilenet_v2 bert_base --threads 1,2",
+        _page("provider"),
+    ),
     Experiment("arm_proxy", "How good is the code for ARM, counted without an ARM machine?", "", _page("arm_proxy")),
     Experiment("kernel_texts", "Which kernels does a change alter?", "dump FOLDER MODEL.onnx ..."),
     Experiment(

@@ -57,8 +57,8 @@ class Alone:
         self._run, self._names = session.run, list(dict.fromkeys(results))
         self._places = None if self._names == list(results) else [self._names.index(name) for name in results]
 
-    def __call__(self, given: Mapping[str, Any]) -> list[Any]:
-        """The outputs, as numpy has them. InputError when ONNX Runtime does not compute it."""
+    def __call__(self, given: Any) -> list[Any]:
+        """The outputs for arrays by name, as numpy has them. InputError when ONNX Runtime does not compute it."""
         try:
             made: list[Any] = self._run(self._names, given)
         except Exception as error:

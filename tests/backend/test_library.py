@@ -198,6 +198,33 @@ def test_inputs_and_constants_may_be_outputs_and_stay_untouched(tmp_path: Path) 
     assert count_kernels(plain, {"x": given}) == 0
 
 
+def test_copies_of_inputs_lie_in_the_same_memory_and_results_elsewhere(tmp_path: Path) -> None:
+    """A second call writes its copies over those of the first, whose results stay."""
+    graph = from_model(model_of("""net (float[6,8] x) => (float[8,6] v, float[48] f, float[6,8] y)
+        { shape = Constant <value_ints=[8,6]> () flat = Constant <value_ints=[-1]> ()
+          v = Reshape (x, shape) f = Reshape (x, flat) y = Relu (x) }"""), "net")  # fmt: skip
+    write(graph, groups_of(graph, [(operator.name,) for operator in graph.operators]), tmp_path / "net.so")
+    library = load(tmp_path / "net.so", 1)
+    calls = [_moved(np.random.default_rng(seed).standard_normal((6, 8)).astype(np.float32)) for seed in range(3)]
+    found = [library([x]) for x in calls]
+    for x, (v, f, y) in zip(calls, found, strict=True):
+        np.testing.assert_array_equal(v, x.reshape(8, 6))
+        np.testing.assert_array_equal(f, x.reshape(-1))
+        np.testing.assert_array_equal(y, np.maximum(x, 0))
+    (kept,) = library._mine.kept
+    ((copy, _),) = kept.values()
+    np.testing.assert_array_equal(copy, calls[-1])
+
+
+def _moved(array: np.ndarray) -> np.ndarray:
+    """The array at an address that is no multiple of 64."""
+    block = np.zeros(array.nbytes + 128, np.uint8)
+    start = -block.__array_interface__["data"][0] % 64 + 16
+    moved = block[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    moved[...] = array
+    return moved
+
+
 def test_outputs_that_share_memory_come_as_arrays_of_their_own(tmp_path: Path) -> None:
     tensors = {n: Tensor(n, s, "float32") for n, s in {"x": (2, 3), "a": (2, 3), "b": (6,), "c": (6,)}.items()}
     shape = np.array([6], "int64")

@@ -17,12 +17,17 @@ from autofuse.ort.bound import is_value
 
 Array = NDArray[np.generic]
 
+Kept = dict[int, tuple[Array, Any]]
+"""Copies of inputs by place, each as numpy and as TVM have it: memory that is new costs more than the copying."""
 _DLPACK_KINDS = "fiu"
 """numpy's kinds of elements that it and TVM hand to each other as they are; booleans pass as bytes."""
 
 
-def tensor_over(array: Array) -> Any:
-    """The array as TVM's tensor: the same memory when it is contiguous, writable and aligned, else a copy."""
+def tensor_over(array: Array, kept: Kept | None = None, place: int = 0) -> Any:
+    """The array as TVM's tensor: the same memory when it is contiguous, writable and aligned, else a copy.
+
+    `kept`: memory of copies, by place; a copy of the same shape is made where the last one lay.
+    """
     kind = array.dtype.kind
     if kind not in _DLPACK_KINDS and kind != "b":
         import tvm
@@ -33,7 +38,14 @@ def tensor_over(array: Array) -> Any:
         tensor = over(array)
         if not tensor.data_ptr() % ALIGNMENT:  # numpy takes twenty times as long to say where an array lies
             return tensor
-    return over(_aligned_copy(array))
+    if kept is None:
+        return over(_aligned_copy(array))
+    found = kept.get(place)
+    if found is None or found[0].shape != array.shape or found[0].dtype != array.dtype:
+        made = _aligned(array.shape, array.dtype)
+        found = kept[place] = made, over(made)
+    found[0][...] = array
+    return found[1]
 
 
 @cache

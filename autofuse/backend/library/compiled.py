@@ -6,12 +6,21 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 
 from autofuse.backend.container.metadata import Metadata
-from autofuse.backend.library.arrays import Array, aligned_zeros, as_array, example, refuse_values, tensor_over
+from autofuse.backend.library.arrays import (
+    Array,
+    Kept,
+    aligned_zeros,
+    as_array,
+    example,
+    refuse_values,
+    tensor_over,
+)
 from autofuse.backend.library.dispatch import Cut, Dispatch, padded
 from autofuse.backend.library.runtime import Machine, copied, global_function
 from autofuse.backend.library.threads import configure_threads, held_on
@@ -48,6 +57,7 @@ class Library:
         self.item = global_function("ffi.ArrayGetItem")  # Array's own iterator takes five times as long
         self._names = [spec.name for spec in metadata.inputs]
         self._accepts = [[(np.dtype(spec.dtype), spec) for spec in program.inputs] for program in metadata.programs]
+        self._places = [range(len(program.inputs)) for program in metadata.programs]
         self._copies = [
             [(place, place in program.copied or spec.dtype == "bool") for place, spec in enumerate(program.outputs)]
             for program in metadata.programs
@@ -65,7 +75,8 @@ class Library:
         shape or a dtype is not the model's. The results belong to the caller.
         """
         number, arrays, cuts = self._chosen(inputs)
-        made = self.arrays_of(number, self._run(number, arrays))
+        tensors = list(map(tensor_over, arrays, repeat(self._kept(number)), self._places[number]))
+        made = self.arrays_of(number, self.call(number, tensors))
         if cuts is None:
             return made
         return [array if cut is None else array[cut] for array, cut in zip(made, cuts, strict=True)]
@@ -130,6 +141,15 @@ class Library:
             self._mine.entries = [machine[program.entry] for program in self.metadata.programs]
         entries: list[Any] = self._mine.entries
         return entries
+
+    def _kept(self, number: int) -> Kept:
+        """Copies of the inputs of a program, of the calling thread's own; results never share their memory."""
+        try:
+            kept: Kept = self._mine.kept[number]
+        except AttributeError:
+            self._mine.kept = [Kept() for _ in self.metadata.programs]
+            kept = self._mine.kept[number]
+        return kept
 
     def _run(self, number: int, arrays: Sequence[Array]) -> Any:
         return self.call(number, list(map(tensor_over, arrays)))

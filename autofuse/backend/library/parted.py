@@ -14,6 +14,7 @@ import numpy as np
 from autofuse.backend.container.metadata import InputSpec, Metadata, PartSpec, Program, ValueSpec
 from autofuse.backend.library.arrays import (
     Array,
+    Kept,
     aligned_zeros,
     as_array,
     example,
@@ -267,11 +268,14 @@ class _Made:
 class _Segment(_Step):
     def __init__(self, part: PartSpec, program: Program, library: Library) -> None:
         self._number, self._library = part.program or 0, library
-        self._inputs = [(spec, np.dtype(spec.dtype)) for spec in program.inputs]
+        self._inputs = [(place, spec, np.dtype(spec.dtype)) for place, spec in enumerate(program.inputs)]
+        self._kept = Kept()
         self._outputs = list(enumerate(part.outputs))
 
     def run(self, values: dict[str, Any], call: Call) -> None:
-        results = call(self._number, [_tensor(values[spec.name], spec, dtype) for spec, dtype in self._inputs])
+        kept = self._kept
+        given = [_tensor(values[spec.name], spec, dtype, kept, place) for place, spec, dtype in self._inputs]
+        results = call(self._number, given)
         for place, name in self._outputs:
             values[name] = _Made(self._library, self._number, place, results)
 
@@ -305,7 +309,7 @@ def _reserved(spec: InputSpec) -> Array:
         raise InputError(f"{spec.name!r}: no memory for its elements, {_sizes(spec.shape)} {spec.dtype}") from error
 
 
-def _tensor(value: Any, spec: InputSpec, dtype: np.dtype[Any]) -> Any:
+def _tensor(value: Any, spec: InputSpec, dtype: np.dtype[Any], kept: Kept, place: int) -> Any:
     """A value as a segment takes it. InputError for another shape or type, and for numbers outside of a table."""
     kind = type(value)
     if kind is _Made:
@@ -319,7 +323,7 @@ def _tensor(value: Any, spec: InputSpec, dtype: np.dtype[Any]) -> Any:
         raise InputError(f"{spec.name!r}: shape {array.shape}, its segment takes {spec.shape}")
     if array.dtype is not dtype or spec.table is not None:
         refuse_values(spec, dtype, array)
-    return tensor_over(array)
+    return tensor_over(array, kept, place)
 
 
 def _value(value: Any) -> Any:
