@@ -90,8 +90,9 @@ class CompositionReport:
     """The exact composition of measured groups beside the best plan that was sampled.
 
     `sampled_us`, `composed_us`: sums over the groups of the best plan of the search, and of the best plan that all
-    measured groups make. `bound_us`: no plan of these groups is faster, whatever the layouts. `gap`: sampled over
-    composed, minus 1 (None: no sampled plan has a time). `regions` of the model, of which `distinct` were solved;
+    measured groups make. `bound_us`: no plan of these groups is faster, whatever the layouts (by the sums that races of
+    whole networks corrected meanwhile). `gap`: sampled over composed, minus 1 (None: no sampled plan has a time).
+    `regions` of the model, of which `distinct` were solved;
     `cuts`: cycles that were forbidden; `plans` composed until their times agreed; `seconds` of the first.
     """
 

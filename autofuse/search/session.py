@@ -126,6 +126,11 @@ class ModelSession:
         """Lets go of the device and of the processes that build for it, until the search goes on."""
         self.search.lab.runner.close()
 
+    def finals(self, race_s: float | None = None) -> Finals:
+        """What races whole networks; `race_s`: seconds of measuring (None: those that the session's budget sets)."""
+        lab, standing = self.search.lab, self.search.standing
+        return Finals(lab, standing, self.model, self.folder, self._estimates(race_s))
+
     def conclude(self, budget: Budget, race_s: float | None = None) -> TuneResult | None:
         """Builds the finalists, measures them whole, and records the choice; None when somebody asked for a stop.
 
@@ -134,9 +139,7 @@ class ModelSession:
         self.state = "failed"
         try:
             compose(self.search, budget.part(COMPOSE_S), measure=False)
-            estimates = self._estimates(race_s)
-            finals = Finals(self.search.lab, self.search.standing, self.model, self.folder, estimates)
-            verdict = conclude(finals, budget)
+            verdict = conclude(self.finals(race_s), budget)
         except KeyboardInterrupt:
             self.state = "interrupted"
             raise

@@ -34,7 +34,9 @@ from autofuse.measure.timing.sampling import SamplingPolicy
 from autofuse.search.budget.budget import Budget, crowding, never, now, worked
 from autofuse.search.budget.time_budget import finale_most_s
 from autofuse.search.composition.pareto import known_front
+from autofuse.search.finals.early import EarlyRace
 from autofuse.search.finals.finale import OBJECTS, Estimates, Opening, Reserve
+from autofuse.search.finals.finals import Finals
 from autofuse.search.lab.drift_sentinel import DriftSentinel
 from autofuse.search.lab.lab import Lab
 from autofuse.search.phases.questions import Search
@@ -153,8 +155,10 @@ def open_session(
         lab = Lab(evidence, runner, reference, run_id, tell, DriftSentinel(runner, environment.profile.cool_down_s))
         with _running(base, run_id) as ending:
             guide = guide_for(trained, environment, evidence.lowering, seed)
-            search = Search(evidence, lab, standing, guide, evidence.peak_bytes if pareto else None)
-            session = ModelSession(search, Model(model, given), name, scratch, estimates, started)
+            whole = Model(model, given)
+            race = EarlyRace(Finals(lab, standing, whole, scratch, estimates))
+            search = Search(evidence, lab, standing, guide, evidence.peak_bytes if pareto else None, race)
+            session = ModelSession(search, whole, name, scratch, estimates, started)
             ending.append(session)
             yield session
 

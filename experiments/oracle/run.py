@@ -4,8 +4,9 @@
 
 A tuning job measures what promises most, so what it left out is never known. Here every group of the fixed plans and of
 every changed decision gets every schedule of `space.toml`, through the product's own lab; then the product's own search
-adds groups of combined decisions and of composed plans. Close winners are measured again, and the best plans whole.
-What was recorded before is not measured again: each further run goes on.
+adds groups of combined decisions and of composed plans. Close winners are measured again, and the best plans whole:
+the finalists, and then in one race the fixed plans with the changed ones whose sums are least. What was recorded before
+is not measured again, but for whole networks: each further run goes on.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from autofuse.errors import AutofuseError
 from autofuse.measure.timing.sampling import SamplingPolicy
 from autofuse.search.budget.budget import Budget
 from autofuse.search.budget.time_budget import BATCH
+from autofuse.search.finals.finals import race_whole
 from autofuse.search.lab.lab import Asked
 from autofuse.search.phases.phases import measure_baselines
 from autofuse.search.phases.questions import Search, plan_search
@@ -40,6 +42,10 @@ CLOSE = 1.03
 """Schedules of the best plan within so many times the best one are measured again."""
 AGAIN = 24
 """Candidates that are measured again, at most."""
+CHANGED = 9
+"""Plans beside the fixed ones that are measured whole."""
+WHOLE_S = 90.0
+"""Seconds for building and racing them."""
 ALL = 1 << 20
 POLICY = SamplingPolicy(cold_constants=True, block_s=0.002, good_slices=15, cap_s=0.6)
 """Short blocks find gaps between what else a machine does; so many that the few good ones say enough."""
@@ -56,6 +62,7 @@ def record(session: ModelSession, budget: Budget, race_s: float) -> str:
     complete(search, part)
     search.lab.remeasure(close(search), part)
     result = session.conclude(budget, race_s)
+    wholes(session, race_s)
     searches = search.evidence.searches.values()
     known = sum(len(one.tried) for one in searches)
     whole = f"{len(result.plans)} plans whole" if result is not None else "no plan whole"
@@ -63,6 +70,22 @@ def record(session: ModelSession, budget: Budget, race_s: float) -> str:
         f"{session.model.path.stem}: {sum(one.complete for one in searches)} of {len(searches)} groups complete, "
         f"{known} candidates known ({session.counts.measured} measured now), {whole}"
     )
+
+
+def wholes(session: ModelSession, race_s: float) -> None:
+    """The fixed plans, and of the changed and the composed ones those of the least sums, all in one race."""
+    search, evidence = session.search, session.search.evidence
+    plans = {plan.key: plan for plan in search.standing.plans().values()}
+    others = {plan.key: plan for plan, _ in evidence.known_plans() if plan.key not in plans}
+    sums = {key: us for key, plan in others.items() if (us := evidence.composed_us(plan)) is not None}
+    plans |= {key: others[key] for key in sorted(sums, key=sums.__getitem__)[:CHANGED]}
+    names = {plan.key: name for name, plan in search.standing.plans().items()}
+    named = {names.get(key, f"changed {number}"): plan for number, (key, plan) in enumerate(plans.items())}
+    for plan in named.values():
+        search.lab.record_plan(plan, "changed")
+    if len(named) > 1:
+        first = {"default": named["default"]} if "default" in named else {}
+        race_whole(session.finals(race_s), {**first, **named}, Budget.lasting(WHOLE_S))
 
 
 def complete(search: Search, budget: Budget) -> None:

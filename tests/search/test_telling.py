@@ -37,7 +37,7 @@ def test_the_finalists_are_counted_while_they_are_built(run: Any, device: Any, t
     states = [state for state in told(run, two_layers) if state.phase == "confirming"]
     parts = [state.part for state in states if state.note.startswith("building plan ")]
     assert len(parts) > 1 and parts == [(number, len(parts)) for number in range(len(parts))]
-    assert {state.part for state in states if state.note == "measuring the finalists"} == {None}
+    assert {state.part for state in states if state.note == "measuring whole networks"} == {None}
 
 
 def test_the_end_counts_building_and_measuring_the_finalists(run: Any, device: Any, two_layers: Path) -> None:

@@ -36,6 +36,14 @@ DOUBTED_ERROR = 0.02
 """Part of a kernel's time by which a time that is not trusted is wrong on the average, to the harm of the search."""
 LEAST_COMPOSED, COMPOSING_S = 1e-3, 3.0
 """What a composition saves at least, as a part of the best plan's time, and its seconds before the first one."""
+EARLY_RACE_S = 4.0
+"""Seconds of timing whole networks in turn while the search goes on."""
+EARLY_SHARE = 0.2
+"""Such a race takes at most this part of the time that is left."""
+WRONG_SUMS = 0.25
+"""Part of what the leading plan's sum promises over the plans that were raced that is not true of the network."""
+EARLY_PLANS, NEAR = 4, 1.05
+"""Plans of such a race, and how many times the least sum the others may have."""
 UNKNOWN_US = 1.0
 """Stands for the time of the best plan while no plan has all its times."""
 ASKING_SHARE = 0.1

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from autofuse.environment.plan_evidence import groups_of
 from autofuse.errors import PlanError
-from autofuse.fusion.evidence import LAUNCH_US, GroupTime, Identity, Piece
+from autofuse.fusion.evidence import GroupTime, Identity, Piece
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.skeleton import settled
@@ -27,7 +27,8 @@ SAME = 1e-6
 
 @dataclass(frozen=True)
 class Composed:
-    """A plan with the sum of its groups' times, as measured in the layouts that they have in it.
+    """A plan with the sum of its groups' times, as measured in the layouts that they have in it, and as races of whole
+    networks correct them.
 
     `keys`: of every plan that was composed on the way and was no plan of the search before.
     """
@@ -55,7 +56,7 @@ def _variants(evidence: SearchEvidence) -> list[tuple[str, ...]]:
     """The rewrites of the best plans, each once, the fastest first."""
     best: dict[tuple[str, ...], float] = {}
     for plan, _ in evidence.known_plans():
-        us = evidence.composed_us(plan)
+        us = evidence.expected_us(plan)
         best[plan.rewrites] = min(best.get(plan.rewrites, float("inf")), float("inf") if us is None else us)
     return sorted(best, key=lambda rewrites: (best[rewrites], len(rewrites)))[:MOST_VARIANTS]
 
@@ -88,7 +89,7 @@ def _compose_variant(
         evidence.admit(found.plan)
         if lab is not None:
             lab.measure_first(evidence.missing(found.plan), budget)
-        time_us = evidence.composed_us(found.plan)
+        time_us = evidence.expected_us(found.plan)
         if time_us is not None and (best is None or time_us < best[1]):
             best = found.plan, time_us
         if time_us is not None and abs(time_us - found.us) <= SAME * time_us:
@@ -129,11 +130,8 @@ def pieces_of(evidence: SearchEvidence, rewrites: tuple[str, ...] = ()) -> list[
 
 
 def group_us(evidence: SearchEvidence, bound: BoundWorkload) -> float | None:
-    """Best time of a group with its launch; nothing for a view; None when it has none."""
-    if is_free_reshape(bound.workload):
-        return 0.0
-    us = evidence.searches[bound.workload.key].best_us
-    return None if us is None else us + LAUNCH_US
+    """What a group is expected to take with its launch; nothing for a view; None when it has no time."""
+    return 0.0 if is_free_reshape(bound.workload) else evidence.kernel_us(bound.workload.key)
 
 
 def _times_in(evidence: SearchEvidence, plan: FusionPlan) -> dict[Identity, float]:

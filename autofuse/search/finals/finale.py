@@ -145,6 +145,11 @@ class Estimates:
         after_s = self.least_race_s(len(kept)) + steps_s
         return Finale(tuple(kept), builds, left_out, race_s if kept else 0.0, after_s, seconds)
 
+    def early_s(self, plans: Mapping[str, FusionPlan], race_s: float) -> float:
+        """Seconds that building, checking and timing some plans takes while the search goes on."""
+        builds = [self.build_s(plan, name) for name, plan in plans.items()]
+        return self.building_s(builds) + len(builds) * self.check_s() + race_s
+
     def alone_s(self, name: str, plan: FusionPlan) -> float:
         """Seconds that building, checking and timing one finalist takes that has no rival."""
         return self._seconds([self.build_s(plan, name)], self._short_race_s(1))
@@ -199,7 +204,7 @@ def wishes(standing: Standing) -> dict[str, FusionPlan]:
             f"no plan has a time for all its groups; {len(failed)} of {len(evidence.searches)} could not be "
             f"built and checked: {failures_of(failed)}"
         )
-    composed = {name: evidence.composed_us(plan) or float("inf") for name, plan in possible.items()}
+    composed = {name: evidence.expected_us(plan) or float("inf") for name, plan in possible.items()}
     best_us = min(composed.values())
     timed = [name for name in possible if composed[name] <= HOPELESS * best_us < float("inf")]
     timed = sorted(timed, key=lambda name: (composed[name], complexity(name)))

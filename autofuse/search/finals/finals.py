@@ -92,26 +92,35 @@ def conclude(finals: Finals, budget: Budget) -> Verdict | None:
 
 def _measured_whole(finals: Finals, plans: Mapping[str, FusionPlan], budget: Budget) -> Verdict:
     """Builds, races and checks the plans that there is time for, and chooses among them."""
-    evidence, lab = finals.evidence, finals.lab
-    base = finals.base(plans)
-    contenders, problems, race_s = _built_in_time(finals, plans, budget)
-    if not contenders and NO_TIME not in problems.values():
-        raise PlanError("no plan could be built whole: " + "; ".join(problems.values()))
-    results: Mapping[str, ContenderResult] = {}
-    if contenders:
-        lab.tell("measuring the finalists")
-        inputs = generate_inputs(evidence.graph, evidence.seed)
-        expected = [lab.reference.array(name) for name in evidence.graph.outputs]
-        race_budget = _for_the_race(finals.estimates, len(contenders), budget)
-        seconds = min(MOST_RACE * race_s, max(1.0, race_budget.left()))  # it ends when the question is decided
-        results = lab.runner.race(contenders, inputs, seconds, expected=expected, left=race_budget.left)
-        results = judged(results, evidence.graph, inputs)
-        _record(lab, plans, results)
+    evidence, base = finals.evidence, finals.base(plans)
+    results, problems = race_whole(finals, plans, budget)
     times = {
         name: _time(evidence, name, plan, results.get(name), results.get(base), problems.get(name, ""))
         for name, plan in plans.items()
     }
     return _choose(finals, plans, times, results, budget)
+
+
+def race_whole(
+    finals: Finals, plans: Mapping[str, FusionPlan], budget: Budget
+) -> tuple[Mapping[str, ContenderResult], Mapping[str, str]]:
+    """Builds the plans that there is time for, checks them, times them in turn and records that: the results, and why
+    others have none, by name."""
+    evidence, lab = finals.evidence, finals.lab
+    contenders, problems, race_s = _built_in_time(finals, plans, budget)
+    if not contenders and NO_TIME not in problems.values():
+        raise PlanError("no plan could be built whole: " + "; ".join(problems.values()))
+    if not contenders:
+        return {}, problems
+    lab.tell("measuring whole networks")
+    inputs = generate_inputs(evidence.graph, evidence.seed)
+    expected = [lab.reference.array(name) for name in evidence.graph.outputs]
+    race_budget = _for_the_race(finals.estimates, len(contenders), budget)
+    seconds = min(MOST_RACE * race_s, max(1.0, race_budget.left()))  # it ends when the question is decided
+    results = lab.runner.race(contenders, inputs, seconds, expected=expected, left=race_budget.left)
+    results = judged(results, evidence.graph, inputs)
+    _record(lab, plans, results)
+    return results, problems
 
 
 def _for_the_race(estimates: Estimates, count: int, budget: Budget) -> Budget:

@@ -19,6 +19,8 @@ from autofuse.search.budget.time_budget import (
     COMBINED_AHEAD,
     COMPOSING_S,
     DOUBTED_ERROR,
+    EARLY_PLANS,
+    EARLY_SHARE,
     FIRST_CANDIDATE_S,
     FIXED_GAIN,
     FLIPS_AHEAD,
@@ -27,13 +29,16 @@ from autofuse.search.budget.time_budget import (
     LEAST_COMPOSED,
     LEAST_OF_FIRST,
     LITTLE_FUSION,
+    NEAR,
     PAPER,
     PLANNING_S,
     PLANS_AT_ONCE,
     RIVAL_SHARE,
     UNKNOWN_US,
+    WRONG_SUMS,
 )
 from autofuse.search.composition.composer import compose_measured
+from autofuse.search.finals.early import EarlyRace
 from autofuse.search.lab.lab import Asked, Lab, asked_text
 from autofuse.search.plans.changes import behind, changes_tried, needed, several, single, weights_of
 from autofuse.search.plans.changes import chosen as chosen_changes
@@ -51,7 +56,7 @@ class Search:
     """The search of one model: what its phases work with.
 
     `second_objective`: what plans are searched for besides time, the smaller the better (None: time alone). `guide`: a
-    trained model (None: there is none).
+    trained model (None: there is none). `race`: races whole networks (None: nothing does, so sums are all there is).
     """
 
     evidence: SearchEvidence
@@ -59,11 +64,13 @@ class Search:
     standing: Standing
     guide: Guide | None = None
     second_objective: Callable[[FusionPlan], int] | None = None
+    race: EarlyRace | None = None
 
 
 def questions(search: Search, budget: Budget) -> list[Question]:
     """Everything that may be measured next, with what it is expected to gain and to cost."""
     found = [_better_schedules(search), _changed_plans(search, budget), _composition(search), _doubted_winners(search)]
+    found.append(_whole_networks(search, budget))
     found += [_fixed_plan(search, name) for name in (*LITTLE_FUSION, PAPER)]
     return [one for one in found if one is not None]
 
@@ -160,7 +167,7 @@ def measure_groups(search: Search, plan: FusionPlan, missing: Sequence[WorkloadS
 def _changed_plans(search: Search, budget: Budget) -> Question | None:
     """The next changes of decisions: single ones first, then several together."""
     standing, evidence, plans = search.standing, search.evidence, plan_search(search, budget)
-    best_us = standing.leading_us() or 0.0
+    best_us = standing.expected_us() or 0.0
     default_weights = weights_of(evidence, plans.default)
     flips = plans.flips(FLIPS_AHEAD, default_weights)
     if flips:
@@ -178,7 +185,7 @@ def _several_changes(search: Search, plans: PlanSearch, best_us: float) -> Quest
     leading = standing.leading()
     if standing.exhausted or standing.idle >= IDLE_TRIALS or leading is None:
         return None
-    plans.renew(evidence.composed_us)
+    plans.renew(evidence.expected_us)
     flips = plans.together(COMBINED_AHEAD, weights_of(evidence, plans.default))
     if not flips:
         standing.exhausted = True
@@ -218,7 +225,7 @@ def explore(search: Search, plans: PlanSearch, trials: Sequence[PlanTrial], budg
             continue
         standing.plan_trials += 1
         time_us = evidence.composed_us(plan)
-        plans.tell(answers, plan, time_us)
+        plans.tell(answers, plan, evidence.expected_us(plan))
         _record(search, number, answers, plan, time_us)
         standing.idle = 0 if standing.consider(plan) else standing.idle + 1
 
@@ -241,14 +248,53 @@ def _record(search: Search, number: int, answers: Mapping[str, str], plan: Fusio
     search.evidence.database.record_trial(search.lab.run_id, trial)
 
 
+def _whole_networks(search: Search, budget: Budget) -> Question | None:
+    """The leading plan whole, beside the default and the plans that are nearly as good by their sums: what that teaches
+    of the kernels in which they differ corrects all sums. Asked once a plan leads that was not raced yet."""
+    standing, evidence, race = search.standing, search.evidence, search.race
+    leading, default = standing.leading(), standing.baselines.get("default")
+    if race is None or leading is None or default is None or leading.key in {default.key, *standing.raced}:
+        return None
+    default_us, leading_us = evidence.expected_us(default), evidence.expected_us(leading)
+    if default_us is None or leading_us is None:
+        return None
+    plans = {"default": default, "search": leading, **_near(search, leading_us)}
+    raced = (evidence.expected_us(plan) for plan, _ in evidence.known_plans() if plan.key in standing.raced)
+    known_us = min([default_us, *(us for us in raced if us is not None)])
+    gain_us, cost_s = WRONG_SUMS * (known_us - leading_us), race.seconds(plans)
+    if gain_us <= 0.0 or cost_s > EARLY_SHARE * budget.left():
+        return None
+    return Question("whole networks", gain_us, cost_s, partial(race_early, search, race, plans))
+
+
+def _near(search: Search, leading_us: float) -> dict[str, FusionPlan]:
+    """Plans that were not raced yet and whose sums are nearly the least."""
+    evidence, named = search.evidence, search.standing.plans()
+    known = {plan.key for name, plan in named.items() if name == "default"} | search.standing.raced
+    sums = [(evidence.expected_us(plan), plan) for plan, _ in evidence.known_plans() if plan.key not in known]
+    near = sorted((us, plan.key, plan) for us, plan in sums if us is not None and leading_us < us <= NEAR * leading_us)
+    return {f"near {number}": plan for number, (*_, plan) in enumerate(near[: EARLY_PLANS - 2], 1)}
+
+
+def race_early(search: Search, race: EarlyRace, plans: Mapping[str, FusionPlan], budget: Budget) -> None:
+    """Races plans whole, and goes on from the one that is expected to be fastest by then."""
+    standing = search.standing
+    standing.raced |= {plan.key for plan in plans.values()}
+    for plan in plans.values():
+        search.lab.record_plan(plan, "search")
+    race(plans, budget)
+    for plan in plans.values():
+        standing.consider(plan)
+
+
 def _composition(search: Search) -> Question | None:
     """The best plan of all measured groups, once some plans were tried that it has not seen."""
     standing, plans = search.standing, search.standing.plan_search
     unseen = standing.plan_trials - standing.composed_trials
     if plans is None or not unseen:
         return None
-    plans.renew(search.evidence.composed_us)
-    best_us = standing.leading_us() or 0.0
+    plans.renew(search.evidence.expected_us)
+    best_us = standing.expected_us() or 0.0
     together_us = best_us if plans.default_us is None else plans.default_us - plans.paid_us
     gain_us = max(LEAST_COMPOSED * best_us, best_us - together_us)
     account = standing.agenda.account("compositions")
@@ -271,6 +317,6 @@ def compose(search: Search, budget: Budget, measure: bool = True) -> None:
         return
     standing.composed = replace(composed, keys=composed.keys | own)
     search.lab.record_plan(composed.plan, "composed")
-    best_us = standing.best_us()
+    best_us = evidence.expected_us(standing.best) if standing.best is not None else None
     if best_us is None or composed.us < best_us * CLEARLY:
         standing.best = composed.plan

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.planner.planner import Decision
 from autofuse.search.plans.plan_search import Flip, PlanSearch
@@ -30,8 +29,8 @@ class Change:
 
 def us_of(evidence: SearchEvidence, uses: Mapping[str, int]) -> float:
     """Microseconds of workloads with their launches; one without a time counts as none."""
-    times = ((count, evidence.searches[key].best_us) for key, count in uses.items())
-    return sum(count * (us + LAUNCH_US) for count, us in times if us is not None)
+    times = ((count, evidence.kernel_us(key)) for key, count in uses.items())
+    return sum(count * us for count, us in times if us is not None)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from autofuse.kernels.lowering.memory import peak_bytes
 from autofuse.kernels.schedule.knobs import declared_names
 from autofuse.kernels.schedule.transfer import schedule_fault
 from autofuse.kernels.workload.workload import BoundWorkload
+from autofuse.search.schedules.beyond_sums import BeyondSums, Summed, kind_of
 from autofuse.search.schedules.schedule_search import Schedule, WorkloadSearch, anchor_key, schedule_text
 
 HINTS = 2
@@ -55,7 +56,7 @@ class SearchEvidence:
 
     `searches`: by workload key. `untrusted`: (workload key, schedule text) of candidates whose time is not trusted.
     `limits`: of the model's schedules. `anchors`: the newest best schedule of each
-    kind of anchor.
+    kind of anchor. `beyond`: what races of whole networks say that the times of kernels do not.
     """
 
     graph: Graph
@@ -68,6 +69,7 @@ class SearchEvidence:
     untrusted: set[tuple[str, str]] = field(default_factory=set)
     limits: ScheduleLimits = NO_LIMITS
     anchors: dict[str, dict[str, int | str]] = field(default_factory=dict)
+    beyond: BeyondSums = field(default_factory=BeyondSums)
     lowered: dict[str, tuple[FusionPlan, Lowered]] = field(default_factory=dict)
     lowering: Lowering = field(init=False)
     _uses: dict[str, Counter[str]] = field(default_factory=dict)
@@ -171,6 +173,34 @@ class SearchEvidence:
                 return None
             total += best + LAUNCH_US
         return total
+
+    def expected_us(self, plan: FusionPlan) -> float | None:
+        """The same sum, each kernel with what it is expected to take inside the network (see `beyond_sums`): by this
+        plans are compared, as long as they were not raced."""
+        total = 0.0
+        for bound in self.admit(plan).kernels:
+            us = self.kernel_us(bound.workload.key)
+            if us is None:
+                return None
+            total += us
+        return total
+
+    def kernel_us(self, key: str) -> float | None:
+        """What a workload is expected to take inside the network, with its launch; None when it has no time."""
+        search = self.searches[key]
+        if search.best_us is None:
+            return None
+        return search.best_us * self.beyond.factor(key, kind_of(search.bound.workload)) + LAUNCH_US
+
+    def summed(self, plan: FusionPlan) -> Summed | None:
+        """A plan as the sum of its kernels; None when one has no time."""
+        if self.composed_us(plan) is None:
+            return None
+        return Summed(self.weights(plan), LAUNCH_US * len(self.admit(plan).kernels))
+
+    def kinds(self, plan: FusionPlan) -> dict[str, str]:
+        """The kind of each workload of a plan, see `beyond_sums.kind_of`."""
+        return {search.key: kind_of(search.bound.workload) for search in self.of(plan)}
 
     def peak_bytes(self, plan: FusionPlan) -> int:
         """Most memory that the tensors between a plan's kernels need at once."""

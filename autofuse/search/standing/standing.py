@@ -30,7 +30,7 @@ class Standing:
     that has begun. `agenda`: what the questions so far came to; `asking`: kind of the one at hand; `offered`: those
     that it was chosen from. `idle`: plan trials in a row without a better plan; `exhausted`: there are no others;
     `composed_trials`: how many the last composition knew. `asked_again`: distrusted winners that were measured
-    again."""
+    again. `raced`: keys of the plans that were measured whole while the search went on."""
 
     evidence: SearchEvidence
     baselines: dict[str, FusionPlan] = field(default_factory=dict)
@@ -53,6 +53,7 @@ class Standing:
     exhausted: bool = False
     composed_trials: int = 0
     asked_again: set[tuple[str, str]] = field(default_factory=set)
+    raced: set[str] = field(default_factory=set)
 
     def ready(self) -> bool:
         """Whether at least one plan has a time."""
@@ -63,16 +64,22 @@ class Standing:
         return self.evidence.composed_us(self.best) if self.best is not None else None
 
     def leading(self) -> FusionPlan | None:
-        """The plan of least summed time: the best, or what was composed since, which may not be clearly ahead of it."""
+        """The plan that is expected to be fastest: the best, or what was composed since, which may not be clearly ahead
+        of it."""
         composed = self.composed.plan if self.composed is not None else None
-        composed_us = self.evidence.composed_us(composed) if composed is not None else None
-        best_us = self.best_us()
+        composed_us = self.evidence.expected_us(composed) if composed is not None else None
+        best_us = self.evidence.expected_us(self.best) if self.best is not None else None
         return composed if composed_us is not None and (best_us is None or composed_us < best_us) else self.best
 
     def leading_us(self) -> float | None:
         """Composed time of the leading plan."""
         plan = self.leading()
         return self.evidence.composed_us(plan) if plan is not None else None
+
+    def expected_us(self) -> float | None:
+        """What the leading plan is expected to take, see `SearchEvidence.expected_us`."""
+        plan = self.leading()
+        return self.evidence.expected_us(plan) if plan is not None else None
 
     def baseline_us(self) -> float | None:
         """Composed time of the plan without fusion."""
@@ -99,7 +106,8 @@ class Standing:
         Sums flatter plans with many kernels: each is timed alone, with its inputs in the cache. So the two plans that
         fuse little or nothing lead the search only when they are clearly ahead (they are finalists in any case).
         """
-        time_us, best_us = self.evidence.composed_us(plan), self.best_us()
+        time_us = self.evidence.expected_us(plan)
+        best_us = self.evidence.expected_us(self.best) if self.best is not None else None
         little = [self.baselines[name].key for name in LITTLE_FUSION if name in self.baselines]
         share = CLEARLY if plan.key in little else 1.0
         if time_us is not None and (best_us is None or time_us < best_us * share):
