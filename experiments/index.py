@@ -143,6 +143,12 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "--db out/oracle/times.db",
         _page("replay"),
     ),
+    Experiment(
+        "replay.wholes",
+        "Do races of whole networks say what sums of kernels do not?",
+        "--db out/oracle/times.db",
+        _page("replay"),
+    ),
     Experiment("profitability.collect", "What does fusing gain? Times to learn that from.", "--budget 75s"),
     Experiment("profitability", "Is the profitability model worth asking?", "", _page("profitability")),
     Experiment(

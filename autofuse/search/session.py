@@ -206,6 +206,8 @@ class ModelSession:
         if open_questions := self._not_asked():
             found[NOT_ASKED] = [asdict(one) for one in open_questions]
             found[MORE_TIME] = asdict(more_time(open_questions, self.searched_s))
+        if raced := self.search.evidence.beyond.told:
+            found["whole_networks"] = list(raced)
         if guide is not None:
             found["model"] = guide.summary()
         if lab.sentinel is not None and lab.sentinel.checks:

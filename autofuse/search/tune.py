@@ -155,10 +155,9 @@ def open_session(
         lab = Lab(evidence, runner, reference, run_id, tell, DriftSentinel(runner, environment.profile.cool_down_s))
         with _running(base, run_id) as ending:
             guide = guide_for(trained, environment, evidence.lowering, seed)
-            whole = Model(model, given)
-            race = EarlyRace(Finals(lab, standing, whole, scratch, estimates))
+            race = EarlyRace(Finals(lab, standing, Model(model, given), scratch, estimates))
             search = Search(evidence, lab, standing, guide, evidence.peak_bytes if pareto else None, race)
-            session = ModelSession(search, whole, name, scratch, estimates, started)
+            session = ModelSession(search, Model(model, given), name, scratch, estimates, started)
             ending.append(session)
             yield session
 

@@ -23,7 +23,7 @@ from autofuse.errors import AutofuseError
 from autofuse.measure.timing.sampling import SamplingPolicy
 from autofuse.search.budget.budget import Budget
 from autofuse.search.budget.time_budget import BATCH
-from autofuse.search.finals.finals import race_whole
+from autofuse.search.finals.finals import race_whole, record_whole
 from autofuse.search.lab.lab import Asked
 from autofuse.search.phases.phases import measure_baselines
 from autofuse.search.phases.questions import Search, plan_search
@@ -85,7 +85,8 @@ def wholes(session: ModelSession, race_s: float) -> None:
         search.lab.record_plan(plan, "changed")
     if len(named) > 1:
         first = {"default": named["default"]} if "default" in named else {}
-        race_whole(session.finals(race_s), {**first, **named}, Budget.lasting(WHOLE_S))
+        results, _ = race_whole(session.finals(race_s), {**first, **named}, Budget.lasting(WHOLE_S))
+        record_whole(search.lab, named, results)
 
 
 def complete(search: Search, budget: Budget) -> None:

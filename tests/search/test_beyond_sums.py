@@ -15,7 +15,7 @@ from autofuse.kernels.workload.workload import Workload
 from autofuse.search.progress import TuneResult
 from autofuse.search.schedules.beyond_sums import BeyondSums, Summed, Whole, kind_of
 from tests.search.conftest import LAUNCH_US
-from tests.search.whole_spaces import all_plans, composed, kinds
+from tests.search.whole_spaces import all_plans, composed, kinds, rows
 
 Tune = Callable[..., TuneResult]
 KINDS = {"product": "contraction", "relu": "no contraction", "softmax": "no contraction", "both": "fused contraction"}
@@ -86,7 +86,7 @@ def regret(run: Tune, device: Any, model: Path, space: Path, world: int, monkeyp
 
     def cost(workload: Workload, _schedule: object = None) -> float:
         alone = sum(10.0 + 30.0 * device.chance(world, kind) for kind in kinds(workload))
-        return alone * (0.7 + 0.6 * device.chance(world, workload.key))
+        return float(alone * (0.7 + 0.6 * device.chance(world, workload.key)))
 
     device.cost = cost
     factor = inside(device, world)
@@ -118,14 +118,18 @@ def test_races_on_the_way_never_lead_the_search_astray(
         assert without > 0.2 and found < 0.02
 
 
-def test_a_search_says_what_its_races_took(run: Tune, device: Any, two_layers: Path, monkeypatch: Any) -> None:
+def test_a_search_says_what_its_races_took(run: Tune, device: Any, two_layers: Path, tmp_path: Path) -> None:
     def cost(workload: Workload, _schedule: object) -> float:
         return 500.0 if {"MatMul", "Softmax"} <= set(kinds(workload)) else 10.0
 
     device.cost = cost
     result = run(two_layers)
     assert any(one.kind == "whole networks" and one.asked for one in result.questions)
-    assert result.plans[result.chosen].composed_us is not None
+    (stored,) = rows(tmp_path / "profile.db", "runs")
+    raced = stored["summary"]["whole_networks"]
+    assert raced and all(one["whole"] == pytest.approx(one["by_sums"], rel=0.05) for one in raced), "so it is here"
+    finalists = rows(tmp_path / "profile.db", "plan_measurements")
+    assert {row["name"] for row in finalists} <= set(result.plans), "one time for each finalist"
 
 
 def test_no_race_is_run_where_it_would_take_much_of_the_time_that_is_left(

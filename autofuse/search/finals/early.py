@@ -53,7 +53,7 @@ def learn(evidence: SearchEvidence, plans: Mapping[str, FusionPlan], results: Ma
         ratio = compare(time, timed[first])
         if name != first and ratio.value is not None and ratio.lo is not None and ratio.hi is not None:
             error = (ratio.hi - ratio.lo) / (2 * DEVIATIONS * ratio.value)
-            others.append(Whole(summed[name], ratio.value, error))
+            others.append(Whole(summed[name], ratio.value, error, plans[name].key))
     kinds = {key: kind for name in timed for key, kind in evidence.kinds(plans[name]).items()}
     if others:
         evidence.beyond.learn(summed[first], others, kinds)

@@ -94,6 +94,7 @@ def _measured_whole(finals: Finals, plans: Mapping[str, FusionPlan], budget: Bud
     """Builds, races and checks the plans that there is time for, and chooses among them."""
     evidence, base = finals.evidence, finals.base(plans)
     results, problems = race_whole(finals, plans, budget)
+    record_whole(finals.lab, plans, results)
     times = {
         name: _time(evidence, name, plan, results.get(name), results.get(base), problems.get(name, ""))
         for name, plan in plans.items()
@@ -104,8 +105,8 @@ def _measured_whole(finals: Finals, plans: Mapping[str, FusionPlan], budget: Bud
 def race_whole(
     finals: Finals, plans: Mapping[str, FusionPlan], budget: Budget
 ) -> tuple[Mapping[str, ContenderResult], Mapping[str, str]]:
-    """Builds the plans that there is time for, checks them, times them in turn and records that: the results, and why
-    others have none, by name."""
+    """Builds the plans that there is time for, checks them and times them in turn: the results, and why others have
+    none, by name."""
     evidence, lab = finals.evidence, finals.lab
     contenders, problems, race_s = _built_in_time(finals, plans, budget)
     if not contenders and NO_TIME not in problems.values():
@@ -118,9 +119,7 @@ def race_whole(
     race_budget = _for_the_race(finals.estimates, len(contenders), budget)
     seconds = min(MOST_RACE * race_s, max(1.0, race_budget.left()))  # it ends when the question is decided
     results = lab.runner.race(contenders, inputs, seconds, expected=expected, left=race_budget.left)
-    results = judged(results, evidence.graph, inputs)
-    _record(lab, plans, results)
-    return results, problems
+    return judged(results, evidence.graph, inputs), problems
 
 
 def _for_the_race(estimates: Estimates, count: int, budget: Budget) -> Budget:
@@ -278,7 +277,8 @@ def _unchecked(finals: Finals, plans: Mapping[str, FusionPlan], times: Mapping[s
     return Verdict(times, name, plans[name], checked=name in right, further=False)
 
 
-def _record(lab: Lab, named: Mapping[str, FusionPlan], results: Mapping[str, ContenderResult]) -> None:
+def record_whole(lab: Lab, named: Mapping[str, FusionPlan], results: Mapping[str, ContenderResult]) -> None:
+    """Stores what a race of whole plans came to."""
     series = uuid.uuid4().hex
     for name, result in results.items():
         if result.timed is None and not result.wrong and result.error in ("", OUT_OF_TIME):

@@ -17,6 +17,7 @@ from math import sqrt
 
 import numpy as np
 
+from autofuse.database.records import Json
 from autofuse.kernels.workload.workload import Workload
 from autofuse.search.schedules.schedule_search import anchor_key
 
@@ -45,11 +46,13 @@ class Summed:
 
 @dataclass(frozen=True)
 class Whole:
-    """A plan in a race. `over_first`: its time over that of the first one, `error`: by what part that may be off."""
+    """A plan in a race. `over_first`: its time over that of the first one, `error`: by what part that may be off.
+    `plan`: its key."""
 
     summed: Summed
     over_first: float
     error: float
+    plan: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,9 +67,11 @@ class _Seen:
 
 @dataclass
 class BeyondSums:
-    """What races of whole networks have taught so far."""
+    """What races of whole networks have taught so far. `told`: of each plan that was raced its ratio to the first one
+    of its race, by whole networks and by sums."""
 
     kinds: dict[str, str] = field(default_factory=dict)
+    told: list[dict[str, Json]] = field(default_factory=list)
     _seen: list[_Seen] = field(default_factory=list)
     _own: dict[str, float] = field(default_factory=dict)
     _common: dict[str, float] = field(default_factory=dict)
@@ -80,13 +85,20 @@ class BeyondSums:
                 shares[key] += us / first.us
             for key, us in first.kernels.items():
                 shares[key] -= one.over_first * us / first.us
+            by_sums = one.summed.us / first.us
+            self.told.append({"plan": one.plan, "whole": one.over_first, "error": one.error, "by_sums": by_sums})
             error = sqrt(one.error**2 + LEAST_ERROR**2) * one.over_first
-            self._seen.append(_Seen(shares, one.over_first - one.summed.us / first.us, error))
+            self._seen.append(_Seen(shares, one.over_first - by_sums, error))
         self._share_out()
 
     def factor(self, workload: str, kind: str) -> float:
         """What a kernel takes inside the network, as a part of its time alone."""
         return min(MOST, max(LEAST, 1.0 + self._common.get(kind, 0.0) + self._own.get(workload, 0.0)))
+
+    def corrected_us(self, summed: Summed, kinds: Mapping[str, str]) -> float:
+        """What a plan is expected to take by its kernels' times inside the network."""
+        kernels = (us * self.factor(key, kinds[key]) for key, us in summed.kernels.items())
+        return sum(kernels) + summed.launches_us
 
     def _share_out(self) -> None:
         """The corrections that are likeliest (all deviations taken as normal ones): a regression of as many rows as
