@@ -14,12 +14,15 @@ from autofuse.database.records import Candidate, CandidateOutcome, RunStart
 from autofuse.environment.environment import environment_of
 from autofuse.environment.named_plans import named_plan
 from autofuse.environment.space import load_space
+from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.planner.rewriting import RewritingPlanner
 from autofuse.graph.key import graph_key
 from autofuse.graph.loading.load import load
 from autofuse.kernels.schedule.knobs import declared_names
 from autofuse.search.schedules.evidence import SearchEvidence
 from autofuse.search.schedules.schedule_search import WorkloadSearch, schedule_text
+from autofuse.values.ratios import Timed
+from autofuse.values.statistics import median_interval
 from experiments.oracle.run import SPACE
 from experiments.profitability import networks
 from experiments.replay.expectations import Bounds, gains_of_changes, gains_of_schedules
@@ -29,6 +32,7 @@ from experiments.replay.policies import POLICIES, Policy
 from experiments.replay.recorded import Oracle, read_oracles
 from experiments.replay.run import CLOSE, best_us, everything, evidence_of, replay
 from experiments.replay.table import BASE, Row, markdown, means_of
+from experiments.replay.wholes import foretold, table
 
 NETWORK = "pointwise3"
 PHASES, QUESTIONS, _, RANDOM = POLICIES
@@ -124,6 +128,28 @@ def test_a_first_schedule_is_judged_by_what_it_takes_over_the_best(oracle: Oracl
     assert case.regret("guess") == pytest.approx(0.2)
     assert choice(case, {"guess": 0.0, "other": -0.1}, 0.0) == "other"
     assert choice(case, {"guess": 0.0, "other": -0.1}, 0.2) == "guess", "it does not promise enough"
+
+
+def test_what_the_other_plans_of_a_race_teach_foretells_the_one_that_is_left_out(
+    oracle: Oracle, tmp_path: Path
+) -> None:
+    """A kernel of one operator takes half as long inside."""
+    with open_database(tmp_path / "known.db") as base:
+        known = everything(oracle, base)
+        default = RewritingPlanner(oracle.graph, known.space.fusion).plan({})
+        plans = {"default": default} | {f"plan {n}": plan for n, (plan, _) in enumerate(known.known_plans())}
+
+        def timed(plan: FusionPlan) -> Timed:
+            searches = (known.searches[bound.workload.key] for bound in known.admit(plan).kernels)
+            us = sum((one.best_us or 0.0) * min(2, len(one.bound.workload.operators)) / 2 for one in searches)
+            return Timed(median_interval([us] * 9), True, (us,) * 9, "race", tuple(range(9)))
+
+        race = {name: (plan, timed(plan)) for name, plan in plans.items() if known.summed(plan) is not None}
+        found = list(foretold(NETWORK, known, race))
+    assert len(found) == len(race) - 1 > 2
+    off = [(abs(one.by_sums - one.measured), abs(one.corrected - one.measured)) for one in found]
+    assert sum(corrected for _, corrected in off) < 0.5 * sum(by_sums for by_sums, _ in off)
+    assert table(found)[-1].startswith(f"| all | {len(found)} |")
 
 
 def test_a_replay_says_the_same_twice(oracle: Oracle, aim_us: float) -> None:

@@ -2,10 +2,10 @@
 
 A kernel that is timed alone finds its inputs in the cache and its weights outside of it; inside a network that depends
 on its neighbours. A race of whole networks says by how much sums are wrong: where a plan is to another one as its sum
-is not, the difference is shared out among the kernels in which the two differ. Kernels of a kind (a contraction alone,
-one with other operators, none) are wrong by a common part, and each by one of its own; how much is learned of either
-follows from how far they are thought to differ beforehand, and how noisy the race was. Only ratios of one race
-count, so the clock of that hour has no say.
+is not, the difference is shared out among the kernels in which the two differ. Kernels of a kind (with a
+contraction or without, of one operator or several) are wrong by a common part, and each by one of its own; how much is
+learned of either follows from how far they are thought to differ beforehand, and how noisy the race was. Only ratios
+of one race count, so the clock of that hour has no say.
 """
 
 from __future__ import annotations
@@ -122,10 +122,9 @@ class BeyondSums:
 
 
 def kind_of(workload: Workload) -> str:
-    """What kernels are taken for alike that share an error: a contraction alone, one with others, or none."""
-    if anchor_key(workload) == workload.key:
-        return "no contraction"
-    return "contraction" if len(workload.operators) == 1 else "fused contraction"
+    """Which kernels are thought to share an error: those with a contraction or without, of one operator or several."""
+    what = "no contraction" if anchor_key(workload) == workload.key else "contraction"
+    return what if len(workload.operators) == 1 else f"{what}, fused"
 
 
 def _product(one: Mapping[str, float], other: Mapping[str, float]) -> float:
