@@ -105,7 +105,7 @@ def _read(
         for number, one in enumerate(given):
             told(READING, number, len(given))
             found.append((load(model, one), model_sha256(content, one)))
-            require_kernels(found[-1][0])
+            require_kernels(found[-1][0], bare=form != "so")
     except UncoveredError as error:
         if form == "c":
             raise InputError(

@@ -36,7 +36,7 @@ def _bodies(choice: Choice, node: Node, infer: Infer) -> list[Body]:
 def _parts(body: Body, infer: Infer) -> Choice | None:
     """The parts of a body; None where no segment pays."""
     try:
-        found = with_bodies(choose(body.source, least_us(inside=True)), infer)
+        found = with_bodies(choose(body.source, least_us(inside=True), bare=True), infer)
     except AutofuseError:
         return None
     return found if found.all_segments else None

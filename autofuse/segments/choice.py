@@ -91,12 +91,13 @@ class Inside:
     choice: Choice
 
 
-def choose(source: Source, least_us: float | None = None) -> Choice:
+def choose(source: Source, least_us: float | None = None, bare: bool = False) -> Choice:
     """Cut the model so that every operator that has a kernel, in a segment that pays, is on our side.
 
-    `least_us`: see `worth.too_small`.
+    `least_us`: see `worth.too_small`. `bare`: kernels must run without TVM's own runtime, as those of nodes in ONNX
+    Runtime do.
     """
-    return _Chooser(source, least_us).choose()
+    return _Chooser(source, least_us, bare).choose()
 
 
 def _type_of(source: Source, name: str) -> tuple[str, tuple[int | None, ...] | None]:
@@ -110,13 +111,14 @@ def _type_of(source: Source, name: str) -> tuple[str, tuple[int | None, ...] | N
 class _Chooser:
     source: Source
     least_us: float | None
+    bare: bool
     reasons: dict[int, str] = field(default_factory=dict)
 
     def choose(self) -> Choice:
         nodes, source = self.source.nodes, self.source
         self.reasons = {node.place: self._hinted(node, why) for node in nodes if (why := unfit(source, node))}
         carried = {name for node in nodes for name in node.writes if source.dtype_of(name)}
-        coverage = Coverage(source)
+        coverage = Coverage(source, self.bare)
         graphs: dict[tuple[int, ...], Graph] = {}
         while True:
             parts = cut(nodes, set(range(len(nodes))) - set(self.reasons), carried)

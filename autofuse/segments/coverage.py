@@ -47,9 +47,13 @@ def unfit(source: Source, node: Node) -> str:
 
 @dataclass
 class Coverage:
-    """What is known so far: graphs of segments that are covered, and why operators are not, by their signature."""
+    """What is known so far: graphs of segments that are covered, and why operators are not, by their signature.
+
+    `bare`: kernels must run without TVM's own runtime.
+    """
 
     source: Source
+    bare: bool = False
     _alone: dict[bytes, str] = field(default_factory=dict)
 
     def graph(self, model: OnnxModel) -> Graph | str:
@@ -58,7 +62,7 @@ class Coverage:
             graph = from_model(model, model.graph.name)
         except AutofuseError as error:
             return str(error).removeprefix(f"{model.graph.name}: ")
-        missing = without_kernel(graph)
+        missing = without_kernel(graph, self.bare)
         if missing:
             name, reason = next(iter(missing.items()))
             kind = graph.by_name[name].op_type

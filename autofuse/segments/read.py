@@ -13,8 +13,8 @@ from autofuse.segments.choice import Choice, choose
 from autofuse.values.arguments import Given, file_title
 
 
-def read_choice(model: Path, given: Given, least_us: float | None = None) -> Choice:
-    """The parts of a model's file, those in bodies of If, Loop and Scan among them. `least_us`: see `choose`.
+def read_choice(model: Path, given: Given, least_us: float | None = None, bare: bool = False) -> Choice:
+    """The parts of a model's file, those in bodies of If, Loop and Scan among them. `least_us`, `bare`: see `choose`.
 
     InputError when it is damaged, or when ONNX Runtime refuses it, too.
     """
@@ -25,16 +25,18 @@ def read_choice(model: Path, given: Given, least_us: float | None = None) -> Cho
             found = types(content)
             return {name: ValueType(one.text, numpy_name(one.text), one.shape) for name, one in found.items()}
 
-        found = choose(read_source(model, given, infer), least_us)
+        found = choose(read_source(model, given, infer), least_us, bare)
         return with_bodies(found, infer)
 
 
-def parts_of(model: Path, given: Given, error: UncoveredError, least_us: float | None = None) -> Choice:
+def parts_of(
+    model: Path, given: Given, error: UncoveredError, least_us: float | None = None, bare: bool = False
+) -> Choice:
     """The parts of a model that our kernels do not cover whole, as `error` says; see `read_choice`.
 
     InputError of both.
     """
     try:
-        return read_choice(model, given, least_us)
+        return read_choice(model, given, least_us, bare)
     except InputError as other:
         raise InputError(f"{error}; and {str(other).removeprefix(f'{model}: ')}") from error

@@ -359,3 +359,36 @@ def test_an_onnx_runtime_without_providers_is_named(monkeypatch: pytest.MonkeyPa
     monkeypatch.delattr(onnxruntime, "register_execution_provider_library")
     with pytest.raises(DeviceError, match=r"takes no execution providers: install 1\.23 or later"):
         autofuse.ort.register(options())
+
+
+def sorted_model() -> onnx.ModelProto:
+    """Products around a TopK, whose kernel calls TVM's own runtime."""
+    return model_of(
+        """net (float[8,32] x) => (float[8,4] y, int64[8,16] i) {
+            a = MatMul (x, w) b = Relu (a)
+            t, i = TopK <axis=1> (b, k)
+            c = MatMul (t, v) y = Tanh (c)
+        }""",
+        w=normal(32, 64), v=normal(16, 4, seed=1), k=np.array([16]),
+    )  # fmt: skip
+
+
+def test_an_operator_whose_kernel_calls_tvm_stays_in_onnx_runtime(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autofuse.segments.worth.LEAST_US", 0.0)
+    model = written(sorted_model(), tmp_path)
+    report = compiled(model, tmp_path / "tuned.onnx")
+    assert [(row.op_type, "TVM's own runtime" in row.reason) for row in report.rest] == [("TopK", True)]
+    feeds = {"x": normal(8, 32, seed=4)}
+    found = session(tmp_path / "tuned.onnx").run(None, feeds)
+    wanted = plain(model).run(None, feeds)
+    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(found[1], wanted[1])
+
+
+def test_a_free_standing_library_refuses_it_before_anything_is_built(tmp_path: Path) -> None:
+    model = written(sorted_model(), tmp_path)
+    with pytest.raises(InputError, match="TopK .*TVM's own runtime.*without --format c"):
+        autofuse.compile(model, tmp_path / "libnet.so", format="c", database=str(tmp_path / "p.db"), threads=1)
+    assert not (tmp_path / "libnet.so").exists()

@@ -35,7 +35,7 @@ def chosen_parts(
     """
     if len(given) > 1:
         raise InputError(f"{error}; a library of several shapes must be computed by kernels of ours alone") from error
-    choice = parts_of(model, given[0], error, least_us(inside=form == "ort"))
+    choice = parts_of(model, given[0], error, least_us(inside=form == "ort"), bare=form == "ort")
     if complete and choice.rest:
         rows = rest_reports(choice)
         named = [f"{row.count} {row.op_type} such as {row.first!r} ({row.reason})" for row in rows[:MOST_REASONS]]

@@ -16,6 +16,10 @@ from autofuse.kernels.importer.relax_import import ImportedFunction, Unsupported
 from autofuse.kernels.workload.onnx_model import workload_model
 from autofuse.kernels.workload.workload import PLAIN, Workload
 
+NOT_BARE = "its kernel calls TVM's own runtime, which is not there"
+_BY_NAME = (".call_packed(", ".call_cpacked(", ".tvm_call_packed(")
+"""As TVM prints them."""
+
 Packing = Callable[[Sequence[NDArray[np.generic]]], list[NDArray[np.generic]]]
 
 
@@ -49,13 +53,22 @@ def _imported(workload: Workload) -> ImportedFunction:
     return import_workload(mended, workload_model(mended))
 
 
-def check_importable(workload: Workload) -> str:
-    """Why no function can be made of `workload` by TVM's importer; empty when one can (nothing is scheduled)."""
+def check_importable(workload: Workload, bare: bool = False) -> str:
+    """Why no function can be made of `workload` by TVM's importer; empty when one can (nothing is scheduled).
+
+    `bare`: nor one that runs without TVM's own runtime.
+    """
     reason = importer_refusal(workload)
     if reason is not None:
         return reason
     try:
-        _imported(workload)
+        imported = _imported(workload)
     except UnsupportedOperatorError as error:
         return error.reason
-    return ""
+    return NOT_BARE if bare and _calls_tvm(imported.function) else ""
+
+
+def _calls_tvm(function: Any) -> bool:
+    """Whether a function calls one of TVM's by its name, such as that which sorts."""
+    text = function.script()
+    return any(call in text for call in _BY_NAME)

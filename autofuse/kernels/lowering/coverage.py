@@ -18,10 +18,11 @@ from autofuse.kernels.workload.workload import bind_workload
 MOST_NAMED = 3
 
 
-def without_kernel(graph: Graph) -> dict[str, str]:
+def without_kernel(graph: Graph, bare: bool = False) -> dict[str, str]:
     """Operator name -> why neither a kernel family nor TVM's importer covers it; empty when all is covered.
 
-    Operators of our own families cost nothing to check; each other distinct one is imported by TVM once.
+    `bare`: kernels must run without TVM's own runtime. Operators of our own families cost nothing to check; each other
+    distinct one is imported by TVM once.
     """
     found: dict[str, str] = {}
     known: dict[str, str] = {}
@@ -30,7 +31,7 @@ def without_kernel(graph: Graph) -> dict[str, str]:
         if is_own(workload) or is_free_reshape(workload):
             continue
         if workload.key not in known:
-            known[workload.key] = check_importable(workload)
+            known[workload.key] = check_importable(workload, bare)
         if known[workload.key]:
             found[operator.name] = known[workload.key]
     return found
@@ -52,9 +53,9 @@ def with_checked_groups(plan: FusionPlan, lowered: Lowered) -> FusionPlan:
     return replace(plan, groups=tuple(groups))
 
 
-def require_kernels(graph: Graph) -> None:
-    """UncoveredError that names the operators which have no kernel."""
-    missing = without_kernel(graph)
+def require_kernels(graph: Graph, bare: bool = False) -> None:
+    """UncoveredError that names the operators which have no kernel; `bare`: see `without_kernel`."""
+    missing = without_kernel(graph, bare)
     if missing:
         named = [f"{graph.by_name[name].op_type} {name!r} ({reason})" for name, reason in missing.items()]
         more = f", and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
