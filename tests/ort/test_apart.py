@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -117,6 +119,30 @@ def test_a_file_that_cannot_be_written_is_told_as_what_it_is(tmp_path: Path) -> 
     runs = [Run({"x": tmp_path / "x.npy"}, {"y": tmp_path / "missing" / "y.npy"})]
     with pytest.raises(FileNotFoundError):
         run_apart("net", written(model_of(NET), tmp_path), runs, optimise=False, memory_bytes=2 << 30)
+
+
+ELSEWHERE = """
+import sys
+import autofuse
+from autofuse.segments import worth
+worth.LEAST_US = 0.0
+model, database = sys.argv[1], sys.argv[2]
+autofuse.inspect(model)
+autofuse.compile(model, database + ".so", database=database, threads=1)
+autofuse.bench(model, database=database, threads=1, budget=1, against="onnxruntime")
+print("here" if "onnxruntime" in sys.modules else "elsewhere")
+"""
+
+
+@pytest.mark.slow
+def test_no_verb_loads_it_into_its_own_process_for_a_model_in_parts(tmp_path: Path) -> None:
+    """A library in parts does, where it is loaded: it is ONNX Runtime's session."""
+    model = written(
+        model_of("net (float[2,4] x) => (int64[2,m] y) { s = Exp (x) t = Neg (s) y = NonZero (t) }"), tmp_path
+    )
+    command = [sys.executable, "-c", ELSEWHERE, str(model), str(tmp_path / "p.db")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.stdout.split()[-1:] == ["elsewhere"], done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
