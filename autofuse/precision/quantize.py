@@ -223,7 +223,7 @@ class _Work:
     def hint(self) -> str:
         """What the last measurement said, or that not even the calibration data allowed any, and what would help."""
         if not self.rounds:
-            least = min(point.drop for point in self.front)
+            least = min((point.drop for point in self.front), default=0.0)
             return f"(the calibration data lose {least:.3%} with the fewest); allow a larger --max-drop"
         return f"({len(self.split.acceptance)} acceptance samples); allow a larger --max-drop, or give more data"
 
