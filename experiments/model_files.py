@@ -8,9 +8,9 @@ from pathlib import Path
 
 from autofuse.errors import InputError
 from experiments.catalogue import EXPORTED, GENERATED, NETWORKS, SMALL, WRITTEN, build, with_form
-from experiments.index import ROOT
+from experiments.models.run import FOLDER, generate
 
-FOLDERS = {EXPORTED: ROOT / "out" / "models", WRITTEN: ROOT / "out" / "models" / "written"}
+FOLDERS = {EXPORTED: FOLDER, WRITTEN: FOLDER / "written"}
 """Where networks that are given by name are written, by their form."""
 GROUPS = {form: tuple(name for name in with_form(form) if name not in {**SMALL, **GENERATED}) for form in FOLDERS}
 """What `all` stands for: every network of that form but those that are drawn at random or cut down."""
@@ -73,8 +73,6 @@ def _other(form: str) -> str:
 
 
 def _export(names: Sequence[str], folder: Path) -> None:
-    from experiments.models.run import generate
-
     if generate(names, folder):
         lost = [name for name in names if not (folder / f"{name}.onnx").exists()]
         raise InputError(f"could not generate {', '.join(lost)}")

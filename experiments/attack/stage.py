@@ -20,7 +20,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from experiments.fuzz.forge import every_segment, in_parts
-from experiments.fuzz.targets import models
+from experiments.fuzz.samples import models
 
 EXIT_CODES = frozenset({0, 1, 2, 3, 4, 6, 75, 130})
 """What the README says that a verb ends with; everything else is a finding (70: a defect, told as one)."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from autofuse.errors import InputError
+from experiments.fuzz.samples import models
 
 THREADS = 1
 TEXTS = ("nonsense", "", "\x1b[31m\x07", "a" * 100_000)
@@ -81,8 +82,6 @@ def damages() -> tuple[tuple[str, str, Any], ...]:
 
 def prepare(folder: Path) -> None:
     """A database with rows in every table, in which `compile` finds a plan and times of a small model."""
-    from experiments.fuzz.targets import models
-
     if not (folder / "sound.db").exists():
         (folder / "model.onnx").write_bytes(models()["convolution"])
         _write(folder / "model.onnx", folder / "sound.db")

@@ -10,22 +10,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from onnx import helper
+from typing import TYPE_CHECKING
 
 from autofuse.database.tables.columns import SHARED
 from autofuse.errors import AutofuseError, InputError
 from experiments.fuzz import columns, forge, sockets, wire
-from experiments.fuzz.bombs import model
 from experiments.fuzz.contain import Attempt
 from experiments.fuzz.mutate import NUMBERS, TEXTS, damage_database, damage_export, damaged, damaged_model
+from experiments.fuzz.samples import models
 
 if TYPE_CHECKING:
     from autofuse.database.database import ProfilingDatabase
-
-node = helper.make_node
 
 
 @dataclass(frozen=True)
@@ -42,37 +37,6 @@ def attempts(name: str, folder: Path, seed: int, count: int) -> list[Attempt]:
     folder.mkdir(parents=True, exist_ok=True)
     target.prepare(folder)
     return [partial(target.attempt, folder, seed + number) for number in range(count)]
-
-
-def models() -> Mapping[str, bytes]:
-    """Small sound models of many kinds of operators."""
-    real = np.random.default_rng(0).standard_normal
-    weights: dict[str, Any] = {"w": real((4, 2, 3, 3)).astype(np.float32), "v": real((4, 4)).astype(np.float32)}
-    convolution = model(
-        [
-            node("Conv", ["x", "w"], ["a"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
-            node("Relu", ["a"], ["b"]),
-            node("MaxPool", ["b"], ["c"], kernel_shape=[2, 2], strides=[2, 2]),
-            node("Reshape", ["c", "s"], ["d"]),
-            node("MatMul", ["d", "v"], ["e"]),
-            node("Softmax", ["e"], ["y"], axis=-1),
-        ],
-        {"x": [1, 2, 4, 4]}, "y", s=np.array([4, 4]), **weights,
-    )  # fmt: skip
-    shapes = model(
-        [
-            node("Shape", ["x"], ["s"]),
-            node("Gather", ["s", "i"], ["g"]),
-            node("Concat", ["g", "m"], ["t"], axis=0),
-            node("Reshape", ["x", "t"], ["a"]),
-            node("Transpose", ["a"], ["b"], perm=[1, 0]),
-            node("Slice", ["b", "i", "k", "i", "o"], ["c"]),
-            node("ReduceMean", ["c", "i"], ["d"], keepdims=1),
-            node("Expand", ["d", "e"], ["y"]),
-        ],
-        {"x": [2, 3, 4]}, "y", i=np.array([0]), m=np.array([-1]), k=np.array([3]), o=np.array([1]), e=np.array([2, 2]),
-    )  # fmt: skip
-    return {"convolution": convolution.SerializeToString(), "shapes": shapes.SerializeToString()}
 
 
 @cache

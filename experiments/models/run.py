@@ -12,16 +12,17 @@ from pathlib import Path
 
 from experiments.catalogue import EXPORTED, with_form
 from experiments.index import ROOT
-from experiments.model_files import FOLDERS
 from experiments.options import new_parser
 from experiments.peers.environments import install
 
 NETWORKS = with_form(EXPORTED)
+FOLDER = ROOT / "out" / "models"
+"""Where they are written, unless told otherwise."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 when every network options for is there."""
-    parser = new_parser(__doc__, out=FOLDERS[EXPORTED])
+    """0 when every network that was asked for is there."""
+    parser = new_parser(__doc__, out=FOLDER)
     parser.add_argument("networks", nargs="*", metavar="name", help=f"default: all of {', '.join(NETWORKS)}")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.networks if name not in NETWORKS]
