@@ -88,17 +88,17 @@ def quantize(
     constants: Constants | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Quantized:
-    """Write the model with those contractions in int8 that are faster so, as far as its accuracy bears it.
+    """Write the model with those contractions in int8 or bfloat16 that are faster so, as far as its accuracy bears it.
 
-    `output` is a model of standard ONNX (QuantizeLinear and DequantizeLinear), which is tuned and compiled as any
-    other, and which other runtimes take, too; it has the shapes that were given, and its certificate among its
-    metadata. `calibration`: a folder of .npy or .npz files, or an iterable of {input: array}; ranges and sets are
-    chosen by it. `acceptance`: other such data, which decide (None: every second sample of `calibration` is kept back).
-    `precision`: what contractions may have besides float32: "int8". `max_drop`: the most that the metric may lose on
-    the acceptance data, in percent, with 95 % confidence. `metric`: "cosine", "top1", "kl", or a function that scores
-    the outputs ({name: array}) for a sample (with whatever more the data has, such as a label): higher is better.
-    `ranges`: "best", "min-max" or "percentile". Times of contractions are those that the database knows, else
-    estimates. `progress`: called with what is done, and how many of how many.
+    `output` is a model of standard ONNX (QuantizeLinear and DequantizeLinear, Casts to bfloat16 and back), which is
+    tuned and compiled as any other, and which other runtimes take, too; it has the shapes that were given, and its
+    certificate among its metadata. `calibration`: a folder of .npy or .npz files, or an iterable of {input: array};
+    ranges and sets are chosen by it. `acceptance`: other such data, which decide (None: every second sample of
+    `calibration` is kept back). `precision`: what contractions may have besides float32: "int8", "bf16" or both.
+    `max_drop`: the most that the metric may lose on the acceptance data, in percent, with 95 % confidence. `metric`:
+    "cosine", "top1", "kl", or a function that scores the outputs ({name: array}) for a sample (with whatever more the
+    data has, such as a label): higher is better. `ranges`: "best", "min-max" or "percentile". Times of contractions are
+    those that the database knows, else estimates. `progress`: called with what is done, and how many of how many.
     """
     from autofuse.environment.place import Place
     from autofuse.precision.metrics import metric_of
@@ -106,8 +106,7 @@ def quantize(
     from autofuse.precision.quantize import Wish
     from autofuse.precision.quantize import quantize as quantize_model
 
-    check_precisions(precision)
-    wish = Wish(metric_of(metric), parse_percent(max_drop, "--max-drop"), ranges)
+    wish = Wish(metric_of(metric), parse_percent(max_drop, "--max-drop"), ranges, check_precisions(precision))
     place, told = Place(database, device, threads), progress or (lambda _what, _done, _total: None)
     given = given_inputs(shapes, constants)
     return quantize_model(Path(model), Path(output), given, (calibration, acceptance), wish, place, told)

@@ -1,4 +1,4 @@
-"""What each contraction takes in float32 and in int8: by the profiling database, else by a stated estimate."""
+"""What each contraction takes in each precision: by the profiling database, else by a stated estimate."""
 
 from __future__ import annotations
 
@@ -13,43 +13,52 @@ from autofuse.environment.plan_evidence import known_pieces, lowered_plans
 from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.fusion.plan import NO_LIMITS, FusionPlan
 from autofuse.fusion.planner.baselines import default_plan
-from autofuse.graph.cost import flops, operator_cost
+from autofuse.graph.cost import Cost, flops, operator_cost
 from autofuse.graph.key import graph_key
 from autofuse.graph.loading.load import from_model
 from autofuse.graph.loading.simplify.quantized.products import NARROW_GROUP
 from autofuse.graph.model import Graph, Operator
+from autofuse.graph.own.bfloat16 import CONTRACTIONS as ROUNDED
 from autofuse.graph.submodel import to_model
-from autofuse.graph.transform.quantize.sites import CONTRACTIONS, Site, Sites
-from autofuse.kernels.families.narrow.instructions import multipliers
+from autofuse.graph.transform.quantize.sites import BF16, CONTRACTIONS, INT8, Site, Sites
+from autofuse.kernels.families.narrow.instructions import bfloat16_multipliers, multipliers
 from autofuse.kernels.lowering.lower import Lowering
+from autofuse.precision.names import FLOAT
 from autofuse.search.composition.precisions import Cast
 
 MEASURED, DOUBTED, ESTIMATED = "measured", "measured, not trusted", "estimated"
-_INTEGERS = frozenset({"ConvInteger", "MatMulInteger"})
+_NARROW = frozenset({"ConvInteger", "MatMulInteger", *ROUNDED.values()})
 _NOMINAL_GHZ, _NOMINAL_GBS = 2.5, 10.0
 """Of a core whose rates nobody has probed: two multiply-adds a cycle, and what memory gives."""
-_ADVANTAGE = {"quads": 4.0, "pairs": 2.0, "single": 1.0}
-"""Products of bytes in the time of one of float32, by the instruction that a target has."""
+_ADVANTAGE = {"quads": 4.0, "pairs": 2.0, "single": 1.0, "dots": 2.0, "widened": 1.0}
+"""Narrow products in the time of one of float32, by the instruction that a target has."""
+_WINOGRAD = 2.25
+"""Products of a convolution that Winograd's transforms save in float32, in parts of those that are left (2x2 tiles),"""
+_FILLED = 16
+"""where as many channels as this fill vectors."""
 
 
 @dataclass(frozen=True)
 class ContractionTime:
-    """What the kernel of one contraction takes, and how both times are known: in one of the words above."""
+    """What the kernel of one contraction takes in each precision, and how that is known: in one of the words above."""
 
-    float_us: float
-    int8_us: float
-    float_known: str
-    int8_known: str
+    us: Mapping[str, float]
+    words: Mapping[str, str]
+
+    @property
+    def nearest(self) -> str:
+        """The fastest precision besides float32."""
+        return min((kind for kind in self.us if kind != FLOAT), key=lambda kind: self.us[kind])
 
     @property
     def saved_us(self) -> float:
-        """What multiplying integers takes off; below 0: what it costs."""
-        return self.float_us - self.int8_us
+        """What that one takes off; below 0: what it costs."""
+        return self.us[FLOAT] - self.us[self.nearest]
 
     @property
     def known(self) -> str:
-        """How both times are known, in a few words."""
-        words = {self.float_known, self.int8_known}
+        """How all times are known, in a few words."""
+        words = set(self.words.values())
         if ESTIMATED in words:
             return ESTIMATED if words == {ESTIMATED} else "measured in part"
         return DOUBTED if DOUBTED in words else MEASURED
@@ -69,14 +78,17 @@ class Costs:
     def __init__(self, sites: Sites, base: ProfilingDatabase, environment: Environment) -> None:
         self._sites, self._base, self._environment = sites, base, environment
         self._rates = _rates(base, environment)
-        ways = multipliers(environment.target)
-        self._advantage = _ADVANTAGE.get(next(iter(ways)), 1.0)
+        target = environment.target
+        ways = {INT8: multipliers(target), BF16: bfloat16_multipliers(target)}
+        self._advantage = {precision: _ADVANTAGE[next(iter(found))] for precision, found in ways.items()}
 
-    def times(self, given: Graph, bytes_graph: Graph) -> dict[str, ContractionTime]:
-        """Of each site. `given`: the model as it came; `bytes_graph`: with every site in int8."""
-        known = self._known(given)
-        fast = {_origin(name): time for name, time in self._known(_loaded(bytes_graph)).items()}
-        return {site.name: self._time(site, known.get(site.name), fast.get(site.name)) for site in self._sites.usable}
+    def times(self, given: Graph, narrow: Mapping[str, Graph]) -> dict[str, ContractionTime]:
+        """Of each site. `given`: the model as it came; `narrow`: with every site in a precision, by its name."""
+        known = {FLOAT: self._known(given)}
+        for precision, graph in narrow.items():
+            found = self._known(_loaded(graph))
+            known[precision] = {_origin(name): time for name, time in found.items()}
+        return {site.name: self._time(site, known) for site in self._sites.usable}
 
     def casts(self) -> list[Cast]:
         """What it takes to make bytes of each tensor that no contraction of bytes makes.
@@ -90,22 +102,33 @@ class Costs:
             for name, count in moved.items()
         ]
 
-    def _time(self, site: Site, real: _Known | None, fast: _Known | None) -> ContractionTime:
-        """What is known, and what is estimated of the other: in the proportion of both estimates."""
-        guess, fast_guess = self._estimates(site)
-        real_us = real.us if real else (guess if fast is None else fast.us * guess / fast_guess)
-        fast_us = fast.us if fast else (fast_guess if real is None else real.us * fast_guess / guess)
-        words = [ESTIMATED if time is None else MEASURED if time.trusted else DOUBTED for time in (real, fast)]
-        return ContractionTime(real_us, fast_us, *words)
+    def _time(self, site: Site, known: Mapping[str, Mapping[str, _Known]]) -> ContractionTime:
+        """What is known, and what is estimated of the others: in the proportion of the estimates."""
+        found = {kind: known[kind][site.name] for kind in (FLOAT, *site.precisions) if site.name in known[kind]}
+        estimates = self._estimates(site)
+        scale = next((time.us / estimates[kind] for kind, time in found.items()), 1.0)
+        us = {kind: found[kind].us if kind in found else estimate * scale for kind, estimate in estimates.items()}
+        words = {kind: MEASURED if time.trusted else DOUBTED for kind, time in found.items()}
+        return ContractionTime(us, dict.fromkeys(us, ESTIMATED) | words)
 
-    def _estimates(self, site: Site) -> tuple[float, float]:
-        """Microseconds in float32 and in int8: the longer of arithmetic and memory, and a call."""
+    def _estimates(self, site: Site) -> dict[str, float]:
+        """Microseconds in each precision: the longer of arithmetic and memory, and a call."""
         graph, (gflops, gbs) = self._sites.graph, self._rates
         operator = graph.by_name[site.name]
         cost = operator_cost(graph, operator)
         arithmetic, memory = cost.flops / gflops * 1e-3, (cost.bytes_read + cost.bytes_written) / gbs * 1e-3
-        advantage = 1.0 if self._is_narrow(operator) else self._advantage
-        return max(arithmetic, memory) + LAUNCH_US, max(arithmetic / advantage, memory / 4) + LAUNCH_US
+        real = arithmetic / (_WINOGRAD if _has_winograd(graph, operator) else 1.0)
+        found = {FLOAT: max(real, memory) + LAUNCH_US}
+        for precision in site.precisions:
+            advantage = 1.0 if self._is_narrow(operator) else self._advantage[precision]
+            moved = memory / 4 if precision == INT8 else self._with_narrow_weights(site, cost) / gbs * 1e-3
+            found[precision] = max(arithmetic / advantage, moved) + LAUNCH_US
+        return found
+
+    def _with_narrow_weights(self, site: Site, cost: Cost) -> float:
+        """Bytes that a contraction moves whose weights have 16 bits, and whose activations float32."""
+        weights = self._sites.graph.tensors[site.weights].size_bytes if site.weights else 0
+        return cost.bytes_read + cost.bytes_written - weights / 2
 
     def _is_narrow(self, operator: Operator) -> bool:
         """Whether the integers of a convolution are multiplied as numbers: those of few channels in each group are."""
@@ -135,16 +158,25 @@ class Costs:
 
 
 def _contracts(graph: Graph, name: str) -> bool:
-    return name in graph.by_name and graph.by_name[name].op_type in CONTRACTIONS | _INTEGERS
+    return name in graph.by_name and graph.by_name[name].op_type in CONTRACTIONS | _NARROW
+
+
+def _has_winograd(graph: Graph, operator: Operator) -> bool:
+    """Whether a convolution in float32 may go by Winograd's transforms: 3x3 taps of stride 1, and enough channels."""
+    if operator.op_type != "Conv" or operator.attributes.get("group", 1) != 1:
+        return False
+    weights = graph.tensors[operator.inputs[1]].shape
+    steps = {operator.attributes.get(name, (1, 1)) for name in ("strides", "dilations")}
+    return weights[2:] == (3, 3) and steps == {(1, 1)} and min(weights[:2]) >= _FILLED
 
 
 def _origin(name: str) -> str:
-    """The contraction that a product of integers stands for: what the loader writes has a word behind its name."""
-    return name.rpartition("/")[0] if name.endswith(("/sums", "/exact")) else name
+    """The contraction that a narrow product stands for: what the loader writes has a word behind its name."""
+    return name.rpartition("/")[0] if name.endswith(("/sums", "/exact", "/product")) else name
 
 
 def _loaded(graph: Graph) -> Graph:
-    """A graph as it is read from a file: with its products of integers."""
+    """A graph as it is read from a file: with its narrow products."""
     return from_model(to_model(graph), graph.name)
 
 

@@ -1,4 +1,4 @@
-"""Why nothing is gained by multiplying integers: said where no contraction would be in int8 whatever may be lost."""
+"""Why nothing is gained by narrow numbers: said where no contraction would multiply such, whatever may be lost."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ from collections.abc import Mapping, Sequence
 
 from autofuse.graph.transform.quantize.sites import Sites
 from autofuse.precision.cost import DOUBTED, ESTIMATED, ContractionTime
+from autofuse.precision.names import FLOAT
 from autofuse.search.composition.precisions import Cast
 
 
 def no_gain(sites: Sites, times: Mapping[str, ContractionTime], casts: Sequence[Cast]) -> str:
     """The reason, by which times it is known, and what would help; data and a larger drop would not."""
     faster = {name: time for name, time in times.items() if time.saved_us > 0}
-    said = _unpaid(sites, faster, casts) if faster else _slower(times)
+    said = _unpaid(sites, faster, casts) if faster else _slower(sites, times)
     return f"{said}; neither more data nor a larger --max-drop changes that, but {_help(times)}"
 
 
-def _slower(times: Mapping[str, ContractionTime]) -> str:
-    nearest = min(times, key=lambda name: times[name].int8_us / times[name].float_us)
+def _slower(sites: Sites, times: Mapping[str, ContractionTime]) -> str:
+    nearest = min(times, key=lambda name: times[name].us[times[name].nearest] / times[name].us[FLOAT])
     time = times[nearest]
+    allowed = " or ".join(dict.fromkeys(precision for _, precision in sites.options))
     return (
-        f"no contraction is faster in int8: {nearest} comes nearest, with {_us(time.int8_us)} in int8 and "
-        f"{_us(time.float_us)} in float32 ({time.known})"
+        f"no contraction is faster in {allowed}: {nearest} comes nearest, with {_us(time.us[time.nearest])} in "
+        f"{time.nearest} and {_us(time.us[FLOAT])} in float32 ({time.known})"
     )
 
 
@@ -38,7 +40,7 @@ def _unpaid(sites: Sites, faster: Mapping[str, ContractionTime], casts: Sequence
 
 def _help(times: Mapping[str, ContractionTime]) -> str:
     """What may change times of this kind."""
-    known = {word for time in times.values() for word in (time.float_known, time.int8_known)}
+    known = {word for time in times.values() for word in time.words.values()}
     if known == {ESTIMATED}:
         return "a device that multiplies bytes faster may (--device)"
     if DOUBTED in known:

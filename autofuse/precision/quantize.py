@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from autofuse.database.database import open_for_lookup
@@ -12,15 +12,14 @@ from autofuse.errors import InputError
 from autofuse.graph.loading.files import weight_files
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
-from autofuse.graph.transform.quantize.sites import Sites, find_sites, is_quantised, prepared
+from autofuse.graph.transform.quantize.sites import BF16, INT8, Site, Sites, find_sites, is_quantised, prepared
 from autofuse.graph.transform.quantize.write import quantised_graph
 from autofuse.precision.calibration import Calibration, calibrate
 from autofuse.precision.cost import ContractionTime, Costs
 from autofuse.precision.gain import no_gain
 from autofuse.precision.metrics import Metric, Outputs, mean_drop
+from autofuse.precision.names import FLOAT
 from autofuse.precision.report import (
-    FLOAT,
-    INT8,
     MODEL,
     ContractionReport,
     Data,
@@ -38,17 +37,21 @@ from autofuse.values.statistics import MeanInterval, least_count
 
 LEAST_SAMPLES = 8
 """Samples of acceptance data below which a mean says nothing."""
+Precisions = Mapping[str, str]
+"""Of the contractions that are not in float32, by name."""
 _KEPT_BACK = 2
 """One of so many calibration samples is kept for acceptance where no other data are given."""
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What is wanted of a quantised model: `max_drop` of the metric, at most; `ranges`: the rule of calibration."""
+    """What is wanted of a quantised model: `max_drop` of the metric, at most; `ranges`: the rule of calibration;
+    `precisions`: those that contractions may have besides float32."""
 
     metric: Metric
     max_drop: float
     ranges: str
+    precisions: tuple[str, ...] = (INT8,)
 
 
 @dataclass(frozen=True)
@@ -64,24 +67,28 @@ def quantize(
     path: Path, output: Path, given: Given, sources: tuple[Source, Source | None], wish: Wish, place: Place,
     progress: Progress,
 ) -> Quantized:  # fmt: skip
-    """Write the model `path` with contractions of integers to `output`; `sources`: calibration and acceptance data.
+    """Write the model `path` with narrow contractions to `output`; `sources`: calibration and acceptance data.
 
-    InputError when the data do not fit or are too few, and when no contraction can multiply integers under the bound:
-    then nothing is written.
+    InputError when the data do not fit or are too few, and when no contraction can be narrow under the bound: then
+    nothing is written.
     """
     read = {"the model": path} | {f"a file of the model's weights ({one.name})": one for one in weight_files(path)}
     check_output(output, MODEL, read)
     model = load(path, given)
     if is_quantised(model):
         raise InputError(f"{path}: the model is quantised already; give the float model that it was made from")
-    sites = find_sites(prepared(model))
+    sites = find_sites(prepared(model), wish.precisions)
     if not sites.usable:
-        raise InputError(f"{path}: no contraction of it can multiply integers{_reasons(sites)}")
+        raise InputError(f"{path}: no contraction of it can be in {_words(wish)}{_reasons(sites)}")
     split = _split(sources, model)
     work = _Work(model, sites, split, wish, place, progress)
     report, graph = work.result(path, output)
     write_output(output, quantised_bytes(graph, report), MODEL, read)
     return report
+
+
+def _words(wish: Wish) -> str:
+    return " or ".join(wish.precisions)
 
 
 def _reasons(sites: Sites) -> str:
@@ -113,7 +120,7 @@ class _Work:
         self.place, self.progress = place, progress
         self.front: list[TriedSet] = []
         self.rounds = 0
-        self.noise: dict[str, float] = {}
+        self.noise: dict[tuple[str, str], float] = {}
         self.why: dict[str, str] = {}
 
     def result(self, path: Path, output: Path) -> tuple[Quantized, Graph]:
@@ -140,7 +147,7 @@ class _Work:
             )
 
     def require_gain(self) -> None:
-        """InputError where no contraction at all would be in int8, whatever may be lost: data change nothing of it."""
+        """InputError where no contraction at all would be narrow, whatever may be lost: data change nothing of it."""
         if not self.fastest(float("inf")):
             raise InputError(f"{self.model.name}: {no_gain(self.sites, self.times, self.casts)}; nothing was written")
 
@@ -150,75 +157,87 @@ class _Work:
         return [drop for one in triples for drop in self.wish.metric.drops(*one)]
 
     def costs(self) -> tuple[dict[str, ContractionTime], list[Cast]]:
-        """Times of the contractions in both precisions, and of making bytes."""
-        every = quantised_graph(self.sites, [site.name for site in self.sites.usable], self.calibration.ranges)
+        """Times of the contractions in all precisions, and of making bytes."""
+        narrow = {
+            wanted: quantised_graph(
+                self.sites,
+                {name: precision for name, precision in self.sites.options if precision == wanted},
+                self.calibration.ranges,
+            )
+            for wanted in self.wish.precisions
+        }
         with open_for_lookup(self.place.database) as base:
             costs = Costs(self.sites, base, self.place.environment(base, measuring=False))
-            return costs.times(self.model, every), costs.casts()
+            return costs.times(self.model, narrow), costs.casts()
 
-    def within_calibration(self) -> frozenset[str]:
+    def within_calibration(self) -> Precisions:
         """The fastest set under the largest bound on noise at which the calibration data lose no more than allowed.
 
-        The bounds are those of the quietest contractions together, one more each time; by bisection. A set that loses
+        The bounds are those of the quietest choices together, one more each time; by bisection. A set that loses
         more by chance alone, as of a few samples one may, stays: the acceptance data decide.
         """
         sums = [0.0]
         for noise in sorted(self.noise.values()):
             sums.append(sums[-1] + noise)
         good, bad = 0, len(sums)
-        tried: dict[frozenset[str], float] = {frozenset(): 0.0}
+        tried: dict[frozenset[tuple[str, str]], float] = {frozenset(): 0.0}
         place = len(sums) - 1
         while bad - good > 1:
             chosen = self.fastest(sums[place] * (1 + 1e-9))
-            if chosen not in tried:
-                tried[chosen] = self.tried(chosen)
-            good, bad = (place, bad) if tried[chosen] <= self.wish.max_drop else (good, place)
+            key = frozenset(chosen.items())
+            if key not in tried:
+                tried[key] = self.tried(chosen)
+            good, bad = (place, bad) if tried[key] <= self.wish.max_drop else (good, place)
             place = (good + bad) // 2
         return self.fastest(sums[good] * (1 + 1e-9))
 
-    def fastest(self, most_noise: float, among: Collection[str] | None = None) -> frozenset[str]:
-        """The fastest set under a bound on noise; `among`: the contractions that may be in it (None: all)."""
-        choices = [
-            Choice(
-                site.name,
-                self.times[site.name].saved_us,
-                self.noise.get(site.name, 0.0),
-                self.sites.roots(site),
-            )
-            for site in self.sites.usable
-            if among is None or site.name in among
-        ]
-        return fastest_precisions(choices, self.casts, most_noise)
+    def fastest(self, most_noise: float) -> Precisions:
+        """The fastest set under a bound on noise."""
+        return fastest_precisions([self.choice(*option) for option in self.sites.options], self.casts, most_noise)
 
-    def tried(self, chosen: frozenset[str]) -> float:
+    def choice(self, name: str, precision: str) -> Choice:
+        """One contraction in one precision. Rounding to bfloat16 is part of its kernel."""
+        us, site = self.times[name].us, self.sites.by_name[name]
+        reads = self.sites.roots(site) if precision == INT8 else ()
+        return Choice(name, us[FLOAT] - us[precision], self.noise.get((name, precision), 0.0), reads, precision)
+
+    def tried(self, chosen: Precisions) -> float:
         """What a set loses on the calibration data at least; its mean becomes a point of the front."""
         drop = self.noises.drop(chosen, self.wish.metric)
-        self.front.append(TriedSet(len(chosen), self.sum_us(chosen), drop.mean))
+        kinds = list(chosen.values())
+        self.front.append(TriedSet(kinds.count(INT8), self.sum_us(chosen), drop.mean, kinds.count(BF16)))
         return drop.lo
 
-    def sum_us(self, chosen: Collection[str]) -> float:
-        """Time of all contractions with some of them in int8."""
-        return sum(time.int8_us if name in chosen else time.float_us for name, time in self.times.items())
+    def sum_us(self, chosen: Precisions) -> float:
+        """Time of all contractions with some of them in other precisions than float32."""
+        return sum(time.us[chosen.get(name, FLOAT)] for name, time in self.times.items())
 
-    def accepted(self, chosen: frozenset[str]) -> tuple[frozenset[str], MeanInterval, Graph]:
+    def accepted(self, chosen: Precisions) -> tuple[Precisions, MeanInterval, Graph]:
         """The set that keeps the bound on the acceptance data: while it does not, the noisiest go back."""
         back = 1
         while chosen:
             graph = quantised_graph(self.sites, chosen, self.calibration.ranges)
             self.rounds += 1
-            what = f"accepted with {len(chosen)} in int8"
-            found = list(outputs_of(graph, self.split.acceptance, self.progress, what))
+            found = list(outputs_of(graph, self.split.acceptance, self.progress, f"accepted, {len(chosen)} narrow"))
             drop = mean_drop(self.drops(found))
             if drop.hi <= self.wish.max_drop:
                 return chosen, drop, graph
-            noisiest = sorted(chosen, key=lambda name: -self.noise[name])[:back]
-            why = f"went back: with it the acceptance data lost up to {drop.hi:.3%}"
-            self.why |= dict.fromkeys(noisiest, why)
-            chosen, back = chosen - frozenset(noisiest), back * 2
+            noisiest = sorted(chosen, key=lambda name: -self.noise[name, chosen[name]])[:back]
+            self.why |= dict.fromkeys(noisiest, f"went back: with it the acceptance data lost up to {drop.hi:.3%}")
+            chosen, back = self.without(chosen, noisiest), back * 2
         raise InputError(
-            f"{self.model.name}: no contraction can multiply integers with a drop of {self.wish.metric.name} of at "
-            f"most {self.wish.max_drop:.3%} {self.hint()}; nothing was written"
+            f"{self.model.name}: no contraction can be in {_words(self.wish)} with a drop of {self.wish.metric.name} "
+            f"of at most {self.wish.max_drop:.3%} {self.hint()}; nothing was written"
         )
+
+    def without(self, chosen: Precisions, noisiest: Collection[str]) -> Precisions:
+        """A set whose noisiest contractions are in bfloat16 where they were integers and that pays, else in float32."""
+        kept = {name: precision for name, precision in chosen.items() if name not in noisiest}
+        for name in noisiest:
+            us = self.times[name].us
+            if chosen[name] == INT8 and us.get(BF16, us[FLOAT]) < us[FLOAT]:
+                kept[name] = BF16
+        return kept
 
     def hint(self) -> str:
         """What the last measurement said, or that not even the calibration data allowed any, and what would help."""
@@ -227,10 +246,10 @@ class _Work:
             return f"(the calibration data lose {least:.3%} with the fewest); allow a larger --max-drop"
         return f"({len(self.split.acceptance)} acceptance samples); allow a larger --max-drop, or give more data"
 
-    def report(self, path: Path, output: Path, chosen: frozenset[str], drop: MeanInterval) -> Quantized:
+    def report(self, path: Path, output: Path, chosen: Precisions, drop: MeanInterval) -> Quantized:
         """All that is said of the result."""
         split, wish = self.split, self.wish
-        rows = [self.row(site.name, site.op_type, chosen) for site in self.sites.usable]
+        rows = [self.row(site, chosen.get(site.name, FLOAT)) for site in self.sites.usable]
         kinds = self.sites.graph.by_name
         rows += [ContractionReport(name, kinds[name].op_type, FLOAT, why) for name, why in self.sites.refused.items()]
         position = self.sites.graph.position
@@ -238,30 +257,28 @@ class _Work:
             str(path), str(output), wish.metric.name, wish.metric.meaning, wish.max_drop, drop,
             Data(len(split.calibration), digest(split.calibration)),
             Data(len(split.acceptance), digest(split.acceptance), split.held_out), wish.ranges,
-            tuple(sorted(rows, key=lambda row: position[row.operator])), self.sum_us(()), self.sum_us(chosen),
+            tuple(sorted(rows, key=lambda row: position[row.operator])), self.sum_us({}), self.sum_us(chosen),
             tuple(sorted(self.front, key=lambda point: point.time_us)), self.rounds,
         )  # fmt: skip
 
-    def row(self, name: str, op_type: str, chosen: Collection[str]) -> ContractionReport:
-        """What is said of one contraction that could multiply integers."""
-        time = self.times[name]
-        made = ContractionReport(
-            name,
-            op_type,
-            INT8,
-            "faster, and within what may be lost",
-            self.noise[name],
-            time.float_us,
-            time.int8_us,
-            time.known,
-        )
-        if name in chosen:
-            return made
-        return replace(made, precision=FLOAT, why=self.why.get(name) or self.reason(name, time))
+    def row(self, site: Site, precision: str) -> ContractionReport:
+        """What is said of one contraction that could be narrow."""
+        time, name = self.times[site.name], site.name
+        noises = {kind: self.noise[name, kind] for kind in site.precisions}
+        why = "faster, and within what may be lost"
+        if precision == FLOAT:
+            why = self.why.get(name) or self.reason(site)
+        elif name in self.why:
+            why = self.why[name]
+        noise = noises.get(precision, min(noises.values()))
+        us = time.us
+        return ContractionReport(
+            name, site.op_type, precision, why, noise, us[FLOAT], us.get(INT8), us.get(BF16), time.known
+        )  # fmt: skip
 
-    def reason(self, name: str, time: ContractionTime) -> str:
+    def reason(self, site: Site) -> str:
         """Why a contraction was never chosen."""
-        if time.saved_us <= 0:
-            return "no faster in int8"
-        pays = name in self.fastest(float("inf"))
+        if self.times[site.name].saved_us <= 0:
+            return f"no faster in {' or '.join(site.precisions)}"
+        pays = site.name in self.fastest(float("inf"))
         return "too noisy for what may be lost" if pays else "what it saves does not pay for making bytes"

@@ -9,13 +9,14 @@ from typing import Any
 
 from autofuse.graph.model import Graph
 from autofuse.graph.submodel import annotated_model
+from autofuse.graph.transform.quantize.sites import BF16, INT8
+from autofuse.precision.names import FLOAT
 from autofuse.values.outputs import Kind, has_metadata
 from autofuse.values.statistics import MeanInterval
 
 KEY = "autofuse.quantization"
 """Where the certificate stands among a model's metadata."""
 MODEL = Kind("a model that autofuse quantised", lambda path: has_metadata(path, KEY))
-FLOAT, INT8 = "float32", "int8"
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,9 @@ class Data:
 
 @dataclass(frozen=True)
 class ContractionReport:
-    """A contraction's precision, and why. `noise`: what it alone adds to the outputs (None: it was not tried);
-    times: of its kernel, and how they are known ("measured": both, in the database; "measured, not trusted")."""
+    """A contraction's precision, and why. `noise`: what it alone adds to the outputs in that precision, or in the
+    quietest where it is float32 (None: it was not tried); times: of its kernel (None: it may not have that precision),
+    and how they are known ("measured": all, in the database; "measured, not trusted")."""
 
     operator: str
     op_type: str
@@ -39,17 +41,19 @@ class ContractionReport:
     noise: float | None = None
     float_us: float | None = None
     int8_us: float | None = None
+    bf16_us: float | None = None
     times: str = ""
 
 
 @dataclass(frozen=True)
 class TriedSet:
-    """A set of precisions that was tried: contractions in int8, the sum of all contractions' times, and the mean drop
-    on the calibration data."""
+    """A set of precisions that was tried: contractions in int8 and in bf16, the sum of all contractions' times, and the
+    mean drop on the calibration data."""
 
     int8: int
     time_us: float
     drop: float
+    bf16: int = 0
 
 
 @dataclass(frozen=True)
@@ -81,10 +85,15 @@ class Quantized:
         """Contractions that multiply integers."""
         return sum(one.precision == INT8 for one in self.contractions)
 
+    @property
+    def bf16(self) -> int:
+        """Contractions that multiply bfloat16."""
+        return sum(one.precision == BF16 for one in self.contractions)
+
     def certificate(self) -> dict[str, Any]:
         """What stands in the written model, as JSON."""
         stayed = {one.operator: one.why for one in self.contractions if one.precision == FLOAT}
-        facts = {name: getattr(self, name) for name in ("metric", "meaning", "max_drop", "ranges", "int8")}
+        facts = {name: getattr(self, name) for name in ("metric", "meaning", "max_drop", "ranges", "int8", "bf16")}
         data = {name: asdict(getattr(self, name)) for name in ("drop", "calibration", "acceptance")}
         return {**facts, **data, FLOAT: stayed}
 

@@ -67,7 +67,8 @@ TERMS: Mapping[str, str] = MappingProxyType(
         "remainder": "what whole networks took beyond what the sums of their kernels say",
         "regrouped": "as many kernels as before, cut elsewhere",
         "added noise": (
-            "what a contraction in int8 alone changes in the outputs: squares of differences over squares of outputs"
+            "what a contraction in its precision (in float32: in the quietest other one) alone changes in the outputs: "
+            "squares of differences over squares of outputs"
         ),
         "mean drop": "what the metric loses against the float model, on average over the samples",
         "#": "the first digits of a kernel's key, where two kernels have the same name",

@@ -13,6 +13,7 @@ import onnx
 import onnxruntime
 import pytest
 from numpy.typing import NDArray
+from onnx import helper, numpy_helper
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
@@ -101,7 +102,7 @@ def test_the_screen_shows_contractions_the_sets_that_were_tried_and_the_certific
     rows = [ContractionReport(**row) for row in said["contractions"]]
     drop, points = MeanInterval(**said["drop"]), [TriedSet(**point) for point in said["front"]]
     data = {name: Data(**said[name]) for name in ("calibration", "acceptance")}
-    facts = {name: said[name] for name in said if name not in {"int8", "drop", "front", "contractions", *data}}
+    facts = {name: said[name] for name in said if name not in {"int8", "bf16", "drop", "front", "contractions", *data}}
     screen = Console(file=StringIO(), width=200)
     found = Quantized(drop=drop, front=tuple(points), contractions=tuple(rows), **data, **facts)
     screen.print(explained(quantize_text(found)))
@@ -150,7 +151,10 @@ def test_the_certificate_stands_in_the_written_model(folder: Path, said: Any) ->
         (["--calibration", "broken"], "not a readable .npz file"),
         (["--calibration", "calibration", "--metric", "mean"], "--metric: got 'mean', allowed: cosine, top1, kl"),
         (["--calibration", "calibration", "--max-drop", "0"], "--max-drop: got '0', allowed: percent between"),
-        (["--calibration", "calibration", "--precision", "bf16"], "allowed: float32, int8 (bfloat16 has no kernels"),
+        (
+            ["--calibration", "calibration", "--precision", "int4"],
+            "float32, int8, bf16 (weights alone are not",
+        ),
         (["--calibration", "calibration", "--precision", "float32"], "got float32 only"),
         (["--calibration", "calibration", "--metric", "top1"], "20 answers cannot show a drop of top1 below 0.500%"),
     ],
@@ -191,6 +195,52 @@ def is_right(outputs: Mapping[str, Array], sample: Mapping[str, Array]) -> float
     return float(outputs["scores"].argmax() == sample["label"])
 
 
+@pytest.mark.parametrize("allowed", ["int8,bf16", "bf16"])
+def test_bfloat16_takes_what_integers_would_lose(tmp_path: Path, allowed: str) -> None:
+    """A layer is too noisy as integers, and quiet as bfloat16, on a CPU that has instructions for both."""
+    model = save(trained(), tmp_path / "scaled.onnx", scaled=True)
+    data = [[{"image": one[None]} for one in images(count, seed)[0]] for count, seed in ((20, 5), (30, 6))]
+    found = autofuse.quantize(
+        model, tmp_path / "q.onnx", calibration=data[0], acceptance=data[1], precision=allowed,
+        database=str(tmp_path / "p.db"), device="zen4",
+    )  # fmt: skip
+    kinds = precisions(found)
+    assert kinds["fragile"] == "bf16" and set(kinds.values()) == set(allowed.split(","))
+    assert found.bf16 + found.int8 == len(kinds) and found.drop.hi <= found.max_drop
+    graph = load(tmp_path / "q.onnx")
+    assert sum(operator.op_type.startswith("Bfloat16") for operator in graph.operators) == found.bf16
+    x = images(1, 9)[0]
+    assert np.abs(run_reference(graph, {"image": x})["scores"] - scores(tmp_path / "q.onnx", x)).max() < 0.05
+    certificate = json.loads(graph.origin.custom_metadata_map[KEY])
+    assert (certificate["int8"], certificate["bf16"], certificate["float32"]) == (found.int8, found.bf16, {})
+
+
+def test_bfloat16_pays_where_the_cpu_has_its_instructions(tmp_path: Path) -> None:
+    """Of a product that is bound by arithmetic; nothing is written where none is faster."""
+    rng = np.random.default_rng(0)
+    weights = numpy_helper.from_array(rng.standard_normal((256, 512)).astype("f"), "w")
+    sides = [helper.make_tensor_value_info(name, 1, [96, size]) for name, size in (("x", 256), ("y", 512))]
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], "m")], "g", sides[:1], sides[1:], [weights]
+    )
+    model = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), model)
+    data = [{"x": rng.standard_normal((96, 256)).astype("f")} for _ in range(16)]
+
+    def made(device: str) -> Quantized:
+        return autofuse.quantize(
+            model, tmp_path / f"{device}.onnx", calibration=data, precision="bf16", database=str(tmp_path / "p.db"),
+            device=device, threads=1,
+        )  # fmt: skip
+
+    (row,) = made("zen4").contractions
+    assert row.precision == "bf16" and row.bf16_us is not None and row.float_us is not None
+    assert row.bf16_us < 0.6 * row.float_us and row.int8_us is None
+    with pytest.raises(InputError, match="no contraction is faster in bf16: m comes nearest"):
+        made(DEVICE)
+    assert not (tmp_path / f"{DEVICE}.onnx").exists()
+
+
 @pytest.mark.long
 def test_a_metric_of_the_users_reads_labels(folder: Path, tmp_path: Path) -> None:
     found = autofuse.quantize(
@@ -207,7 +257,7 @@ def test_the_noisiest_go_back_where_the_acceptance_data_are_of_another_kind(fold
     """Dark calibration images let ranges be far too small for bright ones."""
     dark, bright = images(40, 5)[0] * 0.05, images(40, 6)[0]
     data = [[{"image": one[None]} for one in kind] for kind in (dark, bright)]
-    with pytest.raises(InputError, match="no contraction can multiply integers with a drop of cosine"):
+    with pytest.raises(InputError, match="no contraction can be in int8 with a drop of cosine"):
         autofuse.quantize(
             folder / "plain.onnx", tmp_path / "q.onnx", calibration=data[0], acceptance=data[1], max_drop="0.001%",
             database=str(tmp_path / "p.db"), device=DEVICE,

@@ -112,11 +112,12 @@ def accuracy(network: Network, x: Array, labels: Array) -> float:
     return float((network.forward(x)[-1].argmax(1) == labels).mean())
 
 
-def save(network: Network, path: Path, fragile: bool = False) -> Path:
+def save(network: Network, path: Path, fragile: bool = False, scaled: bool = False) -> Path:
     """The network as an ONNX model of one image.
 
     `fragile`: with a layer that numbers pass unchanged, but not bytes: it adds a large number to one channel of each
-    vector, as some transformers do, and takes it off again behind a product.
+    vector, as some transformers do, and takes it off again behind a product. `scaled`: it multiplies by that number
+    instead, and divides; bfloat16 passes it, whose error is a part of each number.
     """
     arrays = {
         "w1": network.w1.T.reshape(FIRST, 1, 3, 3), "b1": network.b1,
@@ -131,15 +132,16 @@ def save(network: Network, path: Path, fragile: bool = False) -> Path:
         helper.make_node("Flatten", ["pooled"], ["flat"], "flatten"),
     ]
     last = "flat"
-    if fragile:
-        large = np.zeros((1, SECOND), np.float32)
+    if fragile or scaled:
+        large = np.full((1, SECOND), 0.0 if fragile else 1.0, np.float32)
         large[0, 0] = 3000.0
         product = np.eye(SECOND, dtype=np.float32)
-        arrays |= {"large": large, "same": product, "off": -large}
+        there, back = ("Add", "Add") if fragile else ("Mul", "Div")
+        arrays |= {"large": large, "same": product, "off": -large if fragile else large}
         nodes += [
-            helper.make_node("Add", [last, "large"], ["shifted"], "shift"),
+            helper.make_node(there, [last, "large"], ["shifted"], "shift"),
             helper.make_node("MatMul", ["shifted", "same"], ["turned"], "fragile"),
-            helper.make_node("Add", ["turned", "off"], ["back"], "unshift"),
+            helper.make_node(back, ["turned", "off"], ["back"], "unshift"),
         ]
         last = "back"
     nodes.append(helper.make_node("Gemm", [last, "w3", "b3"], ["scores"], "dense"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
@@ -14,13 +15,18 @@ if TYPE_CHECKING:
     from autofuse.api.results import Quantized
 
 
+NARROW = ("int8", "bf16")
+"""Precisions besides float32, each with a column of times where some contraction may have it."""
+
+
 def quantize_body(found: Quantized) -> dict[str, Any]:
-    """The object of `quantize --format json`: the report, and how many contractions are in int8."""
-    return {**vars(found), "int8": found.int8}
+    """The object of `quantize --format json`: the report, and how many contractions are in int8 and in bf16."""
+    return {**vars(found), "int8": found.int8, "bf16": found.bf16}
 
 
 def quantize_text(found: Quantized) -> Group:
     """Tables of the contractions and of the sets that were tried, then the certificate."""
+    kinds = [kind for kind in NARROW if any(getattr(one, f"{kind}_us") for one in found.contractions)]
     rows = [
         {
             "operator": one.operator,
@@ -29,23 +35,27 @@ def quantize_text(found: Quantized) -> Group:
             "why": one.why,
             "added noise": "-" if one.noise is None else f"{one.noise:.1e}",
             "float32_us": one.float_us,
-            "int8_us": one.int8_us,
+            **{f"{kind}_us": getattr(one, f"{kind}_us") for kind in kinds},
             "times": one.times,
         }
         for one in found.contractions
     ]
     parts: list[RenderableType] = [records(plain(rows), "contractions")]
     if found.front:
-        tried = [{"in int8": one.int8, "time_us": one.time_us, "mean drop": _percent(one.drop)} for one in found.front]
+        tried = [
+            {f"in {kind}": getattr(one, kind) for kind in kinds}
+            | {"time_us": one.time_us, "mean drop": _percent(one.drop)}
+            for one in found.front
+        ]
         parts += ["", records(plain(tried), "sets tried, on the calibration data")]
-    return Group(*parts, "", describe(_certificate(found)), *_warnings(found))
+    return Group(*parts, "", describe(_certificate(found, kinds)), *_warnings(found))
 
 
-def _certificate(found: Quantized) -> dict[str, str]:
-    drop = found.drop
+def _certificate(found: Quantized, kinds: Sequence[str]) -> dict[str, str]:
+    drop, total = found.drop, len(found.contractions)
     return {
         "written": found.output,
-        "in int8": f"{found.int8} of {len(found.contractions)} contractions",
+        **{f"in {kind}": f"{getattr(found, kind)} of {total} contractions" for kind in kinds},
         "times": f"{micros(found.float_us)} in float32, {micros(found.chosen_us)} now (contractions only)",
         "metric": f"{found.metric}: {found.meaning}",
         "drop": f"{_percent(drop.mean)} on {found.acceptance.samples} samples, at most {_percent(drop.hi)} "

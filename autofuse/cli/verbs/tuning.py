@@ -110,7 +110,7 @@ def quantize(
         ),
     ] = None,
     precision: Annotated[
-        str, typer.Option("--precision", metavar="LIST", help="What contractions may have besides float32.")
+        str, typer.Option("--precision", metavar="LIST", help="Besides float32: int8, bf16 or both.")
     ] = "int8",
     max_drop: Annotated[
         str, typer.Option("--max-drop", metavar="PERCENT", help="Most that the metric may lose, with 95 % confidence.")
@@ -128,7 +128,7 @@ def quantize(
     constant: options.Constants = None,
     form: options.OutputFormat = "text",
 ) -> None:
-    """Write the model with contractions in int8, as far as its accuracy bears it.
+    """Write the model with contractions in int8 or bfloat16, as far as its accuracy bears it.
 
     The fastest ones are chosen under the bound, measured on data that chose nothing, and given back until it holds. The
     written model is standard ONNX, to be tuned and compiled as any other; its certificate stands in its metadata.

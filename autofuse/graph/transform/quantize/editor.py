@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.graph.model import AttributeValue, Graph, Operator, Tensor
+from autofuse.graph.own import bfloat16
+from autofuse.graph.own.recurrence import DOMAIN
 
 
 class Editor:
@@ -21,6 +23,7 @@ class Editor:
         self.constants = dict(graph.constants)
         self.operators: list[Operator] = []
         self._names = set(graph.by_name)
+        self._halves: dict[str, str] = {}
 
     def constant(self, base: str, array: NDArray[Any]) -> str:
         """Name of a new constant."""
@@ -46,6 +49,17 @@ class Editor:
         self._names.add(name)
         self.operators.append(Operator(name, op_type, tuple(inputs), (result,), attributes))
         return result
+
+    def halves(self, name: str) -> str:
+        """A tensor of numbers rounded to bfloat16, once for all that read it."""
+        if name not in self._halves:
+            shape = self.tensors[name].shape
+            if name in self.constants:
+                self._halves[name] = self.constant(f"{name}/rounded", bfloat16.rounded(self.constants[name]))
+            else:
+                self._halves[name] = self.op(bfloat16.ROUND, f"{name}/rounded", [name], shape, "float32")
+                self.operators[-1] = replace(self.operators[-1], domain=DOMAIN)
+        return self._halves[name]
 
     def finished(self, inputs: Sequence[str] = (), outputs: Sequence[str] | None = None) -> Graph:
         """The new graph. `inputs`: further ones; `outputs`: in place of the old ones."""

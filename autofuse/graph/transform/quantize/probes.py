@@ -10,11 +10,11 @@ import numpy as np
 from autofuse.graph.model import Graph, Operator, Tensor
 from autofuse.graph.transform.quantize.editor import Editor
 from autofuse.graph.transform.quantize.levels import Range, weight_levels
-from autofuse.graph.transform.quantize.sites import CONTRACTIONS, Site, Sites, root
+from autofuse.graph.transform.quantize.sites import BF16, CONTRACTIONS, INT8, Site, Sites, root
 
 LOWS, HIGHS, PICKED = "autofuse/lows", "autofuse/highs", "autofuse/picked"
 SWITCHES = "autofuse/switches"
-"""Input of a switched graph: which contractions multiply bytes, in the order of the sites."""
+"""Input of a switched graph: which contractions have which precision, in the order of the sites' options."""
 MOST_PICKED = 2048
 """Elements of a tensor that are looked at one by one, of each sample."""
 
@@ -59,7 +59,7 @@ def watched(graph: Graph, tensors: Sequence[str]) -> Watched:
 
 
 def switched(sites: Sites, ranges: Mapping[str, Range]) -> Graph:
-    """The graph of `sites` with one more input, `SWITCHES`, booleans that say which of them multiply bytes.
+    """The graph of `sites` with one more input, `SWITCHES`: which of them multiply bytes, or bfloat16.
 
     What is rounded then are numbers: the sums are those of real numbers, which differ from integers' by nothing that
     matters to a model.
@@ -71,7 +71,7 @@ class _Switcher:
     def __init__(self, sites: Sites, ranges: Mapping[str, Range]) -> None:
         self.sites, self.ranges = sites, ranges
         self.edit = Editor(sites.graph)
-        self.place = {site.name: number for number, site in enumerate(sites.usable)}
+        self.place = {option: number for number, option in enumerate(sites.options)}
         self.owners = {name: self.owner(name) for name in sites.tensors}
         self.rounded: dict[str, str] = {}
         self.shared: dict[str, str] = {}
@@ -80,7 +80,7 @@ class _Switcher:
         """The whole graph."""
         edit, graph = self.edit, self.sites.graph
         edit.tensors[SWITCHES] = Tensor(SWITCHES, (len(self.place),), "bool")
-        self.switches = {name: self.switch(name) for name in self.place}
+        self.switches = {option: self.switch(*option) for option in self.place}
         for name in graph.inputs:
             self.share(name)
         for operator in graph.operators:
@@ -89,24 +89,26 @@ class _Switcher:
                 self.share(name)
         return edit.finished(inputs=(SWITCHES,))
 
-    def switch(self, name: str) -> str:
-        place = self.edit.constant(f"{name}/place", np.array(self.place[name]))
-        return self.edit.op("Gather", f"{name}/switch", [SWITCHES, place], (), "bool", axis=0)
+    def switch(self, name: str, precision: str) -> str:
+        place = self.edit.constant(f"{name}/{precision}/place", np.array(self.place[name, precision]))
+        return self.edit.op("Gather", f"{name}/{precision}/switch", [SWITCHES, place], (), "bool", axis=0)
 
     def owner(self, name: str) -> str:
         """The convolution whose switch makes bytes of a feature map for all; "" for what is none."""
         readers = [one for one in self.sites.read_by.get(name, ()) if self.sites.by_name[one].op_type == "Conv"]
-        return self.sites.made_by.get(name) or (readers[0] if readers else "")
+        found = self.sites.made_by.get(name) or (readers[0] if readers else "")
+        return found if (found, INT8) in self.place else ""
 
     def share(self, name: str) -> None:
         """Behind a feature map: what all but the contractions read."""
         if self.owners.get(name):
-            self.shared[name] = self.chosen(self.owners[name], name, self.round(name, self.ranges[name]), "all")
+            option = (self.owners[name], INT8)
+            self.shared[name] = self.chosen(option, name, self.round(name, self.ranges[name]), "all")
 
-    def chosen(self, site: str, name: str, other: str, label: str) -> str:
+    def chosen(self, option: tuple[str, str], name: str, other: str, label: str) -> str:
         shape = self.edit.tensors[name].shape
-        inputs = [self.switches[site], other, name]
-        return self.edit.op("Where", f"{name}/{label}/{site}", inputs, shape, "float32")
+        inputs = [self.switches[option], other, name]
+        return self.edit.op("Where", f"{name}/{label}/{'/'.join(option)}", inputs, shape, "float32")
 
     def round(self, name: str, span: Range) -> str:
         """A tensor after a way through bytes."""
@@ -129,11 +131,14 @@ class _Switcher:
     def operands(self, operator: Operator, site: Site) -> tuple[str, ...]:
         read = list(operator.inputs)
         for place, name in enumerate(operator.inputs):
-            if name in site.activations:
-                rounded = self.round(name, self.ranges[root(self.sites.graph, name)])
-                read[place] = self.chosen(site.name, name, rounded, f"operand{place}")
-            elif name == site.weights:
-                near = weight_levels(self.sites.graph.constants[name], site.axis).numbers
-                rounded = self.edit.constant(f"{site.name}/near", near)
-                read[place] = self.chosen(site.name, name, rounded, "weights")
+            for precision in site.precisions if name in (*site.activations, site.weights) else ():
+                other = self.edit.halves(name) if precision == BF16 else self.bytes_of(site, name)
+                read[place] = self.chosen((site.name, precision), read[place], other, f"operand{place}")
         return tuple(read)
+
+    def bytes_of(self, site: Site, name: str) -> str:
+        """An operand of a site after a way through bytes."""
+        if name in site.activations:
+            return self.round(name, self.ranges[root(self.sites.graph, name)])
+        near = weight_levels(self.sites.graph.constants[name], site.axis).numbers
+        return self.edit.constant(f"{site.name}/near", near)

@@ -1,27 +1,31 @@
-"""Sites: the contractions that may multiply integers, the tensors that they read, and those that bytes go through."""
+"""Sites: the contractions that may multiply narrow numbers, what they read, and the tensors that bytes go through."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from autofuse.graph.mapping import names
 from autofuse.graph.model import Graph, Operator
+from autofuse.graph.own.bfloat16 import LEAST_GROUP
 from autofuse.graph.transform.fold import fold, fold_sites
 
+INT8, BF16 = "int8", "bf16"
+"""Precisions that a contraction may have besides float32."""
 CONTRACTIONS = names("Conv ConvTranspose Einsum Gemm MatMul")
 MOVERS = names("DepthToSpace Flatten Identity MaxPool Reshape Slice SpaceToDepth Squeeze Transpose Unsqueeze")
 """Operators whose result has the levels of their first input."""
 QUANTISED = names("ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul")
+_NUMBERS = {INT8: "integers", BF16: "bfloat16"}
 _BOUNDS = names("Clip Relu")
 
 
 @dataclass(frozen=True)
 class Site:
-    """A contraction that may multiply integers, by the name of its operator.
+    """A contraction that may multiply narrow numbers, by the name of its operator; `precisions`: which.
 
     `activations`: its computed operands. `weights`: its constant one ("": both are computed), with a scale for each
     channel of `axis` (None: one for all). `bias`: a constant with one number a channel, or "".
@@ -33,6 +37,7 @@ class Site:
     weights: str = ""
     axis: int | None = None
     bias: str = ""
+    precisions: tuple[str, ...] = (INT8,)
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,11 @@ class Sites:
     graph: Graph
     usable: tuple[Site, ...]
     refused: Mapping[str, str]
+
+    @cached_property
+    def options(self) -> tuple[tuple[str, str], ...]:
+        """Name of each usable one with each precision that it may have."""
+        return tuple((site.name, precision) for site in self.usable for precision in site.precisions)
 
     @cached_property
     def by_name(self) -> Mapping[str, Site]:
@@ -109,17 +119,18 @@ def is_quantised(graph: Graph) -> bool:
     return any(operator.op_type in QUANTISED for operator in graph.operators)
 
 
-def find_sites(graph: Graph) -> Sites:
-    """The contractions of a graph, usable or not."""
+def find_sites(graph: Graph, precisions: Sequence[str] = (INT8,)) -> Sites:
+    """The contractions of a graph, usable or not; `precisions`: those that are allowed."""
     usable: list[Site] = []
     refused: dict[str, str] = {}
     for operator in graph.operators:
         if operator.op_type in CONTRACTIONS:
-            reason = _refusal(graph, operator)
-            if reason:
-                refused[operator.name] = reason
+            reasons = {precision: _refusal(graph, operator, precision) for precision in precisions}
+            able = tuple(precision for precision in precisions if not reasons[precision])
+            if able:
+                usable.append(replace(_site(graph, operator), precisions=able))
             else:
-                usable.append(_site(graph, operator))
+                refused[operator.name] = reasons[precisions[0]]
     return Sites(graph, tuple(usable), refused)
 
 
@@ -147,10 +158,14 @@ def moved(graph: Graph, sites: Iterable[Site]) -> dict[str, str]:
     return found
 
 
-def _refusal(graph: Graph, operator: Operator) -> str:
-    """Why a contraction stays real ("": it need not)."""
+def _refusal(graph: Graph, operator: Operator, precision: str) -> str:
+    """Why a contraction cannot have a precision ("": it can)."""
     if operator.op_type in ("ConvTranspose", "Einsum"):
-        return f"{operator.op_type} has no kernel for integers"
+        return f"{operator.op_type} has no kernel for {_NUMBERS[precision]}"
+    groups = operator.attributes.get("group", 1)
+    assert isinstance(groups, int)
+    if precision == BF16 and groups > 1 and graph.tensors[operator.outputs[0]].shape[1] // groups < LEAST_GROUP:
+        return f"convolutions of few channels in each group have no kernel for {_NUMBERS[precision]}"
     operands = [graph.tensors[name] for name in operator.inputs[:2]]
     if any(operand.dtype != "float32" for operand in operands):
         return "its operands are not float32"

@@ -1,13 +1,14 @@
-"""Graphs with QuantizeLinear and DequantizeLinear around the contractions that multiply integers.
+"""Graphs with QuantizeLinear and DequantizeLinear around the contractions that multiply integers, and roundings before
+those that multiply bfloat16.
 
 y = Conv(x, w, b)   becomes   y = Conv(x', w', b')   with x' = DequantizeLinear(QuantizeLinear(x)), and w' and b' the
 DequantizeLinear of constant bytes and of a constant int32: the form in which ONNX has quantised models, and from which
-runtimes make products of integers.
+runtimes make products of integers. In bfloat16, x' is x rounded, which is two Casts in ONNX, and w' a constant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -15,19 +16,23 @@ import numpy as np
 from autofuse.graph.model import Graph, Operator
 from autofuse.graph.transform.quantize.editor import Editor
 from autofuse.graph.transform.quantize.levels import Range, bias_levels, weight_levels
-from autofuse.graph.transform.quantize.sites import CONTRACTIONS, Site, Sites, moved
+from autofuse.graph.transform.quantize.sites import BF16, CONTRACTIONS, INT8, Site, Sites, moved
 
 
-def quantised_graph(sites: Sites, chosen: Collection[str], ranges: Mapping[str, Range]) -> Graph:
-    """The graph of `sites` in which the `chosen` ones multiply bytes; `ranges`: of each of the sites' tensors."""
+def quantised_graph(sites: Sites, chosen: Mapping[str, str], ranges: Mapping[str, Range]) -> Graph:
+    """The graph of `sites` in which the `chosen` ones have the precision beside their name, the others float32.
+
+    `ranges`: of each of the sites' tensors.
+    """
     return _Quantiser(sites, chosen, ranges).graph()
 
 
 class _Quantiser:
-    def __init__(self, sites: Sites, chosen: Collection[str], ranges: Mapping[str, Range]) -> None:
+    def __init__(self, sites: Sites, chosen: Mapping[str, str], ranges: Mapping[str, Range]) -> None:
         self.sites, self.ranges = sites, ranges
         self.edit = Editor(sites.graph)
-        self.chosen = {site.name: site for site in sites.usable if site.name in chosen}
+        self.chosen = {site.name: site for site in sites.usable if chosen.get(site.name) == INT8}
+        self.halves = {site.name: site for site in sites.usable if chosen.get(site.name) == BF16}
         self.everywhere = sites.as_bytes(self.chosen)
         self.roots = {**{name: name for name in self.everywhere}, **moved(sites.graph, self.chosen.values())}
         self.real: dict[str, str] = {}
@@ -70,7 +75,12 @@ class _Quantiser:
         return self.parameters[name]
 
     def changed(self, operator: Operator) -> Operator:
-        """An operator that reads bytes where it shall."""
+        """An operator that reads narrow numbers where it shall."""
+        half = self.halves.get(operator.name)
+        if half is not None:
+            narrow = {*half.activations, half.weights}
+            read = (self.edit.halves(name) if name in narrow else name for name in operator.inputs)
+            return replace(operator, inputs=tuple(read))
         site = self.chosen.get(operator.name)
         if site is not None:
             return replace(operator, inputs=self.operands(operator, site))

@@ -14,9 +14,8 @@ from onnx import GraphProto, TensorProto
 
 from autofuse.graph.loading.draft import Draft
 from autofuse.graph.loading.simplify.quantized.levels import Known
-from autofuse.graph.loading.simplify.quantized.products import NARROW_GROUP
 from autofuse.graph.model import Operator
-from autofuse.graph.own.bfloat16 import CONTRACTIONS, ROUND, is_rounded, rounded
+from autofuse.graph.own.bfloat16 import CONTRACTIONS, LEAST_GROUP, ROUND, is_rounded, rounded
 from autofuse.graph.own.recurrence import DOMAIN
 
 
@@ -98,7 +97,7 @@ def _able(draft: Draft, operator: Operator) -> bool:
         weights, groups = shapes[1], attributes.get("group", 1)
         assert weights is not None and isinstance(groups, int)
         explicit = "pads" in attributes and "auto_pad" not in attributes
-        return explicit and (groups == 1 or weights[0] // groups >= NARROW_GROUP)
+        return explicit and (groups == 1 or weights[0] // groups >= LEAST_GROUP)
     return True
 
 
