@@ -53,6 +53,7 @@ LAYERS["precision"] = LAYERS["search"] | {"search"}
 LAYERS["job"] = LAYERS["search"] | {"search"}
 LAYERS["torch_backend"] = LAYERS["compiler"] | {"compiler"}
 LAYERS["parted"] = LAYERS["benchmark"] | {"benchmark", "search"}
+LAYERS["opened"] = LAYERS["benchmark"] | {"search"}
 LAYERS["checks"] = {"device", "link", "kernels", "backend", "measure", "database", "environment"}
 LAYERS["api"] = set(LAYERS)
 LAYERS["cli"] = {"api"}

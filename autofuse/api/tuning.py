@@ -29,6 +29,7 @@ from autofuse.values.arguments import (
 
 if TYPE_CHECKING:
     from autofuse.environment.place import Place
+    from autofuse.graph.loading.given.sizes import Ranges
     from autofuse.job.coordinator import JobListener
     from autofuse.job.outcome import JobOutcome
     from autofuse.search.tune import Progress, TuneResult
@@ -52,6 +53,7 @@ def tune(
     pareto: bool = False,
     trained: str | None = None,
     shapes: Shapes | None = None,
+    sizes: Ranges | None = None,
     constants: Constants | None = None,
     progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
@@ -63,9 +65,10 @@ def tune(
     goes on where it was when it is started again. `progress` is called after each candidate. `stop` is asked often:
     once it says True the search ends, and KeyboardInterrupt is raised. `pareto`: search plans that need little memory
     as well, and end with the front of both (`TuneResult.front`). `trained`: the model that guides the search: a file,
-    or the name of a shipped one ("default"); None: no model. What the budget left no time for stands in
-    `TuneResult.left_out`. `dry_run`: nothing is measured or written; `TuneResult.forecast` says what the budget will
-    reach, for each segment of a model in parts.
+    or the name of a shipped one ("default"); None: no model. `sizes`: one named size stays open in a range, as for
+    `compile`; then no plans are searched, but schedules of the tiles of its kernels, weighted by sizes from the
+    smallest to the largest. What the budget left no time for stands in `TuneResult.left_out`. `dry_run`: nothing is
+    measured or written; `TuneResult.forecast` says what the budget will reach, for each segment of a model in parts.
     """
     began = time.monotonic()  # the budget counts from here on, loading the compiler included
     _check(seed, trained)
@@ -82,8 +85,13 @@ def tune(
         "given": given_inputs(shapes, constants),
     }  # fmt: skip
     if dry_run:
+        if sizes:
+            raise InputError("--sizes: --dry-run forecasts searches at fixed sizes only; name them with --shape")
         return _forecast(Path(model), place, **searched)
-    searched |= {"trained": trained, "progress": progress or _silent, "stop": stop or _never, "since": began}
+    searched |= {"progress": progress or _silent, "stop": stop or _never, "since": began}
+    if sizes:
+        return _tiles(Path(model), place, sizes, pareto=pareto, trained=trained, **searched)
+    searched |= {"trained": trained}
     try:
         return run_search(Path(model), place, pareto=pareto, **searched)
     except UncoveredError as error:
@@ -92,6 +100,19 @@ def tune(
         if pareto:
             raise InputError(f"--pareto: {error}") from error
         return tune_parts(Path(model), place, error, **searched)
+
+
+def _tiles(
+    model: Path, place: Place, sizes: Ranges, *, pareto: bool, trained: str | None, **searched: Any
+) -> TuneResult:
+    """The search of a model with an open size."""
+    from autofuse.graph.loading.given.sizes import open_sizes
+    from autofuse.opened.tune import tune_open
+
+    if pareto or trained is not None:
+        option = "--pareto" if pareto else "--model"
+        raise InputError(f"--sizes: {option} is for searches of plans, and only tiles are searched; leave it out")
+    return tune_open(model, place, open_sizes(sizes), **searched)
 
 
 def _forecast(model: Path, place: Place, **named: Any) -> TuneResult:

@@ -41,7 +41,7 @@ from autofuse.kernels.emission import Emission
 from autofuse.kernels.families.registry import is_own
 from autofuse.kernels.lowering.coverage import require_kernels, with_checked_groups
 from autofuse.kernels.lowering.lower import Lowered, Lowering, lower
-from autofuse.kernels.open_rows import TILES, check_elements, tile_rows
+from autofuse.kernels.open_rows import check_elements, tile_rows
 from autofuse.kernels.schedule.weight_size import held_bytes, model_bytes
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import BoundWorkload, bind_workload
@@ -54,6 +54,10 @@ UNLIKELY = 19, 23
 """Sizes that models hardly have anywhere else."""
 SINGLE_CASES = 3
 """Inputs on which a graph for a single row is compared, where its operators are others."""
+
+
+Bound = tuple[Grouped, BoundWorkload, list[tuple[int, BoundWorkload]]]
+"""A group, its workload at the size of the open graph, and that at each number of rows of a tile."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,22 +165,41 @@ def samples(size: OpenSize) -> tuple[int, int, tuple[int, ...]]:
     return first, second, tuple(sorted(more))
 
 
-def _tiled(context: Context, read: OpenModel, chosen: FoundPlan) -> tuple[OpenPart, dict[str, Found]]:
-    """The program in tiles, each with the best schedule that is known, and these by workload key."""
-    target = context.environment.target
+@dataclass(frozen=True, eq=False)
+class OpenPlan:
+    """A plan of a model with an open size: the graph that it leaves, and of each group its workload and its tiles."""
+
+    opened: OpenGraph
+    chosen: FoundPlan
+    groups: tuple[Bound, ...]
+
+    @property
+    def tiles(self) -> list[tuple[int, BoundWorkload]]:
+        """Rows (0: all, of a kernel without an open size) and workload of every tile that has a schedule."""
+        return [tile for group, _, tiles in self.groups if group.attention is None for tile in tiles]
+
+
+def open_plan(context: Context, read: OpenModel, chosen: FoundPlan) -> OpenPlan:
+    """A plan in tiles. InputError for what cannot have an open size in the graph that it leaves."""
     lowered = _lowered(read.opened.graph, chosen, context)
     checked = replace(chosen, plan=with_checked_groups(chosen.plan, lowered))
     if checked.plan != chosen.plan:
         lowered = _lowered(read.opened.graph, checked, context)
-    twin = Lowering(read.twin, target).realised(checked.plan)
-    found_open = open_graph(read.size.name, read.opened.size, lowered.graph, read.twin_size, twin)
-    opened = with_own_operators(replace(found_open, parts=read.opened.parts))
+    twin = Lowering(read.twin, context.environment.target).realised(checked.plan)
+    found = open_graph(read.size.name, read.opened.size, lowered.graph, read.twin_size, twin)
+    opened = with_own_operators(replace(found, parts=read.opened.parts))
     check_rows(opened)
     _check_kernels(opened, read.size)
     bounds = _bounds(opened, read.size, lowered, [group.operators for group in checked.plan.groups])
-    emission = Emission(target)
+    return OpenPlan(opened, checked, tuple(bounds))
+
+
+def _tiled(context: Context, read: OpenModel, chosen: FoundPlan) -> tuple[OpenPart, dict[str, Found]]:
+    """The program in tiles, each with the best schedule that is known, and these by workload key."""
+    planned = open_plan(context, read, chosen)
+    opened, emission = planned.opened, Emission(context.environment.target)
     ladder = Ladder(context.database, context.environment, emission, chosen.limits, chosen.pinned)
-    wanted = [tile for group, _, tiles in bounds if group.attention is None for _, tile in tiles]
+    wanted = [bound for _, bound in planned.tiles]
     found = ladder.find(wanted, context.policy.measured_only)
     _refuse_misses(wanted, found)
     groups = [
@@ -186,8 +209,9 @@ def _tiled(context: Context, read: OpenModel, chosen: FoundPlan) -> tuple[OpenPa
             ladder,
             emission,
         )
-        for group, bound, tiles in bounds
+        for group, bound, tiles in planned.groups
     ]
+    checked = planned.chosen
     return OpenPart(opened, read.size, tuple(groups), checked.plan.key, checked.tier), found
 
 
@@ -206,9 +230,6 @@ def _check_kernels(opened: OpenGraph, size: OpenSize) -> None:
             workload = bind_workload(opened.graph, [operator.name], {}).workload
             if not is_own(workload) and not is_free_reshape(workload):
                 raise refused(opened.symbol, operator, "only kernels of fixed sizes are made for it")
-
-
-Bound = tuple[Grouped, BoundWorkload, list[tuple[int, BoundWorkload]]]
 
 
 def _bounds(opened: OpenGraph, size: OpenSize, lowered: Lowered, planned: Sequence[tuple[str, ...]]) -> list[Bound]:
@@ -281,8 +302,7 @@ def _refuse_misses(wanted: Sequence[BoundWorkload], found: Mapping[str, Found]) 
     if missing:
         raise StrictMissError(
             f"{len(missing)} of {len(wanted)} tiles have no measured schedule, such as {missing[0]}: "
-            f"run `autofuse tune` with --shape at the rows of a tile ({', '.join(map(str, TILES))}), or compile "
-            "without --strict"
+            "run `autofuse tune` with the same --sizes, or compile without --strict"
         )
 
 

@@ -69,6 +69,16 @@ def tile_rows(workload: Workload, rows: Mapping[int, OpenAxis], size: int, high:
     return (1,) if single else tuple(count for count in TILES if count <= max(1, high))
 
 
+def tile_counts(tiles: Sequence[int], rows: int) -> list[int]:
+    """How many tiles of each kind compute so many rows; `tiles`: rows of each kind, the most first, the last of 1."""
+    left, found = rows, []
+    for size in tiles:
+        count = left if size == 1 else (left + size // 2) // size if rows >= size else 0
+        left = max(left - count * size, 0)
+        found.append(count)
+    return found
+
+
 def _positions(workload: Workload, size: int) -> list[int]:
     """For each operator with weights how often a row uses each of them."""
     found = []

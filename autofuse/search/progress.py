@@ -182,6 +182,20 @@ class PartsForecast:
 
 
 @dataclass(frozen=True)
+class TileTime:
+    """A tile of a kernel over an open size: of so many `rows` (0: the kernel has no open size), which a call runs
+    `runs` times on the average over the sizes. `us` of its best schedule so far, `rule_us` of the fixed rule's;
+    `tried`: schedules, with those that were known before."""
+
+    label: str
+    rows: int
+    runs: float
+    us: float | None
+    rule_us: float | None
+    tried: int
+
+
+@dataclass(frozen=True)
 class TuneResult:
     """The outcome of a tuning job; `plans`: the finalists by name, `chosen` the one that `compile` takes.
 
@@ -192,7 +206,8 @@ class TuneResult:
     the plan with its schedules. `questions`: what the search asked, the
     kind that took longest first. `waterfall`: what each decision was worth (None: too little was measured to say).
     `not_asked`: what it did not come to, and `more_time`: what as much time again is expected to give. `forecast`: of a
-    dry run, which has nothing else to say. `decision`: how sure the choice is; None where nothing was raced.
+    dry run, which has nothing else to say. `decision`: how sure the choice is; None where nothing was raced. `tiles`:
+    of a model with an open size, of which nothing but these is searched, the one that takes most time first.
     """
 
     model: str
@@ -222,3 +237,4 @@ class TuneResult:
     more_time: MoreTime | None = None
     decision: ChoiceDecision | None = None
     forecast: Forecast | PartsForecast | None = None
+    tiles: tuple[TileTime, ...] = ()

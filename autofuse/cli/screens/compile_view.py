@@ -74,7 +74,7 @@ def compile_text(report: CompileReport) -> Group:
     if report.groups and not report.hits and report.sizes:
         parts += [
             "",
-            Text("Nothing of this was measured here; `autofuse tune --shape` with the rows of a tile does."),
+            Text("Nothing of this was measured here; `autofuse tune` with the same --sizes does."),
         ]
     elif report.groups and not report.hits:
         parts += ["", Text("Nothing of this was measured here; `autofuse tune` with the same --threads does that.")]

@@ -23,6 +23,8 @@ MOST_MODELS = 3
 def after_tuning(model: Path, named: Mapping[str, Any]) -> Table:
     """What follows a run of one model."""
     there = [*_there(named), *_reached(named)]
+    if named.get("sizes"):
+        return _listed([_compile(model, [*there, *_sizes(named)])])
     return _listed(
         [
             _compile(model, there),
@@ -55,7 +57,8 @@ def after_compiling(model: Path, library: str, hits: int, named: Mapping[str, An
     form = str(named.get("format") or "so")
     there = _there(named)
     if named.get("sizes"):
-        return _listed([["run", library] if library else _compile(model, [*there, *_sizes(named)])])
+        tune = [] if hits else [["tune", str(model), "--budget", "10m", *there, *_sizes(named)]]
+        return _listed([*tune, ["run", library] if library else _compile(model, [*there, *_sizes(named)])])
     tune = [] if hits else [["tune", str(model), "--budget", "10m", *there]]
     if not library:
         return _listed([*tune, _compile(model, there, form)])

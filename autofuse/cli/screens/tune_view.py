@@ -24,7 +24,8 @@ def tune_text(result: TuneResult) -> Group:
     grid = Table.grid(padding=(0, 2))
     for name, text in _facts(result):
         grid.add_row(name, Text(text))
-    parts: list[RenderableType] = [Text(title, style="bold"), grid, "", records(_plans(result), "plans")]
+    table = records(_tiles(result), "tiles") if result.tiles else records(_plans(result), "plans")
+    parts: list[RenderableType] = [Text(title, style="bold"), grid, "", table]
     if result.waterfall is not None:
         parts += ["", waterfall_text(result.waterfall)]
     if result.front:
@@ -37,7 +38,30 @@ def tune_text(result: TuneResult) -> Group:
     return Group(*parts)
 
 
+def _tiles(result: TuneResult) -> list[dict[str, object]]:
+    """Tiles, the one that takes most time of a call first."""
+    return [
+        {
+            "tile": one.label,
+            "rows": one.rows or None,
+            "runs a call": round(one.runs, 1),
+            "median_us": one.us,
+            "of the rule's": None if not one.us or not one.rule_us else f"{one.rule_us / one.us:.2f}x",
+            "schedules": one.tried,
+        }
+        for one in result.tiles
+    ]
+
+
 def _facts(result: TuneResult) -> Iterator[tuple[str, str]]:
+    if result.tiles:
+        yield "searched", f"{_counted(len(result.tiles), 'tile')} of {_counted(result.kernels, 'kernel')}"
+        tried = f"{result.measured - result.failed} ok, {result.failed} failed, {result.hits} known already"
+        yield "candidates", tried
+        if result.warning:
+            yield "warning", result.warning
+        yield "recorded", f"in {result.database}"
+        return
     yield "chosen", _chosen(result)
     if result.decision is not None:
         yield "decided", _decision(result.decision)

@@ -27,6 +27,9 @@ MOST_LOSSES = 5
 AGAIN = 8
 """Doubted candidates that are measured again at once, at most."""
 
+NO_RUN = 0
+"""In place of a run's number: what is measured belongs to no run."""
+
 Asked = tuple[WorkloadSearch, Schedule]
 """A candidate that is to be measured."""
 
@@ -38,7 +41,7 @@ def asked_text(search: WorkloadSearch, schedule: Schedule) -> tuple[str, str]:
 
 @dataclass
 class Lab:
-    """One device, for one run of a search. What it measures goes to the database and into `evidence`.
+    """One device, for one run of a search, or none (`NO_RUN`). What it measures goes to the database and `evidence`.
 
     `tell`: called after each candidate with what it was. `sentinel`: watches the device (None: nobody does).
     `next_up`: the searches whose candidates will probably be asked for next, once more for each further one.
@@ -155,7 +158,7 @@ class Lab:
                 continue
             setting = evidence.environment.setting
             outcome = outcome_of(search.bound, schedule, measurement, evidence.environment.codes)
-            number = evidence.database.record_candidate(setting, outcome, self.run_id)
+            number = evidence.database.record_candidate(setting, outcome, self.run_id or None)
             stored = evidence.database.measured_schedules(setting, search.key)
             verdict = next((found for found in stored if found.candidate_id == number), None)
             search.correct(schedule, verdict.median_us if verdict else None)
@@ -182,7 +185,7 @@ class Lab:
     def _give_back(self, search: WorkloadSearch, schedule: Schedule, measurement: Measurement) -> None:
         """A lost device says nothing about its candidate: the loss is recorded, and the candidate comes again."""
         outcome = outcome_of(search.bound, schedule, measurement, self.evidence.environment.codes)
-        self.evidence.database.record_candidate(self.evidence.environment.setting, outcome, self.run_id)
+        self.evidence.database.record_candidate(self.evidence.environment.setting, outcome, self.run_id or None)
         search.give_back(schedule)
 
     def _request(self, search: WorkloadSearch, schedule: Schedule) -> MeasureRequest:
@@ -200,7 +203,7 @@ class Lab:
         outcome = replace(
             outcome_of(search.bound, schedule, measurement, evidence.environment.codes), uid=uuid.uuid4().hex
         )
-        evidence.database.record_candidate(evidence.environment.setting, outcome, self.run_id)
+        evidence.database.record_candidate(evidence.environment.setting, outcome, self.run_id or None)
         if outcome.trusted is False:
             evidence.untrusted.add((search.key, schedule_text(schedule)))
         if self.sentinel is not None and outcome.median_us is not None:

@@ -83,9 +83,14 @@ class SearchEvidence:
             self.lowered[plan.key] = plan, self.lowering.lower(plan)
         lowered = self.lowered[plan.key][1]
         for bound in lowered.kernels:
-            if bound.workload.key not in self.searches:
-                self.searches[bound.workload.key] = self._known(bound, lowered.graph)
+            self.admit_workload(bound, lowered.graph)
         return lowered
+
+    def admit_workload(self, bound: BoundWorkload, graph: Graph) -> WorkloadSearch:
+        """Makes a workload known, with everything the database has on it; `graph` holds its constants."""
+        if bound.workload.key not in self.searches:
+            self.searches[bound.workload.key] = self._known(bound, graph)
+        return self.searches[bound.workload.key]
 
     def _known(self, bound: BoundWorkload, graph: Graph) -> WorkloadSearch:
         search = WorkloadSearch.create(

@@ -30,6 +30,12 @@ class OpenSize:
     def __str__(self) -> str:
         return f"{self.name} {self.low} to {self.high}"
 
+    def drawn(self, count: int) -> tuple[int, ...]:
+        """At most so many sizes of the range, from the smallest to the largest, each as many times the one before."""
+        steps = range(count)
+        growth = (self.high / self.low) ** (1 / max(1, count - 1))
+        return tuple(sorted({min(self.high, round(self.low * growth**step)) for step in steps}))
+
     @property
     def is_fixed(self) -> bool:
         """Whether there is only one size."""

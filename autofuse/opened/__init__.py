@@ -1,0 +1,1 @@
+"""Models with an open size beyond compiling: tuned tile by tile."""

@@ -1,0 +1,122 @@
+"""`tune` of a model with an open size: schedules of the tiles of its kernels, under the plan that `compile` takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from autofuse.compiler import Context, Policy
+from autofuse.compiler.open_job import OpenModel, OpenPlan, open_plan, read_open
+from autofuse.compiler.plan_ladder import find_plan
+from autofuse.database.database import ProfilingDatabase, open_database
+from autofuse.environment.device import NamedDevice, RunnerOptions, open_runner, thread_count
+from autofuse.environment.place import Place
+from autofuse.fusion.plan import ScheduleLimits
+from autofuse.graph.loading.given.sizes import OpenSize
+from autofuse.kernels.open_rows import tile_counts
+from autofuse.search.budget.budget import Budget, now
+from autofuse.search.lab.tiles import TileSearch, WeightedTile
+from autofuse.search.progress import Progress, TuneResult
+from autofuse.search.schedules.evidence import SearchEvidence, searched_space
+from autofuse.search.tune import SAMPLING
+from autofuse.values.arguments import Given, file_title
+from autofuse.values.scratch import scratch_folder
+
+DRAWN = 9
+"""Sizes of a range that tiles are weighted by: from the smallest to the largest, each as many times the one before."""
+
+
+def tune_open(
+    model: Path,
+    place: Place,
+    sizes: Sequence[OpenSize],
+    *,
+    budget_s: float | None,
+    trials: int | None,
+    seed: int,
+    space: str | None,
+    exact: bool,
+    given: Given,
+    progress: Callable[[Progress], None],
+    stop: Callable[[], bool],
+    since: float,
+) -> TuneResult:
+    """Search schedules of the tiles of `model`, the one size of `sizes` with a range left open; see
+    `autofuse.api.tune`. KeyboardInterrupt when somebody asked for a stop; what was measured is kept.
+
+    InputError that names the operator which mixes what the size counts, or depends on it in another way.
+    """
+    budget = Budget.lasting(budget_s, stop, since)
+    asked = place.find(measuring=True)
+    thread_count(place.threads, asked)
+    progress(Progress("opening", f"reading {model.name}", now() - since, budget_s, total=trials))
+    read = read_open(model, given, sizes)
+    with ExitStack() as stack:
+        base = stack.enter_context(open_database(place.database))
+        planned = _planned(place, asked, exact, read)
+        environment = place.environment(base, measuring=True, asked=asked)
+        evidence = SearchEvidence(
+            planned.opened.graph, searched_space(space, environment, exact), environment, base, seed
+        )  # fmt: skip
+        evidence.limit_schedules(planned.chosen.limits)
+        options = RunnerOptions(SAMPLING)
+        runner = stack.enter_context(open_runner(environment.device, environment.setting.threads, options))
+        folder = stack.enter_context(scratch_folder())
+
+        def tell(what: str) -> None:
+            counts, elapsed_s = evidence.counts, now() - since
+            left_s = None if budget_s is None else max(0.0, budget_s - elapsed_s)
+            progress(
+                Progress(
+                    "search", what, elapsed_s, budget_s, counts.measured, trials, counts.ok, counts.failed, counts.hits,
+                    left_s=left_s, asking="tiles",
+                )
+            )  # fmt: skip
+
+        tiles = weighted(planned, read.size)
+        graphs = {rows: planned.opened.at(rows or planned.opened.size) for rows in {tile.rows for tile in tiles}}
+        search = TileSearch(tiles, graphs, evidence, runner, folder, tell)
+        done = search.advance(budget, trials)
+        if budget.stopped():
+            raise KeyboardInterrupt
+        return _result(model, base, search, planned, "done" if done else "out of budget", time.monotonic() - since)
+
+
+def _planned(place: Place, asked: NamedDevice, exact: bool, read: OpenModel) -> OpenPlan:
+    """The plan that `compile` takes."""
+    with Context(place, policy=Policy(limits=ScheduleLimits(exact=exact)), asked=asked) as context:
+        chosen = find_plan(context, read.opened.graph, read.sha256, None)
+        return open_plan(context, read, chosen)
+
+
+def weighted(planned: OpenPlan, size: OpenSize) -> list[WeightedTile]:
+    """Every tile, with how often a call runs it on the average over `DRAWN` sizes of the range."""
+    drawn = size.drawn(DRAWN)
+    found = []
+    for group, _, tiles in planned.groups:
+        if group.attention is not None:
+            continue
+        rows = [count for count, _ in tiles]
+        once = group.picked is not None or rows == [0]
+        counts = [[1] * len(rows) if once else tile_counts(rows, count) for count in drawn]
+        for place, (count, bound) in enumerate(tiles):
+            runs = sum(one[place] for one in counts) / len(drawn)
+            found.append(WeightedTile(count, bound, runs))
+    return found
+
+
+def _result(
+    model: Path, base: ProfilingDatabase, search: TileSearch, planned: OpenPlan, state: str, elapsed_s: float
+) -> TuneResult:
+    evidence = search.evidence
+    counts, setting = evidence.counts, evidence.environment.setting
+    kernels = sum(bool(tiles) for _, _, tiles in planned.groups)
+    untimed = sum(one.us is None for one in search.times())
+    warning = f"{untimed} tiles have no time: the budget ended before, or every schedule failed" if untimed else ""
+    return TuneResult(
+        file_title(model), "", 0, base.location.text, evidence.environment.profile.name, setting.threads, state,
+        elapsed_s, counts.measured, counts.failed, counts.hits, 0, planned.chosen.tier, planned.chosen.plan.key,
+        kernels, warning=warning, tiles=search.times(),
+    )  # fmt: skip

@@ -1,0 +1,108 @@
+"""`tune --sizes`: the tiles of a model with an open size are measured, and `compile --sizes` hits them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from autofuse import api
+from autofuse.cli.main import app
+from autofuse.graph.loading.given.sizes import OpenSize
+from autofuse.kernels.open_rows import TILES, tile_counts
+from tests.compiler.open_sizes.models import PERCEPTRON, PERCEPTRON_WEIGHTS, write
+from tests.compiler.open_sizes.tokens import Form, written
+
+SIZES = {"batch": (1, 5)}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("tuned") / "rows.onnx", PERCEPTRON, PERCEPTRON_WEIGHTS)
+
+
+@pytest.fixture(scope="module")
+def tuned(model: Path) -> Any:
+    told: list[str] = []
+    result = api.tune(
+        model, sizes=SIZES, trials=24, threads=1, database=str(model.with_suffix(".db")),
+        progress=lambda one: told.append(one.phase),
+    )  # fmt: skip
+    assert told[0] == "opening"
+    assert told[-1] == "search"
+    return result
+
+
+def test_every_tile_is_measured(tuned: Any) -> None:
+    assert {tile.rows for tile in tuned.tiles} == {4, 1}
+    assert all(tile.us is not None and tile.rule_us >= tile.us and tile.tried for tile in tuned.tiles)
+    assert 0 < tuned.measured <= 24
+    assert not tuned.warning
+
+
+def test_what_was_tuned_is_a_hit(model: Path, tuned: Any) -> None:
+    report = api.compile(
+        model, database=str(model.with_suffix(".db")), threads=1, dry_run=True, sizes={"batch": (2, 30)}
+    )
+    found = {(group.group, group.tier) for group in report.groups}
+    assert {(tile.label, "hit (tile)") for tile in tuned.tiles} <= found
+    assert len(report.groups) > len(tuned.tiles)  # tiles of 16 rows are new
+
+
+def test_a_second_search_knows_what_the_first_measured(model: Path, tuned: Any) -> None:
+    again = api.tune(model, sizes=SIZES, trials=1, threads=1, database=str(model.with_suffix(".db")))
+    assert again.hits == tuned.measured
+    assert again.measured <= 1
+    assert sorted(tile.label for tile in again.tiles) == sorted(tile.label for tile in tuned.tiles)
+
+
+def test_the_screen_lists_tiles(model: Path, tuned: Any) -> None:
+    words = ["tune", model, "--sizes", "batch=1:5", "--trials", 1, "-n", 1, "--db", model.with_suffix(".db")]
+    shown = CliRunner().invoke(app, [str(word) for word in words])
+    assert shown.exit_code == 0
+    assert f"{len(tuned.tiles)} tiles of" in shown.output
+    assert "--sizes batch=1:5" in shown.output.split("next", 1)[1]
+
+
+def test_attention_is_left_alone(tmp_path: Path) -> None:
+    model = write(tmp_path / "tokens.onnx", *written(Form(masks=("causal",))))
+    result = api.tune(model, sizes={"tokens": (1, 3)}, trials=1, threads=1, database=str(tmp_path / "a.db"))
+    assert not any("Softmax" in tile.label for tile in result.tiles)
+    assert result.warning.endswith("the budget ended before, or every schedule failed")
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"pareto": True}, "--sizes: --pareto is for searches of plans"),
+        ({"trained": "default"}, "--sizes: --model is for searches of plans"),
+        ({"dry_run": True}, "--dry-run forecasts searches at fixed sizes only"),
+        ({"sizes": {"length": (1, 4)}}, "has no open size 'length'"),
+    ],
+)
+def test_what_only_fixed_sizes_have_is_refused(model: Path, tmp_path: Path, more: dict[str, Any], reason: str) -> None:
+    with pytest.raises(Exception, match=reason):
+        api.tune(model, **{"sizes": SIZES, "trials": 1, "threads": 1, "database": str(tmp_path / "a.db"), **more})
+
+
+@pytest.mark.parametrize(
+    ("rows", "counts"),
+    [
+        (1, [0, 0, 1]),
+        (3, [0, 0, 3]),
+        (7, [0, 2, 0]),
+        (15, [0, 4, 0]),
+        (16, [1, 0, 0]),
+        (21, [1, 1, 1]),
+        (24, [2, 0, 0]),
+    ],
+)
+def test_tiles_are_counted_as_kernels_run_them(rows: int, counts: list[int]) -> None:
+    assert tile_counts(TILES, rows) == counts
+
+
+def test_sizes_are_drawn_from_the_smallest_to_the_largest() -> None:
+    assert OpenSize("n", 1, 256).drawn(9) == (1, 2, 4, 8, 16, 32, 64, 128, 256)
+    assert OpenSize("n", 3, 5).drawn(9) == (3, 4, 5)
