@@ -78,10 +78,10 @@ def tune_open(
         tiles = weighted(planned, read.size)
         graphs = {rows: planned.opened.at(rows or planned.opened.size) for rows in {tile.rows for tile in tiles}}
         search = TileSearch(tiles, graphs, evidence, runner, folder, tell)
-        done = search.advance(budget, trials)
+        search.advance(budget, trials)
         if budget.stopped():
             raise KeyboardInterrupt
-        return _result(model, base, search, planned, "done" if done else "out of budget", time.monotonic() - since)
+        return _result(model, base, search, planned, time.monotonic() - since)
 
 
 def _planned(place: Place, asked: NamedDevice, exact: bool, read: OpenModel) -> OpenPlan:
@@ -108,7 +108,7 @@ def weighted(planned: OpenPlan, size: OpenSize) -> list[WeightedTile]:
 
 
 def _result(
-    model: Path, base: ProfilingDatabase, search: TileSearch, planned: OpenPlan, state: str, elapsed_s: float
+    model: Path, base: ProfilingDatabase, search: TileSearch, planned: OpenPlan, elapsed_s: float
 ) -> TuneResult:
     evidence = search.evidence
     counts, setting = evidence.counts, evidence.environment.setting
@@ -116,7 +116,7 @@ def _result(
     untimed = sum(one.us is None for one in search.times())
     warning = f"{untimed} tiles have no time: the budget ended before, or every schedule failed" if untimed else ""
     return TuneResult(
-        file_title(model), "", 0, base.location.text, evidence.environment.profile.name, setting.threads, state,
+        file_title(model), "", 0, base.location.text, evidence.environment.profile.name, setting.threads, "finished",
         elapsed_s, counts.measured, counts.failed, counts.hits, 0, planned.chosen.tier, planned.chosen.plan.key,
         kernels, warning=warning, tiles=search.times(),
     )  # fmt: skip

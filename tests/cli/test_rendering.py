@@ -338,6 +338,7 @@ def test_tune_passes_its_flags_and_prints_the_result(monkeypatch: pytest.MonkeyP
         "rpc_tracker": None,
         "shapes": {"x": (1,)},
         "constants": {},
+        "sizes": [],
     }
 
 

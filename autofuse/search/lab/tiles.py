@@ -77,8 +77,8 @@ class TileSearch:
     def _us(self, search: WorkloadSearch) -> float:
         return float("inf") if search.best_us is None else self.runs[search.key] * search.best_us
 
-    def advance(self, budget: Budget, trials: int | None) -> bool:
-        """Searches until the budget, or the number of candidates, is used up; whether nothing is left to try."""
+    def advance(self, budget: Budget, trials: int | None) -> None:
+        """Searches until the budget, or the number of candidates, is used up, or nothing is left to try."""
         counts = self.evidence.counts
         counted = budget.until(lambda: trials is not None and counts.measured >= trials)
         for rows, lab in self.labs.items():
@@ -89,11 +89,8 @@ class TileSearch:
             known = [one for one in self.searches if one.best_us is not None]
             stakes = {one.key: [Stake(self._us(one))] for one in known}
             chosen, _ = next_candidates(known, stakes, BATCH, LEAST)
-            if not chosen:
-                return True
             if not sum(lab.measure(self._of(rows, chosen), counted) for rows, lab in self.labs.items()):
-                break
-        return all(search.complete for search in self.searches)
+                return
 
     def _is_missing(self, search: WorkloadSearch, rows: int) -> bool:
         return self.rows[search.key] == rows and search.best_us is None and not search.complete
