@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from autofuse.backend.container.metadata import InputSpec, Metadata, PartSpec, Program, ValueSpec
+from autofuse.backend.container.metadata import InputSpec, Metadata, ValueSpec
 from autofuse.backend.library.arrays import (
     Array,
-    Kept,
     aligned_zeros,
     as_array,
     example,
@@ -22,22 +20,22 @@ from autofuse.backend.library.arrays import (
     tensor_over,
 )
 from autofuse.backend.library.compiled import Inputs, Library, listed
+from autofuse.backend.library.steps import (
+    Bound,
+    Call,
+    Held,
+    Made,
+    Open,
+    Segment,
+    Step,
+    bound_input,
+    reserved,
+    sizes_text,
+)
 from autofuse.errors import DeviceError, InputError
-from autofuse.ort.bound import Alone, BoundModel, is_value, plain_types, run_open, value_over
+from autofuse.ort.bound import Alone, is_value, plain_types, value_over
 from autofuse.ort.provider.register import register_image
 from autofuse.ort.session import open_session, value_type
-
-Call = Callable[[int, Sequence[Any]], Any]
-"""Runs a segment: its number and TVM's tensors -> TVM's tensors."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Held:
-    """Fixed memory that one part writes and others read, as numpy, TVM and ONNX Runtime see it."""
-
-    array: Array
-    tensor: Any
-    value: Any
 
 
 class PartedLibrary:
@@ -135,28 +133,28 @@ class PartedLibrary:
 
     def _run(self, values: dict[str, Any], call: Call) -> dict[str, Any]:
         """All values by name, from those of the inputs."""
-        steps: list[_Step] | None = getattr(self._mine, "steps", None)
+        steps: list[Step] | None = getattr(self._mine, "steps", None)
         if steps is None:
             steps = self._mine.steps = self._steps()
         for step in steps:
             step.run(values, call)
         return values
 
-    def _steps(self) -> list[_Step]:
+    def _steps(self) -> list[Step]:
         """The parts, with memory for the calling thread."""
         held = self._holdings()
-        found: list[_Step] = []
+        found: list[Step] = []
         for part in self._parts.order:
             if part.model is None:
                 assert self._segments is not None
-                found.append(_Segment(part, self.metadata.programs[part.program or 0], self._segments))
+                found.append(Segment(part, self.metadata.programs[part.program or 0], self._segments))
             elif plain_types(self._sessions[part.model]):
-                found.append(_Bound(part, self._sessions[part.model], held))
+                found.append(Bound(part, self._sessions[part.model], held))
             else:
-                found.append(_Open(part, self._sessions[part.model]))
+                found.append(Open(part, self._sessions[part.model]))
         return found
 
-    def _holdings(self) -> dict[str, _Held]:
+    def _holdings(self) -> dict[str, Held]:
         """Memory for values of fixed size that ONNX Runtime makes and that do not leave the library."""
         found = {}
         wanted = {name for part in self._parts.order for name in part.inputs} - set(self._results)
@@ -164,17 +162,17 @@ class PartedLibrary:
             for output in self._sessions[part.model].get_outputs() if part.model is not None else ():
                 spec = _static(ValueSpec(output.name, *_type(output)))
                 if output.name in wanted and spec is not None and self._segments is not None:
-                    array = _reserved(spec)
-                    found[output.name] = _Held(array, tensor_over(array), value_over(array))
+                    array = reserved(spec)
+                    found[output.name] = Held(array, tensor_over(array), value_over(array))
         return found
 
     def _result(self, name: str, values: Mapping[str, Any]) -> Any:
         value = values[name]
-        if isinstance(value, _Held):
+        if isinstance(value, Held):
             return value.array.copy()
         if is_value(value):
             return value.numpy()
-        if isinstance(value, _Made):
+        if isinstance(value, Made):
             return value.array()
         return value.copy() if name in self._names and isinstance(value, np.ndarray) else value
 
@@ -228,7 +226,7 @@ class PreparedParts:
     def __init__(self, library: PartedLibrary, given: Mapping[str, Any]) -> None:
         self._library = library
         own = bool(library.metadata.programs)
-        self._given = {name: _bound_input(value, own) for name, value in given.items()}
+        self._given = {name: bound_input(value, own) for name, value in given.items()}
         self._values: dict[str, Any] | None = None
 
     def run(self) -> None:
@@ -244,119 +242,6 @@ class PreparedParts:
         return [self._library._result(name, self._values) for name in self._library._results]
 
 
-class _Step:
-    """One part, in the memory of one thread."""
-
-    def run(self, values: dict[str, Any], call: Call) -> None:
-        """Reads its inputs from `values`, and puts its outputs there."""
-        raise NotImplementedError
-
-
-class _Made:
-    """An output of a segment: TVM's tensor, and how it becomes an array of the caller's own."""
-
-    __slots__ = ("_library", "_number", "_place", "_results", "tensor")
-
-    def __init__(self, library: Library, number: int, place: int, results: Any) -> None:
-        self.tensor = library.item(results, place)
-        self._library, self._number, self._place, self._results = library, number, place, results
-
-    def array(self) -> Array:
-        return self._library.arrays_of(self._number, self._results)[self._place]
-
-
-class _Segment(_Step):
-    def __init__(self, part: PartSpec, program: Program, library: Library) -> None:
-        self._number, self._library = part.program or 0, library
-        self._inputs = [(place, spec, np.dtype(spec.dtype)) for place, spec in enumerate(program.inputs)]
-        self._kept = Kept()
-        self._outputs = list(enumerate(part.outputs))
-
-    def run(self, values: dict[str, Any], call: Call) -> None:
-        kept = self._kept
-        given = [_tensor(values[spec.name], spec, dtype, kept, place) for place, spec, dtype in self._inputs]
-        results = call(self._number, given)
-        for place, name in self._outputs:
-            values[name] = _Made(self._library, self._number, place, results)
-
-
-class _Bound(_Step):
-    def __init__(self, part: PartSpec, session: Any, held: Mapping[str, _Held]) -> None:
-        self._inputs = part.inputs
-        self._model = BoundModel(session, {name: held[name].value for name in part.outputs if name in held})
-        self._outputs = [(name, held.get(name)) for name in part.outputs]
-
-    def run(self, values: dict[str, Any], _call: Call) -> None:
-        made = self._model.run([_value(values[name]) for name in self._inputs])
-        for (name, held), value in zip(self._outputs, made):  # noqa: B905  # as many; `strict` costs time
-            values[name] = held or value
-
-
-class _Open(_Step):
-    def __init__(self, part: PartSpec, session: Any) -> None:
-        self._part, self._session = part, session
-
-    def run(self, values: dict[str, Any], _call: Call) -> None:
-        made = run_open(self._session, [_python(values[name]) for name in self._part.inputs])
-        values.update(zip(self._part.outputs, made, strict=True))
-
-
-def _reserved(spec: InputSpec) -> Array:
-    """Memory for a value. InputError when there is not enough."""
-    try:
-        return aligned_zeros(spec)
-    except (MemoryError, ValueError) as error:  # numpy counts no more than 2^63 elements
-        raise InputError(f"{spec.name!r}: no memory for its elements, {_sizes(spec.shape)} {spec.dtype}") from error
-
-
-def _tensor(value: Any, spec: InputSpec, dtype: np.dtype[Any], kept: Kept, place: int) -> Any:
-    """A value as a segment takes it. InputError for another shape or type, and for numbers outside of a table."""
-    kind = type(value)
-    if kind is _Made:
-        return value.tensor
-    if kind is _Held:
-        if spec.table is not None:
-            refuse_values(spec, dtype, value.array)
-        return value.tensor
-    array: Array = value.numpy() if is_value(value) else value
-    if array.shape != spec.shape:
-        raise InputError(f"{spec.name!r}: shape {array.shape}, its segment takes {spec.shape}")
-    if array.dtype is not dtype or spec.table is not None:
-        refuse_values(spec, dtype, array)
-    return tensor_over(array, kept, place)
-
-
-def _value(value: Any) -> Any:
-    """A value as ONNX Runtime takes it, over the same memory where that can be."""
-    kind = type(value)
-    if kind is _Made:
-        return value_over(value.tensor)
-    if kind is _Held:
-        return value.value
-    return value if is_value(value) else value_over(value)
-
-
-def _python(value: Any) -> Any:
-    """A value as `session.run` takes it."""
-    if isinstance(value, _Held):
-        return value.array
-    if isinstance(value, _Made):
-        return value.array()
-    return value.numpy() if is_value(value) else value
-
-
-def _bound_input(value: Any, own: bool) -> Any:
-    """An input that is read at every run from the same memory, aligned where there are kernels of our `own`."""
-    plain = isinstance(value, np.ndarray) and value.dtype.kind in "fiub" and value.size
-    if plain and not own:
-        return value_over(value)
-    if plain:
-        array = aligned_zeros(InputSpec("", value.shape, value.dtype.name))
-        array[...] = value
-        return _Held(array, tensor_over(array), value_over(array))
-    return value
-
-
 def _accepted(spec: ValueSpec, given: Any) -> Any:
     """An input as the model takes it. InputError for an array of another type or size."""
     if not spec.dtype:
@@ -368,12 +253,8 @@ def _accepted(spec: ValueSpec, given: Any) -> Any:
             have == size or not isinstance(size, int) for have, size in zip(array.shape, spec.shape, strict=True)
         )
         if not fits:
-            raise InputError(f"input {spec.name!r}: shape {array.shape}, the model takes {_sizes(spec.shape)}")
+            raise InputError(f"input {spec.name!r}: shape {array.shape}, the model takes {sizes_text(spec.shape)}")
     return array
-
-
-def _sizes(shape: Sequence[int | str | None]) -> str:
-    return "(" + ", ".join("?" if size is None else str(size) for size in shape) + ")"
 
 
 def _type(argument: Any) -> tuple[str, tuple[int | str | None, ...] | None]:
