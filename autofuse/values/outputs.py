@@ -50,6 +50,12 @@ def read_text(path: Path) -> str:
     return content.decode("utf-8")
 
 
+def refuse_pipe(path: Path) -> None:
+    """OSError for a pipe in place of a file that is read from its end: opening one waits for whoever writes there."""
+    if path.is_fifo():
+        raise OSError(errno.ESPIPE, "it is a pipe, no regular file")
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of output: what a verb writes.

@@ -396,3 +396,13 @@ def test_the_whole_command_line_says_one_line_too(folder: Path) -> None:
     said = outcome.err.splitlines()
     assert said[-1] == outcome.message
     assert set(said[:-1]) <= {"compile: reading the model"}, "what a slow machine is told meanwhile"
+
+
+@pytest.mark.parametrize("words", [("run",), ("library", "check"), ("package", "-o", "made")], ids=" ".join)
+def test_a_pipe_in_place_of_a_library_is_not_waited_for(words: tuple[str, ...], tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    command = [sys.executable, "-m", "autofuse", *words, "pipe"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (
+        2, "autofuse: pipe: cannot read the library: it is a pipe, no regular file\n"
+    )  # fmt: skip

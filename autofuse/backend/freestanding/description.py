@@ -12,7 +12,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from autofuse.backend.container.container import FREESTANDING_MAGIC, FREESTANDING_TRAILER, freestanding_bytes
 from autofuse.backend.container.metadata import InputSpec, Metadata, TensorSpec
 from autofuse.errors import InputError
-from autofuse.values.outputs import Kind
+from autofuse.values.outputs import Kind, refuse_pipe
 
 FORMAT = 1
 _MOST_BYTES = 64 << 20
@@ -79,6 +79,7 @@ def append(library: Path, description: Description) -> None:
 def read(library: Path) -> Description:
     """The description of a free-standing library; InputError when it is none."""
     try:
+        refuse_pipe(library)
         with library.open("rb") as file:
             length = freestanding_bytes(file)
             end = file.tell() - FREESTANDING_TRAILER.size

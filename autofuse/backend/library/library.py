@@ -28,6 +28,7 @@ from autofuse.device.host import HostCpu, probe_host
 from autofuse.errors import DeviceError, InputError
 from autofuse.link.architecture import host_architecture
 from autofuse.link.linking import exported
+from autofuse.values.outputs import refuse_pipe
 from autofuse.values.scratch import scratch_folder
 
 LINKING_BYTES = 32 << 20
@@ -125,6 +126,7 @@ def count_kernels(library: Library | PartedLibrary, inputs: Inputs, program: int
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     try:
+        refuse_pipe(Path(path))
         file = Path(path).open("rb")  # noqa: SIM115  # closed below; errors of the reader are not ours to translate
     except OSError as error:
         raise InputError(f"{path}: cannot read the library: {error.strerror or error}") from error
