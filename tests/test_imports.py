@@ -49,7 +49,7 @@ LAYERS["views"] = {"graph", "rewrite", "fusion", "device", "kernels", "database"
 LAYERS["search"] = set(LAYERS) - {"views"}
 LAYERS["compiler"] = set(LAYERS) - {"views", "search"}
 LAYERS["benchmark"] = LAYERS["compiler"] | {"compiler"}
-LAYERS["precision"] = LAYERS["search"] | {"search"}
+LAYERS["precision"] = LAYERS["compiler"]
 LAYERS["job"] = LAYERS["search"] | {"search"}
 LAYERS["torch_backend"] = LAYERS["compiler"] | {"compiler"}
 LAYERS["parted"] = LAYERS["benchmark"] | {"benchmark", "search"}
@@ -71,7 +71,7 @@ HOMES: dict[str, set[str]] = {
     "distributed": {"measure"},
     "dask": {"measure"},
     "optuna": {"search"},
-    "scipy": {"search"},
+    "scipy": {"search", "precision"},
     "lightgbm": {"learning"},
     "pandas": {"views", "learning"},
     "typer": {"cli"},

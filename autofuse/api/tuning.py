@@ -76,7 +76,6 @@ def tune(
     key = told_key(rpc_key, rpc_key_file)
     from autofuse.environment.place import Place
     from autofuse.environment.space import load_space
-    from autofuse.search.tune import tune as run_search
 
     load_space(space, "generic")
     place = Place(database, device, threads, rpc, rpc_tracker, key)
@@ -91,15 +90,20 @@ def tune(
     searched |= {"progress": progress or _silent, "stop": stop or _never, "since": began}
     if sizes:
         return _tiles(Path(model), place, sizes, pareto=pareto, trained=trained, **searched)
-    searched |= {"trained": trained}
-    try:
-        return run_search(Path(model), place, pareto=pareto, **searched)
-    except UncoveredError as error:
-        from autofuse.parted.tune import tune_parts
+    return _plans(Path(model), place, pareto, trained=trained, **searched)
 
+
+def _plans(model: Path, place: Place, pareto: bool, **searched: Any) -> TuneResult:
+    """The search of a model of fixed sizes, whole or in parts."""
+    from autofuse.parted.tune import tune_parts
+    from autofuse.search.tune import tune as run_search
+
+    try:
+        return run_search(model, place, pareto=pareto, **searched)
+    except UncoveredError as error:
         if pareto:
             raise InputError(f"--pareto: {error}") from error
-        return tune_parts(Path(model), place, error, **searched)
+        return tune_parts(model, place, error, **searched)
 
 
 def _tiles(

@@ -23,8 +23,8 @@ from autofuse.graph.submodel import to_model
 from autofuse.graph.transform.quantize.sites import BF16, CONTRACTIONS, INT8, Site, Sites
 from autofuse.kernels.families.narrow.instructions import bfloat16_multipliers, multipliers
 from autofuse.kernels.lowering.lower import Lowering
+from autofuse.precision.choices import Cast
 from autofuse.precision.names import FLOAT
-from autofuse.search.composition.precisions import Cast
 
 MEASURED, DOUBTED, ESTIMATED = "measured", "measured, not trusted", "estimated"
 _NARROW = frozenset({"ConvInteger", "MatMulInteger", *ROUNDED.values()})

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from autofuse.graph.transform.quantize.sites import Sites
+from autofuse.precision.choices import Cast
 from autofuse.precision.cost import DOUBTED, ESTIMATED, ContractionTime
 from autofuse.precision.names import FLOAT
-from autofuse.search.composition.precisions import Cast
 
 
 def no_gain(sites: Sites, times: Mapping[str, ContractionTime], casts: Sequence[Cast]) -> str:

@@ -15,6 +15,7 @@ from autofuse.graph.model import Graph
 from autofuse.graph.transform.quantize.sites import BF16, INT8, Site, Sites, find_sites, is_quantised, prepared
 from autofuse.graph.transform.quantize.write import quantised_graph
 from autofuse.precision.calibration import Calibration, calibrate
+from autofuse.precision.choices import Cast, Choice, fastest_precisions
 from autofuse.precision.cost import ContractionTime, Costs
 from autofuse.precision.gain import no_gain
 from autofuse.precision.metrics import Metric, Outputs, mean_drop
@@ -30,7 +31,6 @@ from autofuse.precision.report import (
 from autofuse.precision.runs import Progress, outputs_of
 from autofuse.precision.samples import Sample, Source, digest, read_samples
 from autofuse.precision.sensitivity import Sensitivity
-from autofuse.search.composition.precisions import Cast, Choice, fastest_precisions
 from autofuse.values.arguments import Given
 from autofuse.values.outputs import check_output, write_output
 from autofuse.values.statistics import MeanInterval, least_count

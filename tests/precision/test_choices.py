@@ -17,9 +17,9 @@ from autofuse.graph.transform.quantize.probes import SWITCHES, switched
 from autofuse.graph.transform.quantize.sites import BF16, INT8, find_sites
 from autofuse.graph.transform.quantize.write import quantised_graph
 from autofuse.measure.checking.reference import run_reference
+from autofuse.precision.choices import Cast, Choice, fastest_precisions
 from autofuse.precision.metrics import mean_drop, metric_of
 from autofuse.precision.samples import digest, read_samples
-from autofuse.search.composition.precisions import Cast, Choice, fastest_precisions
 
 
 def graph_of(nodes: list[tuple[Any, ...]], constants: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> Graph:

@@ -86,8 +86,7 @@ def tune(
     _refuse_for_a_job(dry_run, pareto, sizes)
     job = {
         "devices": devices, "rpc": addresses, "workers": workers, "run": run, "until": until,
-        "early_stopping": early_stopping, "memory_limit": memory_limit, "disk_limit": disk_limit,
-        "executor": executor,
+        "early_stopping": early_stopping, "memory_limit": memory_limit, "disk_limit": disk_limit, "executor": executor,
     }  # fmt: skip
     _refuse_log(log, models, database)
     _tune_job(models, {**common, **job}, log, on_finish, form)
