@@ -262,7 +262,7 @@ def test_a_device_elsewhere_runs_the_very_bytes_that_were_verified_here(
     assert kept.read_bytes() == signed.read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_is_not_trusted_never_reaches_a_device_elsewhere(
     served: Served, model: Path, signed: Path, unsigned: Path, keys: Path, tmp_path: Path
 ) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 
 from autofuse.device.target import Target
 from autofuse.measure.children.child import serve
@@ -20,6 +19,8 @@ class ProviderNetwork:
     """A model that `compile --format ort` wrote, in ONNX Runtime as shipped; inputs and outputs are bound once."""
 
     def __init__(self, model: Path, threads: int, inputs: Mapping[str, Array]) -> None:
+        import onnxruntime  # late: autofuse switches its telemetry off first
+
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         library = model.with_name(FILE)

@@ -273,6 +273,7 @@ def test_a_database_url_of_an_unknown_kind(folder: Path) -> None:
     assert "allowed are a file path, sqlite:///FILE or postgresql" in outcome.message
 
 
+@pytest.mark.long
 def test_a_read_only_database_is_refused_for_tuning_and_good_enough_to_compile(folder: Path, database: Path) -> None:
     model = good(folder / "model.onnx")
     shelf = folder / "shelf"

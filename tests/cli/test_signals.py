@@ -97,6 +97,7 @@ def model(onnx_builder: Any, tmp_path: Path) -> Path:
     return Path(b.save(tmp_path / "net.onnx", {"x": [1, 3, 24, 24]}, [x]))
 
 
+@pytest.mark.long
 def test_a_terminal_that_is_closed_interrupts_a_run(model: Path, tmp_path: Path) -> None:
     database = tmp_path / "net.db"
     verb = Verb(tmp_path, "tune", model, "--db", database, "--threads", 1, "--budget", "10m", terminal=True)
@@ -199,6 +200,7 @@ def test_nohup_keeps_a_run_alive(model: Path, tmp_path: Path) -> None:
     assert verb.end() == 130
 
 
+@pytest.mark.long
 def test_a_job_that_is_told_twice_to_end_closes_its_rows(model: Path, tmp_path: Path) -> None:
     database = tmp_path / "net.db"
     verb = Verb(tmp_path, "tune", model, "--db", database, "--threads", 1, "--budget", "10m", "--run", "night")

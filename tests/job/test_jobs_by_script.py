@@ -92,6 +92,7 @@ def test_all_models_are_searched_and_confirmed(job: Job, write: Any, tmp_path: P
     assert outcome.elapsed_s < 300, "what is exhausted is not waited for"
 
 
+@pytest.mark.long
 def test_what_promises_more_gets_more_candidates(job: Job, write: Any, tmp_path: Path) -> None:
     job([write("poor", headroom=0.0001), write("rich", headroom=0.004)], budget_s=None, trials=96)
     found = measured(tmp_path)
@@ -109,6 +110,7 @@ def test_models_that_the_time_does_not_reach_are_told_so_and_not_read(job: Job, 
     assert set(measured(tmp_path)) == {Path(task.model).stem for task in outcome.tasks if task.state == "done"}
 
 
+@pytest.mark.long
 def test_early_stopping_spends_nothing_on_a_model_without_promise(job: Job, write: Any, tmp_path: Path) -> None:
     outcome = job([write("poor", headroom=1e-7)], budget_s=600.0, trials=200, early_stopping=0.05)
     assert outcome.exit_code == 0
@@ -116,6 +118,7 @@ def test_early_stopping_spends_nothing_on_a_model_without_promise(job: Job, writ
     assert measured(tmp_path)["poor"] <= 200
 
 
+@pytest.mark.long
 def test_a_search_that_crashes_once_costs_one_slice(job: Job, write: Any, tmp_path: Path) -> None:
     model = write("a", candidates=5, behaviour="crash", mark=str(tmp_path / "mark"))
     outcome = job([model, write("b", candidates=5)], budget_s=600.0)
@@ -123,6 +126,7 @@ def test_a_search_that_crashes_once_costs_one_slice(job: Job, write: Any, tmp_pa
     assert [task.state for task in outcome.tasks] == ["done", "done"]
 
 
+@pytest.mark.long
 def test_a_model_that_always_crashes_is_given_up_and_the_others_are_done(job: Job, write: Any) -> None:
     outcome = job([write("bad", behaviour="killed"), write("b", candidates=5)], budget_s=600.0)
     assert [task.state for task in outcome.tasks] == ["failed", "done"]
@@ -148,6 +152,7 @@ def test_a_search_that_hangs_is_ended(job: Job, write: Any, tmp_path: Path, monk
     assert outcome.elapsed_s < 600
 
 
+@pytest.mark.long
 def test_a_worker_that_is_lost_leaves_its_work_to_the_other(job: Job, write: Any, tmp_path: Path) -> None:
     """Both workers share the device; three failures in a row end one of them."""
     models = [write(name, candidates=10) for name in "abcd"]
@@ -159,6 +164,7 @@ def test_a_worker_that_is_lost_leaves_its_work_to_the_other(job: Job, write: Any
     assert measured(tmp_path) == dict.fromkeys(["a", "b", "c", "d", "lost"], 10)
 
 
+@pytest.mark.long
 def test_a_job_whose_only_worker_is_lost_says_so_and_can_go_on(
     job: Job, write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +246,7 @@ def test_a_stop_finishes_the_candidate_and_the_job_goes_on_later(job: Job, write
     assert base_count > 0
 
 
+@pytest.mark.long
 def test_a_second_interrupt_ends_at_once_and_the_job_goes_on_later(job: Job, write: Any, tmp_path: Path) -> None:
     def interrupted() -> bool:
         if list(tmp_path.glob("measured-*")):
@@ -314,6 +321,7 @@ run_job({models!r} and [Path(m) for m in {models!r}], [WorkerSpec("local", "loca
 """
 
 
+@pytest.mark.long
 def test_a_killed_coordinator_takes_its_searches_along_and_the_next_one_goes_on(
     job: Job, write: Any, tmp_path: Path
 ) -> None:

@@ -90,6 +90,7 @@ def test_a_library_that_is_done_before_anybody_looks_is_built(orders: list[Order
     assert builders._slower == 1.0
 
 
+@pytest.mark.long
 def test_plans_share_the_kernels_that_one_of_them_has_compiled(
     model: Path, orders: list[Order], tmp_path: Path
 ) -> None:

@@ -66,10 +66,11 @@ def test_a_share_of_the_memory_is_no_more_than_this_process_may_take(monkeypatch
     assert default_memory(1) > default_memory(4) > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("which", "size", "flags"),
     [
-        pytest.param(resource.RLIMIT_AS, 24 * GIB, [], marks=pytest.mark.long),
+        (resource.RLIMIT_AS, 24 * GIB, []),
         (resource.RLIMIT_DATA, 6 * GIB, ["--memory-limit", "3G"]),
     ],
     ids=["ulimit -v", "ulimit -d and --memory-limit"],

@@ -187,6 +187,7 @@ def test_a_device_that_restarts_measures_the_candidate_again(
     assert [outcome(found[index]) for index in range(5)] == ["ok"] * 5
 
 
+@pytest.mark.long
 def test_a_killed_session_costs_no_candidate(served: Served, target: Any, rogues: Any, ask: Any) -> None:
     """kill -9 of the process that holds the session here, then of the one there."""
     with runner_at(served.address, target, rogues) as runner:
@@ -261,6 +262,7 @@ def test_serving_beyond_this_machine_is_warned_of(tmp_path: Path) -> None:
     assert done.returncode != 0
 
 
+@pytest.mark.long
 def test_the_peak_rates_of_a_device_are_probed_there(served: Served, target: Any) -> None:
     threads = min(2, len(os.sched_getaffinity(0)))
     rates = probe_device(served.address, target, threads, limits=LINK)

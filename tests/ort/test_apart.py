@@ -134,7 +134,7 @@ print("here" if "onnxruntime" in sys.modules else "elsewhere")
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_no_verb_loads_it_into_its_own_process_for_a_model_in_parts(tmp_path: Path) -> None:
     """A library in parts does, where it is loaded: it is ONNX Runtime's session."""
     model = written(

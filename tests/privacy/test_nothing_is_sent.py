@@ -120,7 +120,7 @@ def test_tuning_compiling_benchmarking_and_a_session_write_and_call_nothing_else
         assert (home.sockets, home.written, home.left) == ([], set(), []), arguments
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_model_of_which_onnx_runtime_runs_a_part_writes_and_calls_nothing_else(home: Home) -> None:
     """ONNX Runtime infers its types, then runs a part of it, by the command line and in a session."""
     onnx.save(

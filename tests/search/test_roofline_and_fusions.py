@@ -53,7 +53,7 @@ def test_a_fused_edge_says_its_kernel_and_what_fusing_saves(run: Tune, two_layer
     assert [line for line in text.splitlines() if line.startswith(tuple(saved))]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.probing
 def test_the_rates_are_probed_once_and_then_taken_from_the_database(
     run: Tune, two_layers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -23,6 +23,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     made.kill()
 
 
+@pytest.mark.long
 def test_bench_times_both_sides_there(served: Served, tmp_path: Path) -> None:
     path = written(pooled(), tmp_path)
     report = autofuse.bench(
