@@ -20,7 +20,7 @@ from autofuse.measure.timing.race import Samples, interleaved
 
 RACES = ("autofuse.measure.networks.bench.interleaved", "autofuse.measure.remote.remote_race.interleaved")
 """Where whole networks are raced."""
-VARIANTS = 12
+VARIANTS = 11
 """`--brief` runs about one of so many variants of a test of kernels."""
 
 
