@@ -143,6 +143,22 @@ def test_schedules_are_judged_on_other_devices(recorder: Any, night: int, path: 
     assert cells[board][board] == cells[laptop][laptop] == 1.0
 
 
+def test_a_kernel_without_a_time_has_no_share_of_it() -> None:
+    nan = float("nan")
+    groups = pd.DataFrame(
+        {
+            "workload_key": ["timed", "timed", "guessed"],
+            "label": ["Conv", "Conv", "Gemm"],
+            "position": [0, 1, 2],
+            "us": [2.0, 2.0, nan],
+            "first_us": [3.0, 3.0, nan],
+        }
+    )
+    parts = series.time_shares(groups)
+    assert parts == [{"label": "Conv", "uses": 2, "before": 6.0, "after": 4.0, "rest": False}]
+    assert series.time_shares(groups[groups["us"].isna()]) == []
+
+
 def test_the_size_of_a_plot_does_not_grow_with_the_run() -> None:
     count = 20_000
     start = pd.Timestamp("2026-01-01", tz="UTC")

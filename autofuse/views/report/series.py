@@ -79,9 +79,14 @@ def group_gains(groups: pd.DataFrame) -> list[Json]:
 
 
 def time_shares(groups: pd.DataFrame) -> list[Json]:
-    """Microseconds that each workload of a choice takes: with the first schedule measured, and with the chosen one."""
-    merged = groups.groupby("workload_key", sort=False).agg(
-        label=("label", "first"), uses=("position", "size"), after=("us", "sum"), first=("first_us", "first")
+    """Microseconds that each workload of a choice takes: with the first schedule measured, and with the chosen one.
+
+    What was chosen without a time is left out.
+    """
+    merged = (
+        groups[groups["us"].notna()]
+        .groupby("workload_key", sort=False)
+        .agg(label=("label", "first"), uses=("position", "size"), after=("us", "sum"), first=("first_us", "first"))
     )
     merged["before"] = (merged["first"] * merged["uses"]).fillna(merged["after"])
     merged = merged.sort_values("before", ascending=False, kind="stable")
