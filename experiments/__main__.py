@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from experiments import records
-from experiments.index import EXPERIMENTS, INDEX, ROOT, find, page
+from experiments.index import EXPERIMENTS, INDEX, PAGES, ROOT, find, page
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -70,7 +70,7 @@ def render(arguments: Sequence[str]) -> int:
         return 2
     INDEX.write_text(page(), encoding="utf-8")
     tables = all_tables()
-    for path in sorted({ROOT / experiment.table for experiment in EXPERIMENTS if experiment.table}):
+    for path in (ROOT / name for name in PAGES):
         text = path.read_text(encoding="utf-8")
         path.write_text(records.rendered(text, tables), encoding="utf-8")
     return 0

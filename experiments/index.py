@@ -224,6 +224,9 @@ EXPERIMENTS: tuple[Experiment, ...] = (
 )
 """All of them; those that tell most about the product first, tools last."""
 
+PAGES = sorted({"README.md", *(experiment.table for experiment in EXPERIMENTS if experiment.table)})
+"""The pages that hold tables, from the checkout: one of each experiment, and the project's own."""
+
 
 def find(name: str) -> Experiment | None:
     """The experiment of that name."""

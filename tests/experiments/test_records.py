@@ -12,7 +12,7 @@ import pytest
 
 from experiments import records
 from experiments.__main__ import all_tables
-from experiments.index import EXPERIMENTS, ROOT
+from experiments.index import PAGES, ROOT
 from experiments.records import Record, Table, keep, merged, read, rendered, running, shown, write
 
 
@@ -97,9 +97,6 @@ def test_a_page_is_filled_between_its_markers_only(tmp_path: Path) -> None:
     filled = rendered(page, {"sample": TABLE}, tmp_path)
     assert filled.startswith("before\n") and filled.endswith("after\n") and "| one | 1.0 |" in filled
     assert "old" not in filled and rendered(filled, {"sample": TABLE}, tmp_path) == filled
-
-
-PAGES = sorted({experiment.table for experiment in EXPERIMENTS if experiment.table})
 
 
 @pytest.mark.parametrize("page", PAGES)
