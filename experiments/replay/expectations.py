@@ -27,11 +27,9 @@ from autofuse.search.plans.plan_search import PlanSearch
 from autofuse.search.schedules.evidence import SearchEvidence
 from autofuse.search.schedules.expectations import saved_by_schedules
 from autofuse.search.schedules.schedule_search import schedule_text
-from experiments.catalogue import WRITTEN
-from experiments.model_files import FOLDERS
 from experiments.options import new_parser
 from experiments.replay.policies import ALL
-from experiments.replay.recorded import Oracle, read_oracles
+from experiments.replay.recorded import Oracle, add_oracles, read_oracles
 from experiments.replay.run import SEED, everything, evidence_of
 from experiments.tables import head, line
 
@@ -151,8 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the tables; 0 when there was an oracle."""
     parser = new_parser(__doc__)
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help="which (default: all that were recorded)")
-    parser.add_argument("--db", type=Path, default=Path("out/oracle/times.db"), help="what was recorded")
-    parser.add_argument("--models", type=Path, default=FOLDERS[WRITTEN], help="folder of the ONNX files")
+    add_oracles(parser)
     options = parser.parse_args(arguments)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with open_database(options.db, read_only=True) as base:

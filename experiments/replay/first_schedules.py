@@ -23,10 +23,8 @@ from autofuse.database.database import open_database
 from autofuse.learning.features import Machine, facts_of, on_machine
 from autofuse.learning.trees import Growth, grow
 from autofuse.search.schedules.schedule_search import schedule_text
-from experiments.catalogue import WRITTEN
-from experiments.model_files import FOLDERS
 from experiments.options import new_parser
-from experiments.replay.recorded import Oracle, read_oracles
+from experiments.replay.recorded import Oracle, add_oracles, read_oracles
 from experiments.replay.run import SEED, everything
 from experiments.tables import head, line
 
@@ -133,8 +131,7 @@ def _row(name: str, found: Sequence[tuple[Case, str]]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; 0 when there were two oracles."""
     parser = new_parser(__doc__)
-    parser.add_argument("--db", type=Path, default=Path("out/oracle/times.db"), help="what was recorded")
-    parser.add_argument("--models", type=Path, default=FOLDERS[WRITTEN], help="folder of the ONNX files")
+    add_oracles(parser)
     options = parser.parse_args(arguments)
     with open_database(options.db, read_only=True) as base:
         every = [case for oracle in read_oracles(base, options.models) for case in cases(oracle)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +18,8 @@ from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.key import graph_key
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
+from experiments.catalogue import WRITTEN
+from experiments.model_files import FOLDERS
 from experiments.profitability import networks
 from experiments.profitability.cases import Where, settings_of, stored_plans
 
@@ -49,6 +52,12 @@ class Oracle:
     def cost_s(self) -> float:
         """Seconds that all answers took together."""
         return sum(answer.cost_s for answer in self.answers.values())
+
+
+def add_oracles(parser: ArgumentParser) -> None:
+    """The options that say where oracles and their networks lie: `db` and `models`."""
+    parser.add_argument("--db", type=Path, default=Path("out/oracle/times.db"), help="what was recorded")
+    parser.add_argument("--models", type=Path, default=FOLDERS[WRITTEN], help="folder of the ONNX files")
 
 
 def read_oracles(base: ProfilingDatabase, models: Path) -> Iterator[Oracle]:

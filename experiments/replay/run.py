@@ -35,8 +35,6 @@ from autofuse.search.plans.guide import Guide
 from autofuse.search.plans.plan_search import PlanSearch
 from autofuse.search.schedules.evidence import SearchEvidence
 from autofuse.search.standing.standing import Standing
-from experiments.catalogue import WRITTEN
-from experiments.model_files import FOLDERS
 from experiments.options import new_parser
 from experiments.oracle.run import SPACE
 from experiments.profitability.held_out import models_without
@@ -44,7 +42,7 @@ from experiments.records import keep
 from experiments.replay.device import NoReference, OracleRunner
 from experiments.replay.floor import floor
 from experiments.replay.policies import ALL, POLICIES, Policy
-from experiments.replay.recorded import Oracle, read_oracles
+from experiments.replay.recorded import Oracle, add_oracles, read_oracles
 from experiments.replay.table import FLOOR, TABLE, Row, markdown
 from experiments.tables import write
 
@@ -176,8 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write the table; 0 when there was something to replay."""
     parser = new_parser(__doc__, out="out/replay")
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help="which (default: all that were recorded)")
-    parser.add_argument("--db", type=Path, default=Path("out/oracle/times.db"), help="what was recorded")
-    parser.add_argument("--models", type=Path, default=FOLDERS[WRITTEN], help="folder of the ONNX files")
+    add_oracles(parser)
     options = parser.parse_args(arguments)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with open_database(options.db, read_only=True) as base:

@@ -26,10 +26,8 @@ from autofuse.search.schedules.beyond_sums import BeyondSums, Whole
 from autofuse.search.schedules.evidence import SearchEvidence
 from autofuse.values.names import UNTUNED
 from autofuse.values.ratios import Timed, compare
-from experiments.catalogue import WRITTEN
-from experiments.model_files import FOLDERS
 from experiments.options import new_parser
-from experiments.replay.recorded import Oracle, read_oracles
+from experiments.replay.recorded import Oracle, add_oracles, read_oracles
 from experiments.replay.run import everything
 from experiments.tables import head, line
 
@@ -117,8 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; 0 when there was a race."""
     parser = new_parser(__doc__)
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help="which (default: all that were recorded)")
-    parser.add_argument("--db", type=Path, default=Path("out/oracle/times.db"), help="what was recorded")
-    parser.add_argument("--models", type=Path, default=FOLDERS[WRITTEN], help="folder of the ONNX files")
+    add_oracles(parser)
     options = parser.parse_args(arguments)
     found: list[Foretold] = []
     with open_database(options.db, read_only=True) as base:
