@@ -18,7 +18,7 @@ from autofuse.graph.key import graph_key
 from autofuse.graph.loading.load import from_model
 from autofuse.graph.loading.simplify.quantized.products import NARROW_GROUP
 from autofuse.graph.model import Graph, Operator
-from autofuse.graph.own.bfloat16 import CONTRACTIONS as ROUNDED
+from autofuse.graph.own.names import BFLOAT16_CONTRACTIONS as ROUNDED
 from autofuse.graph.submodel import to_model
 from autofuse.graph.transform.quantize.sites import BF16, CONTRACTIONS, INT8, Site, Sites
 from autofuse.kernels.families.narrow.instructions import bfloat16_multipliers, multipliers

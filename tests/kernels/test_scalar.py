@@ -17,7 +17,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as builder
 
-from autofuse.graph.own.bfloat16 import ROUND
+from autofuse.graph.own.names import ROUND
 from autofuse.kernels.nest.scalar import SCALAR, supported
 from autofuse.kernels.workload.workload import Value, Workload, WorkloadOperator
 

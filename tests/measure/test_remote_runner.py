@@ -46,8 +46,29 @@ def wait_until(happened: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
+ONLY_HERE = ("alembic", "lightgbm", "onnx", "onnxruntime", "optuna", "pandas", "scipy", "sqlalchemy")
+"""Libraries that a board needs not have (README: TVM's runtime, numpy and a few small ones are enough there)."""
+BARE = f"""
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {ONLY_HERE!r}:
+            raise ModuleNotFoundError(f"a board has no {{name}}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+
+
+def bare_python(folder: Path) -> str:
+    """PYTHONPATH of processes that find none of those libraries, and the package as here."""
+    (folder / "bare").mkdir(exist_ok=True)
+    (folder / "bare" / "sitecustomize.py").write_text(BARE)
+    return os.pathsep.join([str(folder / "bare"), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
 class Served:
-    """`autofuse serve` in a process of its own."""
+    """`autofuse serve` in a process of its own, with the libraries of a board."""
 
     def __init__(self, folder: Path, *options: str, port: int = 0) -> None:
         command = [sys.executable, "-m", "autofuse", "serve", "--port", str(port), "--key", KEY, *options]
@@ -55,7 +76,7 @@ class Served:
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
-                env={**os.environ, "TMPDIR": str(folder)},
+                env={**os.environ, "TMPDIR": str(folder), "PYTHONPATH": bare_python(folder)},
             )  # fmt: skip
         assert self.process.stdout is not None
         line = self.process.stdout.readline()

@@ -17,14 +17,11 @@ from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper
 
 from autofuse.graph.model import Operator
-from autofuse.graph.own.recurrence import DOMAIN
+from autofuse.graph.own.names import BFLOAT16_CONTRACTIONS, DOMAIN, ROUND
 
-ROUND = "RoundToBfloat16"
-CONTRACTIONS = {"Conv": "Bfloat16Conv", "MatMul": "Bfloat16MatMul"}
-"""ONNX operator -> that of rounded operands."""
 LEAST_GROUP = 8
 """Results of each group of a Bfloat16Conv, at least: of fewer, vectors of columns would be mostly empty."""
-_PLAIN = {rounded: plain for plain, rounded in CONTRACTIONS.items()}
+_PLAIN = {rounded: plain for plain, rounded in BFLOAT16_CONTRACTIONS.items()}
 _ODD_BIT, _HALF, _WHOLE, _QUIET, _INFINITY = 16, 0x7FFF, 0xFFFF0000, 0x00400000, 0x7F800000
 
 

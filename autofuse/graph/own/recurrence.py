@@ -16,8 +16,8 @@ import numpy as np
 from onnx import NodeProto, helper, numpy_helper
 
 from autofuse.graph.model import Operator
+from autofuse.graph.own.names import DOMAIN
 
-DOMAIN = "autofuse"
 GATES: Mapping[str, int] = {"LSTM": 4, "GRU": 3, "RNN": 1}
 """Recurrent ONNX operators, and gates of a hidden unit in each."""
 RECURRENCES: Mapping[str, str] = {f"{cell}Recurrence": cell for cell in GATES}

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from onnx import NodeProto, helper
 
 from autofuse.graph.model import Operator, Tensor
-from autofuse.graph.own.recurrence import DOMAIN
+from autofuse.graph.own.names import DOMAIN
 
 OP_TYPE = "WeightOnlyMatMul"
 LEVEL = "accuracy_level"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from autofuse.graph.own.recurrence import DOMAIN as OWN_DOMAIN
+from autofuse.graph.own.names import DOMAIN as OWN_DOMAIN
 from autofuse.kernels.families.contraction.family import CONTRACTION
 from autofuse.kernels.families.elementwise import ELEMENTWISE
 from autofuse.kernels.families.fused.band import BAND

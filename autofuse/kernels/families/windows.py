@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autofuse.graph.own.bfloat16 import CONTRACTIONS as ROUNDED
+from autofuse.graph.own.names import BFLOAT16_CONTRACTIONS as ROUNDED
 from autofuse.kernels.nest.tiles import Window
 from autofuse.kernels.nest.transposed_window import TransposedWindow
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator

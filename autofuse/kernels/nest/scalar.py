@@ -12,8 +12,8 @@ from functools import partial
 
 from tvm import tirx
 
-from autofuse.graph.own.bfloat16 import ROUND
-from autofuse.graph.own.recurrence import DOMAIN as OWN_DOMAIN
+from autofuse.graph.own.names import DOMAIN as OWN_DOMAIN
+from autofuse.graph.own.names import ROUND
 from autofuse.kernels.nest import hyperbolic, quantization
 from autofuse.kernels.nest import scalar_rules as rules
 from autofuse.kernels.tir.bfloat16 import rounded_number

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autofuse.graph.own.bfloat16 import CONTRACTIONS, ROUND
+from autofuse.graph.own.names import BFLOAT16_CONTRACTIONS, ROUND
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
 _EXACT = frozenset(
@@ -39,7 +39,7 @@ def _rounded(operator: WorkloadOperator) -> set[int]:
     """The values that an operator rounds to levels."""
     if operator.op_type in ("QuantizeLinear", ROUND):
         return set(operator.inputs[:1])
-    return set(operator.inputs[:2]) if operator.op_type in CONTRACTIONS.values() else set()
+    return set(operator.inputs[:2]) if operator.op_type in BFLOAT16_CONTRACTIONS.values() else set()
 
 
 def _is_exact(workload: Workload, operator: WorkloadOperator) -> bool:

@@ -17,7 +17,7 @@ import onnx
 from autofuse.graph.loading.draft import Draft
 from autofuse.graph.model import Operator, Tensor
 from autofuse.graph.nodes import CAPTURES, schema_of
-from autofuse.graph.own.recurrence import DOMAIN
+from autofuse.graph.own.names import DOMAIN
 
 _NARROW, _WIDE = "float16", "float32"
 _TO_NARROW, _TO_WIDE = int(onnx.TensorProto.FLOAT16), int(onnx.TensorProto.FLOAT)

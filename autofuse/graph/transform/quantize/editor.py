@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from autofuse.graph.model import AttributeValue, Graph, Operator, Tensor
 from autofuse.graph.own import bfloat16
-from autofuse.graph.own.recurrence import DOMAIN
+from autofuse.graph.own.names import DOMAIN, ROUND
 
 
 class Editor:
@@ -57,7 +57,7 @@ class Editor:
             if name in self.constants:
                 self._halves[name] = self.constant(f"{name}/rounded", bfloat16.rounded(self.constants[name]))
             else:
-                self._halves[name] = self.op(bfloat16.ROUND, f"{name}/rounded", [name], shape, "float32")
+                self._halves[name] = self.op(ROUND, f"{name}/rounded", [name], shape, "float32")
                 self.operators[-1] = replace(self.operators[-1], domain=DOMAIN)
         return self._halves[name]
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from autofuse.graph.loading.draft import Draft
 from autofuse.graph.loading.simplify.writer import Writer
 from autofuse.graph.model import Operator
-from autofuse.graph.own.recurrence import DOMAIN, GATES
+from autofuse.graph.own.names import DOMAIN
+from autofuse.graph.own.recurrence import GATES
 
 STEPS_FIRST, BATCH_FIRST, DIRECTIONS_FIRST = (1, 0, 2), (2, 0, 1, 3), (1, 0, 2)
 """Transpositions of X, of Y and of states between the two layouts."""

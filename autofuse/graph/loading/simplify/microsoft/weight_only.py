@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from autofuse.graph.loading.simplify.writer import NotCoveredError, Writer
 from autofuse.graph.model import Operator
-from autofuse.graph.own.recurrence import DOMAIN
+from autofuse.graph.own.names import DOMAIN
 from autofuse.graph.own.weight_only import LEVEL, OP_TYPE, unpacked
 
 LEAST_BLOCK = 16

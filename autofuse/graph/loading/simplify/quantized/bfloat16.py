@@ -15,8 +15,8 @@ from onnx import GraphProto, TensorProto
 from autofuse.graph.loading.draft import Draft
 from autofuse.graph.loading.simplify.quantized.levels import Known
 from autofuse.graph.model import Operator
-from autofuse.graph.own.bfloat16 import CONTRACTIONS, LEAST_GROUP, ROUND, is_rounded, rounded
-from autofuse.graph.own.recurrence import DOMAIN
+from autofuse.graph.own.bfloat16 import LEAST_GROUP, is_rounded, rounded
+from autofuse.graph.own.names import BFLOAT16_CONTRACTIONS, DOMAIN, ROUND
 
 
 def narrow_weights(graph: GraphProto) -> frozenset[str]:
@@ -104,11 +104,11 @@ def _able(draft: Draft, operator: Operator) -> bool:
 def _written(draft: Draft, operator: Operator, operands: tuple[str, ...]) -> list[Operator]:
     inputs = (*operands, *operator.inputs[2:])
     if operator.op_type != "Gemm":
-        return [replace(operator, op_type=CONTRACTIONS[operator.op_type], inputs=inputs, domain=DOMAIN)]
+        return [replace(operator, op_type=BFLOAT16_CONTRACTIONS[operator.op_type], inputs=inputs, domain=DOMAIN)]
     x, w, *bias = inputs
     if operator.attributes.get("transB", 0):
         w = draft.add_constant(f"{operator.name}/turned", np.ascontiguousarray(draft.constants[w].T))
     product = draft.fresh(f"{operator.name}/product") if bias else operator.outputs[0]
     name = f"{operator.name}/product" if bias else operator.name
-    made = Operator(name, CONTRACTIONS["MatMul"], (x, w), (product,), {}, DOMAIN)
+    made = Operator(name, BFLOAT16_CONTRACTIONS["MatMul"], (x, w), (product,), {}, DOMAIN)
     return [made, *(Operator(operator.name, "Add", (product, one), operator.outputs) for one in bias)]

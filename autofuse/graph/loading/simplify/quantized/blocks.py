@@ -17,7 +17,7 @@ from onnx import GraphProto, TensorProto
 from autofuse.graph.loading.draft import Draft
 from autofuse.graph.loading.simplify.quantized.levels import Known
 from autofuse.graph.model import Operator
-from autofuse.graph.own.recurrence import DOMAIN
+from autofuse.graph.own.names import DOMAIN
 from autofuse.graph.own.weight_only import LEVEL, OP_TYPE, BlockWeights
 
 BLOCKS = (16, 256)

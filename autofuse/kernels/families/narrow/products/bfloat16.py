@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from autofuse.device.target import Target
-from autofuse.graph.own.bfloat16 import CONTRACTIONS
+from autofuse.graph.own.names import BFLOAT16_CONTRACTIONS
 from autofuse.kernels.families.contraction.form import contraction_form
 from autofuse.kernels.families.narrow.instructions import BFLOAT16_ALGORITHMS, Multiplier, bfloat16_multipliers
 from autofuse.kernels.families.narrow.products.family import KNOBS, NarrowFamily
@@ -27,11 +27,11 @@ class Bfloat16Family(NarrowFamily):
         ),
         **KNOBS,
     }
-    anchors = frozenset(CONTRACTIONS.values())
+    anchors = frozenset(BFLOAT16_CONTRACTIONS.values())
 
     def refusal(self, workload: Workload, operator: WorkloadOperator) -> str | None:
         """See Family."""
-        return window_refusal(workload, operator) if operator.op_type == CONTRACTIONS["Conv"] else None
+        return window_refusal(workload, operator) if operator.op_type == BFLOAT16_CONTRACTIONS["Conv"] else None
 
     def form(self, workload: Workload, operator: WorkloadOperator, split: int = 1) -> NarrowContraction:
         """See NarrowFamily: there are no zero points."""

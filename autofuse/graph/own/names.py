@@ -1,0 +1,6 @@
+"""Names of our own operators; no library is needed to know them, so that devices do, which have no onnx."""
+
+DOMAIN = "autofuse"
+ROUND = "RoundToBfloat16"
+BFLOAT16_CONTRACTIONS = {"Conv": "Bfloat16Conv", "MatMul": "Bfloat16MatMul"}
+"""ONNX operator -> that of operands rounded to bfloat16."""
