@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from autofuse.environment.place import Place
 from autofuse.errors import InputError
@@ -32,15 +33,23 @@ from autofuse.views.one_plan import (
     times_of,
 )
 
+Shown = TypeVar("Shown")
+
 
 @dataclass(frozen=True)
-class PartsSummary:
-    """A summary of a model in parts, as they run; `rest`: why operators are not ours; `segments`: of each that is."""
+class InParts(Generic[Shown]):
+    """A model in parts, as they run; `rest`: why operators are not ours; `segments`: what is shown of each that is."""
 
-    name: str
     parts: tuple[PartReport, ...]
     rest: tuple[RestReport, ...]
-    segments: tuple[GraphSummary, ...]
+    segments: tuple[Shown, ...]
+
+
+@dataclass(frozen=True)
+class PartsSummary(InParts[GraphSummary]):
+    """A summary of a model in parts."""
+
+    name: str
 
     @property
     def flops(self) -> int:
@@ -61,16 +70,12 @@ class PartsSummary:
 def inspect_parts(choice: Choice, name: str, space: FusionSpace | None = None) -> PartsSummary:
     """Summary of a model's parts."""
     segments = tuple(inspect(graph, space) for graph in _graphs(choice))
-    return PartsSummary(name, part_reports(choice), rest_reports(choice), segments)
+    return PartsSummary(part_reports(choice), rest_reports(choice), segments, name)
 
 
 @dataclass(frozen=True)
-class PartsExplanation:
-    """An explanation of a model in parts, as they run; `rest`: why operators are not ours; `segments`: of each."""
-
-    parts: tuple[PartReport, ...]
-    rest: tuple[RestReport, ...]
-    segments: tuple[Explanation, ...]
+class PartsExplanation(InParts[Explanation]):
+    """An explanation of each segment of a model in parts."""
 
     def of(self, names: str) -> PartsExplanation:
         """Only the edges of one or two operators, by comma; InputError where no segment has all of them."""
@@ -82,12 +87,8 @@ class PartsExplanation:
 
 
 @dataclass(frozen=True)
-class ShownParts:
-    """A plan of each segment of a model in parts; `rest`: why operators are not ours."""
-
-    parts: tuple[PartReport, ...]
-    rest: tuple[RestReport, ...]
-    segments: tuple[ShownPlan, ...]
+class ShownParts(InParts[ShownPlan]):
+    """A plan of each segment of a model in parts."""
 
 
 def explain_parts(choice: Choice, plan: str, place: Place) -> PartsExplanation:
@@ -103,12 +104,8 @@ def show_parts(choice: Choice, plan: str, place: Place) -> ShownParts:
 
 
 @dataclass(frozen=True)
-class PartsDifference:
-    """What differs between two plans of each segment of a model in parts; `rest`: why operators are not ours."""
-
-    parts: tuple[PartReport, ...]
-    rest: tuple[RestReport, ...]
-    segments: tuple[PlanDifference, ...]
+class PartsDifference(InParts[PlanDifference]):
+    """What differs between two plans of each segment of a model in parts."""
 
 
 def difference_of_parts(choice: Choice, first: str, second: str, place: Place) -> PartsDifference:
