@@ -28,7 +28,8 @@ from autofuse.measure.networks.bench import Contender, ContenderResult
 from autofuse.search.budget.budget import Budget
 from autofuse.search.budget.time_budget import finals_seconds
 from autofuse.search.phases.phases import add_baseline, measure_baseline, measure_baselines
-from autofuse.search.progress import Progress, TuneResult
+from autofuse.search.progress import TuneResult
+from autofuse.search.request import SearchRequest
 from autofuse.search.tune import open_session
 from experiments.options import new_parser
 from experiments.races import race
@@ -126,11 +127,7 @@ def tuned(
     model: Path, base: ProfilingDatabase, seconds: float, plans: Mapping[str, FusionPlan], threads: int
 ) -> TuneResult:
     """Time every plan's kernels, then search for `seconds` more and measure the finalists."""
-    session = open_session(
-        model, base, Place(threads=threads), budget_s=None, trials=None, seed=0, space=None, given={},
-        progress=_silent,
-    )  # fmt: skip
-    with session as opened:
+    with open_session(model, base, Place(threads=threads), SearchRequest()) as opened:
         endless = Budget()
         measure_baselines(opened.search, endless, endless)
         for name, plan in plans.items():
@@ -223,7 +220,3 @@ def write(rows: Sequence[PlanRow], out: Path) -> str:
 def read(out: Path) -> list[PlanRow]:
     """The rows of an earlier run."""
     return read_rows(out, PlanRow)
-
-
-def _silent(_state: Progress) -> None:
-    """Nobody watches."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from autofuse.graph.loading.given.sizes import Ranges
     from autofuse.job.coordinator import JobListener
     from autofuse.job.outcome import JobOutcome
+    from autofuse.search.request import SearchRequest
     from autofuse.search.tune import Progress, TuneResult
 
 
@@ -76,50 +77,48 @@ def tune(
     key = told_key(rpc_key, rpc_key_file)
     from autofuse.environment.place import Place
     from autofuse.environment.space import load_space
+    from autofuse.search.request import SearchRequest
 
     load_space(space, "generic")
     place = Place(database, device, threads, rpc, rpc_tracker, key)
-    searched: dict[str, Any] = {
-        "budget_s": budget_s, "trials": trials, "seed": seed, "space": space, "exact": exact,
-        "given": given_inputs(shapes, constants),
-    }  # fmt: skip
+    request = SearchRequest(
+        budget_s=budget_s, trials=trials, seed=seed, space=space, exact=exact, pareto=pareto, trained=trained,
+        given=given_inputs(shapes, constants), progress=progress or _silent, stop=stop or _never,
+    )  # fmt: skip
+    if sizes and dry_run:
+        raise InputError("--sizes: --dry-run forecasts searches at fixed sizes only; name them with --shape")
     if dry_run:
-        if sizes:
-            raise InputError("--sizes: --dry-run forecasts searches at fixed sizes only; name them with --shape")
-        return _forecast(Path(model), place, **searched)
-    searched |= {"progress": progress or _silent, "stop": stop or _never, "since": began}
+        return _forecast(Path(model), place, request)
     if sizes:
-        return _tiles(Path(model), place, sizes, pareto=pareto, trained=trained, **searched)
-    return _plans(Path(model), place, pareto, trained=trained, **searched)
+        return _tiles(Path(model), place, sizes, request, began)
+    return _plans(Path(model), place, request, began)
 
 
-def _plans(model: Path, place: Place, pareto: bool, **searched: Any) -> TuneResult:
+def _plans(model: Path, place: Place, request: SearchRequest, began: float) -> TuneResult:
     """The search of a model of fixed sizes, whole or in parts."""
     from autofuse.parted.tune import tune_parts
     from autofuse.search.tune import tune as run_search
 
     try:
-        return run_search(model, place, pareto=pareto, **searched)
+        return run_search(model, place, request, began)
     except UncoveredError as error:
-        if pareto:
+        if request.pareto:
             raise InputError(f"--pareto: {error}") from error
-        return tune_parts(model, place, error, **searched)
+        return tune_parts(model, place, error, request, began)
 
 
-def _tiles(
-    model: Path, place: Place, sizes: Ranges, *, pareto: bool, trained: str | None, **searched: Any
-) -> TuneResult:
+def _tiles(model: Path, place: Place, sizes: Ranges, request: SearchRequest, began: float) -> TuneResult:
     """The search of a model with an open size."""
     from autofuse.graph.loading.given.sizes import open_sizes
     from autofuse.opened.tune import tune_open
 
-    if pareto or trained is not None:
-        option = "--pareto" if pareto else "--model"
+    if request.pareto or request.trained is not None:
+        option = "--pareto" if request.pareto else "--model"
         raise InputError(f"--sizes: {option} is for searches of plans, and only tiles are searched; leave it out")
-    return tune_open(model, place, open_sizes(sizes), **searched)
+    return tune_open(model, place, open_sizes(sizes), request, began)
 
 
-def _forecast(model: Path, place: Place, **named: Any) -> TuneResult:
+def _forecast(model: Path, place: Place, request: SearchRequest) -> TuneResult:
     """What a budget will reach, as the result of a search that was not begun."""
     from autofuse.database.connection import locate
     from autofuse.parted.forecast import forecast_parts
@@ -128,9 +127,9 @@ def _forecast(model: Path, place: Place, **named: Any) -> TuneResult:
 
     found: Forecast | PartsForecast
     try:
-        found = forecast(model, place, **named)
+        found = forecast(model, place, request)
     except UncoveredError as error:
-        found = forecast_parts(model, place, error, **named)
+        found = forecast_parts(model, place, error, request)
     all_of_it = [found] if isinstance(found, Forecast) else found.segments
     known, kernels = (sum(getattr(one, name) for one in all_of_it) for name in ("known", "kernels"))
     return TuneResult(

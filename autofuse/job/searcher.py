@@ -27,6 +27,7 @@ from autofuse.measure.children.messages import Done
 from autofuse.measure.children.process import own_memory
 from autofuse.search.budget.budget import Budget
 from autofuse.search.progress import Progress
+from autofuse.search.request import SearchRequest
 from autofuse.search.schedules.prospects import Prospect, expected_saving
 from autofuse.values.arguments import file_title, micros
 from autofuse.values.ratios import expected_ratio
@@ -153,13 +154,13 @@ class Searcher:
         settings, stack = self._settings, ExitStack()
         self._progress(None)
         place = replace(self._spec.place, database=self._base.location.text, threads=settings.threads)
-        session: SearchSession = stack.enter_context(
-            self._opener()(
-                Path(model), self._base, place, budget_s=None, trials=None, seed=settings.seed,
-                space=settings.space, exact=settings.exact, trained=settings.trained, given=settings.given,
-                progress=self._progress, stop=self._stop_asked, scheduler=settings.scheduler,
-            )
+        request = SearchRequest(
+            seed=settings.seed, space=settings.space, exact=settings.exact, trained=settings.trained,
+            given=settings.given, progress=self._progress, stop=self._stop_asked,
         )  # fmt: skip
+        session: SearchSession = stack.enter_context(
+            self._opener()(Path(model), self._base, place, request, scheduler=settings.scheduler)
+        )
         self._open[key] = stack, session
         return session
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,9 +19,10 @@ from autofuse.kernels.open_rows import tile_counts
 from autofuse.search.budget.budget import Budget, now
 from autofuse.search.lab.tiles import TileSearch, WeightedTile
 from autofuse.search.progress import Progress, TuneResult
+from autofuse.search.request import SearchRequest
 from autofuse.search.schedules.evidence import SearchEvidence, searched_space
 from autofuse.search.tune import SAMPLING
-from autofuse.values.arguments import Given, file_title
+from autofuse.values.arguments import file_title
 from autofuse.values.scratch import scratch_folder
 
 DRAWN = 9
@@ -32,15 +33,7 @@ def tune_open(
     model: Path,
     place: Place,
     sizes: Sequence[OpenSize],
-    *,
-    budget_s: float | None,
-    trials: int | None,
-    seed: int,
-    space: str | None,
-    exact: bool,
-    given: Given,
-    progress: Callable[[Progress], None],
-    stop: Callable[[], bool],
+    request: SearchRequest,
     since: float,
 ) -> TuneResult:
     """Search schedules of the tiles of `model`, the one size of `sizes` with a range left open; see
@@ -48,18 +41,18 @@ def tune_open(
 
     InputError that names the operator which mixes what the size counts, or depends on it in another way.
     """
-    budget = Budget.lasting(budget_s, stop, since)
+    budget_s = request.budget_s
+    budget = Budget.lasting(budget_s, request.stop, since)
     asked = place.find(measuring=True)
     thread_count(place.threads, asked)
-    progress(Progress("opening", f"reading {model.name}", now() - since, budget_s, total=trials))
-    read = read_open(model, given, sizes)
+    request.progress(Progress("opening", f"reading {model.name}", now() - since, budget_s, total=request.trials))
+    read = read_open(model, request.given, sizes)
     with ExitStack() as stack:
         base = stack.enter_context(open_database(place.database))
-        planned = _planned(place, asked, exact, read)
+        planned = _planned(place, asked, request.exact, read)
         environment = place.environment(base, measuring=True, asked=asked)
-        evidence = SearchEvidence(
-            planned.opened.graph, searched_space(space, environment, exact), environment, base, seed
-        )  # fmt: skip
+        space = searched_space(request.space, environment, request.exact)
+        evidence = SearchEvidence(planned.opened.graph, space, environment, base, request.seed)
         evidence.limit_schedules(planned.chosen.limits)
         options = RunnerOptions(SAMPLING)
         runner = stack.enter_context(open_runner(environment.device, environment.setting.threads, options))
@@ -68,17 +61,17 @@ def tune_open(
         def tell(what: str) -> None:
             counts, elapsed_s = evidence.counts, now() - since
             left_s = None if budget_s is None else max(0.0, budget_s - elapsed_s)
-            progress(
+            request.progress(
                 Progress(
-                    "search", what, elapsed_s, budget_s, counts.measured, trials, counts.ok, counts.failed, counts.hits,
-                    left_s=left_s, asking="tiles",
+                    "search", what, elapsed_s, budget_s, counts.measured, request.trials, counts.ok, counts.failed,
+                    counts.hits, left_s=left_s, asking="tiles",
                 )
             )  # fmt: skip
 
         tiles = weighted(planned, read.size)
         graphs = {rows: planned.opened.at(rows or planned.opened.size) for rows in {tile.rows for tile in tiles}}
         search = TileSearch(tiles, graphs, evidence, runner, folder, tell)
-        search.advance(budget, trials)
+        search.advance(budget, request.trials)
         if budget.stopped():
             raise KeyboardInterrupt
         return _result(model, base, search, planned, time.monotonic() - since)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from autofuse.environment.place import Place
 from autofuse.errors import UncoveredError
@@ -11,20 +11,19 @@ from autofuse.parted.together import race_seconds, require_segments, shares
 from autofuse.parted.tune import RACE_PART
 from autofuse.search.phases.forecast import forecast
 from autofuse.search.progress import PartsForecast
+from autofuse.search.request import SearchRequest
 from autofuse.segments.read import parts_of
 from autofuse.segments.report import part_reports, rest_reports
-from autofuse.values.arguments import Given, file_title
+from autofuse.values.arguments import file_title
 from autofuse.values.scratch import scratch_folder
 
 
-def forecast_parts(
-    model: Path, place: Place, error: UncoveredError, *, budget_s: float | None, given: Given, **named: Any
-) -> PartsForecast:
+def forecast_parts(model: Path, place: Place, error: UncoveredError, request: SearchRequest) -> PartsForecast:
     """What `tune_parts` will reach; the arguments are those of `autofuse.search.phases.forecast.forecast`.
 
     InputError when there is no segment to tune.
     """
-    choice = parts_of(model, given, error)
+    choice, budget_s = parts_of(model, request.given, error), request.budget_s
     require_segments(model, choice)
     race_s = race_seconds(None if budget_s is None else RACE_PART * budget_s)
     found = []
@@ -33,5 +32,5 @@ def forecast_parts(
             path = folder / f"{file_title(model)}-segment{number}.onnx"
             path.write_bytes(piece.content)
             own_s = None if budget_s is None else max(1.0, (budget_s - race_s) * share)
-            found.append(forecast(path, place, budget_s=own_s, given={}, **named))
+            found.append(forecast(path, place, replace(request, budget_s=own_s, given={})))
     return PartsForecast(part_reports(choice), rest_reports(choice), tuple(found), race_s)

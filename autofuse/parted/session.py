@@ -19,11 +19,12 @@ from autofuse.parted.together import race_seconds, require_segments, result_of_a
 from autofuse.search import tune
 from autofuse.search.budget.budget import Budget
 from autofuse.search.progress import TuneResult
+from autofuse.search.request import SearchRequest
 from autofuse.search.schedules.evidence import Counts
 from autofuse.search.schedules.prospects import Prospect
 from autofuse.search.session import SearchSession
 from autofuse.segments.read import parts_of
-from autofuse.values.arguments import Given, file_title
+from autofuse.values.arguments import file_title
 from autofuse.values.scratch import scratch_folder
 
 OPENER = f"{__name__}:open_session"
@@ -134,7 +135,7 @@ class PartsSession:
 
 @contextmanager
 def open_session(
-    model: Path, base: ProfilingDatabase, place: Place, *, given: Given, **named: object
+    model: Path, base: ProfilingDatabase, place: Place, request: SearchRequest, *, scheduler: str | None = None
 ) -> Iterator[SearchSession]:
     """See `autofuse.search.tune.open_session`; a model that kernels of ours cover in part has a session a segment.
 
@@ -143,18 +144,23 @@ def open_session(
     with ExitStack() as stack:
         opened: SearchSession
         try:
-            opened = stack.enter_context(tune.open_session(model, base, place, given=given, **named))  # type: ignore[arg-type]
+            opened = stack.enter_context(tune.open_session(model, base, place, request, scheduler=scheduler))
         except UncoveredError as error:
-            opened = stack.enter_context(_open_parts(model, base, place, error, given, **named))
+            opened = stack.enter_context(_open_parts(model, base, place, error, request, scheduler))
         yield opened
 
 
 @contextmanager
 def _open_parts(
-    model: Path, base: ProfilingDatabase, place: Place, error: UncoveredError, given: Given, **named: object
+    model: Path,
+    base: ProfilingDatabase,
+    place: Place,
+    error: UncoveredError,
+    request: SearchRequest,
+    scheduler: str | None,
 ) -> Iterator[PartsSession]:
     started = time.monotonic()
-    choice = parts_of(model, given, error)
+    choice = parts_of(model, request.given, error)
     require_segments(model, choice)
     title = file_title(model)
     with ExitStack() as stack:
@@ -163,11 +169,11 @@ def _open_parts(
         for number, piece in enumerate(choice.all_segments):
             path = folder / f"{title}-segment{number}.onnx"
             path.write_bytes(piece.content)
-            opened = tune.open_session(path, base, place, given={}, **named)  # type: ignore[arg-type]
+            opened = tune.open_session(path, base, place, replace(request, given={}), scheduler=scheduler)
             sessions.append(stack.enter_context(opened))
             sessions[-1].release()
         race = partial(
-            raced_whole, model, replace(place, database=base.location.address), choice, given, bool(named.get("exact")),
+            raced_whole, model, replace(place, database=base.location.address), choice, request.given, request.exact,
             folder=folder,
         )  # fmt: skip
         yield PartsSession(title, sessions, [piece.work_us for piece in choice.all_segments], race, started)

@@ -27,6 +27,7 @@ from autofuse.search.finals.finals import race_whole, record_whole
 from autofuse.search.lab.lab import Asked
 from autofuse.search.phases.phases import measure_baselines
 from autofuse.search.phases.questions import Search, plan_search
+from autofuse.search.request import SearchRequest
 from autofuse.search.schedules.schedule_search import WorkloadSearch
 from autofuse.search.session import ModelSession
 from autofuse.search.tune import open_session
@@ -123,11 +124,8 @@ def close(search: Search) -> list[Asked]:
 
 def _record(model: Path, base: ProfilingDatabase, place: Place, budget_s: float, race_s: float) -> str:
     budget = Budget.lasting(budget_s)
-    session = open_session(
-        model, base, place, budget_s=budget_s, trials=None, seed=SEED, space=str(SPACE), given={},
-        progress=lambda _: None, policy=POLICY,
-    )  # fmt: skip
-    with session as opened:
+    request = SearchRequest(budget_s, seed=SEED, space=str(SPACE))
+    with open_session(model, base, place, request, policy=POLICY) as opened:
         return record(opened, budget, race_s)
 
 

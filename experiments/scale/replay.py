@@ -21,6 +21,7 @@ from autofuse.device.target import Target
 from autofuse.environment.place import Place
 from autofuse.search.budget.budget import Budget
 from autofuse.search.progress import PlanTime, Progress, TuneResult
+from autofuse.search.request import SearchRequest
 from autofuse.search.schedules.evidence import Counts
 from autofuse.search.schedules.prospects import Prospect
 
@@ -131,8 +132,7 @@ def open_session(
     model: Path,
     base: ProfilingDatabase,
     place: Place,
-    *,
-    progress: Callable[[Progress], None],
+    request: SearchRequest,
     **_rest: object,
 ) -> Iterator[ReplaySession]:
     """See `autofuse.search.tune.open_session`."""
@@ -151,7 +151,7 @@ def open_session(
     if old is not None:
         base.resume_run(old.id)
     run_id = old.id if old is not None else base.start_run(setting, start)
-    session = ReplaySession(model, base, setting, run_id, progress, script)
+    session = ReplaySession(model, base, setting, run_id, request.progress, script)
     try:
         yield session
     finally:

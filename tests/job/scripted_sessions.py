@@ -18,6 +18,7 @@ from typing import Any
 from autofuse import errors
 from autofuse.search.budget.budget import Budget
 from autofuse.search.progress import ChoiceDecision, PlanTime, Progress, TuneResult
+from autofuse.search.request import SearchRequest
 from autofuse.search.schedules.prospects import Prospect
 
 CANDIDATE_S = 0.02
@@ -135,9 +136,9 @@ def misbehave(script: dict[str, Any], when: str = "") -> None:
 
 @contextmanager
 def open_scripted(
-    model: Path, _base: object, _place: object, *, progress: Callable[[Progress], None], **_rest: object
+    model: Path, _base: object, _place: object, request: SearchRequest, **_rest: object
 ) -> Iterator[ScriptedSession]:
     """See `autofuse.search.tune.open_session`."""
     script = json.loads(model.read_text())
     misbehave(script, "open_")
-    yield ScriptedSession(model, script, progress)
+    yield ScriptedSession(model, script, request.progress)

@@ -25,6 +25,7 @@ from autofuse.measure.networks.bench import Contender, ContenderResult, compared
 from autofuse.measure.networks.libraries import Model, Order
 from autofuse.measure.timing.race import Samples
 from autofuse.search.progress import Progress, TuneResult
+from autofuse.search.request import SearchRequest
 from autofuse.search.schedules.schedule_search import schedule_text
 from autofuse.values.ratios import kept
 from autofuse.values.statistics import median_interval
@@ -229,7 +230,8 @@ def run(device: SyntheticDevice, space: Path, tmp_path: Path) -> Tune:
         }
         where = {"database": str(tmp_path / "profile.db"), "threads": 1}
         where |= {name: changes.pop(name) for name in ("database", "threads", "device") if name in changes}
-        return tune(model, Place(**where), **{**arguments, **changes})
+        since = changes.pop("since", None)
+        return tune(model, Place(**where), SearchRequest(**{**arguments, **changes}), since)
 
     return call
 

@@ -19,6 +19,7 @@ from autofuse.graph.loading.load import load
 from autofuse.kernels.schedule.limits import winograd_tile
 from autofuse.search.lab import revalidation
 from autofuse.search.progress import TuneResult
+from autofuse.search.request import SearchRequest
 from autofuse.views.frames.lookups import lookups_of
 
 SPACE = """
@@ -60,9 +61,8 @@ class Sensitive:
         from autofuse.search.tune import tune
 
         return tune(
-            self.model, Place(str(self.database), threads=1), budget_s=None, trials=None, seed=0,
-            space=str(self.space), trained="none", given={}, progress=lambda _: None,
-        )  # fmt: skip
+            self.model, Place(str(self.database), threads=1), SearchRequest(space=str(self.space), trained="none")
+        )
 
     def compile(self, plan: str = "best", **options: Any) -> CompileReport:
         """A dry run."""

@@ -20,36 +20,26 @@ from autofuse.search.budget.time_budget import FIRST_CANDIDATE_S, FLIPS_AHEAD, L
 from autofuse.search.finals.finale import Estimates, Finale, Opening
 from autofuse.search.plans.plan_search import PlanSearch
 from autofuse.search.progress import Forecast, ForecastChanges
+from autofuse.search.request import SearchRequest
 from autofuse.search.schedules.evidence import SearchEvidence, searched_space
-from autofuse.values.arguments import Given
 
 LEAST_MEASURED = 10
 """Measurements of a run below which it says nothing about the rate of a search."""
 
 
-def forecast(
-    model: Path,
-    place: Place,
-    *,
-    budget_s: float | None,
-    trials: int | None,
-    seed: int,
-    space: str | None,
-    exact: bool = False,
-    given: Given,
-) -> Forecast:
+def forecast(model: Path, place: Place, request: SearchRequest) -> Forecast:
     """What a search of `model` at a place will reach; the arguments are those of `autofuse.search.tune.tune`.
 
     The rate is that of the newest run there, else the guess with which a search begins.
     """
-    started = now()
-    graph = load(model, given)
+    started, budget_s, trials = now(), request.budget_s, request.trials
+    graph = load(model, request.given)
     require_kernels(graph)
     load_s = now() - started
     with open_for_lookup(place.database) as base:
         environment = place.environment(base, measuring=False)
-        chosen_space = searched_space(space, environment, exact)
-        evidence = SearchEvidence(graph, chosen_space, environment, base, seed)
+        chosen_space = searched_space(request.space, environment, request.exact)
+        evidence = SearchEvidence(graph, chosen_space, environment, base, request.seed)
         planner = RewritingPlanner(graph, chosen_space.fusion)
         default = planner.plan({})
         rate, run = _rate(base, environment.setting)
@@ -65,7 +55,7 @@ def forecast(
         else:
             search_s = max(0.0, budget_s - opening_s - first_s - finals_s)
             search_s = search_s if trials is None else min(search_s, max(0.0, trials * candidate_s - first_s))
-        changes = _changes(evidence, planner, seed, candidate_s, search_s)
+        changes = _changes(evidence, planner, request.seed, candidate_s, search_s)
         return Forecast(
             budget_s, trials, environment.profile.name, environment.setting.threads,
             len(evidence.admit(default).kernels), len(workloads),
