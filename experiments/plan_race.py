@@ -28,8 +28,7 @@ from autofuse.measure.networks.bench import Contender, ContenderResult
 from autofuse.search.budget.budget import Budget
 from autofuse.search.budget.time_budget import finals_seconds
 from autofuse.search.phases.phases import add_baseline, measure_baseline, measure_baselines
-from autofuse.search.progress import TuneResult
-from autofuse.search.request import SearchRequest
+from autofuse.search.progress import SearchRequest, TuneResult
 from autofuse.search.tune import open_session
 from experiments.options import new_parser
 from experiments.races import race

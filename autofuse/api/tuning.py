@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from autofuse.graph.loading.given.sizes import Ranges
     from autofuse.job.coordinator import JobListener
     from autofuse.job.outcome import JobOutcome
-    from autofuse.search.request import SearchRequest
+    from autofuse.search.progress import SearchRequest
     from autofuse.search.tune import Progress, TuneResult
 
 
@@ -77,7 +77,7 @@ def tune(
     key = told_key(rpc_key, rpc_key_file)
     from autofuse.environment.place import Place
     from autofuse.environment.space import load_space
-    from autofuse.search.request import SearchRequest
+    from autofuse.search.progress import SearchRequest
 
     load_space(space, "generic")
     place = Place(database, device, threads, rpc, rpc_tracker, key)

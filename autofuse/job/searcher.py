@@ -26,8 +26,7 @@ from autofuse.measure.children.child import Handlers, serve
 from autofuse.measure.children.messages import Done
 from autofuse.measure.children.process import own_memory
 from autofuse.search.budget.budget import Budget
-from autofuse.search.progress import Progress
-from autofuse.search.request import SearchRequest
+from autofuse.search.progress import Progress, SearchRequest
 from autofuse.search.schedules.prospects import Prospect, expected_saving
 from autofuse.values.arguments import file_title, micros
 from autofuse.values.ratios import expected_ratio

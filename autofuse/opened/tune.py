@@ -18,8 +18,7 @@ from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.kernels.open_rows import tile_counts
 from autofuse.search.budget.budget import Budget, now
 from autofuse.search.lab.tiles import TileSearch, WeightedTile
-from autofuse.search.progress import Progress, TuneResult
-from autofuse.search.request import SearchRequest
+from autofuse.search.progress import Progress, SearchRequest, TuneResult
 from autofuse.search.schedules.evidence import SearchEvidence, searched_space
 from autofuse.search.tune import SAMPLING
 from autofuse.values.arguments import file_title

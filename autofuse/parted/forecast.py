@@ -10,8 +10,7 @@ from autofuse.errors import UncoveredError
 from autofuse.parted.together import race_seconds, require_segments, shares
 from autofuse.parted.tune import RACE_PART
 from autofuse.search.phases.forecast import forecast
-from autofuse.search.progress import PartsForecast
-from autofuse.search.request import SearchRequest
+from autofuse.search.progress import PartsForecast, SearchRequest
 from autofuse.segments.read import parts_of
 from autofuse.segments.report import part_reports, rest_reports
 from autofuse.values.arguments import file_title

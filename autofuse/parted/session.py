@@ -18,8 +18,7 @@ from autofuse.parted.race import raced_whole
 from autofuse.parted.together import race_seconds, require_segments, result_of_all
 from autofuse.search import tune
 from autofuse.search.budget.budget import Budget
-from autofuse.search.progress import TuneResult
-from autofuse.search.request import SearchRequest
+from autofuse.search.progress import SearchRequest, TuneResult
 from autofuse.search.schedules.evidence import Counts
 from autofuse.search.schedules.prospects import Prospect
 from autofuse.search.session import SearchSession

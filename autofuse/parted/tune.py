@@ -10,8 +10,7 @@ from autofuse.environment.place import Place
 from autofuse.errors import UncoveredError
 from autofuse.parted.race import raced_whole
 from autofuse.parted.together import race_seconds, require_segments, result_of_all, shares
-from autofuse.search.progress import TuneResult
-from autofuse.search.request import SearchRequest
+from autofuse.search.progress import SearchRequest, TuneResult
 from autofuse.search.tune import tune
 from autofuse.segments.choice import Choice
 from autofuse.segments.read import parts_of

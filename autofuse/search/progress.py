@@ -1,12 +1,14 @@
-"""The messages of a running search, and its result."""
+"""What a search is asked, its messages while it runs, and its result."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from autofuse.environment.worth import MoreTime, OpenQuestions, Waterfall
+from autofuse.search.budget.budget import never
 from autofuse.segments.report import PartReport, RestReport
+from autofuse.values.arguments import Given
 
 PHASES = ("opening", "baselines", "search", "confirming")
 """What a search does, in this order."""
@@ -48,6 +50,32 @@ class Progress:
             text = f"phase {PHASES.index(self.phase) + 1} of {len(PHASES)}, {text}"
         text += f" of {self.asking}" if self.asking else ""
         return text if self.part is None else f"{text}: {self.part[0]} of {self.part[1]}"
+
+
+def _silent(_: Progress) -> None:
+    """Nobody listens."""
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """What `autofuse.api.tune` was asked for, as every search of a model takes it.
+
+    `budget_s`, `trials`: limits, whichever comes first (None: none). `space`: file or name of a search space. `exact`:
+    only what rounds as ONNX does. `pareto`: memory is a second objective. `trained`: the model that guides it, see
+    `autofuse.search.plans.guide.guide_for`. `given`: shapes and constants of inputs. `progress` is called after each
+    step. `stop`: whether somebody wants it to end; asked between steps, which KeyboardInterrupt ends then.
+    """
+
+    budget_s: float | None = None
+    trials: int | None = None
+    seed: int = 0
+    space: str | None = None
+    exact: bool = False
+    pareto: bool = False
+    trained: str | None = None
+    given: Given = field(default_factory=dict)
+    progress: Callable[[Progress], None] = _silent
+    stop: Callable[[], bool] = never
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,7 @@ from autofuse.search.lab.drift_sentinel import DriftSentinel
 from autofuse.search.lab.lab import Lab
 from autofuse.search.phases.questions import Search
 from autofuse.search.plans.guide import guide_for
-from autofuse.search.progress import FrontPoint, PlanTime, Progress, TuneResult
-from autofuse.search.request import SearchRequest
+from autofuse.search.progress import FrontPoint, PlanTime, Progress, SearchRequest, TuneResult
 from autofuse.search.schedules.evidence import SearchEvidence, searched_space
 from autofuse.search.session import ModelSession
 from autofuse.search.standing.standing import Standing

@@ -27,7 +27,7 @@ from autofuse.search.finals.finals import race_whole, record_whole
 from autofuse.search.lab.lab import Asked
 from autofuse.search.phases.phases import measure_baselines
 from autofuse.search.phases.questions import Search, plan_search
-from autofuse.search.request import SearchRequest
+from autofuse.search.progress import SearchRequest
 from autofuse.search.schedules.schedule_search import WorkloadSearch
 from autofuse.search.session import ModelSession
 from autofuse.search.tune import open_session

@@ -20,8 +20,7 @@ from autofuse.database.records import Candidate, CandidateOutcome, RunStart, Sam
 from autofuse.device.target import Target
 from autofuse.environment.place import Place
 from autofuse.search.budget.budget import Budget
-from autofuse.search.progress import PlanTime, Progress, TuneResult
-from autofuse.search.request import SearchRequest
+from autofuse.search.progress import PlanTime, Progress, SearchRequest, TuneResult
 from autofuse.search.schedules.evidence import Counts
 from autofuse.search.schedules.prospects import Prospect
 

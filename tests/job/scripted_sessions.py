@@ -17,8 +17,7 @@ from typing import Any
 
 from autofuse import errors
 from autofuse.search.budget.budget import Budget
-from autofuse.search.progress import ChoiceDecision, PlanTime, Progress, TuneResult
-from autofuse.search.request import SearchRequest
+from autofuse.search.progress import ChoiceDecision, PlanTime, Progress, SearchRequest, TuneResult
 from autofuse.search.schedules.prospects import Prospect
 
 CANDIDATE_S = 0.02

@@ -24,8 +24,7 @@ from autofuse.measure.measurement import Failure, Left, Measurement, MeasureRequ
 from autofuse.measure.networks.bench import Contender, ContenderResult, compared
 from autofuse.measure.networks.libraries import Model, Order
 from autofuse.measure.timing.race import Samples
-from autofuse.search.progress import Progress, TuneResult
-from autofuse.search.request import SearchRequest
+from autofuse.search.progress import Progress, SearchRequest, TuneResult
 from autofuse.search.schedules.schedule_search import schedule_text
 from autofuse.values.ratios import kept
 from autofuse.values.statistics import median_interval

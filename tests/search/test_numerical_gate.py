@@ -18,8 +18,7 @@ from autofuse.graph.key import graph_key
 from autofuse.graph.loading.load import load
 from autofuse.kernels.schedule.limits import winograd_tile
 from autofuse.search.lab import revalidation
-from autofuse.search.progress import TuneResult
-from autofuse.search.request import SearchRequest
+from autofuse.search.progress import SearchRequest, TuneResult
 from autofuse.views.frames.lookups import lookups_of
 
 SPACE = """

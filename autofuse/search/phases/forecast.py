@@ -19,8 +19,7 @@ from autofuse.search.budget.budget import now
 from autofuse.search.budget.time_budget import FIRST_CANDIDATE_S, FLIPS_AHEAD, LITTLE_FUSION, SLACK, finale_most_s
 from autofuse.search.finals.finale import Estimates, Finale, Opening
 from autofuse.search.plans.plan_search import PlanSearch
-from autofuse.search.progress import Forecast, ForecastChanges
-from autofuse.search.request import SearchRequest
+from autofuse.search.progress import Forecast, ForecastChanges, SearchRequest
 from autofuse.search.schedules.evidence import SearchEvidence, searched_space
 
 LEAST_MEASURED = 10
