@@ -48,10 +48,14 @@ def open_session(
 
     `optimise`: with all of its optimisations, as it is shipped. `spinning`: whether its idle threads wait actively.
     `provider`: adds the execution provider that has nodes of the model to the session's options.
-    InputError that starts with `name` when ONNX Runtime refuses the model.
+    InputError that starts with `name` when ONNX Runtime refuses the model, or is not installed.
     """
-    import onnxruntime
-
+    try:
+        import onnxruntime
+    except ModuleNotFoundError as error:  # a board that measures, or a program's machine, may go without
+        raise InputError(
+            f"{name}: ONNX Runtime runs a part of this model; install onnxruntime where it is to run"
+        ) from error
     options = onnxruntime.SessionOptions()
     options.log_severity_level = SILENT
     levels = onnxruntime.GraphOptimizationLevel

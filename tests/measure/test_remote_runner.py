@@ -9,7 +9,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -48,35 +48,35 @@ def wait_until(happened: Callable[[], bool], what: str) -> None:
 
 ONLY_HERE = ("alembic", "lightgbm", "onnx", "onnxruntime", "optuna", "pandas", "scipy", "sqlalchemy")
 """Libraries that a board needs not have (README: TVM's runtime, numpy and a few small ones are enough there)."""
-BARE = f"""
+BARE = """
 import sys
 
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {ONLY_HERE!r}:
-            raise ModuleNotFoundError(f"a board has no {{name}}", name=name)
+        if name.partition(".")[0] in {missing!r}:
+            raise ModuleNotFoundError(f"a board has no {name}", name=name)
 
 sys.meta_path.insert(0, Missing())
 """
 
 
-def bare_python(folder: Path) -> str:
-    """PYTHONPATH of processes that find none of those libraries, and the package as here."""
+def bare_python(folder: Path, missing: Sequence[str]) -> str:
+    """PYTHONPATH of processes that find none of the libraries `missing`, and the package as here."""
     (folder / "bare").mkdir(exist_ok=True)
-    (folder / "bare" / "sitecustomize.py").write_text(BARE)
+    (folder / "bare" / "sitecustomize.py").write_text(BARE.replace("{missing!r}", repr(tuple(missing))))
     return os.pathsep.join([str(folder / "bare"), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 class Served:
-    """`autofuse serve` in a process of its own, with the libraries of a board."""
+    """`autofuse serve` in a process of its own, where the libraries `missing` are not installed."""
 
-    def __init__(self, folder: Path, *options: str, port: int = 0) -> None:
+    def __init__(self, folder: Path, *options: str, port: int = 0, missing: Sequence[str] = ONLY_HERE) -> None:
         command = [sys.executable, "-m", "autofuse", "serve", "--port", str(port), "--key", KEY, *options]
         self.log = folder / "serve.log"
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
-                env={**os.environ, "TMPDIR": str(folder), "PYTHONPATH": bare_python(folder)},
+                env={**os.environ, "TMPDIR": str(folder), "PYTHONPATH": bare_python(folder, missing)},
             )  # fmt: skip
         assert self.process.stdout is not None
         line = self.process.stdout.readline()

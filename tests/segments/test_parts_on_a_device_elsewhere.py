@@ -9,8 +9,9 @@ import pytest
 
 import autofuse
 from autofuse.compiler.parts.rest import SEGMENTS
+from autofuse.errors import DeviceError
 from autofuse.values.names import ONNX_RUNTIME
-from tests.measure.test_remote_runner import KEY, Served
+from tests.measure.test_remote_runner import KEY, ONLY_HERE, Served
 from tests.segments.models import pooled, written
 
 pytestmark = [pytest.mark.usefixtures("any_size", "counted_rounds")]
@@ -18,7 +19,8 @@ pytestmark = [pytest.mark.usefixtures("any_size", "counted_rounds")]
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    made = Served(tmp_path_factory.mktemp("served"))
+    """A device that has ONNX Runtime."""
+    made = Served(tmp_path_factory.mktemp("served"), missing=[name for name in ONLY_HERE if name != "onnxruntime"])
     yield made
     made.kill()
 
@@ -44,3 +46,16 @@ def test_tune_searches_its_segments_there_and_races_whole_models(served: Served,
     assert set(result.plans) == {SEGMENTS, ONNX_RUNTIME} and result.measured >= 2
     assert all(one.median_us is not None for one in result.plans.values()), result.plans
     assert "raced whole" in result.warning
+
+
+@pytest.mark.long
+def test_a_device_without_onnx_runtime_says_that_it_misses_it(tmp_path: Path) -> None:
+    bare = Served(tmp_path)
+    try:
+        with pytest.raises(DeviceError, match="install onnxruntime where it is to run"):
+            autofuse.bench(
+                written(pooled(), tmp_path), database=str(tmp_path / "no.db"), threads=1, budget=3,
+                against="onnxruntime", rpc=f"127.0.0.1:{bare.port}", rpc_key=KEY,
+            )  # fmt: skip
+    finally:
+        bare.kill()
