@@ -81,8 +81,8 @@ class SyntheticDevice:
 
     `whole`: microseconds of a whole plan, from its name and the sum of its kernels (a text: it is wrong).
     `drift`: relative error of a plan, by name, on further inputs. `measured`: (workload key, schedule) in the order
-    asked for. `on_measure` is called before each. `trusted`: whether a workload's times are. `chance`: a number that
-    depends on its arguments alone.
+    asked for. `on_measure` is called before each. `trusted`: whether a workload's times are. `noise`: by what part the
+    blocks of a race differ. `chance`: a number that depends on its arguments alone.
     """
 
     chance = staticmethod(chance)
@@ -97,6 +97,7 @@ class SyntheticDevice:
         self.drift: Callable[[str], float] = lambda _name: 0.0
         self.trusted: Callable[[Workload], bool] = lambda _workload: True
         self.on_measure: Callable[[], None] = lambda: None
+        self.noise = 0.02
         self._graphs: dict[Path, Graph] = {}
 
     def __call__(self, *_: object) -> SyntheticDevice:
@@ -171,7 +172,7 @@ class SyntheticDevice:
             if isinstance(us, str):
                 found[contender.name] = ContenderResult(1.0, None, None, None, False, max_rel_error=1.0, wrong=us)
                 continue
-            times = [kept(us * (0.99 + 0.02 * chance(contender.name, number))) for number in range(15)]
+            times = [kept(us * (1 + self.noise * (chance(contender.name, number) - 0.5))) for number in range(15)]
             slices = tuple(Slice(one, 1, 1.0, 0.0, True) for one in times)
             samples = Samples(slices, tuple(range(15)), median_interval(times), True, "")
             found[contender.name] = ContenderResult(

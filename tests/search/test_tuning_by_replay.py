@@ -177,7 +177,7 @@ def test_the_same_seed_asks_for_the_same_candidates(run: Tune, device: Any, two_
 
 def test_a_tie_goes_to_the_simpler_plan(run: Tune, device: Any, two_layers: Path) -> None:
     """What is compiled where nothing was measured is the simplest; else the default, with its own schedules."""
-    device.whole = lambda name, _us: 100.0
+    device.whole, device.noise = lambda name, _us: 100.0, 0.005
     result = run(two_layers)
     assert result.chosen == "untuned"
     assert result.decision is not None and (result.decision.verdict, result.decision.trusted) == ("no difference", True)
