@@ -131,6 +131,31 @@ def test_what_shares_no_knob_with_a_convolution_is_computed_in_its_kernel(
     assert groups(answered(graph, relu__pool="keep")) == {"conv+relu", "pool"}
 
 
+def attention(builder: Any, tokens: int, axis: int = -1, kept: bool = False) -> Graph:
+    """softmax(q k + mask) v of eight heads; `kept`: the weights of the mean are a result, too."""
+    b = builder()
+    q, k = b.input("q", 1, 8, tokens, 16), b.input("k", 1, 8, 16, tokens)
+    scores = b.op("MatMul", "scores", (q, k), (1, 8, tokens, tokens))
+    masked = b.op("Add", "mask", (scores, b.input("m", 1, 1, tokens, tokens)))
+    weights = b.op("Softmax", "softmax", (masked,), axis=axis)
+    mean = b.op("MatMul", "mean", (weights, b.input("v", 1, 8, tokens, 16)), (1, 8, tokens, 16))
+    return b.build(mean, *([b.op("Relu", "relu", (weights,))] if kept else []))
+
+
+def test_attention_is_one_kernel_where_its_scores_are_large(builder: Any) -> None:
+    large, small = attention(builder, 384), attention(builder, 128)
+    assert groups(plan_from(large, {})) == {"scores+mask+softmax+mean"}
+    assert groups(plan_from(small, {})) == {"scores+mask", "softmax", "mean"}
+    assert groups(answered(large, mask__softmax="keep")) == {"scores+mask", "softmax+mean"}
+    assert groups(answered(small, mask__softmax="merge", softmax__mean="merge")) == {"scores+mask+softmax+mean"}
+
+
+@pytest.mark.parametrize("otherwise", [{"axis": 2}, {"kept": True}])
+def test_what_is_no_attention_stays_apart(builder: Any, otherwise: dict[str, Any]) -> None:
+    found = groups(plan_from(attention(builder, 384, **otherwise), {}))
+    assert {"scores+mask", "mean"} <= found
+
+
 def test_squeeze_and_excite_is_one_kernel_with_the_scaling_of_its_map(zoo: Zoo) -> None:
     found = groups(plan_from(zoo["squeeze_excite"](), {}))
     assert {group.partition("+")[0] for group in found} == {"expand", "depthwise", "squeeze", "project"}
