@@ -22,8 +22,8 @@ SMALL_RESULT, SMALL_WEIGHTS = 4096, 1 << 20
 """Elements of a map of one pixel, and bytes of the weights behind it, up to which its launch is worth saving."""
 
 LARGE_SCORES = 4 << 20
-"""Bytes of the scores of an attention from which on they leave a core's caches between its two products; one kernel that
-keeps them there is faster then (an encoder over 1,500 tokens takes 0.89 of the time on Zen 4)."""
+"""Bytes of the scores of an attention from which on they leave a core's caches between its two products. One kernel
+that keeps them there is faster then (an encoder over 1,500 tokens takes 0.89 of the time on Zen 4)."""
 
 _PRODUCTS = frozenset(
     {"Conv", "ConvInteger", "MatMul", "MatMulInteger", "Gemm", "WeightOnlyMatMul", "Bfloat16Conv", "Bfloat16MatMul"}
