@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from autofuse.compiler import CompileReport, Context, Policy
     from autofuse.environment.place import Place
     from autofuse.graph.loading.given.sizes import OpenSize, Ranges
+    from autofuse.opened.bench import SizesReport
     from autofuse.precision.metrics import Score
     from autofuse.precision.report import Quantized
     from autofuse.precision.samples import Source
@@ -265,13 +266,15 @@ def bench(
     against: str | Iterable[str] = DEFAULT_RIVALS,
     budget: Duration = DEFAULT_BENCH_BUDGET,
     shapes: Shapes | None = None,
+    sizes: Ranges | None = None,
     constants: Constants | None = None,
     trust: Sequence[StrPath] = (),
-) -> BenchReport:
+) -> BenchReport | SizesReport:
     """Check the model's compiled form against ONNX Runtime, and time it interleaved with its rivals.
 
     `library`: an artefact to be timed (None: compiled now, from the database). `trust`: files of public keys, one of
-    which must have signed it.
+    which must have signed it. `sizes`: one named size stays open in a range, as for `compile`; up to nine sizes of it
+    are raced, from the smallest to the largest, each as many times the one before, and share `budget`.
     """
     if trust and library is None:
         raise InputError("--trust: it is for the library that --library names; what is compiled now is not signed")
@@ -284,6 +287,11 @@ def bench(
         "library": None if library is None else Path(library), "on_miss": policy, "against": rivals,
         "budget_s": budget_s, "given": given_inputs(shapes, constants), "trust": [Path(key) for key in trust],
     }  # fmt: skip
+    if sizes:
+        from autofuse.graph.loading.given.sizes import open_sizes
+        from autofuse.opened.bench import bench_open
+
+        return bench_open(Path(model), place, open_sizes(sizes), **named)
     try:
         return run_bench(Path(model), place, **named)
     except UncoveredError as error:

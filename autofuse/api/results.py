@@ -19,6 +19,7 @@ from autofuse.fusion.evidence import GroupTime
 from autofuse.fusion.explain import EdgeReason
 from autofuse.job.outcome import JobOutcome
 from autofuse.learning.judge import Judgement
+from autofuse.opened.bench import MixReport, SizesReport
 from autofuse.parted.pareto import PartsFront
 from autofuse.precision.report import ContractionReport, Quantized, TriedSet
 from autofuse.search.composition.pareto import Point
@@ -45,8 +46,8 @@ __all__ = [
     "AskedQuestions", "BenchReport", "Check", "CheckedLibrary", "ChoiceDecision", "Comparison", "CompileReport",
     "CompositionReport", "ContractionReport", "DatabaseMerge", "EdgeReason", "Explanation", "Forecast",
     "ForecastChanges", "GraphSummary", "GroupTime", "JobInfo", "JobOutcome", "Judgement", "Library", "MergeReport",
-    "MoreTime", "OpenQuestions", "PartReport", "PartsDifference", "PartsExplanation", "PartsExport", "PartsForecast",
-    "PartsFront", "PartsSummary", "PlanDifference", "PlanExport", "PlanTime", "Point", "Progress", "Quantized",
-    "Report", "RestReport", "Revalidated", "RivalReport", "RunOutput", "RunReport", "RunStatus", "Serving",
-    "ShownParts", "ShownPlan", "Stopping", "TaskInfo", "TriedSet", "TuneResult", "Waterfall",
+    "MixReport", "MoreTime", "OpenQuestions", "PartReport", "PartsDifference", "PartsExplanation", "PartsExport",
+    "PartsForecast", "PartsFront", "PartsSummary", "PlanDifference", "PlanExport", "PlanTime", "Point", "Progress",
+    "Quantized", "Report", "RestReport", "Revalidated", "RivalReport", "RunOutput", "RunReport", "RunStatus", "Serving",
+    "ShownParts", "ShownPlan", "SizesReport", "Stopping", "TaskInfo", "TriedSet", "TuneResult", "Waterfall",
 ]  # fmt: skip

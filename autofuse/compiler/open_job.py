@@ -23,7 +23,7 @@ from autofuse.errors import InputError, StrictMissError, UncoveredError
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.loading.given.buckets import bucket_shapes
 from autofuse.graph.loading.given.constants import model_sha256
-from autofuse.graph.loading.given.sizes import OpenSize
+from autofuse.graph.loading.given.sizes import OpenSize, the_open_one
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.open_sizes.attention import with_own_operators
@@ -103,7 +103,7 @@ def compile_open(
 
 def read_open(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progress = silent) -> OpenModel:
     """The graph of a model with an open size, compared with what the loader makes of it at several sizes."""
-    size = _the_open_one(sizes)
+    size = the_open_one(sizes)
     fixed = {one.name: (one.low,) for one in sizes if one.is_fixed}
 
     @cache
@@ -142,16 +142,6 @@ def _check_single(opened: OpenGraph, loaded: Graph) -> None:
     for one, other in zip(run_references(made, cases), run_references(loaded, cases), strict=True):
         if one.keys() != other.keys() or not all(compare(one[name], other[name]).ok for name in other):
             raise refused_single(opened)
-
-
-def _the_open_one(sizes: Sequence[OpenSize]) -> OpenSize:
-    found = [size for size in sizes if not size.is_fixed]
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise InputError(f"--sizes: no size has a range; give one, such as {sizes[0].name}=1:16, or use --shape")
-    names, last = " and ".join(size.name for size in found), found[-1]
-    raise InputError(f"--sizes: {names} cannot stay open together; fix all but one, such as {last.name}={last.high}")
 
 
 def samples(size: OpenSize) -> tuple[int, int, tuple[int, ...]]:

@@ -24,9 +24,6 @@ from autofuse.search.tune import SAMPLING
 from autofuse.values.arguments import file_title
 from autofuse.values.scratch import scratch_folder
 
-DRAWN = 9
-"""Sizes of a range that tiles are weighted by: from the smallest to the largest, each as many times the one before."""
-
 
 def tune_open(
     model: Path,
@@ -84,8 +81,8 @@ def _planned(place: Place, asked: NamedDevice, exact: bool, read: OpenModel) -> 
 
 
 def weighted(planned: OpenPlan, size: OpenSize) -> list[WeightedTile]:
-    """Every tile, with how often a call runs it on the average over `DRAWN` sizes of the range."""
-    drawn = size.drawn(DRAWN)
+    """Every tile, with how often a call runs it on the average over sizes of the range (`OpenSize.drawn`)."""
+    drawn = size.drawn()
     found = []
     for group, _, tiles in planned.groups:
         if group.attention is not None:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import autofuse
+from autofuse.api.results import BenchReport
 from autofuse.backend.compile.host_cpu import llvm_version, local_device
 from autofuse.cli.screens.live import TuneView
 from autofuse.device.provenance import collect
@@ -84,6 +85,7 @@ def bench(job: Job, row: Row) -> Row:
     report = autofuse.bench(
         job.model, library=job.library, database=job.database, threads=job.threads, against=RIVALS, budget=job.bench_s
     )
+    assert isinstance(report, BenchReport), "its sizes are fixed"
     rivals = {
         name: Ratio(rival.median_us, rival.ratio, rival.ci_lo, rival.ci_hi, rival.trusted, rival.error)
         for name, rival in report.rivals.items()

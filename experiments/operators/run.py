@@ -19,6 +19,7 @@ from pathlib import Path
 import onnx
 
 from autofuse import api
+from autofuse.api.results import BenchReport
 from autofuse.backend.compile.host_cpu import local_device
 from autofuse.errors import AutofuseError
 from autofuse.graph.loading.load import load
@@ -76,6 +77,7 @@ def _row(name: str, path: Path, database: str, options: argparse.Namespace) -> R
     if options.trials:
         api.tune(path, database=database, trials=options.trials, budget=options.budget, threads=options.threads)
     found = api.bench(path, database=database, threads=options.threads, against=("onnxruntime",), budget=options.bench)
+    assert isinstance(found, BenchReport), "its sizes are fixed"
     report = api.compile(path, dry_run=True, database=database, threads=options.threads)
     demand = demand_of(load(path, {}))
     limit, rival = limit_of(demand, _rates(options.threads)), found.rivals["onnxruntime"]

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import onnx
 
 from autofuse import api
+from autofuse.api.results import BenchReport
 from autofuse.errors import AutofuseError, InputError
 from experiments import tables
 from experiments.options import new_parser, one_of
@@ -61,6 +62,7 @@ def _row(name: str, layer: Layer, options: argparse.Namespace) -> Row:
     if options.trials:
         api.tune(path, database=database, trials=options.trials, budget=options.budget, threads=options.threads)
     found = api.bench(path, database=database, threads=options.threads, against=("onnxruntime",), budget=options.bench)
+    assert isinstance(found, BenchReport), "its sizes are fixed"
     rival, read = found.rivals["onnxruntime"], layer.weight_bytes * layer.steps
     if rival.ratio is None or rival.median_us is None or rival.ci_lo is None or rival.ci_hi is None:
         raise InputError(f"no ratio to ONNX Runtime: {rival.error or rival.verdict}; run it on a quieter machine")

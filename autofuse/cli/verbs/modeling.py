@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeGuard, cast
 
 import typer
 from rich.console import Group
@@ -55,7 +55,7 @@ from autofuse.values.arguments import (
 )
 
 if TYPE_CHECKING:
-    from autofuse.api.results import BenchReport, GraphSummary
+    from autofuse.api.results import BenchReport, GraphSummary, RivalReport, SizesReport
 
 MAX_DECISIONS_SHOWN = 20
 
@@ -258,6 +258,7 @@ def bench(
     rpc_key_file: RpcKeyFile = None,
     on_miss: OnMiss = DEFAULT_ON_MISS,
     shape: Shapes = None,
+    sizes: Sizes = None,
     constant: Constants = None,
     trust: Trust = None,
     form: OutputFormat = "text",
@@ -280,10 +281,15 @@ def bench(
         on_miss=on_miss,
         against=against,
         budget=budget,
+        sizes=sizes or [],
         trust=trust or (),
         **named,
     )
-    show(bench_body(report), form, bench_text(report), after_bench(model, named))
+    if is_of_sizes(report):
+        show(sizes_body(report), form, sizes_text(report))
+    else:
+        one = cast("BenchReport", report)
+        show(bench_body(one), form, bench_text(one), after_bench(model, named))
 
 
 def bench_body(report: BenchReport) -> dict[str, object]:
@@ -319,16 +325,62 @@ def bench_text(report: BenchReport) -> Group:
         f"device {report.device}, largest error {report.max_rel_error:.1e} of the output's range"
     )
     rows: list[dict[str, object]] = [{"": "autofuse", "median": micros(report.autofuse_us)}]
-    for name, rival in report.rivals.items():
-        row: dict[str, object] = {"": name, "median": micros(rival.median_us)}
-        if rival.autofuse_us is not None:
-            row["autofuse beside it"] = micros(rival.autofuse_us)
-        if rival.ratio is not None and rival.ci_lo is not None and rival.ci_hi is not None:
-            row["rival / autofuse"] = f"{rival.ratio:.3f}"
-            row["interval"] = f"{rival.ci_lo:.3f} - {rival.ci_hi:.3f}"
-        row["verdict"] = _VERDICTS.get(rival.verdict, rival.verdict) or f"not measured: {rival.error or 'unknown'}"
-        rows.append(row)
+    rows += [{"": name, **_rival_row(rival)} for name, rival in report.rivals.items()]
     return Group(Text(head), "", records(rows))
+
+
+def _rival_row(rival: RivalReport) -> dict[str, object]:
+    row: dict[str, object] = {"median": micros(rival.median_us)}
+    if rival.autofuse_us is not None:
+        row["autofuse beside it"] = micros(rival.autofuse_us)
+    if rival.ratio is not None and rival.ci_lo is not None and rival.ci_hi is not None:
+        row["rival / autofuse"] = f"{rival.ratio:.3f}"
+        row["interval"] = f"{rival.ci_lo:.3f} - {rival.ci_hi:.3f}"
+    row["verdict"] = _VERDICTS.get(rival.verdict, rival.verdict) or f"not measured: {rival.error or 'unknown'}"
+    return row
+
+
+def is_of_sizes(report: BenchReport | SizesReport) -> TypeGuard[SizesReport]:
+    """Whether a comparison is one of several sizes; nothing is loaded to find out."""
+    return hasattr(report, "mix")
+
+
+def sizes_body(report: SizesReport) -> dict[str, object]:
+    """The object that `bench --sizes --format json` prints: what `bench` prints for each size, and the mix."""
+    return {
+        "model": report.model,
+        "open_size": report.name,
+        "low": report.low,
+        "high": report.high,
+        "sizes": [{"size": size, **bench_body(one)} for size, one in report.sizes.items()],
+        "mix": {name: vars(mix) for name, mix in report.mix.items()},
+    }
+
+
+def sizes_text(report: SizesReport) -> Group:
+    """A row for each size and rival, then one for each rival over all sizes."""
+    first, error = next(iter(report.sizes.values())), max(one.max_rel_error for one in report.sizes.values())
+    head = (
+        f"{report.model}: one library for {report.name} {report.low} to {report.high}, {first.kernels} kernels, "
+        f"{first.threads} thread{'s' if first.threads > 1 else ''}, device {first.device}, "
+        f"largest error {error:.1e} of the output's range"
+    )
+    rows = [
+        {report.name: size, "": name, **_rival_row(rival)}
+        for size, one in report.sizes.items()
+        for name, rival in one.rivals.items()
+    ]
+    over = [
+        {"over all sizes": name}
+        | ({"verdict": f"not measured: {mix.error or 'a size has no ratio'}"} if mix.ratio is None else {
+            "rival / autofuse": f"{mix.ratio:.3f}", "least": f"{mix.least:.3f} at {mix.least_size}",
+            "trusted": "all" if mix.trusted else "not all", "p50": micros(mix.p50_us), "p90": micros(mix.p90_us),
+            "autofuse p50": micros(mix.autofuse_p50_us), "autofuse p90": micros(mix.autofuse_p90_us),
+        })
+        for name, mix in report.mix.items()
+    ]  # fmt: skip
+    told = "rival / autofuse over all sizes: geometric mean; p50, p90: percentiles of the times, each size counted once"
+    return Group(Text(head), "", records(rows), "", records(over), "", Text(told))
 
 
 _VERDICTS = {

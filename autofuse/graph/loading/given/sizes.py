@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autofuse.errors import InputError
@@ -12,6 +12,8 @@ DEFAULT_LOW, DEFAULT_HIGH = 1, 32
 """The range of a size that is named without one."""
 MOST = 1 << 20
 """The largest size."""
+DRAWN = 9
+"""Sizes that stand for a range, at most."""
 SizeRange = int | tuple[int, int]
 """A size that is fixed, or the smallest and the largest of one that stays open."""
 Ranges = Mapping[str, SizeRange] | Iterable[str]
@@ -30,7 +32,7 @@ class OpenSize:
     def __str__(self) -> str:
         return f"{self.name} {self.low} to {self.high}"
 
-    def drawn(self, count: int) -> tuple[int, ...]:
+    def drawn(self, count: int = DRAWN) -> tuple[int, ...]:
         """At most so many sizes of the range, from the smallest to the largest, each as many times the one before."""
         steps = range(count)
         growth = (self.high / self.low) ** (1 / max(1, count - 1))
@@ -67,3 +69,14 @@ def open_sizes(ranges: Ranges) -> tuple[OpenSize, ...]:
             raise InputError(f"--sizes {name}={low}:{high}: allowed are 1 to {MOST:,}, the smaller number first")
         found.append(OpenSize(name, low, high))
     return tuple(found)
+
+
+def the_open_one(sizes: Sequence[OpenSize]) -> OpenSize:
+    """The one size that has a range. InputError where there is none, or more than one."""
+    found = [size for size in sizes if not size.is_fixed]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise InputError(f"--sizes: no size has a range; give one, such as {sizes[0].name}=1:16, or use --shape")
+    names, last = " and ".join(size.name for size in found), found[-1]
+    raise InputError(f"--sizes: {names} cannot stay open together; fix all but one, such as {last.name}={last.high}")
