@@ -54,7 +54,7 @@ def open_session(
         import onnxruntime
     except ModuleNotFoundError as error:  # a board that measures, or a program's machine, may go without
         raise InputError(
-            f"{name}: ONNX Runtime runs a part of this model; install onnxruntime where it is to run"
+            f"{name}: ONNX Runtime has to run this, and is not installed here; install onnxruntime where it is to run"
         ) from error
     options = onnxruntime.SessionOptions()
     options.log_severity_level = SILENT

@@ -97,7 +97,7 @@ def test_a_network_is_tuned_compiled_and_compared_there(
     bench = autofuse.bench(model, threads=1, budget=2, against="none,onnxruntime,tvm", **there)
     assert bench.max_rel_error < LIMIT
     assert bench.rivals["none"].ratio is not None
-    assert "No module named" in bench.rivals["onnxruntime"].error
+    assert "install onnxruntime where it is to run" in bench.rivals["onnxruntime"].error
     assert "no compiler" in bench.rivals["tvm-untuned"].error
 
 
