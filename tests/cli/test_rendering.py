@@ -178,6 +178,7 @@ def test_bench_prints_the_agreed_object(monkeypatch: pytest.MonkeyPatch) -> None
     }
     assert asked == {
         "model": Path("net.onnx"),
+        "sizes": [],
         "trust": (),
         "library": None,
         "database": "p.db",
