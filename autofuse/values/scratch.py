@@ -50,13 +50,13 @@ def scratch_folder(root: Path | None = None) -> Iterator[Path]:
 
 
 def _sweep(old: Path) -> None:
-    if old.is_symlink() or not old.is_dir() or old.stat().st_uid != os.getuid():
-        return
     try:
+        if old.is_symlink() or not old.is_dir() or old.stat().st_uid != os.getuid():
+            return
         with FileLock(old / _LOCK, timeout=0):
             shutil.rmtree(old, ignore_errors=True)
     except (Timeout, OSError):
-        pass  # in use, or not ours to remove
+        pass  # in use, not ours to remove, or its job has just removed it
 
 
 def part_name() -> str:

@@ -73,6 +73,24 @@ def test_what_a_killed_job_left_behind_is_removed_and_a_living_jobs_folder_stays
             job.communicate()
 
 
+def test_a_folder_that_goes_while_it_is_looked_at_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_dir, seen = Path.is_dir, []
+
+    def gone_since(path: Path) -> bool:
+        found = is_dir(path)
+        if found and path.name.endswith("-ended"):
+            seen.append(path)
+            path.rmdir()
+        return found
+
+    with scratch_folder(tmp_path) as mine:
+        name = mine.name
+    (tmp_path / f"{name[: name.rindex('-') + 1]}ended").mkdir()
+    monkeypatch.setattr(Path, "is_dir", gone_since)
+    with scratch_folder(tmp_path):
+        assert len(seen) == 1
+
+
 def test_what_only_looks_like_a_folder_of_ours_is_left_alone(tmp_path: Path) -> None:
     with scratch_folder(tmp_path) as folder:
         prefix = folder.name[: folder.name.rindex("-") + 1]
