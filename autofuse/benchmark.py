@@ -43,6 +43,29 @@ SEED = 0
 
 
 @dataclass(frozen=True)
+class BenchRequest:
+    """What `autofuse.api.bench` was asked for, as each kind of model takes it.
+
+    `library`: what is timed (None: what a compile makes now, `on_miss` as there). `against`: rivals by name. `given`:
+    shapes and constants of inputs. `trust`: public keys, one of which must have signed the library.
+    """
+
+    library: Path | None
+    on_miss: str
+    against: Sequence[str]
+    budget_s: float
+    given: Given
+    trust: Sequence[Path] = ()
+
+    def check_library(self, here: bool) -> None:
+        """Refuses a library that is damaged or not ours, before anything is measured; `here`: where it will run."""
+        if self.library is not None and here:
+            load_library(self.library, trust=self.trust)
+        elif self.library is not None:
+            check_library(self.library, self.trust)
+
+
+@dataclass(frozen=True)
 class RivalReport:
     """A rival's median time; `ratio` = rival / autofuse with its interval; `error`: why it has no time.
 
@@ -77,45 +100,38 @@ class BenchReport:
     recorded: bool = False
 
 
-def bench(
-    model: Path,
-    place: Place,
-    *,
-    library: Path | None,
-    on_miss: str,
-    against: Sequence[str],
-    budget_s: float,
-    given: Given,
-    trust: Sequence[Path] = (),
-) -> BenchReport:
+def bench(model: Path, place: Place, request: BenchRequest) -> BenchReport:
     """Time `model` against its rivals; see `autofuse.api.bench`.
 
     WrongResultError when the library does not compute what ONNX Runtime computes.
     """
     named = place.find(measuring=True)
     threads = thread_count(place.threads, named)
+    given, library = request.given, request.library
     graph = load(model, given)
     require_kernels(graph)
     here = named.address is None
-    if library is not None:  # refused before anything is measured when it is damaged or not ours
-        load_library(library, trust=trust) if here else check_library(library, trust)
+    request.check_library(here)
     inputs = generate_inputs(graph, SEED)
     expected = run_reference(graph, inputs)
     with ExitStack() as stack:
-        policy = Policy(on_miss)
+        policy = Policy(request.on_miss)
         context = stack.enter_context(Context(place, policy=policy, asked=named))
         context.environment.device.require_measurable()
         folder = stack.enter_context(scratch_folder())
 
         build = partial(compiled, context, model, given, folder)
-        own = build(None, OWN) if library is None else kept(library, trust, folder)
-        contenders = line_up(own, against, build, lambda: _static(graph, folder) if given else model)
+        own = build(None, OWN) if library is None else kept(library, request.trust, folder)
+        file = partial(rival_file, model, graph, given, folder / "model.onnx")
+        contenders = line_up(own, request.against, build, file)
         with open_runner(context.environment.device, threads, RunnerOptions()) as runner:
-            results = runner.race(contenders, inputs, budget_s, expected=[expected[name] for name in graph.outputs])
+            results = runner.race(
+                contenders, inputs, request.budget_s, expected=[expected[name] for name in graph.outputs]
+            )
             results = judged(results, graph, inputs)
         kernels = count_kernels(load_library(own), inputs) if here else read_metadata(own).kernels
         name = context.environment.profile.name
-        keys = {OWN: read_metadata(own, trust).plan_key, NO_FUSION: none_plan(graph).key}
+        keys = {OWN: read_metadata(own, request.trust).plan_key, NO_FUSION: none_plan(graph).key}
         recorded = _record(context, graph, results, keys)
     return replace(report_of(file_title(model), threads, name, kernels, results), recorded=recorded)
 
@@ -171,9 +187,10 @@ def _record(context: Context, graph: Graph, results: Mapping[str, ContenderResul
     return True
 
 
-def _static(graph: Graph, folder: Path) -> Path:
-    """The model with its dynamic shapes set and its constants inside, as its rivals get it."""
-    path = folder / "model.onnx"
+def rival_file(model: Path, graph: Graph, given: Given, path: Path) -> Path:
+    """What other engines run: the model's own file; where something is given of its inputs, `graph`, at `path`."""
+    if not given:
+        return model
     if not path.exists():
         path.write_bytes(to_model(graph).SerializeToString())
     return path

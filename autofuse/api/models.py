@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from autofuse.device.address import told_key
 from autofuse.errors import InputError, UncoveredError
@@ -279,22 +279,23 @@ def bench(
     if trust and library is None:
         raise InputError("--trust: it is for the library that --library names; what is compiled now is not signed")
     policy, rivals, budget_s = check_miss_policy(on_miss), parse_rivals(against), parse_duration(budget, "--budget")
+    from autofuse.benchmark import BenchRequest
     from autofuse.benchmark import bench as run_bench
     from autofuse.environment.place import Place
 
     place = Place(database, device, threads, rpc, rpc_tracker, told_key(rpc_key, rpc_key_file))
-    named: dict[str, Any] = {
-        "library": None if library is None else Path(library), "on_miss": policy, "against": rivals,
-        "budget_s": budget_s, "given": given_inputs(shapes, constants), "trust": [Path(key) for key in trust],
-    }  # fmt: skip
+    request = BenchRequest(
+        None if library is None else Path(library), policy, rivals, budget_s, given_inputs(shapes, constants),
+        [Path(key) for key in trust],
+    )  # fmt: skip
     if sizes:
         from autofuse.graph.loading.given.sizes import open_sizes
         from autofuse.opened.bench import bench_open
 
-        return bench_open(Path(model), place, open_sizes(sizes), **named)
+        return bench_open(Path(model), place, open_sizes(sizes), request)
     try:
-        return run_bench(Path(model), place, **named)
+        return run_bench(Path(model), place, request)
     except UncoveredError as error:
         from autofuse.parted.bench import bench_parts
 
-        return bench_parts(Path(model), place, error, **named)
+        return bench_parts(Path(model), place, error, request)

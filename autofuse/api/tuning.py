@@ -77,13 +77,14 @@ def tune(
     key = told_key(rpc_key, rpc_key_file)
     from autofuse.environment.place import Place
     from autofuse.environment.space import load_space
-    from autofuse.search.progress import SearchRequest
+    from autofuse.search.budget.budget import never
+    from autofuse.search.progress import SearchRequest, silent
 
     load_space(space, "generic")
     place = Place(database, device, threads, rpc, rpc_tracker, key)
     request = SearchRequest(
         budget_s=budget_s, trials=trials, seed=seed, space=space, exact=exact, pareto=pareto, trained=trained,
-        given=given_inputs(shapes, constants), progress=progress or _silent, stop=stop or _never,
+        given=given_inputs(shapes, constants), progress=progress or silent, stop=stop or never,
     )  # fmt: skip
     if sizes and dry_run:
         raise InputError("--sizes: --dry-run forecasts searches at fixed sizes only; name them with --shape")
@@ -239,12 +240,3 @@ def _check(seed: int, trained: str | None) -> None:
         from autofuse.learning.stored import find_model
 
         find_model(trained)
-
-
-def _never() -> bool:
-    """Nobody asks for a stop."""
-    return False
-
-
-def _silent(_progress: Progress) -> None:
-    """No view of the progress."""

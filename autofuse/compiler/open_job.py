@@ -21,7 +21,7 @@ from autofuse.compiler.report import HIT, MEASURED_HERE, RULE, TILE, CompileRepo
 from autofuse.compiler.schedule_ladder import Found, Ladder
 from autofuse.errors import InputError, StrictMissError, UncoveredError
 from autofuse.graph.inputs import generate_inputs
-from autofuse.graph.loading.given.buckets import bucket_shapes
+from autofuse.graph.loading.given.buckets import form_at
 from autofuse.graph.loading.given.constants import model_sha256
 from autofuse.graph.loading.given.sizes import OpenSize, the_open_one
 from autofuse.graph.loading.load import load
@@ -104,14 +104,12 @@ def compile_open(
 def read_open(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progress = silent) -> OpenModel:
     """The graph of a model with an open size, compared with what the loader makes of it at several sizes."""
     size = the_open_one(sizes)
-    fixed = {one.name: (one.low,) for one in sizes if one.is_fixed}
 
     @cache
     def loaded(count: int) -> Graph:
-        form = bucket_shapes(model, {**fixed, size.name: (count,)}, given, "--sizes")[0]
-        return load(model, form)
+        return load(model, form_at(model, sizes, count, given))
 
-    form = bucket_shapes(model, {**fixed, size.name: (size.high,)}, given, "--sizes")[0]
+    form = form_at(model, sizes, size.high, given)
     first, second, more = samples(size)
     try:
         told(READING, 0, 2 + len(more))

@@ -5,31 +5,40 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from statistics import geometric_mean
 
 import numpy as np
 
-from autofuse.backend.library.library import check as check_library
-from autofuse.backend.library.library import load as load_library
+from autofuse.backend.container.metadata import Metadata
 from autofuse.backend.library.library import read_metadata
-from autofuse.benchmark import KINDS, OWN, SEED, BenchReport, RivalReport, kept, report_of
+from autofuse.benchmark import (
+    OWN,
+    SEED,
+    BenchReport,
+    BenchRequest,
+    RivalReport,
+    kept,
+    line_up,
+    report_of,
+    rival_file,
+)
 from autofuse.compiler import Context, Policy, compile_open
 from autofuse.environment.device import RunnerOptions, open_runner
 from autofuse.environment.place import Place
 from autofuse.errors import InputError
 from autofuse.graph.inputs import generate_inputs
-from autofuse.graph.loading.given.buckets import bucket_shapes
+from autofuse.graph.loading.given.buckets import form_at
 from autofuse.graph.loading.given.sizes import OpenSize, the_open_one
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
-from autofuse.graph.submodel import to_model
 from autofuse.measure.checking.reference import run_reference
-from autofuse.measure.networks.bench import Contender
+from autofuse.measure.networks.bench import Contender, ContenderResult
 from autofuse.measure.networks.judgement import judged
 from autofuse.measure.runner import Runner
-from autofuse.values.arguments import Given, file_title
-from autofuse.values.names import NO_FUSION, TVM_UNTUNED
+from autofuse.values.arguments import file_title
+from autofuse.values.names import TVM_UNTUNED
 from autofuse.values.scratch import scratch_folder
 
 ONE_SIZE = "it compiles one size at a time"
@@ -76,76 +85,57 @@ def bench_open(
     model: Path,
     place: Place,
     sizes: Sequence[OpenSize],
-    *,
-    library: Path | None,
-    on_miss: str,
-    against: Sequence[str],
-    budget_s: float,
-    given: Given,
-    trust: Sequence[Path] = (),
+    request: BenchRequest,
 ) -> SizesReport:
     """Time one library of `model`, the one size of `sizes` with a range left open; see `autofuse.api.bench`.
 
     Each size has its part of the budget. Errors: see `autofuse.benchmark.bench`.
     """
     size, named = the_open_one(sizes), place.find(measuring=True)
-    fixed = {one.name: (one.low,) for one in sizes if one.is_fixed}
+    given, library, title = request.given, request.library, file_title(model)
+    request.check_library(named.address is None)
     with ExitStack() as stack:
-        context = stack.enter_context(Context(place, policy=Policy(on_miss), asked=named))
+        context = stack.enter_context(Context(place, policy=Policy(request.on_miss), asked=named))
         context.environment.device.require_measurable()
         folder = stack.enter_context(scratch_folder())
-        own = folder / f"{OWN}.so"
-        if library is None:
-            compile_open(context, model, own, given, sizes, None)
-        else:  # refused before anything is measured when it is damaged or not ours
-            load_library(library, trust=trust) if named.address is None else check_library(library, trust)
-            own = kept(library, trust, folder)
-            _check_range(library, own, size)
-        lines = [Contender(OWN, "autofuse", own)]
-        if NO_FUSION in against:
-            lines.append(Contender(NO_FUSION, "autofuse", folder / "none.so"))
-            compile_open(context, model, lines[-1].path, given, sizes, "none")
-        others = [rival for rival in against if rival not in (NO_FUSION, TVM_UNTUNED)]
+
+        @cache
+        def build(plan: str | None, name: str) -> Path:
+            path = folder / f"{name}.so"
+            compile_open(context, model, path, given, sizes, plan)
+            return path
+
+        own = build(None, OWN) if library is None else kept(library, request.trust, folder)
+        described = read_metadata(own)
+        if library is not None:
+            _check_range(library, described, size)
+        rivals = [rival for rival in request.against if rival != TVM_UNTUNED]
         runner = stack.enter_context(open_runner(context.environment.device, context.threads, RunnerOptions()))
         counts, found = size.drawn(), {}
         for count in counts:
-            graph = load(model, bucket_shapes(model, {**fixed, size.name: (count,)}, given, "--sizes")[0])
-            file = _file(model, graph, given, folder / f"{count}.onnx")
-            raced = [*lines, *(Contender(rival, KINDS[rival], file) for rival in others)]
-            found[count] = _raced(context, runner, graph, own, raced, budget_s / len(counts), file_title(model))
-    left_out = {TVM_UNTUNED: MixReport(error=ONE_SIZE)} if TVM_UNTUNED in against else {}
-    mix = {rival: _mix(rival, found) for rival in next(iter(found.values())).rivals}
-    return SizesReport(file_title(model), size.name, size.low, size.high, found, {**mix, **left_out})
+            graph = load(model, form_at(model, sizes, count, given))
+            file = partial(rival_file, model, graph, given, folder / f"{count}.onnx")
+            results = _raced(runner, graph, line_up(own, rivals, build, file), request.budget_s / len(counts))
+            device = context.environment.profile.name
+            found[count] = report_of(title, context.threads, device, described.kernels, results)
+    left_out = {TVM_UNTUNED: MixReport(error=ONE_SIZE)} if TVM_UNTUNED in request.against else {}
+    mix = {rival: _mix(rival, found) for rival in rivals}
+    return SizesReport(title, size.name, size.low, size.high, found, {**mix, **left_out})
 
 
 def _raced(
-    context: Context,
-    runner: Runner,
-    graph: Graph,
-    own: Path,
-    contenders: Sequence[Contender],
-    budget_s: float,
-    title: str,
-) -> BenchReport:
+    runner: Runner, graph: Graph, contenders: Sequence[Contender], budget_s: float
+) -> Mapping[str, ContenderResult]:
     """The race at one size, whose graph this is."""
     inputs = generate_inputs(graph, SEED)
     expected = run_reference(graph, inputs)
     results = runner.race(contenders, inputs, budget_s, expected=[expected[name] for name in graph.outputs])
-    name, kernels = context.environment.profile.name, read_metadata(own).kernels
-    return report_of(title, context.threads, name, kernels, judged(results, graph, inputs))
+    return judged(results, graph, inputs)
 
 
-def _file(model: Path, graph: Graph, given: Given, path: Path) -> Path:
-    """What other engines run: the model as it is, or with the constants inside that stand for inputs."""
-    if not given:
-        return model
-    path.write_bytes(to_model(graph).SerializeToString())
-    return path
-
-
-def _check_range(library: Path, own: Path, size: OpenSize) -> None:
+def _check_range(library: Path, described: Metadata, size: OpenSize) -> None:
     """InputError unless a library takes all of the range."""
-    opened = read_metadata(own).programs[0].opened
+    opened = described.programs[0].opened
     if opened is None:
         raise InputError(f"--library: {library} has fixed sizes; leave --sizes out, or compile with it")
     if (opened.name, min(opened.low, size.low), max(opened.high, size.high)) != (size.name, opened.low, opened.high):

@@ -52,7 +52,7 @@ class Progress:
         return text if self.part is None else f"{text}: {self.part[0]} of {self.part[1]}"
 
 
-def _silent(_: Progress) -> None:
+def silent(_: Progress) -> None:
     """Nobody listens."""
 
 
@@ -74,7 +74,7 @@ class SearchRequest:
     pareto: bool = False
     trained: str | None = None
     given: Given = field(default_factory=dict)
-    progress: Callable[[Progress], None] = _silent
+    progress: Callable[[Progress], None] = silent
     stop: Callable[[], bool] = never
 
 

@@ -124,10 +124,10 @@ def open_session(
         lab = Lab(evidence, runner, reference, run_id, tell, DriftSentinel(runner, environment.profile.cool_down_s))
         with _running(base, run_id) as ending:
             guide = guide_for(request.trained, environment, evidence.lowering, request.seed)
-            raced = Model(model, request.given)
-            race = EarlyRace(Finals(lab, standing, raced, scratch, estimates))
+            whole = Model(model, request.given)
+            race = EarlyRace(Finals(lab, standing, whole, scratch, estimates))
             search = Search(evidence, lab, standing, guide, evidence.peak_bytes if request.pareto else None, race)
-            session = ModelSession(search, raced, name, scratch, estimates, started)
+            session = ModelSession(search, whole, name, scratch, estimates, started)
             ending.append(session)
             yield session
 

@@ -24,7 +24,7 @@ from autofuse.measure.measurement import Failure, Left, Measurement, MeasureRequ
 from autofuse.measure.networks.bench import Contender, ContenderResult, compared
 from autofuse.measure.networks.libraries import Model, Order
 from autofuse.measure.timing.race import Samples
-from autofuse.search.progress import Progress, SearchRequest, TuneResult
+from autofuse.search.progress import SearchRequest, TuneResult
 from autofuse.search.schedules.schedule_search import schedule_text
 from autofuse.values.ratios import kept
 from autofuse.values.statistics import median_interval
@@ -219,25 +219,13 @@ def run(device: SyntheticDevice, space: Path, tmp_path: Path) -> Tune:
     from autofuse.search.tune import tune
 
     def call(model: Path, **changes: Any) -> TuneResult:
-        arguments: dict[str, Any] = {
-            "budget_s": None,
-            "trials": None,
-            "seed": 0,
-            "space": str(space),
-            "trained": "none",
-            "given": {},
-            "progress": _silent,
-        }
+        arguments: dict[str, Any] = {"space": str(space), "trained": "none"}
         where = {"database": str(tmp_path / "profile.db"), "threads": 1}
         where |= {name: changes.pop(name) for name in ("database", "threads", "device") if name in changes}
         since = changes.pop("since", None)
         return tune(model, Place(**where), SearchRequest(**{**arguments, **changes}), since)
 
     return call
-
-
-def _silent(_state: Progress) -> None:
-    """Nobody watches."""
 
 
 @pytest.fixture

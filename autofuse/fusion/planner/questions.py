@@ -138,13 +138,10 @@ def _is_attention(edges: Edges, operator: Operator) -> bool:
         return False
     scores, readers = edges.graph.tensors[operator.outputs[0]], edges.out[operator.name]
     last = operator.attributes.get("axis", -1) in (-1, len(scores.shape) - 1)
-    return (
-        last
-        and scores.size_bytes >= LARGE_SCORES
-        and len(readers) == 1
-        and edges.graph.by_name[readers[0].consumer].op_type == "MatMul"
-        and edges.graph.by_name[readers[0].consumer].inputs[0] == operator.outputs[0]
-    )
+    if not last or scores.size_bytes < LARGE_SCORES or len(readers) != 1:
+        return False
+    reader = edges.graph.by_name[readers[0].consumer]
+    return reader.op_type == "MatMul" and reader.inputs[0] == operator.outputs[0]
 
 
 def _is_small(graph: Graph, operator: Operator) -> bool:

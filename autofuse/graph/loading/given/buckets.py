@@ -8,6 +8,7 @@ from pathlib import Path
 
 from autofuse.errors import InputError
 from autofuse.graph.loading.files import read_model
+from autofuse.graph.loading.given.sizes import OpenSize, the_open_one
 from autofuse.values.arguments import Constant, Given
 
 Sizes = Mapping[str, Sequence[int]]
@@ -44,3 +45,9 @@ def bucket_shapes(
                 form[name] = tuple(int(dim) for dim in bound)
         made.append(form)
     return made
+
+
+def form_at(model: Path, sizes: Sequence[OpenSize], count: int, given: Given) -> dict[str, tuple[int, ...] | Constant]:
+    """What is given of the inputs where the one open size of `sizes` is `count`; see `bucket_shapes`."""
+    fixed = {one.name: (one.low,) for one in sizes if one.is_fixed}
+    return bucket_shapes(model, {**fixed, the_open_one(sizes).name: (count,)}, given, "--sizes")[0]
