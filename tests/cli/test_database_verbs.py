@@ -10,6 +10,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
+from autofuse import api
+from autofuse.api.databases import DatabaseCheck
 from autofuse.cli.main import app
 from autofuse.cli.screens.render import explained
 from autofuse.cli.screens.run_view import run_text
@@ -17,6 +19,7 @@ from autofuse.database.database import open_database
 from autofuse.database.records import Candidate, CandidateOutcome, ChosenGroup, PlanOutcome, RunStart, SampleBlock
 from autofuse.device.target import Target
 from autofuse.fusion.plan import FusionPlan, Group
+from autofuse.search.lab.revalidation import Revalidated
 from autofuse.values.arguments import micros
 
 TARGET = Target(mcpu="znver3", lanes=8, registers=16, cores=2, l1_bytes=32768, l2_bytes=524288)
@@ -130,6 +133,16 @@ def test_db_check_fails_on_a_damaged_one(database: Path, tmp_path: Path) -> None
     assert result.exit_code in (1, 2)
     assert str(damaged) in result.stdout + result.stderr
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(("verdict", "ended"), [("faster", 0), ("slower", 0), ("failed", 1)])
+def test_db_check_ends_with_an_error_for_winners_that_fail_not_for_slower_ones(
+    verdict: str, ended: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    winner = Revalidated("Conv", "w", "{}", 1, False, 10.0, 12.0, 0.83, 0.82, 0.84, verdict)
+    monkeypatch.setattr(api, "db_check", lambda *_args, **_named: DatabaseCheck("p.db", True, (), (winner,)))
+    result = call("db", "check", "--db", "p.db", "--revalidate", 1)
+    assert (result.exit_code, verdict in result.stdout) == (ended, True)
 
 
 def test_report_prints_markdown(database: Path) -> None:

@@ -42,7 +42,8 @@ def check(
     """Check the database for damage; and, when asked, whether its winners still hold.
 
     Pages, indices, references, what autofuse never makes (triggers, views), values unfit for their columns, and
-    whether every report can be made.
+    whether every report can be made. Damage and a winner that fails today end with an error; a winner that is slower
+    than it was does not: its times are of two moments of one machine.
     """
     from autofuse import api
 
@@ -52,7 +53,7 @@ def check(
     rows = [_winner_row(one) for one in found.revalidated]
     then = after_checking({"database": database}) if found.ok and not revalidate else None
     show(found, form, Group(text, records(plain(rows))) if rows else text, then)
-    if not found.ok or any(one.verdict in ("slower", "failed") for one in found.revalidated):
+    if not found.ok or any(one.verdict == "failed" for one in found.revalidated):
         raise typer.Exit(EXIT_FAILED_CHECK)
 
 
