@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import hypot
 
 from autofuse.database.ask.devices import probed_rates
 from autofuse.database.database import ProfilingDatabase
 from autofuse.device.target import Target
 from autofuse.environment.environment import Environment
 from autofuse.environment.plan_evidence import known_pieces, lowered_plans
-from autofuse.fusion.evidence import LAUNCH_US
+from autofuse.fusion.evidence import LAUNCH_US, GroupTime
 from autofuse.fusion.plan import NO_LIMITS, FusionPlan
 from autofuse.fusion.planner.baselines import default_plan
 from autofuse.graph.cost import Cost, flops, operator_cost
@@ -27,6 +28,8 @@ from autofuse.precision.choices import Cast
 from autofuse.precision.names import FLOAT
 
 MEASURED, DOUBTED, ESTIMATED = "measured", "measured, not trusted", "estimated"
+LEAST_GAIN = 0.02
+"""Part of a contraction's time in float32 that another precision has to save at least."""
 _NARROW = frozenset({"ConvInteger", "MatMulInteger", *ROUNDED.values()})
 _NOMINAL_GHZ, _NOMINAL_GBS = 2.5, 10.0
 """Of a core whose rates nobody has probed: two multiply-adds a cycle, and what memory gives."""
@@ -42,18 +45,37 @@ _FILLED = 16
 class ContractionTime:
     """What the kernel of one contraction takes in each precision, and how that is known: in one of the words above."""
 
-    us: Mapping[str, float]
+    spans: Mapping[str, GroupTime]
     words: Mapping[str, str]
 
     @property
-    def nearest(self) -> str:
-        """The fastest precision besides float32."""
-        return min((kind for kind in self.us if kind != FLOAT), key=lambda kind: self.us[kind])
+    def us(self) -> Mapping[str, float]:
+        """Microseconds in each precision."""
+        return {kind: span.us for kind, span in self.spans.items()}
+
+    def saved_us(self, kind: str) -> float:
+        """What a precision takes off; below 0: what it costs."""
+        return self.spans[FLOAT].us - self.spans[kind].us
+
+    def doubt_us(self, kind: str) -> float:
+        """What noise may have made of that: the half of its 95 % interval that is towards no gain, and at least
+        `LEAST_GAIN` of the time in float32."""
+        real, narrow = self.spans[FLOAT], self.spans[kind]
+        return max(hypot(real.us - real.lo, narrow.hi - narrow.us), LEAST_GAIN * real.us)
+
+    def is_faster(self, kind: str) -> bool:
+        """Whether a precision is faster than float32 beyond doubt."""
+        return self.saved_us(kind) > self.doubt_us(kind)
+
+    def counted_us(self, kind: str) -> float:
+        """What a precision takes off where sets are compared: of a gain in doubt, the lower end, because a tie goes to
+        float32."""
+        return self.saved_us(kind) - (0.0 if self.is_faster(kind) else self.doubt_us(kind))
 
     @property
-    def saved_us(self) -> float:
-        """What that one takes off; below 0: what it costs."""
-        return self.us[FLOAT] - self.us[self.nearest]
+    def nearest(self) -> str:
+        """The precision besides float32 that takes off most; faster beyond doubt, if any is."""
+        return max((kind for kind in self.spans if kind != FLOAT), key=self.counted_us)
 
     @property
     def known(self) -> str:
@@ -62,14 +84,6 @@ class ContractionTime:
         if ESTIMATED in words:
             return ESTIMATED if words == {ESTIMATED} else "measured in part"
         return DOUBTED if DOUBTED in words else MEASURED
-
-
-@dataclass(frozen=True)
-class _Known:
-    """A time that the database has."""
-
-    us: float
-    trusted: bool
 
 
 class Costs:
@@ -102,14 +116,14 @@ class Costs:
             for name, count in moved.items()
         ]
 
-    def _time(self, site: Site, known: Mapping[str, Mapping[str, _Known]]) -> ContractionTime:
+    def _time(self, site: Site, known: Mapping[str, Mapping[str, GroupTime]]) -> ContractionTime:
         """What is known, and what is estimated of the others: in the proportion of the estimates."""
         found = {kind: known[kind][site.name] for kind in (FLOAT, *site.precisions) if site.name in known[kind]}
         estimates = self._estimates(site)
         scale = next((time.us / estimates[kind] for kind, time in found.items()), 1.0)
-        us = {kind: found[kind].us if kind in found else estimate * scale for kind, estimate in estimates.items()}
+        spans = {kind: GroupTime(us * scale, us * scale, us * scale) for kind, us in estimates.items()} | found
         words = {kind: MEASURED if time.trusted else DOUBTED for kind, time in found.items()}
-        return ContractionTime(us, dict.fromkeys(us, ESTIMATED) | words)
+        return ContractionTime(spans, dict.fromkeys(spans, ESTIMATED) | words)
 
     def _estimates(self, site: Site) -> dict[str, float]:
         """Microseconds in each precision: the longer of arithmetic and memory, and a call."""
@@ -137,7 +151,7 @@ class Costs:
         channels = self._sites.graph.tensors[operator.inputs[1]].shape[0]
         return operator.op_type == "Conv" and groups > 1 and channels // groups < NARROW_GROUP
 
-    def _known(self, graph: Graph) -> dict[str, _Known]:
+    def _known(self, graph: Graph) -> dict[str, GroupTime]:
         """Best time of each contraction's kernel that the database has; of a kernel with several, its part by FLOPs."""
         if self._base.location.path is None or not self._base.location.path.exists():
             return {}
@@ -145,14 +159,14 @@ class Costs:
         plans = [default_plan(graph), *([] if stored is None else [FusionPlan.from_json(stored.plan)])]
         lowered = lowered_plans(Lowering(graph, self._environment.target), plans)
         pieces = known_pieces(graph, lowered, self._base, self._environment.setting, NO_LIMITS)
-        found: dict[str, _Known] = {}
+        found: dict[str, GroupTime] = {}
         for piece in pieces:
             inside = [name for name in piece.covers if _contracts(graph, name)]
             total = sum(flops(graph, graph.by_name[name]) for name in inside)
             for name in inside if piece.span is not None and total else ():
                 assert piece.span is not None
-                part = flops(graph, graph.by_name[name]) / total
-                time = _Known(piece.span.us * part, piece.span.trusted)
+                part, span = flops(graph, graph.by_name[name]) / total, piece.span
+                time = GroupTime(span.us * part, span.lo * part, span.hi * part, span.trusted)
                 found[name] = min(time, found.get(name, time), key=lambda one: one.us)
         return found
 

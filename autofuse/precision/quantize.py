@@ -197,9 +197,9 @@ class _Work:
 
     def choice(self, name: str, precision: str) -> Choice:
         """One contraction in one precision. Rounding to bfloat16 is part of its kernel."""
-        us, site = self.times[name].us, self.sites.by_name[name]
+        saved, site = self.times[name].counted_us(precision), self.sites.by_name[name]
         reads = self.sites.roots(site) if precision == INT8 else ()
-        return Choice(name, us[FLOAT] - us[precision], self.noise.get((name, precision), 0.0), reads, precision)
+        return Choice(name, saved, self.noise.get((name, precision), 0.0), reads, precision)
 
     def tried(self, chosen: Precisions) -> float:
         """What a set loses on the calibration data at least; its mean becomes a point of the front."""
@@ -234,8 +234,8 @@ class _Work:
         """A set whose noisiest contractions are in bfloat16 where they were integers and that pays, else in float32."""
         kept = {name: precision for name, precision in chosen.items() if name not in noisiest}
         for name in noisiest:
-            us = self.times[name].us
-            if chosen[name] == INT8 and us.get(BF16, us[FLOAT]) < us[FLOAT]:
+            time = self.times[name]
+            if chosen[name] == INT8 and BF16 in time.spans and time.is_faster(BF16):
                 kept[name] = BF16
         return kept
 
@@ -278,7 +278,8 @@ class _Work:
 
     def reason(self, site: Site) -> str:
         """Why a contraction was never chosen."""
-        if self.times[site.name].saved_us <= 0:
-            return f"no faster in {' or '.join(site.precisions)}"
+        time, allowed = self.times[site.name], " or ".join(site.precisions)
+        if not time.is_faster(time.nearest):
+            return f"no faster in {allowed}{' beyond noise' if time.saved_us(time.nearest) > 0 else ''}"
         pays = site.name in self.fastest(float("inf"))
         return "too noisy for what may be lost" if pays else "what it saves does not pay for making bytes"

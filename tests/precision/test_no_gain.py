@@ -15,10 +15,15 @@ from autofuse.database.database import open_database
 from autofuse.database.records import Candidate, CandidateOutcome
 from autofuse.environment.environment import environment_of
 from autofuse.errors import InputError
+from autofuse.fusion.evidence import GroupTime
 from autofuse.fusion.planner.baselines import default_plan
 from autofuse.graph.loading.load import load
+from autofuse.graph.transform.quantize.sites import find_sites, prepared
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.lowering.lower import lower
+from autofuse.precision.choices import Cast
+from autofuse.precision.cost import MEASURED, ContractionTime
+from autofuse.precision.gain import no_gain
 from tests.compiler.known import GOOD
 from tests.conftest import OnnxBuilder
 from tests.precision.trained import images, save, trained
@@ -28,8 +33,8 @@ DEVICE = "icelake"
 DATA = "neither more data nor a larger --max-drop changes that, but "
 
 
-def record(model: Path, path: Path, us: float, trusted: bool = True) -> None:
-    """Every kernel of the model's default plan takes `us` on the device."""
+def record(model: Path, path: Path, us: float, trusted: bool = True, spread: float = 0.001) -> None:
+    """Every kernel of the model's default plan takes `us` on the device, up to `spread` of it less or more."""
     base = open_database(path)
     environment = environment_of(base, DEVICE, 1, measuring=False)
     graph = load(model)
@@ -38,9 +43,8 @@ def record(model: Path, path: Path, us: float, trusted: bool = True) -> None:
         workload = bound.workload
         code = Emission(environment.target).code(workload, GOOD)
         candidate = Candidate(workload.key, workload.text, workload.label, json.dumps(GOOD), code)
-        outcome = CandidateOutcome(
-            state="ok", median_us=us, ci_lo_us=us * 0.9, ci_hi_us=us * 1.1, trusted=trusted, candidate=candidate
-        )
+        ends = {"ci_lo_us": us * (1 - spread), "ci_hi_us": us * (1 + spread)}
+        outcome = CandidateOutcome(state="ok", median_us=us, **ends, trusted=trusted, candidate=candidate)
         base.record_candidate(environment.setting, outcome)
 
 
@@ -70,7 +74,7 @@ def quantize(folder: Path, database: Path, output: Path, *more: str) -> Result:
     [
         (12.0, True, "no contraction is faster in int8: ", "tuning both models for longer may"),
         (12.0, False, "in float32 (measured, not trusted)", "times that are trusted may: measure on a machine that"),
-        (9.9999, True, "does not pay for making bytes of what is read: 0.0003 µs at 3 of its", "tuning both models"),
+        (9.99, True, "no contraction is faster in int8 beyond noise: ", "tuning both models"),
     ],
 )
 def test_what_is_no_faster_is_not_called_noisy(
@@ -94,6 +98,47 @@ def test_what_is_faster_is_chosen_by_measured_times_and_doubt_of_them_is_said(fo
     assert {row["times"] for row in rows} == {"measured, not trusted"}
     done = quantize(folder, tmp_path / "p.db", tmp_path / "q.onnx")
     assert "Some times are not trusted" in done.stdout and "Some times are estimates" not in done.stdout
+
+
+@pytest.mark.parametrize(("spread", "chosen"), [(0.01, "int8"), (0.1, "")])
+def test_a_gain_within_the_noise_of_its_times_is_none(spread: float, chosen: str, folder: Path, tmp_path: Path) -> None:
+    """Kernels of 10 and of 9.2 µs: known to 1 % they differ, known to 10 % they may be equal."""
+    record(folder / "plain.onnx", tmp_path / "p.db", 10.0, spread=spread)
+    record(folder / "int8.onnx", tmp_path / "p.db", 9.2, spread=spread)
+    done = quantize(folder, tmp_path / "p.db", tmp_path / "q.onnx", "--format", "json")
+    if chosen:
+        assert {row["precision"] for row in json.loads(done.stdout)["contractions"]} == {chosen}
+    else:
+        assert done.exit_code == 2 and "no contraction is faster in int8 beyond noise" in done.stderr
+
+
+def times_of(**spans: tuple[float, float]) -> ContractionTime:
+    """Microseconds of each precision, each with its half interval."""
+    found = {kind: GroupTime(us, us - half, us + half) for kind, (us, half) in spans.items()}
+    return ContractionTime(found, dict.fromkeys(found, MEASURED))
+
+
+def test_what_takes_less_than_the_least_gain_or_the_noise_off_counts_as_no_gain() -> None:
+    clear = times_of(float32=(100.0, 3.0), int8=(90.0, 4.0), bf16=(98.5, 0.0))
+    assert clear.is_faster("int8") and clear.counted_us("int8") == pytest.approx(10.0)
+    assert not clear.is_faster("bf16") and clear.counted_us("bf16") == pytest.approx(1.5 - 3.0)
+    assert clear.nearest == "int8"
+    noisy = times_of(float32=(100.0, 6.0), int8=(90.0, 9.0), bf16=(92.0, 1.0))
+    assert not noisy.is_faster("int8") and noisy.counted_us("int8") == pytest.approx(10 - np.hypot(6, 9))
+    assert noisy.is_faster("bf16") and noisy.nearest == "bf16", "the slower one, which is known to be faster"
+    exact = times_of(float32=(100.0, 0.0), int8=(98.1, 0.0), bf16=(97.9, 0.0))
+    assert (exact.is_faster("int8"), exact.is_faster("bf16")) == (False, True), "less than 2 % is worth no loss"
+
+
+def test_what_is_faster_but_does_not_pay_for_making_bytes_says_so(folder: Path) -> None:
+    sites = find_sites(prepared(load(folder / "plain.onnx")))
+    times = {name: times_of(float32=(10.0, 0.1), int8=(9.5, 0.1)) for name in sites.by_name}
+    said = no_gain(sites, times, [Cast(name, 0.6) for name in sites.tensors])
+    assert (
+        "does not pay for making bytes of what is read: 1.5 µs at 3 of its contractions (measured), against 1.8 µs"
+        in said
+    )
+    assert DATA + "tuning both models" in said
 
 
 def test_estimates_that_promise_nothing_are_called_estimates(tmp_path: Path) -> None:

@@ -205,14 +205,20 @@ def test_bfloat16_takes_what_integers_would_lose(tmp_path: Path, allowed: str) -
         database=str(tmp_path / "p.db"), device="zen4",
     )  # fmt: skip
     kinds = precisions(found)
-    assert kinds["fragile"] == "bf16" and set(kinds.values()) == set(allowed.split(","))
-    assert found.bf16 + found.int8 == len(kinds) and found.drop.hi <= found.max_drop
+    assert kinds["fragile"] == "bf16" and found.drop.hi <= found.max_drop
+    stayed = [one for one in found.contractions if one.precision == "float32"]
+    assert [(one.operator, one.why) for one in stayed] == (
+        [] if "int8" in allowed else [("conv1", "no faster in bf16 beyond noise")]
+    ), "its estimates differ by less than 2 %"
+    assert found.bf16 + found.int8 + len(stayed) == len(kinds)
     graph = load(tmp_path / "q.onnx")
     assert sum(operator.op_type.startswith("Bfloat16") for operator in graph.operators) == found.bf16
     x = images(1, 9)[0]
     assert np.abs(run_reference(graph, {"image": x})["scores"] - scores(tmp_path / "q.onnx", x)).max() < 0.05
     certificate = json.loads(graph.origin.custom_metadata_map[KEY])
-    assert (certificate["int8"], certificate["bf16"], certificate["float32"]) == (found.int8, found.bf16, {})
+    assert (certificate["int8"], certificate["bf16"], certificate["float32"]) == (
+        found.int8, found.bf16, {one.operator: one.why for one in stayed}
+    )  # fmt: skip
 
 
 def test_bfloat16_pays_where_the_cpu_has_its_instructions(tmp_path: Path) -> None:
