@@ -9,7 +9,8 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from typer.testing import CliRunner
 
 from autofuse.backend.c_interface import FOLDER
 from autofuse.backend.compile.realise import Part, build_programs
-from autofuse.backend.library.library import count_kernels, load
+from autofuse.backend.library import compiled
+from autofuse.backend.library.library import count_kernels, load, read_metadata
 from autofuse.backend.library.session import Session
 from autofuse.cli.main import app
 from autofuse.device.target import Target
@@ -288,3 +290,38 @@ def test_two_threads_give_what_one_gives(built: Path) -> None:
 def test_too_many_threads_are_refused(built: Path) -> None:
     with pytest.raises((InputError, DeviceError), match="threads"):
         Session(built, threads=4096)
+
+
+@pytest.mark.parametrize(("rows", "held"), [(1, []), (4096, [0, 0])], ids=["tiny", "with tasks for threads"])
+def test_a_caller_is_held_on_a_core_only_where_kernels_share_their_work(
+    rows: int, held: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = load(write([from_model(one_relu(rows), "net")], tmp_path / "net.so"))
+    seen: list[int] = []
+
+    @contextmanager
+    def noted(core: int | None) -> Iterator[None]:
+        seen.extend([] if core is None else [core])
+        yield
+
+    monkeypatch.setattr(compiled, "configure_threads", lambda _threads: 0)
+    monkeypatch.setattr(compiled, "held_on", noted)
+    inputs = library.example_inputs()
+    library(inputs)
+    library.prepared(inputs).run()
+    assert seen == held
+
+
+def test_a_library_that_does_not_say_whether_it_has_parallel_kernels_may_have_them(tmp_path: Path) -> None:
+    path = write([from_model(one_relu(1), "net")], tmp_path / "net.so")
+    assert not read_metadata(path).programs[0].parallel
+
+    def older(body: dict[str, Any]) -> None:
+        del body["programs"][0]["parallel"]
+
+    assert read_metadata(forged(path, tmp_path / "older.so", body=older)).programs[0].parallel
+
+
+def one_relu(rows: int) -> onnx.ModelProto:
+    text = f"net (float[{rows},17] x) => (float[{rows},17] y) {{ y = Relu (x) }}"
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 18]> {text}')

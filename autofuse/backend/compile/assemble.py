@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.backend.compile.function import UPPER_BOUND
+from autofuse.backend.compile.function import UPPER_BOUND, is_parallel
 from autofuse.errors import PlanError
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.model import Graph
@@ -69,7 +69,8 @@ class AssembledProgram:
 
     `weights`: positions in `Assembly.weights`. `symbols`: name of the TIR function behind each group that is
     no view, in the order of the calls, with its position among the given groups. `copied`: outputs (by
-    position) that share their memory with an input, a weight or an earlier output.
+    position) that share their memory with an input, a weight or an earlier output. `parallel`: one of its kernels
+    shares its work among threads.
 
     The same without Relax: `steps` in their order; how each tensor is `stored`, and the tensor whose memory it lies in
     (`storage`: itself, but for views); `weight_values`, as long as `weights`: how each weight is stored; `constants`:
@@ -80,6 +81,7 @@ class AssembledProgram:
     weights: tuple[int, ...]
     symbols: tuple[tuple[int, str], ...]
     copied: tuple[int, ...]
+    parallel: bool
     steps: tuple[Step, ...]
     stored: Mapping[str, Value]
     storage: Mapping[str, str]
@@ -179,6 +181,7 @@ class _Program:
         self._inputs = [self._variable(f"input{i}", _plain(graph, name), name) for i, name in enumerate(given)]
         self._calls: list[Callable[[], None]] = []
         self._symbols: list[tuple[int, str]] = []
+        self._parallel = False
         self._steps: list[Step] = []
         for name, variable in zip(given, self._inputs, strict=True):
             self._define(name, variable, _plain(graph, name), name)
@@ -195,6 +198,7 @@ class _Program:
             if kernel is None:
                 raise PlanError(f"group {bound.workload.label} is no view and has no kernel")
             function, symbol = self._functions.add(kernel.function, bound.workload.label)
+            self._parallel = self._parallel or is_parallel(kernel.function)
             places = self._pack(bound, kernel, symbol)
             weights = [self._weight_variables[place] for place in places]
             self._symbols.append((position, symbol))
@@ -222,6 +226,7 @@ class _Program:
             tuple(self._positions),
             tuple(self._symbols),
             self._copied(),
+            self._parallel,
             tuple(self._steps),
             self._stored,
             self._storage,

@@ -98,6 +98,17 @@ def _vector_loops(function: Any) -> int:
     return sum(found)
 
 
+def is_parallel(function: Any) -> bool:
+    """Whether a TIR function shares its work among threads."""
+    from tvm import tirx
+    from tvm_ffi import VisitInterrupt, structural_walk
+
+    def found(loop: Any) -> Any:
+        return VisitInterrupt() if loop.kind == tirx.ForKind.PARALLEL else None
+
+    return structural_walk(function.body, (tirx.For, found), order="pre") is not None
+
+
 def _as_vectors(module: Any, described: Any) -> Any:
     """`module` with its vector loops lowered."""
     import tvm

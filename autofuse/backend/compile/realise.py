@@ -302,6 +302,7 @@ def describe_program(
         copied=assembled.copied,
         kernel_rows=tuple(rows),
         plan_tier=plan_tier,
+        parallel=assembled.parallel,
     )
 
 

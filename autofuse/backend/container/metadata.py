@@ -94,7 +94,7 @@ class OpenSpec:
 class Program:
     """The model at one set of input shapes: `entry` is the function that computes it.
 
-    `opened`: set where it takes any of a range of sizes.
+    `opened`: set where it takes any of a range of sizes. `parallel`: a kernel may use several threads (older: unsaid).
     `weights`: positions in `Metadata.weights`, in the order of the function's arguments after the inputs.
     `copied`: outputs (by position) that share their memory with an input, a weight or an earlier output.
     """
@@ -110,6 +110,7 @@ class Program:
     kernel_rows: tuple[KernelRow, ...]
     plan_tier: str = ""
     opened: OpenSpec | None = None
+    parallel: bool = True
 
 
 @dataclass(frozen=True)
@@ -223,9 +224,8 @@ class Metadata:
             del body["parts"]["provider"]
         else:
             found = FORMAT_OF_BODIES
-        for program in body["programs"]:
-            if program["opened"] is None:
-                del program["opened"]
+        for program in (one for one in body["programs"] if one["opened"] is None):
+            del program["opened"]
         found = FORMAT_OF_SIZES if any(program.opened for program in self.programs) else found
         return json.dumps({"format": found, **body}, sort_keys=True, separators=(",", ":"))
 

@@ -55,6 +55,7 @@ class Library:
         tensors = [tensor_over(array) for array in weights]
         self._weights = [[tensors[i] for i in program.weights] for program in metadata.programs]
         self.item = global_function("ffi.ArrayGetItem")  # Array's own iterator takes five times as long
+        self._parallel = [program.parallel for program in metadata.programs]
         self._names = [spec.name for spec in metadata.inputs]
         self._accepts = [[(np.dtype(spec.dtype), spec) for spec in program.inputs] for program in metadata.programs]
         self._places = [range(len(program.inputs)) for program in metadata.programs]
@@ -156,7 +157,7 @@ class Library:
 
     def call(self, number: int, tensors: Sequence[Any]) -> Any:
         """What program `number` makes of TVM's tensors: its outputs as such; nothing is checked."""
-        core = configure_threads(self.threads)
+        core = self.core(number)
         try:
             entry = self._mine.entries[number]
         except AttributeError:
@@ -168,6 +169,13 @@ class Library:
                 return entry(*tensors, *self._weights[number])
         except Exception as error:
             raise fault("the library's code", error) from error
+
+    def core(self, number: int) -> int | None:
+        """Sets up the threads for a call of program `number`; the core to hold this one on, None to let it be.
+
+        A tiny program, whose kernels run on this thread alone, would take twice as long if it were held.
+        """
+        return configure_threads(self.threads) if self._parallel[number] else None
 
     def _chosen(self, inputs: Inputs) -> tuple[int, list[Array], list[Cut | None] | None]:
         """(program, its inputs, what to keep of its outputs: None for all)."""
@@ -237,7 +245,7 @@ class Prepared:
     """A library on bound inputs: `run` is nothing but the inference, `outputs` reads its last results."""
 
     def __init__(self, library: Library, number: int, inputs: Sequence[Any]) -> None:
-        self._library = library
+        self._library, self._number = library, number
         self._machine = Machine(library._module)
         entry = library.metadata.programs[number].entry
         self._machine.save(entry, _PREPARED, [*inputs, *library._weights[number]])
@@ -246,7 +254,7 @@ class Prepared:
 
     def run(self) -> None:
         """One inference."""
-        with held_on(configure_threads(self._library.threads)), blamed("the library's code"):
+        with held_on(self._library.core(self._number)), blamed("the library's code"):
             self._results = self._call()
 
     __call__ = run
