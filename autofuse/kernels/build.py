@@ -122,13 +122,15 @@ def emit_body(
     target: Target,
     arrays: dict[int, Array],
     declare: Callable[[str, Pack, tuple[int, ...], str], Array],
+    alone: bool = False,
 ) -> None:
     """Emits all nests of a workload into the function that is being built.
 
     `arrays`: where its inputs and outputs lie. `declare`: gives the array of a packed constant, see `Constants`.
+    `alone`: no loop of theirs is spread over the threads.
     """
     nests = nests_of(workload)
-    emitter = Emitter(target, vector_lanes(workload, target))
+    emitter = Emitter(target, vector_lanes(workload, target), alone)
     scope = Scope(workload, emitter, arrays, declare)
     done = 0
     for unit in units_of(workload, nests, schedule):

@@ -1,7 +1,8 @@
 """Kernels over an open number of rows: a loop whose count is known when it runs, around tiles of a fixed count.
 
 The families emit the tiles as they emit any kernel: of a workload with so many rows, under a schedule of its own. A
-tile that would reach beyond the last row is moved back to the last rows, and computes some of them again.
+tile that would reach beyond the last row is moved back to the last rows, and computes some of them again. Where there
+are tiles enough for all threads, each thread takes some; the tiles that are left are shared one after the other.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tvm.script.ir_builder import IRBuilder
 
 from autofuse.device.target import Target
 from autofuse.errors import InputError
+from autofuse.graph.cost import group_cost
 from autofuse.graph.model import Tensor
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
 from autofuse.graph.transform.open_sizes.rows import Picked
@@ -26,6 +28,7 @@ from autofuse.kernels.build import FUNCTION_ATTRIBUTES, Constants, Kernel, check
 from autofuse.kernels.families.protocol import Schedule
 from autofuse.kernels.nest.evaluate import Pack
 from autofuse.kernels.tir.emit import Array, Expr
+from autofuse.kernels.workload.as_graph import as_graph
 from autofuse.kernels.workload.workload import Workload
 
 TILES = (16, 4, 1)
@@ -39,6 +42,8 @@ WEIGHTED = {
     "WeightOnlyMatMul": -1, "Bfloat16Conv": 1, "Bfloat16MatMul": -1,
 }  # fmt: skip
 """Operators with weights, and the axis of the result along which these differ."""
+LEAST_WORK = 1 << 15
+"""Operations, and elements that are moved, of a thread for which whole tiles are worth starting the threads."""
 MOST_ELEMENTS = (1 << 31) - 1
 """Of a tensor: kernels count its elements in 32 bits."""
 
@@ -91,13 +96,18 @@ def _positions(workload: Workload, size: int) -> list[int]:
 
 
 def open_kernel(
-    tiles: Sequence[Tile], rows: Mapping[int, OpenAxis], target: Target, picked: Picked | None = None
+    tiles: Sequence[Tile],
+    rows: Mapping[int, OpenAxis],
+    target: Target,
+    picked: Picked | None = None,
+    threads: int = 1,
 ) -> Kernel:
     """The kernel of a workload over any number of rows; over the `picked` ones, by one tile of so many, if given.
 
     `tiles`: the one with the most rows first, the last with a single row. `rows`: the inputs and outputs, by their
     index in each tile's workload, that have the open size; the others are the same for all rows. Packed constants are
-    those of the first tile, then those of the second, and so on: `pack` is given the constants of one row.
+    those of the first tile, then those of the second, and so on: `pack` is given the constants of one row. `threads`:
+    for which the tiles are cut; every number of threads computes the same.
 
     InputError when a tile cannot be emitted, or an open axis is not where rows lie behind one another.
     """
@@ -105,7 +115,7 @@ def open_kernel(
         raise InputError("the last tile must have a single row")
     for tile in tiles:
         check_layouts(tile.workload)
-    return _Builder(tiles, rows, target, picked).build()
+    return _Builder(tiles, rows, target, picked, threads).build()
 
 
 def open_arguments(
@@ -136,9 +146,14 @@ def open_arguments(
 
 class _Builder:
     def __init__(
-        self, tiles: Sequence[Tile], rows: Mapping[int, OpenAxis], target: Target, picked: Picked | None
+        self,
+        tiles: Sequence[Tile],
+        rows: Mapping[int, OpenAxis],
+        target: Target,
+        picked: Picked | None,
+        threads: int,
     ) -> None:
-        self.tiles, self.rows, self.target, self.picked = tiles, rows, target, picked
+        self.tiles, self.rows, self.target, self.picked, self.threads = tiles, rows, target, picked, threads
         self.constants = Constants()
         self.buffers: dict[int, Any] = {}
 
@@ -170,15 +185,28 @@ class _Builder:
             rounded = (left + rows // 2) // rows
             whole = builder.bind(tirx.Select(count >= rows, rounded, tirx.const(0, "int32")))
             after = builder.bind(tirx.max(left - whole * rows, 0))
-        with builder.serial(0, whole) as step:
+        spread = self._spread(tile, left) if number == 0 and self.threads > 1 else 0
+        with builder.serial(spread, whole) as step:
             row = builder.bind(tirx.min(count - left + step * rows, count - rows))
             self._body(number, tile, row)
         return after
 
-    def _body(self, number: int, tile: Tile, row: Expr) -> None:
-        """One tile from `row` on."""
+    def _spread(self, tile: Tile, count: Expr) -> Expr:
+        """The loop over the first tiles, spread over the threads: as many for each, none of them moved back. How many.
+
+        Only tiles of the first kind can be many.
+        """
+        least = self.threads * -(-LEAST_WORK // max(1, work(tile.workload)))
+        each = count // (tile.rows * self.threads) * self.threads
+        found = builder.bind(tirx.Select(each >= least, each, tirx.const(0, "int32")))
+        with builder.If(found > 0), builder.Then(), builder.parallel(0, found) as step:
+            self._body(0, tile, step * tile.rows, alone=True)
+        return found
+
+    def _body(self, number: int, tile: Tile, row: Expr, alone: bool = False) -> None:
+        """One tile from `row` on; `alone`: by one thread."""
         arrays = {index: self._array(tile, index, row) for index in self.buffers}
-        emit_body(tile.workload, tile.schedule, self.target, arrays, self._declare(number))
+        emit_body(tile.workload, tile.schedule, self.target, arrays, self._declare(number), alone)
 
     def _array(self, tile: Tile, index: int, row: Expr) -> Array:
         """What a tile sees of an argument: its rows, or all of what is the same for all rows."""
@@ -206,6 +234,14 @@ def _of_tile(number: int, pack: Pack) -> Pack:
         return pack(constants[number])
 
     return packed
+
+
+def work(workload: Workload) -> int:
+    """Operations of a workload, and elements that it reads and writes."""
+    graph = as_graph(workload)
+    cost = group_cost(graph, [operator.name for operator in graph.operators])
+    moved = sum(prod(value.shape) for value in workload.values if value.kind in ("input", "output"))
+    return cost.flops + moved
 
 
 def check_elements(largest: Tensor) -> None:

@@ -82,7 +82,9 @@ def build_open_library(
     InputError when a kernel cannot be emitted, DeviceError when the file cannot be linked or written.
     """
     told, emission = progress or silent, Emission(target)
-    kernels: list[BoundKernel] = [(group.bound, group_kernel(part.opened, group, emission)) for group in part.groups]
+    kernels: list[BoundKernel] = [
+        (group.bound, group_kernel(part.opened, group, emission, threads)) for group in part.groups
+    ]
     graph = part.opened.graph
     assembly = assemble_all([(graph, kernels)], Symbols(), OpenRows(part.size, part.opened.axes, part.opened.parts))
     assembled = assembly.programs[0]
@@ -97,8 +99,8 @@ def build_open_library(
     told(WRITING, 1, 1)
 
 
-def group_kernel(opened: OpenGraph, group: OpenGroup, emission: Emission) -> Kernel | None:
-    """The kernel of a group; None for a view. InputError when it cannot be emitted."""
+def group_kernel(opened: OpenGraph, group: OpenGroup, emission: Emission, threads: int = 1) -> Kernel | None:
+    """The kernel of a group, for so many threads; None for a view. InputError when it cannot be emitted."""
     bound = group.bound
     if is_free_reshape(bound.workload):
         return None
@@ -114,7 +116,7 @@ def group_kernel(opened: OpenGraph, group: OpenGroup, emission: Emission) -> Ker
         kernel = attention_kernel(group.tiles[0].bound.workload, group.attention, rows, emission.target)
         return Kernel(kernel.function, _packing(opened, group, lambda constants: kernel.pack(constants[0])))
     tiles = [Tile(tile.rows, tile.bound.workload, tile.schedule) for tile in group.tiles]
-    kernel = open_kernel(tiles, rows, emission.target, group.picked)
+    kernel = open_kernel(tiles, rows, emission.target, group.picked, threads)
     return Kernel(kernel.function, _packing(opened, group, kernel.pack))
 
 

@@ -66,10 +66,12 @@ class Emitter:
     """Emits loops and stores into the function that is being built.
 
     `lanes`: of a vector whose elements are neighbours in memory in every feature map (default: a whole register).
+    `alone`: by one thread, since a loop around is spread over the threads.
     """
 
-    def __init__(self, target: Target, lanes: int | None = None) -> None:
+    def __init__(self, target: Target, lanes: int | None = None, alone: bool = False) -> None:
         self.target = target
+        self.alone = alone
         self.lanes = lanes or target.lanes
         self.analyzer = Analyzer()
         self._depths: dict[Any, int] = {}
@@ -87,9 +89,9 @@ class Emitter:
             yield var
 
     @contextmanager
-    def parallel(self, extent: int) -> Iterator[Expr]:
+    def parallel(self, extent: Expr) -> Iterator[Expr]:
         """A loop whose iterations are spread over the threads."""
-        with self._loop(builder.parallel, extent) as var:
+        with self._loop(builder.serial if self.alone else builder.parallel, extent) as var:
             yield var
 
     @contextmanager
