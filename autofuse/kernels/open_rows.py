@@ -185,6 +185,7 @@ class _Builder:
             rounded = (left + rows // 2) // rows
             whole = builder.bind(tirx.Select(count >= rows, rounded, tirx.const(0, "int32")))
             after = builder.bind(tirx.max(left - whole * rows, 0))
+        # Of the other kinds there are only few tiles.
         spread = self._spread(tile, left) if number == 0 and self.threads > 1 else 0
         with builder.serial(spread, whole) as step:
             row = builder.bind(tirx.min(count - left + step * rows, count - rows))
@@ -192,13 +193,8 @@ class _Builder:
         return after
 
     def _spread(self, tile: Tile, count: Expr) -> Expr:
-        """The loop over the first tiles, spread over the threads: as many for each, none of them moved back. How many.
-
-        Only tiles of the first kind can be many.
-        """
-        least = self.threads * -(-LEAST_WORK // max(1, work(tile.workload)))
-        each = count // (tile.rows * self.threads) * self.threads
-        found = builder.bind(tirx.Select(each >= least, each, tirx.const(0, "int32")))
+        """The loop over the tiles that the threads share out, which are the first ones. How many it takes."""
+        found = builder.bind(shared_tiles(tile, count, self.threads))
         with builder.If(found > 0), builder.Then(), builder.parallel(0, found) as step:
             self._body(0, tile, step * tile.rows, alone=True)
         return found
@@ -242,6 +238,16 @@ def work(workload: Workload) -> int:
     cost = group_cost(graph, [operator.name for operator in graph.operators])
     moved = sum(prod(value.shape) for value in workload.values if value.kind in ("input", "output"))
     return cost.flops + moved
+
+
+def shared_tiles(tile: Tile, rows: Expr, threads: int) -> Expr:
+    """How many tiles of so many rows the threads share out: as many for each, and none that is moved back.
+
+    None where a thread would have little to do.
+    """
+    least = threads * -(-LEAST_WORK // max(1, work(tile.workload)))
+    found = rows // (tile.rows * threads) * threads
+    return tirx.Select(found >= least, found, tirx.const(0, "int32"))
 
 
 def check_elements(largest: Tensor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -9,14 +10,28 @@ import onnx.parser
 import pytest
 import tvm_ffi
 from onnx import numpy_helper
+from tvm import tirx
+from tvm.sym.analyzer import Analyzer
+from tvm_ffi import structural_walk
 
 from autofuse.backend.compile.host_cpu import local_device
 from autofuse.backend.compile.jit import JitKernel, tensor
+from autofuse.backend.library.threads import configure_threads, usable_threads
+from autofuse.device.target import Target
 from autofuse.errors import InputError
 from autofuse.graph.loading.load import from_model
 from autofuse.graph.model import Tensor
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, open_graph
-from autofuse.kernels.open_rows import TILES, Tile, check_elements, open_kernel, tile_rows
+from autofuse.kernels.open_rows import (
+    LEAST_WORK,
+    TILES,
+    Tile,
+    check_elements,
+    open_kernel,
+    shared_tiles,
+    tile_rows,
+    work,
+)
 from autofuse.kernels.workload.workload import BoundWorkload, Value, Workload, WorkloadOperator, bind_workload
 
 GUARD_ROWS = 16
@@ -72,6 +87,68 @@ def test_any_number_of_rows_is_right_and_nothing_behind_them_is_written(opened: 
         product = np.exp((x + shift) @ W)
         found = call(jit, x, shift, kernel.pack([[W]] * len(TILES)))
         np.testing.assert_allclose(found, product / product.sum(1, keepdims=True), rtol=1e-4, atol=1e-6)
+
+
+def test_tiles_that_threads_share_out_give_the_same_bits(opened: OpenGraph) -> None:
+    """Fewer tiles than threads, as many, more, some left, one that is moved back; on one thread and on two."""
+    target = local_device().target()
+    tiles = [Tile(rows, bound(opened, rows).workload, {}) for rows in TILES]
+    kernels = [open_kernel(tiles, rows_of(opened, bound(opened, 1)), target, threads=count) for count in (1, 2, 3)]
+    plain, *spread = [JitKernel(kernel.function, target) for kernel in kernels]
+    packed = kernels[0].pack([[W]] * len(TILES))
+    generator = np.random.default_rng(2)
+
+    def compare() -> None:
+        for rows in (1, 15, 16, 31, 32, 33, 47, 48, 63, 64, 65, 95, 96, 97, 100, 333):
+            x, shift = (generator.standard_normal(shape).astype(np.float32) for shape in ((rows, 24), (24,)))
+            alone = call(plain, x, shift, packed)
+            for kernel in spread:
+                np.testing.assert_array_equal(call(kernel, x, shift, packed), alone)
+
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as two:
+        one.submit(lambda: (configure_threads(1), compare())).result()
+        two.submit(lambda: (configure_threads(min(2, usable_threads())), compare())).result()
+
+
+@pytest.mark.parametrize(
+    ("threads", "rows", "shared"), [(2, 1, 0), (2, 31, 0), (2, 32, 2), (2, 63, 2), (2, 64, 4), (3, 64, 3), (3, 95, 3)]
+)
+def test_every_thread_takes_as_many_whole_tiles(opened: OpenGraph, threads: int, rows: int, shared: int) -> None:
+    tile = Tile(16, bound(opened, 16).workload, {})
+    assert work(tile.workload) > LEAST_WORK
+    assert _shared(tile, rows, threads) == shared
+
+
+def test_tiles_of_little_work_wait_until_they_are_many() -> None:
+    values = (Value("input", (16, 64), "float32"), Value("output", (16, 64), "float32"))
+    relu = Workload(values, (WorkloadOperator("Relu", (0,), (1,)),), 18)
+    assert work(relu) == 3 * 16 * 64
+    least = 2 * -(-LEAST_WORK // work(relu))
+    assert [_shared(Tile(16, relu, {}), 16 * count, 2) for count in (2, least - 2, least)] == [0, 0, least]
+
+
+def _shared(tile: Tile, rows: int, threads: int) -> int:
+    return int(Analyzer().simplify(shared_tiles(tile, tirx.const(rows, "int32"), threads)))
+
+
+@pytest.mark.parametrize(("threads", "loops"), [(1, 0), (2, 1)])
+def test_threads_are_started_once_for_all_whole_tiles(opened: OpenGraph, threads: int, loops: int) -> None:
+    """A parallel loop whose count is read from the arguments, around loops of one thread."""
+    target = Target("x86-64-v3", 8, 16, 2, 32768, 262144)
+    schedule = {"chain.rows": 4}
+    tiles = [Tile(count, bound(opened, count).workload, schedule) for count in TILES]
+    function = open_kernel(tiles, rows_of(opened, bound(opened, 1)), target, threads=threads).function
+    inside = [_parallel(loop.body) for loop in _parallel(function.body) if not isinstance(loop.extent, tirx.IntImm)]
+    assert inside == [[]] * loops
+    assert len(_parallel(function.body)) > loops
+
+
+def _parallel(statement: Any) -> list[Any]:
+    found: list[Any] = []
+    structural_walk(
+        statement, (tirx.For, lambda loop: found.append(loop) if loop.kind == tirx.ForKind.PARALLEL else None)
+    )
+    return found
 
 
 def test_rows_that_are_large_come_one_at_a_time(opened: OpenGraph) -> None:

@@ -15,6 +15,7 @@ from onnx import numpy_helper
 
 from autofuse import api
 from autofuse.backend.library.compiled import Library
+from autofuse.backend.library.threads import usable_threads
 
 Array = NDArray[Any]
 TOLERANCE = 1e-3
@@ -38,9 +39,9 @@ def weight(*shape: int, seed: int = 0) -> Array:
 
 
 def built(model: Path, name: str, low: int, high: int, **more: Any) -> Library:
-    """The library of a model whose size `name` is open, made without any database."""
-    library = model.with_suffix(".so")
-    api.compile(model, library, database=str(model.with_suffix(".db")), threads=1, sizes={name: (low, high)}, **more)
+    """The library of a model whose size `name` is open, made without any database, for two threads where there are."""
+    library, base = model.with_suffix(".so"), str(model.with_suffix(".db"))
+    api.compile(model, library, database=base, threads=min(2, usable_threads()), sizes={name: (low, high)}, **more)
     loaded = api.load(library)
     assert isinstance(loaded, Library)
     return loaded
