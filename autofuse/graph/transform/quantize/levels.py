@@ -10,6 +10,10 @@ from numpy.typing import NDArray
 
 TOP, MOST = 255, 127
 """The greatest unsigned byte, which activations have; the greatest weight, so that its negative is one, too."""
+BLOCK = {8: 128, 4: 32}
+"""Weights with one scale where weights alone have so many bits: fewer, the rougher they are."""
+_PARTS = (1.0, 0.95, 0.9, 0.85, 0.8)
+"""Of the range of a block, that its integers may reach: what is beyond becomes the end."""
 _INT32 = np.iinfo(np.int32)
 
 
@@ -55,6 +59,46 @@ def weight_levels(weights: NDArray[Any], axis: int | None) -> WeightLevels:
     scale = np.where(scale > 0, scale, np.float32(1.0))
     integers = np.clip(np.rint(weights / scale), -MOST, MOST).astype(np.int8)
     return WeightLevels(integers, scale.reshape(-1) if axis is not None else scale.reshape(()), axis)
+
+
+@dataclass(frozen=True)
+class BlockLevels:
+    """A matrix of constant weights as signed integers around 0, with a scale for each `block` of them along `axis`."""
+
+    integers: NDArray[np.int8]
+    scale: NDArray[np.float32]
+    axis: int
+    block: int
+
+    @property
+    def numbers(self) -> NDArray[np.float32]:
+        """The real numbers that they stand for."""
+        each = np.repeat(self.scale, self.block, self.axis)
+        return np.asarray(self.integers * np.take(each, range(self.integers.shape[self.axis]), self.axis), np.float32)
+
+
+def block_levels(weights: NDArray[Any], axis: int, bits: int) -> BlockLevels:
+    """Integers of so many bits along the axis of a matrix that is summed over; of each block those of the least squared
+    error among few scales. The greatest weight becomes the end that reaches further: a scale may be negative."""
+    block, end = BLOCK[bits], -(1 << (bits - 1))
+    rows = weights.T if axis == 0 else weights
+    columns, depth = rows.shape
+    padded = np.zeros((columns, -(-depth // block) * block), np.float32)
+    padded[:, :depth] = rows
+    cut = padded.reshape(columns, -1, block)
+    greatest = np.take_along_axis(cut, np.abs(cut).argmax(-1, keepdims=True), -1)
+    found, scale = np.zeros(cut.shape, np.int8), np.ones(greatest.shape, np.float32)
+    least = np.full(greatest.shape, np.inf, np.float32)
+    for part in _PARTS:
+        step = np.where(greatest == 0, np.float32(1.0), greatest * np.float32(part / end))
+        integers = np.clip(np.rint(cut / step), end, -end - 1)
+        error = ((integers * step - cut) ** 2).sum(-1, keepdims=True)
+        better = error < least
+        found = np.where(better, integers, found).astype(np.int8)
+        scale, least = np.where(better, step, scale), np.minimum(error, least)
+    both = found.reshape(columns, -1)[:, :depth], scale[..., 0]
+    whole = [np.ascontiguousarray(one.T if axis == 0 else one) for one in both]
+    return BlockLevels(whole[0], whole[1], axis, block)
 
 
 def bias_levels(bias: NDArray[Any], scale: NDArray[np.float32]) -> NDArray[np.int32] | None:

@@ -9,8 +9,8 @@ import numpy as np
 
 from autofuse.graph.model import Graph, Operator, Tensor
 from autofuse.graph.transform.quantize.editor import Editor
-from autofuse.graph.transform.quantize.levels import Range, weight_levels
-from autofuse.graph.transform.quantize.sites import BF16, CONTRACTIONS, INT8, Site, Sites, root
+from autofuse.graph.transform.quantize.levels import Range, block_levels, weight_levels
+from autofuse.graph.transform.quantize.sites import BF16, CONTRACTIONS, INT8, WEIGHT_BITS, Site, Sites, root
 
 LOWS, HIGHS, PICKED = "autofuse/lows", "autofuse/highs", "autofuse/picked"
 SWITCHES = "autofuse/switches"
@@ -132,13 +132,20 @@ class _Switcher:
         read = list(operator.inputs)
         for place, name in enumerate(operator.inputs):
             for precision in site.precisions if name in (*site.activations, site.weights) else ():
-                other = self.edit.halves(name) if precision == BF16 else self.bytes_of(site, name)
-                read[place] = self.chosen((site.name, precision), read[place], other, f"operand{place}")
+                if name == site.weights or precision not in WEIGHT_BITS:
+                    other = self.narrow(site, name, precision)
+                    read[place] = self.chosen((site.name, precision), read[place], other, f"operand{place}")
         return tuple(read)
 
-    def bytes_of(self, site: Site, name: str) -> str:
-        """An operand of a site after a way through bytes."""
+    def narrow(self, site: Site, name: str, precision: str) -> str:
+        """An operand of a site as it is in a precision."""
+        if precision == BF16:
+            return self.edit.halves(name)
         if name in site.activations:
             return self.round(name, self.ranges[root(self.sites.graph, name)])
-        near = weight_levels(self.sites.graph.constants[name], site.axis).numbers
-        return self.edit.constant(f"{site.name}/near", near)
+        weights = self.sites.graph.constants[name]
+        if precision == INT8:
+            near = weight_levels(weights, site.axis).numbers
+        else:
+            near = block_levels(weights, site.summed, WEIGHT_BITS[precision]).numbers
+        return self.edit.constant(f"{site.name}/{precision}/near", near)

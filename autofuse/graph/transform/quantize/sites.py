@@ -13,13 +13,20 @@ from autofuse.graph.model import Graph, Operator
 from autofuse.graph.own.bfloat16 import LEAST_GROUP
 from autofuse.graph.transform.fold import fold, fold_sites
 
-INT8, BF16 = "int8", "bf16"
-"""Precisions that a contraction may have besides float32."""
+INT8, BF16, INT8_WEIGHTS, INT4_WEIGHTS = "int8", "bf16", "int8-weights", "int4-weights"
+NARROW = (INT8, BF16, INT8_WEIGHTS, INT4_WEIGHTS)
+"""Precisions that a contraction may have besides float32; the last two are of its weights alone."""
+WEIGHT_BITS = {INT8_WEIGHTS: 8, INT4_WEIGHTS: 4}
+BLOCKS_OPSET = 21
+"""First opset that has weights with a scale for each block of them."""
 CONTRACTIONS = names("Conv ConvTranspose Einsum Gemm MatMul")
 MOVERS = names("DepthToSpace Flatten Identity MaxPool Reshape Slice SpaceToDepth Squeeze Transpose Unsqueeze")
 """Operators whose result has the levels of their first input."""
 QUANTISED = names("ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul")
-_NUMBERS = {INT8: "integers", BF16: "bfloat16"}
+_NUMBERS = {INT8: "integers", BF16: "bfloat16", **dict.fromkeys(WEIGHT_BITS, "narrow weights alone")}
+_LEAST_DEPTH = 16
+_OTHERS = names("DFT GridSample GroupNormalization If Loop Scan")
+"""Operators that mean something else in that opset, or whose bodies may hold such."""
 _BOUNDS = names("Clip Relu")
 
 
@@ -38,6 +45,11 @@ class Site:
     axis: int | None = None
     bias: str = ""
     precisions: tuple[str, ...] = (INT8,)
+
+    @property
+    def summed(self) -> int:
+        """The axis of a matrix of weights that a product sums over."""
+        return 1 if self.axis == 0 else 0
 
 
 @dataclass(frozen=True)
@@ -176,9 +188,27 @@ def _refusal(graph: Graph, operator: Operator, precision: str) -> str:
         return "its weights are computed"
     if constant is not None and (constant.ndim < 2 or not bool(np.isfinite(constant).all())):
         return "its weights are a vector" if constant.ndim < 2 else "its weights are not finite"
+    if precision in WEIGHT_BITS and (reason := _weights_refusal(graph, operator)):
+        return reason
     factors = [operator.attributes.get(name, 1.0) for name in ("alpha", "beta")]
     if operator.op_type == "Gemm" and (factors != [1.0, 1.0] or operator.attributes.get("transA", 0)):
         return "it is scaled or reads its rows transposed"
+    return ""
+
+
+def _weights_refusal(graph: Graph, operator: Operator) -> str:
+    """Why the weights of a contraction cannot be narrow alone."""
+    if operator.op_type == "Conv":
+        return f"convolutions have no kernel for {_NUMBERS[INT8_WEIGHTS]}"
+    constant = graph.constants.get(operator.inputs[1])
+    if constant is None or constant.ndim != 2:
+        return "its weights are computed" if constant is None else "its weights are no matrix"
+    depth = constant.shape[1 if operator.attributes.get("transB", 0) else 0]
+    if depth < _LEAST_DEPTH:
+        return f"it sums over {depth} numbers, and weights alone are narrow from {_LEAST_DEPTH} on"
+    others = {other.op_type for other in graph.operators if not other.domain} & _OTHERS
+    if graph.opset < BLOCKS_OPSET and others:
+        return f"narrow weights take opset {BLOCKS_OPSET}, which has {min(others)} otherwise; export the model with it"
     return ""
 
 

@@ -3,7 +3,8 @@ those that multiply bfloat16.
 
 y = Conv(x, w, b)   becomes   y = Conv(x', w', b')   with x' = DequantizeLinear(QuantizeLinear(x)), and w' and b' the
 DequantizeLinear of constant bytes and of a constant int32: the form in which ONNX has quantised models, and from which
-runtimes make products of integers. In bfloat16, x' is x rounded, which is two Casts in ONNX, and w' a constant.
+runtimes make products of integers. In bfloat16, x' is x rounded, which is two Casts in ONNX, and w' a constant. Of weights
+alone, x' is x, and w' the DequantizeLinear of constant integers with a scale for each block of them (opset 21).
 """
 
 from __future__ import annotations
@@ -15,8 +16,17 @@ import numpy as np
 
 from autofuse.graph.model import Graph, Operator
 from autofuse.graph.transform.quantize.editor import Editor
-from autofuse.graph.transform.quantize.levels import Range, bias_levels, weight_levels
-from autofuse.graph.transform.quantize.sites import BF16, CONTRACTIONS, INT8, Site, Sites, moved
+from autofuse.graph.transform.quantize.levels import Range, bias_levels, block_levels, weight_levels
+from autofuse.graph.transform.quantize.sites import (
+    BF16,
+    BLOCKS_OPSET,
+    CONTRACTIONS,
+    INT8,
+    WEIGHT_BITS,
+    Site,
+    Sites,
+    moved,
+)
 
 
 def quantised_graph(sites: Sites, chosen: Mapping[str, str], ranges: Mapping[str, Range]) -> Graph:
@@ -33,6 +43,7 @@ class _Quantiser:
         self.edit = Editor(sites.graph)
         self.chosen = {site.name: site for site in sites.usable if chosen.get(site.name) == INT8}
         self.halves = {site.name: site for site in sites.usable if chosen.get(site.name) == BF16}
+        self.bits = {name: WEIGHT_BITS[kind] for name, kind in chosen.items() if kind in WEIGHT_BITS}
         self.everywhere = sites.as_bytes(self.chosen)
         self.roots = {**{name: name for name in self.everywhere}, **moved(sites.graph, self.chosen.values())}
         self.real: dict[str, str] = {}
@@ -47,7 +58,8 @@ class _Quantiser:
             self.edit.put(self.changed(operator))
             for name in operator.outputs:
                 self.pair(name)
-        return self.edit.finished()
+        whole = self.edit.finished()
+        return replace(whole, opset=max(whole.opset, BLOCKS_OPSET)) if self.bits else whole
 
     def pair(self, name: str) -> None:
         """Behind a tensor that is bytes: what makes them, and what reads them as numbers."""
@@ -84,6 +96,9 @@ class _Quantiser:
         site = self.chosen.get(operator.name)
         if site is not None:
             return replace(operator, inputs=self.operands(operator, site))
+        if operator.name in self.bits:
+            x, _, *rest = operator.inputs
+            return replace(operator, inputs=(x, self.in_blocks(self.sites.by_name[operator.name]), *rest))
         if operator.op_type in CONTRACTIONS:
             return operator
         return replace(operator, inputs=tuple(map(self.read, operator.inputs)))
@@ -109,6 +124,16 @@ class _Quantiser:
         if site.bias:
             read[2] = self.bias(site, found.scale)
         return tuple(read)
+
+    def in_blocks(self, site: Site) -> str:
+        """Weights that alone are integers."""
+        found = block_levels(self.sites.graph.constants[site.weights], site.summed, self.bits[site.name])
+        integers = self.edit.constant(f"{site.name}/weight_codes", found.integers)
+        scale = self.edit.constant(f"{site.name}/block_scale", found.scale)
+        places = {"axis": found.axis, "block_size": found.block}
+        return self.edit.op(
+            "DequantizeLinear", f"{site.name}/weights", [integers, scale], found.integers.shape, "float32", **places
+        )
 
     def bias(self, site: Site, weight_scale: np.ndarray) -> str:
         """The bias in steps of the sums; as it is where they do not reach it."""
