@@ -89,13 +89,14 @@ def quantize(
     constants: Constants | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Quantized:
-    """Write the model with those contractions in int8 or bfloat16 that are faster so, as far as its accuracy bears it.
+    """Write the model with those contractions in fewer bits that are faster so, as far as its accuracy bears it.
 
     `output` is a model of standard ONNX (QuantizeLinear and DequantizeLinear, Casts to bfloat16 and back), which is
     tuned and compiled as any other, and which other runtimes take, too; it has the shapes that were given, and its
     certificate among its metadata. `calibration`: a folder of .npy or .npz files, or an iterable of {input: array};
     ranges and sets are chosen by it. `acceptance`: other such data, which decide (None: every second sample of
-    `calibration` is kept back). `precision`: what contractions may have besides float32: "int8", "bf16" or both.
+    `calibration` is kept back). `precision`: what contractions may have besides float32: "int8", "bf16" and, of weights
+    alone, "int8-weights" and "int4-weights" (a list, or with commas).
     `max_drop`: the most that the metric may lose on the acceptance data, in percent, with 95 % confidence. `metric`:
     "cosine", "top1", "kl", or a function that scores the outputs ({name: array}) for a sample (with whatever more the
     data has, such as a label): higher is better. `ranges`: "best", "min-max" or "percentile". Times of contractions are

@@ -20,8 +20,10 @@ from autofuse.graph.loading.load import from_model
 from autofuse.graph.loading.simplify.quantized.products import NARROW_GROUP
 from autofuse.graph.model import Graph, Operator
 from autofuse.graph.own.names import BFLOAT16_CONTRACTIONS as ROUNDED
+from autofuse.graph.own.weight_only import OP_TYPE as WEIGHT_ONLY
 from autofuse.graph.submodel import to_model
-from autofuse.graph.transform.quantize.sites import BF16, CONTRACTIONS, INT8, Site, Sites
+from autofuse.graph.transform.quantize.levels import BLOCK
+from autofuse.graph.transform.quantize.sites import BF16, CONTRACTIONS, INT8, WEIGHT_BITS, Site, Sites
 from autofuse.kernels.families.narrow.instructions import bfloat16_multipliers, multipliers
 from autofuse.kernels.lowering.lower import Lowering
 from autofuse.precision.choices import Cast
@@ -30,11 +32,13 @@ from autofuse.precision.names import FLOAT
 MEASURED, DOUBTED, ESTIMATED = "measured", "measured, not trusted", "estimated"
 LEAST_GAIN = 0.02
 """Part of a contraction's time in float32 that another precision has to save at least."""
-_NARROW = frozenset({"ConvInteger", "MatMulInteger", *ROUNDED.values()})
+_NARROW = frozenset({"ConvInteger", "MatMulInteger", WEIGHT_ONLY, *ROUNDED.values()})
 _NOMINAL_GHZ, _NOMINAL_GBS = 2.5, 10.0
 """Of a core whose rates nobody has probed: two multiply-adds a cycle, and what memory gives."""
 _ADVANTAGE = {"quads": 4.0, "pairs": 2.0, "single": 1.0, "dots": 2.0, "widened": 1.0}
 """Narrow products in the time of one of float32, by the instruction that a target has."""
+_UNPACKING = 4.0
+"""Operations of float32 in the time in which a weight becomes one."""
 _WINOGRAD = 2.25
 """Products of a convolution that Winograd's transforms save in float32, in parts of those that are left (2x2 tiles),"""
 _FILLED = 16
@@ -134,15 +138,21 @@ class Costs:
         real = arithmetic / (_WINOGRAD if _has_winograd(graph, operator) else 1.0)
         found = {FLOAT: max(real, memory) + LAUNCH_US}
         for precision in site.precisions:
-            advantage = 1.0 if self._is_narrow(operator) else self._advantage[precision]
-            moved = memory / 4 if precision == INT8 else self._with_narrow_weights(site, cost) / gbs * 1e-3
-            found[precision] = max(arithmetic / advantage, moved) + LAUNCH_US
+            if precision in WEIGHT_BITS:
+                unpacking = graph.tensors[site.weights].elements * _UNPACKING / gflops * 1e-3
+                products = arithmetic + unpacking
+            else:
+                products = arithmetic / (1.0 if self._is_narrow(operator) else self._advantage[precision])
+            moved = memory / 4 if precision == INT8 else self._with_narrow_weights(site, cost, precision) / gbs * 1e-3
+            found[precision] = max(products, moved) + LAUNCH_US
         return found
 
-    def _with_narrow_weights(self, site: Site, cost: Cost) -> float:
-        """Bytes that a contraction moves whose weights have 16 bits, and whose activations float32."""
+    def _with_narrow_weights(self, site: Site, cost: Cost, precision: str) -> float:
+        """Bytes that a contraction moves whose weights alone are narrow, scales of blocks included."""
         weights = self._sites.graph.tensors[site.weights].size_bytes if site.weights else 0
-        return cost.bytes_read + cost.bytes_written - weights / 2
+        bits = WEIGHT_BITS.get(precision, 0)
+        narrow = weights * (bits / 32 + 1 / BLOCK[bits]) if bits else weights / 2
+        return cost.bytes_read + cost.bytes_written - weights + narrow
 
     def _is_narrow(self, operator: Operator) -> bool:
         """Whether the integers of a convolution are multiplied as numbers: those of few channels in each group are."""

@@ -12,7 +12,7 @@ from autofuse.errors import InputError
 from autofuse.graph.loading.files import weight_files
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
-from autofuse.graph.transform.quantize.sites import BF16, INT8, Site, Sites, find_sites, is_quantised, prepared
+from autofuse.graph.transform.quantize.sites import INT8, Site, Sites, find_sites, is_quantised, prepared
 from autofuse.graph.transform.quantize.write import quantised_graph
 from autofuse.precision.calibration import Calibration, calibrate
 from autofuse.precision.choices import Cast, Choice, fastest_precisions
@@ -26,6 +26,7 @@ from autofuse.precision.report import (
     Data,
     Quantized,
     TriedSet,
+    counts,
     quantised_bytes,
 )
 from autofuse.precision.runs import Progress, outputs_of
@@ -196,7 +197,7 @@ class _Work:
         return fastest_precisions([self.choice(*option) for option in self.sites.options], self.casts, most_noise)
 
     def choice(self, name: str, precision: str) -> Choice:
-        """One contraction in one precision. Rounding to bfloat16 is part of its kernel."""
+        """One contraction in one precision. Bytes apart, what makes narrow numbers is part of its kernel."""
         saved, site = self.times[name].counted_us(precision), self.sites.by_name[name]
         reads = self.sites.roots(site) if precision == INT8 else ()
         return Choice(name, saved, self.noise.get((name, precision), 0.0), reads, precision)
@@ -204,8 +205,7 @@ class _Work:
     def tried(self, chosen: Precisions) -> float:
         """What a set loses on the calibration data at least; its mean becomes a point of the front."""
         drop = self.noises.drop(chosen, self.wish.metric)
-        kinds = list(chosen.values())
-        self.front.append(TriedSet(kinds.count(INT8), self.sum_us(chosen), drop.mean, kinds.count(BF16)))
+        self.front.append(TriedSet(counts(chosen.values()), self.sum_us(chosen), drop.mean))
         return drop.lo
 
     def sum_us(self, chosen: Precisions) -> float:
@@ -231,12 +231,14 @@ class _Work:
         )
 
     def without(self, chosen: Precisions, noisiest: Collection[str]) -> Precisions:
-        """A set whose noisiest contractions are in bfloat16 where they were integers and that pays, else in float32."""
+        """A set whose noisiest contractions are in the fastest quieter precision that pays, else in float32."""
         kept = {name: precision for name, precision in chosen.items() if name not in noisiest}
         for name in noisiest:
-            time = self.times[name]
-            if chosen[name] == INT8 and BF16 in time.spans and time.is_faster(BF16):
-                kept[name] = BF16
+            time, most = self.times[name], self.noise[name, chosen[name]]
+            quieter = [kind for kind in self.sites.by_name[name].precisions if self.noise[name, kind] < most]
+            paying = [kind for kind in quieter if time.is_faster(kind)]
+            if paying:
+                kept[name] = max(paying, key=time.saved_us)
         return kept
 
     def hint(self) -> str:
@@ -271,10 +273,7 @@ class _Work:
         elif name in self.why:
             why = self.why[name]
         noise = noises.get(precision, min(noises.values()))
-        us = time.us
-        return ContractionReport(
-            name, site.op_type, precision, why, noise, us[FLOAT], us.get(INT8), us.get(BF16), time.known
-        )  # fmt: skip
+        return ContractionReport(name, site.op_type, precision, why, noise, time.us, time.known)
 
     def reason(self, site: Site) -> str:
         """Why a contraction was never chosen."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from autofuse.graph.model import Graph
 from autofuse.graph.submodel import annotated_model
-from autofuse.graph.transform.quantize.sites import BF16, INT8
+from autofuse.graph.transform.quantize.nibbles import pack_nibbles
+from autofuse.graph.transform.quantize.sites import BF16, INT8, NARROW
 from autofuse.precision.names import FLOAT
 from autofuse.values.outputs import Kind, has_metadata
 from autofuse.values.statistics import MeanInterval
@@ -31,29 +32,32 @@ class Data:
 @dataclass(frozen=True)
 class ContractionReport:
     """A contraction's precision, and why. `noise`: what it alone adds to the outputs in that precision, or in the
-    quietest where it is float32 (None: it was not tried); times: of its kernel (None: it may not have that precision),
-    and how they are known ("measured": all, in the database; "measured, not trusted")."""
+    quietest where it is float32 (None: it was not tried). `us`: of its kernel in each precision that it may have, and
+    `times`: how they are known ("measured": all, in the database; "measured, not trusted")."""
 
     operator: str
     op_type: str
     precision: str
     why: str
     noise: float | None = None
-    float_us: float | None = None
-    int8_us: float | None = None
-    bf16_us: float | None = None
+    us: Mapping[str, float] = field(default_factory=dict)
     times: str = ""
 
 
 @dataclass(frozen=True)
 class TriedSet:
-    """A set of precisions that was tried: contractions in int8 and in bf16, the sum of all contractions' times, and the
-    mean drop on the calibration data."""
+    """A set of precisions that was tried: contractions in each besides float32, the sum of all contractions' times, and
+    the mean drop on the calibration data."""
 
-    int8: int
+    counts: Mapping[str, int]
     time_us: float
     drop: float
-    bf16: int = 0
+
+
+def counts(precisions: Iterable[str]) -> dict[str, int]:
+    """How many contractions have each precision besides float32."""
+    given = list(precisions)
+    return {kind: given.count(kind) for kind in NARROW}
 
 
 @dataclass(frozen=True)
@@ -81,19 +85,24 @@ class Quantized:
     rounds: int
 
     @property
+    def counts(self) -> dict[str, int]:
+        """Contractions in each precision besides float32."""
+        return counts(one.precision for one in self.contractions)
+
+    @property
     def int8(self) -> int:
         """Contractions that multiply integers."""
-        return sum(one.precision == INT8 for one in self.contractions)
+        return self.counts[INT8]
 
     @property
     def bf16(self) -> int:
         """Contractions that multiply bfloat16."""
-        return sum(one.precision == BF16 for one in self.contractions)
+        return self.counts[BF16]
 
     def certificate(self) -> dict[str, Any]:
         """What stands in the written model, as JSON."""
         stayed = {one.operator: one.why for one in self.contractions if one.precision == FLOAT}
-        facts = {name: getattr(self, name) for name in ("metric", "meaning", "max_drop", "ranges", "int8", "bf16")}
+        facts = {name: getattr(self, name) for name in ("metric", "meaning", "max_drop", "ranges")} | self.counts
         data = {name: asdict(getattr(self, name)) for name in ("drop", "calibration", "acceptance")}
         return {**facts, **data, FLOAT: stayed}
 
@@ -101,5 +110,7 @@ class Quantized:
 def quantised_bytes(graph: Graph, report: Quantized) -> bytes:
     """The file of a quantised graph: with the metadata of the model that it was, and the certificate."""
     about: Mapping[str, str] = {**graph.origin.custom_metadata_map, KEY: json.dumps(report.certificate())}
-    data: bytes = annotated_model(graph, {}, about).SerializeToString()
+    model = annotated_model(graph, {}, about)
+    pack_nibbles(model)
+    data: bytes = model.SerializeToString()
     return data

@@ -15,18 +15,14 @@ if TYPE_CHECKING:
     from autofuse.api.results import Quantized
 
 
-NARROW = ("int8", "bf16")
-"""Precisions besides float32, each with a column of times where some contraction may have it."""
-
-
 def quantize_body(found: Quantized) -> dict[str, Any]:
-    """The object of `quantize --format json`: the report, and how many contractions are in int8 and in bf16."""
-    return {**vars(found), "int8": found.int8, "bf16": found.bf16}
+    """The object of `quantize --format json`: the report, and how many contractions are in each precision."""
+    return {**vars(found), "counts": found.counts}
 
 
 def quantize_text(found: Quantized) -> Group:
     """Tables of the contractions and of the sets that were tried, then the certificate."""
-    kinds = [kind for kind in NARROW if any(getattr(one, f"{kind}_us") for one in found.contractions)]
+    kinds = [kind for kind in found.counts if any(kind in one.us for one in found.contractions)]
     rows = [
         {
             "operator": one.operator,
@@ -34,8 +30,7 @@ def quantize_text(found: Quantized) -> Group:
             "precision": one.precision,
             "why": one.why,
             "added noise": "-" if one.noise is None else f"{one.noise:.1e}",
-            "float32_us": one.float_us,
-            **{f"{kind}_us": getattr(one, f"{kind}_us") for kind in kinds},
+            **{f"{kind}_us": one.us.get(kind) for kind in ("float32", *kinds)},
             "times": one.times,
         }
         for one in found.contractions
@@ -43,7 +38,7 @@ def quantize_text(found: Quantized) -> Group:
     parts: list[RenderableType] = [records(plain(rows), "contractions")]
     if found.front:
         tried = [
-            {f"in {kind}": getattr(one, kind) for kind in kinds}
+            {f"in {kind}": one.counts[kind] for kind in kinds}
             | {"time_us": one.time_us, "mean drop": _percent(one.drop)}
             for one in found.front
         ]
@@ -55,7 +50,7 @@ def _certificate(found: Quantized, kinds: Sequence[str]) -> dict[str, str]:
     drop, total = found.drop, len(found.contractions)
     return {
         "written": found.output,
-        **{f"in {kind}": f"{getattr(found, kind)} of {total} contractions" for kind in kinds},
+        **{f"in {kind}": f"{found.counts[kind]} of {total} contractions" for kind in kinds},
         "times": f"{micros(found.float_us)} in float32, {micros(found.chosen_us)} now (contractions only)",
         "metric": f"{found.metric}: {found.meaning}",
         "drop": f"{_percent(drop.mean)} on {found.acceptance.samples} samples, at most {_percent(drop.hi)} "

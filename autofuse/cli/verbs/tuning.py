@@ -110,7 +110,10 @@ def quantize(
         ),
     ] = None,
     precision: Annotated[
-        str, typer.Option("--precision", metavar="LIST", help="Besides float32: int8, bf16 or both.")
+        str,
+        typer.Option(
+            "--precision", metavar="LIST", help="Besides float32, with commas: int8, bf16, int8-weights, int4-weights."
+        ),
     ] = "int8",
     max_drop: Annotated[
         str, typer.Option("--max-drop", metavar="PERCENT", help="Most that the metric may lose, with 95 % confidence.")
@@ -128,7 +131,7 @@ def quantize(
     constant: options.Constants = None,
     form: options.OutputFormat = "text",
 ) -> None:
-    """Write the model with contractions in int8 or bfloat16, as far as its accuracy bears it.
+    """Write the model with contractions in int8, bfloat16 or with narrow weights, as far as its accuracy bears it.
 
     The fastest ones are chosen under the bound, measured on data that chose nothing, and given back until it holds. The
     written model is standard ONNX, to be tuned and compiled as any other; its certificate stands in its metadata.

@@ -96,9 +96,9 @@ def block_levels(weights: NDArray[Any], axis: int, bits: int) -> BlockLevels:
         better = error < least
         found = np.where(better, integers, found).astype(np.int8)
         scale, least = np.where(better, step, scale), np.minimum(error, least)
-    both = found.reshape(columns, -1)[:, :depth], scale[..., 0]
-    whole = [np.ascontiguousarray(one.T if axis == 0 else one) for one in both]
-    return BlockLevels(whole[0], whole[1], axis, block)
+    whole = found.reshape(columns, -1)[:, :depth]
+    turned = (whole.T, scale[..., 0].T) if axis == 0 else (whole, scale[..., 0])
+    return BlockLevels(np.ascontiguousarray(turned[0]), np.ascontiguousarray(turned[1]), axis, block)
 
 
 def bias_levels(bias: NDArray[Any], scale: NDArray[np.float32]) -> NDArray[np.int32] | None:

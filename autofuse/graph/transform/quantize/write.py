@@ -3,8 +3,8 @@ those that multiply bfloat16.
 
 y = Conv(x, w, b)   becomes   y = Conv(x', w', b')   with x' = DequantizeLinear(QuantizeLinear(x)), and w' and b' the
 DequantizeLinear of constant bytes and of a constant int32: the form in which ONNX has quantised models, and from which
-runtimes make products of integers. In bfloat16, x' is x rounded, which is two Casts in ONNX, and w' a constant. Of weights
-alone, x' is x, and w' the DequantizeLinear of constant integers with a scale for each block of them (opset 21).
+runtimes make products of integers. In bfloat16, x' is x rounded, which is two Casts in ONNX, and w' a constant.
+Where weights alone are narrow, x' is x, and w' the DequantizeLinear of constant integers with a scale for each block.
 """
 
 from __future__ import annotations
