@@ -24,6 +24,7 @@ from autofuse.graph.transform.quantize.write import quantised_graph
 from autofuse.measure.checking.reference import run_reference
 from autofuse.precision.names import check_precisions
 from tests.precision.test_choices import graph_of, normal
+from tests.precision.test_no_gain import record
 
 DEVICE = "icelake"
 DEPTH, WIDE = 520, 384
@@ -149,6 +150,20 @@ def test_weights_of_four_bits_are_the_fastest_where_one_row_reads_them(model: Pa
     assert file.opset_import[0].version == 21
     certificate = json.loads({entry.key: entry.value for entry in file.metadata_props}["autofuse.quantization"])
     assert certificate[INT4_WEIGHTS] == found.counts[INT4_WEIGHTS] == 2 and certificate["float32"] == {}
+
+
+def test_times_of_products_with_narrow_weights_come_from_the_database(model: Path, tmp_path: Path) -> None:
+    """Where they are measured as slower than int8, bytes are taken."""
+    made_of(model, tmp_path / "four.onnx", "int4-weights", "5%")
+    made_of(model, tmp_path / "int8.onnx", "int8", "5%")
+    record(tmp_path / "four.onnx", tmp_path / "p.db", 8.0)
+    record(tmp_path / "int8.onnx", tmp_path / "p.db", 4.0)
+    record(model, tmp_path / "p.db", 20.0)
+    found = made_of(model, tmp_path / "q.onnx", "int8,int4-weights", "5%")
+    assert {one.times for one in found.contractions} == {"measured"}
+    us = found.contractions[0].us
+    assert us[INT4_WEIGHTS] == pytest.approx(8.3) and us["float32"] == pytest.approx(20.3)
+    assert {one.precision for one in found.contractions} == {INT8}
 
 
 def test_others_run_the_written_file_and_so_do_kernels_here(model: Path, tmp_path: Path) -> None:
