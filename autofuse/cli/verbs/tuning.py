@@ -110,10 +110,7 @@ def quantize(
         ),
     ] = None,
     precision: Annotated[
-        str,
-        typer.Option(
-            "--precision", metavar="LIST", help="Besides float32, with commas: int8, bf16, int8-weights, int4-weights."
-        ),
+        str, typer.Option("--precision", metavar="LIST", help="Some of int8, bf16, int8-weights, int4-weights.")
     ] = "int8",
     max_drop: Annotated[
         str, typer.Option("--max-drop", metavar="PERCENT", help="Most that the metric may lose, with 95 % confidence.")
