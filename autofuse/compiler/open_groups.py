@@ -1,6 +1,7 @@
 """The groups of a program with an open size: those of a plan, where no attention cuts them.
 
-All operators of an attention are one group, and one that picks rows by their number is a group by itself. What a plan
+All operators of an attention are one group, and one that picks rows by their number, or reduces over all of them, is a
+group by itself. What a plan
 has beside them in a group stays together where it hangs together, and is taken apart where it cannot.
 """
 
@@ -14,18 +15,25 @@ from autofuse.fusion.legality import ordered_groups
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.open_sizes.attention import Attention, attentions
 from autofuse.graph.transform.open_sizes.open_graph import OpenGraph
-from autofuse.graph.transform.open_sizes.rows import Picked, picked_rows
+from autofuse.graph.transform.open_sizes.rows import Picked, picked_rows, reduces_rows
 
 Operators = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Grouped:
-    """`operators` of one kernel; an `attention`, or those that have `picked` rows, where they are not of rows."""
+    """`operators` of one kernel; an `attention`, those that have `picked` rows, or a reduction over all of them
+    (`reduces`), where they are not of rows."""
 
     operators: Operators
     attention: Attention | None = None
     picked: Picked | None = None
+    reduces: bool = False
+
+    @property
+    def in_tiles(self) -> bool:
+        """Whether its kernel is one of tiles of rows, or of fixed sizes."""
+        return self.attention is None and not self.reduces
 
 
 def open_groups(opened: OpenGraph, planned: Sequence[Operators]) -> list[Grouped]:
@@ -68,6 +76,8 @@ def _apart(opened: OpenGraph) -> list[Grouped]:
         picked = None if operator.name in inside else picked_rows(opened, operator)
         if picked is not None:
             found.append(Grouped((operator.name,), picked=picked))
+        elif operator.name not in inside and reduces_rows(opened, operator):
+            found.append(Grouped((operator.name,), reduces=True))
     return found
 
 

@@ -164,7 +164,7 @@ class OpenPlan:
     @property
     def tiles(self) -> list[tuple[int, BoundWorkload]]:
         """Rows (0: all, of a kernel without an open size) and workload of every tile that has a schedule."""
-        return [tile for group, _, tiles in self.groups if group.attention is None for tile in tiles]
+        return [tile for group, _, tiles in self.groups if group.in_tiles for tile in tiles]
 
 
 def open_plan(context: Context, read: OpenModel, chosen: FoundPlan) -> OpenPlan:
@@ -191,12 +191,7 @@ def _tiled(context: Context, read: OpenModel, chosen: FoundPlan) -> tuple[OpenPa
     found = ladder.find(wanted, context.policy.measured_only)
     _refuse_misses(wanted, found)
     groups = [
-        _emitted(
-            opened,
-            OpenGroup(bound, tuple(_tile(rows, tile, found) for rows, tile in tiles), group.attention, group.picked),
-            ladder,
-            emission,
-        )
+        _emitted(opened, _scheduled(group, bound, tiles, found), ladder, emission)
         for group, bound, tiles in planned.groups
     ]
     checked = planned.chosen
@@ -223,7 +218,8 @@ def _check_kernels(opened: OpenGraph, size: OpenSize) -> None:
 def _bounds(opened: OpenGraph, size: OpenSize, lowered: Lowered, planned: Sequence[tuple[str, ...]]) -> list[Bound]:
     """For each group its workload, and that at each number of rows of a tile; at 0 rows where it has no open size.
 
-    That of an attention is at the largest size, where all that it reads has its place.
+    That of an attention is at the largest size, where all that it reads has its place; so is that of a reduction over
+    all rows.
     """
     at = cache(opened.at)
     layouts = {}
@@ -236,7 +232,7 @@ def _bounds(opened: OpenGraph, size: OpenSize, lowered: Lowered, planned: Sequen
         rows = {index: opened.axes[name] for index, name in _arguments(bound) if name in opened.axes}
         if is_free_reshape(bound.workload):
             counts: tuple[int, ...] = ()
-        elif group.attention is not None:
+        elif not group.in_tiles:
             counts = (size.high,)
         elif group.picked is not None:
             counts = (group.picked.rows,)
@@ -263,17 +259,24 @@ def _check_picked(opened: OpenGraph, size: OpenSize, group: Grouped) -> None:
         raise refused(opened.symbol, operator, f"it picks from {least} of them, so let {size.name} start at {least}")
 
 
+def _scheduled(
+    group: Grouped, bound: BoundWorkload, tiles: Sequence[tuple[int, BoundWorkload]], found: Mapping[str, Found]
+) -> OpenGroup:
+    made = tuple(_tile(rows, tile, found) for rows, tile in tiles)
+    return OpenGroup(bound, made, group.attention, group.picked, group.reduces)
+
+
 def _tile(rows: int, bound: BoundWorkload, found: Mapping[str, Found]) -> OpenTile:
     one = found.get(bound.workload.key)
     if one is None:
-        return OpenTile(rows, bound, {}, RULE, "any number of tokens")
+        return OpenTile(rows, bound, {}, RULE, "any number of rows")
     tier = TILE if one.tier == HIT and rows else one.tier
     return OpenTile(rows, bound, one.schedule, tier, one.source)
 
 
 def _emitted(opened: OpenGraph, group: OpenGroup, ladder: Ladder, emission: Emission) -> OpenGroup:
     """A group that can be emitted: where its schedules fail, with the simplest ones."""
-    if group.attention is not None:
+    if not group.in_tiles:
         return group
     try:
         group_kernel(opened, group, emission)
@@ -336,7 +339,7 @@ def _group(part: OpenPart, group: OpenGroup, tile: OpenTile, found: Mapping[str,
     operators = tuple(dict.fromkeys(graph.producers[name].name for name in group.bound.outputs))
     schedule = json.dumps(dict(tile.schedule), sort_keys=True)
     taken = one if tile.tier != RULE else None
-    rows = f"tile of {tile.rows} row{'s' * (tile.rows > 1)}" if tile.rows and group.attention is None else ""
+    rows = f"tile of {tile.rows} row{'s' * (tile.rows > 1)}" if tile.rows and group.in_tiles else ""
     source = "; ".join(text for text in (rows, tile.source) if text)
     return GroupReport(
         tile.bound.workload.label, operators, tile.tier, None if taken is None else taken.us, schedule, source, 0,

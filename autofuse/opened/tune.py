@@ -85,7 +85,7 @@ def weighted(planned: OpenPlan, size: OpenSize) -> list[WeightedTile]:
     drawn = size.drawn()
     found = []
     for group, _, tiles in planned.groups:
-        if group.attention is not None:
+        if not group.in_tiles:
             continue
         rows = [count for count, _ in tiles]
         once = group.picked is not None or rows == [0]

@@ -24,6 +24,7 @@ from autofuse.graph.transform.open_sizes.rows import Picked
 from autofuse.kernels.build import Kernel
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.open_attention import attention_kernel
+from autofuse.kernels.open_reduction import reduction_kernel
 from autofuse.kernels.open_rows import Tile, open_kernel
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import BoundWorkload
@@ -47,14 +48,20 @@ class OpenGroup:
     """A group, `bound` at the size of the open graph.
 
     `tiles`: the most rows first, the last with one; a single one of 0 rows where no tensor of the group has the open
-    size; none for a group that is a view. An `attention` has one of all rows, an operator with `picked` rows one of so
-    many.
+    size; none for a group that is a view. An `attention`, and a reduction over all rows (`reduces`), have one of all
+    rows, an operator with `picked` rows one of so many.
     """
 
     bound: BoundWorkload
     tiles: tuple[OpenTile, ...]
     attention: Attention | None = None
     picked: Picked | None = None
+    reduces: bool = False
+
+    @property
+    def in_tiles(self) -> bool:
+        """Whether its kernel is one of tiles of rows, or of fixed sizes."""
+        return self.attention is None and not self.reduces
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +122,8 @@ def group_kernel(opened: OpenGraph, group: OpenGroup, emission: Emission, thread
     if group.attention is not None:
         kernel = attention_kernel(group.tiles[0].bound.workload, group.attention, rows, emission.target)
         return Kernel(kernel.function, _packing(opened, group, lambda constants: kernel.pack(constants[0])))
+    if group.reduces:
+        return reduction_kernel(group.tiles[0].bound.workload, rows, emission.target)
     tiles = [Tile(tile.rows, tile.bound.workload, tile.schedule) for tile in group.tiles]
     kernel = open_kernel(tiles, rows, emission.target, group.picked, threads)
     return Kernel(kernel.function, _packing(opened, group, kernel.pack))
@@ -140,7 +149,7 @@ def _rows_of(opened: OpenGraph, name: str, array: NDArray[np.generic], rows: int
 def _row(symbol: str, group: OpenGroup) -> KernelRow:
     first = group.tiles[0]
     workload, several = first.bound.workload, ", ".join(str(tile.rows) for tile in group.tiles)
-    tiled = first.rows and group.attention is None
+    tiled = first.rows and group.in_tiles
     source = f"{first.source}; " * bool(first.source) + f"tiles of {several} rows" if tiled else first.source
     return KernelRow(symbol, workload.label, workload.key, dict(first.schedule), first.tier, source)
 

@@ -27,6 +27,9 @@ _REDUCTIONS = names(
 )
 
 
+_WHOLE = names("ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare")
+"""Reductions that have a kernel over all rows."""
+
 LONG = 1 << 30
 """Ends of slices from here on stand for the end."""
 
@@ -85,7 +88,8 @@ class Picked:
 def check_rows(opened: OpenGraph) -> None:
     """InputError that names the first operator which mixes the rows of the open size, or may do so.
 
-    An attention may: there is a kernel for all of it. So may an operator that reads nothing but a few rows.
+    An attention may: there is a kernel for all of it. So may a reduction over all rows, and an operator that reads
+    nothing but a few of them.
     """
     whole = {name for attention in attentions(opened) for name in attention.operators}
     for operator in opened.graph.operators:
@@ -95,7 +99,7 @@ def check_rows(opened: OpenGraph) -> None:
         for name in touched:
             if name in opened.grids:
                 raise refused_grid(opened, name)
-        if picked_rows(opened, operator) is not None:
+        if picked_rows(opened, operator) is not None or reduces_rows(opened, operator):
             continue
         if any(name and name not in opened.axes for name in operator.outputs):
             raise refused(opened.symbol, operator, "its result has rows no longer: it mixes them")
@@ -131,6 +135,19 @@ def picked_rows(opened: OpenGraph, operator: Operator) -> Picked | None:
         return Picked(-more, last=True) if factor == 1 and more < 0 else None
     open_end = operator.inputs[2] in opened.targets
     return Picked(ends[0]) if not open_end and 0 <= more < ends[0] < LONG else None
+
+
+def reduces_rows(opened: OpenGraph, operator: Operator) -> bool:
+    """Whether an operator reduces over all rows and over nothing else, as a mean over tokens does."""
+    if operator.op_type not in _WHOLE or operator.domain or opened.has(operator.outputs[0]):
+        return False
+    case = _Case(operator, opened)
+    rows, axes, shape = case.rows(0), case.integers(1, "axes"), case.shape(0)
+    if not case.only_first() or rows is None or not axes:
+        return False
+    reduced = {axis % len(shape) for axis in axes}
+    single = all(shape[axis] == 1 for axis in reduced - {rows.axis})
+    return rows.axis in reduced and single and opened.graph.tensors[operator.inputs[0]].dtype == "float32"
 
 
 def _elementwise(case: _Case) -> bool:

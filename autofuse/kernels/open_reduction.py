@@ -1,0 +1,112 @@
+"""The kernel of a reduction over any number of rows: the sum, the mean, or the largest of what rows have at a place.
+
+Rows are counted when the kernel runs. Sums are those of blocks of rows, so that long ones lose no more than short ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import Any
+
+import tvm
+import tvm.script.ir_builder.tirx as builder
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+
+from autofuse.device.target import Target
+from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
+from autofuse.kernels.build import FUNCTION_ATTRIBUTES, Constants, Kernel, complete
+from autofuse.kernels.families.reductions.reduction import REDUCE
+from autofuse.kernels.open_rows import open_arguments
+from autofuse.kernels.tir.emit import Emitter, Expr, const
+from autofuse.kernels.workload.workload import Workload
+
+BLOCK_ROWS = 512
+"""Rows whose sum is made by itself."""
+VECTORS = 4
+"""Vectors of places that are reduced together, in registers."""
+
+
+def reduction_kernel(workload: Workload, rows: Mapping[int, OpenAxis], target: Target) -> Kernel:
+    """The kernel of `workload`, one reduction over all rows and nothing else, at the largest size.
+
+    `rows`: the input that has the open axis, by its index. InputError for rows that a layout parts.
+    """
+    (operator,) = workload.operators
+    source, result = operator.inputs[0], operator.outputs[0]
+    constants = Constants()
+    buffers: dict[int, Any] = {}
+    with IRBuilder() as ib, builder.prim_func(s_tir=True):
+        builder.func_name("main")
+        builder.func_attr(FUNCTION_ATTRIBUTES)
+        inputs, outputs, count = open_arguments(workload, rows, buffers)
+        flat = {}
+        for index in (source, result):
+            value = workload.values[index]
+            flat[index] = builder.decl_buffer(
+                (prod(value.shape),), value.dtype, data=buffers[index].data, align=64
+            )  # fmt: skip
+        where, most = rows[source], workload.values[source].shape[rows[source].axis]
+        extent = builder.bind(count * where.factor)
+        emitter = Emitter(target)
+        emitter.analyzer.bind(extent, tvm.ir.Range(1, most + 1))
+        columns = prod(workload.values[source].shape) // most
+        _Reduction(emitter, operator.op_type, flat[source], flat[result], extent, columns).emit()
+    return Kernel(complete(ib.get(), inputs, constants.parameters, outputs), constants.packed)
+
+
+class _Reduction:
+    """Emits the reduction of `extent` rows of so many `columns`."""
+
+    def __init__(self, emitter: Emitter, kind: str, source: Any, result: Any, extent: Expr, columns: int) -> None:
+        self.emitter, self.kind, self.source, self.result = emitter, kind, source, result
+        self.extent, self.columns = extent, columns
+        self.first, self.contribute, self.fold = REDUCE[kind]
+
+    def emit(self) -> None:
+        """All columns: a few vectors a task, then what is left of them."""
+        for begin, tasks, vectors, lanes in self.pieces():
+            with self.emitter.parallel(tasks) as task:
+                self.reduce(begin + task * vectors * lanes, vectors, lanes)
+
+    def pieces(self) -> Iterator[tuple[int, int, int, int]]:
+        """(first column, tasks, vectors of a task, lanes of a vector)."""
+        begin, lanes = 0, self.emitter.lanes
+        for vectors, wide in ((VECTORS, lanes), (1, lanes), (1, self.columns % lanes)):
+            tasks = (self.columns - begin) // (vectors * wide) if wide else 0
+            if tasks:
+                yield begin, tasks, vectors, wide
+            begin += tasks * vectors * wide
+
+    def reduce(self, column: Expr, vectors: int, lanes: int) -> None:
+        """The columns of some vectors, over all rows in blocks."""
+        emitter = self.emitter
+        totals, parts = emitter.registers(vectors, lanes), emitter.registers(vectors, lanes)
+        self.clear(totals, lanes)
+        with emitter.serial((self.extent + (BLOCK_ROWS - 1)) // BLOCK_ROWS) as block:
+            self.clear(parts, lanes)
+            start = block * BLOCK_ROWS
+            with emitter.serial(tirx.min(self.extent - start, BLOCK_ROWS)) as step:
+                for vector, part in enumerate(parts):
+                    with emitter.vector(lanes) as lane:
+                        place = (start + step) * self.columns + column + vector * lanes + lane
+                        read = self.source[emitter.simplify(place)]
+                        emitter.put(part, lane, self.fold(part[lane], self.contribute(read)))
+            for total, part in zip(totals, parts, strict=True):
+                with emitter.vector(lanes) as lane:
+                    emitter.put(total, lane, self.fold(total[lane], part[lane]))
+        for vector, total in enumerate(totals):
+            with emitter.vector(lanes) as lane:
+                emitter.put(self.result, column + vector * lanes + lane, self.finished(total[lane]))
+
+    def clear(self, vectors: list[Any], lanes: int) -> None:
+        for one in vectors:
+            with self.emitter.vector(lanes) as lane:
+                self.emitter.put(one, lane, const(self.first, "float32"))
+
+    def finished(self, total: Expr) -> Expr:
+        """The operator's last step."""
+        if self.kind == "ReduceMean":
+            return total / tirx.Cast("float32", self.extent)
+        return tirx.sqrt(total) if self.kind == "ReduceL2" else total
