@@ -41,7 +41,7 @@ from autofuse.kernels.emission import Emission
 from autofuse.kernels.families.registry import is_own
 from autofuse.kernels.lowering.coverage import require_kernels, with_checked_groups
 from autofuse.kernels.lowering.lower import Lowered, Lowering, lower
-from autofuse.kernels.open_rows import check_elements, tile_rows
+from autofuse.kernels.open_sizes.open_rows import check_elements, tile_rows
 from autofuse.kernels.schedule.weight_size import held_bytes, model_bytes
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import BoundWorkload, bind_workload

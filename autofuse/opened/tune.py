@@ -15,7 +15,7 @@ from autofuse.environment.device import NamedDevice, RunnerOptions, open_runner,
 from autofuse.environment.place import Place
 from autofuse.fusion.plan import ScheduleLimits
 from autofuse.graph.loading.given.sizes import OpenSize
-from autofuse.kernels.open_rows import tile_counts
+from autofuse.kernels.open_sizes.open_rows import tile_counts
 from autofuse.search.budget.budget import Budget, now
 from autofuse.search.lab.tiles import TileSearch, WeightedTile
 from autofuse.search.progress import Progress, SearchRequest, TuneResult

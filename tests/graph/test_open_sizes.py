@@ -77,6 +77,7 @@ def test_a_constant_of_equal_rows_has_as_many_as_there_are() -> None:
 
 
 KEPT = {
+    "less their mean": ("s = ReduceMean <keepdims = 1> (x, zero); y = Sub (x, s)", {"zero": [0]}),
     "product": ("y = MatMul (x, w)", {"w": W}),
     "broadcast": ("y = Add (x, b)", {"b": W[0]}),
     "softmax of a row": ("y = Softmax <axis = 1> (x)", {}),
@@ -95,7 +96,7 @@ def test_operators_that_keep_rows_apart_may_have_an_open_size(name: str) -> None
 
 MIXED = {
     "softmax over rows": ("y = Softmax <axis = 0> (x)", {}, "Softmax '.*': it mixes rows"),
-    "sum over rows": ("s = ReduceSum <keepdims = 1> (x, zero); y = Sub (x, s)", {"zero": [0]}, "it mixes them"),
+    "sum over all": ("s = ReduceSum <keepdims = 1> (x, both); y = Sub (x, s)", {"both": [0, 1]}, "it mixes them"),
     "rows in reverse": ("y = Slice (x, last, least, zero, last)", {"last": [-1], "least": [-(2**31)], "zero": [0]},
                         "Slice '.*': it mixes rows"),
     "a cumulative sum": ("y = CumSum (x, zero)", {"zero": 0}, "CumSum '.*': nothing is known"),

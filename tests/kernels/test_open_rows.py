@@ -22,7 +22,7 @@ from autofuse.errors import InputError
 from autofuse.graph.loading.load import from_model
 from autofuse.graph.model import Tensor
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, open_graph
-from autofuse.kernels.open_rows import (
+from autofuse.kernels.open_sizes.open_rows import (
     LEAST_WORK,
     TILES,
     Tile,

@@ -23,9 +23,9 @@ from autofuse.graph.transform.open_sizes.open_graph import OpenGraph
 from autofuse.graph.transform.open_sizes.rows import Picked
 from autofuse.kernels.build import Kernel
 from autofuse.kernels.emission import Emission
-from autofuse.kernels.open_attention import attention_kernel
-from autofuse.kernels.open_reduction import reduction_kernel
-from autofuse.kernels.open_rows import Tile, open_kernel
+from autofuse.kernels.open_sizes.open_attention import attention_kernel
+from autofuse.kernels.open_sizes.open_reduction import reduction_kernel
+from autofuse.kernels.open_sizes.open_rows import Tile, open_kernel
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import BoundWorkload
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from autofuse import api
 from autofuse.cli.main import app
 from autofuse.graph.loading.given.sizes import OpenSize
-from autofuse.kernels.open_rows import TILES, tile_counts
+from autofuse.kernels.open_sizes.open_rows import TILES, tile_counts
 from tests.compiler.open_sizes.models import PERCEPTRON, PERCEPTRON_WEIGHTS, write
 from tests.compiler.open_sizes.tokens import Form, written
 

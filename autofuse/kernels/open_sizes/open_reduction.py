@@ -18,7 +18,7 @@ from autofuse.device.target import Target
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
 from autofuse.kernels.build import FUNCTION_ATTRIBUTES, Constants, Kernel, complete
 from autofuse.kernels.families.reductions.reduction import REDUCE
-from autofuse.kernels.open_rows import open_arguments
+from autofuse.kernels.open_sizes.open_rows import open_arguments
 from autofuse.kernels.tir.emit import Emitter, Expr, const
 from autofuse.kernels.workload.workload import Workload
 

@@ -25,7 +25,7 @@ from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
 from autofuse.kernels.build import FUNCTION_ATTRIBUTES, Constants, Kernel, complete
 from autofuse.kernels.nest.evaluate import Scope, broadcast
 from autofuse.kernels.nest.index import FORWARD
-from autofuse.kernels.open_rows import open_arguments
+from autofuse.kernels.open_sizes.open_rows import open_arguments
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, const
 from autofuse.kernels.tir.math import exp_below
 from autofuse.kernels.tir.offsets import delinear
