@@ -35,7 +35,7 @@ LIMIT = 2e-4
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one seed. `state`: "ok", "wrong", "illegal", "crash" or "no kernel"; `message`: why not ok."""
+    """What became of one seed. `state`: "ok", "wrong", "illegal", "crash" or "refused"; `message`: why not ok."""
 
     seed: int
     state: str
