@@ -4,7 +4,8 @@
 
 `--db`: what `python -m experiments oracle` recorded, or `autofuse db import` of the shipped export. Each policy
 searches each network from an empty database until the best plan that it knows is within 2 % of the best that the oracle
-knows. The model of the guided policy was trained on the other networks of the oracles.
+knows. The model of the guided policy was trained on the other networks of the oracles; of those in another database
+with `--train`, such as one of another kind of CPU.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -143,9 +145,10 @@ def replay(oracle: Oracle, policy: Policy, aim_us: float, model: Path | None) ->
         policy.run(search, budget)
         watch("")
         asked, seconds, strangers = watch.reached or (0, 0.0, len(runner.strangers))
+        end = known_us(evidence) / aim_us
         return Row(
             oracle.network, oracle.where.device, policy.name, len(oracle.answers), oracle.cost_s, asked, seconds,
-            strangers, known_us(evidence) / aim_us,
+            strangers, end if isfinite(end) else None,
         )  # fmt: skip
 
 
@@ -175,13 +178,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = new_parser(__doc__, out="out/replay")
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help="which (default: all that were recorded)")
     add_oracles(parser)
+    parser.add_argument("--train", type=Path, metavar="DB", help="what the model learns from (default: the oracles)")
     options = parser.parse_args(arguments)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with open_database(options.db, read_only=True) as base:
         every = list(read_oracles(base, options.models))
     oracles = [one for one in every if one.network in options.networks or not options.networks]
     names = dict.fromkeys(one.network for one in oracles)
-    models = dict(models_without(names, [options.db], options.out)) if len(names) > 1 else {}
+    models = (
+        dict(models_without(names, [options.train or options.db], options.out))
+        if options.train or len(names) > 1
+        else {}
+    )
     rows = []
     with TemporaryDirectory() as scratch:
         for row in replayed(oracles, models, Path(scratch)):

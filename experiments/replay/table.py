@@ -23,7 +23,8 @@ class Row:
 
     `asked`: candidates until the best plan known was within 2 % of the oracle's best (0: it never was); `strangers`: of
     these (or of all), those that the oracle does not hold, which a search on a machine would have measured. `seconds`:
-    of all of them. `end`: time of the best plan known when the replay ended, over the oracle's best.
+    of all of them. `end`: time of the best plan known when the replay ended, over the oracle's best (None:
+    no plan was known whole).
     """
 
     network: str
@@ -34,12 +35,15 @@ class Row:
     asked: int
     seconds: float
     strangers: int
-    end: float
+    end: float | None
 
     def line(self) -> str:
         """It as a line of text."""
-        until = f"{self.asked} asked, {self.seconds:.0f} s" if self.asked else f"never (ends at {self.end:.3f})"
+        until = f"{self.asked} asked, {self.seconds:.0f} s" if self.asked else f"never{self._ended()}"
         return f"{self.network} on {self.device}, {self.policy}: {until}, {self.strangers} of them not recorded"
+
+    def _ended(self) -> str:
+        return "" if self.end is None else f" (ends at {self.end:.3f})"
 
 
 def markdown(rows: Sequence[Row]) -> str:
@@ -62,7 +66,9 @@ def _cell(row: Row | None) -> str:
     strangers = f", {row.strangers} not recorded" if row.strangers else ""
     if row.policy == FLOOR and row.asked:
         return str(row.asked)
-    return f"{row.asked} ({row.seconds:.0f} s{strangers})" if row.asked else f"never, {row.end:.2f}{strangers}"
+    if row.asked:
+        return f"{row.asked} ({row.seconds:.0f} s{strangers})"
+    return f"never{'' if row.end is None else f', {row.end:.2f}'}{strangers}"
 
 
 def means_of(rows: Sequence[Row]) -> Mapping[str, tuple[float, int]]:
