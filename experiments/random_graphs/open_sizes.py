@@ -26,27 +26,16 @@ THREADS = 2
 MOST_STEPS = 8
 REFUSED = "refused"
 ROWS, SEQUENCES, MAPS, TOKENS = "rows", "sequences", "maps", "tokens"
+ALWAYS = ("unary", "own", "overall")
+TABLES = ("row", "product", "softmax", "norm", "join", "mean")
 KINDS = {
-    ROWS: ("unary", "row", "own", "product", "softmax", "norm", "split", "cut", "join", "mean"),
-    SEQUENCES: (
-        "unary",
-        "row",
-        "own",
-        "product",
-        "softmax",
-        "norm",
-        "turn",
-        "flat",
-        "cut",
-        "join",
-        "mean",
-        "attention",
-    ),
-    MAPS: ("unary", "channel", "own", "conv", "depthwise", "pool", "average", "whole", "join_maps", "flat"),
-    TOKENS: ("unary", "row", "own", "product", "softmax", "norm", "cut", "join", "mean", "attention", "attention"),
+    ROWS: (*ALWAYS, *TABLES, "split", "cut"),
+    SEQUENCES: (*ALWAYS, *TABLES, "turn", "flat", "attention"),
+    MAPS: (*ALWAYS, "channel", "conv", "depthwise", "pool", "average", "whole", "join_maps", "flat"),
+    TOKENS: (*ALWAYS, *TABLES, "cut", "attention", "attention"),
 }
-"""Operators that leave what lies along the open size apart, or that attend over tokens, by what the model is over."""
-MIXING = ("over", "mixed", "reversed", "counted")
+"""Operators that leave what lies along the open size apart, attend over it or reduce it, by what the model is over."""
+MIXING = ("over", "reversed", "counted")
 Array = NDArray[Any]
 
 
@@ -227,10 +216,11 @@ class OpenModel:
         self.mixes = True
         self.add("Softmax <axis = 0> (@)")
 
-    def _mixed(self) -> None:
-        self.mixes = True
-        before = self.now
-        self.add(f"ReduceSum <keepdims = 1> (@, {self.constant(np.array([0]))})")
+    def _overall(self) -> None:
+        """What is known of all rows together meets each of them."""
+        before, axis = self.now, 1 if self.over == TOKENS else 0
+        kind = self.random.choice(["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2"])
+        self.add(f"{kind} <keepdims = 1> (@, {self.constant(np.array([axis]))})")
         self.add(f"Sub ({before}, @)")
 
     def _reversed(self) -> None:
