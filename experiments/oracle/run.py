@@ -12,6 +12,7 @@ is not measured again, but for whole networks: each further run goes on.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -124,7 +125,7 @@ def close(search: Search) -> list[Asked]:
 
 def _record(model: Path, base: ProfilingDatabase, place: Place, budget_s: float, race_s: float) -> str:
     budget = Budget.lasting(budget_s)
-    request = SearchRequest(budget_s, seed=SEED, space=str(SPACE))
+    request = SearchRequest(budget_s, seed=SEED, space=os.path.relpath(SPACE))  # no folder of this machine is recorded
     with open_session(model, base, place, request, policy=POLICY) as opened:
         return record(opened, budget, race_s)
 

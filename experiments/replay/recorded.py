@@ -66,11 +66,12 @@ def read_oracles(base: ProfilingDatabase, models: Path) -> Iterator[Oracle]:
         of_network = networks_of_workloads(sql)
     costs, plans, finished = _costs(base), stored_plans(base), _finished(base)
     for network, places in settings_of(base).items():
-        if network not in finished:
+        there = [where for where in places if (network, where.setting.device) in finished]
+        if not there:
             continue
         graph = load(networks.find(network, models), {})
         keys = [key for key, names in of_network.items() if network in names]
-        for where in places:
+        for where in there:
             answers = dict(_answers(base, where, keys, costs))
             if answers:
                 yield Oracle(network, graph, where, tuple(plans.get(graph_key(graph), ())), answers)
@@ -102,9 +103,10 @@ def _costs(base: ProfilingDatabase) -> dict[int, float]:
     return found
 
 
-def _finished(base: ProfilingDatabase) -> set[str]:
-    """Networks whose recording came to its end."""
-    return {str(row["model_name"]) for row in base.table("runs").records() if row["state"] == "finished"}
+def _finished(base: ProfilingDatabase) -> set[tuple[str, str]]:
+    """Networks whose recording came to its end, each with the device's fingerprint."""
+    runs = base.table("runs").records()
+    return {(str(row["model_name"]), str(row["device_fingerprint"])) for row in runs if row["state"] == "finished"}
 
 
 def _moment(value: object) -> datetime:
