@@ -38,6 +38,7 @@ class Session(LibrarySession):
         threads: int | None = None,
         pad: bool = False,
         trust: Sequence[StrPath] = (),
+        record_sizes: bool = False,
         shapes: Shapes | Sequence[Shapes] | None = None,
         constants: Constants | None = None,
         database: str | None = None,
@@ -45,7 +46,10 @@ class Session(LibrarySession):
         self._named: dict[str, Any] = {"shapes": shapes, "constants": constants, "database": database}
         self._content = path_or_bytes if isinstance(path_or_bytes, bytes) else None
         path = IN_MEMORY if isinstance(path_or_bytes, bytes) else path_or_bytes
-        super().__init__(path, sess_options, providers, provider_options, threads=threads, pad=pad, trust=trust)
+        super().__init__(
+            path, sess_options, providers, provider_options,
+            threads=threads, pad=pad, trust=trust, record_sizes=record_sizes,
+        )  # fmt: skip
 
     def _loaded(self, path: Path, threads: int | None, pad: bool, trust: Sequence[Path]) -> Library | PartedLibrary:
         if path.suffix.lower() != MODEL_SUFFIX:

@@ -55,6 +55,7 @@ def tune(
     trained: str | None = None,
     shapes: Shapes | None = None,
     sizes: Ranges | None = None,
+    trace: StrPath | None = None,
     constants: Constants | None = None,
     progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
@@ -68,7 +69,7 @@ def tune(
     as well, and end with the front of both (`TuneResult.front`). `trained`: the model that guides the search: a file,
     or the name of a shipped one ("default"); None: no model. `sizes`: one named size stays open in a range, as for
     `compile`; then no plans are searched, but schedules of the tiles of its kernels, weighted by sizes from the
-    smallest to the largest. What the budget left no time for stands in `TuneResult.left_out`. `dry_run`: nothing is
+    smallest to the largest, or by those that happen: `trace`, a file that `Session.write_sizes` wrote. What the budget left no time for stands in `TuneResult.left_out`. `dry_run`: nothing is
     measured or written; `TuneResult.forecast` says what the budget will reach, for each segment of a model in parts.
     """
     began = time.monotonic()  # the budget counts from here on, loading the compiler included
@@ -86,12 +87,14 @@ def tune(
         budget_s=budget_s, trials=trials, seed=seed, space=space, exact=exact, pareto=pareto, trained=trained,
         given=given_inputs(shapes, constants), progress=progress or silent, stop=stop or never,
     )  # fmt: skip
+    if trace is not None and not sizes:
+        raise InputError("--trace: it weighs the sizes of a range; give --sizes as well")
     if sizes and dry_run:
         raise InputError("--sizes: --dry-run forecasts searches at fixed sizes only; name them with --shape")
     if dry_run:
         return _forecast(Path(model), place, request)
     if sizes:
-        return _tiles(Path(model), place, sizes, request, began)
+        return _tiles(Path(model), place, sizes, None if trace is None else Path(trace), request, began)
     return _plans(Path(model), place, request, began)
 
 
@@ -108,7 +111,9 @@ def _plans(model: Path, place: Place, request: SearchRequest, began: float) -> T
         return tune_parts(model, place, error, request, began)
 
 
-def _tiles(model: Path, place: Place, sizes: Ranges, request: SearchRequest, began: float) -> TuneResult:
+def _tiles(
+    model: Path, place: Place, sizes: Ranges, trace: Path | None, request: SearchRequest, began: float
+) -> TuneResult:
     """The search of a model with an open size."""
     from autofuse.graph.loading.given.sizes import open_sizes
     from autofuse.opened.tune import tune_open
@@ -116,7 +121,7 @@ def _tiles(model: Path, place: Place, sizes: Ranges, request: SearchRequest, beg
     if request.pareto or request.trained is not None:
         option = "--pareto" if request.pareto else "--model"
         raise InputError(f"--sizes: {option} is for searches of plans, and only tiles are searched; leave it out")
-    return tune_open(model, place, open_sizes(sizes), request, began)
+    return tune_open(model, place, open_sizes(sizes), request, began, trace)
 
 
 def _forecast(model: Path, place: Place, request: SearchRequest) -> TuneResult:

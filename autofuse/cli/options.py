@@ -79,6 +79,12 @@ Sizes = Annotated[
         help="A named dimension that stays open: batch=1:64 (alone: 1:32). NAME=SIZE fixes one. May repeat.",
     ),
 ]
+Trace = Annotated[
+    Path | None,
+    typer.Option(
+        "--trace", metavar="FILE", help="Sizes that happen, with --sizes: a CSV file as Session.write_sizes writes it."
+    ),
+]
 WeightGrowth = Annotated[
     float | None,
     typer.Option(

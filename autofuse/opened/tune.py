@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,7 +14,8 @@ from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.environment.device import NamedDevice, RunnerOptions, open_runner, thread_count
 from autofuse.environment.place import Place
 from autofuse.fusion.plan import ScheduleLimits
-from autofuse.graph.loading.given.sizes import OpenSize
+from autofuse.graph.loading.given.sizes import OpenSize, the_open_one
+from autofuse.graph.loading.given.trace import read_trace, shares
 from autofuse.kernels.open_sizes.open_rows import tile_counts
 from autofuse.search.budget.budget import Budget, now
 from autofuse.search.lab.tiles import TileSearch, WeightedTile
@@ -31,9 +32,11 @@ def tune_open(
     sizes: Sequence[OpenSize],
     request: SearchRequest,
     since: float,
+    trace: Path | None = None,
 ) -> TuneResult:
     """Search schedules of the tiles of `model`, the one size of `sizes` with a range left open; see
-    `autofuse.api.tune`. KeyboardInterrupt when somebody asked for a stop; what was measured is kept.
+    `autofuse.api.tune`. KeyboardInterrupt when somebody asked for a stop; what was measured is kept. `trace`: a file of
+    the sizes that happen.
 
     InputError that names the operator which mixes what the size counts, or depends on it in another way.
     """
@@ -41,6 +44,8 @@ def tune_open(
     budget = Budget.lasting(budget_s, request.stop, since)
     asked = place.find(measuring=True)
     thread_count(place.threads, asked)
+    size = the_open_one(sizes)
+    happening = shares(size, None if trace is None else read_trace(trace, size))
     request.progress(Progress("opening", f"reading {model.name}", now() - since, budget_s, total=request.trials))
     read = read_open(model, request.given, sizes)
     with ExitStack() as stack:
@@ -64,7 +69,7 @@ def tune_open(
                 )
             )  # fmt: skip
 
-        tiles = weighted(planned, read.size)
+        tiles = weighted(planned, happening)
         graphs = {rows: planned.opened.at(rows or planned.opened.size) for rows in {tile.rows for tile in tiles}}
         search = TileSearch(tiles, graphs, evidence, runner, folder, tell)
         search.advance(budget, request.trials)
@@ -80,18 +85,17 @@ def _planned(place: Place, asked: NamedDevice, exact: bool, read: OpenModel) -> 
         return open_plan(context, read, chosen)
 
 
-def weighted(planned: OpenPlan, size: OpenSize) -> list[WeightedTile]:
-    """Every tile, with how often a call runs it on the average over sizes of the range (`OpenSize.drawn`)."""
-    drawn = size.drawn()
+def weighted(planned: OpenPlan, happening: Mapping[int, float]) -> list[WeightedTile]:
+    """Every tile, with how often a call runs it on the average; `happening`: the part of all calls that has a size."""
     found = []
     for group, _, tiles in planned.groups:
         if not group.in_tiles:
             continue
         rows = [count for count, _ in tiles]
         once = group.picked is not None or rows == [0]
-        counts = [[1] * len(rows) if once else tile_counts(rows, count) for count in drawn]
+        counts = {size: [1] * len(rows) if once else tile_counts(rows, size) for size in happening}
         for place, (count, bound) in enumerate(tiles):
-            runs = sum(one[place] for one in counts) / len(drawn)
+            runs = sum(share * counts[size][place] for size, share in happening.items())
             found.append(WeightedTile(count, bound, runs))
     return found
 

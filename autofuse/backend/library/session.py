@@ -19,6 +19,7 @@ from autofuse.backend.library.dispatch import open_shape
 from autofuse.backend.library.library import load
 from autofuse.backend.library.parted import PartedLibrary
 from autofuse.errors import AutofuseError, InputError
+from autofuse.graph.loading.given.trace import SizeCounter
 from autofuse.graph.model import Origin
 from autofuse.ort.bound import value_over
 
@@ -50,7 +51,8 @@ class Session:
     `providers`: must name this one or the CPU's; others are passed over, and `provider_options` with them.
     `threads`: those that run the model for each caller (None: those it was tuned for). `pad`: fill up inputs to
     the next larger shape of the library, see `autofuse.backend.library.library.Library`. `trust`: files of public
-    keys, one of which must have signed it (none: any library, and its code runs). Errors: see `load` there.
+    keys, one of which must have signed it (none: any library, and its code runs). `record_sizes`: of a library with an
+    open size, count which sizes calls have; see `recorded_sizes`. Errors: see `load` there.
     """
 
     def __init__(
@@ -63,12 +65,14 @@ class Session:
         threads: int | None = None,
         pad: bool = False,
         trust: Sequence[str | os.PathLike[str]] = (),
+        record_sizes: bool = False,
     ) -> None:
         _check_providers(providers, provider_options)
         self._options = sess_options
         wished = threads or _wished_threads(sess_options)
         self._library = self._loaded(Path(path), wished, pad, [Path(key) for key in trust])
         self._names = self._library.output_names
+        self._counter = _size_counter(self.metadata) if record_sizes else None
 
     def _loaded(self, path: Path, threads: int | None, pad: bool, trust: Sequence[Path]) -> Library | PartedLibrary:
         """The library that the session runs."""
@@ -137,6 +141,7 @@ class Session:
         _check_run_options(run_options)
         places = self._places(output_names)
         results = self._library(input_feed)
+        self._record(input_feed)
         return results if places is None else [results[place] for place in places]
 
     def run_with_ort_values(
@@ -175,13 +180,38 @@ class Session:
         """Run with the inputs and outputs of `iobinding`."""
         _check_run_options(run_options)
         results = self._library(iobinding.feed)
+        self._record(iobinding.feed)
         iobinding.deliver(dict(zip(self._names, results, strict=True)))
 
     def run_dlpack(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
         """Like `run`, with outputs as objects that have `__dlpack__`: `torch.from_dlpack(output)` copies nothing."""
         places = self._places(output_names)
         results = self._library.tensors(input_feed)
+        self._record(input_feed)
         return results if places is None else [results[place] for place in places]
+
+    @property
+    def recorded_sizes(self) -> dict[int, int]:
+        """Calls by size, the smallest first; empty unless `record_sizes` was set."""
+        return {} if self._counter is None else self._counter.counts
+
+    def write_sizes(self, path: str | os.PathLike[str]) -> None:
+        """Writes the recorded sizes, for `autofuse tune --sizes ... --trace FILE`, over an older trace as well."""
+        if self._counter is None:
+            raise InputError("no sizes were recorded: open the session with record_sizes=True")
+        self._counter.write(Path(path))
+
+    def _record(self, feed: Mapping[str, Any]) -> None:
+        """Counts the size of a call that went well."""
+        opened = self.metadata.programs[0].opened if self._counter is not None else None
+        if self._counter is None or opened is None:
+            return
+        for spec, where in zip(self.metadata.programs[0].inputs, opened.inputs, strict=True):
+            if where is not None:
+                shape = getattr(feed[spec.name], "shape", None)
+                extents = shape() if callable(shape) else np.shape(feed[spec.name]) if shape is None else shape
+                self._counter.add(int(extents[where[0]]) // where[1])
+                return
 
     def empty_inputs(self, program: int = 0) -> dict[str, NDArray[np.generic]]:
         """Zeros for every input, to be written into: aligned so that `run` reads them without a copy."""
@@ -204,6 +234,13 @@ def _check_providers(providers: Sequence[Provider] | None, options: Sequence[Map
     if names and not {PROVIDER, CPU_PROVIDER} & set(names):
         listed = ", ".join(map(str, names))
         raise InputError(f"providers: got {listed}; a library runs on the CPU: add {CPU_PROVIDER!r}")
+
+
+def _size_counter(metadata: Metadata) -> SizeCounter:
+    opened = metadata.programs[0].opened if metadata.programs else None
+    if opened is None:
+        raise InputError("record_sizes: the library has no open size; compile the model with --sizes")
+    return SizeCounter(opened.name)
 
 
 def _wished_threads(options: Any) -> int | None:

@@ -49,6 +49,7 @@ def tune(
     pareto: options.Pareto = False,
     shape: options.Shapes = None,
     sizes: options.Sizes = None,
+    trace: options.Trace = None,
     constant: options.Constants = None,
     run: options.JobName = None,
     until: options.Until = None,
@@ -76,14 +77,17 @@ def tune(
     asked_for = (run, until, early_stopping, memory_limit, disk_limit, executor, on_finish, log, workers)
     several = max(len(models), len(devices), len(addresses)) > 1
     if not several and all(option is None for option in asked_for):
-        own = {"device": devices[0], "rpc": addresses[0] if addresses else None, "pareto": pareto, "sizes": sizes or []}
+        own = {
+            "device": devices[0], "rpc": addresses[0] if addresses else None, "pareto": pareto, "sizes": sizes or [],
+            "trace": trace,
+        }  # fmt: skip
         if dry_run:
             _tell_forecast(models[0], {**common, **own}, form)
             return
         result = _tune_one(models[0], {**common, **own})
         show(result, form, tune_text(result), after_tuning(models[0], {**common, **own}))
         return
-    _refuse_for_a_job(dry_run, pareto, sizes)
+    _refuse_for_a_job(dry_run, pareto, sizes, trace)
     job = {
         "devices": devices, "rpc": addresses, "workers": workers, "run": run, "until": until,
         "early_stopping": early_stopping, "memory_limit": memory_limit, "disk_limit": disk_limit, "executor": executor,
@@ -154,13 +158,13 @@ def quantize(
     show(quantize_body(found), form, quantize_text(found), after_quantizing(output, place))
 
 
-def _refuse_for_a_job(dry_run: bool, pareto: bool, sizes: Sequence[str] | None) -> None:
+def _refuse_for_a_job(dry_run: bool, pareto: bool, sizes: Sequence[str] | None, trace: Path | None) -> None:
     """InputError for what only the search of one model can do."""
     if dry_run:
         raise InputError("--dry-run: not for a job; ask for each of its models alone, with its share of the time")
     if pareto:
         raise InputError("--pareto: not for a job; run it, then `autofuse plan pareto MODEL` for each model")
-    if sizes:
+    if sizes or trace is not None:
         raise InputError("--sizes: not for a job; tune each model with an open size alone")
 
 
