@@ -69,11 +69,12 @@ def tune(
     as well, and end with the front of both (`TuneResult.front`). `trained`: the model that guides the search: a file,
     or the name of a shipped one ("default"); None: no model. `sizes`: one named size stays open in a range, as for
     `compile`; then no plans are searched, but schedules of the tiles of its kernels, weighted by sizes from the
-    smallest to the largest, or by those that happen: `trace`, a file that `Session.write_sizes` wrote. What the budget left no time for stands in `TuneResult.left_out`. `dry_run`: nothing is
-    measured or written; `TuneResult.forecast` says what the budget will reach, for each segment of a model in parts.
+    smallest to the largest, or by those that happen: `trace`, a file that `Session.write_sizes` wrote. What the budget
+    left no time for stands in `TuneResult.left_out`. `dry_run`: nothing is measured or written; `TuneResult.forecast`
+    says what the budget will reach, for each segment of a model in parts.
     """
     began = time.monotonic()  # the budget counts from here on, loading the compiler included
-    _check(seed, trained)
+    _check(seed, trained, trace if not sizes else None)
     budget_s = _budget_s(budget, trials)
     key = told_key(rpc_key, rpc_key_file)
     from autofuse.environment.place import Place
@@ -87,8 +88,6 @@ def tune(
         budget_s=budget_s, trials=trials, seed=seed, space=space, exact=exact, pareto=pareto, trained=trained,
         given=given_inputs(shapes, constants), progress=progress or silent, stop=stop or never,
     )  # fmt: skip
-    if trace is not None and not sizes:
-        raise InputError("--trace: it weighs the sizes of a range; give --sizes as well")
     if sizes and dry_run:
         raise InputError("--sizes: --dry-run forecasts searches at fixed sizes only; name them with --shape")
     if dry_run:
@@ -238,8 +237,10 @@ def _budget_s(budget: Duration | None, trials: int | None, until: str | None = N
     return None if budget is None else parse_duration(budget, "--budget")
 
 
-def _check(seed: int, trained: str | None) -> None:
-    """InputError at once for a seed that is none, and a model that is not there."""
+def _check(seed: int, trained: str | None, trace: StrPath | None = None) -> None:
+    """InputError at once for a seed that is none, a model that is not there, and a `trace` without sizes."""
+    if trace is not None:
+        raise InputError("--trace: it weighs the sizes of a range; give --sizes as well")
     check_seed(seed)
     if trained is not None:
         from autofuse.learning.stored import find_model

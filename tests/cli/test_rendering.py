@@ -326,6 +326,7 @@ def test_tune_passes_its_flags_and_prints_the_result(monkeypatch: pytest.MonkeyP
         "database": "p.db",
         "budget": "10m",
         "trials": 30,
+        "trace": None,
         "threads": 2,
         "device": "zen3",
         "seed": 3,

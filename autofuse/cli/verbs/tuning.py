@@ -25,7 +25,7 @@ from autofuse.errors import AutofuseError, InputError
 from autofuse.values.arguments import DEFAULT_MAX_DROP, format_duration, parse_constants, parse_shapes
 
 if TYPE_CHECKING:
-    from autofuse.api.results import Forecast, JobOutcome, TuneResult
+    from autofuse.api.results import Forecast, JobOutcome
 
 Models = Annotated[list[Path], typer.Argument(metavar="MODEL...", help="ONNX files.", show_default=False)]
 
@@ -77,15 +77,9 @@ def tune(
     asked_for = (run, until, early_stopping, memory_limit, disk_limit, executor, on_finish, log, workers)
     several = max(len(models), len(devices), len(addresses)) > 1
     if not several and all(option is None for option in asked_for):
-        own = {
-            "device": devices[0], "rpc": addresses[0] if addresses else None, "pareto": pareto, "sizes": sizes or [],
-            "trace": trace,
-        }  # fmt: skip
-        if dry_run:
-            _tell_forecast(models[0], {**common, **own}, form)
-            return
-        result = _tune_one(models[0], {**common, **own})
-        show(result, form, tune_text(result), after_tuning(models[0], {**common, **own}))
+        own = {"device": devices[0], "rpc": addresses[0] if addresses else None, "pareto": pareto}
+        named = {**common, **own, "sizes": sizes or [], "trace": trace}
+        (_tell_forecast if dry_run else _tune_one)(models[0], named, form)
         return
     _refuse_for_a_job(dry_run, pareto, sizes, trace)
     job = {
@@ -219,11 +213,13 @@ def _tune_job(
         raise typer.Exit(outcome.exit_code)
 
 
-def _tune_one(model: Path, named: Mapping[str, Any]) -> TuneResult:
+def _tune_one(model: Path, named: Mapping[str, Any], form: Format) -> None:
+    """The search of one model, and what it came to."""
     from autofuse import api
 
     with graceful_stop() as stop_asked, TuneView() as view:
-        return api.tune(model, progress=view, stop=stop_asked, **named)
+        result = api.tune(model, progress=view, stop=stop_asked, **named)
+    show(result, form, tune_text(result), after_tuning(model, named))
 
 
 def _call(command: str | None, outcome: JobOutcome | Mapping[str, object]) -> None:

@@ -33,6 +33,7 @@ class SizeCounter:
         self._lock = threading.Lock()
 
     def add(self, size: int) -> None:
+        """One more call."""
         with self._lock:
             self._counts[size] += 1
 
@@ -51,7 +52,7 @@ class SizeCounter:
 def read_trace(path: Path, size: OpenSize) -> dict[int, int]:
     """Calls by size. InputError for what is no trace of `size`, or holds one outside of its range."""
     try:
-        first, *lines = csv.reader(read_text(path).splitlines()) or [[]]
+        first, *lines = list(csv.reader(read_text(path).splitlines())) or [[]]
     except (OSError, UnicodeDecodeError, csv.Error, ValueError) as error:
         raise InputError(f"--trace: {path}: {error}") from error
     if first not in ([size.name, CALLS], [size.name]):
