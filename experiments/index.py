@@ -177,6 +177,12 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "resnet50 mobilenet_v2 bert_base --threads 1,2",
         _page("provider"),
     ),
+    Experiment(
+        "precisions",
+        "How fast and how close are ONNX Runtime, OpenVINO and autofuse in int8 and bfloat16?",
+        "resnet50 tinybert --threads 1,2",
+        _page("precisions"),
+    ),
     Experiment("arm_proxy", "How good is the code for ARM, counted without an ARM machine?", "", _page("arm_proxy")),
     Experiment("kernel_texts", "Which kernels does a change alter?", "dump FOLDER MODEL.onnx ..."),
     Experiment(

@@ -141,7 +141,7 @@ def _optimised(path: Path, level: str) -> int:
 def _openvino(path: Path) -> int:
     """Nodes of OpenVINO's compiled model that launch something; -1 without OpenVINO, or where it cannot compile."""
     try:
-        python = interpreter("torch")
+        python = interpreter("openvino")
     except MissingEnvironmentError as error:
         print(f"openvino is not counted: {error}", file=sys.stderr)
         return -1

@@ -18,6 +18,7 @@ from experiments.peers.runtimes.job import Job, UnsupportedError
 
 MODULES = {
     "openvino": "openvino_runtime",
+    "openvino:default": "openvino_runtime",
     "torch": "torch_runtime",
     "torch.compile": "torch_runtime",
     "litert": "litert_runtime",

@@ -40,11 +40,12 @@ ENVIRONMENTS = {
         (
             (TORCH, "numpy>=2,<3"),
             ("onnx==1.23.2", "onnxruntime==1.31.1", "onnxscript", "transformers", "safetensors"),
-            ("openvino==2026.4.1", "ncnn", "pnnx", "psutil", "pydantic>=2.10,<3", "matplotlib"),
+            ("ncnn", "pnnx", "psutil", "pydantic>=2.10,<3", "matplotlib"),
             # These would replace torch by their own choice of it.
             ("--no-deps", "torchvision==0.28.0", "pillow", "onnx2torch"),
         )
     ),
+    "openvino": Environment((("openvino==2026.4.1", "numpy>=2,<3", "psutil", "pydantic>=2.10,<3"),)),
     "litert": Environment(
         (
             (TORCH, "litert-torch", "transformers", "psutil", "pydantic>=2.10,<3"),

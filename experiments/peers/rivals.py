@@ -38,7 +38,7 @@ RIVALS = {
     rival.name: rival
     for rival in (
         Rival("onnxruntime", "ONNX Runtime", "onnxruntime", peer=True),
-        Rival("openvino", "OpenVINO f32", "openvino", "torch", peer=True),
+        Rival("openvino", "OpenVINO f32", "openvino", "openvino", peer=True),
         Rival("torch", "torch eager", "torch", "torch", peer=True),
         Rival("torch.compile", "torch.compile", "torch.compile", "torch", per_threads=True, peer=True),
         Rival("litert", "LiteRT", "litert", "litert", peer=True),

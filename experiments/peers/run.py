@@ -45,7 +45,8 @@ BUSY_PERCENT = 15.0
 SHARES = 2
 """A rival may take half of the memory that may be taken: sizes differ, and only one of them grows at a time."""
 PACKAGES = {
-    "torch": ("torch", "torchvision", "openvino", "ncnn", "pnnx", "transformers", "onnx2torch"),
+    "torch": ("torch", "torchvision", "ncnn", "pnnx", "transformers", "onnx2torch"),
+    "openvino": ("openvino",),
     "litert": ("ai_edge_litert", "litert_torch"),
     "metaschedule": ("xgboost_cpu",),
 }

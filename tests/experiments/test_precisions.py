@@ -1,0 +1,106 @@
+"""The experiment on lower precisions: the files that engines are given, and what its rows say of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import numpy_helper, parser
+
+from autofuse.graph.inputs import generate_inputs
+from autofuse.graph.loading.load import load
+from autofuse.measure.measurement import Slice
+from autofuse.measure.networks.bench import ContenderResult
+from autofuse.measure.timing.race import Samples
+from autofuse.values.statistics import median_interval
+from experiments.peers.contender import MODULES
+from experiments.peers.rivals import RIVALS
+from experiments.peers.runtimes.openvino_runtime import OWN_CHOICE
+from experiments.precisions.files import DYNAMIC, FLOAT32, QDQ, has_convolutions, write
+from experiments.precisions.run import BASE, ENGINES, Row, _row, apart, table
+
+
+def save(path: Path, body: str, **weights: tuple[int, ...]) -> Path:
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> net {body}')
+    draw = np.random.default_rng(0)
+    for name, shape in weights.items():
+        array = draw.standard_normal(shape).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    onnx.save(model, path)
+    return path
+
+
+def perceptron(folder: Path) -> Path:
+    body = "(float[4,16] x) => (float[4,8] y) { h = MatMul (x, w)  r = Relu (h)  y = MatMul (r, v) }"
+    return save(folder / "net.onnx", body, w=(16, 16), v=(16, 8))
+
+
+@pytest.mark.parametrize(("form", "operator"), [(QDQ, "QuantizeLinear"), (DYNAMIC, "DynamicQuantizeLinear")])
+def test_a_quantised_form_is_a_file_that_computes_nearly_the_same(form: str, operator: str, tmp_path: Path) -> None:
+    model = perceptron(tmp_path)
+    path = write(form, model, tmp_path, 1, tmp_path / "p.db")
+    assert operator in {node.op_type for node in onnx.load(path).graph.node}
+    assert {one.name for one in tmp_path.iterdir()} == {model.name, path.name}, "nothing else is left behind"
+    inputs = generate_inputs(load(model), 0)
+    exact, near = (
+        onnxruntime.InferenceSession(str(one), providers=["CPUExecutionProvider"]).run(None, inputs)[0]
+        for one in (model, path)
+    )
+    assert 0 < np.abs(exact - near).max() / np.ptp(exact) < 0.1
+    made = path.stat().st_mtime_ns
+    assert write(form, model, tmp_path, 1, tmp_path / "p.db").stat().st_mtime_ns == made
+
+
+def test_the_float_form_is_the_model_itself(tmp_path: Path) -> None:
+    model = perceptron(tmp_path)
+    assert write(FLOAT32, model, tmp_path, 1, tmp_path / "p.db") == model
+
+
+def test_dynamic_int8_is_for_networks_without_convolutions(tmp_path: Path) -> None:
+    body = "(float[1,4,8,8] x) => (float[1,4,6,6] y) { y = Conv (x, w) }"
+    assert has_convolutions(save(tmp_path / "conv.onnx", body, w=(4, 4, 3, 3)))
+    assert not has_convolutions(perceptron(tmp_path))
+
+
+def result(us: float, *, wrong: str = "", off: float = 1e-7) -> ContenderResult:
+    times = [us * (1 + 0.001 * number) for number in range(7)]
+    slices = tuple(Slice(time, 3, 1.0, 0.0, True) for time in times)
+    samples = Samples(slices, tuple(range(7)), median_interval(times), True, "")
+    return ContenderResult(us, None, None, None, True, "", "", off, wrong, 1.0, samples)
+
+
+def test_what_is_off_in_a_lower_precision_is_timed_and_what_is_wrong_in_float32_is_not() -> None:
+    found = apart(
+        {
+            BASE: result(20_000.0),
+            "OpenVINO f32": result(10_000.0, wrong="relative error 0.02", off=0.02),
+            "OpenVINO QDQ": result(8_000.0, wrong="relative error 0.02", off=0.02),
+            "ONNX Runtime QDQ": result(9_000.0, wrong="another number of outputs", off=float("inf")),
+            "autofuse QDQ": result(5_000.0, wrong="relative error 0.02", off=0.02),
+        }
+    )
+    rows = {engine.name: _row("net", 1, engine, found, {}) for engine in ENGINES}
+    assert rows["OpenVINO f32"].problem == "relative error 0.02"
+    assert rows["ONNX Runtime QDQ"].problem == "another number of outputs"
+    own = rows["autofuse QDQ"]
+    assert (round(own.speed or 0, 2), own.off, own.peer, round(own.over or 0, 2)) == (4.0, 0.02, "OpenVINO QDQ", 1.6)
+    assert rows["autofuse"].speed is None
+    assert table([own, rows["OpenVINO f32"]]).splitlines()[2:] == [
+        "| net | 1 | autofuse QDQ | 4.00 (4.00-4.00) | 2e-02 | 1.60 (1.60-1.60) OpenVINO QDQ |",
+        "| net | 1 | OpenVINO f32 | relative error 0.02 |  |  |",
+    ]
+
+
+def test_each_engine_has_a_name_and_a_program_of_its_own() -> None:
+    assert len({engine.name for engine in ENGINES}) == len(ENGINES)
+    foreign = {engine.kind for engine in ENGINES} - {"autofuse", "onnxruntime"}
+    assert foreign == {RIVALS["openvino"].kind, OWN_CHOICE} <= set(MODULES)
+
+
+def test_a_refused_file_is_a_row_that_says_why() -> None:
+    bf16 = next(engine for engine in ENGINES if engine.name == "autofuse bf16")
+    row = _row("net", 2, bf16, {BASE: result(1.0)}, {bf16.name: "this CPU has no instructions for it"})
+    assert row == Row("net", 2, bf16.name, problem="this CPU has no instructions for it")
