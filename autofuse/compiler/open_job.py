@@ -44,7 +44,7 @@ from autofuse.kernels.lowering.lower import Lowered, Lowering, lower
 from autofuse.kernels.open_sizes.open_rows import check_elements, tile_rows
 from autofuse.kernels.schedule.weight_size import held_bytes, model_bytes
 from autofuse.kernels.workload.free_reshape import is_free_reshape
-from autofuse.kernels.workload.workload import BoundWorkload, bind_workload
+from autofuse.kernels.workload.workload import PLAIN, BoundWorkload, bind_workload
 from autofuse.measure.checking.reference import run_references
 from autofuse.measure.checking.tolerance import compare
 from autofuse.values.arguments import Given, file_title
@@ -221,13 +221,10 @@ def _bounds(opened: OpenGraph, size: OpenSize, lowered: Lowered, planned: Sequen
     That of an attention is at the largest size, where all that it reads has its place; so is that of a reduction over
     all rows.
     """
-    at = cache(opened.at)
-    layouts = {}
-    for bound in lowered.groups:
-        for index, name in _arguments(bound):
-            layouts[name] = bound.workload.values[index].layout
+    at, groups = cache(opened.at), open_groups(opened, planned)
+    layouts = _layouts(opened, groups, lowered)
     found: list[Bound] = []
-    for group in open_groups(opened, planned):
+    for group in groups:
         bound = bind_workload(opened.graph, group.operators, layouts)
         rows = {index: opened.axes[name] for index, name in _arguments(bound) if name in opened.axes}
         if is_free_reshape(bound.workload):
@@ -244,6 +241,18 @@ def _bounds(opened: OpenGraph, size: OpenSize, lowered: Lowered, planned: Sequen
             (group, bound, [(count, bind_workload(graph, group.operators, layouts)) for count, graph in graphs])
         )
     return found
+
+
+def _layouts(opened: OpenGraph, groups: Sequence[Grouped], lowered: Lowered) -> dict[str, str]:
+    """How tensors between groups lie in memory: as the plan has them, but all plain where a reduction over all rows
+    reads or makes one that is not, since its kernel knows no other layout."""
+    found: dict[str, str] = {}
+    for bound in lowered.groups:
+        for index, name in _arguments(bound):
+            found[name] = bound.workload.values[index].layout
+    reductions = [opened.graph.by_name[name] for group in groups if group.reduces for name in group.operators]
+    touched = {name for operator in reductions for name in (*operator.inputs, *operator.outputs)}
+    return {} if any(found.get(name, PLAIN) != PLAIN for name in touched) else found
 
 
 def _arguments(bound: BoundWorkload) -> list[tuple[int, str]]:

@@ -15,6 +15,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 
 from autofuse.device.target import Target
+from autofuse.errors import InputError
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
 from autofuse.kernels.build import FUNCTION_ATTRIBUTES, Constants, Kernel, complete
 from autofuse.kernels.families.reductions.reduction import REDUCE
@@ -31,8 +32,10 @@ VECTORS = 4
 def reduction_kernel(workload: Workload, rows: Mapping[int, OpenAxis], target: Target) -> Kernel:
     """The kernel of `workload`, one reduction over all rows and nothing else, at the largest size.
 
-    `rows`: the input that has the open axis, by its index. InputError for rows that a layout parts.
+    `rows`: the input that has the open axis, by its index. InputError for another layout than the plain one.
     """
+    if any(value.block for value in workload.values):
+        raise InputError("a reduction over all rows reads and makes tensors of the plain layout only")
     (operator,) = workload.operators
     source, result = operator.inputs[0], operator.outputs[0]
     constants = Constants()

@@ -68,6 +68,18 @@ def test_every_kind_over_a_batch(tmp_path: Path, kind: str) -> None:
     check(model, built(model, "n", 1, 12), "n", (1, 2, 3, 11, 12))
 
 
+@pytest.mark.parametrize("channels", [16, 10])
+def test_over_a_batch_of_maps_whose_channels_lie_in_blocks(tmp_path: Path, channels: int) -> None:
+    """Between convolutions channels lie in blocks where they can; a reduction over rows reads them one by one."""
+    body = "c = Conv (x, w, b) r = ReduceMin <keepdims = 1> (c, axis) d = Sub (c, r) e = Conv (d, v) y = Relu (e)"
+    weights = {
+        "w": weight(channels, 8, 1, 1), "b": weight(channels), "v": weight(16, channels, 1, 1), "axis": np.array([0]),
+    }  # fmt: skip
+    text = f"maps (float[n, 8, 5, 6] x) => (float[n, 16, 5, 6] y, float[1, {channels}, 5, 6] r) {{ {body} }}"
+    model = write(tmp_path / "maps.onnx", text, weights)
+    check(model, built(model, "n", 1, 20), "n", (1, 2, 5, 16, 17, 20))
+
+
 def test_long_sums_lose_little(tmp_path: Path) -> None:
     """One after the other they would lose ten times as much."""
     body = "float[n, 1] x) => (float[1] y) { y = ReduceSum <keepdims = 0> (x, axis) }"
