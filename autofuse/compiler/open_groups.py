@@ -1,8 +1,8 @@
 """The groups of a program with an open size: those of a plan, where no attention cuts them.
 
 All operators of an attention are one group, and one that picks rows by their number, or reduces over all of them, is a
-group by itself. What a plan
-has beside them in a group stays together where it hangs together, and is taken apart where it cannot.
+group by itself. What a plan has beside them in a group stays together where it hangs together, and is taken apart where
+it cannot.
 """
 
 from __future__ import annotations
@@ -13,27 +13,18 @@ from dataclasses import dataclass
 from autofuse.errors import PlanError
 from autofuse.fusion.legality import ordered_groups
 from autofuse.graph.model import Graph
-from autofuse.graph.transform.open_sizes.attention import Attention, attentions
+from autofuse.graph.transform.open_sizes.attention import attentions
 from autofuse.graph.transform.open_sizes.open_graph import OpenGraph
-from autofuse.graph.transform.open_sizes.rows import Picked, picked_rows, reduces_rows
+from autofuse.graph.transform.open_sizes.rows import GroupKind, picked_rows, reduces_rows
 
 Operators = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Grouped:
-    """`operators` of one kernel; an `attention`, those that have `picked` rows, or a reduction over all of them
-    (`reduces`), where they are not of rows."""
+class Grouped(GroupKind):
+    """`operators` of one kernel, and what they are."""
 
     operators: Operators
-    attention: Attention | None = None
-    picked: Picked | None = None
-    reduces: bool = False
-
-    @property
-    def in_tiles(self) -> bool:
-        """Whether its kernel is one of tiles of rows, or of fixed sizes."""
-        return self.attention is None and not self.reduces
 
 
 def open_groups(opened: OpenGraph, planned: Sequence[Operators]) -> list[Grouped]:
@@ -70,7 +61,7 @@ def _single(groups: Sequence[Operators]) -> list[Operators]:
 
 def _apart(opened: OpenGraph) -> list[Grouped]:
     """The groups that no plan decides about."""
-    found = [Grouped(attention.operators, attention) for attention in attentions(opened)]
+    found = [Grouped(attention.operators, attention=attention) for attention in attentions(opened)]
     inside = {name for group in found for name in group.operators}
     for operator in opened.graph.operators:
         picked = None if operator.name in inside else picked_rows(opened, operator)

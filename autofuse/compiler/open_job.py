@@ -244,14 +244,14 @@ def _bounds(opened: OpenGraph, size: OpenSize, lowered: Lowered, planned: Sequen
 
 
 def _layouts(opened: OpenGraph, groups: Sequence[Grouped], lowered: Lowered) -> dict[str, str]:
-    """How tensors between groups lie in memory: as the plan has them, but all plain where a reduction over all rows
-    reads or makes one that is not, since its kernel knows no other layout."""
+    """How tensors between groups lie in memory: as the plan has them, but all plain where a kernel of all rows at
+    once reads or makes one that is not, since it knows no other layout."""
     found: dict[str, str] = {}
     for bound in lowered.groups:
         for index, name in _arguments(bound):
             found[name] = bound.workload.values[index].layout
-    reductions = [opened.graph.by_name[name] for group in groups if group.reduces for name in group.operators]
-    touched = {name for operator in reductions for name in (*operator.inputs, *operator.outputs)}
+    whole = [opened.graph.by_name[name] for group in groups if not group.in_tiles for name in group.operators]
+    touched = {name for operator in whole for name in (*operator.inputs, *operator.outputs)}
     return {} if any(found.get(name, PLAIN) != PLAIN for name in touched) else found
 
 
@@ -272,7 +272,7 @@ def _scheduled(
     group: Grouped, bound: BoundWorkload, tiles: Sequence[tuple[int, BoundWorkload]], found: Mapping[str, Found]
 ) -> OpenGroup:
     made = tuple(_tile(rows, tile, found) for rows, tile in tiles)
-    return OpenGroup(bound, made, group.attention, group.picked, group.reduces)
+    return OpenGroup(bound, made, attention=group.attention, picked=group.picked, reduces=group.reduces)
 
 
 def _tile(rows: int, bound: BoundWorkload, found: Mapping[str, Found]) -> OpenTile:

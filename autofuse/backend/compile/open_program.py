@@ -18,9 +18,8 @@ from autofuse.backend.container.metadata import KernelRow, OpenSpec
 from autofuse.backend.library.library import export, require_space
 from autofuse.device.target import Target
 from autofuse.graph.loading.given.sizes import OpenSize
-from autofuse.graph.transform.open_sizes.attention import Attention
 from autofuse.graph.transform.open_sizes.open_graph import OpenGraph
-from autofuse.graph.transform.open_sizes.rows import Picked
+from autofuse.graph.transform.open_sizes.rows import GroupKind
 from autofuse.kernels.build import Kernel
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.open_sizes.open_attention import attention_kernel
@@ -44,7 +43,7 @@ class OpenTile:
 
 
 @dataclass(frozen=True)
-class OpenGroup:
+class OpenGroup(GroupKind):
     """A group, `bound` at the size of the open graph.
 
     `tiles`: the most rows first, the last with one; a single one of 0 rows where no tensor of the group has the open
@@ -54,14 +53,6 @@ class OpenGroup:
 
     bound: BoundWorkload
     tiles: tuple[OpenTile, ...]
-    attention: Attention | None = None
-    picked: Picked | None = None
-    reduces: bool = False
-
-    @property
-    def in_tiles(self) -> bool:
-        """Whether its kernel is one of tiles of rows, or of fixed sizes."""
-        return self.attention is None and not self.reduces
 
 
 @dataclass(frozen=True, eq=False)

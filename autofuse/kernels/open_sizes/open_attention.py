@@ -17,15 +17,14 @@ from typing import Any
 import tvm
 import tvm.script.ir_builder.tirx as builder
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 
 from autofuse.device.target import Target
 from autofuse.graph.transform.open_sizes.attention import Attention
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
-from autofuse.kernels.build import FUNCTION_ATTRIBUTES, Constants, Kernel, complete
+from autofuse.kernels.build import Constants, Kernel
 from autofuse.kernels.nest.evaluate import Scope, broadcast
 from autofuse.kernels.nest.index import FORWARD
-from autofuse.kernels.open_sizes.open_rows import open_arguments
+from autofuse.kernels.open_sizes.open_function import open_function, whole_arrays
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, const
 from autofuse.kernels.tir.math import exp_below
 from autofuse.kernels.tir.offsets import delinear
@@ -55,20 +54,12 @@ def attention_kernel(workload: Workload, attention: Attention, rows: Mapping[int
     `rows`: its inputs and outputs, by index, whose open axis has an extent that is read when the kernel runs. Packed
     constants are those of the largest size.
     """
-    constants = Constants()
-    buffers: dict[int, Any] = {}
-    with IRBuilder() as ib, builder.prim_func(s_tir=True):
-        builder.func_name("main")
-        builder.func_attr(FUNCTION_ATTRIBUTES)
-        inputs, outputs, count = open_arguments(workload, rows, buffers)
-        arrays = {}
-        for index, buffer in buffers.items():
-            value = workload.values[index]
-            flat = builder.decl_buffer((prod(value.shape),), value.dtype, data=buffer.data, align=64)
-            arrays[index] = Array(flat, value.shape, value.dtype)
-        emitter = Emitter(target)
-        _Tokens(Scope(workload, emitter, arrays, constants.declare), attention, builder.bind(count)).emit()
-    return Kernel(complete(ib.get(), inputs, constants.parameters, outputs), constants.packed)
+
+    def emit(buffers: Mapping[int, Any], count: Expr, constants: Constants) -> None:
+        scope = Scope(workload, Emitter(target), whole_arrays(workload, buffers), constants.declare)
+        _Tokens(scope, attention, builder.bind(count)).emit()
+
+    return open_function(workload, rows, emit)
 
 
 class _Tokens:

@@ -12,14 +12,12 @@ from typing import Any
 import tvm
 import tvm.script.ir_builder.tirx as builder
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 
 from autofuse.device.target import Target
-from autofuse.errors import InputError
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
-from autofuse.kernels.build import FUNCTION_ATTRIBUTES, Constants, Kernel, complete
+from autofuse.kernels.build import Constants, Kernel
 from autofuse.kernels.families.reductions.reduction import REDUCE
-from autofuse.kernels.open_sizes.open_rows import open_arguments
+from autofuse.kernels.open_sizes.open_function import open_function, whole_arrays
 from autofuse.kernels.tir.emit import Emitter, Expr, const
 from autofuse.kernels.workload.workload import Workload
 
@@ -34,29 +32,20 @@ def reduction_kernel(workload: Workload, rows: Mapping[int, OpenAxis], target: T
 
     `rows`: the input that has the open axis, by its index. InputError for another layout than the plain one.
     """
-    if any(value.block for value in workload.values):
-        raise InputError("a reduction over all rows reads and makes tensors of the plain layout only")
     (operator,) = workload.operators
     source, result = operator.inputs[0], operator.outputs[0]
-    constants = Constants()
-    buffers: dict[int, Any] = {}
-    with IRBuilder() as ib, builder.prim_func(s_tir=True):
-        builder.func_name("main")
-        builder.func_attr(FUNCTION_ATTRIBUTES)
-        inputs, outputs, count = open_arguments(workload, rows, buffers)
-        flat = {}
-        for index in (source, result):
-            value = workload.values[index]
-            flat[index] = builder.decl_buffer(
-                (prod(value.shape),), value.dtype, data=buffers[index].data, align=64
-            )  # fmt: skip
-        where, most = rows[source], workload.values[source].shape[rows[source].axis]
+    where, shape = rows[source], workload.values[source].shape
+    most = shape[where.axis]
+
+    def emit(buffers: Mapping[int, Any], count: Expr, _constants: Constants) -> None:
+        arrays = whole_arrays(workload, buffers)
         extent = builder.bind(count * where.factor)
         emitter = Emitter(target)
         emitter.analyzer.bind(extent, tvm.ir.Range(1, most + 1))
-        columns = prod(workload.values[source].shape) // most
-        _Reduction(emitter, operator.op_type, flat[source], flat[result], extent, columns).emit()
-    return Kernel(complete(ib.get(), inputs, constants.parameters, outputs), constants.packed)
+        read, written = arrays[source].buffer, arrays[result].buffer
+        _Reduction(emitter, operator.op_type, read, written, extent, prod(shape) // most).emit()
+
+    return open_function(workload, rows, emit)
 
 
 class _Reduction:

@@ -16,19 +16,18 @@ import numpy as np
 import tvm.script.ir_builder.tirx as builder
 from numpy.typing import NDArray
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 
 from autofuse.device.target import Target
 from autofuse.errors import InputError
-from autofuse.graph.cost import group_cost
 from autofuse.graph.model import Tensor
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
 from autofuse.graph.transform.open_sizes.rows import Picked
-from autofuse.kernels.build import FUNCTION_ATTRIBUTES, Constants, Kernel, check_layouts, complete, emit_body
+from autofuse.kernels.build import Constants, Kernel, check_layouts, emit_body
 from autofuse.kernels.families.protocol import Schedule
 from autofuse.kernels.nest.evaluate import Pack
+from autofuse.kernels.open_sizes.open_function import open_function
 from autofuse.kernels.tir.emit import Array, Expr
-from autofuse.kernels.workload.as_graph import as_graph
+from autofuse.kernels.workload.as_graph import workload_cost
 from autofuse.kernels.workload.workload import Workload
 
 TILES = (16, 4, 1)
@@ -115,63 +114,36 @@ def open_kernel(
         raise InputError("the last tile must have a single row")
     for tile in tiles:
         check_layouts(tile.workload)
-    return _Builder(tiles, rows, target, picked, threads).build()
+
+    def emit(buffers: Mapping[int, Any], count: Expr, constants: Constants) -> None:
+        _Rows(tiles, rows, target, threads, buffers, constants).emit(builder.bind(count), picked)
+
+    return open_function(tiles[0].workload, rows, emit)
 
 
-def open_arguments(
-    workload: Workload, rows: Mapping[int, OpenAxis], buffers: dict[int, Any]
-) -> tuple[list[Any], list[Any], Expr]:
-    """The inputs and outputs of a function that is being built, and the number of rows, read when it runs.
+class _Rows:
+    """Emits a workload over rows that are counted when it runs."""
 
-    `buffers` gets each of them by its index. Rows are counted at the outputs, where there are any: an input may be
-    longer.
-    """
-    made: dict[str, list[Any]] = {"input": [], "output": []}
-    count: Expr = None
-    for kind in ("input", "output"):
-        for index in workload.of_kind(kind):
-            value = workload.values[index]
-            shape: list[Expr] = list(value.physical_shape)
-            where = rows.get(index)
-            if where is not None:
-                if value.block and where.axis:
-                    raise InputError(f"layout {value.layout!r} parts rows along axis {where.axis}")
-                shape[where.axis] = extent = tirx.Var(f"rows{index}", "int32")
-                if count is None or kind == "output":
-                    count = extent if where.factor == 1 else extent // where.factor
-            buffers[index] = builder.arg(f"{kind}{index}", builder.buffer(shape, value.dtype, align=64))
-            made[kind].append(buffers[index])
-    return made["input"], made["output"], count
-
-
-class _Builder:
     def __init__(
         self,
         tiles: Sequence[Tile],
         rows: Mapping[int, OpenAxis],
         target: Target,
-        picked: Picked | None,
         threads: int,
+        buffers: Mapping[int, Any],
+        constants: Constants,
     ) -> None:
-        self.tiles, self.rows, self.target, self.picked, self.threads = tiles, rows, target, picked, threads
-        self.constants = Constants()
-        self.buffers: dict[int, Any] = {}
+        self.tiles, self.rows, self.target, self.threads = tiles, rows, target, threads
+        self.buffers, self.constants = buffers, constants
 
-    def build(self) -> Kernel:
-        first = self.tiles[0].workload
-        with IRBuilder() as ib, builder.prim_func(s_tir=True):
-            builder.func_name("main")
-            builder.func_attr(FUNCTION_ATTRIBUTES)
-            inputs, outputs, rows = open_arguments(first, self.rows, self.buffers)
-            count = builder.bind(rows)
-            if self.picked is not None:
-                self._body(0, self.tiles[0], count - self.picked.rows if self.picked.last else 0)
-            else:
-                left: Expr = count
-                for number, tile in enumerate(self.tiles):
-                    left = self._tiles(number, tile, count, left)
-        function = complete(ib.get(), inputs, self.constants.parameters, outputs)
-        return Kernel(function, self.constants.packed)
+    def emit(self, count: Expr, picked: Picked | None) -> None:
+        """All of `count` rows, or the `picked` ones."""
+        if picked is not None:
+            self._body(0, self.tiles[0], count - picked.rows if picked.last else 0)
+            return
+        left: Expr = count
+        for number, tile in enumerate(self.tiles):
+            left = self._tiles(number, tile, count, left)
 
     def _tiles(self, number: int, tile: Tile, count: Expr, left: Expr) -> Expr:
         """The loop over the tiles of one kind. `left`: rows that no tile before computes, the last ones of `count`.
@@ -234,10 +206,8 @@ def _of_tile(number: int, pack: Pack) -> Pack:
 
 def work(workload: Workload) -> int:
     """Operations of a workload, and elements that it reads and writes."""
-    graph = as_graph(workload)
-    cost = group_cost(graph, [operator.name for operator in graph.operators])
     moved = sum(prod(value.shape) for value in workload.values if value.kind in ("input", "output"))
-    return cost.flops + moved
+    return workload_cost(workload).flops + moved
 
 
 def shared_tiles(tile: Tile, rows: Expr, threads: int) -> Expr:

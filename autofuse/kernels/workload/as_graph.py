@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from autofuse.graph.cost import Cost, group_cost
 from autofuse.graph.model import Graph, Operator, Tensor
 from autofuse.kernels.workload.workload import Workload
 
@@ -39,3 +40,9 @@ def as_graph(workload: Workload) -> Graph:
         constants,
         workload.opset,
     )
+
+
+def workload_cost(workload: Workload) -> Cost:
+    """What a workload costs by the definition of its operators."""
+    graph = as_graph(workload)
+    return group_cost(graph, [operator.name for operator in graph.operators])

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from autofuse.errors import AutofuseError
-from autofuse.graph.cost import Cost, group_cost
-from autofuse.kernels.workload.as_graph import as_graph
+from autofuse.graph.cost import Cost
+from autofuse.kernels.workload.as_graph import workload_cost
 from autofuse.kernels.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ def _costs(database: ProfilingDatabase, keys: Iterable[str]) -> dict[str, Cost]:
     found = {}
     for key, text in database.workload_texts(keys).items():
         try:
-            graph = as_graph(Workload.from_text(text))
-            found[key] = group_cost(graph, [operator.name for operator in graph.operators])
+            found[key] = workload_cost(Workload.from_text(text))
         except (AutofuseError, ValueError, TypeError, KeyError, IndexError, AttributeError):
             continue  # a workload of another version: no cost is better than a wrong one
     return found

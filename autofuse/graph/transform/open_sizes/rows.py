@@ -13,7 +13,7 @@ import numpy as np
 
 from autofuse.graph.mapping import names
 from autofuse.graph.model import AttributeValue, Operator
-from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, VIEWS, attentions
+from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, VIEWS, Attention, attentions
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, refused, refused_grid
 
 _WINDOWS = names(
@@ -83,6 +83,21 @@ class Picked:
 
     rows: int
     last: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupKind:
+    """What a group of operators is where it is not of rows: an `attention`, an operator with `picked` rows, or one that
+    `reduces` over all of them."""
+
+    attention: Attention | None = None
+    picked: Picked | None = None
+    reduces: bool = False
+
+    @property
+    def in_tiles(self) -> bool:
+        """Whether its kernel is one of tiles of rows, or of fixed sizes; else it is one of all rows at once."""
+        return self.attention is None and not self.reduces
 
 
 def check_rows(opened: OpenGraph) -> None:
