@@ -74,7 +74,7 @@ def tune(
     says what the budget will reach, for each segment of a model in parts.
     """
     began = time.monotonic()  # the budget counts from here on, loading the compiler included
-    _check(seed, trained, trace if not sizes else None)
+    _check(seed, trained)
     budget_s = _budget_s(budget, trials)
     key = told_key(rpc_key, rpc_key_file)
     from autofuse.environment.place import Place
@@ -88,8 +88,7 @@ def tune(
         budget_s=budget_s, trials=trials, seed=seed, space=space, exact=exact, pareto=pareto, trained=trained,
         given=given_inputs(shapes, constants), progress=progress or silent, stop=stop or never,
     )  # fmt: skip
-    if sizes and dry_run:
-        raise InputError("--sizes: --dry-run forecasts searches at fixed sizes only; name them with --shape")
+    _check_sizes(sizes, trace, dry_run)
     if dry_run:
         return _forecast(Path(model), place, request)
     if sizes:
@@ -237,10 +236,16 @@ def _budget_s(budget: Duration | None, trials: int | None, until: str | None = N
     return None if budget is None else parse_duration(budget, "--budget")
 
 
-def _check(seed: int, trained: str | None, trace: StrPath | None = None) -> None:
-    """InputError at once for a seed that is none, a model that is not there, and a `trace` without sizes."""
-    if trace is not None:
+def _check_sizes(sizes: Ranges | None, trace: StrPath | None, dry_run: bool) -> None:
+    """InputError for what does not go with open sizes, or not without them."""
+    if trace is not None and not sizes:
         raise InputError("--trace: it weighs the sizes of a range; give --sizes as well")
+    if sizes and dry_run:
+        raise InputError("--sizes: --dry-run forecasts searches at fixed sizes only; name them with --shape")
+
+
+def _check(seed: int, trained: str | None) -> None:
+    """InputError at once for a seed that is none, and a model that is not there."""
     check_seed(seed)
     if trained is not None:
         from autofuse.learning.stored import find_model

@@ -72,7 +72,7 @@ class Session:
         wished = threads or _wished_threads(sess_options)
         self._library = self._loaded(Path(path), wished, pad, [Path(key) for key in trust])
         self._names = self._library.output_names
-        self._counter = _size_counter(self.metadata) if record_sizes else None
+        self._sizes = _recorder_of(self.metadata) if record_sizes else None
 
     def _loaded(self, path: Path, threads: int | None, pad: bool, trust: Sequence[Path]) -> Library | PartedLibrary:
         """The library that the session runs."""
@@ -141,7 +141,8 @@ class Session:
         _check_run_options(run_options)
         places = self._places(output_names)
         results = self._library(input_feed)
-        self._record(input_feed)
+        if self._sizes is not None:
+            self._sizes.record(input_feed)
         return results if places is None else [results[place] for place in places]
 
     def run_with_ort_values(
@@ -180,38 +181,28 @@ class Session:
         """Run with the inputs and outputs of `iobinding`."""
         _check_run_options(run_options)
         results = self._library(iobinding.feed)
-        self._record(iobinding.feed)
+        if self._sizes is not None:
+            self._sizes.record(iobinding.feed)
         iobinding.deliver(dict(zip(self._names, results, strict=True)))
 
     def run_dlpack(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
         """Like `run`, with outputs as objects that have `__dlpack__`: `torch.from_dlpack(output)` copies nothing."""
         places = self._places(output_names)
         results = self._library.tensors(input_feed)
-        self._record(input_feed)
+        if self._sizes is not None:
+            self._sizes.record(input_feed)
         return results if places is None else [results[place] for place in places]
 
     @property
     def recorded_sizes(self) -> dict[int, int]:
         """Calls by size, the smallest first; empty unless `record_sizes` was set."""
-        return {} if self._counter is None else self._counter.counts
+        return {} if self._sizes is None else self._sizes.counter.counts
 
     def write_sizes(self, path: str | os.PathLike[str]) -> None:
         """Writes the recorded sizes, for `autofuse tune --sizes ... --trace FILE`, over an older trace as well."""
-        if self._counter is None:
+        if self._sizes is None:
             raise InputError("no sizes were recorded: open the session with record_sizes=True")
-        self._counter.write(Path(path))
-
-    def _record(self, feed: Mapping[str, Any]) -> None:
-        """Counts the size of a call that went well."""
-        opened = self.metadata.programs[0].opened if self._counter is not None else None
-        if self._counter is None or opened is None:
-            return
-        for spec, where in zip(self.metadata.programs[0].inputs, opened.inputs, strict=True):
-            if where is not None:
-                shape = getattr(feed[spec.name], "shape", None)
-                extents = shape() if callable(shape) else np.shape(feed[spec.name]) if shape is None else shape
-                self._counter.add(int(extents[where[0]]) // where[1])
-                return
+        self._sizes.counter.write(Path(path))
 
     def empty_inputs(self, program: int = 0) -> dict[str, NDArray[np.generic]]:
         """Zeros for every input, to be written into: aligned so that `run` reads them without a copy."""
@@ -236,11 +227,30 @@ def _check_providers(providers: Sequence[Provider] | None, options: Sequence[Map
         raise InputError(f"providers: got {listed}; a library runs on the CPU: add {CPU_PROVIDER!r}")
 
 
-def _size_counter(metadata: Metadata) -> SizeCounter:
+@dataclass(frozen=True)
+class _SizeRecorder:
+    """Counts sizes of calls: the open size stands `factor` times in an axis of the input `name`."""
+
+    counter: SizeCounter
+    name: str
+    axis: int
+    factor: int
+
+    def record(self, feed: Mapping[str, Any]) -> None:
+        """Counts a call that went well."""
+        value = feed[self.name]
+        shape = getattr(value, "shape", None)
+        extents = shape() if callable(shape) else np.shape(value) if shape is None else shape
+        self.counter.add(int(extents[self.axis]) // self.factor)
+
+
+def _recorder_of(metadata: Metadata) -> _SizeRecorder:
     opened = metadata.programs[0].opened if metadata.programs else None
     if opened is None:
         raise InputError("record_sizes: the library has no open size; compile the model with --sizes")
-    return SizeCounter(opened.name)
+    places = zip(metadata.programs[0].inputs, opened.inputs, strict=True)
+    name, (axis, factor) = next((spec.name, where) for spec, where in places if where is not None)
+    return _SizeRecorder(SizeCounter(opened.name), name, axis, factor)
 
 
 def _wished_threads(options: Any) -> int | None:
