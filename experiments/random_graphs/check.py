@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -56,16 +56,20 @@ class Outcome:
 
 def check(seed: int, folder: Path, most_operators: int = MOST_OPERATORS) -> Outcome:
     """Generate, plan with random answers, build and compare; never raises but for an interrupt."""
+    return outcome_of(seed, model(seed, most_operators), folder / f"random_{seed}.onnx", _checked)
+
+
+def outcome_of(seed: int, made: onnx.ModelProto, path: Path, checked: Callable[[int, Path], Outcome]) -> Outcome:
+    """What `checked` says of a model, which stands at `path` meanwhile; whatever it raises is a crash."""
     started = time.monotonic()
-    path = folder / f"random_{seed}.onnx"
-    onnx.save(model(seed, most_operators), path)
+    onnx.save(made, path)
     try:
-        outcome = _checked(seed, path)
+        outcome = checked(seed, path)
     except Exception as error:  # noqa: BLE001 any failure is what this looks for
         outcome = Outcome(seed, "crash", message=f"{type(error).__name__}: {str(error).strip()[-500:]}")
     finally:
-        path.unlink(missing_ok=True)
-        path.with_suffix(".so").unlink(missing_ok=True)
+        for left in path.parent.glob(f"{path.stem}.*"):
+            left.unlink()
     return replace(outcome, seconds=round(time.monotonic() - started, 3))
 
 

@@ -6,8 +6,8 @@ model must be refused, or be right all the same.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from onnx import numpy_helper, parser
 from autofuse import api
 from autofuse.errors import InputError
 from autofuse.measure.checking.tolerance import compare
-from experiments.random_graphs.check import LIMIT, Outcome
+from experiments.random_graphs.check import LIMIT, Outcome, outcome_of
 
 LARGEST = 48
 CANCELLED = 2e-6
@@ -241,21 +241,11 @@ class OpenModel:
 
 def check_open(seed: int, folder: Path) -> Outcome:
     """Generate, compile, and compare at five sizes; never raises but for an interrupt."""
-    started = time.monotonic()
-    path = folder / f"open_{seed}.onnx"
     made = OpenModel(seed)
-    onnx.save(made.model(), path)
-    try:
-        outcome = _checked(seed, made, path)
-    except Exception as error:  # noqa: BLE001 any failure is what this looks for
-        outcome = Outcome(seed, "crash", message=f"{type(error).__name__}: {str(error).strip()[-500:]}")
-    finally:
-        for left in folder.glob(f"open_{seed}.*"):
-            left.unlink()
-    return replace(outcome, seconds=round(time.monotonic() - started, 3))
+    return outcome_of(seed, made.model(), folder / f"open_{seed}.onnx", partial(_checked, made))
 
 
-def _checked(seed: int, made: OpenModel, path: Path) -> Outcome:
+def _checked(made: OpenModel, seed: int, path: Path) -> Outcome:
     """Rows of a model that mixes them must be refused; every other model has to be compiled."""
     import onnxruntime
 

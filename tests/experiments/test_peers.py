@@ -15,10 +15,7 @@ from onnx import TensorProto, helper
 
 from autofuse.backend.compile.host_cpu import local_device
 from autofuse.graph.loading.load import load
-from autofuse.measure.measurement import Slice
 from autofuse.measure.networks.bench import Contender, Host, bench_contenders
-from autofuse.measure.timing.race import Samples
-from autofuse.values.statistics import median_interval
 from experiments.architectures import weenet
 from experiments.peers import environments, plot, run, table
 from experiments.peers import prepare as making
@@ -31,6 +28,7 @@ from experiments.peers.runtimes.litert_runtime import _in_order
 from experiments.peers.runtimes.metaschedule_runtime import imported
 from experiments.peers.runtimes.ncnn_runtime import foreign_layers
 from experiments.seeds.models import SmallModel, conv, norm
+from tests.experiments.seven_rounds import samples
 
 FAKE = Host("tests.experiments.fake_rival", environment={"OMP_NUM_THREADS": "1"})
 
@@ -147,13 +145,6 @@ def test_the_demand_of_a_network_counts_weights_and_ends_once_and_looked_up_rows
     graph = helper.make_graph([node], "g", [ids], [out], [values])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), tmp_path / "g.onnx")
     assert demand_of(load(tmp_path / "g.onnx")).bytes == 4 * 24 * 2 + 8 * 3
-
-
-def samples(us: float, trusted: bool = True) -> Samples:
-    """Seven rounds around `us`, the same noise for everybody."""
-    times = [us * (1 + 0.001 * number) for number in range(7)]
-    slices = tuple(Slice(time, 3, 1.0, 0.0, True) for time in times)
-    return Samples(slices, tuple(range(7)), median_interval(times), trusted, "" if trusted else "noise")
 
 
 ROW = Row(

@@ -12,15 +12,13 @@ from onnx import numpy_helper, parser
 
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.loading.load import load
-from autofuse.measure.measurement import Slice
 from autofuse.measure.networks.bench import ContenderResult
-from autofuse.measure.timing.race import Samples
-from autofuse.values.statistics import median_interval
 from experiments.peers.contender import MODULES
 from experiments.peers.rivals import RIVALS
 from experiments.peers.runtimes.openvino_runtime import OWN_CHOICE
 from experiments.precisions.files import DYNAMIC, FLOAT32, QDQ, has_convolutions, write
 from experiments.precisions.run import BASE, ENGINES, Row, _row, apart, table
+from tests.experiments.seven_rounds import samples
 
 
 def save(path: Path, body: str, **weights: tuple[int, ...]) -> Path:
@@ -66,10 +64,7 @@ def test_dynamic_int8_is_for_networks_without_convolutions(tmp_path: Path) -> No
 
 
 def result(us: float, *, wrong: str = "", off: float = 1e-7) -> ContenderResult:
-    times = [us * (1 + 0.001 * number) for number in range(7)]
-    slices = tuple(Slice(time, 3, 1.0, 0.0, True) for time in times)
-    samples = Samples(slices, tuple(range(7)), median_interval(times), True, "")
-    return ContenderResult(us, None, None, None, True, "", "", off, wrong, 1.0, samples)
+    return ContenderResult(us, None, None, None, True, "", "", off, wrong, 1.0, samples(us))
 
 
 def test_what_is_off_in_a_lower_precision_is_timed_and_what_is_wrong_in_float32_is_not() -> None:

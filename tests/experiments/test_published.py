@@ -10,9 +10,6 @@ from statistics import geometric_mean
 
 import pytest
 
-from autofuse.measure.measurement import Slice
-from autofuse.measure.timing.race import Samples
-from autofuse.values.statistics import median_interval
 from experiments import records
 from experiments.arm_proxy import run as arm_proxy
 from experiments.bands import run as bands
@@ -27,6 +24,7 @@ from experiments.peers.limits import Demand, Rates
 from experiments.peers.row import Entry, Row
 from experiments.profitability import effort, tables
 from experiments.scale import figures
+from tests.experiments.seven_rounds import samples
 
 FORM = bands.Row("pooled_64_224", "apart", 100.0, 1.0, 1.0, 1.0, True, 0.0, 10.0, 20.0, 0.0)
 
@@ -95,21 +93,15 @@ def test_figures_of_a_part_are_kept_where_the_page_has_words_for_them(
     assert "| workers | two workers over one | 2 | 1.8 |" in text and "| 1,140 |" in text
 
 
-def _samples(us: float) -> Samples:
-    times = [us * (1 + 0.001 * number) for number in range(7)]
-    slices = tuple(Slice(time, 3, 1.0, 0.0, True) for time in times)
-    return Samples(slices, tuple(range(7)), median_interval(times), True, "")
-
-
 PEER_ROW = Row(
     "net", 2, "0" * 64, "", Demand(10**9, 10**6), Rates(100.0, 10.0),
     {
-        "onnxruntime": Entry(_samples(20_000.0)),
-        "openvino": Entry(_samples(16_000.0)),
-        "ncnn": Entry(_samples(10_000.0), wrong="output 0: relative error 0.3"),
+        "onnxruntime": Entry(samples(20_000.0)),
+        "openvino": Entry(samples(16_000.0)),
+        "ncnn": Entry(samples(10_000.0), wrong="output 0: relative error 0.3"),
         "litert": Entry(error="it cannot"),
-        "autofuse": Entry(_samples(12_500.0)),
-        "autofuse:none": Entry(_samples(15_000.0)),
+        "autofuse": Entry(samples(12_500.0)),
+        "autofuse:none": Entry(samples(15_000.0)),
     },
     measured_at="2026-01-01T00:00:00+00:00",
 )  # fmt: skip
