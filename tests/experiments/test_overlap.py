@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NoReturn
 
 import onnx
 import pytest
 
+from autofuse.device.target import Target
+from autofuse.errors import InputError
+from autofuse.measure.timing.cores import Cores
 from experiments.overlap import run as overlap
 from experiments.seeds.models import conv_bn_relu
 
@@ -30,4 +34,18 @@ def test_kernels_are_timed_beside_a_process_that_builds(tmp_path: Path) -> None:
     onnx.save(conv_bn_relu("c", 8, 8, 12, 3), tmp_path / "c.onnx")
     row = overlap.measure(tmp_path / "c.onnx", 5)
     assert row.problem == "" and row.kernels >= 1
-    assert row.ratio is not None and 0.2 < row.ratio < 5.0
+    assert row.ratio is not None and row.lo is not None and row.hi is not None
+    assert 0.0 < row.lo <= row.ratio <= row.hi
+
+
+def test_the_kernels_that_are_timed_run_on_their_caller_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    onnx.save(conv_bn_relu("c", 8, 8, 12, 3), tmp_path / "c.onnx")
+    asked: list[int] = []
+
+    def candidates_of(model: Path, target: Target) -> NoReturn:
+        asked.append(target.cores)
+        raise InputError("seen enough")
+
+    monkeypatch.setattr(overlap, "candidates_of", candidates_of)
+    monkeypatch.setattr(Cores, "of", lambda: Cores((0, 1)))
+    assert (overlap.measure(tmp_path / "c.onnx", 1).problem, asked) == ("seen enough", [1])
