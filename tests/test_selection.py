@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -64,7 +65,8 @@ def test_a_test_that_hangs_is_a_failed_test_and_the_others_go_on(tmp_path: Path)
     (tmp_path / "test_two.py").write_text(text, encoding="utf-8")
     settings = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path), "-o", "faulthandler_timeout=1"]
     command = [sys.executable, "-m", "pytest", *settings, "-n", "1", "-p", "no:cacheprovider", "test_two.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    alone = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False, env=alone)
     assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
     assert "in test_hangs" in done.stdout + done.stderr, "its stack is told"
 
