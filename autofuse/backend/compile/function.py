@@ -302,7 +302,7 @@ def _translated(
     kept: Kept,
     checked: bool = True,
 ) -> dict[str, Any]:
-    """The machine code of each kernel, by symbol."""
+    """The machine code of each kernel, by symbol, in their order: equal kernels make equal libraries."""
     found = {name: ready[name] for name in kernels if name in ready}
     told(len(found), len(kernels))
     with scratch_folder() as folder, ThreadPoolExecutor(jobs, "translate") as threads:
@@ -327,4 +327,4 @@ def _translated(
         except BaseException:
             threads.shutdown(wait=False, cancel_futures=True)
             raise
-    return found
+    return {name: found[name] for name in kernels}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import autofuse
+from autofuse.backend.compile import function
 from autofuse.errors import InputError
 from tests.backend.freestanding.test_package import IN_CMAKE, IN_CPP, run, told
 from tests.conftest import OnnxBuilder
@@ -108,6 +111,25 @@ def test_pkg_config_and_cmake_find_it(folder: Path, wanted: np.float32, tmp_path
     run(["cmake", "--build", "build"], tmp_path)
     assert run(["build/example"], tmp_path) == told(wanted)
     assert run(["build/user"], tmp_path) == f"same {wanted:.9g}\n"
+
+
+def test_an_archive_does_not_depend_on_which_kernel_is_translated_first(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = function.write_object
+
+    def compiled(late: str) -> bytes:
+        def written(kernel: Any, symbol: str, *rest: Any) -> None:
+            time.sleep(0.5 if late in symbol else 0.0)
+            write(kernel, symbol, *rest)
+
+        monkeypatch.setattr(function, "write_object", written)
+        output = tmp_path / late / "libnet.a"
+        output.parent.mkdir()
+        autofuse.compile(folder / "net.onnx", output, database=str(folder / "p.db"), threads=2, format="c")
+        return output.read_bytes()
+
+    assert compiled("kernel0") == compiled("kernel1")
 
 
 def test_a_second_archive_replaces_the_first_and_nothing_else_is_one(folder: Path, tmp_path: Path) -> None:
