@@ -149,6 +149,49 @@ def test_a_zero_point_for_each_column(bench: Bench) -> None:
         exact(bench, product(levels("uint8", 6, 20), levels("uint8", 20, size), zeros), bench.target(16), {})
 
 
+@pytest.mark.parametrize("lanes", [8, 16])
+@pytest.mark.parametrize("left", BYTES)
+@pytest.mark.parametrize("right", BYTES)
+@pytest.mark.parametrize("shape", [(), (1,), (41,)])
+def test_zero_points_of_constant_weights_leave_the_instruction_on_bytes(
+    bench: Bench, lanes: int, left: str, right: str, shape: tuple[int, ...]
+) -> None:
+    """Weights less them exceed signed bytes: the sums of the rows take away what is left."""
+    zeros = {"zx": levels(left), "zw": levels(right, *shape, seed=3)}
+    for depth in (5, 64, 291):  # no whole vector of bytes, one, and some with a rest
+        small = product(levels(left, 13, depth), levels(right, depth, 41, seed=1), zeros)
+        exact(bench, small, bench.target(lanes), {})
+        code = code_text(build_kernel(bench.bind(small).workload, {}, TARGETS["avx512"]).function)
+        assert "vpdpbusd" in code
+
+
+def test_unsigned_weights_without_a_zero_point(bench: Bench) -> None:
+    exact(bench, product(levels("int8", 9, 70), levels("uint8", 70, 20), {}), bench.target(16), {})
+
+
+def test_zero_points_for_the_columns_of_each_matrix(bench: Bench) -> None:
+    for dtype in BYTES:
+        zeros = {"zx": np.uint8(131), "zw": levels(dtype, 3, 1, 37)}
+        for lanes in (8, 16):
+            small = product(levels("uint8", 3, 10, 24), levels(dtype, 3, 24, 37, seed=2), zeros)
+            exact(bench, small, bench.target(lanes), {})
+            exact(bench, small, bench.target(lanes, mcpu=WITHOUT_VNNI[lanes]), {})
+
+
+@pytest.mark.parametrize("left", BYTES)
+@pytest.mark.parametrize("right", BYTES)
+@pytest.mark.parametrize(
+    "text", ["pads=[1, 2, 0, 1], strides=[2, 1]", "pads=[2, 2, 2, 2], dilations=[1, 2]", "group=2"]
+)
+def test_convolutions_with_zero_points_on_both_sides(bench: Bench, left: str, right: str, text: str) -> None:
+    channels = 8 if "group" in text else 16
+    zeros = {"zx": levels(left), "zw": levels(right, seed=1)}
+    for layouts in ({}, {"x": "c8", "y": "c8"}):
+        small = Small(parsed(f"y = ConvInteger <{text}> (x, w, zx, zw)"), {"x": levels(left, 2, 16, 9, 11)}, ["y"],
+                      {"w": levels(right, 32, channels, 3, 3), **zeros})  # fmt: skip
+        exact(bench, small, bench.target(8), {"integer.vectors": 2}, **layouts)
+
+
 def test_groups_and_volumes(bench: Bench) -> None:
     for text, x, w in (
         ("y = ConvInteger <group=2, pads=[1, 1, 1, 1]> (x, w, z)", (1, 8, 6, 6), (20, 4, 3, 3)),

@@ -32,6 +32,8 @@ SIGNED_LANES = 4
 """Lanes of the vectors whose instruction on bytes takes signed ones on both sides."""
 ALGORITHMS = ("quads", "pairs", "single")
 """Names of the instructions on integers, the fastest first,"""
+_FLIPS = -0x7F7F7F80
+"""The signs of four bytes."""
 BFLOAT16_ALGORITHMS = ("dots", "widened")
 """and of those on bfloat16."""
 
@@ -69,8 +71,14 @@ class Multiplier:
             return tirx.Broadcast(tirx.Cast("int32", numbers), self.lanes)
         word = tirx.reinterpret("int32", numbers)
         if flipped:
-            word = tirx.bitwise_xor(word, tirx.const(-0x7F7F7F80, "int32"))
+            word = tirx.bitwise_xor(word, tirx.const(_FLIPS, "int32"))
         return tirx.reinterpret(f"{self.left}x{self.together * self.lanes}", tirx.Broadcast(word, self.lanes))
+
+    def turned(self, numbers: Expr) -> Expr:
+        """A vector of bytes as those of the other sign."""
+        words = tirx.reinterpret(f"int32x{self.lanes}", numbers)
+        flips = tirx.Broadcast(tirx.const(_FLIPS, "int32"), self.lanes)
+        return tirx.reinterpret(f"{self.left}x{self.together * self.lanes}", tirx.bitwise_xor(words, flips))
 
     @contextmanager
     def known(self) -> Iterator[None]:

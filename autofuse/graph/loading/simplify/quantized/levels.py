@@ -15,6 +15,12 @@ from autofuse.graph.loading.draft import Draft
 from autofuse.graph.model import Operator
 
 Array = NDArray[np.generic]
+BYTES = frozenset({"int8", "uint8"})
+
+
+def fits_signed(weights: NDArray[np.integer[Any]]) -> bool:
+    """Whether integers fit signed bytes."""
+    return weights.size == 0 or bool(weights.min() >= -128 and weights.max() <= 127)
 
 
 @dataclass(frozen=True)

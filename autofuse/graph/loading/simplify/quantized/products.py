@@ -20,11 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.graph.loading.draft import Draft
-from autofuse.graph.loading.simplify.quantized.levels import Known, Levels
+from autofuse.graph.loading.simplify.quantized.levels import BYTES, Known, Levels, fits_signed
 from autofuse.graph.loading.simplify.writer import Writer
 from autofuse.graph.model import Operator
 
-BYTES = frozenset({"int8", "uint8"})
 EXACT = 1 << 24
 """Integers up to here are exact in float32."""
 NARROW_GROUP = 8
@@ -123,14 +122,11 @@ def _product(known: Known, operator: Operator) -> _Operands | None:
         computed = operator.op_type == "MatMul" and w.per_tensor and x.name not in known.draft.constants
         return _Operands(x, w, None, bias) if computed else None
     weights = _centred(operator, known.draft.constants[w.name], w)
-    if weights is None or not (_is_signed(weights) or np.all(w.zero == w.zero[0])):  # ONNX Runtime wants one zero point
+    if weights is None or not (
+        fits_signed(weights) or np.all(w.zero == w.zero[0])
+    ):  # ONNX Runtime wants one zero point
         return None
     return _Operands(x, w, weights, bias)
-
-
-def _is_signed(weights: NDArray[np.int32]) -> bool:
-    """Whether weights fit signed bytes."""
-    return weights.size == 0 or bool(weights.min() >= -128 and weights.max() <= 127)
 
 
 def _plain(operator: Operator) -> bool:
@@ -213,7 +209,7 @@ class _Product:
     def is_depthwise(self) -> bool:
         """Whether a convolution of maps has one channel a group, in and out, for which there are kernels on bytes."""
         weights = self.of.weights
-        if weights is None or weights.ndim != 4 or not _is_signed(weights) or prod(weights.shape[2:]) > MOST_TAPS:
+        if weights is None or weights.ndim != 4 or not fits_signed(weights) or prod(weights.shape[2:]) > MOST_TAPS:
             return False
         moved = [self.attributes.get(name, (1, 1)) for name in ("dilations", "strides")]
         near = moved[0] == (1, 1) and max(moved[1]) <= MOST_STRIDE and min(weights.shape[2:]) >= max(moved[1])
@@ -249,7 +245,7 @@ class _Product:
         """(constant weights, their zero points): none where the difference fits a signed byte."""
         weights, w = self.of.weights, self.of.w
         assert weights is not None
-        if _is_signed(weights):
+        if fits_signed(weights):
             return self.constant("weights", weights.astype(np.int8)), ""
         zero = w.zero[0]
         return self.constant("weights", (weights + int(zero)).astype(w.dtype)), self.constant("w_zero", zero)

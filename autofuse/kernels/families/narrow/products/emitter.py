@@ -18,6 +18,7 @@ from autofuse.kernels.families.narrow.instructions import Multiplier
 from autofuse.kernels.families.narrow.products.form import NarrowContraction
 from autofuse.kernels.families.narrow.products.operands import Left, Operands
 from autofuse.kernels.families.narrow.products.right import Right
+from autofuse.kernels.families.narrow.products.row_sums import RowSums
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import Window, divisor_near, runs
@@ -66,6 +67,7 @@ class NarrowEmitter:
         emitter, form = self.emitter, self.form
         self.right = Right(self.operands)
         self.left = Left(self.operands)
+        self.row_sums = RowSums(self.left) if self.operands.corrects else None
         grid = (prod(form.batch), self.operands.panels, prod(form.rows) // self.rows_per_task)
         with emitter.parallel(prod(grid)) as task:
             sums = [emitter.scratch(self.lanes, self.multiplier.sums) for _ in range(self.vectors * self.pixels)]
@@ -105,7 +107,7 @@ class NarrowEmitter:
             self.deliver(tile, v, r, one)
 
     def clear(self, tile: Tile, held: list[tuple[int, int, Any]]) -> None:
-        """Sums start at what the zero point of x takes away: it times the sums of the columns."""
+        """Sums start at what zero points take away: that of x times the sums of the columns, those of w the rows'."""
         emitter, lanes = self.emitter, self.lanes
         starts: list[Expr] = [tirx.Broadcast(tirx.const(0, self.multiplier.sums), lanes)] * tile.vectors
         if self.right.sums is not None:
@@ -116,8 +118,16 @@ class NarrowEmitter:
                 )
                 for v in range(tile.vectors)
             ]
-        for v, _, one in held:
-            emitter.put_vector(one, 0, starts[v], lanes)
+        if self.row_sums is None:
+            for v, _, one in held:
+                emitter.put_vector(one, 0, starts[v], lanes)
+            return
+        at = [self.right.sums_offset(tile.batch, tile.panel, v) for v in range(tile.vectors)]
+        rests = [emitter.bind(emitter.vector_at(self.right.rests, offset, lanes)) for offset in at]
+        rows = [emitter.bind(tirx.Broadcast(self.row_sums.at(tile.batch, self.outputs(tile, r)), lanes))
+                for r in range(tile.width)]  # fmt: skip
+        for v, r, one in held:
+            emitter.put_vector(one, 0, starts[v] - rests[v] * rows[r], lanes)
 
     def reduce(self, tile: Tile, sums: list[Any]) -> None:
         """Loops over the taps and the depth; those that are one run of memory are one loop."""
@@ -156,14 +166,17 @@ class NarrowEmitter:
             for v in range(tile.vectors)
         ]
         for r in range(tile.width):
-            outputs = (*tile.row[: len(self.form.windows) - 1], tile.start + r)
-            at = emitter.simplify(self.left.offset(tile.batch, outputs, taps, unit))
+            at = emitter.simplify(self.left.offset(tile.batch, self.outputs(tile, r), taps, unit))
             numbers = emitter.vector_at(self.left.buffer, at, together) if together > 1 else self.left.buffer[at]
             spread = emitter.bind(self.multiplier.spread(numbers, self.left.flips))
             for v in range(tile.vectors):
                 one = sums[v * tile.width + r]
                 added = self.multiplier.add(emitter.vector_at(one, 0, lanes), spread, weights[v])
                 emitter.put_vector(one, 0, added, lanes)
+
+    def outputs(self, tile: Tile, r: int) -> Index:
+        """Where a pixel of a tile stands in every window."""
+        return (*tile.row[: len(self.form.windows) - 1], tile.start + r)
 
     def deliver(self, tile: Tile, vector: int, r: int, sums: Any) -> None:
         """The epilogue of one vector of results, in pieces whose tensors are in one piece."""

@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from autofuse.kernels.families.contraction.form import Contraction, Convolution, contraction_form
+from autofuse.kernels.families.contraction.form import Contraction, contraction_form
 from autofuse.kernels.families.narrow.instructions import BYTES, SIGN
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
@@ -35,13 +35,17 @@ class NarrowContraction:
         zero = workload.values[self.w_zero]
         return zero.kind == "literal" and bool((zero.literal_array() == (0 if signed else SIGN)).all())
 
+    def right_is_constant(self, workload: Workload) -> bool:
+        """Whether w and its zero point are known when a kernel is built."""
+        values = [workload.values[value] for value in (self.w_zero, self.form.w) if value >= 0]
+        return all(value.kind in ("constant", "literal") for value in values)
+
     def zero_of_columns(self, zero: np.ndarray) -> np.ndarray:
-        """A zero point of w as int32 [groups or 1, columns or 1, 1, 1], beside weights [batch, column, depth, tap]."""
+        """A zero point of w as int32 [batch or 1, columns or 1, 1, 1], beside weights [batch, column, depth, tap]."""
         wide = zero.astype(np.int32)
         if wide.size == 1:
             return wide.reshape(1, 1, 1, 1)
-        groups = self.form.batch[1] if isinstance(self.form, Convolution) else 1
-        return wide.reshape(groups, self.form.columns, 1, 1)
+        return wide.reshape(-1, self.form.columns, 1, 1)
 
 
 def integer_form(workload: Workload, operator: WorkloadOperator, split: int = 1) -> NarrowContraction:
@@ -63,6 +67,8 @@ def integer_refusal(workload: Workload, operator: WorkloadOperator) -> str | Non
     if x_zero is not None and prod(x_zero.shape) != 1:
         return f"{kind} with a zero point for each row has no definition here"
     columns = w.shape[0] if kind == "ConvInteger" else w.shape[-1] if len(w.shape) > 1 else 1
-    if w_zero is not None and prod(w_zero.shape) != 1 and w_zero.shape != (columns,):
+    known = w_zero is not None and {w.kind, w_zero.kind} <= {"constant", "literal"}
+    able = {(columns,), (*w.shape[:-2], 1, columns)} if known and kind == "MatMulInteger" else {(columns,)}
+    if w_zero is not None and prod(w_zero.shape) != 1 and w_zero.shape not in able:
         return f"{kind} with a zero point of shape {w_zero.shape} has no definition here"
     return None

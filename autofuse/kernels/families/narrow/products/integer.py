@@ -41,7 +41,7 @@ class IntegerFamily(NarrowFamily):
     def able(self, workload: Workload, product: NarrowContraction, target: Target) -> Mapping[str, Multiplier]:
         """See NarrowFamily."""
         found = multipliers(target)
-        if not product.right_is_centred(workload):
+        if not product.right_is_centred(workload) and not product.right_is_constant(workload):
             found.pop("quads", None)
         return found
 

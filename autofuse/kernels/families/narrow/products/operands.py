@@ -81,6 +81,11 @@ class Operands:
             return 0
         return -SIGN if wanted else SIGN
 
+    @cached_property
+    def corrects(self) -> bool:
+        """Whether w less its zero point may exceed signed bytes, so that the sums of x take the rest of it away."""
+        return self.shifts and not self.product.right_is_centred(self.scope.workload)
+
     def x_zero(self) -> Expr:
         """The zero point of x as int32, of bytes as they are multiplied."""
         shift = self.shift
@@ -115,6 +120,8 @@ class Left:
         array = self.scope.arrays[form.x]
         if isinstance(form, Product):
             return not array.block
+        if self.of.corrects:  # whose sums are of whole vectors
+            return False
         return array.block % multiplier.together == 0 < array.block and all(window.clean for window in form.windows)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -10,6 +11,7 @@ from tvm import tirx
 
 from autofuse.graph.own.bfloat16 import bits_of
 from autofuse.kernels.families.contraction.form import Convolution
+from autofuse.kernels.families.narrow.instructions import SIGN
 from autofuse.kernels.families.narrow.products.operands import Operands
 from autofuse.kernels.tir import bfloat16
 from autofuse.kernels.tir.emit import Array, Expr, Index, const
@@ -30,6 +32,7 @@ class Right:
         kinds = [self.scope.workload.values[value].kind for value in (form.w, self.product.w_zero) if value >= 0]
         self.constant = set(kinds) <= {"constant", "literal"}
         self.sums: Any = None
+        self.rests: Any = None
         self.buffer = self._packed_ahead() if self.constant else self._packed_here()
 
     def offset(self, batch: Index, panel: Expr, tap: Expr, unit: Expr, vector: int) -> Expr:
@@ -38,7 +41,7 @@ class Right:
         return self.emitter.simplify(_row_major(place, self.shape))
 
     def sums_offset(self, batch: Index, panel: Expr, vector: int) -> Expr:
-        """Where in `sums` those of a vector of columns stand."""
+        """Where in `sums` and `rests` those of a vector of columns stand."""
         flat = self._flat(batch) * self.of.panels + panel
         return self.emitter.simplify(flat * self.of.panel_lanes + vector * self.of.multiplier.lanes)
 
@@ -57,20 +60,42 @@ class Right:
             weights = self.form.weights(workload.array_of(w, constants))
             weights = bits_of(weights) if self.of.real else weights.astype(np.int32)
             weights = weights.reshape(self.shape[0], self.form.columns, self.form.depth, self.of.taps)
-            if zero >= 0:
+            if self.of.corrects:
+                weights = weights - self._middle
+            elif zero >= 0:
                 weights = weights - self.product.zero_of_columns(workload.array_of(zero, constants))
             return pack_panels(weights, self.shape).astype(self.of.multiplier.right)
 
         kind = "halves" if self.of.real else "bytes"
         name = "_".join(map(str, (f"{kind}{w}", zero, *self.shape))) + self.form.packing
         declared: Array = self.scope.declare_constant(name, pack, self.shape, self.of.multiplier.right)
+        shape = (self.shape[0], self.of.panels * self.of.panel_lanes)
         if self._needs_sums():
-            name += "_sums"
-            shape = (self.shape[0], self.of.panels * self.of.panel_lanes)
             self.sums = self.scope.declare_constant(
-                name, lambda c: column_sums(pack(c)).reshape(shape), shape, "int32"
+                f"{name}_sums", lambda c: column_sums(pack(c)).reshape(shape), shape, "int32"
             ).buffer
+        if self.of.corrects:
+            self.rests = self.scope.declare_constant(f"{name}_rests", self._rests_of(shape), shape, "int32").buffer
         return declared.buffer
+
+    @property
+    def _middle(self) -> int:
+        """What is taken off the bytes of w so that they are signed."""
+        return 0 if self.scope.workload.values[self.form.w].dtype == "int8" else SIGN
+
+    def _rests_of(self, shape: tuple[int, int]) -> Callable[[Any], np.ndarray]:
+        """What is left of the zero points of columns then, 0 beyond the edge."""
+
+        def rests(constants: Any) -> np.ndarray:
+            found = np.zeros(shape, np.int32)
+            zero = self.product.w_zero
+            whole = np.zeros((1, 1), np.int32)
+            if zero >= 0:
+                whole = self.product.zero_of_columns(self.scope.workload.array_of(zero, constants))[:, :, 0, 0]
+            found[:, : self.form.columns] = whole - self._middle
+            return found
+
+        return rests
 
     def _needs_sums(self) -> bool:
         zero = self.of.x_zero() if self.of.shifts else const(0, "int32")
