@@ -1,8 +1,8 @@
 """The groups of a program with an open size: those of a plan, where no attention cuts them.
 
-All operators of an attention are one group, and one that picks rows by their number, or reduces over all of them, is a
-group by itself. What a plan has beside them in a group stays together where it hangs together, and is taken apart where
-it cannot.
+All operators of an attention are one group, and one that picks rows by their number, reduces over all of them, or
+appends some to a cache, is a group by itself. What a plan has beside them in a group stays together where it hangs
+together, and is taken apart where it cannot.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from autofuse.errors import PlanError
 from autofuse.fusion.legality import ordered_groups
 from autofuse.graph.model import Graph
-from autofuse.graph.transform.open_sizes.attention import attentions
+from autofuse.graph.transform.open_sizes.attention import appends, attentions
 from autofuse.graph.transform.open_sizes.open_graph import OpenGraph
 from autofuse.graph.transform.open_sizes.rows import GroupKind, picked_rows, reduces_rows
 
@@ -69,6 +69,8 @@ def _apart(opened: OpenGraph) -> list[Grouped]:
             found.append(Grouped((operator.name,), picked=picked))
         elif operator.name not in inside and reduces_rows(opened, operator):
             found.append(Grouped((operator.name,), reduces=True))
+        elif appends(opened, operator):
+            found.append(Grouped((operator.name,), appends=True))
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -33,7 +33,7 @@ from autofuse.graph.transform.open_sizes.open_graph import (
     is_alike,
     open_graph,
     refused,
-    refused_single,
+    refused_small,
     with_parts_given,
 )
 from autofuse.graph.transform.open_sizes.rows import check_rows
@@ -53,7 +53,7 @@ from autofuse.values.signatures import private_key
 UNLIKELY = 19, 23
 """Sizes that models hardly have anywhere else."""
 SINGLE_CASES = 3
-"""Inputs on which a graph for a single row is compared, where its operators are others."""
+"""Inputs on which a graph for a single row, or none, is compared, where its operators are others."""
 
 
 Bound = tuple[Grouped, BoundWorkload, list[tuple[int, BoundWorkload]]]
@@ -121,8 +121,8 @@ def read_open(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progre
             told(READING, 2 + number, 2 + len(more))
             if count > 1:
                 check_size(opened, count, loaded(count))
-            elif not is_alike(opened, loaded(1)):
-                _check_single(opened, loaded(1))
+            else:
+                _check_small(opened, count, loaded)
     except UncoveredError as error:
         raise InputError(
             f"{error}; ONNX Runtime would run that part, at fixed sizes only: compile without --sizes"
@@ -131,15 +131,24 @@ def read_open(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progre
     return OpenModel(opened, size, opened.at(second), second, model_sha256(model.read_bytes(), form))
 
 
-def _check_single(opened: OpenGraph, loaded: Graph) -> None:
-    """InputError unless the open graph at a size of 1 computes what the model does there, in ONNX Runtime."""
-    made = opened.at(1)
+def _check_small(opened: OpenGraph, size: int, load_at: Callable[[int], Graph]) -> None:
+    """InputError unless the open graph at a size of 1 or 0 is what the model is there, or computes the same in ONNX
+    Runtime."""
+    try:
+        loaded = load_at(size)
+    except UncoveredError as error:
+        if size:
+            raise
+        raise refused_small(opened, size) from error
+    if is_alike(opened, size, loaded):
+        return
+    made = opened.at(size)
     if tuple(made.tensors[name] for name in made.inputs) != tuple(loaded.tensors[name] for name in loaded.inputs):
-        raise refused_single(opened)
+        raise refused_small(opened, size)
     cases = [generate_inputs(loaded, seed) for seed in range(SINGLE_CASES)]
     for one, other in zip(run_references(made, cases), run_references(loaded, cases), strict=True):
         if one.keys() != other.keys() or not all(compare(one[name], other[name]).ok for name in other):
-            raise refused_single(opened)
+            raise refused_small(opened, size)
 
 
 def samples(size: OpenSize) -> tuple[int, int, tuple[int, ...]]:
@@ -227,6 +236,9 @@ def _bounds(opened: OpenGraph, size: OpenSize, lowered: Lowered, planned: Sequen
     for group in groups:
         bound = bind_workload(opened.graph, group.operators, layouts)
         rows = {index: opened.axes[name] for index, name in _arguments(bound) if name in opened.axes}
+        if rows and not size.low and not group.of_cache:
+            operator = opened.graph.by_name[group.operators[0]]
+            raise refused(opened.symbol, operator, f"only a cache may be empty, so let {size.name} start at 1")
         if is_free_reshape(bound.workload):
             counts: tuple[int, ...] = ()
         elif not group.in_tiles:
@@ -272,7 +284,9 @@ def _scheduled(
     group: Grouped, bound: BoundWorkload, tiles: Sequence[tuple[int, BoundWorkload]], found: Mapping[str, Found]
 ) -> OpenGroup:
     made = tuple(_tile(rows, tile, found) for rows, tile in tiles)
-    return OpenGroup(bound, made, attention=group.attention, picked=group.picked, reduces=group.reduces)
+    return OpenGroup(
+        bound, made, attention=group.attention, picked=group.picked, reduces=group.reduces, appends=group.appends
+    )  # fmt: skip
 
 
 def _tile(rows: int, bound: BoundWorkload, found: Mapping[str, Found]) -> OpenTile:

@@ -50,7 +50,7 @@ def test_what_is_no_range_is_refused(text: str) -> None:
         parse_sizes([text])
 
 
-@pytest.mark.parametrize("ends", [(0, 4), (5, 4), (1, 1 << 40)])
+@pytest.mark.parametrize("ends", [(-1, 4), (0, 0), (5, 4), (1, 1 << 40)])
 def test_a_range_that_holds_nothing_or_too_much_is_refused(ends: tuple[int, int]) -> None:
     with pytest.raises(InputError, match="the smaller number first"):
         open_sizes({"batch": ends})
@@ -131,7 +131,7 @@ def test_a_model_that_is_another_for_a_single_row_is_seen() -> None:
     found = opened(body, {"one": [1]})
     check_rows(found)
     check_size(found, 4, graph_at(4, body, {"one": [1]}))
-    assert not is_alike(found, graph_at(1, body, {"one": [1]}))
+    assert not is_alike(found, 1, graph_at(1, body, {"one": [1]}))
 
 
 def test_a_model_that_is_another_at_a_further_size_is_refused() -> None:

@@ -299,7 +299,8 @@ class _Program:
         if where is None or self._count is None:
             return value.physical_shape
         return tuple(
-            self._count * where.factor if axis == where.axis else size for axis, size in enumerate(value.physical_shape)
+            self._count * where.factor + where.more if axis == where.axis else size
+            for axis, size in enumerate(value.physical_shape)
         )
 
     def _copied(self) -> tuple[int, ...]:

@@ -18,11 +18,12 @@ from autofuse.backend.container.metadata import KernelRow, OpenSpec
 from autofuse.backend.library.library import export, require_space
 from autofuse.device.target import Target
 from autofuse.graph.loading.given.sizes import OpenSize
-from autofuse.graph.transform.open_sizes.open_graph import OpenGraph
+from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph
 from autofuse.graph.transform.open_sizes.rows import GroupKind
 from autofuse.kernels.build import Kernel
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.open_sizes.open_attention import attention_kernel
+from autofuse.kernels.open_sizes.open_cache import append_kernel, cache_kernel
 from autofuse.kernels.open_sizes.open_reduction import reduction_kernel
 from autofuse.kernels.open_sizes.open_rows import Tile, open_kernel
 from autofuse.kernels.workload.free_reshape import is_free_reshape
@@ -47,8 +48,8 @@ class OpenGroup(GroupKind):
     """A group, `bound` at the size of the open graph.
 
     `tiles`: the most rows first, the last with one; a single one of 0 rows where no tensor of the group has the open
-    size; none for a group that is a view. An `attention`, and a reduction over all rows (`reduces`), have one of all
-    rows, an operator with `picked` rows one of so many.
+    size; none for a group that is a view. An `attention`, a reduction over all rows (`reduces`), and an operator that
+    `appends` rows to a cache have one of all rows, an operator with `picked` rows one of so many.
     """
 
     bound: BoundWorkload
@@ -84,7 +85,8 @@ def build_open_library(
         (group.bound, group_kernel(part.opened, group, emission, threads)) for group in part.groups
     ]
     graph = part.opened.graph
-    assembly = assemble_all([(graph, kernels)], Symbols(), OpenRows(part.size, part.opened.axes, part.opened.parts))
+    stored = {name: place for name in graph.tensors if (place := part.opened.place(name)) is not None}
+    assembly = assemble_all([(graph, kernels)], Symbols(), OpenRows(part.size, stored, part.opened.parts))
     assembled = assembly.programs[0]
     rows = [_row(symbol, part.groups[position]) for position, symbol in assembled.symbols]
     largest = replace(part.opened.at(part.size.high), inputs=_given(part))
@@ -109,15 +111,23 @@ def group_kernel(opened: OpenGraph, group: OpenGroup, emission: Emission, thread
         (*bound.inputs, *bound.outputs),
         strict=True,
     )
-    rows = {index: opened.axes[name] for index, name in names if name in opened.axes}
+    rows = {index: where for index, name in names if (where := _stored(opened, name)) is not None}
+    if group.appends:
+        return append_kernel(group.tiles[0].bound.workload, rows, emission.target)
     if group.attention is not None:
-        kernel = attention_kernel(group.tiles[0].bound.workload, group.attention, rows, emission.target)
+        make = attention_kernel if group.attention.more is None else cache_kernel
+        kernel = make(group.tiles[0].bound.workload, group.attention, rows, emission.target)
         return Kernel(kernel.function, _packing(opened, group, lambda constants: kernel.pack(constants[0])))
     if group.reduces:
         return reduction_kernel(group.tiles[0].bound.workload, rows, emission.target)
     tiles = [Tile(tile.rows, tile.bound.workload, tile.schedule) for tile in group.tiles]
     kernel = open_kernel(tiles, rows, emission.target, group.picked, threads)
     return Kernel(kernel.function, _packing(opened, group, kernel.pack))
+
+
+def _stored(opened: OpenGraph, name: str) -> OpenAxis | None:
+    """The open axis of a tensor as a kernel is given it: what is part of a constant is given whole, but for rows."""
+    return opened.axes.get(name) if name in opened.parts else opened.place(name)
 
 
 def _packing(
@@ -147,7 +157,10 @@ def _row(symbol: str, group: OpenGroup) -> KernelRow:
 
 def _spec(part: OpenPart) -> OpenSpec:
     graph, size = part.opened.graph, part.size
-    return OpenSpec(size.name, size.low, size.high, _places(part, _given(part)), _places(part, graph.outputs))
+    found = _places(part, _given(part)), _places(part, graph.outputs)
+    axes = [tuple(None if one is None else (one.axis, one.factor) for one in places) for places in found]
+    beyond = tuple(0 if one is None else one.more for places in found for one in places)
+    return OpenSpec(size.name, size.low, size.high, axes[0], axes[1], beyond if any(beyond) else ())
 
 
 def _given(part: OpenPart) -> tuple[str, ...]:
@@ -155,6 +168,5 @@ def _given(part: OpenPart) -> tuple[str, ...]:
     return tuple(name for name in part.opened.graph.inputs if name not in part.opened.parts)
 
 
-def _places(part: OpenPart, names: Sequence[str]) -> tuple[tuple[int, int] | None, ...]:
-    found = [part.opened.axes.get(name) for name in names]
-    return tuple(None if where is None else (where.axis, where.factor) for where in found)
+def _places(part: OpenPart, names: Sequence[str]) -> list[OpenAxis | None]:
+    return [part.opened.place(name) for name in names]

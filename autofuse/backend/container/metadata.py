@@ -12,6 +12,7 @@ from functools import cache
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from autofuse.backend.container.open_spec import OpenSpec as OpenSpec
 from autofuse.errors import InputError
 from autofuse.graph.model import Origin
 from autofuse.ort.session import numpy_name
@@ -71,23 +72,6 @@ class KernelRow:
     schedule: Mapping[str, int | str]
     tier: str
     source: str = ""
-
-
-@dataclass(frozen=True)
-class OpenSpec:
-    """A size that a program leaves open: its `name` in the model, `low` to `high`.
-
-    `inputs`, `outputs`: for each, the axis where it stands and how many times the open size that axis is; None for one
-    that does not have it. The shapes of the program are those at the largest size.
-    """
-
-    __pydantic_config__ = _EXACTLY
-
-    name: str
-    low: int
-    high: int
-    inputs: tuple[tuple[int, int] | None, ...]
-    outputs: tuple[tuple[int, int] | None, ...]
 
 
 @dataclass(frozen=True)
@@ -226,6 +210,9 @@ class Metadata:
             found = FORMAT_OF_BODIES
         for program in (one for one in body["programs"] if one["opened"] is None):
             del program["opened"]
+        for opened in (one["opened"] for one in body["programs"] if one.get("opened")):
+            if not opened["more"]:
+                del opened["more"]
         found = FORMAT_OF_SIZES if any(program.opened for program in self.programs) else found
         return json.dumps({"format": found, **body}, sort_keys=True, separators=(",", ":"))
 
@@ -349,31 +336,15 @@ def _program_problem(program: Program, made: Metadata) -> str:
         return "it takes a weight that is not there"
     if not all(0 <= place < len(program.outputs) for place in program.copied):
         return "it copies an output that is not there"
-    if program.opened is not None and (problem := _open_problem(program.opened, program, made)):
-        return f"its open size: {problem}"
+    if program.opened is not None:
+        alone = len(made.programs) == 1 and made.parts is None
+        problem = program.opened.problem(program.inputs, program.outputs) if alone else "such a program must be alone"
+        if problem:
+            return f"its open size: {problem}"
     wrong = [row.symbol for row in program.kernel_rows if not _SYMBOL.fullmatch(row.symbol)]
     if wrong:
         return f"kernel {wrong[0]!r:.60}: that is no name of a function"
     return next((problem for spec in program.inputs if (problem := _values_problem(spec))), "")
-
-
-def _open_problem(opened: OpenSpec, program: Program, made: Metadata) -> str:
-    """The shapes must be those at the largest size, and the size be seen in an input."""
-    if not 1 <= opened.low <= opened.high:
-        return f"{opened.low} to {opened.high}"
-    if len(made.programs) != 1 or made.parts is not None:
-        return "such a program must be alone"
-    if not any(opened.inputs):
-        return "no input has it"
-    for specs, axes in ((program.inputs, opened.inputs), (program.outputs, opened.outputs)):
-        if len(specs) != len(axes):
-            return "it is not told for all inputs and outputs"
-        for spec, where in zip(specs, axes, strict=True):
-            axis, factor = where or (0, 0)
-            right = 0 <= axis < len(spec.shape) and factor > 0 and spec.shape[axis] == factor * opened.high
-            if where is not None and not right:
-                return f"tensor {spec.name!r:.60} does not have it in axis {axis}"
-    return ""
 
 
 def _tensor_problem(spec: TensorSpec) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from autofuse.backend.container.container import ALIGNMENT
 from autofuse.backend.container.metadata import InputSpec
-from autofuse.backend.library.runtime import boolean_tensor
+from autofuse.backend.library.runtime import boolean_tensor, empty_tensor
 from autofuse.errors import InputError
 from autofuse.ort.bound import is_value
 
@@ -33,6 +33,8 @@ def tensor_over(array: Array, kept: Kept | None = None, place: int = 0) -> Any:
         import tvm
 
         return tvm.runtime.tensor(np.asarray(array, order="C"))
+    if not array.size:
+        return empty_tensor(array.shape, array.dtype.name)
     over = boolean_tensor if kind == "b" else _over()
     if array.flags.carray:
         tensor = over(array)

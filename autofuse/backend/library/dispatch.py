@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.backend.container.metadata import OpenSpec, Program
+from autofuse.backend.container.metadata import Program
 from autofuse.errors import InputError
 
 Array = NDArray[np.generic]
@@ -38,7 +38,8 @@ class Dispatch:
         if opened is None:
             return None
         size: int | None = None
-        for spec, where, shape in zip(self.programs[0].inputs, opened.inputs, shapes, strict=True):
+        specs = self.programs[0].inputs
+        for spec, where, more, shape in zip(specs, opened.inputs, opened.beyond[: len(specs)], shapes, strict=True):
             if where is None:
                 if shape != spec.shape:
                     raise InputError(f"input {spec.name!r}: shape {shape}, the model takes {spec.shape}")
@@ -46,11 +47,12 @@ class Dispatch:
             axis, factor = where
             wanted = (*spec.shape[:axis], -1, *spec.shape[axis + 1 :])
             fits = len(shape) == len(wanted) and (*shape[:axis], -1, *shape[axis + 1 :]) == wanted
-            if not fits or shape[axis] % factor or size not in (None, shape[axis] // factor):
+            found, rest = divmod(shape[axis] - more, factor) if fits else (0, 0)
+            if not fits or rest or size not in (None, found):
                 before = "" if size is None else f", and an input before has {opened.name} {size}"
-                takes = _with_open(spec.shape, where, opened)
+                takes = f"({', '.join(map(str, open_shape(spec.shape, where, opened.name, more)))})"
                 raise InputError(f"input {spec.name!r}: shape {shape}, the model takes {takes}{before}")
-            size = shape[axis] // factor
+            size = found
         if size is None or not opened.low <= size <= opened.high:
             raise InputError(
                 f"{opened.name} is {size}, the library takes {opened.low} to {opened.high}: compile it with a wider "
@@ -129,17 +131,15 @@ def _fits(program: Program, shapes: Shapes) -> bool:
     )
 
 
-def open_shape(shape: tuple[int, ...], where: tuple[int, int] | None, name: str) -> tuple[int | str, ...]:
-    """A shape with the name of the open size where it stands."""
+def open_shape(
+    shape: tuple[int, ...], where: tuple[int, int] | None, name: str, more: int = 0
+) -> tuple[int | str, ...]:
+    """A shape with the name of the open size where it stands, and what is `more`."""
     if where is None:
         return shape
     axis, factor = where
-    text = name if factor == 1 else f"{factor}*{name}"
+    text = (name if factor == 1 else f"{factor}*{name}") + f" + {more}" * bool(more)
     return (*shape[:axis], text, *shape[axis + 1 :])
-
-
-def _with_open(shape: tuple[int, ...], where: tuple[int, int], opened: OpenSpec) -> str:
-    return f"({', '.join(map(str, open_shape(shape, where, opened.name)))})"
 
 
 def _shown(shapes: Shapes) -> str:

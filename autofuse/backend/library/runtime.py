@@ -80,6 +80,12 @@ def boolean_tensor(array: NDArray[np.generic]) -> Any:
     return global_function("runtime.TVMTensorCreateView")(data, ffi().Shape(array.shape), ffi().dtype("bool"), 0)
 
 
+def empty_tensor(shape: tuple[int, ...], dtype: str) -> Any:
+    """A tensor of TVM's without elements. Steps between them, as numpy has even there, TVM would not take."""
+    data = ffi().from_dlpack(np.zeros(8, np.uint8))
+    return global_function("runtime.TVMTensorCreateView")(data, ffi().Shape(shape), ffi().dtype(dtype), 0)
+
+
 def copied(tensor: Any) -> NDArray[np.generic]:
     """The elements of a tensor in memory of their own."""
     if str(tensor.dtype) != "bool":

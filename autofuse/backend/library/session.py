@@ -121,14 +121,16 @@ class Session:
         if self.metadata.parts is not None:
             return _arguments(self.metadata.parts.inputs)
         opened = self.metadata.programs[0].opened
-        return _described([p.inputs for p in self.metadata.programs], opened, opened.inputs if opened else ())
+        axes = _axes(opened.inputs, opened.beyond) if opened else ()
+        return _described([p.inputs for p in self.metadata.programs], opened, axes)
 
     def get_outputs(self) -> list[NodeArg]:
         """The model's outputs, in its order."""
         if self.metadata.parts is not None:
             return _arguments(self.metadata.parts.outputs)
         opened = self.metadata.programs[0].opened
-        return _described([p.outputs for p in self.metadata.programs], opened, opened.outputs if opened else ())
+        axes = _axes(opened.outputs, opened.beyond[len(opened.inputs) :]) if opened else ()
+        return _described([p.outputs for p in self.metadata.programs], opened, axes)
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
@@ -229,28 +231,29 @@ def _check_providers(providers: Sequence[Provider] | None, options: Sequence[Map
 
 @dataclass(frozen=True)
 class _SizeRecorder:
-    """Counts sizes of calls: the open size stands `factor` times in an axis of the input `name`."""
+    """Counts sizes of calls: the open size stands `factor` times, and `more`, in an axis of the input `name`."""
 
     counter: SizeCounter
     name: str
     axis: int
     factor: int
+    more: int
 
     def record(self, feed: Mapping[str, Any]) -> None:
         """Counts a call that went well."""
         value = feed[self.name]
         shape = getattr(value, "shape", None)
         extents = shape() if callable(shape) else np.shape(value) if shape is None else shape
-        self.counter.add(int(extents[self.axis]) // self.factor)
+        self.counter.add((int(extents[self.axis]) - self.more) // self.factor)
 
 
 def _recorder_of(metadata: Metadata) -> _SizeRecorder:
     opened = metadata.programs[0].opened if metadata.programs else None
     if opened is None:
         raise InputError("record_sizes: the library has no open size; compile the model with --sizes")
-    places = zip(metadata.programs[0].inputs, opened.inputs, strict=True)
-    name, (axis, factor) = next((spec.name, where) for spec, where in places if where is not None)
-    return _SizeRecorder(SizeCounter(opened.name), name, axis, factor)
+    places = zip(metadata.programs[0].inputs, opened.inputs, opened.beyond, strict=False)
+    name, (axis, factor), more = next((spec.name, where, more) for spec, where, more in places if where is not None)
+    return _SizeRecorder(SizeCounter(opened.name), name, axis, factor, more)
 
 
 def _wished_threads(options: Any) -> int | None:
@@ -275,8 +278,16 @@ def _arguments(specs: Sequence[ValueSpec]) -> list[NodeArg]:
     return [NodeArg(spec.name, spec.shape or (), spec.type) for spec in specs]
 
 
+_Place = tuple[tuple[int, int] | None, int]
+"""The axis with the open size and how many times it that is, None where none has it; how much longer it is."""
+
+
+def _axes(places: Sequence[tuple[int, int] | None], beyond: Sequence[int]) -> list[_Place]:
+    return list(zip(places, beyond, strict=False))
+
+
 def _described(
-    programs: Sequence[Sequence[TensorSpec]], opened: OpenSpec | None, axes: Sequence[tuple[int, int] | None]
+    programs: Sequence[Sequence[TensorSpec]], opened: OpenSpec | None, axes: Sequence[_Place]
 ) -> list[NodeArg]:
     """The inputs or outputs of all programs. `axes`: where the size that is `opened` stands in them."""
     found = []
@@ -285,7 +296,8 @@ def _described(
             sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*(s.shape for s in specs), strict=True)
         )
         if opened is not None:
-            shape = open_shape(specs[0].shape, axes[place], opened.name)
+            where, more = axes[place]
+            shape = open_shape(specs[0].shape, where, opened.name, more)
         dtype = specs[0].dtype
         found.append(NodeArg(specs[0].name, shape, f"tensor({_ONNX_TYPES.get(dtype, dtype)})"))
     return found

@@ -57,12 +57,12 @@ def attention_kernel(workload: Workload, attention: Attention, rows: Mapping[int
 
     def emit(buffers: Mapping[int, Any], count: Expr, constants: Constants) -> None:
         scope = Scope(workload, Emitter(target), whole_arrays(workload, buffers), constants.declare)
-        _Tokens(scope, attention, builder.bind(count)).emit()
+        Tokens(scope, attention, builder.bind(count)).emit()
 
     return open_function(workload, rows, emit)
 
 
-class _Tokens:
+class Tokens:
     """Emits an attention over `count` tokens."""
 
     def __init__(self, scope: Scope, attention: Attention, count: Expr) -> None:
@@ -73,7 +73,8 @@ class _Tokens:
         )
         self.after: list[WorkloadOperator] = [named[name] for name in attention.after]
         self.result = (self.after or [self.product])[-1].outputs[0]
-        *lead, self.most, self.width = self.shape(self.product.outputs[0])
+        *lead, _, self.width = self.shape(self.product.outputs[0])
+        self.most = self.shape(self.softmax.outputs[0])[-1]
         self.heads, self.depth = prod(lead), self.shape(self.scores.inputs[0])[-1]
         self.lanes = self.emitter.lanes
         self.queries = 8 if self.emitter.target.registers >= 32 else 4
@@ -98,9 +99,9 @@ class _Tokens:
                 tiles = (self.count + (self.queries - 1)) // self.queries
                 with emitter.serial(tiles) as step:
                     first = tirx.min(step * self.queries, self.count - self.queries)
-                    _Tile(self, head, self.hidden(first), self.queries).emit()
+                    QueryTile(self, head, self.hidden(first), self.queries).emit()
             with emitter.when(self.count < self.queries), emitter.serial(self.count) as first:
-                _Tile(self, head, first, 1).emit()
+                QueryTile(self, head, first, 1).emit()
 
     def hidden(self, first: Expr) -> Expr:
         """The first query of a tile by a name of which only its bounds are known."""
@@ -149,10 +150,10 @@ class _Tokens:
             yield column, min(self.lanes, width - column)
 
 
-class _Tile:
+class QueryTile:
     """`queries` of one head from number `first` on."""
 
-    def __init__(self, tokens: _Tokens, head: Expr, first: Expr, queries: int) -> None:
+    def __init__(self, tokens: Tokens, head: Expr, first: Expr, queries: int) -> None:
         self.tokens, self.head, self.first, self.queries = tokens, head, first, queries
         self.emitter, self.scope, self.lanes = tokens.emitter, tokens.scope, tokens.lanes
         self.stride, self.block = tokens.stride, tokens.block

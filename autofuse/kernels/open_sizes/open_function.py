@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -13,7 +14,7 @@ from tvm.script.ir_builder import IRBuilder
 from autofuse.errors import InputError
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
 from autofuse.kernels.build import FUNCTION_ATTRIBUTES, Constants, Kernel, complete
-from autofuse.kernels.tir.emit import Array, Expr
+from autofuse.kernels.tir.emit import Array, Expr, Index
 from autofuse.kernels.workload.workload import Workload
 
 Emit = Callable[[Mapping[int, Any], Expr, Constants], None]
@@ -35,6 +36,20 @@ def open_function(workload: Workload, rows: Mapping[int, OpenAxis], emit: Emit) 
     return Kernel(complete(ib.get(), inputs, constants.parameters, outputs), constants.packed)
 
 
+@dataclass(frozen=True)
+class LongArray(Array):
+    """An array with an open axis behind others: `extents` are those that it has when the kernel runs."""
+
+    extents: tuple[Expr, ...] = ()
+
+    def offset(self, index: Index) -> Expr:
+        """See Array."""
+        place: Expr = 0
+        for position, extent in zip(index, self.extents, strict=True):
+            place = place * extent + position
+        return place
+
+
 def whole_arrays(workload: Workload, buffers: Mapping[int, Any]) -> dict[int, Array]:
     """The arguments of a kernel that is of all rows at once, as they are at the largest size.
 
@@ -47,6 +62,9 @@ def whole_arrays(workload: Workload, buffers: Mapping[int, Any]) -> dict[int, Ar
             raise InputError(f"a kernel of all rows at once has no layout {value.layout!r}")
         flat = builder.decl_buffer((prod(value.shape),), value.dtype, data=buffer.data, align=64)
         found[index] = Array(flat, value.shape, value.dtype)
+        extents = tuple(buffer.shape)
+        if any(prod(value.shape[:axis]) > 1 for axis, extent in enumerate(extents) if isinstance(extent, tirx.Var)):
+            found[index] = LongArray(flat, value.shape, value.dtype, extents=extents)
     return found
 
 
@@ -70,7 +88,8 @@ def _arguments(
                     raise InputError(f"layout {value.layout!r} parts rows along axis {where.axis}")
                 shape[where.axis] = extent = tirx.Var(f"rows{index}", "int32")
                 if count is None or kind == "output":
-                    count = extent if where.factor == 1 else extent // where.factor
+                    beyond = extent - where.more if where.more else extent
+                    count = beyond if where.factor == 1 else beyond // where.factor
             buffers[index] = builder.arg(f"{kind}{index}", builder.buffer(shape, value.dtype, align=64))
             made[kind].append(buffers[index])
     return made["input"], made["output"], count

@@ -31,7 +31,7 @@ def bucket_shapes(
     }
     known = sorted({dim for sizes in dims.values() for dim in sizes if isinstance(dim, str) and dim})
     for name in buckets:
-        if name not in known:
+        if not any(_size(dim, {name: 0}) is not None for dim in known):
             raise InputError(
                 f"{option}: {path} has no open size {name!r}; its open sizes: {', '.join(known) or 'none'}"
             )
@@ -40,11 +40,22 @@ def bucket_shapes(
         chosen = dict(zip(buckets, sizes, strict=True))
         form = dict(given)
         for name, own in dims.items():
-            bound = [chosen.get(dim, dim) if isinstance(dim, str) else dim for dim in own]
-            if any(dim in chosen for dim in own) and name not in form and all(isinstance(d, int) for d in bound):
-                form[name] = tuple(int(dim) for dim in bound)
+            bound = [_size(dim, chosen) for dim in own]
+            given_all = [size for size in bound if size is not None]
+            if bound != own and name not in form and len(given_all) == len(own):
+                form[name] = tuple(given_all)
         made.append(form)
     return made
+
+
+def _size(dim: int | str, chosen: Mapping[str, int]) -> int | None:
+    """A size from those that were chosen by name; of a name such as "past + 1" one more than of `past`."""
+    if isinstance(dim, int):
+        return dim
+    name, plus, more = dim.rpartition("+")
+    if dim in chosen or not plus or not more.strip().isdecimal():
+        return chosen.get(dim)
+    return chosen[name.strip()] + int(more) if name.strip() in chosen else None
 
 
 def form_at(model: Path, sizes: Sequence[OpenSize], count: int, given: Given) -> dict[str, tuple[int, ...] | Constant]:

@@ -78,8 +78,8 @@ def _bind(name: str, dims: tuple[_Dim, ...], shape: tuple[int, ...], sizes: dict
             f"{text}: the input has {len(dims)} dimensions ({_list(map(_shown, dims))}), {len(shape)} are given"
         )
     for axis, (dim, size) in enumerate(zip(dims, shape, strict=True)):
-        if size < 1:
-            raise InputError(f"{text}: dimension {axis} must be at least 1")
+        if size < 0:
+            raise InputError(f"{text}: dimension {axis} must be at least 0")
         if isinstance(dim, int) and dim != size:
             raise InputError(f"{text}: the model fixes dimension {axis} to {dim}")
         if isinstance(dim, str) and not dim.startswith("?") and sizes.setdefault(dim, size) != size:

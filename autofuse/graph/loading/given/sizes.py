@@ -34,9 +34,10 @@ class OpenSize:
 
     def drawn(self, count: int = DRAWN) -> tuple[int, ...]:
         """At most so many sizes of the range, from the smallest to the largest, each as many times the one before."""
-        steps = range(count)
-        growth = (self.high / self.low) ** (1 / max(1, count - 1))
-        return tuple(sorted({min(self.high, round(self.low * growth**step)) for step in steps}))
+        first = max(1, self.low)
+        growth = (self.high / first) ** (1 / max(1, count - 1))
+        found = {min(self.high, round(first * growth**step)) for step in range(count)}
+        return tuple(sorted(found if self.low else {0, *sorted(found)[:-2], self.high}))
 
     @property
     def is_fixed(self) -> bool:
@@ -65,8 +66,8 @@ def open_sizes(ranges: Ranges) -> tuple[OpenSize, ...]:
     named = ranges if isinstance(ranges, Mapping) else parse_sizes(ranges)
     for name, given in named.items():
         low, high = (given, given) if isinstance(given, int) else given
-        if not 1 <= low <= high <= MOST:
-            raise InputError(f"--sizes {name}={low}:{high}: allowed are 1 to {MOST:,}, the smaller number first")
+        if not (low >= 0 and high >= 1 and low <= high <= MOST):
+            raise InputError(f"--sizes {name}={low}:{high}: allowed are 0 to {MOST:,}, the smaller number first")
         found.append(OpenSize(name, low, high))
     return tuple(found)
 

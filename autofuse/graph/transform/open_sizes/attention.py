@@ -28,7 +28,9 @@ class Attention:
     """softmax(queries x keys) x values, with all that is done to each of them between rows and rows.
 
     `operators`: names, in topological order. `scores`, `softmax`, `product`: names of the three that mix tokens.
-    `after`: names of those behind the product, in turn. `result`: the rows that it makes.
+    `after`: names of those behind the product, in turn. `result`: the rows that it makes. `more`: keys beyond the
+    open size, where it counts keys alone: those of a cache, which a fixed number of queries read. None where it counts
+    queries, too.
     """
 
     operators: tuple[str, ...]
@@ -37,6 +39,7 @@ class Attention:
     product: str
     after: tuple[str, ...]
     result: str
+    more: int | None = None
 
 
 def attentions(opened: OpenGraph) -> tuple[Attention, ...]:
@@ -55,12 +58,14 @@ class _Finder:
         self.opened, self.graph, self.softmax = opened, opened.graph, softmax
         self.taken: dict[str, Operator] = {}
         self.scores: list[Operator] = []
+        self.cached = opened.place(softmax.outputs[0]) is not None
 
     def find(self) -> Attention:
         softmax = self.softmax
         rank = len(self._shape(softmax.outputs[0]))
         axis = softmax.attributes.get("axis", -1 if self.graph.opset >= 13 else 1)
-        if axis not in (-1, rank - 1) or not self._is_open(softmax.outputs[0], ROWS, COLUMNS):
+        places = (COLUMNS,) if self.cached else (ROWS, COLUMNS)
+        if axis not in (-1, rank - 1) or not self._is_open(softmax.outputs[0], *places):
             raise self._refused(softmax, "it is no softmax of a row of scores, over tokens")
         product = self._product()
         self._take(softmax)
@@ -73,7 +78,8 @@ class _Finder:
         after, result = self._after(product)
         self._check_leads(product)
         ordered = sorted(self.taken, key=self.graph.position.__getitem__)
-        return Attention(tuple(ordered), self.scores[0].name, softmax.name, product.name, after, result)
+        more = self.opened.beyond(softmax.outputs[0])[COLUMNS] if self.cached else None
+        return Attention(tuple(ordered), self.scores[0].name, softmax.name, product.name, after, result, more)
 
     def _product(self) -> Operator:
         """The one product with values that reads the softmax, or what is made of each of its elements."""
@@ -98,13 +104,16 @@ class _Finder:
         if name not in self.opened.grids or name in self.opened.parts:
             return
         operator = self.graph.producers.get(name)
+        if self.cached and (operator is None or appends(self.opened, operator)):
+            return
         if operator is None:
             raise refused(self.opened.symbol, self.softmax, f"{name!r} is no tensor of rows")
         if operator.name in self.taken:
             return
         if scores and operator.op_type == "MatMul" and not operator.domain:
             queries, keys = operator.inputs
-            if not self._is_open(queries, ROWS) or not self._is_open(keys, COLUMNS):
+            fits = not self.opened.has(queries) if self.cached else self._is_open(queries, ROWS)
+            if not fits or not self._is_open(keys, COLUMNS):
                 raise self._refused(operator, "it is no product of queries and keys")
             self._take(operator)
             self.scores.append(operator)
@@ -129,8 +138,8 @@ class _Finder:
         if kind in VIEWS:
             return "" if self._same_runs(operator) else "it joins tokens with something else"
         if kind == "Transpose":
-            through = scores and self._is_open(operator.outputs[0], ROWS, COLUMNS) and self._has_product(operator)
-            return "it turns the scores" if through else ""
+            both = self.cached or self._is_open(operator.outputs[0], ROWS, COLUMNS)
+            return "it turns the scores" if scores and both and self._has_product(operator) else ""
         if kind == "Concat":
             axis = operator.attributes.get("axis", 0)
             return "it joins tokens" if self.opened.factors(operator.outputs[0])[int(axis)] else ""  # type: ignore[arg-type]
@@ -159,9 +168,10 @@ class _Finder:
 
     def _runs(self, name: str) -> list[int]:
         runs = [1]
-        for extent, factor in zip(self._shape(name), self.opened.factors(name), strict=True):
+        axes = zip(self._shape(name), self.opened.factors(name), self.opened.beyond(name), strict=True)
+        for extent, factor, more in axes:
             if factor:
-                runs += [-factor, 1]
+                runs += [-factor, -more, 1]
             else:
                 runs[-1] *= extent
         return runs
@@ -185,6 +195,8 @@ class _Finder:
     def _after(self, product: Operator) -> tuple[tuple[str, ...], str]:
         """Takes what moves the result of a product until it stands in rows."""
         name, found = product.outputs[0], []
+        if not self.opened.has(name):
+            return (), name
         while name not in self.opened.axes:
             operator = self._only_reader(name, product)
             fits = operator.op_type == "Transpose" or (operator.op_type in VIEWS and self._same_runs(operator))
@@ -219,6 +231,8 @@ class _Finder:
         if name not in self.graph.tensors:
             return False
         factors = self.opened.factors(name)
+        if any(self.opened.beyond(name)) and not self.cached:
+            return False
         wanted = {place % len(factors) for place in places} if len(factors) > 1 else set()
         return bool(wanted) and factors == tuple(int(axis in wanted) for axis in range(len(factors)))
 
@@ -232,6 +246,22 @@ class _Finder:
         return refused(self.opened.symbol, operator, reason)
 
 
+def appends(opened: OpenGraph, operator: Operator) -> bool:
+    """Whether an operator puts new rows behind those of a cache: two tensors that stand in memory, along the axis whose
+    length is open."""
+    if operator.op_type != "Concat" or operator.domain or len(operator.inputs) != 2:
+        return False
+    past, new = operator.inputs
+    where, made = opened.place(past), opened.place(operator.outputs[0])
+    if where is None or made is None or where.more or opened.has(new):
+        return False
+    added = opened.graph.tensors[new].shape[made.axis]
+    axis = operator.attributes.get("axis", 0)
+    along = axis in (made.axis, made.axis - len(opened.graph.tensors[new].shape))
+    given = past in opened.graph.inputs and past not in opened.parts
+    return given and along and made == replace(where, more=added)
+
+
 def with_own_operators(opened: OpenGraph) -> OpenGraph:
     """The open graph with a copy, for each further attention that has it, of what two share: a mask, say."""
     found = attentions(opened)
@@ -241,22 +271,22 @@ def with_own_operators(opened: OpenGraph) -> OpenGraph:
             users.setdefault(name, []).append(number)
     if all(len(numbers) == 1 for numbers in users.values()):
         return opened
-    graph, tensors, grids = opened.graph, dict(opened.graph.tensors), dict(opened.grids)
+    graph, tensors, grids, more = opened.graph, dict(opened.graph.tensors), dict(opened.grids), dict(opened.more)
     operators: list[Operator] = []
     for operator in graph.operators:
-        first, *more = users.get(operator.name, [-1])
+        first, *others = users.get(operator.name, [-1])
         operators.append(_renamed(operator, graph, users, first))
-        for number in more:
+        for number in others:
             twin = _renamed(operator, graph, users, number)
             copied = replace(
                 twin, name=_own(operator.name, number), outputs=tuple(_own(name, number) for name in operator.outputs)
             )
             for name, own in zip(operator.outputs, copied.outputs, strict=True):
                 tensors[own] = replace(tensors[name], name=own)
-                grids[own] = grids[name]
+                grids[own], more[own] = grids[name], opened.beyond(name)
             operators.append(copied)
     changed = replace(graph, operators=tuple(operators), tensors=tensors)
-    return replace(opened, graph=changed, grids=grids)
+    return replace(opened, graph=changed, grids=grids, more=more)
 
 
 def _renamed(operator: Operator, graph: Graph, users: dict[str, list[int]], number: int) -> Operator:

@@ -30,10 +30,11 @@ Array = NDArray[np.generic]
 
 @dataclass(frozen=True)
 class OpenAxis:
-    """An axis of a tensor whose extent is `factor` times the open size."""
+    """An axis of a tensor whose extent is `factor` times the open size, and `more`."""
 
     axis: int
     factor: int = 1
+    more: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +43,8 @@ class OpenGraph:
 
     `axes`: of each tensor of rows, the axis where the open size is; all axes before it have the extent 1, so that
     the `size` rows of the tensor lie one behind the other. A constant among them has equal rows. `grids`: of each other
-    tensor that has the open size, how many times it each axis is, 0 where it has nothing of it. `targets`: of each
+    tensor that has the open size, how many times it each axis is, 0 where it has nothing of it; `more`: how much longer
+    each axis of these is, where one is, as the keys of a cache and of the new token. `targets`: of each
     constant with target sizes, place of an element -> how many times the open size it is, and how much more. `parts`:
     constants that are the first part of a longer one, and that one, as it is at the largest size: positions, masks.
     """
@@ -54,6 +56,7 @@ class OpenGraph:
     targets: Mapping[str, Mapping[int, tuple[int, int]]]
     grids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     parts: Mapping[str, Array] = field(default_factory=dict)
+    more: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def factors(self, name: str) -> tuple[int, ...]:
         """How many times the open size each axis of a tensor is; 0 where it has nothing of it."""
@@ -62,9 +65,20 @@ class OpenGraph:
             return self.grids.get(name, (0,) * rank)
         return tuple(where.factor if axis == where.axis else 0 for axis in range(rank))
 
+    def beyond(self, name: str) -> tuple[int, ...]:
+        """How much longer each axis of a tensor is than its factor times the open size."""
+        return self.more.get(name, (0,) * len(self.graph.tensors[name].shape))
+
     def has(self, name: str) -> bool:
         """Whether a tensor has the open size."""
         return name in self.axes or name in self.grids
+
+    def place(self, name: str) -> OpenAxis | None:
+        """The one axis of a tensor that has the open size; None where none has, or several."""
+        found = [axis for axis, factor in enumerate(self.factors(name)) if factor]
+        if len(found) != 1:
+            return None
+        return OpenAxis(found[0], self.factors(name)[found[0]], self.beyond(name)[found[0]])
 
     def at(self, size: int) -> Graph:
         """The static graph where the open size is `size`."""
@@ -85,9 +99,8 @@ class OpenGraph:
     def _tensor(self, tensor: Tensor, size: int) -> Tensor:
         if not self.has(tensor.name):
             return tensor
-        factors = self.factors(tensor.name)
-        shape = zip(tensor.shape, factors, strict=True)
-        return replace(tensor, shape=tuple(factor * size or extent for extent, factor in shape))
+        axes = zip(tensor.shape, self.factors(tensor.name), self.beyond(tensor.name), strict=True)
+        return replace(tensor, shape=tuple(factor * size + more if factor else extent for extent, factor, more in axes))
 
 
 def _repeated(array: Array, where: OpenAxis, size: int) -> Array:
@@ -106,13 +119,15 @@ def open_graph(
     """
     other = _with_names_of(symbol, graph, other)
     longest = {} if largest is None else _with_names_of(symbol, graph, largest).constants
-    found = OpenGraph(graph, symbol, size, axes := {}, targets := {}, grids := {}, parts := {})
+    found = OpenGraph(graph, symbol, size, axes := {}, targets := {}, grids := {}, parts := {}, longer := {})
     for name, tensor in graph.tensors.items():
         if tensor.shape != other.tensors[name].shape:
-            factors = _factors(symbol, graph, tensor, size, other.tensors[name], other_size)
-            where = _row_axis(tensor, factors)
+            factors, more = _factors(symbol, graph, tensor, size, other.tensors[name], other_size)
+            where = None if any(more) else _row_axis(tensor, factors)
             if where is None:
                 grids[name] = factors
+                if any(more):
+                    longer[name] = more
             else:
                 axes[name] = where
     for name, array in graph.constants.items():
@@ -150,12 +165,13 @@ def with_parts_given(opened: OpenGraph, high: int) -> OpenGraph:
     return replace(opened, graph=given, parts=parts)
 
 
-def is_alike(opened: OpenGraph, loaded: Graph) -> bool:
-    """Whether what computes in the open graph at a size of 1, with its constants, is what the model was `loaded` as.
+def is_alike(opened: OpenGraph, size: int, loaded: Graph) -> bool:
+    """Whether what computes in the open graph at a `size` of 1 or 0, with its constants, is what the model was `loaded`
+    as.
 
     At that size the loader leaves operators out that move nothing then, and may put others in another way.
     """
-    made = opened.at(1)
+    made = opened.at(size)
     return _named_alike(made, loaded) and _computing(made) == _computing(loaded)
 
 
@@ -164,11 +180,12 @@ def _named_alike(made: Graph, loaded: Graph) -> bool:
     return all(name in loaded.tensors and made.tensors[name] == loaded.tensors[name] for name in named)
 
 
-def refused_single(opened: OpenGraph) -> InputError:
-    """The error for a model that is another where the open size is 1."""
+def refused_small(opened: OpenGraph, size: int) -> InputError:
+    """The error for a model that is another where the open size is 1 or 0."""
+    symbol, least = opened.symbol, size + 1
     return InputError(
-        f"--sizes: where {opened.symbol} is 1, the model is another: let {opened.symbol} start at 2, such as --sizes "
-        f"{opened.symbol}=2:16, or {ADVICE}"
+        f"--sizes: where {symbol} is {size}, the model is another: let {symbol} start at {least}, such as --sizes "
+        f"{symbol}={least}:16, or {ADVICE}"
     )
 
 
@@ -246,18 +263,22 @@ def _equal(one: Array, other: Array) -> bool:
     return np.ascontiguousarray(one).tobytes() == np.ascontiguousarray(other).tobytes()
 
 
-def _factors(symbol: str, graph: Graph, tensor: Tensor, size: int, twin: Tensor, twin_size: int) -> tuple[int, ...]:
-    """How many times the open size each axis of a tensor is, whose shape differs at two sizes."""
+def _factors(
+    symbol: str, graph: Graph, tensor: Tensor, size: int, twin: Tensor, twin_size: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """How many times the open size each axis of a tensor is, whose shape differs at two sizes, and how much more."""
     where, shown = _reader(graph, tensor.name), "x".join(map(str, tensor.shape))
     if len(tensor.shape) != len(twin.shape):
         raise _refused(symbol, where, f"the number of axes of {tensor.name!r} depends on it")
-    found = []
+    factors, beyond = [], []
     for axis, (here, there) in enumerate(zip(tensor.shape, twin.shape, strict=True)):
-        factor, rest = (0, 0) if here == there else divmod(here, size)
-        if rest or (here != there and factor * twin_size != there):
+        factor, rest = divmod(there - here, twin_size - size)
+        more = here - factor * size if factor else 0
+        if rest or factor < 0 or more < 0:
             raise _refused(symbol, where, f"axis {axis} of {tensor.name!r} ({shown}) is no multiple of it")
-        found.append(factor)
-    return tuple(found)
+        factors.append(factor)
+        beyond.append(more)
+    return tuple(factors), tuple(beyond)
 
 
 def _row_axis(tensor: Tensor, factors: tuple[int, ...]) -> OpenAxis | None:
@@ -272,11 +293,12 @@ def refused_grid(opened: OpenGraph, name: str) -> InputError:
     """The error for a tensor whose open size is where only a kernel of its own could have it."""
     shown = "x".join(map(str, opened.graph.tensors[name].shape))
     several = sum(factor > 0 for factor in opened.grids[name]) > 1
-    reason = (
-        f"{name!r} ({shown}) has it in more than one axis"
-        if several
-        else f"it is not the leading axis of {name!r} ({shown})"
-    )
+    longer = [axis for axis, more in enumerate(opened.beyond(name)) if more]
+    reason = f"it is not the leading axis of {name!r} ({shown})"
+    if several:
+        reason = f"{name!r} ({shown}) has it in more than one axis"
+    elif longer:
+        reason = f"axis {longer[0]} of {name!r} ({shown}) is no multiple of it"
     return _refused(opened.symbol, _reader(opened.graph, name), reason)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from autofuse.graph.mapping import names
 from autofuse.graph.model import AttributeValue, Operator
-from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, VIEWS, Attention, attentions
+from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, VIEWS, Attention, appends, attentions
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, refused, refused_grid
 
 _WINDOWS = names(
@@ -87,26 +87,33 @@ class Picked:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupKind:
-    """What a group of operators is where it is not of rows: an `attention`, an operator with `picked` rows, or one that
-    `reduces` over all of them."""
+    """What a group of operators is where it is not of rows: an `attention`, an operator with `picked` rows, one that
+    `reduces` over all of them, or one that `appends` some to a cache."""
 
     attention: Attention | None = None
     picked: Picked | None = None
     reduces: bool = False
+    appends: bool = False
 
     @property
     def in_tiles(self) -> bool:
         """Whether its kernel is one of tiles of rows, or of fixed sizes; else it is one of all rows at once."""
-        return self.attention is None and not self.reduces
+        return self.attention is None and not self.reduces and not self.appends
+
+    @property
+    def of_cache(self) -> bool:
+        """Whether the open size is the length of a cache to it, which may be empty."""
+        return self.appends or (self.attention is not None and self.attention.more is not None)
 
 
 def check_rows(opened: OpenGraph) -> None:
     """InputError that names the first operator which mixes the rows of the open size, or may do so.
 
-    An attention may: there is a kernel for all of it. So may a reduction over all rows, and an operator that reads
-    nothing but a few of them.
+    An attention may: there is a kernel for all of it. So may a reduction over all rows, an operator that reads
+    nothing but a few of them, and one that appends some to a cache.
     """
     whole = {name for attention in attentions(opened) for name in attention.operators}
+    whole |= {operator.name for operator in opened.graph.operators if appends(opened, operator)}
     for operator in opened.graph.operators:
         touched = [name for name in (*operator.inputs, *operator.outputs) if opened.has(name)]
         if not touched or operator.name in whole:
@@ -123,6 +130,10 @@ def check_rows(opened: OpenGraph) -> None:
             raise refused(opened.symbol, operator, "nothing is known of how it treats rows")
         if not rule(_Case(operator, opened)):
             raise refused(opened.symbol, operator, "it mixes rows")
+    for name in opened.graph.returned:
+        maker = opened.graph.producers.get(name)
+        if name in opened.grids and not (maker is not None and appends(opened, maker)):
+            raise refused_grid(opened, name)
 
 
 def picked_rows(opened: OpenGraph, operator: Operator) -> Picked | None:

@@ -1,0 +1,64 @@
+"""What a library says about the size that it leaves open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pydantic import ConfigDict
+
+
+class Shaped(Protocol):
+    """A tensor with a name and a shape."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its sizes."""
+
+
+@dataclass(frozen=True)
+class OpenSpec:
+    """A size that a program leaves open: its `name` in the model, `low` to `high`.
+
+    `inputs`, `outputs`: for each, the axis where it stands and how many times the open size that axis is; None for one
+    that does not have it. `more`: how much longer that axis is, for all inputs and then all outputs; none where none
+    is. The shapes of the program are those at the largest size.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
+
+    name: str
+    low: int
+    high: int
+    inputs: tuple[tuple[int, int] | None, ...]
+    outputs: tuple[tuple[int, int] | None, ...]
+    more: tuple[int, ...] = ()
+
+    @property
+    def beyond(self) -> tuple[int, ...]:
+        """How much longer the open axis of each input is, and then of each output."""
+        return self.more or (0,) * (len(self.inputs) + len(self.outputs))
+
+    def problem(self, inputs: Sequence[Shaped], outputs: Sequence[Shaped]) -> str:
+        """Why it cannot be that of a program with such inputs and outputs; "" when nothing is wrong.
+
+        Their shapes must be those at the largest size, and the size be seen in an input.
+        """
+        if not 0 <= self.low <= self.high or not self.high:
+            return f"{self.low} to {self.high}"
+        if not any(self.inputs):
+            return "no input has it"
+        axes = (*self.inputs, *self.outputs)
+        if (len(inputs), len(outputs)) != (len(self.inputs), len(self.outputs)) or len(self.beyond) != len(axes):
+            return "it is not told for all inputs and outputs"
+        for spec, where, more in zip((*inputs, *outputs), axes, self.beyond, strict=True):
+            axis, factor = where or (0, 0)
+            right = 0 <= axis < len(spec.shape) and factor > 0 and spec.shape[axis] == factor * self.high + more
+            if where is not None and not right:
+                return f"tensor {spec.name!r:.60} does not have it in axis {axis}"
+        return ""

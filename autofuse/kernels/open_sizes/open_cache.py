@@ -1,0 +1,161 @@
+"""The kernels of a cache of keys and values that grows: new rows behind those before, attention of a few queries to it.
+
+Rows are counted when a kernel runs. A cache is read where it lies: of one query each key and each value is read once,
+so that nothing would be won by a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import tvm
+import tvm.script.ir_builder.tirx as builder
+
+from autofuse.device.target import Target
+from autofuse.graph.transform.open_sizes.attention import Attention
+from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
+from autofuse.kernels.build import Constants, Kernel
+from autofuse.kernels.nest.evaluate import Scope
+from autofuse.kernels.open_sizes.open_attention import QueryTile, Tokens
+from autofuse.kernels.open_sizes.open_function import open_function, whole_arrays
+from autofuse.kernels.tir.emit import Emitter, Expr, const
+from autofuse.kernels.workload.workload import Workload
+
+KEYS = 4
+"""Keys whose products with a query are summed side by side, so that none waits for another."""
+VALUES = 2
+"""Values that are added up side by side."""
+VECTORS = 4
+"""Vectors of a value that are held in registers."""
+
+
+def append_kernel(workload: Workload, rows: Mapping[int, OpenAxis], target: Target) -> Kernel:
+    """The kernel of `workload`, one Concat of a cache and new rows, at the largest size.
+
+    `rows`: the cache and the result, by index, with their open axis.
+    """
+    (operator,) = workload.operators
+    (past, new), made = operator.inputs, operator.outputs[0]
+    axis, shape = rows[past].axis, workload.values[made].shape
+    added, inner = workload.values[new].shape[axis], prod(shape[axis + 1 :])
+
+    def emit(buffers: Mapping[int, Any], count: Expr, _constants: Constants) -> None:
+        emitter, arrays = Emitter(target), whole_arrays(workload, buffers)
+        size = builder.bind(count * rows[past].factor * inner)
+        emitter.analyzer.bind(size, tvm.ir.Range(0, (shape[axis] - added) * inner + 1))
+
+        def copy(source: int, start: Expr, begin: Expr, elements: Expr) -> None:
+            """Elements behind one another: whole vectors, then single ones."""
+            read, written, done = arrays[source].buffer, arrays[made].buffer, 0
+            for lanes in (emitter.lanes, 1):
+                steps = (elements - done) // lanes
+                if isinstance(steps, int) and not steps:
+                    continue
+                with emitter.serial(steps) as step, emitter.vector(lanes) as lane:
+                    place = done + step * lanes + lane
+                    emitter.put(written, begin + place, read[emitter.simplify(start + place)])
+                done = done + steps * lanes
+
+        with emitter.parallel(prod(shape[:axis])) as outer:
+            begin = outer * (size + added * inner)
+            copy(past, outer * size, begin, size)
+            copy(new, outer * (added * inner), begin + size, added * inner)
+
+    return open_function(workload, rows, emit)
+
+
+def cache_kernel(workload: Workload, attention: Attention, rows: Mapping[int, OpenAxis], target: Target) -> Kernel:
+    """The kernel of `workload`, an attention of a fixed number of queries to a cache, at the largest size.
+
+    `rows`: its inputs, by index, whose open axis has an extent that is read when the kernel runs.
+    """
+
+    def emit(buffers: Mapping[int, Any], count: Expr, constants: Constants) -> None:
+        scope = Scope(workload, Emitter(target), whole_arrays(workload, buffers), constants.declare)
+        _Cache(scope, attention, builder.bind(count + (attention.more or 0))).emit()
+
+    return open_function(workload, rows, emit)
+
+
+class _Cache(Tokens):
+    """Emits an attention to `count` keys."""
+
+    def emit(self) -> None:
+        """Heads in parallel, each query by itself."""
+        queries = self.shape(self.product.outputs[0])[-2]
+        with self.emitter.parallel(self.heads) as head, self.emitter.serial(queries) as first:
+            _Query(self, head, first, 1).emit()
+
+
+class _Query(QueryTile):
+    """One query of one head."""
+
+    def multiply_keys(self) -> None:
+        """Its scores: a few keys at a time."""
+        tokens, emitter, depth = self.tokens, self.emitter, self.tokens.depth
+        held = emitter.scratch(depth)
+        for column, lanes in tokens.columns(depth):
+            with emitter.vector(lanes) as lane, self.scope.point():
+                value = tokens.read(tokens.scores.inputs[0], self.head, self.first, column + lane)
+                emitter.put(held, column + lane, value)
+        whole = tokens.count // KEYS
+        with emitter.serial(whole) as step:
+            self.score_keys(held, step * KEYS, KEYS)
+        with emitter.serial(tokens.count - whole * KEYS) as rest:
+            self.score_keys(held, whole * KEYS + rest, 1)
+
+    def score_keys(self, held: Any, first: Expr, keys: int) -> None:
+        """Scores of so many keys: products in lanes, summed across them."""
+        tokens, emitter, lanes = self.tokens, self.emitter, self.lanes
+        sums = emitter.registers(keys, lanes)
+        self.clear(sums)
+        for column, wide in tokens.columns(tokens.depth):
+            for number, one in enumerate(sums):
+                with emitter.vector(wide) as lane, self.scope.point():
+                    key = tokens.read(tokens.scores.inputs[1], self.head, column + lane, first + number)
+                    emitter.put(one, lane, one[lane] + key * held[column + lane])
+        while lanes > 1:
+            lanes //= 2
+            for one in sums:
+                with emitter.vector(lanes) as lane:
+                    emitter.put(one, lane, one[lane] + one[lanes + lane])
+        for number, one in enumerate(sums):
+            emitter.put(self.scores, first + number, one[0])
+
+    def clear(self, vectors: list[Any]) -> None:
+        for one in vectors:
+            with self.emitter.vector(self.lanes) as lane:
+                self.emitter.put(one, lane, const(0.0, "float32"))
+
+    def multiply_values(self) -> Any:
+        """The sum of values, each times the exponential of its score."""
+        tokens, emitter, padded = self.tokens, self.emitter, self.tokens.padded
+        made = emitter.scratch(padded)
+        whole = tokens.count // VALUES
+        for column in range(0, padded, VECTORS * self.lanes):
+            end = column + VECTORS * self.lanes
+            pieces = [piece for piece in tokens.columns(tokens.width) if column <= piece[0] < end]
+            sums = [emitter.registers(len(pieces), self.lanes) for _ in range(VALUES)]
+            for one in sums:
+                self.clear(one)
+            with emitter.serial(whole) as step:
+                for number, one in enumerate(sums):
+                    self.add_value(one, pieces, step * VALUES + number)
+            with emitter.serial(tokens.count - whole * VALUES) as rest:
+                self.add_value(sums[0], pieces, whole * VALUES + rest)
+            for vector, (start, _) in enumerate(pieces):
+                with emitter.vector(self.lanes) as lane:
+                    total = sum((one[vector][lane] for one in sums[1:]), sums[0][vector][lane])
+                    emitter.put(made, start + lane, total)
+        return made
+
+    def add_value(self, sums: list[Any], pieces: list[tuple[int, int]], token: Expr) -> None:
+        """Adds one value, times its share."""
+        tokens, emitter = self.tokens, self.emitter
+        share = emitter.bind(self.score(0, token))
+        for one, (start, wide) in zip(sums, pieces, strict=True):
+            with emitter.vector(wide) as lane, self.scope.point():
+                value = tokens.read(tokens.product.inputs[1], self.head, token, start + lane)
+                emitter.put(one, lane, one[lane] + value * share)

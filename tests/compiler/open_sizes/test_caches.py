@@ -1,0 +1,141 @@
+"""One library for every length of a cache of keys and values: right at each, from the empty one on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from autofuse.api import Session
+from autofuse.backend.library.compiled import Library
+from autofuse.errors import InputError
+from tests.compiler.open_sizes.decoders import MOST, Decoder, step_inputs, written
+from tests.compiler.open_sizes.models import TOLERANCE, built, check, write
+
+HIGH = MOST - 4
+SIZES = (0, 1, 2, 3, 15, 16, 17, 100, HIGH)
+FORMS = {
+    "as GPT-2": Decoder(masks=("causal", "padding")),
+    "as Llama": Decoder(heads=4, width=20, shared=2, masks=("padding",)),
+    "with turned keys": Decoder(heads=3, width=5, turned=True, scale="both", masks=()),
+    "of one head": Decoder(heads=1, width=64, layers=1),
+    "of one head of keys": Decoder(heads=4, width=16, shared=4, masks=("causal",)),
+    "of two tokens": Decoder(tokens=2, scale="both", layers=1),
+}
+
+
+def check_steps(model: Path, library: Library) -> None:
+    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    for size in SIZES:
+        feeds = step_inputs(model, size)
+        for found, wanted in zip(library(feeds), session.run(None, feeds), strict=True):
+            assert found.shape == wanted.shape
+            np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=f"past is {size}")
+
+
+QUICK = ("as GPT-2", "as Llama", "with turned keys")
+"""Forms that have, together, nearly all that there is."""
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in FORMS]
+)
+def test_a_step_is_right_behind_any_number_of_tokens(tmp_path: Path, name: str) -> None:
+    model = written(tmp_path / "decoder.onnx", FORMS[name])
+    check_steps(model, built(model, "past", 0, HIGH))
+
+
+def _drawn(random: np.random.Generator) -> Decoder:
+    heads = int(random.choice([1, 2, 3, 4, 6]))
+    masks = tuple(mask for mask in ("padding", "causal") if random.random() < 0.5)
+    shared = 2 if heads % 2 == 0 and random.random() < 0.4 else 1
+    return Decoder(
+        heads=heads,
+        width=int(random.integers(1, 80)),
+        layers=int(random.integers(1, 3)),
+        shared=shared,
+        masks=masks,
+        scale=str(random.choice(["scores", "both", ""])),
+        turned=shared == 1 and bool(random.random() < 0.3),
+        tokens=1 if "causal" in masks else int(random.choice([1, 1, 2, 3])),
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(12))
+def test_a_step_of_a_random_form_is_right(tmp_path: Path, seed: int) -> None:
+    model = written(tmp_path / "decoder.onnx", _drawn(np.random.default_rng(seed)))
+    check_steps(model, built(model, "past", 0, HIGH))
+
+
+def test_sizes_are_named_as_the_model_has_them(tmp_path: Path) -> None:
+    model = written(tmp_path / "decoder.onnx", Decoder(layers=1))
+    built(model, "past", 0, 20)
+    session = Session(model.with_suffix(".so"))
+    assert [one.shape for one in session.get_inputs()][2:] == [(1, "past + 1"), *[(1, 2, "past", 8)] * 2]
+    assert [one.shape for one in session.get_outputs()][1:] == [(1, 2, "past + 1", 8)] * 2
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"mask": 3}, "'mask': shape .*takes .1, past . 1., and an input before has past 3|past0k.*before has past 2"),
+        ({"mask": 99, "past0k": 98, "past0v": 98}, "past is 98, the library takes 0 to 20"),
+        ({"past0v": 4}, "'past0v': shape .*, the model takes .1, 2, past, 8., and an input before has past 3"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(tmp_path: Path, change: dict[str, int], reason: str) -> None:
+    model = written(tmp_path / "decoder.onnx", Decoder(layers=1))
+    library = built(model, "past", 0, 20)
+    feeds = step_inputs(model, 3)
+    for name, size in change.items():
+        feeds[name] = feeds[name].take([0] * size, 1 if name == "mask" else 2)
+    with pytest.raises(InputError, match=reason):
+        library(feeds)
+
+
+REFUSED = {
+    "a result that is no cache": (
+        "d (float[1, 2, past, 4] past) => (float[1, 2, 4, past] y) { y = Transpose <perm = [0, 1, 3, 2]> (past) }",
+        "it is not the leading axis of 'past'",
+    ),
+    "new rows before the old ones": (
+        "d (float[1, 2, past, 4] past, float[1, 2, 1, 4] new) => (float[1, 2, later, 4] y) {"
+        " y = Concat <axis = 2> (new, past) }",
+        "Concat '.*': it is not the leading axis of 'past'",
+    ),
+    "keys beside scores that are a result": (
+        "d (float[1, 2, past, 4] past, float[1, 2, 1, 4] q) => (float[1, 2, 1, 4] y, float[1, 2, 1, past] s) {"
+        " k = Transpose <perm = [0, 1, 3, 2]> (past) r = MatMul (q, k) s = Softmax (r) y = MatMul (s, past) }",
+        "'s' is an output",
+    ),
+    "a sum of nothing": (
+        "d (float[past, 4] x) => (float[1, 4] y) { a = Constant <value_ints = [0]> () y = ReduceSum (x, a) }",
+        "only a cache may be empty, so let past start at 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_no_cache_can_be_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    text, reason = REFUSED[name]
+    model = write(tmp_path / "refused.onnx", text, {})
+    with pytest.raises(InputError, match=f"--sizes: past cannot stay open at .*{reason}"):
+        built(model, "past", 0, 40)
+
+
+def test_keys_of_another_sequence_are_read_where_they_lie(tmp_path: Path) -> None:
+    text = (
+        "d (float[1, 2, past, 4] keys, float[1, 2, past, 4] values, float[1, 2, 1, 4] q) => (float[1, 2, 1, 4] y) {"
+        " k = Transpose <perm = [0, 1, 3, 2]> (keys) r = MatMul (q, k) s = Softmax (r) y = MatMul (s, values) }"
+    )
+    model = write(tmp_path / "crossed.onnx", text, {})
+    check(model, built(model, "past", 1, 40), "past", (1, 2, 17, 40))
+
+
+def test_rows_that_are_none_are_refused(tmp_path: Path) -> None:
+    model = write(tmp_path / "rows.onnx", "d (float[past, 4] x) => (float[past, 4] y) { y = Relu (x) }", {})
+    with pytest.raises(InputError, match="where past is 0, the model is another: let past start at 1, such as"):
+        built(model, "past", 0, 40)
