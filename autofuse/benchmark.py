@@ -26,11 +26,11 @@ from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.key import graph_key
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
-from autofuse.graph.submodel import to_model
 from autofuse.kernels.lowering.coverage import require_kernels
 from autofuse.measure.checking.reference import run_reference
 from autofuse.measure.networks.bench import Contender, ContenderResult
 from autofuse.measure.networks.judgement import judged
+from autofuse.measure.networks.libraries import Model
 from autofuse.values.arguments import Given, file_title
 from autofuse.values.names import NO_FUSION, ONNX_RUNTIME, TVM_UNTUNED
 from autofuse.values.ratios import compare
@@ -122,7 +122,7 @@ def bench(model: Path, place: Place, request: BenchRequest) -> BenchReport:
 
         build = partial(compiled, context, model, given, folder)
         own = build(None, OWN) if library is None else kept(library, request.trust, folder)
-        file = partial(rival_file, model, graph, given, folder / "model.onnx")
+        file = partial(Model(model, given).plain_file, graph, folder / "model.onnx")
         contenders = line_up(own, request.against, build, file)
         with open_runner(context.environment.device, threads, RunnerOptions()) as runner:
             results = runner.race(
@@ -185,15 +185,6 @@ def _record(context: Context, graph: Graph, results: Mapping[str, ContenderResul
     except DatabaseError:  # a file that may only be read: the times stand on the screen all the same
         return False
     return True
-
-
-def rival_file(model: Path, graph: Graph, given: Given, path: Path) -> Path:
-    """What other engines run: the model's own file; where something is given of its inputs, `graph`, at `path`."""
-    if not given:
-        return model
-    if not path.exists():
-        path.write_bytes(to_model(graph).SerializeToString())
-    return path
 
 
 def report_of(

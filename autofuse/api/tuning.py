@@ -86,7 +86,7 @@ def tune(
     place = Place(database, device, threads, rpc, rpc_tracker, key)
     request = SearchRequest(
         budget_s=budget_s, trials=trials, seed=seed, space=space, exact=exact, pareto=pareto, trained=trained,
-        given=given_inputs(shapes, constants), progress=progress or silent, stop=stop or never,
+        given=given_inputs(shapes, constants), progress=progress or silent, stop=stop or never, alone=True,
     )  # fmt: skip
     _check_sizes(sizes, trace, dry_run)
     if dry_run:

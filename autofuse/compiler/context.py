@@ -29,8 +29,8 @@ class Policy:
     `strict`: stop unless every schedule was measured on this device. `require_complete`: stop unless, besides, a
     tuning job of this model ended, and everything was measured with the versions installed now. `limits`: what is
     wanted of every plan and schedule, besides what is known of the network. `model`: the trained model that predicts
-    plans under `on_miss` "model" (None: the shipped one), see `learning.stored.find_model`. `every_segment`: of a model
-    in parts, take its segments though a race was won by ONNX Runtime alone.
+    plans under `on_miss` "model" (None: the shipped one), see `learning.stored.find_model`. `every_segment`: take
+    our kernels, of a model in parts its segments, though a race was won by ONNX Runtime alone.
     """
 
     on_miss: str = "rule"

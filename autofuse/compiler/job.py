@@ -17,6 +17,7 @@ from autofuse.compiler.formats import check_form, check_signed, with_files, writ
 from autofuse.compiler.growth import weight_size, within_growth
 from autofuse.compiler.parts.bodies import BodyModels, buildable
 from autofuse.compiler.parts.rest import as_raced, chosen_parts, rest_of
+from autofuse.compiler.parts.whole import where_alone_is_faster
 from autofuse.compiler.plan_ladder import FoundPlan, find_plan
 from autofuse.compiler.report import HIT, MEASURED_HERE, NONE, RULE, STALE_CODE, CompileReport, GroupReport, PlanReport
 from autofuse.compiler.schedule_ladder import Found, Ladder
@@ -84,6 +85,10 @@ def compile_in(
     for number, (graph, sha256) in enumerate(read):
         told(LOOKING_UP, number, len(read))
         forms.append(_found(context, graph, sha256, plan, emission))
+    if choice is None and len(forms) == 1 and form != "c":
+        only = forms[0]
+        choice = where_alone_is_faster(context, model, given[0], only.graph, only.plan, only.lowered, only.found)
+        forms = forms if choice is None else []
     write = writer(form, model, given[0], choice)
     if output is not None and forms:
         forms = _built(context, forms, output, key, progress, choice, write)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Mapping
 from dataclasses import replace
 
+from autofuse.database.ask.times import timed_plans
+from autofuse.database.ask.views import races_of
 from autofuse.database.database import ProfilingDatabase
+from autofuse.database.record.benchmarks import record_benchmark
 from autofuse.database.records import OK, PlanOutcome, SampleBlock, Setting
 from autofuse.fusion.plan import NO_LIMITS, ScheduleLimits
 from autofuse.measure.networks.bench import ContenderResult
+from autofuse.values.ratios import Timed
 
 NO_TIME = "no time"
 
@@ -32,6 +38,26 @@ def plan_outcome(
         own, state=OK, failure=None, median_us=us.median, ci_lo_us=us.lo, ci_hi_us=us.hi,
         trusted=result.timed.trusted, max_rel_error=result.max_rel_error, blocks=blocks,
     )  # fmt: skip
+
+
+def record_race(base: ProfilingDatabase, setting: Setting, key: str, results: Mapping[str, ContenderResult]) -> None:
+    """Keep the times of a race of whole models under a key of what was raced; `setting`: one of this database."""
+    series = uuid.uuid4().hex
+    outcomes = [plan_outcome(result, name, series, None) for name, result in results.items()]
+    with base.writing() as sql:
+        record_benchmark(sql, setting, key, outcomes)
+
+
+def newest_race(base: ProfilingDatabase, setting: Setting, key: str) -> dict[str, Timed]:
+    """The times of the contenders, by name, in the newest race that was kept under a key in this setting."""
+    wanted = setting.device, setting.target, setting.threads
+    with base.reading() as sql:
+        rows = races_of(sql, key)
+    here = [row for row in rows if (row["device_fingerprint"], row["target_key"], row["threads"]) == wanted]
+    newest = [row for row in here if row["series"] == here[-1]["series"]]
+    times = timed_plans(newest)
+    numbers = {row["name"]: row["plan_measurement_id"] for row in newest}
+    return {name: times[number] for name, number in numbers.items() if number in times}
 
 
 def newest_median_us(base: ProfilingDatabase, setting: Setting, graph_key: str, name: str) -> float | None:

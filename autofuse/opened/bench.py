@@ -22,7 +22,6 @@ from autofuse.benchmark import (
     kept,
     line_up,
     report_of,
-    rival_file,
 )
 from autofuse.compiler import Context, Policy, compile_open
 from autofuse.environment.device import RunnerOptions, open_runner
@@ -36,6 +35,7 @@ from autofuse.graph.model import Graph
 from autofuse.measure.checking.reference import run_reference
 from autofuse.measure.networks.bench import Contender, ContenderResult
 from autofuse.measure.networks.judgement import judged
+from autofuse.measure.networks.libraries import Model
 from autofuse.measure.runner import Runner
 from autofuse.values.arguments import file_title
 from autofuse.values.names import TVM_UNTUNED
@@ -114,7 +114,7 @@ def bench_open(
         counts, found = size.drawn(), {}
         for count in counts:
             graph = load(model, form_at(model, sizes, count, given))
-            file = partial(rival_file, model, graph, given, folder / f"{count}.onnx")
+            file = partial(Model(model, given).plain_file, graph, folder / f"{count}.onnx")
             results = _raced(runner, graph, line_up(own, rivals, build, file), request.budget_s / len(counts))
             device = context.environment.profile.name
             found[count] = report_of(title, context.threads, device, described.kernels, results)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,10 +16,9 @@ from autofuse.backend.library.parted import example_inputs
 from autofuse.compiler import Context, Policy, compile_in
 from autofuse.compiler.parts.rest import SEGMENTS, parts_key
 from autofuse.database.database import open_database
-from autofuse.database.record.benchmarks import record_benchmark
 from autofuse.environment.device import RunnerOptions, open_runner
 from autofuse.environment.environment import environment_of
-from autofuse.environment.outcomes import plan_outcome
+from autofuse.environment.outcomes import record_race
 from autofuse.environment.place import Place
 from autofuse.errors import WrongResultError
 from autofuse.fusion.plan import ScheduleLimits
@@ -75,13 +73,9 @@ def raced(
 
 def record(context: Context, choice: Choice, results: Mapping[str, ContenderResult]) -> None:
     """Keep the times of segments and of ONNX Runtime alone: a compile takes what was faster in the newest race."""
-    series = uuid.uuid4().hex
-    names = (SEGMENTS, ONNX_RUNTIME)
-    outcomes = [plan_outcome(results[name], name, series, None) for name in names]
     with open_database(context.place.database) as base:
         setting = environment_of(base, context.environment.device, context.threads, measuring=False).setting
-        with base.writing() as sql:
-            record_benchmark(sql, setting, parts_key(choice), outcomes)
+        record_race(base, setting, parts_key(choice), results)
 
 
 def raced_whole(

@@ -168,7 +168,7 @@ def _open_parts(
         for number, piece in enumerate(choice.all_segments):
             path = folder / f"{title}-segment{number}.onnx"
             path.write_bytes(piece.content)
-            opened = tune.open_session(path, base, place, replace(request, given={}), scheduler=scheduler)
+            opened = tune.open_session(path, base, place, replace(request, given={}, alone=False), scheduler=scheduler)
             sessions.append(stack.enter_context(opened))
             sessions[-1].release()
         race = partial(

@@ -49,6 +49,6 @@ def _segments(
         path = folder / f"{title}{number}.onnx"
         path.write_bytes(piece.content)
         budget_s = None if ends is None else max(1.0, (ends - time.monotonic()) * share)
-        results.append(tune(path, place, replace(request, budget_s=budget_s, given={})))
+        results.append(tune(path, place, replace(request, budget_s=budget_s, given={}, alone=False)))
         left = left[1:]
     return results

@@ -64,6 +64,7 @@ class SearchRequest:
     only what rounds as ONNX does. `pareto`: memory is a second objective. `trained`: the model that guides it, see
     `autofuse.search.plans.guide.guide_for`. `given`: shapes and constants of inputs. `progress` is called after each
     step. `stop`: whether somebody wants it to end; asked between steps, which KeyboardInterrupt ends then.
+    `alone`: the chosen plan is raced against ONNX Runtime alone in the end.
     """
 
     budget_s: float | None = None
@@ -76,6 +77,7 @@ class SearchRequest:
     given: Given = field(default_factory=dict)
     progress: Callable[[Progress], None] = silent
     stop: Callable[[], bool] = never
+    alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -235,7 +237,8 @@ class TuneResult:
     kind that took longest first. `waterfall`: what each decision was worth (None: too little was measured to say).
     `not_asked`: what it did not come to, and `more_time`: what as much time again is expected to give. `forecast`: of a
     dry run, which has nothing else to say. `decision`: how sure the choice is; None where nothing was raced. `tiles`:
-    of a model with an open size, of which nothing but these is searched, the one that takes most time first.
+    of a model with an open size, of which nothing but these is searched, the one that takes most time first. `alone`:
+    what the race of the chosen plan with ONNX Runtime alone said, or why there was none.
     """
 
     model: str
@@ -266,3 +269,4 @@ class TuneResult:
     decision: ChoiceDecision | None = None
     forecast: Forecast | PartsForecast | None = None
     tiles: tuple[TileTime, ...] = ()
+    alone: str = ""

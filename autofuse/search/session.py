@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Protocol
 
 from autofuse.database.records import Json
+from autofuse.environment.alone import ALONE
 from autofuse.environment.worth import MORE_TIME, NOT_ASKED, WATERFALL, OpenQuestions, Waterfall
 from autofuse.measure.networks.judgement import WHOLE_LIMIT
 from autofuse.measure.networks.libraries import Model
 from autofuse.search.budget.budget import Budget, now
 from autofuse.search.budget.time_budget import COMPOSE_S, LITTLE_FUSION, limited, loosely_held
 from autofuse.search.composition.composer import report_now
+from autofuse.search.finals.ending import conclude
 from autofuse.search.finals.finale import Estimates, Reserve
-from autofuse.search.finals.finals import Finals, conclude
+from autofuse.search.finals.finals import Finals
 from autofuse.search.finals.verdict import Verdict, left_out, told
 from autofuse.search.phases.phases import search_all
 from autofuse.search.phases.questions import Search, compose
@@ -72,6 +74,7 @@ class ModelSession:
     started: float
     state: str = "interrupted"
     left_out: tuple[str, ...] = ()
+    alone: str = ""
     waterfall: Waterfall | None = None
     searched_s: float = 0.0
 
@@ -152,7 +155,7 @@ class ModelSession:
     def _result(self, verdict: Verdict) -> TuneResult:
         evidence, standing, counts = self.search.evidence, self.search.standing, self.counts
         environment, times = evidence.environment, verdict.times
-        self.left_out = self._left_out(verdict)
+        self.left_out, self.alone = self._left_out(verdict), verdict.alone
         self.waterfall = waterfall(standing, verdict.plan, verdict.name, times)
         open_questions = self._not_asked()
         return TuneResult(
@@ -165,7 +168,7 @@ class ModelSession:
             () if verdict.together else tuple(evidence.untrusted_winners(verdict.plan)),
             left_out=self.left_out, questions=self._questions(),
             waterfall=self.waterfall, not_asked=open_questions, more_time=more_time(open_questions, self.searched_s),
-            decision=_decision(verdict),
+            decision=_decision(verdict), alone=self.alone,
         )  # fmt: skip
 
     def _questions(self) -> tuple[AskedQuestions, ...]:
@@ -216,6 +219,8 @@ class ModelSession:
             found["untrusted_winners"] = self.search.evidence.untrusted_winners(best) if best is not None else []
         if self.left_out:
             found["left_out"] = list(self.left_out)
+        if self.alone:
+            found[ALONE] = self.alone
         return found
 
 

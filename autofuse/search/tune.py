@@ -31,7 +31,7 @@ from autofuse.measure.networks.libraries import Model
 from autofuse.measure.timing.race import DECIDING
 from autofuse.measure.timing.sampling import SamplingPolicy
 from autofuse.search.budget.budget import Budget, crowding, now, worked
-from autofuse.search.budget.time_budget import finale_most_s
+from autofuse.search.budget.time_budget import alone_race_seconds, finale_most_s
 from autofuse.search.composition.pareto import known_front
 from autofuse.search.finals.early import EarlyRace
 from autofuse.search.finals.finale import OBJECTS, Estimates, Opening, Reserve
@@ -118,6 +118,7 @@ def open_session(
         standing = Standing(evidence)
         opened = Opening(load_s, reference_s, crowded)
         estimates = Estimates.of(evidence, opened, available_cores(), request.budget_s, scratch)
+        estimates = replace(estimates, alone_race_s=alone_race_seconds(request.budget_s) if request.alone else 0.0)
         reserve = Reserve(standing, estimates, finale_most_s(request.budget_s))
         rival_us = newest_median_us(base, environment.setting, graph_key(graph), ONNX_RUNTIME)
         tell = Teller(standing, request.progress, started, request.budget_s, request.trials, reserve, rival_us)

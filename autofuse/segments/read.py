@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from autofuse.errors import InputError, UncoveredError
-from autofuse.graph.parts.source import ValueType, read_source
+from autofuse.graph.parts.source import Infer, ValueType, read_source
 from autofuse.ort.inference import TypeInference
 from autofuse.ort.session import numpy_name
 from autofuse.segments.bodies import with_bodies
 from autofuse.segments.choice import Choice, choose
+from autofuse.segments.deviations import deviation
 from autofuse.values.arguments import Given, file_title
 
 
@@ -18,15 +19,29 @@ def read_choice(model: Path, given: Given, least_us: float | None = None, bare: 
 
     InputError when it is damaged, or when ONNX Runtime refuses it, too.
     """
-
     with TypeInference(file_title(model)) as types:
-
-        def infer(content: bytes) -> dict[str, ValueType]:
-            found = types(content)
-            return {name: ValueType(one.text, numpy_name(one.text), one.shape) for name, one in found.items()}
-
+        infer = _inferred(types)
         found = choose(read_source(model, given, infer), least_us, bare)
         return with_bodies(found, infer)
+
+
+def read_whole(model: Path, given: Given, reason: str) -> Choice | None:
+    """All of a model in ONNX Runtime, for this reason; None where that computes otherwise than ONNX says."""
+    with TypeInference(file_title(model)) as types:
+        source = read_source(model, given, _inferred(types))
+    if any(deviation(source, node) for node in source.nodes):
+        return None
+    return Choice(source, (), {node.place: reason for node in source.nodes})
+
+
+def _inferred(types: TypeInference) -> Infer:
+    """The types of a model's inputs and outputs, by ONNX Runtime."""
+
+    def infer(content: bytes) -> dict[str, ValueType]:
+        found = types(content)
+        return {name: ValueType(one.text, numpy_name(one.text), one.shape) for name, one in found.items()}
+
+    return infer
 
 
 def parts_of(

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from autofuse.database.connection import locate
 from autofuse.database.database import open_database, open_for_lookup
+from autofuse.database.records import Json
+from autofuse.environment.alone import ALONE
 from autofuse.environment.named_plans import limited_plan
 from autofuse.environment.place import Place
 from autofuse.environment.plan_evidence import groups_of, known_limits, known_pieces, lowered_plans, stored_plans
@@ -35,13 +37,15 @@ PREFIX = "autofuse."
 class Explanation:
     """An explanation: every edge between two operators of the model, and what a plan does with it.
 
-    `waterfall`: what each decision of the plan that a run chose was worth, as it was told at that run's end.
+    `waterfall`: what each decision of the plan that a run chose was worth, as it was told at that run's end. `alone`:
+    what that run's race with ONNX Runtime alone said.
     """
 
     plan_key: str
     operators: frozenset[str]
     edges: tuple[EdgeReason, ...]
     waterfall: Waterfall | None = None
+    alone: str = ""
 
     def of(self, names: str) -> Explanation:
         """Only the edges of one or two operators, by comma; InputError for one that the model has not."""
@@ -128,11 +132,12 @@ def explained(graph: Graph, name: str, place: Place) -> Explanation:
     chosen = "chosen_measured" if name == BEST else "chosen_rule"
     rows = explain(graph, plan, chosen, evidence(graph, plan, place))
     names = {*graph.by_name, *settled(graph, plan)[0].by_name}
-    return Explanation(plan.key, frozenset(names), rows, _told(place, plan) if name == BEST else None)
+    summary = _told(place, plan) if name == BEST else {}
+    return Explanation(plan.key, frozenset(names), rows, waterfall_of(summary), str(summary.get(ALONE, "")))
 
 
-def _told(place: Place, plan: FusionPlan) -> Waterfall | None:
-    """What each decision of `plan` was worth, by the newest run that ended with it here."""
+def _told(place: Place, plan: FusionPlan) -> Mapping[str, Json]:
+    """What the newest run that ended with `plan` here said at its end."""
     with open_database(place.database, read_only=True) as base:
         setting = place.environment(base, measuring=False).setting
         here = [
@@ -142,7 +147,7 @@ def _told(place: Place, plan: FusionPlan) -> Waterfall | None:
             and (row["device_fingerprint"], row["threads"]) == (setting.device, setting.threads)
         ]
         info = base.run(number=int(str(here[-1]))) if here else None
-    return waterfall_of(info.summary) if info is not None else None
+    return (info.summary or {}) if info is not None else {}
 
 
 def evidence(graph: Graph, plan: FusionPlan, place: Place) -> Evidence:

@@ -170,6 +170,6 @@ def test_a_winner_that_is_never_trusted_is_measured_again_and_doubted_until_a_ra
 def test_a_winner_that_is_trusted_when_it_is_measured_again_is_named_no_more(
     run: Any, device: Any, two_layers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("autofuse.search.finals.finals.SECONDS_AGAIN", 0.5)
+    monkeypatch.setattr("autofuse.search.finals.ending.SECONDS_AGAIN", 0.5)
     device.trusted = lambda _workload: device.measured.count(device.measured[-1]) > 1
     assert run(two_layers).untrusted == ()

@@ -65,6 +65,8 @@ def _facts(result: TuneResult) -> Iterator[tuple[str, str]]:
     yield "chosen", _chosen(result)
     if result.decision is not None:
         yield "decided", _decision(result.decision)
+    if result.alone:
+        yield "as a whole", result.alone
     if result.composition is not None:
         yield "composed", _composition(result.composition)
     yield (

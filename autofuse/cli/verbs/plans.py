@@ -228,7 +228,7 @@ def explain(
 
 
 def _edges_body(found: Explanation) -> dict[str, object]:
-    return {"plan": found.plan_key, "edges": found.edges, "waterfall": found.waterfall}
+    return {"plan": found.plan_key, "edges": found.edges, "waterfall": found.waterfall, "alone": found.alone}
 
 
 def _edges_text(found: Explanation, edge: str | None) -> Group:
@@ -242,6 +242,7 @@ def _edges_text(found: Explanation, edge: str | None) -> Group:
     timed = any(row.fused_us or row.apart_us for row in rows)
     table = [_edge_row(row, timed) for row in rows]
     told = ["", waterfall_text(found.waterfall)] if found.waterfall is not None and edge is None else []
+    told += ["", Text(f"As a whole: {found.alone}.")] if found.alone and edge is None else []
     return Group(records(plain(table)), "", records(plain(summary)), *told)
 
 

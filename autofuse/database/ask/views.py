@@ -225,6 +225,12 @@ def _plan_measurements(run_id: int | None) -> AnySelect:
     return _kept(query, run_id and or_(row.run_id == run_id, _benchmarked(run_id))).order_by(row.id)
 
 
+def races_of(connection: Connection, graph_key: str) -> list[dict[str, Any]]:
+    """Rows of `plan_measurements` under one key, in the order in which they were recorded."""
+    query = _plan_measurements(None).where(PlanMeasurementRow.graph_key == graph_key)
+    return [dict(row) for row in connection.execute(query).mappings()]
+
+
 def _benchmarked(run_id: int) -> ColumnElement[bool]:
     """Whether `bench` measured the row's series later: the graph of a run, in its setting."""
     row, run = PlanMeasurementRow, RunRow

@@ -10,6 +10,8 @@ from pathlib import Path
 from autofuse.device.target import Target
 from autofuse.errors import DeviceError
 from autofuse.fusion.plan import FusionPlan
+from autofuse.graph.model import Graph
+from autofuse.graph.submodel import to_model
 from autofuse.measure.children.pool import Answer, Call, Pool, Program
 from autofuse.measure.children.process import available_cores
 from autofuse.measure.measurement import Failure, Left, no_end
@@ -27,6 +29,14 @@ class Model:
 
     path: Path
     given: Given
+
+    def plain_file(self, graph: Graph, path: Path) -> Path:
+        """What other engines run: the model's own file; where something is given of its inputs, `graph`, at `path`."""
+        if not self.given:
+            return self.path
+        if not path.exists():
+            path.write_bytes(to_model(graph).SerializeToString())
+        return path
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,8 @@ PRESSED = 0.5
 """Part of the race's seconds that is kept where there is not time for all finalists: one more of them is worth more."""
 ALONE_S = 2.0
 """Seconds for timing a finalist that has no rival."""
+ALONE_RACE_S, ALONE_RACE_SHARE = 5.0, 0.02
+"""Seconds of the race of the chosen plan against ONNX Runtime alone at most, and the part of a budget kept for it."""
 FINALS_UNBOUNDED_S = 40.0
 """Seconds for measuring the finalists: at least, and where the job has no budget of time."""
 IDLE_TRIALS = 40
@@ -94,6 +96,11 @@ def finals_seconds(budget_s: float | None) -> float:
     if budget_s is None:
         return FINALS_UNBOUNDED_S
     return max(min(FINALS_MIN_S, budget_s / 3), budget_s * FINALS_SHARE / 2)
+
+
+def alone_race_seconds(budget_s: float | None) -> float:
+    """Seconds kept for racing the chosen plan against ONNX Runtime alone out of `budget_s`."""
+    return ALONE_RACE_S if budget_s is None else min(ALONE_RACE_S, ALONE_RACE_SHARE * budget_s)
 
 
 def finale_most_s(budget_s: float | None) -> float:

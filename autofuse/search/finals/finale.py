@@ -74,13 +74,14 @@ class Finale:
 @dataclass(frozen=True)
 class Estimates:
     """Estimates of how long the end of a search takes, from what its beginning took. `cores`: builds side by side.
-    `objects`: what is compiled already."""
+    `objects`: what is compiled already. `alone_race_s`: kept for a race with ONNX Runtime alone (0: there is none)."""
 
     evidence: SearchEvidence
     opening: Opening
     cores: int
     race_s: float
     objects: KernelObjects | None = None
+    alone_race_s: float = 0.0
 
     @classmethod
     def of(
@@ -284,7 +285,7 @@ class Reserve:
         found, one_s = self.estimates.finale(self._wishes(), self.allowed_s), self.least_s()
         if not found.names and 0.0 < one_s <= SLACK * MOST_FOR_ONE * self.allowed_s:
             return one_s
-        return found.seconds * SLACK
+        return found.seconds * SLACK + self.estimates.alone_race_s
 
     def _wishes(self) -> Mapping[str, FusionPlan]:
         try:

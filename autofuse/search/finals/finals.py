@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from autofuse.environment.outcomes import plan_outcome
@@ -16,10 +15,9 @@ from autofuse.measure.networks.bench import OUT_OF_TIME, Contender, ContenderRes
 from autofuse.measure.networks.judgement import difference, judged
 from autofuse.measure.networks.libraries import NO_TIME, Model, Order, build_libraries
 from autofuse.search.budget.budget import Budget
-from autofuse.search.budget.time_budget import MOST_RACE, SECONDS_AGAIN
-from autofuse.search.finals.finale import OBJECTS, Estimates, Finale, complexity, preferred, schedules_of, wishes
-from autofuse.search.finals.numerical_gate import right_as_a_whole, tiles_taken
-from autofuse.search.finals.recording import record_choice
+from autofuse.search.budget.time_budget import MOST_RACE
+from autofuse.search.finals.finale import OBJECTS, Estimates, Finale, complexity, preferred, schedules_of
+from autofuse.search.finals.numerical_gate import tiles_taken
 from autofuse.search.finals.verdict import LATE, Verdict
 from autofuse.search.lab.lab import Lab
 from autofuse.search.progress import PlanTime
@@ -63,34 +61,7 @@ class Finals:
         return self.folder / f"plan-{name}.so"
 
 
-def conclude(finals: Finals, budget: Budget) -> Verdict | None:
-    """Measures as many finalists whole as the budget has time for, records them and the choice; None when stopped.
-
-    Libraries are built, run and checked in child processes only. Where there is no time for even one, the choice is
-    the plan of an earlier run, or the best by the times of its kernels, or the default: said so, and nothing is thrown.
-    """
-    wished = wishes(finals.standing)
-    need_s = finals.estimates.finale(wished, budget.left()).seconds
-    finals.standing.phase, finals.standing.ends_at = "confirming", budget.now() + need_s
-    finals.lab.tell("")
-    spare_s = budget.left() - need_s
-    most = int(finals.estimates.race_s / SECONDS_AGAIN)
-    finals.lab.assure(list(wished.values()), most, budget.part(spare_s))
-    try:
-        verdict = right_as_a_whole(finals.lab, wished, partial(_measured_whole, finals, budget=budget), budget)
-    except WrongResultError:
-        if not budget.stopped():
-            raise
-        return None
-    if budget.stopped():
-        return None
-    # A plan may have won with schedules that no candidate of its own has tried; `compile` wants to find them measured.
-    finals.lab.measure_first(finals.evidence.missing(verdict.plan), budget)
-    record_choice(finals.lab, verdict)
-    return verdict
-
-
-def _measured_whole(finals: Finals, plans: Mapping[str, FusionPlan], budget: Budget) -> Verdict:
+def measured_whole(finals: Finals, plans: Mapping[str, FusionPlan], budget: Budget) -> Verdict:
     """Builds, races and checks the plans that there is time for, and chooses among them."""
     evidence, base = finals.evidence, finals.base(plans)
     results, problems = race_whole(finals, plans, budget)

@@ -20,7 +20,8 @@ LATE = (NO_TIME, OUT_OF_TIME)
 class Verdict:
     """The outcome of a search. `times`: of the finalists by name. `name`, `plan`: the choice. `checked`: it was
     built whole and compared with ONNX Runtime; `further`: on inputs that no kernel was checked with, too. `decision`:
-    what its race said (None: there was none)."""
+    what its race said (None: there was none). `alone`: what the race with ONNX Runtime alone said, or why there was
+    none."""
 
     times: Mapping[str, PlanTime]
     name: str
@@ -28,6 +29,7 @@ class Verdict:
     checked: bool = True
     further: bool = True
     decision: Decision | None = None
+    alone: str = ""
 
     @property
     def trusted(self) -> bool:

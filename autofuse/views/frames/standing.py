@@ -10,6 +10,7 @@ import pandas as pd
 
 from autofuse.database.connection import default_path
 from autofuse.database.job_records import CONFIRM, DONE, FAILED, QUEUED, RUNNING, SEARCH
+from autofuse.environment.alone import ALONE
 from autofuse.values.arguments import Constant, command_line, format_duration
 from autofuse.views.run_status import length_s
 
@@ -22,13 +23,14 @@ FINISHED, INTERRUPTED = "finished", "interrupted"
 
 
 def run_standing(info: RunInfo, frames: Mapping[str, pd.DataFrame], base: ProfilingDatabase) -> list[str]:
-    """Sentences about a run that has not finished; none about one that has.
+    """Sentences about a run that has not finished; of one that has, what its race with ONNX Runtime alone said.
 
     `frames`: "measurements", "failures", "trials", "plan_measurements" and "choices" of the run alone. `base`: where
     it stands.
     """
     if info.state == FINISHED:
-        return []
+        said = (info.summary or {}).get(ALONE)
+        return [f"The chosen plan as a whole: {said}."] if said else []
     if info.state == RUNNING:
         return [f"It has been running for {_lasted(info, frames)}: this is what it has so far.", _did(frames)]
     how = "It was interrupted" if info.state == INTERRUPTED else "It ended with an error"

@@ -1,0 +1,53 @@
+"""A model that our kernels cover whole, against ONNX Runtime alone: what their race is kept under, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import sha256
+
+from autofuse.database.database import ProfilingDatabase
+from autofuse.database.records import Setting
+from autofuse.environment.outcomes import newest_race
+from autofuse.graph.key import graph_key
+from autofuse.graph.model import Graph
+from autofuse.values.names import ONNX_RUNTIME
+from autofuse.values.ratios import Ratio, Timed, compare, differs
+
+ALONE = "alone"
+"""Where the summary of a run has what its race said."""
+OWN = "autofuse"
+"""The name of our library in such a race."""
+MARGIN = 0.02
+"""ONNX Runtime runs the model where our library is slower by more than this part, beyond doubt."""
+
+
+def alone_key(graph: Graph, plan_key: str, digests: Iterable[str]) -> str:
+    """What a race of a graph is kept under: changes with the plan, and with the code of any of its kernels."""
+    return sha256(" ".join([graph_key(graph), plan_key, *sorted(digests)]).encode()).hexdigest()
+
+
+def newest_alone(base: ProfilingDatabase, setting: Setting, key: str) -> Ratio | None:
+    """ONNX Runtime's time over ours in the newest race here; None where there was none, or one of them has no time."""
+    return beside_alone(newest_race(base, setting, key))
+
+
+def beside_alone(times: dict[str, Timed]) -> Ratio | None:
+    """ONNX Runtime's time over ours, by the times of a race."""
+    both = OWN in times and ONNX_RUNTIME in times
+    return compare(times[ONNX_RUNTIME], times[OWN]) if both else None
+
+
+def is_slower(ratio: Ratio) -> bool:
+    """Whether ours is slower by more than `MARGIN`, beyond doubt."""
+    return ratio.trusted and ratio.hi is not None and ratio.hi < 1.0 and differs(ratio, MARGIN)
+
+
+def told(ratio: Ratio) -> str:
+    """What such a race said, and who runs the model for it, in a line."""
+    if ratio.value is None:
+        return f"ONNX Runtime alone was raced, and not compared ({ratio.verdict}): kernels of autofuse run the model"
+    who = "ONNX Runtime runs" if is_slower(ratio) else "kernels of autofuse run"
+    return (
+        f"{ratio.value:.3f}x as fast as ONNX Runtime alone ({ratio.lo:.3f}-{ratio.hi:.3f}, {ratio.verdict}): "
+        f"{who} the model"
+    )

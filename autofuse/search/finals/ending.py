@@ -1,0 +1,46 @@
+"""The end of a search: finalists are measured whole, the choice is recorded, then raced against ONNX Runtime alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from autofuse.errors import WrongResultError
+from autofuse.search.budget.budget import Budget
+from autofuse.search.budget.time_budget import SECONDS_AGAIN
+from autofuse.search.finals.alone import AloneRace
+from autofuse.search.finals.finale import wishes
+from autofuse.search.finals.finals import Finals, measured_whole
+from autofuse.search.finals.numerical_gate import right_as_a_whole
+from autofuse.search.finals.recording import record_choice
+from autofuse.search.finals.verdict import Verdict
+
+
+def conclude(finals: Finals, budget: Budget) -> Verdict | None:
+    """Measures as many finalists whole as the budget has time for, records them and the choice; None when stopped.
+
+    At the very end the choice is raced against ONNX Runtime alone, for which a little time is kept.
+    Libraries are built, run and checked in child processes only. Where there is no time for even one, the choice is
+    the plan of an earlier run, or the best by the times of its kernels, or the default: said so, and nothing is thrown.
+    """
+    whole, budget = budget, budget.before(finals.estimates.alone_race_s)
+    wished = wishes(finals.standing)
+    need_s = finals.estimates.finale(wished, budget.left()).seconds
+    finals.standing.phase, finals.standing.ends_at = "confirming", budget.now() + need_s
+    finals.lab.tell("")
+    spare_s = budget.left() - need_s
+    most = int(finals.estimates.race_s / SECONDS_AGAIN)
+    finals.lab.assure(list(wished.values()), most, budget.part(spare_s))
+    try:
+        verdict = right_as_a_whole(finals.lab, wished, partial(measured_whole, finals, budget=budget), budget)
+    except WrongResultError:
+        if not budget.stopped():
+            raise
+        return None
+    if budget.stopped():
+        return None
+    alone = AloneRace.of(finals, verdict)
+    # A plan may have won with schedules that no candidate of its own has tried; `compile` wants to find them measured.
+    finals.lab.measure_first(finals.evidence.missing(verdict.plan), budget)
+    record_choice(finals.lab, verdict)
+    return verdict if alone is None else replace(verdict, alone=alone.run(whole))
