@@ -21,8 +21,13 @@ MODULES = {
     "openvino:default": "openvino_runtime",
     "torch": "torch_runtime",
     "torch.compile": "torch_runtime",
+    "torch.compile:bf16": "torch_runtime",
+    "torch.compile:int8": "torch_runtime",
     "litert": "litert_runtime",
+    "litert:int8": "litert_runtime",
+    "litert:dynamic": "litert_runtime",
     "ncnn": "ncnn_runtime",
+    "ncnn:bf16": "ncnn_runtime",
     "metaschedule": "metaschedule_runtime",
 }
 """Module in `experiments.peers.runtimes` of each kind: it has `prepare(job)` and `open_network(...)`."""

@@ -42,13 +42,13 @@ ENVIRONMENTS = {
             ("onnx==1.23.2", "onnxruntime==1.31.1", "onnxscript", "transformers", "safetensors"),
             ("ncnn", "pnnx", "psutil", "pydantic>=2.10,<3", "matplotlib"),
             # These would replace torch by their own choice of it.
-            ("--no-deps", "torchvision==0.28.0", "pillow", "onnx2torch"),
+            ("--no-deps", "torchvision==0.28.0", "torchao==0.18.0", "pillow", "onnx2torch"),
         )
     ),
     "openvino": Environment((("openvino==2026.4.1", "numpy>=2,<3", "psutil", "pydantic>=2.10,<3"),)),
     "litert": Environment(
         (
-            (TORCH, "litert-torch", "transformers", "psutil", "pydantic>=2.10,<3"),
+            (TORCH, "litert-torch", "ai-edge-quantizer", "transformers", "psutil", "pydantic>=2.10,<3"),
             ("--no-deps", "torchvision==0.28.0", "pillow", "onnx==1.23.2", "onnx2torch"),
         )
     ),

@@ -1,9 +1,10 @@
 """Lower precisions, engine against engine: `python -m experiments precisions resnet50 tinybert --threads 1,2`.
 
 Each network is written in float32, as ONNX Runtime quantises it (QDQ, and dynamically where it has no convolutions) and
-with contractions in bfloat16. ONNX Runtime, OpenVINO and autofuse read the very same files, and take turns in one run,
-each in a process of its own. How far the outputs lie from those of the float32 model stands beside each time.
-`python -m experiments peers.environments openvino` makes OpenVINO's environment.
+with contractions in bfloat16. ONNX Runtime, OpenVINO and autofuse read the very same files; torch, LiteRT and ncnn
+quantise the float32 one by their own tools. All take turns in one run, each in a process of its own. How far the
+outputs lie from those of the float32 model stands beside each time.
+`python -m experiments peers.environments openvino torch litert` makes the environments.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from autofuse import api
 from autofuse.backend.compile.host_cpu import local_device
-from autofuse.errors import AutofuseError
+from autofuse.errors import AutofuseError, DeviceError
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.loading.load import load
 from autofuse.measure.checking.reference import run_reference
@@ -23,8 +24,10 @@ from autofuse.measure.networks.bench import Contender, ContenderResult, Host, be
 from autofuse.measure.networks.judgement import judged
 from autofuse.values.ratios import compare
 from experiments.model_files import HELP, asked_for
+from experiments.networks.row import sha256
 from experiments.options import new_parser
 from experiments.peers.environments import MissingEnvironmentError
+from experiments.peers.prepare import Subject, prepare
 from experiments.peers.rivals import RIVALS, host_of
 from experiments.precisions.files import BFLOAT16, DYNAMIC, FLOAT32, QDQ, has_convolutions, write
 from experiments.races import NO_RATIO
@@ -38,13 +41,17 @@ INT8 = "int8"
 
 @dataclass(frozen=True)
 class Engine:
-    """One column. `file`: the form that it reads. `precision`: what it is compared in. `own`: it is autofuse."""
+    """One column. `file`: the form that it reads. `precision`: what it is compared in. `own`: it is autofuse.
+
+    `rival`: whose environment it needs, and whose tools make its form of the file ("": it reads the file as it is).
+    """
 
     name: str
     kind: str
     file: str
     precision: str
     own: bool = False
+    rival: str = ""
 
 
 ENGINES = (
@@ -52,10 +59,15 @@ ENGINES = (
     Engine("OpenVINO f32", "openvino", FLOAT32, FLOAT32),
     Engine("autofuse", "autofuse", FLOAT32, FLOAT32, own=True),
     Engine("OpenVINO, its own choice", "openvino:default", FLOAT32, BFLOAT16),
+    Engine("torch.compile bf16", "torch.compile:bf16", FLOAT32, BFLOAT16, rival="torch.compile"),
+    Engine("ncnn bf16", "ncnn:bf16", FLOAT32, BFLOAT16, rival="ncnn"),
     Engine("autofuse bf16", "autofuse", BFLOAT16, BFLOAT16, own=True),
     Engine("ONNX Runtime QDQ", "onnxruntime", QDQ, INT8),
     Engine("ONNX Runtime dynamic", "onnxruntime", DYNAMIC, INT8),
     Engine("OpenVINO QDQ", "openvino", QDQ, INT8),
+    Engine("torch.compile int8", "torch.compile:int8", FLOAT32, INT8, rival="torch.compile"),
+    Engine("LiteRT int8", "litert:int8", FLOAT32, INT8, rival="litert"),
+    Engine("LiteRT dynamic", "litert:dynamic", FLOAT32, INT8, rival="litert"),
     Engine("autofuse QDQ", "autofuse", QDQ, INT8, own=True),
     Engine("autofuse dynamic", "autofuse", DYNAMIC, INT8, own=True),
 )
@@ -107,15 +119,17 @@ def measured(model: Path, threads: int, options: argparse.Namespace) -> list[Row
     """The rows of one network at one number of threads."""
     problems: dict[str, str] = {}
     contenders = []
+    graph, target = load(model), local_device().target()
+    inputs = generate_inputs(graph, SEED)
+    folder, database = options.out / model.stem, options.out / f"{model.stem}.db"
+    subject = Subject(model, sha256(model), threads, inputs, target, folder, database)
     for engine in ENGINES:
         if engine.file == DYNAMIC and has_convolutions(model):
             continue
         try:
-            contenders.append(_contender(engine, model, threads, options))
+            contenders.append(_contender(engine, subject, options))
         except (AutofuseError, MissingEnvironmentError) as error:
             problems[engine.name] = str(error)
-    graph, target = load(model), local_device().target()
-    inputs = generate_inputs(graph, SEED)
     reference = run_reference(graph, inputs)
     results = bench_contenders(
         contenders, inputs, threads, options.bench, target=target, expected=[reference[name] for name in graph.outputs]
@@ -125,19 +139,31 @@ def measured(model: Path, threads: int, options: argparse.Namespace) -> list[Row
     return [row for row in rows if row.speed is not None or row.problem]
 
 
-def _contender(engine: Engine, model: Path, threads: int, options: argparse.Namespace) -> Contender:
+def _contender(engine: Engine, subject: Subject, options: argparse.Namespace) -> Contender:
     """An engine with its file made; ours tuned (with a budget) and compiled. AutofuseError where that is refused."""
-    database = options.out / f"{model.stem}.db"
-    path = write(engine.file, model, options.out, threads, database)
+    if engine.rival:
+        return _converted(engine, subject)
+    threads, database = subject.threads, str(subject.database)
+    path = write(engine.file, subject.model, options.out, threads, subject.database)
     if engine.own:
         library = options.out / f"{path.stem}-{threads}.so"
         if options.budget:
-            api.tune(path, database=str(database), threads=threads, budget=f"{options.budget:g}s")
-        api.compile(path, library, database=str(database), threads=threads)
+            api.tune(path, database=database, threads=threads, budget=f"{options.budget:g}s")
+        api.compile(path, library, database=database, threads=threads)
         return Contender(engine.name, engine.kind, library)
     rival = replace(RIVALS["openvino"], kind=engine.kind)
     host = host_of(rival, threads, options.out / "cache") if engine.kind.startswith("openvino") else Host()
     return Contender(engine.name, engine.kind, path, host)
+
+
+def _converted(engine: Engine, subject: Subject) -> Contender:
+    """An engine that reads no ONNX file: its own tools make, and quantise, its form of the model."""
+    rival = replace(RIVALS[engine.rival], name=engine.kind.replace(":", "-"), title=engine.name, kind=engine.kind)
+    made = prepare(rival, subject)
+    if made.error:
+        raise DeviceError(made.error)
+    host = host_of(rival, subject.threads, subject.folder / "inductor")
+    return Contender(engine.name, engine.kind, Path(made.path), host)
 
 
 def apart(results: Mapping[str, ContenderResult]) -> dict[str, ContenderResult]:

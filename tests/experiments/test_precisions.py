@@ -92,7 +92,11 @@ def test_what_is_off_in_a_lower_precision_is_timed_and_what_is_wrong_in_float32_
 def test_each_engine_has_a_name_and_a_program_of_its_own() -> None:
     assert len({engine.name for engine in ENGINES}) == len(ENGINES)
     foreign = {engine.kind for engine in ENGINES} - {"autofuse", "onnxruntime"}
-    assert foreign == {RIVALS["openvino"].kind, OWN_CHOICE} <= set(MODULES)
+    assert {RIVALS["openvino"].kind, OWN_CHOICE} <= foreign <= set(MODULES)
+    converted = {engine.kind: engine.rival for engine in ENGINES if engine.rival}
+    assert all(kind.startswith(rival) and RIVALS[rival].environment for kind, rival in converted.items())
+    assert foreign - set(converted) == {RIVALS["openvino"].kind, OWN_CHOICE}
+    assert all(engine.file == FLOAT32 for engine in ENGINES if engine.rival), "their own tools make the rest"
 
 
 def test_a_refused_file_is_a_row_that_says_why() -> None:

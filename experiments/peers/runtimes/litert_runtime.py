@@ -1,4 +1,5 @@
-"""LiteRT with XNNPACK, its model converted by litert-torch."""
+"""LiteRT with XNNPACK, its model converted by litert-torch; in int8 by ai-edge-quantizer, with activations quantised by
+what is timed (static), or as they come (dynamic)."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ import numpy as np
 
 from experiments.peers.runtimes.job import Array, Job, Ready
 
-FILE = "model.tflite"
+FILE, FLOAT = "model.tflite", "float.tflite"
+INT8, DYNAMIC = "litert:int8", "litert:dynamic"
+SIGNATURE = "serving_default"
 
 
 def prepare(job: Job) -> Ready:
@@ -22,8 +25,31 @@ def prepare(job: Job) -> Ready:
 
     path = job.folder / FILE
     module, note = module_of(job.model)
-    litert_torch.convert(module, tensors(job.inputs)).export(str(path))
-    return Ready(path, f"{note}, litert-torch")
+    converted = litert_torch.convert(module, tensors(job.inputs))
+    if job.kind not in (INT8, DYNAMIC):
+        converted.export(str(path))
+        return Ready(path, f"{note}, litert-torch")
+    converted.export(str(job.folder / FLOAT))
+    _quantise(job, path)
+    return Ready(path, f"{note}, litert-torch, ai-edge-quantizer")
+
+
+def _quantise(job: Job, path: Path) -> None:
+    """Writes the converted model in int8."""
+    from ai_edge_quantizer import quantizer, recipe
+
+    static = job.kind == INT8
+    made = quantizer.Quantizer(
+        str(job.folder / FLOAT), recipe.static_wi8_ai8() if static else recipe.dynamic_wi8_afp32()
+    )
+    given = {f"args_{place}": _narrow(array) for place, array in enumerate(job.inputs.values())}
+    found = made.calibrate({SIGNATURE: [given]}) if static else None
+    made.quantize(found).export_model(str(path), overwrite=True)
+
+
+def _narrow(array: Array) -> Array:
+    """The converter narrows integers: 64 bits become 32."""
+    return array.astype(np.int32) if array.dtype == np.int64 else array
 
 
 class LiteRtNetwork:

@@ -1,4 +1,4 @@
-"""ncnn in float32, its model converted by pnnx."""
+"""ncnn in float32, or with what it stores in bfloat16; its model converted by pnnx."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 from experiments.peers.runtimes.job import Array, Job, Ready, UnsupportedError
 
 SHAPES = "shapes.json"
+BFLOAT16 = "ncnn:bf16"
 FOREIGN = re.compile(r"^(pnnx|aten|prim|torch|nn|F|Tensor)[.:]|^pnnx")
 """Names of operators that pnnx wrote down without knowing a layer of ncnn for them."""
 
@@ -47,17 +48,16 @@ def foreign_layers(text: str) -> list[str]:
 
 
 class NcnnNetwork:
-    """A net with bf16 and fp16 off; each run is an extractor of its own, as ncnn wants it."""
+    """A net with fp16 off, and bf16 unless it is asked for; each run is an extractor of its own, as ncnn wants it."""
 
     def __init__(self, kind: str, path: Path, threads: int, inputs: Mapping[str, Array]) -> None:
-        del kind
         import ncnn
 
         self._net = ncnn.Net()
         options = self._net.opt
         options.num_threads = threads
         options.use_fp16_packed = options.use_fp16_storage = options.use_fp16_arithmetic = False
-        options.use_bf16_storage = False
+        options.use_bf16_storage = kind == BFLOAT16
         for load, file in (
             (self._net.load_param, "model.ncnn.param"),
             (self._net.load_model, "model.ncnn.bin"),

@@ -78,7 +78,8 @@ def tensors(inputs: Mapping[str, Array]) -> tuple[Tensor, ...]:
 def arrays(result: object) -> list[Array]:
     """A module's result, however nested, as arrays in order."""
     if isinstance(result, Tensor):
-        return [result.detach().contiguous().numpy()]
+        held = result.float() if result.dtype == torch.bfloat16 else result  # numpy has no such type
+        return [held.detach().contiguous().numpy()]
     parts = result.values() if isinstance(result, Mapping) else result
     if not isinstance(parts, Iterable):
         raise TypeError(f"a module returned {type(result).__name__}, not tensors")
