@@ -24,7 +24,7 @@ from experiments.peers.limits import Demand, Rates, demand_of, limit_of
 from experiments.peers.prepare import Prepared, Subject, prepare
 from experiments.peers.rivals import RIVALS, host_of
 from experiments.peers.row import Entry, Row
-from experiments.peers.runtimes.litert_runtime import _in_order
+from experiments.peers.runtimes.litert_runtime import _held, _in_order, _real
 from experiments.peers.runtimes.metaschedule_runtime import imported
 from experiments.peers.runtimes.ncnn_runtime import foreign_layers
 from experiments.seeds.models import SmallModel, conv, norm
@@ -279,6 +279,17 @@ def test_layers_that_ncnn_does_not_have_are_named() -> None:
 def test_tensors_of_a_signature_go_by_their_number() -> None:
     assert _in_order({"args_10": 5, "args_2": 7, "args_0": 9}) == [9, 7, 5]
     assert _in_order({"output": 3}) == [3]
+
+
+def test_litert_takes_and_gives_bytes_where_its_model_is_quantised() -> None:
+    detail = {"dtype": np.int8, "quantization": (0.5, -3)}
+    array = np.array([-100.0, -0.25, 0.0, 0.8, 70.0], np.float32)
+    held = _held(array, detail)
+    assert held.dtype == np.int8 and held.tolist() == [-128, -3, -3, -1, 127]
+    assert _real(held, detail).tolist() == [-62.5, 0.0, 0.0, 1.0, 65.0]
+    plain = {"dtype": np.int32, "quantization": (0.0, 0)}
+    assert _held(np.array([7], np.int64), plain).dtype == np.int32
+    assert _real(array, plain) is array
 
 
 def test_metaschedule_reads_folded_weights_as_parameters_and_scalars_as_constants(tmp_path: Path) -> None:

@@ -63,11 +63,11 @@ class LiteRtNetwork:
         self._interpreter.allocate_tensors()
         signature = next(iter(self._interpreter._get_full_signature_list().values()))
         places = _in_order(signature["inputs"])
-        dtypes = {detail["index"]: detail["dtype"] for detail in self._interpreter.get_input_details()}
+        details = {detail["index"]: detail for detail in self._interpreter.get_input_details()}
         for place, array in zip(places, inputs.values(), strict=True):
-            # The converter narrows integers: 64 bits become 32.
-            self._interpreter.set_tensor(place, np.ascontiguousarray(array.astype(dtypes[place])))
+            self._interpreter.set_tensor(place, np.ascontiguousarray(_held(array, details[place])))
         self._results = _in_order(signature["outputs"])
+        self._details = {detail["index"]: detail for detail in self._interpreter.get_output_details()}
 
     def run(self) -> None:
         """See `autofuse.measure.networks.network.Network`."""
@@ -75,7 +75,22 @@ class LiteRtNetwork:
 
     def outputs(self) -> list[Array]:
         """See `autofuse.measure.networks.network.Network`."""
-        return [self._interpreter.get_tensor(place) for place in self._results]
+        return [_real(self._interpreter.get_tensor(place), self._details[place]) for place in self._results]
+
+
+def _held(array: Array, detail: Mapping[str, Any]) -> Array:
+    """An input as the model takes it: in bytes where that is quantised; integers of 64 bits become 32."""
+    scale, zero = detail["quantization"]
+    if array.dtype.kind != "f" or not scale:
+        return array.astype(detail["dtype"])
+    bounds = np.iinfo(detail["dtype"])
+    return np.clip(np.rint(array / scale) + zero, bounds.min, bounds.max).astype(detail["dtype"])
+
+
+def _real(array: Array, detail: Mapping[str, Any]) -> Array:
+    """An output in float32 where the model's is quantised."""
+    scale, zero = detail["quantization"]
+    return (array.astype(np.float32) - zero) * np.float32(scale) if scale else array
 
 
 def _in_order(places: Mapping[str, int]) -> list[int]:
