@@ -7,6 +7,7 @@ from math import prod
 from typing import ClassVar
 
 from autofuse.kernels.families.protocol import Case, Declared, Family, Knob, Schedule, Unit, Values
+from autofuse.kernels.families.transposes import MoveEmitter, move_of
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import divisor_near
@@ -112,7 +113,11 @@ class Elementwise(Family):
     def emit(self, scope: Scope, unit: Unit, schedule: Schedule) -> None:
         """See Family."""
         assert isinstance(unit, Nest)
-        ElementwiseEmitter(scope, unit, self.chosen(schedule)).emit()
+        move = move_of(scope, unit)
+        if move is not None:
+            MoveEmitter(scope, unit, move, self.chosen(schedule)).emit()
+        else:
+            ElementwiseEmitter(scope, unit, self.chosen(schedule)).emit()
 
 
 ELEMENTWISE = Elementwise()
