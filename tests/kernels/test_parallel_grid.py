@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 import pytest
 
 from autofuse.device.target import Target
 from autofuse.environment.space import load_space
+from autofuse.graph.own.bfloat16 import rounded
+from autofuse.kernels.build import build_kernel
 from autofuse.kernels.families.contraction.parallel_grid import ParallelGrid, evenness
 from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import open_knobs
+from autofuse.kernels.tir.digest import code_text
 from tests.kernels.conftest import Bench, Small, parsed, real
 
+BLOCKED = {"x": "c16", "y": "c16"}
 AVX512 = Target("znver5", 16, 32, 2, 49152, 1048576)
 
 
@@ -19,8 +26,7 @@ def point(columns: int, depth: int, size: int) -> Small:
     return Small(parsed("y = Conv (x, w)"), {"x": real(1, depth, size, size)}, ["y"], {"w": real(columns, depth, 1, 1)})
 
 
-def first(bench: Bench, small: Small, threads: int) -> dict[str, int | str]:
-    layouts = {"x": "c16", "y": "c16"}
+def first(bench: Bench, small: Small, threads: int, layouts: Mapping[str, str] = BLOCKED) -> dict[str, int | str]:
     workload = bench.bind(small, layouts).workload
     knobs = open_knobs(workload, AVX512, load_space("default", "avx512").schedule)
     return first_schedules(workload, knobs, AVX512, threads)[0]
@@ -78,3 +84,50 @@ def test_winograd_gets_chunks_for_every_thread(bench: Bench) -> None:
 def test_the_first_guess_of_any_number_of_threads_agrees(bench: Bench, threads: int) -> None:
     small = point(24, 32, 8)
     bench.check(small, {"x": "c16", "y": "c8"}, first(bench, small, threads), lanes=16)
+
+
+BFLOAT16 = "h = Cast <to=16> (x); r = Cast <to=1> (h); "
+
+
+def rounded_product(rows: int, depth: int, columns: int) -> Small:
+    weights = {"w": rounded(real(depth, columns))}
+    return Small(parsed(BFLOAT16 + "y = MatMul (r, w)"), {"x": real(rows, depth)}, ["y"], weights)
+
+
+def rounded_convolution(columns: int, size: int) -> Small:
+    weights = {"w": rounded(real(columns, 16, 3, 3))}
+    text = BFLOAT16 + "y = Conv <pads=[1, 1, 1, 1]> (r, w)"
+    return Small(parsed(text), {"x": real(1, 16, size, size)}, ["y"], weights)
+
+
+def parallel_loops(bench: Bench, small: Small, schedule: dict[str, int | str]) -> list[int]:
+    """The tasks of each parallel loop of a kernel."""
+    code = code_text(build_kernel(bench.bind(small).workload, schedule, AVX512).function)
+    return [int(count) for count in re.findall(r"T\.parallel\((\d+)\)", code)]
+
+
+def test_narrow_products_share_rows_where_panels_are_uneven(bench: Bench) -> None:
+    """312 columns are five panels of four vectors: one thread of two would compute three of them."""
+    small = rounded_product(128, 32, 312)
+    one, two = (first(bench, small, threads, {}) for threads in (1, 2))
+    assert (one["bfloat16.pixel_rows"], two["bfloat16.pixel_rows"]) == (1, 2)
+    assert first(bench, rounded_product(128, 32, 512), 2, {})["bfloat16.pixel_rows"] == 1
+    assert parallel_loops(bench, small, two)[-1] == 5 * 2
+
+
+def test_narrow_convolutions_share_rows_where_there_is_one_panel(bench: Bench) -> None:
+    small = rounded_convolution(64, 56)
+    one, two = (first(bench, small, threads, {}) for threads in (1, 2))
+    assert (one["bfloat16.rows_per_task"], two["bfloat16.rows_per_task"]) == (0, 4)
+    assert parallel_loops(bench, small, two)[-1] == 56 // 4
+    assert first(bench, rounded_convolution(128, 14), 2, {})["bfloat16.rows_per_task"] == 0
+
+
+def test_threads_share_the_rounding_of_a_products_rows(bench: Bench) -> None:
+    assert parallel_loops(bench, rounded_product(128, 32, 512), {}) == [128, 8]
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_narrow_products_shared_by_rows_are_right(bench: Bench, threads: int) -> None:
+    for small in (rounded_product(24, 30, 40), rounded_convolution(24, 6)):
+        bench.check(small, {}, first(bench, small, threads, {}), lanes=16, limit=1e-4)

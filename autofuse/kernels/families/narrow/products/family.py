@@ -7,15 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
 from autofuse.device.target import Target
+from autofuse.kernels.families.contraction.form import Contraction
+from autofuse.kernels.families.contraction.parallel_grid import ParallelGrid
 from autofuse.kernels.families.narrow.instructions import Multiplier, wanted
 from autofuse.kernels.families.narrow.products.emitter import NarrowEmitter
 from autofuse.kernels.families.narrow.products.form import NarrowContraction
 from autofuse.kernels.families.protocol import Case, Declared, Family, Guess, Knob, Schedule, Unit, Values, up_to
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
-from autofuse.kernels.nest.tiles import longest_row
+from autofuse.kernels.nest.tiles import divisor_near, longest_row
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
+EVEN = 0.95
+"""How evenly threads have to share the tasks of the first guess; of several that do, the one of the fewest tasks."""
 KNOBS: Declared = {
     "vectors": Knob((4, 2, 3, 1), "vectors of columns of a tile", tile=True),
     "pixels": Knob((6, 4, 5, 7, 3, 2, 8), "pixels or rows of a tile, held in registers with its vectors", tile=True),
@@ -50,22 +54,27 @@ class NarrowFamily(Family):
             return up_to(values, longest_row(form.windows))
         flat = len(form.windows) == 1 and form.windows[-1].outputs > 1 and form.rows == (1,)
         if knob == "pixel_rows":
-            return _dividing(values, form.windows[-1].outputs) if flat and _can_split(product) else values[:1]
+            return _dividing(values, form.windows[-1].outputs) if flat and _is_flat(form) else values[:1]
         rows = prod(form.rows)
         return _dividing(values, rows) if rows > 1 else values[:1]
 
     def guesses(self, case: Case, found: list[Guess]) -> list[Guess]:
-        """See Family: threads share the pixels where the columns make fewer panels than there are threads."""
+        """See Family: threads share rows of the results where they share the panels of columns badly."""
         unit = next((nest for nest in case.nests if self.takes(case.workload, nest)), None)
-        knob = self.full("pixel_rows")
-        if unit is None or case.threads < 2 or knob not in case.knobs:
+        if unit is None or case.threads < 2:
             return found
         form = self._product(case.workload, unit).form
-        panels = -(-form.columns // (case.target.lanes * int(self.chosen(found[0])["vectors"])))
-        rows = [value for value in case.knobs[knob] if int(value) >= case.threads]
-        if panels >= case.threads or not rows:
-            return found
-        return [found[0] | {knob: min(rows, key=int)}, *found]
+        knob = self.full("pixel_rows" if _is_flat(form) else "rows_per_task")
+        values = sorted(case.knobs.get(knob, ()), key=lambda value: _row_tasks(form, int(value)))
+        vectors = -(-form.columns // case.target.lanes)
+        panel = min(int(self.chosen(found[0])["vectors"]), vectors)
+
+        def even(value: int | str) -> float:
+            grid = (prod(form.batch), -(-vectors // panel), _row_tasks(form, int(value)))
+            return min(ParallelGrid(1, 1, grid).evenness(vectors, panel, case.threads), EVEN)
+
+        best = max(values, key=even, default=None)
+        return found if best is None or best == found[0][knob] else [found[0] | {knob: best}, *found]
 
     def fits(self, schedule: Schedule, target: Target) -> bool:
         """See Family."""
@@ -79,7 +88,8 @@ class NarrowFamily(Family):
         assert isinstance(unit, Nest) and unit.anchor is not None
         knobs = self.chosen(schedule)
         plain = self._product(scope.workload, unit)
-        split = int(knobs["pixel_rows"]) if _can_split(plain) else 1
+        split = int(knobs["pixel_rows"]) if _is_flat(plain.form) else 1
+        knobs = knobs | {"rows_per_task": 1} if split > 1 else knobs  # they are cut for the threads to share
         product = self.form(scope.workload, unit.anchor, split)
         able = self.able(scope.workload, plain, scope.emitter.target)
         NarrowEmitter(scope, unit, product, wanted(knobs["algorithm"], able, self.algorithms), knobs).emit()
@@ -89,9 +99,15 @@ class NarrowFamily(Family):
         return self.form(workload, unit.anchor)
 
 
-def _can_split(product: NarrowContraction) -> bool:
+def _is_flat(form: Contraction) -> bool:
     """Whether pixels can be cut into rows: those of a product without a window that shares its columns."""
-    return bool(getattr(product.form, "flat", False))
+    return bool(getattr(form, "flat", False))
+
+
+def _row_tasks(form: Contraction, value: int) -> int:
+    """Parts that threads share the rows of a panel in, by the value of `pixel_rows` or else of `rows_per_task`."""
+    rows = prod(form.rows)
+    return value if _is_flat(form) else rows // divisor_near(rows, value)
 
 
 def _dividing(values: Values, total: int) -> list[int | str]:

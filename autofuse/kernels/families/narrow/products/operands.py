@@ -100,6 +100,16 @@ class Operands:
         return const(int(element.value), "int32") if isinstance(element, tirx.IntImm) else tirx.Cast("int32", element)
 
 
+@contextmanager
+def positions(emitter: Emitter, batch: Index, sizes: Index) -> Iterator[tuple[Index, Index, Expr]]:
+    """All positions, as (batch, position, number). Threads share those of all sizes but the last; of one size, all."""
+    *outer, last = sizes
+    grid, inner = ((*batch, *outer), last) if outer else ((*batch, last), 1)
+    with emitter.parallel(prod(grid)) as task, emitter.serial(inner) as step:
+        place = (*(emitter.simplify(part) for part in delinear(task, grid)), *([step] if outer else ()))
+        yield place[: len(batch)], place[len(batch) :], emitter.simplify(task * inner + step)
+
+
 class Left:
     """The left operand: read where it lies, or copied into [batch, position, depth] with the padding around it."""
 
@@ -153,19 +163,12 @@ class Left:
     def _copied(self) -> Any:
         """A copy as the instruction wants it: the prologue computed once, zero points where nothing stands."""
         form, emitter, of = self.form, self.emitter, self.of
-        *outer, last = self.sizes
-        grid = (*form.batch, *outer)
         buffer = emitter.scratch(prod(form.batch) * prod(self.sizes) * of.padded_depth, of.multiplier.left)
-        with emitter.parallel(prod(grid)) as task:
-            place = tuple(emitter.simplify(part) for part in delinear(task, grid))
-            batch, rows = place[: len(form.batch)], place[len(form.batch) :]
-            with emitter.serial(last) as column:
-                at = (task * last + column) * of.padded_depth
-                position = tuple(
-                    emitter.simplify(part - window.pad_begin)
-                    for part, window in zip((*rows, column), form.windows, strict=True)
-                )
-                self._copy_position(buffer, at, batch, position)
+        with positions(emitter, form.batch, self.sizes) as (batch, place, number):
+            position = tuple(
+                emitter.simplify(part - window.pad_begin) for part, window in zip(place, form.windows, strict=True)
+            )
+            self._copy_position(buffer, number * of.padded_depth, batch, position)
         return buffer
 
     def _copy_position(self, buffer: Any, at: Expr, batch: Index, position: Index) -> None:

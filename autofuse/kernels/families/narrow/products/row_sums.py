@@ -8,9 +8,9 @@ from typing import Any
 
 from tvm import tirx
 
-from autofuse.kernels.families.narrow.products.operands import Left
+from autofuse.kernels.families.narrow.products.operands import Left, positions
 from autofuse.kernels.tir.emit import Expr, Index, const
-from autofuse.kernels.tir.offsets import delinear, linear
+from autofuse.kernels.tir.offsets import linear
 
 
 class RowSums:
@@ -20,11 +20,9 @@ class RowSums:
         self.left, self.of, self.form, self.emitter = left, left.of, left.form, left.emitter
         self.shape = (*self.form.batch, *(window.outputs for window in self.form.windows))
         self.buffer = self.emitter.scratch(prod(self.shape), "int32")
-        *grid, last = self.shape
-        with self.emitter.parallel(prod(grid)) as task, self.emitter.serial(last) as pixel:
-            place = (*(self.emitter.simplify(part) for part in delinear(task, tuple(grid))), pixel)
-            batch, outputs = place[: len(self.form.batch)], place[len(self.form.batch) :]
-            self.emitter.put(self.buffer, task * last + pixel, self._sum(batch, outputs))
+        sizes = self.shape[len(self.form.batch) :]
+        with positions(self.emitter, self.form.batch, sizes) as (batch, outputs, number):
+            self.emitter.put(self.buffer, number, self._sum(batch, outputs))
 
     def at(self, batch: Index, outputs: Index) -> Expr:
         """The sum that a pixel reads, less as much of the zero point of x: as int32."""
