@@ -60,6 +60,8 @@ AVERAGE = made("y = AveragePool <kernel_shape=[2, 2], strides=[2, 2]> (x)", IMAG
 GLOBAL = made("y = GlobalAveragePool (x)", IMAGE)
 MEAN = made("y = ReduceMean <axes=[-1]> (x)", real(6, 10, 64))
 SUM = made("y = ReduceMax <axes=[1]> (x)", real(6, 10, 64))
+PLACES = made("y = ArgMax <axis=-1> (x)", real(6, 10, 64))
+PLACES_OF_COLUMNS = made("y = ArgMin <axis=1> (x)", real(6, 10, 64))
 SOFTMAX = made("y = Softmax <axis=-1> (x)", real(12, 40))
 OVER_COLUMNS = made("y = Softmax <axis=1> (x)", real(3, 12, 40))
 NORM = made("a = Add (x, x); y = LayerNormalization <axis=-1> (a, g, h)", real(10, 48), g=real(48), h=real(48))
@@ -67,6 +69,8 @@ MISH = made("s = Softplus (x); t = Tanh (s); y = Mul (x, t)", real(1, 32, 64, 70
 ERF = made("d = Div (x, r); e = Erf (d); o = Add (e, one); y = Mul (x, o)", real(64, 512), r=np.float32(1.5),
            one=np.float32(1))  # fmt: skip
 TURN = made("t = Transpose <perm=[0, 2, 1, 3]> (x); y = Reshape (t, z)", real(2, 6, 8, 16), z=np.array([2, 8, 96]))
+MATRIX = made("y = Transpose (x)", real(40, 50))
+TO_CHANNELS_LAST = made("y = Transpose <perm=[0, 2, 3, 1]> (x)", real(1, 3, 8, 9))
 JOIN = made("r = Relu (x); y = Concat <axis=1> (r, v)", {"x": real(1, 16, 9, 9), "v": real(1, 8, 9, 9)})
 PART = made("s = Slice (x, from, to, axes); y = Sigmoid (s)", real(1, 16, 20, 20), **{"from": np.array([2, 3])},
             to=np.array([18, 19]), axes=np.array([2, 3]))  # fmt: skip
@@ -165,12 +169,16 @@ SAMPLES: Mapping[str, Sample] = {
     "global average pool": Sample(GLOBAL),
     "mean of rows": Sample(MEAN),
     "maximum of columns": Sample(SUM),
+    "place of the maximum of rows": Sample(PLACES),
+    "place of the minimum of columns": Sample(PLACES_OF_COLUMNS),
     "softmax of rows": Sample(SOFTMAX, {"last_axis.rows": 2}),
     "softmax of columns": Sample(OVER_COLUMNS),
     "layer normalization": Sample(NORM, {"last_axis.rows": 4}),
     "elementwise, mish": Sample(MISH, {"elementwise.tasks": 8}, MAPS),
     "elementwise, gelu": Sample(ERF, {"elementwise.tasks": 2}),
     "transpose, reshape": Sample(TURN),
+    "transpose of a matrix": Sample(MATRIX),
+    "transpose to channels last": Sample(TO_CHANNELS_LAST),
     "concatenation": Sample(JOIN),
     "slice, sigmoid": Sample(PART),
     "resize": Sample(LARGER),

@@ -16,7 +16,7 @@ from autofuse.kernels.families.narrow.products.integer import INTEGER
 from autofuse.kernels.families.narrow.weight_only.family import WEIGHT_ONLY
 from autofuse.kernels.families.protocol import Family, FusedFamily, Knob, Schedule, Unit
 from autofuse.kernels.families.recurrent.family import RECURRENT
-from autofuse.kernels.families.reductions.reduction import REDUCTION
+from autofuse.kernels.families.reductions.family import REDUCTION
 from autofuse.kernels.families.reductions.softmax import INNER_AXIS, LAST_AXIS
 from autofuse.kernels.families.windowed.family import WINDOWED
 from autofuse.kernels.nest import index, scalar

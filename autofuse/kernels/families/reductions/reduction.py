@@ -8,7 +8,6 @@ from typing import Any
 
 from tvm import tirx
 
-from autofuse.kernels.families.protocol import Family, Schedule, Unit
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.tir.emit import Emitter, Expr, Index, const
@@ -169,7 +168,7 @@ def fold_row(scope: Scope, count: int, first: float, element: Callable[[Expr], E
                 take(chain, emitter.simplify(step * chains + chain))
         for chain in range(full % chains):
             take(chain, full // chains * chains + chain)
-        _across(emitter, partial, chains, lanes, fold)
+        across(emitter, partial, chains, lanes, fold)
         emitter.put(total, 0, fold(total[0], partial[0]))
     for k in range(full * lanes, full * lanes + rest):
         with scope.point():
@@ -177,7 +176,7 @@ def fold_row(scope: Scope, count: int, first: float, element: Callable[[Expr], E
     return emitter.bind(total[0])
 
 
-def _across(emitter: Emitter, partial: Any, chains: int, lanes: int, fold: Fold) -> None:
+def across(emitter: Emitter, partial: Any, chains: int, lanes: int, fold: Fold) -> None:
     """Folds chains, then halves of the lanes, into element 0: a tree, since a scalar chain would wait on itself."""
     for chain in range(1, chains):
         with emitter.vector(lanes) as lane:
@@ -186,22 +185,3 @@ def _across(emitter: Emitter, partial: Any, chains: int, lanes: int, fold: Fold)
         lanes //= 2
         with emitter.vector(lanes) as lane:
             emitter.put(partial, lane, fold(partial[lane], partial[lanes + lane]))
-
-
-class Reduction(Family):
-    """Reduce* and global pooling."""
-
-    name = "reduction"
-    anchors = frozenset(REDUCE)
-
-    def refusal(self, workload: Workload, operator: WorkloadOperator) -> str | None:
-        """See Family."""
-        return None if reduced_axes(workload, operator) else f"{operator.op_type} over no axis has no definition here"
-
-    def emit(self, scope: Scope, unit: Unit, schedule: Schedule) -> None:
-        """See Family."""
-        assert isinstance(unit, Nest)
-        ReductionEmitter(scope, unit, self.chosen(schedule)).emit()
-
-
-REDUCTION = Reduction()
