@@ -43,7 +43,9 @@ APART: dict[str, tuple[str, ...]] = {
     "openvino": ("experiments/peers", "experiments/kernel_counts"),
     "litert_torch": ("experiments/peers",),
     "ai_edge_litert": ("experiments/peers",),
+    "ai_edge_quantizer": ("experiments/peers",),
     "onnx2torch": ("experiments/peers",),
+    "torchao": ("experiments/peers",),
     "pnnx": ("experiments/peers",),
     "ncnn": ("experiments/peers",),
 }
