@@ -19,7 +19,7 @@ from autofuse.cli.main import app
 from autofuse.environment.device import thread_count
 from autofuse.errors import InputError
 
-RENAMED = {"shape": "shapes", "constant": "constants"}
+RENAMED = {"shape": "shapes", "constant": "constants", "cache": "caches"}
 """Options that may repeat, and mappings in Python."""
 ONLY_ON_THE_COMMAND_LINE = {
     "form": "how the answer is printed; in Python it is a value",

@@ -136,6 +136,7 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     shapes: Shapes | Sequence[Shapes] | None = None,
     buckets: Mapping[str, Sequence[int]] | None = None,
     sizes: Ranges | None = None,
+    caches: Mapping[str, str] | Iterable[str] | None = None,
     constants: Constants | None = None,
     plan: str | None = None,
     sign: StrPath | None = None,
@@ -147,15 +148,14 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     `dry_run` builds nothing, and only reports; else `output` must be named. `on_miss`, `strict`, `require_complete`:
     see `autofuse.compiler.context.Policy`. `exact`, `weight_growth`: see `autofuse.fusion.plan.ScheduleLimits`.
     `shapes`: several give a library that takes each of them, and so do `buckets`, which name open sizes of the model:
-    {"batch": (1, 4, 8)}. `sizes`: one named size stays open in a range, and the library runs any, as long as no
-    operator mixes what it counts: {"batch": (1, 64)}, or ["batch=1:64"]; others may be fixed: {"seq": 128}.
-    `constants`: values of inputs, which the library has no longer: {"axes": [0, 2]}. `plan`: "best" (None), "none",
-    "tvm-partition", "dnnfusion", or the path of a plan file. `sign`: a private key (`autofuse key new` makes one) that
-    signs the library, for those who load it with `trust`. `format`: "so" (None), a library that `load` and `Session`
-    take; "c", a free-standing one with a C header beside it, which needs neither Python nor TVM; "ort", a model with an
-    execution provider beside it, which ONNX Runtime runs (see `autofuse.ort.register`). `context`: what a build system
-    makes once for many models; it takes the place of the arguments from `database` to `trained`, which is the model of
-    `on_miss` "model". `progress`: called with a phase, and how many kernels of how many are done.
+    {"batch": (1, 4, 8)}. `sizes`: one named size stays open, and the library runs any of a range: {"batch": (1, 64)},
+    or ["batch=1:64"]; others may be fixed: {"seq": 128}. `caches`: outputs that extend an input, kept by the library:
+    {"present.*": "past.*"}, see `Session.caches`. `constants`: values of inputs, which the library has no longer:
+    {"axes": [0, 2]}. `plan`: "best" (None), "none", "tvm-partition", "dnnfusion", or the path of a plan file. `sign`: a
+    private key (`autofuse key new` makes one) that signs the library, for those who load it with `trust`. `format`:
+    "so" (None), a library that `load` and `Session` take; "c", a free-standing one with a C header; "ort", a model and
+    an execution provider for ONNX Runtime (see `autofuse.ort.register`). `context`: made once for many models, in place
+    of the arguments from `database` to `trained`. `progress`: called with a phase, and how many kernels are done.
     """
     from autofuse.compiler import Policy, compile_in, compile_open
     from autofuse.environment.place import Place
@@ -164,7 +164,7 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     if output is None and not dry_run:
         raise InputError("--output: the library to write is missing, such as --output model.so (or give --dry-run)")
     forms = _forms(Path(model), shapes, buckets, constants)
-    opened = _opened(sizes, forms, buckets, format)
+    opened, kept = _opened(sizes, forms, buckets, format), _kept(caches, sizes)
     target = None if output is None or dry_run else Path(output)
     form, key = check_library_format(format), None if sign is None else Path(sign)
     limits = ScheduleLimits(weight_growth=weight_growth, exact=exact)
@@ -172,7 +172,7 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     place = Place(database, device, threads, rpc, rpc_tracker, told_key(rpc_key, rpc_key_file))
     with _context(context, place, policy) as made:
         if opened:
-            return compile_open(made, Path(model), target, forms[0], opened, plan, key, progress)
+            return compile_open(made, Path(model), target, forms[0], opened, plan, key, progress, kept)
         return compile_in(made, Path(model), target, forms, plan, key, progress, form)
 
 
@@ -202,6 +202,16 @@ def _opened(
         raise InputError("--sizes: a library with open sizes has one program; leave --buckets and further shapes out")
     if found and form not in (None, "so"):
         raise InputError(f"--sizes: --format {form} takes fixed sizes only; name them with --shape")
+    return found
+
+
+def _kept(caches: Mapping[str, str] | Iterable[str] | None, sizes: Ranges | None) -> Mapping[str, str]:
+    """The caches that a library keeps itself. InputError where no size is open along which they could grow."""
+    from autofuse.graph.transform.open_sizes.caches import parse_caches
+
+    found = parse_caches(caches or {})
+    if found and not sizes:
+        raise InputError("--cache: caches grow along an open size: give --sizes, too, such as past=0:1024")
     return found
 
 

@@ -79,6 +79,14 @@ Sizes = Annotated[
         help="A named dimension that stays open: batch=1:64 (alone: 1:32). NAME=SIZE fixes one. May repeat.",
     ),
 ]
+Caches = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cache",
+        metavar="OUTPUT=INPUT",
+        help="With --sizes: an output that extends an input, updated in place: 'present.*=past.*'. May repeat.",
+    ),
+]
 Trace = Annotated[
     Path | None,
     typer.Option(

@@ -27,6 +27,7 @@ from autofuse.graph.loading.given.sizes import OpenSize, the_open_one
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.open_sizes.attention import with_own_operators
+from autofuse.graph.transform.open_sizes.caches import Caches, paired
 from autofuse.graph.transform.open_sizes.open_graph import (
     OpenGraph,
     check_size,
@@ -80,8 +81,11 @@ def compile_open(
     plan: str | None,
     key: Path | None = None,
     progress: Progress | None = None,
+    caches: Caches | None = None,
 ) -> CompileReport:
     """Write the library of `model` with the one size of `sizes` that has a range left open; see `autofuse.api.compile`.
+
+    `caches`: outputs that are updated in place, each with the input that it extends.
 
     InputError that names the operator which mixes what the size counts, or depends on it in another way.
     """
@@ -93,7 +97,7 @@ def compile_open(
     read = read_open(model, given, sizes, told)
     told(LOOKING_UP, 0, 1)
     chosen = find_plan(context, read.opened.graph, read.sha256, plan)
-    part, found = _tiled(context, read, chosen)
+    part, found = _tiled(context, read, chosen, paired(read.opened, caches or {}))
     if output is not None:
         build_open_library(
             part, context.environment.target, context.threads, output, key, progress, usable_threads()
@@ -191,9 +195,10 @@ def open_plan(context: Context, read: OpenModel, chosen: FoundPlan) -> OpenPlan:
     return OpenPlan(opened, checked, tuple(bounds))
 
 
-def _tiled(context: Context, read: OpenModel, chosen: FoundPlan) -> tuple[OpenPart, dict[str, Found]]:
+def _tiled(context: Context, read: OpenModel, chosen: FoundPlan, caches: Caches) -> tuple[OpenPart, dict[str, Found]]:
     """The program in tiles, each with the best schedule that is known, and these by workload key."""
     planned = open_plan(context, read, chosen)
+    caches = paired(planned.opened, caches)
     opened, emission = planned.opened, Emission(context.environment.target)
     ladder = Ladder(context.database, context.environment, emission, chosen.limits, chosen.pinned)
     wanted = [bound for _, bound in planned.tiles]
@@ -204,7 +209,7 @@ def _tiled(context: Context, read: OpenModel, chosen: FoundPlan) -> tuple[OpenPa
         for group, bound, tiles in planned.groups
     ]
     checked = planned.chosen
-    return OpenPart(opened, read.size, tuple(groups), checked.plan.key, checked.tier), found
+    return OpenPart(opened, read.size, tuple(groups), caches, checked.plan.key, checked.tier), found
 
 
 def _lowered(graph: Graph, chosen: FoundPlan, context: Context) -> Lowered:

@@ -285,6 +285,7 @@ def test_compile_prints_hit_or_miss_for_each_group(monkeypatch: pytest.MonkeyPat
         "constants": {},
         "buckets": {},
         "sizes": [],
+        "caches": [],
         "plan": "tvm",
         "format": None,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -46,11 +46,15 @@ class OpenRows:
     """The open size of a program, and where it stands in the tensors that have it.
 
     `parts`: inputs of the graph that are the first part of a constant, which is given whole, and that constant.
+    `caches`: tensors that are made by writing into the first input of their group, which is as long as they are.
+    `base`: how much more than the open size it is that a call reads from its inputs, where none has just that size.
     """
 
     size: OpenSize
     axes: Mapping[str, OpenAxis]
     parts: Mapping[str, Array] = field(default_factory=dict)
+    caches: Collection[str] = ()
+    base: int = 0
 
 
 @dataclass(frozen=True)
@@ -178,6 +182,7 @@ class _Program:
         self._packed: dict[tuple[str, str, tuple[str, ...]], list[int]] = {}
         parts = {} if rows is None else rows.parts
         given = [name for name in graph.inputs if name not in parts]
+        self._base = 0 if rows is None else rows.base
         self._inputs = [self._variable(f"input{i}", _plain(graph, name), name) for i, name in enumerate(given)]
         self._calls: list[Callable[[], None]] = []
         self._symbols: list[tuple[int, str]] = []
@@ -215,7 +220,7 @@ class _Program:
     def finish(self, entry: str) -> AssembledProgram:
         """Emit the function."""
         relax = self._relax
-        attributes = None if self._rows is None else {UPPER_BOUND: {"rows": self._rows.size.high}}
+        attributes = None if self._rows is None else {UPPER_BOUND: {"rows": self._rows.size.high + self._base}}
         with self._builder.function(entry, [*self._inputs, *self._weight_variables], attributes):
             for call in self._calls:
                 call()
@@ -240,7 +245,12 @@ class _Program:
         outputs = [workload.values[i] for i in workload.of_kind("output")]
         arguments = [self._read(name, value) for name, value in zip(bound.inputs, inputs, strict=True)]
         types = [self._type(value, name) for name, value in zip(bound.outputs, outputs, strict=True)]
-        call = relax.call_tir(function, relax.Tuple([*arguments, *weights]), types if len(types) > 1 else types[0])
+        given, made_types = relax.Tuple([*arguments, *weights]), types if len(types) > 1 else types[0]
+        in_place = self._rows is not None and bound.outputs[0] in self._rows.caches
+        if in_place:
+            call = relax.op.call_tir_inplace(function, given, 0, made_types)
+        else:
+            call = relax.call_tir(function, given, made_types)
         made = self._builder.emit(call)
         fields = [made] if len(types) == 1 else [self._builder.emit(made[i]) for i in range(len(types))]
         for name, variable, value in zip(bound.outputs, fields, outputs, strict=True):
@@ -299,7 +309,7 @@ class _Program:
         if where is None or self._count is None:
             return value.physical_shape
         return tuple(
-            self._count * where.factor + where.more if axis == where.axis else size
+            self._count * where.factor + (where.more - self._base * where.factor) if axis == where.axis else size
             for axis, size in enumerate(value.physical_shape)
         )
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,11 +58,15 @@ class OpenGroup(GroupKind):
 
 @dataclass(frozen=True, eq=False)
 class OpenPart:
-    """The program to build: a lowered graph whose `size` stays open, and its groups in an order in which they run."""
+    """The program to build: a lowered graph whose `size` stays open, and its groups in an order in which they run.
+
+    `caches`: outputs that are updated in place, each with the input that it extends.
+    """
 
     opened: OpenGraph
     size: OpenSize
     groups: tuple[OpenGroup, ...]
+    caches: Mapping[str, str] = field(default_factory=dict)
     plan_key: str = ""
     plan_tier: str = ""
 
@@ -82,14 +86,19 @@ def build_open_library(
     """
     told, emission = progress or silent, Emission(target)
     kernels: list[BoundKernel] = [
-        (group.bound, group_kernel(part.opened, group, emission, threads)) for group in part.groups
+        (group.bound, group_kernel(part.opened, group, emission, threads, part.caches)) for group in part.groups
     ]
-    graph = part.opened.graph
-    stored = {name: place for name in graph.tensors if (place := part.opened.place(name)) is not None}
-    assembly = assemble_all([(graph, kernels)], Symbols(), OpenRows(part.size, stored, part.opened.parts))
+    graph = replace(part.opened.graph, outputs=_returned(part))
+    stored = {name: place for name in graph.tensors if (place := _place(part, name)) is not None}
+    read = [where.more for where in _places(part, _given(part)) if where is not None and where.factor == 1]
+    rows_given = OpenRows(part.size, stored, part.opened.parts, part.caches, min(read, default=0))
+    assembly = assemble_all([(graph, kernels)], Symbols(), rows_given)
     assembled = assembly.programs[0]
     rows = [_row(symbol, part.groups[position]) for position, symbol in assembled.symbols]
-    largest = replace(part.opened.at(part.size.high), inputs=_given(part))
+    whole = part.opened.at(part.size.high)
+    wide = {given: replace(whole.tensors[name], name=given) for name, given in part.caches.items()}
+    tensors = {**whole.tensors, **wide}
+    largest = replace(whole, inputs=_given(part), outputs=_returned(part), tensors=tensors)
     program = describe_program(largest, assembled, rows, part.plan_key, part.plan_tier)
     described = describe_library([replace(program, opened=_spec(part))], assembly, target, threads)
     require_space(output)
@@ -99,24 +108,27 @@ def build_open_library(
     told(WRITING, 1, 1)
 
 
-def group_kernel(opened: OpenGraph, group: OpenGroup, emission: Emission, threads: int = 1) -> Kernel | None:
-    """The kernel of a group, for so many threads; None for a view. InputError when it cannot be emitted."""
+def group_kernel(
+    opened: OpenGraph, group: OpenGroup, emission: Emission, threads: int = 1, caches: Collection[str] = ()
+) -> Kernel | None:
+    """The kernel of a group, for so many threads; None for a view. InputError when it cannot be emitted.
+
+    `caches`: tensors that are updated in place.
+    """
     bound = group.bound
     if is_free_reshape(bound.workload):
         return None
     if not group.tiles[0].rows:
         return emission.kernel(bound.workload, group.tiles[0].schedule)
-    names = zip(
-        (*bound.workload.of_kind("input"), *bound.workload.of_kind("output")),
-        (*bound.inputs, *bound.outputs),
-        strict=True,
-    )
+    indices = (*bound.workload.of_kind("input"), *bound.workload.of_kind("output"))
+    names = list(zip(indices, (*bound.inputs, *bound.outputs), strict=True))
     rows = {index: where for index, name in names if (where := _stored(opened, name)) is not None}
     if group.appends:
-        return append_kernel(group.tiles[0].bound.workload, rows, emission.target)
+        return append_kernel(group.tiles[0].bound.workload, rows, emission.target, bound.outputs[0] in caches)
     if group.attention is not None:
-        make = attention_kernel if group.attention.more is None else cache_kernel
-        kernel = make(group.tiles[0].bound.workload, group.attention, rows, emission.target)
+        what = group.tiles[0].bound.workload, group.attention, rows, emission.target
+        wide = {index for index, name in names if name in caches}
+        kernel = attention_kernel(*what) if group.attention.more is None else cache_kernel(*what, wide)
         return Kernel(kernel.function, _packing(opened, group, lambda constants: kernel.pack(constants[0])))
     if group.reduces:
         return reduction_kernel(group.tiles[0].bound.workload, rows, emission.target)
@@ -156,11 +168,12 @@ def _row(symbol: str, group: OpenGroup) -> KernelRow:
 
 
 def _spec(part: OpenPart) -> OpenSpec:
-    graph, size = part.opened.graph, part.size
-    found = _places(part, _given(part)), _places(part, graph.outputs)
+    size = part.size
+    found = _places(part, _given(part)), _places(part, _returned(part))
     axes = [tuple(None if one is None else (one.axis, one.factor) for one in places) for places in found]
     beyond = tuple(0 if one is None else one.more for places in found for one in places)
-    return OpenSpec(size.name, size.low, size.high, axes[0], axes[1], beyond if any(beyond) else ())
+    longer = beyond if any(beyond) else ()
+    return OpenSpec(size.name, size.low, size.high, axes[0], axes[1], longer, tuple(part.caches.items()))
 
 
 def _given(part: OpenPart) -> tuple[str, ...]:
@@ -169,4 +182,15 @@ def _given(part: OpenPart) -> tuple[str, ...]:
 
 
 def _places(part: OpenPart, names: Sequence[str]) -> list[OpenAxis | None]:
-    return [part.opened.place(name) for name in names]
+    return [_place(part, name) for name in names]
+
+
+def _place(part: OpenPart, name: str) -> OpenAxis | None:
+    """The open axis of a tensor; an input that is updated in place has room for the new rows."""
+    longer = {given: output for output, given in part.caches.items()}
+    return part.opened.place(longer.get(name, name))
+
+
+def _returned(part: OpenPart) -> tuple[str, ...]:
+    """The outputs of the library."""
+    return tuple(name for name in part.opened.graph.outputs if name not in part.caches)

@@ -211,8 +211,8 @@ class Metadata:
         for program in (one for one in body["programs"] if one["opened"] is None):
             del program["opened"]
         for opened in (one["opened"] for one in body["programs"] if one.get("opened")):
-            if not opened["more"]:
-                del opened["more"]
+            for name in [name for name in ("more", "caches") if not opened[name]]:
+                del opened[name]
         found = FORMAT_OF_SIZES if any(program.opened for program in self.programs) else found
         return json.dumps({"format": found, **body}, sort_keys=True, separators=(",", ":"))
 

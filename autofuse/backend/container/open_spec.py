@@ -27,7 +27,8 @@ class OpenSpec:
 
     `inputs`, `outputs`: for each, the axis where it stands and how many times the open size that axis is; None for one
     that does not have it. `more`: how much longer that axis is, for all inputs and then all outputs; none where none
-    is. The shapes of the program are those at the largest size.
+    is. The shapes of the program are those at the largest size. `caches`: outputs of the model that the program does
+    not have, each with the input into which it writes them, in place.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
@@ -38,6 +39,7 @@ class OpenSpec:
     inputs: tuple[tuple[int, int] | None, ...]
     outputs: tuple[tuple[int, int] | None, ...]
     more: tuple[int, ...] = ()
+    caches: tuple[tuple[str, str], ...] = ()
 
     @property
     def beyond(self) -> tuple[int, ...]:
@@ -61,4 +63,6 @@ class OpenSpec:
             right = 0 <= axis < len(spec.shape) and factor > 0 and spec.shape[axis] == factor * self.high + more
             if where is not None and not right:
                 return f"tensor {spec.name!r:.60} does not have it in axis {axis}"
-        return ""
+        known = {spec.name: more for spec, where, more in zip(inputs, self.inputs, self.beyond, strict=False) if where}
+        wrong = [given for _, given in self.caches if not known.get(given)]
+        return f"its cache {wrong[0]!r:.60} has no room" if wrong else ""

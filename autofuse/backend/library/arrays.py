@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -10,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.backend.container.container import ALIGNMENT
-from autofuse.backend.container.metadata import InputSpec
+from autofuse.backend.container.metadata import InputSpec, Program
 from autofuse.backend.library.runtime import boolean_tensor, empty_tensor
 from autofuse.errors import InputError
 from autofuse.ort.bound import is_value
@@ -118,3 +121,79 @@ def example(spec: InputSpec, generator: np.random.Generator) -> Array:
     if dtype.kind == "f":
         return generator.standard_normal(spec.shape).astype(dtype)
     return np.ones(spec.shape, dtype)
+
+
+class Caches:
+    """What a library keeps between calls, of one sequence: tensors that each call reads, and extends in place.
+
+    `size`: the rows that each has. `caches["past.0.key"]` are these, as a view that the next call does not change.
+    """
+
+    def __init__(self, program: Program) -> None:
+        opened = program.opened
+        assert opened is not None
+        places = zip(program.inputs, opened.inputs, opened.beyond, strict=False)
+        known = {spec.name: (spec, where[0], more) for spec, where, more in places if where is not None}
+        self.names = tuple(given for _, given in opened.caches)
+        self._axes = {name: known[name][1] for name in self.names}
+        self._whole = {name: aligned_zeros(known[name][0]) for name in self.names}
+        self._added, self._high, self._symbol = known[self.names[0]][2], opened.high, opened.name
+        self._lock = threading.Lock()
+        self.size = 0
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self._whole:
+            raise InputError(f"the library has no cache {name!r}; its caches: {', '.join(self.names)}")
+        return self._rows(name, self.size)
+
+    def fill(self, rows: Mapping[str, Any]) -> None:
+        """Takes the rows of all caches, as a model of the prompt gives them. InputError where they do not fit."""
+        arrays = {name: as_array(rows[name]) for name in self.names if name in rows}
+        if arrays.keys() != rows.keys() or len(arrays) < len(self.names):
+            raise InputError(f"fill the caches all together, and nothing else: {', '.join(self.names)}")
+        axis = self._axes[self.names[0]]
+        size = arrays[self.names[0]].shape[axis] if arrays[self.names[0]].ndim > axis else 0
+        for name, array in arrays.items():
+            wanted = self._whole[name]
+            shape = (*wanted.shape[: self._axes[name]], size, *wanted.shape[self._axes[name] + 1 :])
+            if array.shape != shape or array.dtype != wanted.dtype or size > self._high + self._added:
+                raise InputError(
+                    f"cache {name!r}: {array.dtype.name} of shape {array.shape} does not fit into {wanted.dtype.name} "
+                    f"of shape {wanted.shape}, or not beside the others"
+                )
+        with self._lock:
+            for name, array in arrays.items():
+                self._rows(name, size)[...] = array
+            self.size = size
+
+    def keep(self, size: int) -> None:
+        """Forgets all rows but the first ones; all of them for 0, where a new sequence begins."""
+        with self._lock:
+            if not 0 <= size <= self.size:
+                raise InputError(f"the caches have {self.size} rows; {size} cannot be kept")
+            self.size = size
+
+    @contextmanager
+    def extended(self) -> Iterator[None]:
+        """A call that adds rows; those of other threads wait. Where it fails, nothing is added."""
+        with self._lock:
+            yield
+            self.size += self._added
+
+    def given(self) -> dict[str, Array]:
+        """The inputs of a call: memory of a longer tensor that says to be of this call's size. Its kernels know where
+        the rows of the longer one lie."""
+        if self.size > self._high:
+            raise InputError(
+                f"the caches are full: {self._symbol} is {self.size}, the library takes {self._high} at most: forget "
+                f"some (keep), or compile it with a wider range, --sizes {self._symbol}=LOW:HIGH"
+            )
+        made = {}
+        for name, whole in self._whole.items():
+            axis = self._axes[name]
+            shape = (*whole.shape[:axis], self.size + self._added, *whole.shape[axis + 1 :])
+            made[name] = whole.reshape(-1)[: math.prod(shape)].reshape(shape)
+        return made
+
+    def _rows(self, name: str, size: int) -> Array:
+        return self._whole[name][(slice(None),) * self._axes[name] + (slice(0, size),)]

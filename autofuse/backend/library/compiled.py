@@ -14,6 +14,7 @@ import numpy as np
 from autofuse.backend.container.metadata import Metadata
 from autofuse.backend.library.arrays import (
     Array,
+    Caches,
     Kept,
     aligned_zeros,
     as_array,
@@ -40,7 +41,8 @@ class Library:
     and all share the code and the weights. A size that the library leaves open may differ from call to call and from
     thread to thread; outputs have the size of the call. `pad`: inputs that no program was made for are filled up with
     zeros to the next larger one, and its outputs cut back. That is right for a batch; for a sequence only in
-    a model that masks what is padded.
+    a model that masks what is padded. `caches`: what a library that was compiled with them keeps between calls; None
+    for others. Calls that extend them come one after the other.
     """
 
     def __init__(
@@ -56,7 +58,10 @@ class Library:
         self._weights = [[tensors[i] for i in program.weights] for program in metadata.programs]
         self.item = global_function("ffi.ArrayGetItem")  # Array's own iterator takes five times as long
         self._parallel = [program.parallel for program in metadata.programs]
-        self._names = [spec.name for spec in metadata.inputs]
+        opened = metadata.programs[0].opened
+        self.caches = Caches(metadata.programs[0]) if opened is not None and opened.caches else None
+        self._kept_names = () if self.caches is None else self.caches.names
+        self._names = [spec.name for spec in metadata.inputs if spec.name not in self._kept_names]
         self._accepts = [[(np.dtype(spec.dtype), spec) for spec in program.inputs] for program in metadata.programs]
         self._places = [range(len(program.inputs)) for program in metadata.programs]
         self._copies = [
@@ -75,6 +80,12 @@ class Library:
         bytes (see `empty_inputs`) they are read where they lie, otherwise copied. InputError when a name, a
         shape or a dtype is not the model's. The results belong to the caller.
         """
+        if self.caches is None:
+            return self._results(inputs)
+        with self.caches.extended():
+            return self._results(inputs)
+
+    def _results(self, inputs: Inputs) -> list[Array]:
         number, arrays, cuts = self._chosen(inputs)
         tensors = list(map(tensor_over, arrays, repeat(self._kept(number)), self._places[number]))
         made = self.arrays_of(number, self.call(number, tensors))
@@ -95,7 +106,10 @@ class Library:
         number, arrays, cuts = self._chosen(inputs)
         if cuts is not None:
             raise InputError("padded inputs have outputs that must be cut: call the library itself")
-        return list(self._run(number, arrays))
+        if self.caches is None:
+            return list(self._run(number, arrays))
+        with self.caches.extended():
+            return list(self._run(number, arrays))
 
     def prepared(self, inputs: Inputs) -> Prepared:
         """`inputs` bound once, to be run again and again with nothing else in between."""
@@ -104,12 +118,14 @@ class Library:
 
     def empty_inputs(self, program: int = 0) -> dict[str, Array]:
         """Zeros for every input of a program, aligned so that a call reads them where they lie."""
-        return {spec.name: aligned_zeros(spec) for spec in self.metadata.programs[program].inputs}
+        specs = self.metadata.programs[program].inputs
+        return {spec.name: aligned_zeros(spec) for spec in specs if spec.name not in self._kept_names}
 
     def example_inputs(self, seed: int = 0, program: int = 0) -> dict[str, Array]:
         """Reproducible inputs that a program accepts: normal numbers, and integers inside the tables they index."""
         generator = np.random.default_rng(seed)
-        return {spec.name: example(spec, generator) for spec in self.metadata.programs[program].inputs}
+        specs = self.metadata.programs[program].inputs
+        return {spec.name: example(spec, generator) for spec in specs if spec.name not in self._kept_names}
 
     def count_kernels(self, inputs: Inputs) -> int:
         """Kernels that one call really launches, counted while it runs."""
@@ -180,6 +196,9 @@ class Library:
     def _chosen(self, inputs: Inputs) -> tuple[int, list[Array], list[Cut | None] | None]:
         """(program, its inputs, what to keep of its outputs: None for all)."""
         arrays = self._given(inputs)
+        if self.caches is not None:
+            known = {**dict(zip(self._names, arrays, strict=True)), **self.caches.given()}
+            arrays = [known[spec.name] for spec in self.metadata.inputs]
         number = self._exact.get(tuple([array.shape for array in arrays]))
         cuts = None
         if number is None:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.backend.container.metadata import Metadata, OpenSpec, TensorSpec, ValueSpec
+from autofuse.backend.library.arrays import Caches
 from autofuse.backend.library.binding import IOBinding, known_name
 from autofuse.backend.library.compiled import Library
 from autofuse.backend.library.dispatch import open_shape
@@ -88,6 +89,11 @@ class Session:
         """Threads that run the model for each caller."""
         return self._library.threads
 
+    @property
+    def caches(self) -> Caches | None:
+        """What the library keeps between calls, of one sequence; None where it was compiled without `caches`."""
+        return self._library.caches if isinstance(self._library, Library) else None
+
     def get_providers(self) -> list[str]:
         """Who computes: this one, and ONNX Runtime's CPU provider where it has a part in the model."""
         return [PROVIDER] if self.metadata.parts is None else [PROVIDER, CPU_PROVIDER]
@@ -122,7 +128,8 @@ class Session:
             return _arguments(self.metadata.parts.inputs)
         opened = self.metadata.programs[0].opened
         axes = _axes(opened.inputs, opened.beyond) if opened else ()
-        return _described([p.inputs for p in self.metadata.programs], opened, axes)
+        found = _described([p.inputs for p in self.metadata.programs], opened, axes)
+        return [one for one in found if self.caches is None or one.name not in self.caches.names]
 
     def get_outputs(self) -> list[NodeArg]:
         """The model's outputs, in its order."""
@@ -251,8 +258,12 @@ def _recorder_of(metadata: Metadata) -> _SizeRecorder:
     opened = metadata.programs[0].opened if metadata.programs else None
     if opened is None:
         raise InputError("record_sizes: the library has no open size; compile the model with --sizes")
+    kept = {given for _, given in opened.caches}
     places = zip(metadata.programs[0].inputs, opened.inputs, opened.beyond, strict=False)
-    name, (axis, factor), more = next((spec.name, where, more) for spec, where, more in places if where is not None)
+    seen = [(spec.name, where, more) for spec, where, more in places if where is not None and spec.name not in kept]
+    if not seen:
+        raise InputError("record_sizes: only what the library keeps itself has the open size")
+    name, (axis, factor), more = seen[0]
     return _SizeRecorder(SizeCounter(opened.name), name, axis, factor, more)
 
 

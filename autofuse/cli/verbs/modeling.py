@@ -12,6 +12,7 @@ from rich.text import Text
 from autofuse import api
 from autofuse.cli.options import (
     Buckets,
+    Caches,
     CompileFormats,
     Constants,
     Database,
@@ -169,6 +170,7 @@ def compile_(
     shape: SeveralShapes = None,
     buckets: Buckets = None,
     sizes: Sizes = None,
+    cache: Caches = None,
     constant: Constants = None,
     sign: Sign = None,
     format: CompileFormats = None,  # noqa: A002 the option's name
@@ -178,10 +180,11 @@ def compile_(
     library_format, form = parse_formats(format or [])
     place: dict[str, Any] = {"database": database, "threads": threads, "device": device, "on_miss": on_miss}
     reached: dict[str, Any] = {"rpc": rpc, "rpc_tracker": rpc_tracker, "rpc_key": rpc_key, "rpc_key_file": rpc_key_file}
+    opened: dict[str, Any] = {"sizes": sizes or [], "caches": cache or []}
     report = api.compile(
         model,
         output,
-        **{**place, **reached},
+        **{**place, **reached, **opened},
         strict=strict,
         require_complete=require_complete,
         exact=exact,
@@ -190,7 +193,6 @@ def compile_(
         dry_run=dry_run,
         shapes=sets,
         buckets=parse_buckets(buckets or []),
-        sizes=sizes or [],
         constants=constants,
         plan=plan,
         sign=sign,

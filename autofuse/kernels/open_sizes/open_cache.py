@@ -6,7 +6,7 @@ so that nothing would be won by a copy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import prod
 from typing import Any
 
@@ -31,49 +31,76 @@ VECTORS = 4
 """Vectors of a value that are held in registers."""
 
 
-def append_kernel(workload: Workload, rows: Mapping[int, OpenAxis], target: Target) -> Kernel:
+def append_kernel(workload: Workload, rows: Mapping[int, OpenAxis], target: Target, in_place: bool = False) -> Kernel:
     """The kernel of `workload`, one Concat of a cache and new rows, at the largest size.
 
-    `rows`: the cache and the result, by index, with their open axis.
+    `rows`: the cache and the result, by index, with their open axis. `in_place`: the cache, which has room for the new
+    rows, gets them, and is the result; it lies in memory as the result does at the largest size.
     """
     (operator,) = workload.operators
     (past, new), made = operator.inputs, operator.outputs[0]
-    axis, shape = rows[past].axis, workload.values[made].shape
+    axis, shape = rows[made].axis, workload.values[made].shape
     added, inner = workload.values[new].shape[axis], prod(shape[axis + 1 :])
+    outer, most = prod(shape[:axis]), shape[axis] - added
 
-    def emit(buffers: Mapping[int, Any], count: Expr, _constants: Constants) -> None:
-        emitter, arrays = Emitter(target), whole_arrays(workload, buffers)
-        size = builder.bind(count * rows[past].factor * inner)
-        emitter.analyzer.bind(size, tvm.ir.Range(0, (shape[axis] - added) * inner + 1))
+    def emit_copy(buffers: Mapping[int, Any], count: Expr, _constants: Constants) -> None:
+        emitter = Emitter(target)
+        size = _bound(emitter, count * rows[past].factor * inner, most * inner)
+        written = _flat(buffers[made], outer * shape[axis] * inner)
+        with emitter.parallel(outer) as head:
+            begin = head * (size + added * inner)
+            _copy(emitter, _flat(buffers[past], outer * most * inner), head * size, written, begin, size)
+            fresh, start = _flat(buffers[new], outer * added * inner), head * (added * inner)
+            _copy(emitter, fresh, start, written, begin + size, added * inner)
 
-        def copy(source: int, start: Expr, begin: Expr, elements: Expr) -> None:
-            """Elements behind one another: whole vectors, then single ones."""
-            read, written, done = arrays[source].buffer, arrays[made].buffer, 0
-            for lanes in (emitter.lanes, 1):
-                steps = (elements - done) // lanes
-                if isinstance(steps, int) and not steps:
-                    continue
-                with emitter.serial(steps) as step, emitter.vector(lanes) as lane:
-                    place = done + step * lanes + lane
-                    emitter.put(written, begin + place, read[emitter.simplify(start + place)])
-                done = done + steps * lanes
+    def emit_append(buffers: Mapping[int, Any], count: Expr, _constants: Constants) -> None:
+        emitter = Emitter(target)
+        size = _bound(emitter, count * rows[made].factor * inner, most * inner)
+        written, fresh = _flat(buffers[past], prod(shape)), _flat(buffers[new], outer * added * inner)
+        with emitter.serial(outer) as head:
+            begin = head * (shape[axis] * inner) + size
+            _copy(emitter, fresh, head * (added * inner), written, begin, added * inner)
 
-        with emitter.parallel(prod(shape[:axis])) as outer:
-            begin = outer * (size + added * inner)
-            copy(past, outer * size, begin, size)
-            copy(new, outer * (added * inner), begin + size, added * inner)
-
-    return open_function(workload, rows, emit)
+    if in_place:
+        return open_function(workload, {past: rows[made]}, emit_append, ("input",))
+    return open_function(workload, rows, emit_copy)
 
 
-def cache_kernel(workload: Workload, attention: Attention, rows: Mapping[int, OpenAxis], target: Target) -> Kernel:
+def _bound(emitter: Emitter, size: Expr, most: int) -> Expr:
+    """A number of elements by a name, with what is known of it."""
+    name = builder.bind(size)
+    emitter.analyzer.bind(name, tvm.ir.Range(0, most + 1))
+    return name
+
+
+def _flat(buffer: Any, elements: int) -> Any:
+    return builder.decl_buffer((elements,), buffer.dtype, data=buffer.data, align=64)
+
+
+def _copy(emitter: Emitter, source: Any, start: Expr, made: Any, begin: Expr, elements: Expr) -> None:
+    """Elements behind one another: whole vectors, then single ones."""
+    done: Expr = 0
+    for lanes in (emitter.lanes, 1):
+        steps = (elements - done) // lanes
+        if isinstance(steps, int) and not steps:
+            continue
+        with emitter.serial(steps) as step, emitter.vector(lanes) as lane:
+            place = done + step * lanes + lane
+            emitter.put(made, begin + place, source[emitter.simplify(start + place)])
+        done = done + steps * lanes
+
+
+def cache_kernel(
+    workload: Workload, attention: Attention, rows: Mapping[int, OpenAxis], target: Target, wide: Collection[int] = ()
+) -> Kernel:
     """The kernel of `workload`, an attention of a fixed number of queries to a cache, at the largest size.
 
-    `rows`: its inputs, by index, whose open axis has an extent that is read when the kernel runs.
+    `rows`: its inputs, by index, whose open axis has an extent that is read when the kernel runs. `wide`: those of them
+    that lie in memory as they do at the largest size.
     """
 
     def emit(buffers: Mapping[int, Any], count: Expr, constants: Constants) -> None:
-        scope = Scope(workload, Emitter(target), whole_arrays(workload, buffers), constants.declare)
+        scope = Scope(workload, Emitter(target), whole_arrays(workload, buffers, wide), constants.declare)
         _Cache(scope, attention, builder.bind(count + (attention.more or 0))).emit()
 
     return open_function(workload, rows, emit)

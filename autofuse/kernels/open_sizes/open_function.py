@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -21,8 +21,11 @@ Emit = Callable[[Mapping[int, Any], Expr, Constants], None]
 """Makes a body of inputs and outputs by their index, the number of rows, and a place for packed constants."""
 
 
-def open_function(workload: Workload, rows: Mapping[int, OpenAxis], emit: Emit) -> Kernel:
-    """A kernel whose body `emit` makes. `rows`: the inputs and outputs, by index, that have an open axis.
+def open_function(
+    workload: Workload, rows: Mapping[int, OpenAxis], emit: Emit, kinds: Sequence[str] = ("input", "output")
+) -> Kernel:
+    """A kernel whose body `emit` makes. `rows`: the inputs and outputs, by index, that have an open axis. `kinds`: of
+    its arguments: a kernel that writes into an input is given no outputs.
 
     InputError when an open axis is not where rows lie behind one another.
     """
@@ -31,7 +34,7 @@ def open_function(workload: Workload, rows: Mapping[int, OpenAxis], emit: Emit) 
     with IRBuilder() as ib, builder.prim_func(s_tir=True):
         builder.func_name("main")
         builder.func_attr(FUNCTION_ATTRIBUTES)
-        inputs, outputs, count = _arguments(workload, rows, buffers)
+        inputs, outputs, count = _arguments(workload, rows, buffers, kinds)
         emit(buffers, count, constants)
     return Kernel(complete(ib.get(), inputs, constants.parameters, outputs), constants.packed)
 
@@ -50,9 +53,10 @@ class LongArray(Array):
         return place
 
 
-def whole_arrays(workload: Workload, buffers: Mapping[int, Any]) -> dict[int, Array]:
+def whole_arrays(workload: Workload, buffers: Mapping[int, Any], wide: Collection[int] = ()) -> dict[int, Array]:
     """The arguments of a kernel that is of all rows at once, as they are at the largest size.
 
+    `wide`: those that lie in memory as they do at that size, so that there is room between their rows at smaller ones.
     InputError for another layout than the plain one, which such kernels do not know.
     """
     found = {}
@@ -63,13 +67,14 @@ def whole_arrays(workload: Workload, buffers: Mapping[int, Any]) -> dict[int, Ar
         flat = builder.decl_buffer((prod(value.shape),), value.dtype, data=buffer.data, align=64)
         found[index] = Array(flat, value.shape, value.dtype)
         extents = tuple(buffer.shape)
-        if any(prod(value.shape[:axis]) > 1 for axis, extent in enumerate(extents) if isinstance(extent, tirx.Var)):
+        behind = (prod(value.shape[:axis]) > 1 for axis, extent in enumerate(extents) if isinstance(extent, tirx.Var))
+        if index not in wide and any(behind):
             found[index] = LongArray(flat, value.shape, value.dtype, extents=extents)
     return found
 
 
 def _arguments(
-    workload: Workload, rows: Mapping[int, OpenAxis], buffers: dict[int, Any]
+    workload: Workload, rows: Mapping[int, OpenAxis], buffers: dict[int, Any], kinds: Sequence[str]
 ) -> tuple[list[Any], list[Any], Expr]:
     """The inputs and outputs of a function that is being built, and the number of rows, read when it runs.
 
@@ -78,7 +83,7 @@ def _arguments(
     """
     made: dict[str, list[Any]] = {"input": [], "output": []}
     count: Expr = None
-    for kind in ("input", "output"):
+    for kind in kinds:
         for index in workload.of_kind(kind):
             value = workload.values[index]
             shape: list[Expr] = list(value.physical_shape)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from autofuse.errors import InputError
 from autofuse.graph.loading.files import read_model
+from autofuse.graph.loading.given.shapes import NamedShape
 from autofuse.graph.loading.given.sizes import OpenSize, the_open_one
 from autofuse.values.arguments import Constant, Given
 
@@ -43,7 +44,7 @@ def bucket_shapes(
             bound = [_size(dim, chosen) for dim in own]
             given_all = [size for size in bound if size is not None]
             if bound != own and name not in form and len(given_all) == len(own):
-                form[name] = tuple(given_all)
+                form[name] = NamedShape(given_all) if option == "--sizes" else tuple(given_all)
         made.append(form)
     return made
 

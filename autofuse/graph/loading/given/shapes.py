@@ -14,6 +14,10 @@ from autofuse.values.arguments import Shapes
 _Dim = int | str
 
 
+class NamedShape(tuple[int, ...]):
+    """A shape that was made of sizes by name, which may be 0: that of a cache, say, which is empty at first."""
+
+
 class OpenInputsError(InputError):
     """Sizes of inputs are neither fixed in the file nor given."""
 
@@ -78,8 +82,8 @@ def _bind(name: str, dims: tuple[_Dim, ...], shape: tuple[int, ...], sizes: dict
             f"{text}: the input has {len(dims)} dimensions ({_list(map(_shown, dims))}), {len(shape)} are given"
         )
     for axis, (dim, size) in enumerate(zip(dims, shape, strict=True)):
-        if size < 0:
-            raise InputError(f"{text}: dimension {axis} must be at least 0")
+        if size < (0 if isinstance(shape, NamedShape) else 1):
+            raise InputError(f"{text}: dimension {axis} must be at least 1")
         if isinstance(dim, int) and dim != size:
             raise InputError(f"{text}: the model fixes dimension {axis} to {dim}")
         if isinstance(dim, str) and not dim.startswith("?") and sizes.setdefault(dim, size) != size:
