@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.errors import InputError
-from autofuse.ort.session import first_line, numpy_name, ort_value
+from autofuse.ort.session import first_line, numpy_name, ort_value, value_type
 
 Array = NDArray[np.generic]
 
@@ -50,11 +50,60 @@ class BoundModel:
         return self._fixed or binding.get_outputs()
 
 
+class Prebound:
+    """A session on inputs that are bound once; outputs of fixed size are always written to the same memory.
+
+    ONNX Runtime would take memory anew for each output at each call. All inputs and outputs are tensors of numbers.
+    """
+
+    def __init__(self, session: Any, given: Mapping[str, Any]) -> None:
+        self._session, self._binding = session, session.io_binding()
+        for name, value in given.items():
+            self._binding.bind_ortvalue_input(name, value if is_value(value) else value_over(value))
+        self._names, self._open, self._ran = [], [], False
+        for output in session.get_outputs():
+            memory = _memory_of(output)
+            self._names.append(output.name)
+            if memory is None:
+                self._open.append(output.name)
+                self._binding.bind_output(output.name)
+            else:
+                self._binding.bind_ortvalue_output(output.name, memory)
+
+    def run(self) -> None:
+        """One inference. InputError when ONNX Runtime does not compute it."""
+        for name in self._open:  # else it writes into what it made at the last call
+            self._binding.bind_output(name)
+        try:
+            self._session.run_with_iobinding(self._binding)
+        except Exception as error:
+            raise run_error(error) from error
+        self._ran = True
+
+    def outputs(self) -> dict[str, Any] | None:
+        """ONNX Runtime's values of the last run, by name, which the next one may change; None before the first."""
+        return dict(zip(self._names, self._binding.get_outputs(), strict=True)) if self._ran else None
+
+
+def _memory_of(output: Any) -> Any:
+    """Memory for an output of fixed size; None for any other, and for what may be a scalar.
+
+    ONNX Runtime describes a value of unknown rank as it does a scalar.
+    """
+    found = value_type(output)
+    if not found.shape or not all(isinstance(size, int) and size > 0 for size in found.shape):
+        return None
+    import onnxruntime
+
+    dtype = np.dtype(numpy_name(found.text)).type
+    return onnxruntime.OrtValue.ortvalue_from_shape_and_type(list(found.shape), dtype)
+
+
 class Alone:
     """A whole model in ONNX Runtime, called as it is; `results`: names of its outputs, some perhaps twice."""
 
     def __init__(self, session: Any, results: Sequence[str]) -> None:
-        self._run, self._names = session.run, list(dict.fromkeys(results))
+        self._session, self._run, self._names = session, session.run, list(dict.fromkeys(results))
         self._places = None if self._names == list(results) else [self._names.index(name) for name in results]
 
     def __call__(self, given: Any) -> list[Any]:
@@ -64,6 +113,10 @@ class Alone:
         except Exception as error:
             raise run_error(error) from error
         return made if self._places is None else [made[place] for place in self._places]
+
+    def prebound(self, given: Mapping[str, Any]) -> Prebound | None:
+        """The model on these inputs, bound once; None where not all of its values are tensors of numbers."""
+        return Prebound(self._session, given) if plain_types(self._session) else None
 
 
 def run_open(session: Any, values: Sequence[Any]) -> list[Any]:

@@ -228,18 +228,25 @@ class PreparedParts:
         own = bool(library.metadata.programs)
         self._given = {name: bound_input(value, own) for name, value in given.items()}
         self._values: dict[str, Any] | None = None
+        alone = library._alone
+        self._prebound = None if alone is None else alone.prebound(self._given)
 
     def run(self) -> None:
         """One inference."""
-        self._values = self._library._run(dict(self._given), self._library._call)
+        if self._prebound is not None:
+            self._prebound.run()
+        else:
+            self._values = self._library._run(dict(self._given), self._library._call)
 
     __call__ = run
 
     def outputs(self) -> list[Any]:
         """Results of the last run, in the model's order."""
-        if self._values is None:
+        values = self._values if self._prebound is None else self._prebound.outputs()
+        if values is None:
             raise InputError("the prepared library has not run yet")
-        return [self._library._result(name, self._values) for name in self._library._results]
+        found = [self._library._result(name, values) for name in self._library._results]
+        return found if self._prebound is None else [array.copy() for array in found]  # the next run writes there
 
 
 def _accepted(spec: ValueSpec, given: Any) -> Any:
