@@ -60,6 +60,8 @@ class Library:
         self._parallel = [program.parallel for program in metadata.programs]
         opened = metadata.programs[0].opened
         self.caches = Caches(metadata.programs[0]) if opened is not None and opened.caches else None
+        # A cache that is handed on has another size at each step, and a pool would keep all of them.
+        self._pooled = opened is None or not any(opened.beyond[len(opened.inputs) :])
         self._kept_names = () if self.caches is None else self.caches.names
         self._names = [spec.name for spec in metadata.inputs if spec.name not in self._kept_names]
         self._accepts = [[(np.dtype(spec.dtype), spec) for spec in program.inputs] for program in metadata.programs]
@@ -146,14 +148,14 @@ class Library:
                 counted[symbol] += 1
             return 0
 
-        machine = Machine(self._module)
+        machine = Machine(self._module, self._pooled)
         machine.instrument(note)
         return machine[self.metadata.programs[number].entry](*tensors, *self._weights[number])
 
     def _entries(self) -> list[Any]:
         """The programs as functions for the calling thread."""
         if not hasattr(self._mine, "entries"):
-            machine = Machine(self._module)
+            machine = Machine(self._module, self._pooled)
             self._mine.machine = machine
             self._mine.entries = [machine[program.entry] for program in self.metadata.programs]
         entries: list[Any] = self._mine.entries
@@ -265,7 +267,7 @@ class Prepared:
 
     def __init__(self, library: Library, number: int, inputs: Sequence[Any]) -> None:
         self._library, self._number = library, number
-        self._machine = Machine(library._module)
+        self._machine = Machine(library._module, library._pooled)
         entry = library.metadata.programs[number].entry
         self._machine.save(entry, _PREPARED, [*inputs, *library._weights[number]])
         self._call = self._machine[_PREPARED]

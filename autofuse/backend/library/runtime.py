@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 _LIBRARIES = ("libtvm_runtime.so", "libtvm_runtime_extra.so")
 """The virtual machine and its thread pool; sorting and random numbers."""
 
-_CPU, _POOLED = 1, 2
-"""The device type of DLPack; the allocator of TVM's virtual machine that keeps freed memory for the next call."""
+_CPU, _NAIVE, _POOLED = 1, 1, 2
+"""The device type of DLPack; the allocators of TVM's virtual machine, the second of which keeps what is freed."""
 
 
 @cache
@@ -52,11 +52,14 @@ def load_module(path: Path) -> Any:
 
 
 class Machine:
-    """A virtual machine of TVM's over the code of a library; not for several threads at once."""
+    """A virtual machine of TVM's over the code of a library; not for several threads at once.
 
-    def __init__(self, module: Any) -> None:
+    `pooled`: freed memory is kept for results of the same size.
+    """
+
+    def __init__(self, module: Any, pooled: bool = True) -> None:
         self._module = module["vm_load_executable"]()
-        self._module["vm_initialization"](_CPU, 0, _POOLED)
+        self._module["vm_initialization"](_CPU, 0, _POOLED if pooled else _NAIVE)
 
     def __getitem__(self, name: str) -> Any:
         """A function of the library, or one that was saved."""

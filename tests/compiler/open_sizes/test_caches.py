@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -139,3 +141,30 @@ def test_rows_that_are_none_are_refused(tmp_path: Path) -> None:
     model = write(tmp_path / "rows.onnx", "d (float[past, 4] x) => (float[past, 4] y) { y = Relu (x) }", {})
     with pytest.raises(InputError, match="where past is 0, the model is another: let past start at 1, such as"):
         built(model, "past", 0, 40)
+
+
+STEPS = 400
+HANDED_ON = """
+import os, sys
+from pathlib import Path
+import numpy as np
+from autofuse.api import load
+
+library = load(sys.argv[1])
+past = {f"past0{name}": np.zeros((1, 4, 0, 64), np.float32) for name in "kv"}
+for step in range(int(sys.argv[2])):
+    one = np.zeros((1, 1), np.int64)
+    found = library({"token": one, "position": one, "mask": np.ones((1, step + 1), np.int64), **past})
+    past = dict(zip(("past0k", "past0v"), found[1:]))
+    if step == 10:
+        before = int(Path("/proc/self/statm").read_text().split()[1])
+print((int(Path("/proc/self/statm").read_text().split()[1]) - before) * os.sysconf("SC_PAGESIZE") >> 20)
+"""
+
+
+def test_memory_of_caches_that_were_handed_on_is_freed(tmp_path: Path) -> None:
+    model = written(tmp_path / "decoder.onnx", Decoder(heads=4, width=64, layers=1, most=STEPS + 1))
+    built(model, "past", 0, STEPS)
+    words = [sys.executable, "-c", HANDED_ON, str(model.with_suffix(".so")), str(STEPS)]
+    grown = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    assert int(grown) < 40  # MiB; the caches of all steps together have 156
