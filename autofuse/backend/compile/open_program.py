@@ -124,11 +124,11 @@ def group_kernel(
     names = list(zip(indices, (*bound.inputs, *bound.outputs), strict=True))
     rows = {index: where for index, name in names if (where := _stored(opened, name)) is not None}
     if group.appends:
-        return append_kernel(group.tiles[0].bound.workload, rows, emission.target, bound.outputs[0] in caches)
+        return append_kernel(group.tiles[0].bound.workload, rows, emission.target, threads, bound.outputs[0] in caches)
     if group.attention is not None:
         what = group.tiles[0].bound.workload, group.attention, rows, emission.target
         wide = {index for index, name in names if name in caches}
-        kernel = attention_kernel(*what) if group.attention.more is None else cache_kernel(*what, wide)
+        kernel = attention_kernel(*what) if group.attention.more is None else cache_kernel(*what, threads, wide)
         return Kernel(kernel.function, _packing(opened, group, lambda constants: kernel.pack(constants[0])))
     if group.reduces:
         return reduction_kernel(group.tiles[0].bound.workload, rows, emission.target)

@@ -6,7 +6,7 @@ so that nothing would be won by a copy.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from math import prod
 from typing import Any
 
@@ -29,9 +29,13 @@ VALUES = 2
 """Values that are added up side by side."""
 VECTORS = 4
 """Vectors of a value that are held in registers."""
+LEAST_ELEMENTS = 1 << 16
+"""Elements of caches that each thread reads at least where several do: 256 KiB take longer than the threads' start."""
 
 
-def append_kernel(workload: Workload, rows: Mapping[int, OpenAxis], target: Target, in_place: bool = False) -> Kernel:
+def append_kernel(
+    workload: Workload, rows: Mapping[int, OpenAxis], target: Target, threads: int = 1, in_place: bool = False
+) -> Kernel:
     """The kernel of `workload`, one Concat of a cache and new rows, at the largest size.
 
     `rows`: the cache and the result, by index, with their open axis. `in_place`: the cache, which has room for the new
@@ -47,11 +51,14 @@ def append_kernel(workload: Workload, rows: Mapping[int, OpenAxis], target: Targ
         emitter = Emitter(target)
         size = _bound(emitter, count * rows[past].factor * inner, most * inner)
         written = _flat(buffers[made], outer * shape[axis] * inner)
-        with emitter.parallel(outer) as head:
+
+        def copy_part(head: Expr) -> None:
             begin = head * (size + added * inner)
             _copy(emitter, _flat(buffers[past], outer * most * inner), head * size, written, begin, size)
             fresh, start = _flat(buffers[new], outer * added * inner), head * (added * inner)
             _copy(emitter, fresh, start, written, begin + size, added * inner)
+
+        _shared(emitter, outer, size, threads, copy_part)
 
     def emit_append(buffers: Mapping[int, Any], count: Expr, _constants: Constants) -> None:
         emitter = Emitter(target)
@@ -64,6 +71,19 @@ def append_kernel(workload: Workload, rows: Mapping[int, OpenAxis], target: Targ
     if in_place:
         return open_function(workload, {past: rows[made]}, emit_append, ("input",))
     return open_function(workload, rows, emit_copy)
+
+
+def _shared(emitter: Emitter, parts: int, elements: Expr, threads: int, body: Callable[[Expr], None]) -> None:
+    """A loop over parts of so many elements each: threads share it where, when it runs, each has enough to do."""
+    if threads == 1:
+        with emitter.serial(parts) as part:
+            body(part)
+        return
+    with builder.If(elements >= -(-threads * LEAST_ELEMENTS // parts)):
+        with builder.Then(), emitter.parallel(parts) as part:
+            body(part)
+        with builder.Else(), emitter.serial(parts) as part:
+            body(part)
 
 
 def _bound(emitter: Emitter, size: Expr, most: int) -> Expr:
@@ -91,8 +111,9 @@ def _copy(emitter: Emitter, source: Any, start: Expr, made: Any, begin: Expr, el
 
 
 def cache_kernel(
-    workload: Workload, attention: Attention, rows: Mapping[int, OpenAxis], target: Target, wide: Collection[int] = ()
-) -> Kernel:
+    workload: Workload, attention: Attention, rows: Mapping[int, OpenAxis], target: Target, threads: int = 1,
+    wide: Collection[int] = (),
+) -> Kernel:  # fmt: skip
     """The kernel of `workload`, an attention of a fixed number of queries to a cache, at the largest size.
 
     `rows`: its inputs, by index, whose open axis has an extent that is read when the kernel runs. `wide`: those of them
@@ -101,7 +122,7 @@ def cache_kernel(
 
     def emit(buffers: Mapping[int, Any], count: Expr, constants: Constants) -> None:
         scope = Scope(workload, Emitter(target), whole_arrays(workload, buffers, wide), constants.declare)
-        _Cache(scope, attention, builder.bind(count + (attention.more or 0))).emit()
+        _Cache(scope, attention, builder.bind(count + (attention.more or 0))).emit_for(threads)
 
     return open_function(workload, rows, emit)
 
@@ -109,11 +130,15 @@ def cache_kernel(
 class _Cache(Tokens):
     """Emits an attention to `count` keys."""
 
-    def emit(self) -> None:
-        """Heads in parallel, each query by itself."""
+    def emit_for(self, threads: int) -> None:
+        """Heads, which so many threads share where the cache is long enough; each query by itself."""
         queries = self.shape(self.product.outputs[0])[-2]
-        with self.emitter.parallel(self.heads) as head, self.emitter.serial(queries) as first:
-            _Query(self, head, first, 1).emit()
+
+        def attend(head: Expr) -> None:
+            with self.emitter.serial(queries) as first:
+                _Query(self, head, first, 1).emit()
+
+        _shared(self.emitter, self.heads, self.count * (queries * (self.depth + self.width)), threads, attend)
 
 
 class _Query(QueryTile):

@@ -11,8 +11,12 @@ import onnxruntime
 import pytest
 
 from autofuse.api import Session
+from autofuse.backend.compile.host_cpu import local_device
 from autofuse.backend.library.compiled import Library
 from autofuse.errors import InputError
+from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
+from autofuse.kernels.open_sizes import open_cache
+from autofuse.kernels.workload.workload import Value, Workload, WorkloadOperator
 from tests.compiler.open_sizes.decoders import MOST, Decoder, step_inputs, written
 from tests.compiler.open_sizes.models import TOLERANCE, built, check, write
 
@@ -47,6 +51,33 @@ QUICK = ("as GPT-2", "as Llama", "with turned keys")
 def test_a_step_is_right_behind_any_number_of_tokens(tmp_path: Path, name: str) -> None:
     model = written(tmp_path / "decoder.onnx", FORMS[name])
     check_steps(model, built(model, "past", 0, HIGH))
+
+
+def test_threads_share_long_caches_and_results_have_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the smallest sizes one thread does all, at the largest ones both have enough to do."""
+    model = written(tmp_path / "decoder.onnx", FORMS["as Llama"])
+    alone = built(model, "past", 0, HIGH)
+    monkeypatch.setattr(open_cache, "LEAST_ELEMENTS", 20 * 40)
+    shared = built(model, "past", 0, HIGH)
+    for size in SIZES:
+        feeds = step_inputs(model, size)
+        for one, two in zip(alone(feeds), shared(feeds), strict=True):
+            np.testing.assert_array_equal(one, two, err_msg=f"past is {size}")
+
+
+@pytest.mark.parametrize(("threads", "loops"), [(1, 0), (2, 1)])
+def test_one_thread_alone_copies_a_short_cache(threads: int, loops: int) -> None:
+    """Beside the loop that threads share stands one that they do not."""
+    values = (
+        Value("input", (1, 4, 16, 8), "float32"), Value("input", (1, 4, 1, 8), "float32"),
+        Value("output", (1, 4, 17, 8), "float32"),
+    )  # fmt: skip
+    workload = Workload(values, (WorkloadOperator("Concat", (0, 1), (2,), {"axis": 2}),), 17)
+    rows = {0: OpenAxis(2, 1), 2: OpenAxis(2, 1, 1)}
+    text = open_cache.append_kernel(workload, rows, local_device().target(), threads).function.script()
+    assert text.count("T.parallel(4)") == loops and text.count("in range(4)") == 1
 
 
 def _drawn(random: np.random.Generator) -> Decoder:
