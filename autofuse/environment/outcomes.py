@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from autofuse.database.ask.times import timed_plans
 from autofuse.database.ask.views import races_of
@@ -50,10 +51,7 @@ def record_race(base: ProfilingDatabase, setting: Setting, key: str, results: Ma
 
 def newest_race(base: ProfilingDatabase, setting: Setting, key: str) -> dict[str, Timed]:
     """The times of the contenders, by name, in the newest race that was kept under a key in this setting."""
-    wanted = setting.device, setting.target, setting.threads
-    with base.reading() as sql:
-        rows = races_of(sql, key)
-    here = [row for row in rows if (row["device_fingerprint"], row["target_key"], row["threads"]) == wanted]
+    here = _races_here(base, setting, key)
     newest = [row for row in here if row["series"] == here[-1]["series"]]
     times = timed_plans(newest)
     numbers = {row["name"]: row["plan_measurement_id"] for row in newest}
@@ -62,8 +60,14 @@ def newest_race(base: ProfilingDatabase, setting: Setting, key: str) -> dict[str
 
 def newest_median_us(base: ProfilingDatabase, setting: Setting, graph_key: str, name: str) -> float | None:
     """The newest time that a contender took for a graph in this setting; None where it was never measured."""
-    wanted = (name, OK, graph_key, setting.device, setting.target, setting.threads)
-    columns = ("name", "state", "graph_key", "device_fingerprint", "target_key", "threads")
-    rows = base.table("plan_measurements").records()
-    found = [row["median_us"] for row in rows if tuple(row[column] for column in columns) == wanted]
-    return float(str(found[-1])) if found else None
+    rows = _races_here(base, setting, graph_key)
+    found = [row["median_us"] for row in rows if (row["name"], row["state"]) == (name, OK)]
+    return float(found[-1]) if found else None
+
+
+def _races_here(base: ProfilingDatabase, setting: Setting, key: str) -> list[dict[str, Any]]:
+    """The contenders of all races that were kept under a key in this setting, in the order of their recording."""
+    wanted = setting.device, setting.target, setting.threads
+    with base.reading() as sql:
+        rows = races_of(sql, key)
+    return [row for row in rows if (row["device_fingerprint"], row["target_key"], row["threads"]) == wanted]
