@@ -10,13 +10,12 @@ from autofuse.kernels.families.protocol import Case, Declared, Family, Knob, Sch
 from autofuse.kernels.families.transposes import MoveEmitter, move_of
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
-from autofuse.kernels.nest.tiles import divisor_near
+from autofuse.kernels.nest.tiles import MIN_TASK_ELEMENTS, tiles_per_task
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index
 from autofuse.kernels.tir.offsets import delinear
 from autofuse.kernels.workload.workload import Workload
 
 Knobs = Mapping[str, int | str]
-MIN_TASK_ELEMENTS = 4096
 
 
 class ElementwiseEmitter:
@@ -52,9 +51,7 @@ class ElementwiseEmitter:
         total = prod(extents)
         inner = self._inner(extents)
         outer = total // inner
-        per_task = divisor_near(
-            outer, max(1, min(outer // int(self.knobs["tasks"]), outer), MIN_TASK_ELEMENTS // inner)
-        )
+        per_task = tiles_per_task(outer, int(self.knobs["tasks"]), inner)
         with emitter.parallel(outer // per_task) as task, emitter.serial(per_task) as step:
             base = (task * per_task + step) * inner
             full, rest_elements = divmod(inner, lanes)

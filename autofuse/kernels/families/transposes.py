@@ -10,7 +10,7 @@ from tvm import tirx
 
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
-from autofuse.kernels.nest.tiles import divisor_near
+from autofuse.kernels.nest.tiles import tiles_per_task
 from autofuse.kernels.tir.emit import Emitter, Expr, const, smaller
 from autofuse.kernels.tir.offsets import delinear
 
@@ -18,7 +18,6 @@ VECTORS = {"float32": 4, "int32": 4, "uint32": 4, "int64": 8, "float64": 8, "int
 """Bytes of the elements that are moved in vectors."""
 LEAST_SIDE = 4
 """Tiles of fewer rows and columns are not worth it."""
-MIN_TASK_ELEMENTS = 4096
 
 
 @dataclass(frozen=True)
@@ -108,8 +107,7 @@ class MoveEmitter:
         move, emitter = self.move, self.emitter
         extents = (*(axis.size for axis in move.outer), *reversed(move.tiles))
         total = prod(extents)
-        least = MIN_TASK_ELEMENTS // prod(move.sides)
-        per_task = divisor_near(total, max(1, min(total // int(self.knobs["tasks"]), total), least))
+        per_task = tiles_per_task(total, int(self.knobs["tasks"]), prod(move.sides))
         with emitter.parallel(total // per_task) as task, emitter.serial(per_task) as step:
             *outer, column, row = delinear(emitter.simplify(task * per_task + step), extents)
             source: Expr = 0

@@ -12,6 +12,8 @@ from autofuse.kernels.tir.emit import Emitter, Expr, Index, larger, smaller
 UNROLLED = 64
 """Taps, times tiles at the padding, of a row whose taps are known ahead. Code for each of more would take TVM minutes:
 of 128 taps at 13 tiles it had 57,000 lines."""
+MIN_TASK_ELEMENTS = 4096
+"""Elements that a task of a thread has at least, where there are so many: fewer take less time than its start."""
 SEARCHED = 1 << 20
 """Outputs among which those that read nothing but padding are looked for one by one."""
 
@@ -252,6 +254,11 @@ def divisor_near(total: int, wanted: int) -> int:
     if wanted <= 0 or wanted >= total:
         return total
     return min(divisors(total), key=lambda d: (abs(d - wanted), d))
+
+
+def tiles_per_task(total: int, tasks: int, elements: int) -> int:
+    """How many of `total` tiles, of so many elements each, a task has where about so many `tasks` are wished."""
+    return divisor_near(total, max(1, min(total // tasks, total), MIN_TASK_ELEMENTS // elements))
 
 
 def divisors(total: int) -> list[int]:

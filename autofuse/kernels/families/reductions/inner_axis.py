@@ -7,10 +7,10 @@ from math import prod
 
 from tvm import tirx
 
-from autofuse.kernels.families.reductions.last_axis import MIN_TASK_ELEMENTS, row_axis
+from autofuse.kernels.families.reductions.last_axis import row_axis
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
-from autofuse.kernels.nest.tiles import divisor_near
+from autofuse.kernels.nest.tiles import MIN_TASK_ELEMENTS, divisor_near
 from autofuse.kernels.tir.emit import Emitter, Expr, Index, const
 from autofuse.kernels.tir.math import exp_below, log
 from autofuse.kernels.tir.offsets import delinear

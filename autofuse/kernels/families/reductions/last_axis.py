@@ -10,7 +10,7 @@ from tvm import tirx
 
 from autofuse.kernels.nest.evaluate import Scope, broadcast
 from autofuse.kernels.nest.nest import Nest
-from autofuse.kernels.nest.tiles import divisor_near
+from autofuse.kernels.nest.tiles import MIN_TASK_ELEMENTS, divisor_near
 from autofuse.kernels.tir.emit import Emitter, Expr, Index, const
 from autofuse.kernels.tir.math import exp_below, log
 from autofuse.kernels.tir.offsets import delinear
@@ -20,7 +20,6 @@ Knobs = Mapping[str, int | str]
 Element = Callable[[int, Expr], Expr]
 Fold = Callable[[Expr, Expr], Expr]
 
-MIN_TASK_ELEMENTS = 4096
 CHAINS = 4
 """Independent partial results that hide the latency of a fold, over all rows of a block."""
 

@@ -11,12 +11,11 @@ from tvm import tirx
 from autofuse.kernels.families.reductions.reduction import CHAINS, across
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
-from autofuse.kernels.nest.tiles import divisor_near
+from autofuse.kernels.nest.tiles import MIN_TASK_ELEMENTS, divisor_near
 from autofuse.kernels.tir.emit import Emitter, Expr, Index, const
 from autofuse.kernels.tir.offsets import delinear
 from autofuse.kernels.workload.workload import WorkloadOperator
 
-MIN_TASK_ELEMENTS = 4096
 PLACES = frozenset({"ArgMax", "ArgMin"})
 
 
