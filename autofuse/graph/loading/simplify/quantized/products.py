@@ -122,11 +122,10 @@ def _product(known: Known, operator: Operator) -> _Operands | None:
         computed = operator.op_type == "MatMul" and w.per_tensor and x.name not in known.draft.constants
         return _Operands(x, w, None, bias) if computed else None
     weights = _centred(operator, known.draft.constants[w.name], w)
-    if weights is None or not (
-        fits_signed(weights) or np.all(w.zero == w.zero[0])
-    ):  # ONNX Runtime wants one zero point
+    if weights is None:
         return None
-    return _Operands(x, w, weights, bias)
+    able = fits_signed(weights) or np.all(w.zero == w.zero[0])  # ONNX Runtime wants one zero point
+    return _Operands(x, w, weights, bias) if able else None
 
 
 def _plain(operator: Operator) -> bool:
