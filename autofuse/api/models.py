@@ -47,14 +47,20 @@ if TYPE_CHECKING:
 def inspect(
     model: StrPath,
     *,
+    database: str | None = None,
+    device: str = "local",
+    threads: int | None = None,
     shapes: Shapes | None = None,
     constants: Constants | None = None,
     space: str | None = None,
 ) -> GraphSummary | PartsSummary:
     """What the model offers to a search: operators, costs, open decisions, and what cannot be tuned and why.
 
-    Where ONNX Runtime has to run a part of the model: both sides, and why.
+    Where ONNX Runtime has to run a part of the model: both sides, and why. `runs`: who runs the model as `compile`
+    would take it from this database, and what their race said.
     """
+    from autofuse.compiler import Context, who_runs, who_runs_parts
+    from autofuse.environment.place import Place
     from autofuse.environment.space import load_space
     from autofuse.graph.loading.load import load as load_graph
     from autofuse.kernels.lowering.coverage import require_kernels
@@ -63,13 +69,14 @@ def inspect(
     from autofuse.views.parts import inspect_parts
 
     fusion, given = load_space(space, "generic").fusion, given_inputs(shapes, constants)
-    try:
-        graph = load_graph(Path(model), given)
-        require_kernels(graph)
-    except UncoveredError as error:
-        choice = parts_of(Path(model), given, error)
-        return inspect_parts(choice, file_title(Path(model)), fusion)
-    return inspect_graph(graph, fusion)
+    with Context(Place(database, device, threads)) as context:
+        try:
+            graph = load_graph(Path(model), given)
+            require_kernels(graph)
+        except UncoveredError as error:
+            choice, runs = who_runs_parts(context, parts_of(Path(model), given, error))
+            return inspect_parts(choice, file_title(Path(model)), fusion, runs)
+        return inspect_graph(graph, fusion, who_runs(context, Path(model), given, graph))
 
 
 def quantize(

@@ -150,10 +150,25 @@ def explain(
     from autofuse.views.one_plan import explained
     from autofuse.views.parts import explain_parts
 
-    place = Place(database, device, threads)
-    read = _read(Path(model), given_inputs(shapes, constants), plan, place)
-    found = explained(read, plan, place) if isinstance(read, Graph) else explain_parts(read, plan, place)
+    place, given = Place(database, device, threads), given_inputs(shapes, constants)
+    read = _read(Path(model), given, plan, place)
+    if isinstance(read, Graph):
+        found: Explanation | PartsExplanation = explained(
+            read, plan, place, _alone(Path(model), given, read, plan, place)
+        )
+    else:
+        found = explain_parts(read, plan, place)
     return found if edge is None else found.of(edge)
+
+
+def _alone(model: Path, given: Given, graph: Graph, plan: str, place: Place) -> str:
+    """Who runs the model under its best plan, and what their race said; nothing of another plan, which none raced."""
+    from autofuse.compiler import Context, who_runs
+
+    if plan != "best":
+        return ""
+    with Context(place) as context:
+        return who_runs(context, model, given, graph).reason
 
 
 def _best(first: str, second: str) -> str:
@@ -177,5 +192,5 @@ def _read(model: Path, given: Given, plan: str, place: Place) -> Graph | Choice:
         if plan != "best":
             return choice
         with Context(place) as context:
-            return as_raced(choice, context.database, context.environment.setting)
+            return as_raced(choice, context)
     return graph

@@ -14,6 +14,7 @@ from autofuse.checks.check import Check
 from autofuse.compiler import CompileReport
 from autofuse.database.files.merge import MergeReport
 from autofuse.database.job_records import JobInfo, TaskInfo
+from autofuse.environment.alone import WhoRuns
 from autofuse.environment.worth import MoreTime, OpenQuestions, Waterfall
 from autofuse.fusion.evidence import GroupTime
 from autofuse.fusion.explain import EdgeReason
@@ -50,4 +51,5 @@ __all__ = [
     "PartsForecast", "PartsFront", "PartsSummary", "PlanDifference", "PlanExport", "PlanTime", "Point", "Progress",
     "Quantized", "Report", "RestReport", "Revalidated", "RivalReport", "RunOutput", "RunReport", "RunStatus", "Serving",
     "ShownParts", "ShownPlan", "SizesReport", "Stopping", "TaskInfo", "TriedSet", "TuneResult", "Waterfall",
+    "WhoRuns",
 ]  # fmt: skip

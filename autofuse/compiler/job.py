@@ -16,16 +16,18 @@ from autofuse.compiler.context import Context
 from autofuse.compiler.formats import check_form, check_signed, with_files, write_alone, writer
 from autofuse.compiler.growth import weight_size, within_growth
 from autofuse.compiler.parts.bodies import BodyModels, buildable
-from autofuse.compiler.parts.rest import as_raced, chosen_parts, rest_of
-from autofuse.compiler.parts.whole import where_alone_is_faster
+from autofuse.compiler.parts.rest import as_raced, chosen_parts, raced_us, rest_of, told_race
+from autofuse.compiler.parts.whole import raced_alone, where_alone_is_faster
 from autofuse.compiler.plan_ladder import FoundPlan, find_plan
 from autofuse.compiler.report import HIT, MEASURED_HERE, NONE, RULE, STALE_CODE, CompileReport, GroupReport, PlanReport
 from autofuse.compiler.schedule_ladder import Found, Ladder
 from autofuse.compiler.translation import Translation
 from autofuse.database.ask.labels import unique_labels
 from autofuse.device.target import Target
+from autofuse.environment.alone import WhoRuns, told
 from autofuse.errors import InputError, StrictMissError, UncoveredError
 from autofuse.fusion.plan import FusionPlan
+from autofuse.graph.key import graph_key
 from autofuse.graph.loading.files import weight_files
 from autofuse.graph.loading.given.constants import model_sha256
 from autofuse.graph.loading.load import load
@@ -35,13 +37,15 @@ from autofuse.kernels.lowering.coverage import require_kernels, with_checked_gro
 from autofuse.kernels.lowering.lower import Lowered, lower
 from autofuse.kernels.workload.workload import BoundWorkload
 from autofuse.segments.choice import Choice
-from autofuse.segments.report import part_reports, rest_reports
+from autofuse.segments.report import OWN, REST, part_reports, rest_reports
 from autofuse.values.arguments import Given, LibraryFormat, file_title
 from autofuse.values.outputs import Inputs, database_files
+from autofuse.values.ratios import Ratio
 from autofuse.values.signatures import private_key
 
 NAMED = 3
 """Kernels that a warning names."""
+NOTHING_PAYS = "no part of it would pay in kernels of autofuse"
 READING, LOOKING_UP = "reading the model", "looking up its plan and schedules"
 
 
@@ -87,7 +91,7 @@ def compile_in(
         forms.append(_found(context, graph, sha256, plan, emission))
     if choice is None and len(forms) == 1 and form != "c":
         only = forms[0]
-        choice = where_alone_is_faster(context, model, given[0], only.graph, only.plan, only.lowered, only.found)
+        choice = where_alone_is_faster(context, model, given[0], _raced_alone(context, only))
         forms = forms if choice is None else []
     write = writer(form, model, given[0], choice)
     if output is not None and forms:
@@ -120,9 +124,41 @@ def _read(
         choice = chosen_parts(model, given, error, context.policy.require_complete, form)
         choice = buildable(choice, context.environment.target)
         if not context.policy.every_segment:
-            choice = as_raced(choice, context.database, context.environment.setting)
+            choice = as_raced(choice, context)
         return [(piece.graph, piece.sha256) for piece in choice.all_segments if piece.graph is not None], choice
     return found, None
+
+
+def _raced_alone(context: Context, form: _Form) -> Ratio | None:
+    return raced_alone(context, form.graph, form.plan, form.lowered, form.found)
+
+
+def who_runs(context: Context, model: Path, given: Given, graph: Graph) -> WhoRuns:
+    """Who runs a model that our kernels cover whole, as `compile_in` decides it; nothing is built."""
+    environment = context.environment
+    if context.database.best_plan(environment.setting, graph_key(graph)) is None:
+        return WhoRuns(OWN, "kernels of autofuse run the model: it was not tuned here")
+    content = model.read_bytes() if model.is_file() else b""
+    form = _found(context, graph, model_sha256(content, given), None, Emission(environment.target))
+    ratio = _raced_alone(context, form)
+    if ratio is None:
+        why = f"was not raced against ONNX Runtime {environment.provenance.onnxruntime} here"
+        return WhoRuns(OWN, f"kernels of autofuse run the model: the code that would be built now {why}")
+    side = OWN if where_alone_is_faster(context, model, given, ratio) is None else REST
+    return WhoRuns(side, told(ratio), ratio.value, ratio.lo, ratio.hi, ratio.verdict)
+
+
+def who_runs_parts(context: Context, choice: Choice) -> tuple[Choice, WhoRuns]:
+    """The parts of a model as `compile_in` takes them, and what their newest race here said."""
+    choice = buildable(choice, context.environment.target)
+    times = raced_us(choice, context)
+    taken = as_raced(choice, context)
+    side = f"{OWN} and {REST}" if taken.rest and taken.all_segments else OWN if taken.all_segments else REST
+    if times is not None:
+        return taken, WhoRuns(side, told_race(times), times[1] / times[0])
+    version = context.environment.provenance.onnxruntime
+    why = f"its segments were not raced against ONNX Runtime {version} here" if taken.all_segments else NOTHING_PAYS
+    return taken, WhoRuns(side, why)
 
 
 def read_files(context: Context, model: Path, output: Path, plan: str | None) -> Inputs:

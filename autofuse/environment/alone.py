@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from hashlib import sha256
 
 from autofuse.database.database import ProfilingDatabase
@@ -11,7 +12,7 @@ from autofuse.environment.outcomes import newest_race
 from autofuse.graph.key import graph_key
 from autofuse.graph.model import Graph
 from autofuse.values.names import ONNX_RUNTIME
-from autofuse.values.ratios import Ratio, Timed, compare, differs
+from autofuse.values.ratios import Ratio, compare, differs
 
 ALONE = "alone"
 """Where the summary of a run has what its race said."""
@@ -21,18 +22,32 @@ MARGIN = 0.02
 """ONNX Runtime runs the model where our library is slower by more than this part, beyond doubt."""
 
 
-def alone_key(graph: Graph, plan_key: str, digests: Iterable[str]) -> str:
-    """What a race of a graph is kept under: changes with the plan, and with the code of any of its kernels."""
-    return sha256(" ".join([graph_key(graph), plan_key, *sorted(digests)]).encode()).hexdigest()
+@dataclass(frozen=True)
+class WhoRuns:
+    """Who runs a model when it is compiled here: `side`, as the parts of a model name it; `reason`: why, in a line.
+
+    `ratio`: ONNX Runtime's time over ours in their race; None where there was none. Its interval is None, too, where
+    the two times alone decide, as for a model in parts.
+    """
+
+    side: str
+    reason: str
+    ratio: float | None = None
+    ci_lo: float | None = None
+    ci_hi: float | None = None
+    verdict: str = ""
+
+
+def alone_key(graph: Graph, plan_key: str, digests: Iterable[str], onnxruntime: str | None) -> str:
+    """What a race of a graph is kept under: changes with the plan, with the code of any of its kernels, and with the
+    version of `onnxruntime`."""
+    parts = [graph_key(graph), plan_key, f"onnxruntime={onnxruntime or ''}", *sorted(digests)]
+    return sha256(" ".join(parts).encode()).hexdigest()
 
 
 def newest_alone(base: ProfilingDatabase, setting: Setting, key: str) -> Ratio | None:
     """ONNX Runtime's time over ours in the newest race here; None where there was none, or one of them has no time."""
-    return beside_alone(newest_race(base, setting, key))
-
-
-def beside_alone(times: dict[str, Timed]) -> Ratio | None:
-    """ONNX Runtime's time over ours, by the times of a race."""
+    times = newest_race(base, setting, key)
     both = OWN in times and ONNX_RUNTIME in times
     return compare(times[ONNX_RUNTIME], times[OWN]) if both else None
 

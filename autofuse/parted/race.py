@@ -75,7 +75,7 @@ def record(context: Context, choice: Choice, results: Mapping[str, ContenderResu
     """Keep the times of segments and of ONNX Runtime alone: a compile takes what was faster in the newest race."""
     with open_database(context.place.database) as base:
         setting = environment_of(base, context.environment.device, context.threads, measuring=False).setting
-        record_race(base, setting, parts_key(choice), results)
+        record_race(base, setting, parts_key(choice, context.environment.provenance.onnxruntime), results)
 
 
 def raced_whole(

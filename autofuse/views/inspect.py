@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from autofuse.environment.alone import WhoRuns
 from autofuse.fusion.context import group_signature
 from autofuse.fusion.legality import Legality
 from autofuse.fusion.plan import FusionPlan
@@ -62,7 +63,7 @@ class GraphSummary:
     those of no fusion at all, the work a search starts with. `sites`: places where something is open; equal ones
     share a decision, which makes the space `shared` times smaller. `regions`: see `autofuse.fusion.planner.regions`, of
     which `distinct_regions` differ in more than names and weights. `rewrites`: the rules that apply, those met
-    once others were applied too.
+    once others were applied too. `runs`: who runs the whole model (None: nobody asked).
     """
 
     name: str
@@ -78,6 +79,7 @@ class GraphSummary:
     regions: int
     distinct_regions: int
     rewrites: tuple[RewriteSummary, ...] = ()
+    runs: WhoRuns | None = None
 
     @property
     def shared(self) -> float:
@@ -90,8 +92,8 @@ class GraphSummary:
         return tuple(operator for operator in self.operators if operator.untunable)
 
 
-def inspect(graph: Graph, space: FusionSpace | None = None) -> GraphSummary:
-    """Summary of `graph` as loaded (nothing folded yet)."""
+def inspect(graph: Graph, space: FusionSpace | None = None, runs: WhoRuns | None = None) -> GraphSummary:
+    """Summary of `graph` as loaded (nothing folded yet); `runs`: who runs it."""
     planner = RewritingPlanner(graph, space)
     legality = Legality(graph)
     rows = []
@@ -120,6 +122,7 @@ def inspect(graph: Graph, space: FusionSpace | None = None) -> GraphSummary:
         regions=len(parts),
         distinct_regions=len({part.signature for part in parts}),
         rewrites=_rewrites(planner.matches),
+        runs=runs,
     )
 
 

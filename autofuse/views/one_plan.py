@@ -9,7 +9,6 @@ from pathlib import Path
 from autofuse.database.connection import locate
 from autofuse.database.database import open_database, open_for_lookup
 from autofuse.database.records import Json
-from autofuse.environment.alone import ALONE
 from autofuse.environment.named_plans import limited_plan
 from autofuse.environment.place import Place
 from autofuse.environment.plan_evidence import groups_of, known_limits, known_pieces, lowered_plans, stored_plans
@@ -38,7 +37,7 @@ class Explanation:
     """An explanation: every edge between two operators of the model, and what a plan does with it.
 
     `waterfall`: what each decision of the plan that a run chose was worth, as it was told at that run's end. `alone`:
-    what that run's race with ONNX Runtime alone said.
+    who runs the model, and what its newest race with ONNX Runtime alone said, as a compile takes it now.
     """
 
     plan_key: str
@@ -126,14 +125,17 @@ def difference(graph: Graph, first: str, second: str, place: Place) -> PlanDiffe
     return PlanDifference(first, second, plan_diff(a, b, (limits_a, limits_b)))
 
 
-def explained(graph: Graph, name: str, place: Place) -> Explanation:
-    """Every edge under the plan called `name`, with its reason code and both its times where the database has them."""
+def explained(graph: Graph, name: str, place: Place, alone: str = "") -> Explanation:
+    """Every edge under the plan called `name`, with its reason code and both its times where the database has them.
+
+    `alone`: see `Explanation`.
+    """
     plan, _ = chosen_plan(graph, name, place)
     chosen = "chosen_measured" if name == BEST else "chosen_rule"
     rows = explain(graph, plan, chosen, evidence(graph, plan, place))
     names = {*graph.by_name, *settled(graph, plan)[0].by_name}
     summary = _told(place, plan) if name == BEST else {}
-    return Explanation(plan.key, frozenset(names), rows, waterfall_of(summary), str(summary.get(ALONE, "")))
+    return Explanation(plan.key, frozenset(names), rows, waterfall_of(summary), alone)
 
 
 def _told(place: Place, plan: FusionPlan) -> Mapping[str, Json]:

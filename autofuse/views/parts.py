@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from autofuse.environment.alone import WhoRuns
 from autofuse.environment.place import Place
 from autofuse.errors import InputError
 from autofuse.fusion.plan import FusionPlan
@@ -47,9 +48,10 @@ class InParts(Generic[Shown]):
 
 @dataclass(frozen=True)
 class PartsSummary(InParts[GraphSummary]):
-    """A summary of a model in parts."""
+    """A summary of a model in parts; `runs`: who runs it, and what the newest race of its parts said."""
 
     name: str
+    runs: WhoRuns
 
     @property
     def flops(self) -> int:
@@ -67,10 +69,10 @@ class PartsSummary(InParts[GraphSummary]):
         return sum(part.operators for part in self.parts)
 
 
-def inspect_parts(choice: Choice, name: str, space: FusionSpace | None = None) -> PartsSummary:
+def inspect_parts(choice: Choice, name: str, space: FusionSpace | None, runs: WhoRuns) -> PartsSummary:
     """Summary of a model's parts."""
     segments = tuple(inspect(graph, space) for graph in _graphs(choice))
-    return PartsSummary(part_reports(choice), rest_reports(choice), segments, name)
+    return PartsSummary(part_reports(choice), rest_reports(choice), segments, name, runs)
 
 
 @dataclass(frozen=True)

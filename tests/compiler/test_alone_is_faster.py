@@ -15,7 +15,7 @@ from onnx import numpy_helper
 import autofuse
 from autofuse.backend.library.session import Session
 from autofuse.compiler import Context, Policy
-from autofuse.environment.alone import OWN, alone_key
+from autofuse.environment.alone import OWN, WhoRuns, alone_key
 from autofuse.environment.device import NamedDevice
 from autofuse.environment.outcomes import record_race
 from autofuse.errors import InputError
@@ -33,6 +33,8 @@ from tests.compiler.known import GOOD, Known
 
 NETWORK = "net (float[batch,32] x) => (float[batch,16] y) { m = MatMul (x, w) y = Relu (m) }"
 BATCH, ROUNDS = 4, 15
+HERE = onnxruntime.__version__
+SHAPES = {"x": (BATCH, 32)}
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +65,7 @@ def result(us: float) -> ContenderResult:
     return ContenderResult(us, None, None, None, True, max_rel_error=1e-7, samples=samples)
 
 
-def raced(known: Known, own_us: float, alone_us: float, setting: Any = None) -> None:
+def raced(known: Known, own_us: float, alone_us: float, setting: Any = None, version: str = HERE) -> None:
     """A race of the chosen plan with ONNX Runtime alone that ended so."""
     graph, target = load(known.model, {"x": (BATCH, 32)}), known.environment.target
     plan, emission = none_plan(graph), Emission(target)
@@ -71,7 +73,7 @@ def raced(known: Known, own_us: float, alone_us: float, setting: Any = None) -> 
     loads = {bound.workload.key: bound.workload for bound in kernels}.values()
     digests = [digest(emission.code(load_, GOOD), target, known.environment.versions) for load_ in loads]
     results = compared({OWN: result(own_us), ONNX_RUNTIME: result(alone_us)})
-    record_race(known.base, setting or known.setting(), alone_key(graph, plan.key, digests), results)
+    record_race(known.base, setting or known.setting(), alone_key(graph, plan.key, digests, version), results)
 
 
 def sides(known: Known, **options: Any) -> list[str]:
@@ -99,6 +101,37 @@ def test_the_report_says_why_and_the_newest_race_counts(known: Known) -> None:
     assert all(row.reason.startswith("measured: 0.800x as fast as ONNX Runtime alone") for row in report.rest)
     raced(known, own_us=100.0, alone_us=120.0)
     assert sides(known) == []
+
+
+def test_a_race_of_another_version_of_onnx_runtime_says_nothing(known: Known) -> None:
+    raced(known, own_us=100.0, alone_us=80.0, version="1.0.0")
+    assert sides(known) == []
+    raced(known, own_us=100.0, alone_us=80.0)
+    assert sides(known) == ["ONNX Runtime"]
+
+
+def inspected(known: Known, **place: Any) -> WhoRuns:
+    summary = autofuse.inspect(known.model, **{"database": str(known.path), "threads": 1, **place}, shapes=SHAPES)
+    assert summary.runs is not None
+    return summary.runs
+
+
+@pytest.mark.parametrize(("alone_us", "side"), [(80.0, "ONNX Runtime"), (98.5, "autofuse"), (150.0, "autofuse")])
+def test_inspect_and_explain_say_what_a_compile_does(known: Known, alone_us: float, side: str) -> None:
+    raced(known, own_us=100.0, alone_us=alone_us)
+    told = inspected(known)
+    assert told.side == side and told.ratio == pytest.approx(alone_us / 100)
+    assert told.ci_lo is not None and told.ci_hi is not None and told.ci_lo <= alone_us / 100 <= told.ci_hi
+    assert sides(known) == ([side] if side == "ONNX Runtime" else [])
+    explained = autofuse.explain(known.model, plan="best", database=str(known.path), threads=1, shapes=SHAPES)
+    assert getattr(explained, "alone") == told.reason  # noqa: B009
+
+
+def test_inspect_says_why_there_is_no_ratio(known: Known, tmp_path: Path) -> None:
+    untuned = inspected(known, database=str(tmp_path / "none.db"))
+    assert (untuned.side, untuned.ratio) == ("autofuse", None) and "not tuned here" in untuned.reason
+    raced(known, own_us=100.0, alone_us=80.0, version="1.0.0")
+    assert f"not raced against ONNX Runtime {HERE}" in inspected(known).reason
 
 
 def test_the_library_runs_in_onnx_runtime_and_computes_the_same(known: Known, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
+import onnxruntime
 import pytest
 
 import autofuse
@@ -12,6 +13,7 @@ from autofuse.compiler.parts.rest import SEGMENTS, parts_key
 from autofuse.database.database import open_database
 from autofuse.database.record.benchmarks import record_benchmark
 from autofuse.database.records import PlanOutcome
+from autofuse.environment.alone import WhoRuns
 from autofuse.environment.place import Place
 from autofuse.errors import InputError
 from autofuse.segments.read import read_choice
@@ -19,6 +21,9 @@ from autofuse.values.names import ONNX_RUNTIME
 from tests.segments.models import detector, model_of, pooled, written
 
 pytestmark = pytest.mark.usefixtures("any_size")
+
+
+MEASURED = "measured: with its segments the model takes 30.0 us, without them 20.0 us"
 
 
 def sides(path: Path, database: str) -> list[str]:
@@ -38,7 +43,7 @@ def record(path: Path, database: str, segments_us: float, alone_us: float) -> No
     with open_database(database) as base:
         setting = place.environment(base, measuring=False).setting
         with base.writing() as sql:
-            record_benchmark(sql, setting, parts_key(read_choice(path, {})), outcomes)
+            record_benchmark(sql, setting, parts_key(read_choice(path, {}), onnxruntime.__version__), outcomes)
 
 
 def test_the_newest_race_says_whether_segments_are_taken(tmp_path: Path) -> None:
@@ -48,11 +53,12 @@ def test_the_newest_race_says_whether_segments_are_taken(tmp_path: Path) -> None
     record(path, database, segments_us=30, alone_us=20)
     assert sides(path, database) == ["ONNX Runtime"]
     report = autofuse.compile(path, database=database, threads=1, dry_run=True)
-    assert {row.reason for row in report.rest} >= {
-        "measured: with its segments the model takes 30.0 us, without them 20.0 us"
-    }
+    assert MEASURED in {row.reason for row in report.rest}
+    assert autofuse.inspect(path, database=database, threads=1).runs == WhoRuns("ONNX Runtime", MEASURED, 20 / 30)
     record(path, database, segments_us=15, alone_us=20)
     assert sides(path, database) == in_parts
+    runs = autofuse.inspect(path, database=database, threads=1).runs
+    assert runs is not None and (runs.side, runs.ratio) == ("autofuse and ONNX Runtime", 20 / 15)
 
 
 def test_a_race_of_another_model_says_nothing(tmp_path: Path) -> None:

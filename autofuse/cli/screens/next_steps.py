@@ -49,7 +49,7 @@ def after_quantizing(output: Path, named: Mapping[str, Any]) -> Table:
 def after_inspecting(model: Path, named: Mapping[str, Any]) -> Table:
     """What follows a look at a model."""
     space = ["--space", str(named["space"])] if named.get("space") else []
-    return _listed([["tune", str(model), "--budget", "10m", *space, *_inputs(named)]])
+    return _listed([["tune", str(model), "--budget", "10m", *space, *_there(named)]])
 
 
 def after_compiling(model: Path, library: str, hits: int, named: Mapping[str, Any]) -> Table:

@@ -11,9 +11,9 @@ from rich.text import Text
 from autofuse.cli.screens.render import describe, plain, records
 
 if TYPE_CHECKING:
-    from autofuse.api.results import PartReport, PartsSummary, RestReport
+    from autofuse.api.results import PartReport, PartsSummary, RestReport, WhoRuns
 
-ALONE = "ONNX Runtime runs all of this model: no part of it would pay in kernels of autofuse."
+ALONE = "ONNX Runtime runs all of this model."
 
 
 def parts_tables(parts: Sequence[PartReport], rest: Sequence[RestReport]) -> list[Any]:
@@ -49,6 +49,7 @@ def summary_text(summary: PartsSummary) -> Group:
         "in ONNX Runtime": summary.operators - own,
         "GFLOPs": summary.flops / 1e9,
         "of which in kernels of autofuse": summary.own_flops / 1e9,
+        **runs_facts(summary.runs),
     }
     rows = [
         {
@@ -64,6 +65,11 @@ def summary_text(summary: PartsSummary) -> Group:
     if rows:
         found += ["", records(plain(rows), "segments")]
     return Group(*found)
+
+
+def runs_facts(runs: WhoRuns | None) -> dict[str, object]:
+    """Who runs a model, and why."""
+    return {} if runs is None else {"runs in": runs.side, "why": runs.reason}
 
 
 def of_segments(parts: Sequence[PartReport], rest: Sequence[RestReport], texts: Sequence[Any]) -> Group:

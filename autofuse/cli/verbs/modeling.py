@@ -39,7 +39,7 @@ from autofuse.cli.options import (
 )
 from autofuse.cli.screens.compile_view import compile_text, verb_progress
 from autofuse.cli.screens.next_steps import after_bench, after_compiling, after_inspecting
-from autofuse.cli.screens.parts_view import is_in_parts, summary_text
+from autofuse.cli.screens.parts_view import is_in_parts, runs_facts, summary_text
 from autofuse.cli.screens.render import describe, plain, records, show
 from autofuse.values.arguments import (
     DEFAULT_BENCH_BUDGET,
@@ -63,6 +63,9 @@ MAX_DECISIONS_SHOWN = 20
 
 def inspect(
     model: Model,
+    database: Database = None,
+    threads: Threads = None,
+    device: Device = "local",
     shape: Shapes = None,
     constant: Constants = None,
     space: Space = None,
@@ -71,10 +74,12 @@ def inspect(
 ) -> None:
     """Show what a model offers to a search.
 
-    Operators, costs, open decisions, what cannot be tuned and why, and the size of the search.
+    Operators, costs, open decisions, what cannot be tuned and why, the size of the search, and who runs the model: our
+    kernels, or ONNX Runtime where a race here says that it is faster.
     """
     named: dict[str, Any] = {
-        "shapes": parse_shapes(shape or []), "constants": parse_constants(constant or []), "space": space
+        "database": database, "threads": threads, "device": device, "shapes": parse_shapes(shape or []),
+        "constants": parse_constants(constant or []), "space": space,
     }  # fmt: skip
     summary = api.inspect(model, **named)
     then = after_inspecting(model, named)
@@ -96,6 +101,7 @@ def _summary_text(summary: GraphSummary, every_operator: bool) -> Group:
         "regions": f"{summary.regions}, of which {summary.distinct_regions} differ",
         "open decisions": f"{len(summary.decisions)}, for {summary.sites} places ({summary.shared:.1f} share one)",
         "plans": f"at most 10^{summary.log10_plans:.1f}",
+        **runs_facts(summary.runs),
     }
     parts: list[Any] = [describe(facts)]
     types: dict[tuple[str, str], list[int]] = {}

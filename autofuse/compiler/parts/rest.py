@@ -8,9 +8,8 @@ from pathlib import Path
 
 from autofuse.backend.compile.realise import Rest
 from autofuse.backend.container.metadata import Parts, PartSpec, ValueSpec
+from autofuse.compiler.context import Context
 from autofuse.compiler.parts.bodies import BodyModels
-from autofuse.database.database import ProfilingDatabase
-from autofuse.database.records import Setting
 from autofuse.environment.outcomes import newest_median_us
 from autofuse.errors import InputError, UncoveredError
 from autofuse.segments.choice import Choice
@@ -47,26 +46,41 @@ def chosen_parts(
     return choice
 
 
-def parts_key(choice: Choice) -> str:
-    """What a race of this choice is recorded under: changes with any part, or with where it is cut."""
-    digest = sha256()
+def parts_key(choice: Choice, onnxruntime: str | None) -> str:
+    """What a race of this choice is recorded under: changes with any part, with where it is cut, and with the version
+    of `onnxruntime`."""
+    digest = sha256(f"onnxruntime={onnxruntime or ''} ".encode())
     for piece in choice.pieces:
         digest.update(f"{piece.graph is not None} {piece.sha256} ".encode())
     for inside in choice.bodies:
-        digest.update(f"{inside.body.node.name} {inside.body.attribute} {parts_key(inside.choice)} ".encode())
+        digest.update(
+            f"{inside.body.node.name} {inside.body.attribute} {parts_key(inside.choice, onnxruntime)} ".encode()
+        )
     return digest.hexdigest()
 
 
-def as_raced(choice: Choice, database: ProfilingDatabase, setting: Setting) -> Choice:
-    """The choice, or ONNX Runtime alone where the newest race in this setting was won by that."""
+def as_raced(choice: Choice, context: Context) -> Choice:
+    """The choice, or ONNX Runtime alone where the newest race here was won by that."""
+    times = raced_us(choice, context)
+    if times is None or times[0] <= times[1]:
+        return choice
+    return choice.without_segments(told_race(times))
+
+
+def raced_us(choice: Choice, context: Context) -> tuple[float, float] | None:
+    """What the model took with its segments, and in ONNX Runtime alone, in the newest race here; None without one."""
     if not choice.all_segments:
-        return choice
-    own, alone = (newest_median_us(database, setting, parts_key(choice), name) for name in (SEGMENTS, ONNX_RUNTIME))
-    if own is None or alone is None or own <= alone:
-        return choice
-    return choice.without_segments(
-        f"measured: with its segments the model takes {own:.1f} us, without them {alone:.1f} us"
-    )
+        return None
+    environment = context.environment
+    key = parts_key(choice, environment.provenance.onnxruntime)
+    times = [newest_median_us(context.database, environment.setting, key, name) for name in (SEGMENTS, ONNX_RUNTIME)]
+    own, alone = times
+    return None if own is None or alone is None else (own, alone)
+
+
+def told_race(times: tuple[float, float]) -> str:
+    """What such a race said, in a line."""
+    return "measured: with its segments the model takes {:.1f} us, without them {:.1f} us".format(*times)
 
 
 def rest_of(choice: Choice, bodies: BodyModels | None = None) -> Rest:

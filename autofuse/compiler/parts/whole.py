@@ -16,25 +16,32 @@ from autofuse.kernels.lowering.lower import Lowered
 from autofuse.segments.choice import Choice
 from autofuse.segments.read import read_whole
 from autofuse.values.arguments import Given
+from autofuse.values.ratios import Ratio
 
 
-def where_alone_is_faster(
-    context: Context, model: Path, given: Given, graph: Graph, plan: FoundPlan, kernels: Lowered,
-    found: Mapping[str, Found],
-) -> Choice | None:  # fmt: skip
-    """All of the model in ONNX Runtime, where a race here says that these kernels are slower beyond doubt; else None.
+def raced_alone(
+    context: Context, graph: Graph, plan: FoundPlan, kernels: Lowered, found: Mapping[str, Found]
+) -> Ratio | None:
+    """ONNX Runtime's time over that of these kernels in their newest race here.
 
-    A tie, or no race of this very code on this kind of machine, leaves it to our kernels, and so does a device that is
-    not this machine. InputError where the library must be complete.
+    None where there was no race of this very code with this version of ONNX Runtime on this kind of machine, and for a
+    device that is not this machine.
     """
     environment = context.environment
-    if plan.tier != HIT or context.policy.every_segment or context.device.address or not context.device.is_known:
+    if plan.tier != HIT or context.device.address or not context.device.is_known:
         return None
     loads = {one.workload.key: one.workload for one in kernels.kernels}
     digests = [environment.codes.now(load, found[key].schedule) for key, load in loads.items()]
-    key = alone_key(graph, plan.plan.key, digests)
-    ratio = newest_alone(context.database, environment.setting, key)
-    if ratio is None or not is_slower(ratio):
+    key = alone_key(graph, plan.plan.key, digests, environment.provenance.onnxruntime)
+    return newest_alone(context.database, environment.setting, key)
+
+
+def where_alone_is_faster(context: Context, model: Path, given: Given, ratio: Ratio | None) -> Choice | None:
+    """All of the model in ONNX Runtime, where a race says that our kernels are slower beyond doubt; else None.
+
+    A tie, or no race (see `raced_alone`), leaves it to our kernels. InputError where the library must be complete.
+    """
+    if ratio is None or context.policy.every_segment or not is_slower(ratio):
         return None
     if context.policy.require_complete:
         raise InputError(f"{model}: measured: {told(ratio)}; tune longer, or compile without --require-complete")

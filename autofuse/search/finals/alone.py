@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autofuse.environment.alone import OWN, alone_key, beside_alone, told
+from autofuse.environment.alone import OWN, alone_key, newest_alone, told
 from autofuse.environment.outcomes import record_race
 from autofuse.errors import DeviceError, InputError
 from autofuse.graph.inputs import generate_inputs
@@ -42,7 +42,8 @@ class AloneRace:
             return None
         schedules, codes = schedules_of(evidence, verdict.name, plan), evidence.environment.codes
         digests = [codes.now(one.bound.workload, schedules[one.key]) for one in evidence.of(plan)]
-        return cls(finals, verdict, alone_key(evidence.graph, plan.key, digests))
+        version = evidence.environment.provenance.onnxruntime
+        return cls(finals, verdict, alone_key(evidence.graph, plan.key, digests, version))
 
     def run(self, budget: Budget) -> str:
         """Race and record, in what is left of the budget; what to say of it."""
@@ -66,9 +67,11 @@ class AloneRace:
         expected = [finals.lab.reference.array(name) for name in graph.outputs]
         results = finals.lab.runner.race(contenders, inputs, race_s, expected=expected, left=budget.left)
         results = judged(results, graph, inputs)
-        ratio = beside_alone({name: one.timed for name, one in results.items() if one.timed is not None})
-        if ratio is None:
-            why = (one.wrong or one.error for one in results.values() if one.timed is None)
-            return f"{NOT_RACED}{next(filter(None, why), 'no time was left')}"
+        untimed = [one.wrong or one.error for one in results.values() if one.timed is None]
+        if untimed:
+            return f"{NOT_RACED}{next(filter(None, untimed), 'no time was left')}"
         record_race(evidence.database, evidence.environment.setting, self.key, results)
+        # As a compile will read it: what is said here and there is one ratio.
+        ratio = newest_alone(evidence.database, evidence.environment.setting, self.key)
+        assert ratio is not None
         return told(ratio)
