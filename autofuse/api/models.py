@@ -179,7 +179,7 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     place = Place(database, device, threads, rpc, rpc_tracker, told_key(rpc_key, rpc_key_file))
     with _context(context, place, policy) as made:
         if opened:
-            return compile_open(made, Path(model), target, forms[0], opened, plan, key, progress, kept)
+            return compile_open(made, Path(model), target, forms[0], opened, plan, key, progress, kept, form)
         return compile_in(made, Path(model), target, forms, plan, key, progress, form)
 
 
@@ -207,8 +207,8 @@ def _opened(
     found = open_sizes(sizes or {})
     if found and (buckets or len(forms) > 1):
         raise InputError("--sizes: a library with open sizes has one program; leave --buckets and further shapes out")
-    if found and form not in (None, "so"):
-        raise InputError(f"--sizes: --format {form} takes fixed sizes only; name them with --shape")
+    if found and form == "ort":
+        raise InputError("--sizes: --format ort takes fixed sizes only; name them with --shape")
     return found
 
 

@@ -13,7 +13,7 @@ from autofuse.backend.compile.open_program import OpenGroup, OpenPart, OpenTile,
 from autofuse.backend.compile.realise import Progress, silent
 from autofuse.backend.library.threads import usable_threads
 from autofuse.compiler.context import Context
-from autofuse.compiler.formats import check_form
+from autofuse.compiler.formats import check_form, check_signed, with_files, writer
 from autofuse.compiler.job import LOOKING_UP, READING, read_files
 from autofuse.compiler.open_groups import Grouped, open_groups
 from autofuse.compiler.plan_ladder import FoundPlan, find_plan
@@ -48,7 +48,7 @@ from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import PLAIN, BoundWorkload, bind_workload
 from autofuse.measure.checking.reference import run_references
 from autofuse.measure.checking.tolerance import compare
-from autofuse.values.arguments import Given, file_title
+from autofuse.values.arguments import Given, LibraryFormat, file_title
 from autofuse.values.signatures import private_key
 
 UNLIKELY = 19, 23
@@ -82,6 +82,7 @@ def compile_open(
     key: Path | None = None,
     progress: Progress | None = None,
     caches: Caches | None = None,
+    form: LibraryFormat = "so",
 ) -> CompileReport:
     """Write the library of `model` with the one size of `sizes` that has a range left open; see `autofuse.api.compile`.
 
@@ -90,19 +91,22 @@ def compile_open(
     InputError that names the operator which mixes what the size counts, or depends on it in another way.
     """
     started, told = time.monotonic(), progress or silent
+    check_signed(form, key is not None)
     if output is not None:
-        check_form("so", output, read_files(context, model, output, plan), context.environment.target)
+        check_form(form, output, read_files(context, model, output, plan), context.environment.target)
     if key is not None:
         private_key(key)
     read = read_open(model, given, sizes, told)
     told(LOOKING_UP, 0, 1)
     chosen = find_plan(context, read.opened.graph, read.sha256, plan)
     part, found = _tiled(context, read, chosen, paired(read.opened, caches or {}))
+    write = writer(form, model, given, None)
     if output is not None:
         build_open_library(
-            part, context.environment.target, context.threads, output, key, progress, usable_threads()
+            part, context.environment.target, context.threads, output, key, progress, usable_threads(), write
         )  # fmt: skip
-    return _report(context, model, output, part, chosen, found, time.monotonic() - started)
+    report = _report(context, model, output, part, chosen, found, time.monotonic() - started)
+    return with_files(report, form, output, write)
 
 
 def read_open(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progress = silent) -> OpenModel:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.backend.compile.function import UPPER_BOUND, is_parallel
+from autofuse.backend.compile.symbols import Symbols
 from autofuse.errors import PlanError
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.model import Graph
@@ -21,8 +20,6 @@ from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import PLAIN, BoundWorkload, Value
 
 Array = NDArray[np.generic]
-
-MAX_SYMBOL = 48
 
 
 class BuiltKernel(Protocol):
@@ -78,7 +75,8 @@ class AssembledProgram:
 
     The same without Relax: `steps` in their order; how each tensor is `stored`, and the tensor whose memory it lies in
     (`storage`: itself, but for views); `weight_values`, as long as `weights`: how each weight is stored; `constants`:
-    places among them of outputs that are constants.
+    places among them of outputs that are constants, and of constants that depend on the open size; `axes`: where that
+    stands in tensors.
     """
 
     entry: str
@@ -91,6 +89,7 @@ class AssembledProgram:
     storage: Mapping[str, str]
     weight_values: tuple[Value, ...]
     constants: Mapping[str, int]
+    axes: Mapping[str, OpenAxis] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +190,8 @@ class _Program:
         for name, variable in zip(given, self._inputs, strict=True):
             self._define(name, variable, _plain(graph, name), name)
         for name, array in parts.items():
-            self._define(name, self._weight_variables[self._weight(array)], _plain(graph, name), name)
+            self._constants[name] = place = self._weight(array)
+            self._define(name, self._weight_variables[place], _plain(graph, name), name)
 
     def add(self, groups: Sequence[BoundKernel]) -> _Program:
         """Plan the calls of all groups; functions and weights are made now, the calls emitted by `finish`."""
@@ -237,6 +237,7 @@ class _Program:
             self._storage,
             tuple(self._weight_values),
             self._constants,
+            {} if self._rows is None else self._rows.axes,
         )
 
     def _emit_call(self, bound: BoundWorkload, function: Any, weights: list[Any]) -> None:
@@ -322,36 +323,6 @@ class _Program:
                 found.append(position)
             taken.add(self._storage[name])
         return tuple(found)
-
-
-class Symbols:
-    """The names of TIR functions in a library; structurally equal ones are one.
-
-    `files`: objects of those that are translated already, by name.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[int, list[tuple[Any, str]]] = {}
-        self._count = 0
-        self.files: dict[str, Path] = {}
-
-    def of(self, function: Any, label: str) -> str:
-        """The symbol of `function`; `label` says what it computes."""
-        from tvm_ffi import structural_equal, structural_hash
-
-        bare = function.without_attr("global_symbol")
-        known = self._known.setdefault(int(structural_hash(bare)), [])
-        for other, symbol in known:
-            if structural_equal(other, bare):
-                return symbol
-        symbol = self._new(function, label)
-        known.append((bare, symbol))
-        return symbol
-
-    def _new(self, function: Any, label: str) -> str:  # noqa: ARG002  # other names are made of the function
-        symbol = f"kernel{self._count}_{re.sub(r'[^0-9A-Za-z]+', '_', label)}"[:MAX_SYMBOL].rstrip("_")
-        self._count += 1
-        return symbol
 
 
 class _Functions:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autofuse.backend.compile.assemble import Symbols
 from autofuse.backend.compile.function import NOTHING_KEPT, SETTINGS, Kept, write_object
+from autofuse.backend.compile.symbols import Symbols
 from autofuse.backend.library.library import installed_versions
 from autofuse.device.target import Target
 from autofuse.kernels.tir.digest import code_key

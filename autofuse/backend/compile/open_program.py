@@ -11,9 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.backend.compile.assemble import BoundKernel, OpenRows, Symbols, assemble_all
-from autofuse.backend.compile.function import compile_program
-from autofuse.backend.compile.realise import TRANSLATING, WRITING, Progress, describe_library, describe_program, silent
+from autofuse.backend.compile.assemble import BoundKernel, OpenRows, assemble_all
+from autofuse.backend.compile.function import compile_kernels, compile_program
+from autofuse.backend.compile.realise import (
+    TRANSLATING,
+    WRITING,
+    Progress,
+    Write,
+    describe_library,
+    describe_program,
+    silent,
+)
+from autofuse.backend.compile.symbols import Symbols
 from autofuse.backend.container.metadata import KernelRow, OpenSpec
 from autofuse.backend.library.library import export, require_space
 from autofuse.device.target import Target
@@ -79,8 +88,10 @@ def build_open_library(
     key: Path | None = None,
     progress: Progress | None = None,
     jobs: int = 1,
+    write: Write | None = None,
 ) -> None:
-    """Write the library of `part`, signed with `key`. `jobs`: kernels that are translated at a time.
+    """Write the library of `part`, signed with `key`. `jobs`: kernels that are translated at a time. `write`: what
+    writes a library of another form instead, from the machine code of its kernels by symbol.
 
     InputError when a kernel cannot be emitted, DeviceError when the file cannot be linked or written.
     """
@@ -100,11 +111,16 @@ def build_open_library(
     tensors = {**whole.tensors, **wide}
     largest = replace(whole, inputs=_given(part), outputs=_returned(part), tensors=tensors)
     program = describe_program(largest, assembled, rows, part.plan_key, part.plan_tier)
-    described = describe_library([replace(program, opened=_spec(part))], assembly, target, threads)
+    made = describe_library([replace(program, opened=_spec(part))], assembly, target, threads)
+    described = replace(made, origin=graph.origin)
     require_space(output)
-    executable = compile_program(assembly.module, target, {}, partial(told, TRANSLATING), jobs)
+    translate = compile_program if write is None else compile_kernels
+    made_of = translate(assembly.module, target, {}, partial(told, TRANSLATING), jobs)
     told(WRITING, 0, 1)
-    export(executable, assembly.weights, replace(described, origin=graph.origin), output, key)
+    if write is None:
+        export(made_of, assembly.weights, described, output, key)
+    else:
+        write(made_of, assembly, described, output)
     told(WRITING, 1, 1)
 
 

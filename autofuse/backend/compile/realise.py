@@ -16,7 +16,6 @@ from autofuse.backend.compile.assemble import (
     Assembly,
     BoundKernel,
     BuiltKernel,
-    Symbols,
     assemble_all,
 )
 from autofuse.backend.compile.function import (
@@ -29,6 +28,7 @@ from autofuse.backend.compile.function import (
     tvm_target,
 )
 from autofuse.backend.compile.objects import KeptSymbols, KernelObjects
+from autofuse.backend.compile.symbols import Symbols
 from autofuse.backend.container.container import write_container
 from autofuse.backend.container.metadata import InputSpec, KernelRow, Metadata, Parts, Program, TensorSpec
 from autofuse.backend.library.library import export, installed_versions, require_space

@@ -22,6 +22,16 @@ class Shaped(Protocol):
 
 
 @dataclass(frozen=True)
+class OpenExtent:
+    """The extent of an `axis` of a tensor: `factor` times the open size number `size`, and `more`."""
+
+    axis: int
+    size: int
+    factor: int
+    more: int
+
+
+@dataclass(frozen=True)
 class OpenSpec:
     """A size that a program leaves open: its `name` in the model, `low` to `high`.
 
@@ -45,6 +55,35 @@ class OpenSpec:
     def beyond(self) -> tuple[int, ...]:
         """How much longer the open axis of each input is, and then of each output."""
         return self.more or (0,) * (len(self.inputs) + len(self.outputs))
+
+    @property
+    def ranges(self) -> tuple[tuple[str, int, int], ...]:
+        """The name of each open size, and from where to where it goes."""
+        return ((self.name, self.low, self.high),)
+
+    @property
+    def extents(self) -> tuple[tuple[OpenExtent, ...], ...]:
+        """Of each input, and then of each output, the axes that follow an open size."""
+        places = zip((*self.inputs, *self.outputs), self.beyond, strict=True)
+        return tuple(() if where is None else (OpenExtent(where[0], 0, where[1], more),) for where, more in places)
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Inputs that whoever runs the program keeps between calls, in place of the caller."""
+        return tuple(given for _, given in self.caches)
+
+    def texts(self, specs: Sequence[Shaped]) -> list[tuple[int | str, ...]]:
+        """The shapes of all inputs and then all outputs, with names where open sizes stand: "batch", "past + 1"."""
+        found = []
+        for spec, extents in zip(specs, self.extents, strict=True):
+            shape: list[int | str] = list(spec.shape)
+            for one in extents:
+                name = self.ranges[one.size][0]
+                shape[one.axis] = (name if one.factor == 1 else f"{one.factor}*{name}") + f" + {one.more}" * bool(
+                    one.more
+                )
+            found.append(tuple(shape))
+        return found
 
     def problem(self, inputs: Sequence[Shaped], outputs: Sequence[Shaped]) -> str:
         """Why it cannot be that of a program with such inputs and outputs; "" when nothing is wrong.

@@ -21,7 +21,7 @@ from autofuse.backend.freestanding.description import (
     describe,
     network_name,
 )
-from autofuse.backend.freestanding.link import RUNTIME, THREADS, compile_sources, is_archive, link
+from autofuse.backend.freestanding.link import OPEN_SIZES, RUNTIME, THREADS, compile_sources, is_archive, link
 from autofuse.backend.freestanding.tables import tables_of
 from autofuse.backend.library.library import LINKING_BYTES, require_space
 from autofuse.errors import InputError
@@ -79,7 +79,13 @@ def write_freestanding(
             (folder / name).write_text(text, encoding="utf-8")
         compiler = c_compiler(metadata.architecture)
         with output_file(output, FREESTANDING, parents=True) as part:
-            own = [*RUNTIME, THREADS, folder / "network.c", folder / "weights.S"]
+            own = [
+                *RUNTIME,
+                THREADS,
+                *([OPEN_SIZES] if source.is_open(description) else []),
+                folder / "network.c",
+                folder / "weights.S",
+            ]
             compile_sources(compiler, folder, own, objects)
             made = link(compiler, folder, output.name, description)
             shutil.copyfile(made, part)

@@ -6,15 +6,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from autofuse.backend.container.container import FREESTANDING_MAGIC, FREESTANDING_TRAILER, freestanding_bytes
-from autofuse.backend.container.metadata import InputSpec, Metadata, TensorSpec
+from autofuse.backend.container.metadata import InputSpec, Metadata, OpenSpec, TensorSpec
 from autofuse.errors import InputError
 from autofuse.values.outputs import Kind, refuse_pipe
 
-FORMAT = 1
+FORMAT, FORMAT_OF_SIZES = 1, 2
+"""Of a library of fixed sizes, with an open size."""
 _MOST_BYTES = 64 << 20
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 HEADER_MARK = b"compiled by autofuse"
@@ -23,10 +25,22 @@ HEADER_MARK = b"compiled by autofuse"
 
 @dataclass(frozen=True)
 class Shapes:
-    """The model at one set of input shapes."""
+    """The model at one set of input shapes, or with an open size (`opened`): then at the largest one."""
 
     inputs: tuple[InputSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    opened: OpenSpec | None = None
+
+    @property
+    def kept(self) -> tuple[InputSpec, ...]:
+        """Inputs that a session keeps between calls, in place of the caller."""
+        names = self.opened.kept if self.opened else ()
+        return tuple(spec for name in names for spec in self.inputs if spec.name == name)
+
+    @property
+    def given(self) -> tuple[InputSpec, ...]:
+        """Inputs that a call gets."""
+        return tuple(spec for spec in self.inputs if spec not in self.kept)
 
 
 @dataclass(frozen=True)
@@ -56,7 +70,8 @@ def describe(name: str, title: str, metadata: Metadata) -> Description:
         mcpu=str(metadata.target["mcpu"]),
         cpu_features=metadata.cpu_features,
         threads=metadata.threads,
-        shapes=tuple(Shapes(program.inputs, program.outputs) for program in metadata.programs),
+        shapes=tuple(Shapes(program.inputs, program.outputs, program.opened) for program in metadata.programs),
+        format=FORMAT_OF_SIZES if any(program.opened for program in metadata.programs) else FORMAT,
     )
 
 
@@ -70,7 +85,8 @@ def network_name(output: Path) -> str:
 
 def append(library: Path, description: Description) -> None:
     """Write the description behind the code of `library`, whose length is even then: so archives keep a member."""
-    body = TypeAdapter(Description).dump_json(description)
+    fixed: Any = {} if description.format == FORMAT_OF_SIZES else {"shapes": {"__all__": {"opened"}}}
+    body = TypeAdapter(Description).dump_json(description, exclude=fixed)
     with library.open("ab") as file:
         body += b" " * ((file.tell() + len(body) + FREESTANDING_TRAILER.size) % 2)
         file.write(body + FREESTANDING_TRAILER.pack(FREESTANDING_MAGIC, len(body)))
@@ -94,7 +110,7 @@ def read(library: Path) -> Description:
 
 
 def _checked(found: Description) -> Description:
-    if found.format != FORMAT or not found.shapes or not _NAME.fullmatch(found.name):
+    if found.format not in (FORMAT, FORMAT_OF_SIZES) or not found.shapes or not _NAME.fullmatch(found.name):
         raise InputError(f"another autofuse wrote this library (format {found.format}): make it again")
     return found
 
@@ -109,8 +125,13 @@ FREESTANDING = Kind("a free-standing library of autofuse", is_freestanding)
 HEADER = Kind("a header of autofuse", lambda path: HEADER_MARK in path.read_bytes()[:4096])
 
 
-def tensors(specs: Sequence[TensorSpec]) -> str:
-    """Inputs or outputs for people: "x float32 1x3x224x224, y int64 1"."""
-    return ", ".join(
-        f"{' '.join(spec.name.split())} {spec.dtype} {'x'.join(map(str, spec.shape)) or '1'}" for spec in specs
-    )
+def tensors(shapes: Shapes, specs: Sequence[TensorSpec]) -> str:
+    """Inputs or outputs for people: "x float32 1x3x224x224, y int64 1"; with open sizes "x float32 batch x 24"."""
+    both = (*shapes.inputs, *shapes.outputs)
+    opened = dict(zip(both, shapes.opened.texts(both), strict=True)) if shapes.opened else {}
+    return ", ".join(f"{' '.join(one.name.split())} {one.dtype} {_sizes(opened.get(one, one.shape))}" for one in specs)
+
+
+def _sizes(shape: Sequence[int | str]) -> str:
+    between = " x " if any(isinstance(size, str) for size in shape) else "x"
+    return between.join(map(str, shape)) or "1"

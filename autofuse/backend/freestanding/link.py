@@ -9,9 +9,11 @@ from autofuse.backend.freestanding import source
 from autofuse.backend.freestanding.description import Description, append
 from autofuse.link.c_compiler import CCompiler
 
-RUNTIME = tuple(source.SOURCES / name for name in ("runtime.c", "workspace.c", "cpu.c"))
+RUNTIME = tuple(source.SOURCES / name for name in ("runtime.c", "sizes.c", "workspace.c", "cpu.c"))
 """What every library of kernels has; `THREADS` launches tasks in one that has threads of its own."""
 THREADS = source.SOURCES / "threads.c"
+OPEN_SIZES = source.SOURCES / "open.c"
+"""The functions of a library with open sizes."""
 _OPTIONS = ("-std=gnu11", "-O2", "-fPIC", "-pthread", "-Wall", "-I.", f"-I{source.SOURCES}")
 _SHARED = (
     "-shared", "-nostartfiles", "-pthread", "-Wl,-s", "-Wl,--gc-sections", "-Wl,--as-needed", "-Wl,-z,defs",

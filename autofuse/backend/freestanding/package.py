@@ -68,8 +68,10 @@ def _texts(description: Description, file: str) -> dict[str, str]:
         "VERSION": description.version,
         "ARCHITECTURE": description.architecture,
         "PROCESSORS": "|".join(ARCHITECTURE_NAMES.get(description.architecture, (description.architecture,))),
-        "INPUTS": str(len(description.shapes[0].inputs) + 1),
+        "INPUTS": str(len(description.shapes[0].given) + 1),
         "OUTPUTS": str(len(description.shapes[0].outputs)),
+        "OUTPUT": f"{name}_output_now(session, i)" if source.is_open(description) else f"{name}_output(0, i)",
+        "SIZES": source.example_sizes(description),
     }
     mark = f"{name}: {HEADER_MARK.decode()} {description.version}"
     return {

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from autofuse.backend.container.metadata import InputSpec, TensorSpec
+from autofuse.backend.container.open_spec import OpenExtent
 from autofuse.backend.container.table import DLPACK_CODES
 from autofuse.backend.freestanding.description import Description, Shapes, tensors
 from autofuse.backend.freestanding.tables import Tables
@@ -18,6 +19,8 @@ SOURCES = Path(__file__).parent / "sources"
 
 FUNCTIONS = ("create", "destroy", "run", "input", "output", "threads", "error")
 """What a library exports, each with the network's name in front."""
+OPEN_FUNCTIONS = ("open_size", "set_size", "size", "input_now", "output_now", "cache", "cache_memory")
+"""What one with open sizes exports besides."""
 
 
 def filled(template: str, values: dict[str, str]) -> str:
@@ -33,7 +36,10 @@ def header(description: Description) -> str:
     lines = []
     for number, shapes in enumerate(description.shapes):
         set_of = f" (shapes {number})" if len(description.shapes) > 1 else ""
-        lines += [f"   Inputs{set_of}: {tensors(shapes.inputs) or 'none'}.", f"   Outputs: {tensors(shapes.outputs)}."]
+        lines.append(f"   Inputs{set_of}: {tensors(shapes, shapes.given) or 'none'}.")
+        lines.append(f"   Outputs: {tensors(shapes, shapes.outputs)}.")
+        lines += [f"   Open size: {name}, {low} to {high}." for name, low, high in _ranges(shapes)]
+        lines += [f"   Caches that a session keeps: {tensors(shapes, shapes.kept)}."] if shapes.kept else []
     return filled(
         "network.h",
         {
@@ -44,8 +50,27 @@ def header(description: Description) -> str:
             "NAME": description.name,
             "GUARD": f"AUTOFUSE_NETWORK_{description.name.upper()}_H",
             "SHAPES": str(len(description.shapes)),
+            "OPEN": filled("open.h", {"NAME": description.name}) if is_open(description) else "",
         },
     )
+
+
+def is_open(description: Description) -> bool:
+    """Whether a library has open sizes."""
+    return any(shapes.opened for shapes in description.shapes)
+
+
+def example_sizes(description: Description) -> str:
+    """What the example of a package says of open sizes: the smallest, so that it runs in any case."""
+    name = description.name
+    return "".join(
+        f'  if ({name}_set_size(session, {_text(size)}, {low})) return failed("set_size"); /* {low} to {high} */\n'
+        for size, low, high in _ranges(description.shapes[0])
+    )
+
+
+def _ranges(shapes: Shapes) -> Sequence[tuple[str, int, int]]:
+    return shapes.opened.ranges if shapes.opened else ()
 
 
 def names(description: Description) -> str:
@@ -64,7 +89,8 @@ def texts(description: Description, programs: Sequence[Tables]) -> dict[str, str
 
 def exported(description: Description) -> list[str]:
     """The functions of a library."""
-    return [f"{description.name}_{name}" for name in FUNCTIONS]
+    names = (*FUNCTIONS, *OPEN_FUNCTIONS) if is_open(description) else FUNCTIONS
+    return [f"{description.name}_{name}" for name in names]
 
 
 def exports(description: Description) -> str:
@@ -130,24 +156,60 @@ def _program_text(number: int, shapes: Shapes, tables: Tables) -> str:
     return "\n".join(
         _table(kind, f"{name}{number}", lines)
         for kind, name, lines in (
-            ("AF(tensor)", "inputs", [_tensor(spec) for spec in shapes.inputs]),
+            ("AF(tensor)", "inputs", [_tensor(spec) for spec in shapes.given]),
             ("AF(tensor)", "outputs", [_tensor(spec) for spec in shapes.outputs]),
-            ("af_index", "indexes", [_index(spec) for spec in shapes.inputs]),
+            ("af_index", "indexes", [_index(spec) for spec in shapes.given]),
             ("af_row", "rows", rows),
             ("uint32_t", "values", values),
             ("af_step", "steps", steps),
             ("af_copy", "copies", copies),
+            ("af_range", "ranges", _range_lines(shapes)),
+            ("af_extent", "extents", _extent_lines(shapes, tables)),
+            ("AF(tensor)", "caches", [_tensor(spec) for spec in shapes.kept]),
+            ("uint64_t", "kept", [str(offset) for offset in tables.kept]),
         )
     )
 
 
+def _range_lines(shapes: Shapes) -> list[str]:
+    """The open sizes, and what a call adds to each: the new rows of caches that grow along it."""
+    opened, added = shapes.opened, dict[int, int]()
+    if opened is None:
+        return []
+    for spec, extents in zip(shapes.inputs, opened.extents, strict=False):
+        added |= {one.size: one.more for one in extents if spec.name in opened.kept}
+    ranges = enumerate(opened.ranges)
+    return [f"{{{_text(name)}, {low}, {high}, {added.get(size, 0)}}}" for size, (name, low, high) in ranges]
+
+
+def _extent_lines(shapes: Shapes, tables: Tables) -> list[str]:
+    """The extents that follow an open size: of rows, inputs, outputs, caches."""
+    if shapes.opened is None:
+        return []
+    both = (*shapes.inputs, *shapes.outputs)
+    known = dict(zip(both, shapes.opened.extents, strict=True))
+    rows = [
+        () if row.open is None else (OpenExtent(row.open.axis, 0, row.open.factor, row.open.more),)
+        for row in tables.rows
+    ]
+    found = [*rows, *(known[spec] for spec in (*shapes.given, *shapes.outputs, *shapes.kept))]
+    return [
+        f"{{{tensor}, {one.axis}, {one.size}, {one.factor}, {one.more}}}"
+        for tensor, extents in enumerate(found)
+        for one in extents
+    ]
+
+
 def _entry(number: int, shapes: Shapes, tables: Tables) -> str:
     counts = (
-        len(shapes.inputs), len(shapes.outputs), len(tables.rows), tables.bound,
+        len(shapes.given), len(shapes.outputs), len(tables.rows), tables.bound,
         sum(len(arguments) for _, arguments in tables.steps), len(tables.steps), len(tables.copies),
     )  # fmt: skip
     names = (f"{name}{number}" for name in ("inputs", "outputs", "indexes", "rows", "values", "steps", "copies"))
-    return f"{{{', '.join([*map(str, counts), *names, str(tables.arena_bytes)])}}}"
+    open_ones = (len(_ranges(shapes)), len(_extent_lines(shapes, tables)), len(shapes.kept))
+    more = (f"{name}{number}" for name in ("ranges", "extents", "caches", "kept"))
+    first = [*map(str, counts), *names, str(tables.arena_bytes)]
+    return f"{{{', '.join([*first, *map(str, open_ones), *more, str(tables.kept_bytes)])}}}"
 
 
 def _table(kind: str, name: str, lines: Sequence[str]) -> str:

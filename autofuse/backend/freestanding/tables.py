@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from autofuse.backend.compile.assemble import AssembledProgram
+from autofuse.backend.container.container import ALIGNMENT, aligned
 from autofuse.backend.container.metadata import Program
 from autofuse.backend.freestanding.memory import Lifetime, placed
+from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
 
-ARENA, WEIGHTS, INPUT, OUTPUT = "AF_ARENA", "AF_WEIGHTS", "AF_INPUT", "AF_OUTPUT"
+ARENA, WEIGHTS, INPUT, OUTPUT, KEPT = "AF_ARENA", "AF_WEIGHTS", "AF_INPUT", "AF_OUTPUT", "AF_KEPT"
 """`af_place` of runtime.h."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A tensor. `offset`: bytes into the arena or the weights; of an input or output, its number."""
+    """A tensor, with its `shape` at the largest size. `offset`: bytes into the arena, the weights or what is kept
+    between calls; of an input or output, its number. `open`: its axis that follows an open size."""
 
     place: str
     offset: int
     shape: tuple[int, ...]
     dtype: str
+    open: OpenAxis | None = None
 
 
 @dataclass(frozen=True)
 class Tables:
     """One program. `rows`: those in inputs and outputs first, `bound` of them.
 
-    `steps`: (kernel, positions of its arguments in `rows`). `copies`: (output, where it lies, offset there).
+    `steps`: (kernel, positions of its arguments in `rows`). `copies`: (output, where it lies, offset there). `kept`:
+    where each cache that a session has between calls lies among the bytes of all.
     """
 
     rows: tuple[Row, ...]
@@ -38,18 +43,21 @@ class Tables:
     steps: tuple[tuple[str, tuple[int, ...]], ...]
     copies: tuple[tuple[int, str, int], ...]
     arena_bytes: int
+    kept: tuple[int, ...] = ()
+    kept_bytes: int = 0
 
 
 def tables_of(program: AssembledProgram, described: Program, offsets: Sequence[int]) -> Tables:
     """The tables of `program`; `offsets`: where each weight of the library starts (bytes)."""
     made = _Places(program, described, offsets)
+    in_place = set(dict(described.opened.caches)) if described.opened else set()
     rows: dict[Row, None] = {}
     steps = []
     for step in program.steps:
         arguments = [
             *map(made.row, step.inputs),
             *(made.weight(place) for place in step.weights),
-            *map(made.row, step.outputs),
+            *(made.row(name) for name in step.outputs if name not in in_place),
         ]
         rows |= dict.fromkeys(arguments)
         steps.append((step.symbol, arguments))
@@ -59,9 +67,27 @@ def tables_of(program: AssembledProgram, described: Program, offsets: Sequence[i
         rows=tuple(ordered),
         bound=sum(row.place in (INPUT, OUTPUT) for row in ordered),
         steps=tuple((symbol, tuple(numbers[row] for row in arguments)) for symbol, arguments in steps),
-        copies=tuple((place, *made.of(described.outputs[place].name)) for place in program.copied),
+        copies=tuple(
+            (place, *made.of(spec.name))
+            for place, spec in enumerate(described.outputs)
+            if made.of(spec.name) != (OUTPUT, place)
+        ),
         arena_bytes=made.arena_bytes,
+        kept=made.kept,
+        kept_bytes=made.kept_bytes,
     )
+
+
+def kept_offsets(described: Program) -> tuple[dict[str, int], int]:
+    """Where each cache that a session keeps lies in its block for them, and the size of the block (bytes)."""
+    specs = {spec.name: spec for spec in described.inputs}
+    found: dict[str, int] = {}
+    size_bytes = 0
+    for name in described.opened.kept if described.opened else ():
+        found[name] = size_bytes
+        bytes_of_one = math.prod(specs[name].shape) * np.dtype(specs[name].dtype).itemsize
+        size_bytes = aligned(size_bytes + bytes_of_one, ALIGNMENT)
+    return found, size_bytes
 
 
 class _Places:
@@ -69,15 +95,20 @@ class _Places:
 
     def __init__(self, program: AssembledProgram, described: Program, offsets: Sequence[int]) -> None:
         self._program = program
+        self._high = described.opened.high if described.opened else 0
         self._weights = [offsets[position] for position in program.weights]
-        self._known: dict[str, tuple[str, int]] = {}
-        for number, spec in enumerate(described.inputs):
+        kept, self.kept_bytes = kept_offsets(described)
+        self.kept = tuple(kept.values())
+        self._known: dict[str, tuple[str, int]] = {name: (KEPT, offset) for name, offset in kept.items()}
+        if described.opened:
+            self._known |= {output: self._known[given] for output, given in described.opened.caches}
+        for number, spec in enumerate(spec for spec in described.inputs if spec.name not in kept):
             self._known[spec.name] = INPUT, number
         for name, place in program.constants.items():
             self._known[name] = WEIGHTS, self._weights[place]
         for number, output in enumerate(described.outputs):
             self._known.setdefault(program.storage[output.name], (OUTPUT, number))
-        inside, self.arena_bytes = placed(_lifetimes(program, self._known))
+        inside, self.arena_bytes = placed(self._lifetimes())
         self._known |= {name: (ARENA, offset) for name, offset in inside.items()}
 
     def of(self, name: str) -> tuple[str, int]:
@@ -85,28 +116,36 @@ class _Places:
         return self._known[self._program.storage[name]]
 
     def row(self, name: str) -> Row:
-        """The tensor `name`, which is no weight."""
-        value = self._program.stored[name]
-        return Row(*self.of(name), value.physical_shape, value.dtype)
+        """The tensor `name`. Of a constant that depends on the size there is all at any size."""
+        if name in self._program.constants:
+            return self.weight(self._program.constants[name])
+        place, offset = self.of(name)
+        return Row(place, offset, self._shape(name), self._program.stored[name].dtype, self._program.axes.get(name))
 
     def weight(self, place: int) -> Row:
         """The weight at that place of the program's."""
         value = self._program.weight_values[place]
         return Row(WEIGHTS, self._weights[place], value.physical_shape, value.dtype)
 
+    def _shape(self, name: str) -> tuple[int, ...]:
+        """How a tensor is stored at the largest size."""
+        value = self._program.stored[name]
+        where = self._program.axes.get(name)
+        if where is None:
+            return value.physical_shape
+        open_one = where.factor * self._high + where.more
+        return tuple(open_one if axis == where.axis else size for axis, size in enumerate(value.physical_shape))
 
-def _lifetimes(program: AssembledProgram, elsewhere: Mapping[str, object]) -> list[Lifetime]:
-    """Of the results that lie in no input, output or weight: from the step that writes to the last that reads."""
-    spans: dict[str, tuple[int, int]] = {}
-    for number, step in enumerate(program.steps):
-        for name in (*step.inputs, *step.outputs):
-            root = program.storage[name]
-            if root not in elsewhere:
-                spans[root] = spans.get(root, (number, number))[0], number
-    return [Lifetime(root, _size_bytes(program, root), *span) for root, span in spans.items()]
+    def _lifetimes(self) -> list[Lifetime]:
+        """Of the results that lie in no input, output or weight: from the step that writes to the last that reads."""
+        spans: dict[str, tuple[int, int]] = {}
+        for number, step in enumerate(self._program.steps):
+            for name in (*step.inputs, *step.outputs):
+                root = self._program.storage[name]
+                if root not in self._known:
+                    spans[root] = spans.get(root, (number, number))[0], number
+        return [Lifetime(root, self._size_bytes(root), *span) for root, span in spans.items()]
 
-
-def _size_bytes(program: AssembledProgram, name: str) -> int:
-    """Bytes of a tensor as it is stored."""
-    value = program.stored[name]
-    return math.prod(value.physical_shape) * np.dtype(value.dtype).itemsize
+    def _size_bytes(self, name: str) -> int:
+        """Bytes of a tensor as it is stored."""
+        return math.prod(self._shape(name)) * np.dtype(self._program.stored[name].dtype).itemsize

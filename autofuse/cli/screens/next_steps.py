@@ -55,18 +55,15 @@ def after_inspecting(model: Path, named: Mapping[str, Any]) -> Table:
 def after_compiling(model: Path, library: str, hits: int, named: Mapping[str, Any]) -> Table:
     """What follows a library ("": a dry run), of whose kernels so many were measured here."""
     form = str(named.get("format") or "so")
-    there = _there(named)
-    if named.get("sizes"):
-        tune = [] if hits else [["tune", str(model), "--budget", "10m", *there, *_sizes(named)]]
-        return _listed([*tune, ["run", library] if library else _compile(model, [*there, *_sizes(named)])])
+    there = [*_there(named), *_sizes(named)]
     tune = [] if hits else [["tune", str(model), "--budget", "10m", *there]]
     if not library:
-        return _listed([*tune, _compile(model, there, form)])
+        return _listed([*tune, _compile(model, [*there, *_caches(named)], form)])
     if form == "c":
         return _listed([*tune, ["package", library, "-o", f"{Path(library).stem}-package"]])
     if form == "ort":
         return _listed([*tune, ["bench", str(model), *there]])
-    used = [["run", library], ["bench", str(model), "--library", library, *there]]
+    used = [["run", library], *([] if _caches(named) else [["bench", str(model), "--library", library, *there]])]
     return _listed([*tune, *used])
 
 
@@ -223,7 +220,12 @@ def _there(named: Mapping[str, Any]) -> list[str]:
 
 def _sizes(named: Mapping[str, Any]) -> list[str]:
     """Sizes that stay open, and those that were fixed beside them, as they were typed."""
-    return [part for text in named["sizes"] for part in ("--sizes", text)]
+    return [part for text in named.get("sizes") or [] for part in ("--sizes", text)]
+
+
+def _caches(named: Mapping[str, Any]) -> list[str]:
+    """The caches that a library keeps, as they were typed."""
+    return [part for text in named.get("caches") or [] for part in ("--cache", text)]
 
 
 def _reached(named: Mapping[str, Any]) -> list[str]:

@@ -206,7 +206,7 @@ def compile_(
         progress=verb_progress("compile"),
     )
     named = {**place, "shapes": sets[0] if len(sets) == 1 else {}, "constants": constants, "format": library_format}
-    named["sizes"] = sizes or []
+    named |= opened
     show(report, form, compile_text(report), after_compiling(model, report.library, report.hits, named))
 
 

@@ -39,7 +39,7 @@ def test_features_that_this_cpu_lacks_are_named(tmp_path: Path) -> None:
     tables = "\n".join(f'  printf("%s %d\\n", "{name}", has_feature("{name}"));' for name in [*names, "unheard"])
     (tmp_path / "names.h").write_text('#include "net.h"\n#define AF(name) net_##name\n')
     template = (SOURCES / "network.h").read_text().replace("@NAME@", "net").replace("@GUARD@", "NET_H")
-    (tmp_path / "net.h").write_text(template.replace("@SHAPES@", "1"))
+    (tmp_path / "net.h").write_text(template.replace("@SHAPES@", "1").replace("@OPEN@", ""))
     head = f'#include "{SOURCES / "cpu.c"}"\n#include <stdio.h>\nconst af_network net_network = {{0}};\n'
     body = f"{head}int main(void) {{\n{tables}\n}}\n"
     (tmp_path / "ask.c").write_text(body + "const unsigned char net_weights[1];\n")

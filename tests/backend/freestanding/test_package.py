@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 from typer.testing import CliRunner
 
@@ -135,6 +137,57 @@ def test_cmake_finds_it(package: Path, wanted: np.float32, tmp_path: Path) -> No
     run(["cmake", "--build", "build"], tmp_path)
     assert run(["build/example"], tmp_path) == told(wanted)
     assert run(["build/user"], tmp_path) == f"same {wanted:.9g}\n"
+
+
+IN_CPP_AT_ANY_SIZE = """
+#include "net.h"
+#include <cstdio>
+#include <stdexcept>
+#include <vector>
+
+static void check(int code) { if (code != net_OK) throw std::runtime_error(net_error()); }
+
+int main() {
+  net_session *session;
+  check(net_create(&session, 0, 1));
+  std::vector<float> input(net_input(0, 0)->bytes / sizeof(float), 1), output(net_output(0, 0)->bytes / sizeof(float));
+  const net_range *range = net_open_size(0);
+  for (int64_t size = range->low; size <= range->high; size++) {
+    const void *inputs[] = {input.data()};
+    void *outputs[] = {output.data()};
+    check(net_set_size(session, range->name, size));
+    check(net_run(session, inputs, outputs));
+    const net_tensor *now = net_output_now(session, 0);
+    float last = output[now->bytes / sizeof(float) - 1];
+    std::printf("%s %d %zu %.9g\\n", range->name, (int)now->shape[0], now->bytes, last);
+  }
+  if (net_set_size(session, "batch", 4) != net_BAD_ARGUMENT) return 1;
+  std::printf("%s\\n", net_error());
+  net_destroy(session);
+}
+"""
+
+
+def test_a_library_with_an_open_size_is_packaged(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 18]> net (float[batch, 4] x) => (float[batch, 4] y)
+        <float[4] k = {1, 2, 3, 4}> { y = Mul (x, k) }"""
+    )
+    onnx.save(model, tmp_path / "net.onnx")
+    autofuse.compile(
+        tmp_path / "net.onnx", tmp_path / "libnet.so", database=str(tmp_path / "p.db"), sizes=["batch=1:3"], format="c"
+    )
+    package = tmp_path / "out"
+    autofuse.package(tmp_path / "libnet.so", package)
+    found = re.search(r"`(cc .*)`", (package / "share/net/example.c").read_text())
+    assert found is not None
+    made = run(found[1].replace("cc ", "cc -std=c11 -Wall -Wextra -Werror ", 1), package)
+    assert made == "y: float32, 16 bytes 00 00 00 00\n"
+    (tmp_path / "user.cpp").write_text(IN_CPP_AT_ANY_SIZE)
+    run(["g++", "-Wall", "-Wextra", "-Werror", "user.cpp", f"-I{package}/include", "libnet.so", "-o", "user"], tmp_path)
+    lines = run(["./user"], tmp_path, LD_LIBRARY_PATH=str(tmp_path)).splitlines()
+    assert lines[:3] == ["batch 1 16 4", "batch 2 32 4", "batch 3 48 4"]
+    assert lines[3].startswith("set_size: batch is 4, the library takes 1 to 3: compile it with a wider range")
 
 
 def test_it_needs_the_c_library_alone_and_has_no_constructors(package: Path) -> None:

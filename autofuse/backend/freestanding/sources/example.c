@@ -15,9 +15,9 @@ int main(void) {
     if ((inputs[i] = calloc(1, tensor->bytes + 1)) == NULL) return 1;
   for (int i = 0; (tensor = @NAME@_output(0, i)) != NULL; i++)
     if ((outputs[i] = calloc(1, tensor->bytes + 1)) == NULL) return 1;
-
+@SIZES@
   if (@NAME@_run(session, (const void *const *)inputs, outputs)) return failed("run");
-  for (int i = 0; (tensor = @NAME@_output(0, i)) != NULL; i++) {
+  for (int i = 0; (tensor = @OUTPUT@) != NULL; i++) {
     printf("%s: %s, %zu bytes", tensor->name, tensor->type, tensor->bytes);
     for (size_t byte = 0; byte < 4 && byte < tensor->bytes; byte++) printf(" %02x", ((unsigned char *)outputs[i])[byte]);
     printf("\n");

@@ -54,7 +54,7 @@ int @NAME@_threads(const @NAME@_session *session);
 
 /* Why the last call of this thread failed; "" when it did not. */
 const char *@NAME@_error(void);
-
+@OPEN@
 #ifdef __cplusplus
 }
 #endif

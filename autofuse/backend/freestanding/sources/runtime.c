@@ -2,30 +2,19 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "runtime.h"
-
-#include "threads.h"
+#include "session.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { KIND_TENSOR = 7, DEVICE_CPU = 1 }; /* kTVMFFIDLTensorPtr, kDLCPU */
 
-struct AF(session) {
-  af_pool pool;
-  atomic_flag busy;
-  const af_program *program;
-  af_tensor *tensors;
-  af_value *values;
-  unsigned char *arena;
-  void **staged; /* aligned copies of inputs, then outputs, once they were given unaligned */
-};
-
 static void bind(AF(session) *session) {
   const af_program *p = session->program;
   for (uint32_t i = 0; i < p->rows; i++) {
     const af_row *row = &p->row[i];
     void *data = row->place == AF_ARENA ? session->arena + row->offset : NULL;
+    if (row->place == AF_KEPT) data = session->kept + row->offset;
     if (row->place == AF_WEIGHTS) data = (void *)(AF(weights) + row->offset); /* kernels only read them */
     session->tensors[i] = (af_tensor){data, DEVICE_CPU, 0, row->rank, row->code, row->bits, 1, row->shape, NULL, 0};
   }
@@ -35,6 +24,8 @@ static void bind(AF(session) *session) {
 
 static int fill(AF(session) *session, int threads) {
   const af_program *p = session->program;
+  int code = af_start_sizes(session);
+  if (code) return code;
   session->tensors = calloc(p->rows + 1, sizeof *session->tensors);
   session->values = calloc(p->values + 1, sizeof *session->values);
   session->staged = calloc(p->inputs + p->outputs + 1, sizeof *session->staged);
@@ -42,6 +33,7 @@ static int fill(AF(session) *session, int threads) {
   if (!session->tensors || !session->values || !session->staged || !session->arena)
     return af_fail(AF(NO_MEMORY), "out of memory: a session needs %llu bytes", (unsigned long long)p->arena_bytes);
   bind(session);
+  af_bind_sizes(session);
   return af_start_threads(&session->pool, threads);
 }
 
@@ -79,6 +71,7 @@ void AF(destroy)(AF(session) *session) {
   if (session->staged)
     for (uint32_t i = 0; i < session->program->inputs + session->program->outputs; i++) free(session->staged[i]);
   free(session->staged);
+  af_end_sizes(session);
   free(session->arena);
   free(session->values);
   free(session->tensors);
@@ -111,11 +104,12 @@ static int take(AF(session) *session, const void *const *inputs, void *const *ou
   if ((p->inputs && !inputs) || (p->outputs && !outputs)) return af_fail(AF(BAD_ARGUMENT), "run: inputs or outputs are NULL");
   for (uint32_t i = 0; i < p->inputs + p->outputs; i++) {
     int reads = i < p->inputs;
-    const AF(tensor) *want = reads ? &p->input[i] : &p->output[i - p->inputs];
+    const AF(tensor) *want = &session->now[i];
+    size_t most = af_largest(p, i)->bytes;
     const void *given = reads ? inputs[i] : outputs[i - p->inputs];
     if (!given && want->bytes) return af_fail(AF(BAD_ARGUMENT), "run: %s %s is NULL", reads ? "input" : "output", want->name);
-    if ((found[i] = staged(session, i, given, want->bytes)) == NULL && want->bytes)
-      return af_fail(AF(NO_MEMORY), "out of memory: %llu bytes", (unsigned long long)want->bytes);
+    if ((found[i] = staged(session, i, given, most)) == NULL && want->bytes)
+      return af_fail(AF(NO_MEMORY), "out of memory: %llu bytes", (unsigned long long)most);
     if (!reads) continue;
     if (found[i] != given) memcpy(found[i], given, want->bytes);
     if (check_index(want, &p->index[i], found[i])) return AF(BAD_ARGUMENT);
@@ -149,10 +143,11 @@ static void give(AF(session) *session, void *const *outputs, void **found) {
     const void *source = copy->place == AF_WEIGHTS  ? (const void *)(AF(weights) + copy->offset)
                          : copy->place == AF_OUTPUT ? found[p->inputs + copy->offset]
                                                     : found[copy->offset];
-    if (p->output[copy->output].bytes) memcpy(found[p->inputs + copy->output], source, p->output[copy->output].bytes);
+    size_t bytes = session->now[p->inputs + copy->output].bytes;
+    if (bytes) memcpy(found[p->inputs + copy->output], source, bytes);
   }
   for (uint32_t i = 0; i < p->outputs; i++)
-    if (found[p->inputs + i] != outputs[i]) memcpy(outputs[i], found[p->inputs + i], p->output[i].bytes);
+    if (found[p->inputs + i] != outputs[i]) memcpy(outputs[i], found[p->inputs + i], session->now[p->inputs + i].bytes);
 }
 
 int AF(run)(AF(session) *session, const void *const *inputs, void *const *outputs) {
@@ -162,11 +157,13 @@ int AF(run)(AF(session) *session, const void *const *inputs, void *const *output
     return af_fail(AF(BAD_ARGUMENT), "run: another thread uses this session: make one for each thread");
   const af_program *p = session->program;
   void *found[p->inputs + p->outputs + 1];
-  int code = take(session, inputs, outputs, found);
+  int code = af_check_caches(session);
+  if (!code) code = take(session, inputs, outputs, found);
   for (uint32_t i = 0; !code && i < p->bound; i++)
     session->tensors[i].data = found[p->row[i].offset + (p->row[i].place == AF_OUTPUT ? p->inputs : 0)];
   if (!code) code = compute(session);
   if (!code) give(session, outputs, found);
+  if (!code) af_extend_caches(session);
   atomic_flag_clear(&session->busy);
   return code;
 }

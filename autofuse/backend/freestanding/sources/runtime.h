@@ -31,9 +31,10 @@ _Static_assert(sizeof(af_value) == 16, "a TVMFFIAny");
 
 typedef int (*af_kernel)(void *self, af_value *arguments, int32_t count, af_value *result);
 
-typedef enum { AF_ARENA, AF_WEIGHTS, AF_INPUT, AF_OUTPUT } af_place;
+typedef enum { AF_ARENA, AF_WEIGHTS, AF_INPUT, AF_OUTPUT, AF_KEPT } af_place;
 
-/* A tensor of a program. `offset`: bytes into the arena or the weights; of an input or output, its number. */
+/* A tensor of a program. `offset`: bytes into the arena, the weights, or what a session keeps between calls; of an input
+   or output, its number. `shape`: that at the largest size, where a size is open. */
 typedef struct {
   af_place place;
   int32_t rank;
@@ -61,7 +62,21 @@ typedef struct {
   uint32_t element_bytes;
 } af_index;
 
-/* The model at one set of input shapes. The first `bound` rows lie in inputs and outputs. */
+/* A size that is open: any of `low` to `high`. A call adds `added` to it where its caches grow along it. */
+typedef struct {
+  const char *name;
+  int64_t low, high, added;
+} af_range;
+
+/* An extent that follows an open size: axis `axis` of a tensor is `factor` times the size number `size`, and `more`.
+   `tensor`: its number among the rows, then the inputs, the outputs, the caches; extents of one tensor stand together. */
+typedef struct {
+  uint32_t tensor, axis, size;
+  int64_t factor, more;
+} af_extent;
+
+/* The model at one set of input shapes, or at any of its open sizes. The first `bound` rows lie in inputs and outputs.
+   `cache`: what a session keeps between calls, each at its `kept` place among `kept_bytes`. */
 typedef struct {
   uint32_t inputs, outputs, rows, bound, values, steps, copies;
   const AF(tensor) *input, *output;
@@ -71,6 +86,12 @@ typedef struct {
   const af_step *step;
   const af_copy *copy;
   uint64_t arena_bytes;
+  uint32_t ranges, extents, caches;
+  const af_range *range;
+  const af_extent *extent;
+  const AF(tensor) *cache;
+  const uint64_t *kept;
+  uint64_t kept_bytes;
 } af_program;
 
 /* `features`: what the code wants of the CPU, in LLVM's spelling, up to a NULL. */

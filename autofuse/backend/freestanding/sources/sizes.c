@@ -1,0 +1,113 @@
+/* Open sizes of a session: extents that are set between calls, in memory that was planned at the largest sizes. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t described(const af_program *p) { return p->inputs + p->outputs + p->caches; }
+
+const AF(tensor) *af_largest(const af_program *p, uint32_t number) {
+  if (number < p->inputs) return &p->input[number];
+  number -= p->inputs;
+  return number < p->outputs ? &p->output[number] : &p->cache[number - p->outputs];
+}
+
+static size_t elements(const AF(tensor) *tensor) {
+  size_t count = 1;
+  for (int axis = 0; axis < tensor->rank; axis++) count *= (size_t)tensor->shape[axis];
+  return count;
+}
+
+static int rank_of(const af_program *p, uint32_t tensor) {
+  return tensor < p->rows ? p->row[tensor].rank : af_largest(p, tensor - p->rows)->rank;
+}
+
+static int is_first(const af_program *p, uint32_t extent) {
+  return !extent || p->extent[extent].tensor != p->extent[extent - 1].tensor;
+}
+
+/* Shapes of the session's own, for what has an open size. */
+static void own_shapes(AF(session) *session) {
+  const af_program *p = session->program;
+  int64_t *free_one = session->shapes;
+  for (uint32_t i = 0; i < p->extents; i++) {
+    uint32_t tensor = p->extent[i].tensor;
+    const int64_t **shape = tensor < p->rows ? &session->tensors[tensor].shape : &session->now[tensor - p->rows].shape;
+    if (is_first(p, i)) {
+      size_t rank = (size_t)rank_of(p, tensor);
+      *shape = memcpy(free_one, *shape, rank * sizeof **shape);
+      free_one += rank;
+    }
+    session->extent[i] = (int64_t *)*shape + p->extent[i].axis;
+  }
+}
+
+int af_start_sizes(AF(session) *session) {
+  const af_program *p = session->program;
+  size_t sizes = 1;
+  for (uint32_t i = 0; i < p->extents; i++)
+    if (is_first(p, i)) sizes += (size_t)rank_of(p, p->extent[i].tensor);
+  session->now = calloc(described(p) + 1, sizeof *session->now);
+  session->size = calloc(p->ranges + 1, sizeof *session->size);
+  session->extent = calloc(p->extents + 1, sizeof *session->extent);
+  session->shapes = calloc(sizes, sizeof *session->shapes);
+  if (p->kept_bytes && (session->kept = af_aligned(p->kept_bytes)) != NULL) memset(session->kept, 0, p->kept_bytes);
+  if (!session->now || !session->size || !session->extent || !session->shapes || (p->kept_bytes && !session->kept))
+    return af_fail(AF(NO_MEMORY), "out of memory: the caches of a session need %llu bytes", (unsigned long long)p->kept_bytes);
+  for (uint32_t i = 0; i < described(p); i++) session->now[i] = *af_largest(p, i);
+  return AF(OK);
+}
+
+void af_bind_sizes(AF(session) *session) {
+  const af_program *p = session->program;
+  own_shapes(session);
+  for (uint32_t i = 0; i < p->ranges; i++) af_resize(session, i, p->range[i].added ? p->range[i].low : p->range[i].high);
+}
+
+void af_end_sizes(AF(session) *session) {
+  free(session->shapes);
+  free(session->extent);
+  free(session->size);
+  free(session->now);
+  free(session->kept);
+}
+
+void af_resize(AF(session) *session, uint32_t number, int64_t size) {
+  const af_program *p = session->program;
+  session->size[number] = size;
+  for (uint32_t i = 0; i < p->extents; i++)
+    if (p->extent[i].size == number) *session->extent[i] = p->extent[i].factor * size + p->extent[i].more;
+  for (uint32_t i = 0; i < p->extents; i++) {
+    if (p->extent[i].size != number || p->extent[i].tensor < p->rows) continue;
+    uint32_t place = p->extent[i].tensor - p->rows;
+    const AF(tensor) *largest = af_largest(p, place);
+    size_t most = elements(largest);
+    session->now[place].bytes = most ? largest->bytes / most * elements(&session->now[place]) : 0;
+  }
+}
+
+int af_set_size(AF(session) *session, uint32_t number, int64_t size, const char *who) {
+  const af_range *range = &session->program->range[number];
+  if (size < range->low || size > range->high)
+    return af_fail(AF(BAD_ARGUMENT), "%s: %s is %lld, the library takes %lld to %lld: compile it with a wider range, --sizes %s=LOW:HIGH", who,
+                range->name, (long long)size, (long long)range->low, (long long)range->high, range->name);
+  if (session->size[number] != size) af_resize(session, number, size);
+  return AF(OK);
+}
+
+int af_check_caches(const AF(session) *session) {
+  const af_program *p = session->program;
+  for (uint32_t i = 0; i < p->ranges; i++)
+    if (session->size[i] > p->range[i].high)
+      return af_fail(AF(BAD_ARGUMENT), "run: the caches are full: %s is %lld, the library takes %lld at most: set it back, or compile with a wider range, --sizes %s=LOW:HIGH",
+                  p->range[i].name, (long long)session->size[i], (long long)p->range[i].high, p->range[i].name);
+  return AF(OK);
+}
+
+void af_extend_caches(AF(session) *session) {
+  for (uint32_t i = 0; i < session->program->ranges; i++)
+    if (session->program->range[i].added) af_resize(session, i, session->size[i] + session->program->range[i].added);
+}
