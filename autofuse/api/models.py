@@ -171,7 +171,7 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     if output is None and not dry_run:
         raise InputError("--output: the library to write is missing, such as --output model.so (or give --dry-run)")
     forms = _forms(Path(model), shapes, buckets, constants)
-    opened, kept = _opened(sizes, forms, buckets, format), _kept(caches, sizes)
+    opened, kept = _opened(sizes, forms, buckets), _kept(caches, sizes, format)
     target = None if output is None or dry_run else Path(output)
     form, key = check_library_format(format), None if sign is None else Path(sign)
     limits = ScheduleLimits(weight_growth=weight_growth, exact=exact)
@@ -199,7 +199,6 @@ def _opened(
     sizes: Ranges | None,
     forms: Sequence[Given],
     buckets: Mapping[str, Sequence[int]] | None,
-    form: str | None,
 ) -> Sequence[OpenSize]:
     """The sizes of a model that are open. InputError where something else is wished for that cannot be with them."""
     from autofuse.graph.loading.given.sizes import open_sizes
@@ -207,18 +206,24 @@ def _opened(
     found = open_sizes(sizes or {})
     if found and (buckets or len(forms) > 1):
         raise InputError("--sizes: a library with open sizes has one program; leave --buckets and further shapes out")
-    if found and form == "ort":
-        raise InputError("--sizes: --format ort takes fixed sizes only; name them with --shape")
     return found
 
 
-def _kept(caches: Mapping[str, str] | Iterable[str] | None, sizes: Ranges | None) -> Mapping[str, str]:
-    """The caches that a library keeps itself. InputError where no size is open along which they could grow."""
+def _kept(
+    caches: Mapping[str, str] | Iterable[str] | None, sizes: Ranges | None, form: str | None
+) -> Mapping[str, str]:
+    """The caches that a library keeps itself. InputError where no size is open along which they could grow, or nobody
+    says whose they are."""
     from autofuse.graph.transform.open_sizes.caches import parse_caches
 
     found = parse_caches(caches or {})
     if found and not sizes:
         raise InputError("--cache: caches grow along an open size: give --sizes, too, such as past=0:1024")
+    if found and form == "ort":
+        raise InputError(
+            "--cache: a session of ONNX Runtime may serve several sequences, and nobody tells its nodes which: compile "
+            "without --cache, and hand the caches on as values"
+        )
     return found
 
 

@@ -18,6 +18,7 @@ import platformdirs
 import pytest
 
 from autofuse.ort.provider.register import OLDEST
+from tests.compiler.open_sizes.models import PERCEPTRON, PERCEPTRON_WEIGHTS, inputs_at, write
 from tests.ort.compiled import changed, compiled, image, network, plain
 from tests.segments.bodies import loop
 from tests.segments.models import normal, pooled, written
@@ -47,6 +48,7 @@ print(json.dumps({
     "whole": run("whole.onnx", x), "two": run("two.onnx", x, 2), "more": run("two.onnx", x, 3),
     "parts": run("parts.onnx", {"x": inputs["parts"]}),
     "bodies": run("bodies.onnx", {"x": inputs["body"], "n": np.array(3)}),
+    "sized": run("sized.onnx", {"x": inputs["sized"]}, 2), "larger": run("sized.onnx", {"x": inputs["larger"]}),
     "shape": run("open.onnx", {"x": inputs["x"][:, :, 1:]}), "damaged": run("damaged.onnx", x),
     "untrusted": run("whole.onnx", x, sha256="0" * 64),
 }))
@@ -76,6 +78,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         compiled(written(pooled(), made), made / "parts.onnx")
         onnx.save(loop(), made / "loop.onnx")
         compiled(made / "loop.onnx", made / "bodies.onnx")
+    write(made / "rows.onnx", PERCEPTRON, PERCEPTRON_WEIGHTS)
+    compiled(made / "rows.onnx", made / "sized.onnx", threads=2, sizes={"batch": (1, 40)})
 
     def open_sizes(model: onnx.ModelProto) -> None:
         for size in model.graph.input[0].type.tensor_type.shape.dim:
@@ -87,7 +91,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     changed(made / "whole.onnx", made / "open.onnx", open_sizes)
     changed(made / "whole.onnx", made / "damaged.onnx", damaged)
-    np.savez(made / "inputs.npz", x=image()["x"], parts=normal(6, 1, 16), body=normal(6, 24))
+    sized, larger = (inputs_at(made / "rows.onnx", "batch", size)["x"] for size in (21, 41))
+    inputs = {"x": image()["x"], "parts": normal(6, 1, 16), "body": normal(6, 24), "sized": sized, "larger": larger}
+    np.savez(made / "inputs.npz", **inputs)
     return made
 
 
@@ -108,6 +114,9 @@ def test_a_release_runs_and_refuses_what_the_installed_one_does(models: Path, ve
     np.testing.assert_allclose(said["parts"], parts, rtol=1e-4, atol=1e-5)
     bodies = plain(models / "loop.onnx").run(None, {"x": normal(6, 24), "n": np.array(3)})[0]
     np.testing.assert_allclose(said["bodies"], bodies, rtol=1e-4, atol=1e-5)
+    sized = plain(models / "rows.onnx").run(None, inputs_at(models / "rows.onnx", "batch", 21))[0]
+    np.testing.assert_allclose(said["sized"], sized, rtol=1e-3, atol=1e-3)
+    assert "batch is 41, compiled for 1 to 40" in said["larger"]
     assert "input x has the shape (1, 3, 23, 24), compiled for (1, 3, 24, 24)" in said["shape"]
     assert "its code is damaged, or of another model" in said["damaged"]
     assert "which the option sha256 does not name" in said["untrusted"]

@@ -22,7 +22,7 @@ from autofuse.link.c_compiler import c_compiler
 from autofuse.ort.provider.build import SOURCES as PROVIDER
 from autofuse.values.scratch import scratch_folder
 
-MAGIC, FORMAT = b"AUTOFUSP", 1
+MAGIC, FORMAT, FORMAT_OF_SIZES = b"AUTOFUSP", 1, 2
 HEAD = struct.Struct("<8sIIQQQQ")
 """Magic, format, nothing; place and bytes of the image, place and bytes of the weights: `af_payload_head`."""
 SOURCES = Path(__file__).parent / "sources"
@@ -49,12 +49,13 @@ def write_payload(
     """
     offsets, size_bytes = weight_offsets(assembly.weights)
     require_space(path, size_bytes + LINKING_BYTES)
+    form = FORMAT_OF_SIZES if any(program.opened for program in metadata.programs) else FORMAT
     with scratch_folder() as folder:
         image = _image(modules, assembly, metadata, offsets, folder, title)
         start = aligned(HEAD.size, PAGE)
         weights = aligned(start + len(image), PAGE)
         with path.open("wb") as file:
-            file.write(HEAD.pack(MAGIC, FORMAT, 0, start, len(image), weights, size_bytes))
+            file.write(HEAD.pack(MAGIC, form, 0, start, len(image), weights, size_bytes))
             file.write(bytes(start - file.tell()) + image)
             file.write(bytes(weights - file.tell()))
             write_weights(file, assembly.weights, offsets)

@@ -10,11 +10,11 @@ from typing import Any
 
 from autofuse import __version__
 from autofuse.backend.compile.assemble import Assembly
-from autofuse.backend.container.metadata import Metadata
+from autofuse.backend.container.metadata import Metadata, Program
 from autofuse.backend.epcontext.payload import MAGIC, Payload, write_payload
 from autofuse.compiler.parts.bodies import Attributes, composed, context_attributes, context_node
 from autofuse.errors import InputError
-from autofuse.graph.parts.contexts import ContextNode, with_contexts
+from autofuse.graph.parts.contexts import ContextNode, with_contexts, with_shapes
 from autofuse.graph.parts.source import Source, read_source, serialised
 from autofuse.graph.submodel import OnnxModel
 from autofuse.ort.provider import build
@@ -68,13 +68,19 @@ class OrtModel:
                 context = _context(payload, output, metadata)
             programs = enumerate(metadata.programs)
             nodes = [context_node(number, program, context, number == 0) for number, program in programs]
-            _write(self._composed(nodes), output)
+            _write(self._composed(nodes, metadata.programs), output)
         self.sha256 = payload.sha256
 
-    def _composed(self, nodes: Sequence[ContextNode]) -> OnnxModel:
-        if self.choice is None:
+    def _composed(self, nodes: Sequence[ContextNode], programs: Sequence[Program]) -> OnnxModel:
+        if self.choice is not None:
+            return composed(self.choice, iter(nodes), _NOTES)
+        opened = programs[0].opened
+        if opened is None:
             return with_contexts(_whole(self.model, self.given), nodes, _NOTES)
-        return composed(self.choice, iter(nodes), _NOTES)
+        specs = (*programs[0].inputs, *programs[0].outputs)
+        shapes = zip(specs, opened.texts(specs), strict=True)
+        made = with_contexts(_whole(self.model, self.given, open_sizes=True), nodes, _NOTES)
+        return with_shapes(made, {spec.name: (spec.dtype, shape) for spec, shape in shapes})
 
 
 def write_whole(choice: Choice, output: Path) -> None:
@@ -82,9 +88,9 @@ def write_whole(choice: Choice, output: Path) -> None:
     _write(with_contexts(choice.source, [tuple(node.place for node in choice.source.nodes)], _NOTES), output)
 
 
-def _whole(model: Path, given: Given) -> Source:
+def _whole(model: Path, given: Given, *, open_sizes: bool = False) -> Source:
     """The source of a model of which no node is left: no types are needed."""
-    return read_source(model, given, lambda _content: {})
+    return read_source(model, given, lambda _content: {}, open_sizes=open_sizes)
 
 
 def _payload_path(output: Path) -> Path:

@@ -53,6 +53,19 @@ def with_contexts(source: Source, order: Sequence[Sequence[int] | ContextNode], 
     return model
 
 
+def with_shapes(model: ModelProto, shapes: Mapping[str, tuple[str, Sequence[int | str]]]) -> ModelProto:
+    """A model whose inputs and outputs have these types of elements and shapes, by name; names stand for open sizes.
+
+    Other values say no shape: theirs would be of one size.
+    """
+    for value in (*model.graph.input, *model.graph.output):
+        if value.name in shapes:
+            dtype, shape = shapes[value.name]
+            value.CopyFrom(helper.make_tensor_value_info(value.name, element_type(dtype), shape))
+    del model.graph.value_info[:]
+    return model
+
+
 class _Names:
     """Names of what compiled nodes make: the model's own, or fresh ones where nobody may write.
 

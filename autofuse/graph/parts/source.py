@@ -355,8 +355,10 @@ def serialised(model: ModelProto) -> bytes:
         raise InputError(f"{model.graph.name}: more than 2 GB do not fit into an ONNX file") from error
 
 
-def read_source(path: Path, given: Given, infer: Infer) -> Source:
-    """The model of a file. InputError when it cannot be read or is damaged, and when what is given does not fit."""
+def read_source(path: Path, given: Given, infer: Infer, *, open_sizes: bool = False) -> Source:
+    """The model of a file. `open_sizes`: inputs need no sizes.
+
+    InputError when it cannot be read or is damaged, and when what is given does not fit."""
     model = read_model(path)
     name = str(path)
     bind_constants(model, given, name)
@@ -368,7 +370,7 @@ def read_source(path: Path, given: Given, infer: Infer) -> Source:
         except Exception as error:
             raise InputError(f"{name}: the model's functions cannot be inlined: {error}") from error
     plain = with_plain_scalers(with_plain_layout(model))
-    found = Source(name, plain, shapes_of(given), infer)
+    found = Source(name, plain, shapes_of(given), infer, open_sizes=open_sizes)
     found.whole_model = model
     return found
 

@@ -105,7 +105,6 @@ def test_the_screen_shows_the_range_and_goes_on_with_it(model: Path, tmp_path: P
     [
         ({"buckets": {"batch": (1, 2)}}, "one program"),
         ({"shapes": [{"x": (1, 24)}, {"x": (2, 24)}]}, "one program"),
-        ({"format": "ort"}, "fixed sizes only"),
         ({"sizes": {"length": (1, 4)}}, "has no open size 'length'; its open sizes: batch"),
         ({"sizes": {"batch": 4}}, "no size has a range"),
         ({"strict": True}, "the database has no plan"),

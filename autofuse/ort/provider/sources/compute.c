@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_RANK = 64, SHAPE_BYTES = 256 };
-
 static const struct {
   const char *numpy;
   int number;
@@ -46,7 +44,7 @@ static OrtStatus *type_and_sizes(const OrtValue *value, int *type, int64_t *size
   return status;
 }
 
-static OrtStatus *check(const af_node *node, const af_port *port, const OrtValue *value) {
+static OrtStatus *check(const af_node *node, const af_port *port, const OrtValue *value, int64_t *open_sizes) {
   const af_io *io = port->io;
   int64_t own[MOST_RANK];
   const int64_t *sizes = own;
@@ -57,8 +55,8 @@ static OrtStatus *check(const af_node *node, const af_port *port, const OrtValue
   if (status) return status;
   if (type != port->type)
     return af_status(ORT_INVALID_ARGUMENT, "autofuse: %s: input %s is %s, compiled for %s", node->name, io->name, type_name(type), io->type);
-  if (rank == (size_t)io->rank && !memcmp(sizes, io->shape, rank * sizeof *sizes)) return NULL;
-  shape_text(wanted, io->shape, (size_t)io->rank);
+  if (af_fits(port, sizes, rank, open_sizes)) return NULL;
+  af_shape_text(node, port, wanted);
   shape_text(given, sizes, rank <= MOST_RANK ? rank : 0);
   return af_status(ORT_INVALID_ARGUMENT, "autofuse: %s: input %s has the shape %s, compiled for %s: compile the model for this shape", node->name,
                 io->name, given, wanted);
@@ -122,18 +120,21 @@ static OrtStatus *bind(const af_node *node, const af_room *room, OrtKernelContex
   OrtStatus *status = NULL;
   const OrtValue *given;
   OrtValue *value;
+  int64_t sizes[node->sizes + 1], shape[MOST_RANK];
+  for (int i = 0; i < node->sizes; i++) sizes[i] = -1;
   for (int i = 0; i < node->inputs; i++) {
     const af_port *port = &node->port[i];
     if ((status = ort->KernelContext_GetInput(context, (size_t)port->place, &given))) return status;
     if (!given) return af_status(ORT_INVALID_ARGUMENT, "autofuse: %s: input %s is missing", node->name, port->io->name);
-    if ((status = check(node, port, given))) return status;
+    if ((status = check(node, port, given, sizes))) return status;
     if ((status = ort->GetTensorMutableData((OrtValue *)given, (void **)&inputs[i]))) return status;
   }
+  if (node->sizes && (status = af_resize(node, room->session, sizes))) return status;
   for (int i = 0; i < node->outputs; i++) {
     const af_port *port = &node->port[node->inputs + i];
     outputs[i] = room->spare[i];
     if (port->place < 0) continue;
-    if ((status = ort->KernelContext_GetOutput(context, (size_t)port->place, port->io->shape, (size_t)port->io->rank, &value))) return status;
+    if ((status = ort->KernelContext_GetOutput(context, (size_t)port->place, af_shape_at(port, sizes, shape), (size_t)port->io->rank, &value))) return status;
     if ((status = ort->GetTensorMutableData(value, &outputs[i]))) return status;
   }
   return NULL;

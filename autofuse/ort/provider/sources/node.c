@@ -214,7 +214,10 @@ OrtStatus *af_bind(af_node *made) {
     af_port *port = &made->port[i];
     port->io = i < inputs ? segments->input(made->segment, i) : segments->output(made->segment, i - inputs);
     port->type = af_type_number(port->io->type);
+    if (made->payload->has_sizes) port->axis = segments->open_axes(made->segment, i, &port->axes);
+    if (port->io->rank > MOST_RANK) return af_status(ORT_INVALID_ARGUMENT, "autofuse: %s: %s has too many axes", made->name, port->io->name);
   }
+  while (made->payload->has_sizes && segments->open_size(made->segment, made->sizes)) made->sizes++;
   made->bound = true;
   return NULL;
 }

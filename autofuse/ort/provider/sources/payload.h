@@ -9,7 +9,7 @@ enum { DIGEST_BYTES = 32, REASON_BYTES = 1024 };
 typedef struct af_payload {
   struct af_payload *next;
   unsigned char digest[DIGEST_BYTES];
-  int users, file;
+  int users, file, has_sizes; /* open ones */
   void *library;
   unsigned char *bytes;
   size_t size, mapped;

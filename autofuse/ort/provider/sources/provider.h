@@ -1,5 +1,5 @@
 /* The provider: what ONNX Runtime calls (provider.c), nodes when a session is made (node.c), and when it runs
-   (compute.c). */
+   (compute.c, and sizes.c for open sizes). */
 #ifndef AUTOFUSE_PROVIDER_H
 #define AUTOFUSE_PROVIDER_H
 
@@ -22,10 +22,11 @@ typedef struct af_room {
 } af_room;
 
 /* An input or output of a segment. `place`: among those of ONNX Runtime's node, -1 for an output that it left out.
-   `type`: ONNX Runtime's number of the elements' type. */
+   `type`: ONNX Runtime's number of the elements' type. `axis`: those that follow an open size. */
 typedef struct {
   const af_io *io;
-  int place, type;
+  const af_open_axis *axis;
+  int place, type, axes;
 } af_port;
 
 /* One node of a model in one session. `payload`: NULL until its code is found, which another node of the model may have.
@@ -36,7 +37,7 @@ typedef struct {
   af_payload *payload;
   char *name;
   bool bound; /* its code is found, and fits */
-  int segment, inputs, outputs;
+  int segment, inputs, outputs, sizes; /* open ones */
   af_port *port; /* those of the inputs, then those of the outputs */
   pthread_mutex_t lock;
   af_room *idle;
@@ -70,6 +71,15 @@ OrtStatus *af_bind(af_node *node);
 void af_prepare(af_node *node);
 OrtStatus *af_ready(af_node *node);
 void af_end_node(af_node *node);
+
+enum { MOST_RANK = 64, SHAPE_BYTES = 256 };
+
+/* sizes.c: open sizes of a call, each -1 until an input says it. Whether the shape of an input fits, and says no other. */
+bool af_fits(const af_port *port, const int64_t *shape, size_t rank, int64_t *sizes);
+OrtStatus *af_resize(const af_node *node, void *session, const int64_t *sizes);
+/* The shape of an output at these sizes, perhaps in `room` for MOST_RANK; a port's shape for people, in SHAPE_BYTES. */
+const int64_t *af_shape_at(const af_port *port, const int64_t *sizes, int64_t *room);
+void af_shape_text(const af_node *node, const af_port *port, char *text);
 
 /* ONNX Runtime's number of a type that numpy names; 0 for none. */
 int af_type_number(const char *numpy);

@@ -13,7 +13,8 @@ typedef struct {
 } af_payload_head;
 _Static_assert(sizeof(af_payload_head) == 48, "as payload.py writes it");
 
-enum { SEGMENTS_FORMAT = 1, SEGMENTS_TEXT = 512, SEGMENTS_OK = 0, SEGMENTS_BAD_ARGUMENT = 1 };
+/* `SEGMENTS_FORMAT_OF_SIZES`: a segment has open sizes; then what `af_segments` has at its end is there. */
+enum { SEGMENTS_FORMAT = 1, SEGMENTS_FORMAT_OF_SIZES = 2, SEGMENTS_TEXT = 512, SEGMENTS_OK = 0, SEGMENTS_BAD_ARGUMENT = 1 };
 #define SEGMENTS_MAGIC "AUTOFUSP"
 
 /* An input or output: compact, the last axis fastest. `type`: as numpy has it, such as "float32". */
@@ -24,11 +25,25 @@ typedef struct {
   size_t bytes;
 } af_io;
 
+/* A size that is open: any of `low` to `high`; `shape` and `bytes` of inputs and outputs are those at the largest. */
+typedef struct {
+  const char *name;
+  int64_t low, high;
+} af_open_size;
+
+/* An axis of an input or output whose extent is `factor` times the open size number `size`, and `more`. */
+typedef struct {
+  uint32_t port, axis, size;
+  int64_t factor, more;
+} af_open_axis;
+
 /* Calls `work(data, number)` for each number below `count`, on threads of the lender's: at the same time, or not. */
 typedef void (*af_lend)(void *lender, void (*work)(void *data, size_t number), size_t count, void *data);
 
 /* `count` segments. A session is of one segment, and for one thread at a time. Functions that return an int return 0,
-   or else a code of the network's header. `run` writes why into `text`, of SEGMENTS_TEXT bytes. */
+   or else a code of the network's header. `run` writes why into `text`, of SEGMENTS_TEXT bytes. `open_size`: NULL beyond
+   the last. `open_axes`: those of an input, or of an output behind all inputs, and how many. `resize`: an open size of the
+   runs that follow. */
 typedef struct {
   int count;
   int (*create)(void **session, int segment);
@@ -37,6 +52,9 @@ typedef struct {
   const af_io *(*input)(int segment, int index);
   const af_io *(*output)(int segment, int index);
   const char *(*error)(void);
+  const af_open_size *(*open_size)(int segment, int index);
+  const af_open_axis *(*open_axes)(int segment, int port, int *count);
+  int (*resize)(void *session, int size, int64_t value);
 } af_segments;
 
 /* The one function that the code exports. `weights`: where they lie; they stay there as long as the code is used. */

@@ -1,0 +1,66 @@
+/* Open sizes of a call: read from the shapes of its inputs, checked, and told to the segment. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "provider.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const af_open_axis *open_axis(const af_port *port, size_t axis) {
+  for (int i = 0; i < port->axes; i++)
+    if (port->axis[i].axis == axis) return &port->axis[i];
+  return NULL;
+}
+
+bool af_fits(const af_port *port, const int64_t *shape, size_t rank, int64_t *sizes) {
+  if (rank != (size_t)port->io->rank) return false;
+  if (!port->axes) return !memcmp(shape, port->io->shape, rank * sizeof *shape);
+  for (size_t i = 0; i < rank; i++) {
+    const af_open_axis *open = open_axis(port, i);
+    if (!open && shape[i] != port->io->shape[i]) return false;
+    if (!open) continue;
+    int64_t times = shape[i] - open->more, size = times / open->factor;
+    if (times < 0 || times % open->factor || (sizes[open->size] >= 0 && sizes[open->size] != size)) return false;
+    sizes[open->size] = size;
+  }
+  return true;
+}
+
+OrtStatus *af_resize(const af_node *node, void *session, const int64_t *sizes) {
+  const af_segments *segments = node->payload->segments;
+  for (int i = 0; i < node->sizes; i++) {
+    const af_open_size *open = segments->open_size(node->segment, i);
+    if (sizes[i] < open->low || sizes[i] > open->high)
+      return af_status(ORT_INVALID_ARGUMENT, "autofuse: %s: %s is %lld, compiled for %lld to %lld: compile the model with a wider range, --sizes %s=LOW:HIGH",
+                    node->name, open->name, (long long)sizes[i], (long long)open->low, (long long)open->high, open->name);
+    if (segments->resize(session, i, sizes[i])) return af_status(ORT_EP_FAIL, "autofuse: %s: %s", node->name, segments->error());
+  }
+  return NULL;
+}
+
+const int64_t *af_shape_at(const af_port *port, const int64_t *sizes, int64_t *room) {
+  if (!port->axes) return port->io->shape;
+  memcpy(room, port->io->shape, (size_t)port->io->rank * sizeof *room);
+  for (const af_open_axis *open = port->axis; open < port->axis + port->axes; open++)
+    room[open->axis] = open->factor * sizes[open->size] + open->more;
+  return room;
+}
+
+static size_t extent_text(const af_node *node, const af_open_axis *open, char *text, size_t room) {
+  const char *name = node->payload->segments->open_size(node->segment, (int)open->size)->name;
+  int used = open->factor == 1 ? snprintf(text, room, "%.32s", name) : snprintf(text, room, "%lld*%.32s", (long long)open->factor, name);
+  if (open->more) used += snprintf(text + used, room - (size_t)used, " + %lld", (long long)open->more);
+  return (size_t)used;
+}
+
+void af_shape_text(const af_node *node, const af_port *port, char *text) {
+  size_t used = (size_t)snprintf(text, SHAPE_BYTES, "(");
+  for (size_t i = 0; i < (size_t)port->io->rank && used < SHAPE_BYTES - 96; i++) {
+    const af_open_axis *open = open_axis(port, i);
+    if (i) used += (size_t)snprintf(text + used, SHAPE_BYTES - used, ", ");
+    if (open) used += extent_text(node, open, text + used, SHAPE_BYTES - used);
+    else used += (size_t)snprintf(text + used, SHAPE_BYTES - used, "%lld", (long long)port->io->shape[i]);
+  }
+  snprintf(text + used, SHAPE_BYTES - used, ")");
+}
