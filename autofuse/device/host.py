@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autofuse.device.arm_cores import ask_core, core_name
-from autofuse.device.profile import LOCAL, Caches, CpuIdentity, DeviceProfile
+from autofuse.device.profile import LOCAL, UNNAMED, Caches, CpuIdentity, DeviceProfile
 
 ROOT = Path("/")
 
@@ -27,6 +27,8 @@ _ARM_SPELLING = {
     "bf16": "bf16",
 }
 
+_ARM_EMITTED = frozenset({"dotprod", "fullfp16", "i8mm", "bf16"})
+"""Features whose instructions kernels may use."""
 _UNKNOWN_L1D_KIB = 32
 _UNKNOWN_L2_KIB = 256
 """Where the kernel shows no caches (some containers and boards): the smallest that current cores have."""
@@ -43,7 +45,8 @@ class HostCpu:
 def probe_host(cpu: HostCpu, *, root: Path = ROOT, machine: str | None = None) -> DeviceProfile:
     """Profile "local" of this machine.
 
-    A hypervisor may hide features that `cpu.mcpu` implies: those are switched off in `mattr`. `threads` heeds the
+    A hypervisor may hide features that `cpu.mcpu` implies: those are switched off in `mattr`. An ARM core that has no
+    name here stands there as "generic", with the features that it says it has switched on. `threads` heeds the
     CPU affinity and the cgroup's quota of this process. `root`, `machine`: for tests ("/" and the running kernel's).
     """
     processors = _processors(root)
@@ -53,14 +56,16 @@ def probe_host(cpu: HostCpu, *, root: Path = ROOT, machine: str | None = None) -
         first = _asked(first)
     features = _features(first, arm)
     hidden = sorted(name for name in cpu.features if _is_relevant(name, arm) and name not in features)
+    mcpu = _mcpu(cpu, first, features, arm)
+    unnamed = sorted(features & _ARM_EMITTED - cpu.features) if arm and mcpu == UNNAMED else []
     cores = len(set(_core_of(processors).values())) or os.cpu_count() or 1
     return DeviceProfile(
         name=LOCAL,
         description=_identity(first).model_name,
         architecture="aarch64" if arm else "x86_64",
-        mcpu=_mcpu(cpu, first, features, arm),
+        mcpu=mcpu,
         mtriple="aarch64-linux-gnu" if arm else None,
-        mattr=tuple(f"-{name}" for name in hidden) if processors else (),
+        mattr=(*(f"+{name}" for name in unnamed), *(f"-{name}" for name in hidden if processors)),
         lanes=16 if "avx512f" in features else 8 if {"avx2", "fma"} <= features else 4,
         registers=32 if arm or "avx512f" in features else 16,
         cores=cores,
@@ -131,7 +136,7 @@ def _mcpu(cpu: HostCpu, entry: Mapping[str, str], features: frozenset[str], arm:
     if cpu.mcpu:
         return cpu.mcpu
     if arm:
-        return core_name(entry.get("cpu implementer", ""), entry.get("cpu part", "")) or "generic"
+        return core_name(entry.get("cpu implementer", ""), entry.get("cpu part", "")) or UNNAMED
     if {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"} <= features:
         return "x86-64-v4"
     return "x86-64-v3" if {"avx2", "fma", "bmi2"} <= features else "x86-64"

@@ -21,7 +21,9 @@ LOCAL = "local"
 FOLDER = "profiles/devices"
 
 _KIB = 1024
-_GENERIC = frozenset({"generic", "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"})
+UNNAMED = "generic"
+"""LLVM's name of a core that it has no name for: any of its architecture, with the features that a profile adds."""
+_GENERIC = frozenset({UNNAMED, "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"})
 """Names of LLVM that stand for any CPU with certain features."""
 
 
@@ -268,7 +270,12 @@ def require_measurable(profile: DeviceProfile, host: DeviceProfile, where: str =
 
 
 def require_features(profile: DeviceProfile, known: Collection[str]) -> None:
-    """InputError when the profile uses a feature that its core lacks; `known`: those that LLVM gives to its `mcpu`."""
+    """InputError when the profile uses a feature that its core lacks; `known`: those that LLVM gives to its `mcpu`.
+
+    Of a core without a name nobody knows what it lacks.
+    """
+    if profile.mcpu == UNNAMED:
+        return
     wanted = [item[1:] for item in profile.mattr if item.startswith("+")]
     for key, names in (("mattr", wanted), ("features", profile.features)):
         lacking = sorted(name for name in names if name not in known)

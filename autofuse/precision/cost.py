@@ -35,7 +35,10 @@ LEAST_GAIN = 0.02
 _NARROW = frozenset({"ConvInteger", "MatMulInteger", WEIGHT_ONLY, *ROUNDED.values()})
 _NOMINAL_GHZ, _NOMINAL_GBS = 2.5, 10.0
 """Of a core whose rates nobody has probed: two multiply-adds a cycle, and what memory gives."""
-_ADVANTAGE = {"quads": 4.0, "pairs": 2.0, "single": 1.0, "dots": 2.0, "widened": 1.0}
+_ADVANTAGE = {
+    INT8: {"matrices": 8.0, "quads": 4.0, "pairs": 2.0, "single": 1.0},
+    BF16: {"matrices": 4.0, "dots": 2.0, "widened": 1.0},
+}
 """Narrow products in the time of one of float32, by the instruction that a target has."""
 _UNPACKING = 4.0
 """Operations of float32 in the time in which a weight becomes one."""
@@ -98,7 +101,7 @@ class Costs:
         self._rates = _rates(base, environment)
         target = environment.target
         ways = {INT8: multipliers(target), BF16: bfloat16_multipliers(target)}
-        self._advantage = {precision: _ADVANTAGE[next(iter(found))] for precision, found in ways.items()}
+        self._advantage = {precision: _ADVANTAGE[precision][next(iter(found))] for precision, found in ways.items()}
 
     def times(self, given: Graph, narrow: Mapping[str, Graph]) -> dict[str, ContractionTime]:
         """Of each site. `given`: the model as it came; `narrow`: with every site in a precision, by its name."""

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from autofuse.device.host import HostCpu, probe_host
-from autofuse.device.profile import require_measurable
+from autofuse.device.profile import require_features, require_measurable
+from autofuse.errors import InputError
 
 ZEN4 = HostCpu("znver4", frozenset({"avx", "avx2", "fma", "avx512f", "avx512vnni", "64bit", "sse4.1"}))
 X86_FLAGS = "fpu sse4_1 avx avx2 fma f16c bmi1 bmi2"
@@ -101,6 +102,16 @@ def test_an_arm_board_is_recognised(tmp_path: Path) -> None:
     assert (profile.lanes, profile.registers, profile.cores) == (4, 32, 4)
     assert profile.features == ("dotprod", "fullfp16", "neon")
     assert profile.cpu is not None and (profile.cpu.model, profile.cpu.stepping) == ("0xd0b", "0x4.1")
+
+
+def test_an_arm_core_without_a_name_keeps_the_features_that_it_shows(tmp_path: Path) -> None:
+    entry = "processor\t: 0\nFeatures\t: fp asimd asimddp sve i8mm bf16\nCPU implementer\t: 0x41\nCPU part\t: 0xfff\n"
+    put(tmp_path, "proc/cpuinfo", entry)
+    profile = probe_host(HostCpu(""), root=tmp_path, machine="aarch64")
+    assert (profile.mcpu, profile.mattr) == ("generic", ("+bf16", "+dotprod", "+i8mm"))
+    require_features(profile, {"neon"})
+    with pytest.raises(InputError, match="cortex-a72 has no bf16"):
+        require_features(profile.model_copy(update={"mcpu": "cortex-a72"}), {"neon"})
 
 
 def test_a_machine_that_shows_nothing_still_gives_a_profile(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ TARGETS = {
     "avx512": Target("znver4", 16, 32, 2, 32768, 1 << 20),
     "neon": Target("cortex-a76", 4, 32, 4, 65536, 524288, mtriple="aarch64-linux-gnu", mattr=("+neon",)),
 }
+NEWEST_ARM = Target("neoverse-v2", 4, 32, 4, 65536, 2 << 20, mtriple="aarch64-linux-gnu", mattr=("+neon",))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -9,16 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autofuse.backend.compile.function import assembly
 from autofuse.device.target import Target
 from autofuse.graph.own.bfloat16 import bits_of, rounded
 from autofuse.kernels.build import build_kernel
-from autofuse.kernels.families.narrow.instructions import BFLOAT16_ALGORITHMS, bfloat16_multipliers
+from autofuse.kernels.families.narrow.instructions import bfloat16_multipliers
 from autofuse.kernels.families.registry import family_of, is_own, nests_of
 from autofuse.kernels.tir.digest import code_text
 from autofuse.kernels.tir.features import has_feature
 from tests.kernels.conftest import Array, Bench, Small, parsed, real
-from tests.kernels.kernel_sample import ROUNDED, TARGETS
+from tests.kernels.kernel_sample import NEWEST_ARM, ROUNDED, TARGETS
 
+BFLOAT16_ALGORITHMS = ("dots", "widened")
+"""Those of x86."""
 TOLERANCE = 1e-6
 """Largest error as a part of the largest result: the same products, their sums in another order."""
 BOTH = "v = Cast <to=16> (w); u = Cast <to=1> (v); "
@@ -149,6 +153,15 @@ def test_only_instructions_of_the_target_are_asked_for(bench: Bench, isa: str) -
     workload = bench.bind(product(real(8, 32), real(32, 40))).workload
     code = code_text(build_kernel(workload, {"bfloat16.algorithm": "dots"}, TARGETS[isa]).function)
     assert ("dpbf16ps" in code) == has_feature(TARGETS[isa], "avx512bf16") == (isa == "avx512")
+
+
+@pytest.mark.parametrize(
+    ("rows", "algorithm", "instruction"), [(6, "matrices", "bfmmla"), (6, "dots", "bfdot"), (1, "matrices", "bfdot")]
+)
+def test_newer_arm_cores_multiply_bfloat16(bench: Bench, rows: int, algorithm: str, instruction: str) -> None:
+    workload = bench.bind(product(real(rows, 64), real(64, 32))).workload
+    text = assembly(build_kernel(workload, {"bfloat16.algorithm": algorithm}, NEWEST_ARM).function, NEWEST_ARM)
+    assert set(re.findall(r"\bbf(?:dot|mmla)\b", text)) == {instruction}
 
 
 def test_a_target_without_the_instruction_widens() -> None:

@@ -10,16 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autofuse.backend.compile.function import assembly
 from autofuse.device.target import Target
 from autofuse.kernels.build import build_kernel
-from autofuse.kernels.families.narrow.instructions import ALGORITHMS, multipliers
+from autofuse.kernels.families.narrow.instructions import multipliers
 from autofuse.kernels.families.registry import is_own
 from autofuse.kernels.tir.digest import code_text
 from autofuse.kernels.tir.features import has_feature
 from tests.kernels.conftest import Array, Bench, Small, parsed
-from tests.kernels.kernel_sample import SAMPLES, TARGETS
+from tests.kernels.kernel_sample import NEWEST_ARM, SAMPLES, TARGETS
 
 BYTES = ("int8", "uint8")
+ALGORITHMS = ("quads", "pairs", "single")
+"""Those of x86."""
 WITHOUT_VNNI = {8: "znver3", 16: "skylake-avx512"}
 
 
@@ -96,11 +99,32 @@ def test_only_instructions_of_the_target_are_asked_for(bench: Bench, isa: str) -
 
 def test_features_follow_what_the_profile_adds_and_removes() -> None:
     arm = {"mtriple": "aarch64-linux-gnu", "mattr": ("+neon",)}
-    for mcpu, able in (("cortex-a76", ["quads", "single"]), ("cortex-a72", ["single"])):
+    for mcpu, able in (
+        ("neoverse-v1", ["matrices", "quads", "single"]),
+        ("cortex-a76", ["quads", "single"]),
+        ("cortex-a72", ["single"]),
+    ):
         assert list(multipliers(Target(mcpu, 4, 32, 2, 32768, 262144, **arm))) == able  # type: ignore[arg-type]
     plain = Target("icelake-server", 16, 32, 2, 32768, 262144)
     without = Target("icelake-server", 16, 32, 2, 32768, 262144, mattr=("-avx512vnni",))
     assert "quads" in multipliers(plain) and "quads" not in multipliers(without)
+
+
+@pytest.mark.parametrize(
+    ("left", "rows", "algorithm", "instruction"),
+    [("uint8", 6, "matrices", "usmmla"), ("int8", 6, "matrices", "smmla"), ("uint8", 1, "matrices", "usdot"),
+     ("uint8", 6, "quads", "usdot"), ("int8", 6, "quads", "sdot")],
+)  # fmt: skip
+def test_newer_arm_cores_multiply_bytes_of_either_sign_as_they_are(
+    bench: Bench, left: str, rows: int, algorithm: str, instruction: str
+) -> None:
+    """No sign is flipped, as `sdot` needs it; one row has no second one for a matrix."""
+    workload = bench.bind(product(levels(left, rows, 64), levels("int8", 64, 32), {})).workload
+    function = build_kernel(workload, {"integer.algorithm": algorithm}, NEWEST_ARM).function
+    text = assembly(function, NEWEST_ARM)
+    assert set(re.findall(r"\b(?:u|s|us)(?:dot|mmla)\b", text)) == {instruction}
+    older = code_text(build_kernel(workload, {}, TARGETS["neon"]).function)
+    assert ("^" in older, "^" in code_text(function)) == (left == "uint8", False)
 
 
 @pytest.mark.parametrize("left", BYTES)

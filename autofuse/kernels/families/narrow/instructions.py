@@ -1,19 +1,22 @@
 """What multiplies narrow numbers: one LLVM instruction that takes several of the depth at once, or plain code.
 
-Integers: "quads" are bytes by signed bytes, four at a time (VNNI, whose left ones are unsigned, and ARM's sdot, whose
-are signed). "pairs": int16, two at a time (pmaddwd). "single": int16, one at a time, which every target has. All are
-exact: they sum in int32 and none of them saturates. int16 holds a byte less its zero point; bytes hold it only where
-the zero point of the weights is that of their type.
+Integers: "quads" are bytes by signed bytes, four at a time (VNNI and ARM's usdot, whose left ones are unsigned, and
+ARM's sdot, whose are signed). "matrices" are two rows by two columns of such bytes, eight at a time (usmmla, smmla).
+"pairs": int16, two at a time (pmaddwd). "single": int16, one at a time, which every target has. All are exact: they sum
+in int32 and none of them saturates. int16 holds a byte less its zero point; bytes hold it only where the zero point of
+the weights is that of their type.
 
-bfloat16: "dots" take two at a time, and sum in float32 (vdpbf16ps, which takes a number too small for a normal float32
-as 0, and gives 0 for such a sum). "widened" is plain code: a bfloat16 is the upper half of a float32.
+bfloat16: "dots" take two at a time, and sum in float32 (vdpbf16ps, bfdot); "matrices" are two rows by two columns, four
+at a time (bfmmla). Each takes a number too small for a normal float32 as 0, and gives 0 for such a sum; ARM's round
+sums to odd unless FEAT_EBF16 was asked for, at most one unit of the last place off in place of half a one.
+"widened" is plain code: a bfloat16 is the upper half of a float32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import tvm.script.ir_builder.tirx as builder
@@ -22,19 +25,17 @@ from tvm.ir import StringImm
 
 from autofuse.device.target import Target
 from autofuse.kernels.tir.bfloat16 import lower, upper
-from autofuse.kernels.tir.emit import Expr
+from autofuse.kernels.tir.emit import Expr, shuffled
 from autofuse.kernels.tir.features import has_feature
 
 BYTES = frozenset({"int8", "uint8"})
 SIGN = 128
 """What lies between a byte read as signed and one read as unsigned."""
-SIGNED_LANES = 4
-"""Lanes of the vectors whose instruction on bytes takes signed ones on both sides."""
-ALGORITHMS = ("quads", "pairs", "single")
+ALGORITHMS = ("matrices", "quads", "pairs", "single")
 """Names of the instructions on integers, the fastest first,"""
 _FLIPS = -0x7F7F7F80
 """The signs of four bytes."""
-BFLOAT16_ALGORITHMS = ("dots", "widened")
+BFLOAT16_ALGORITHMS = ("matrices", "dots", "widened")
 """and of those on bfloat16."""
 
 
@@ -43,9 +44,11 @@ class Multiplier:
     """An instruction on vectors of `lanes` sums. `together`: numbers of the depth that it takes at once.
 
     `left`, `right`: element types of its operands, `sums` of its sums. `intrinsic`: LLVM's name; "" for plain code.
+    `rows`: rows of the left operand that it takes at once.
     """
 
     sums: ClassVar[str] = "int32"
+    rows: ClassVar[int] = 1
 
     name: str
     lanes: int
@@ -105,7 +108,7 @@ class Bfloat16Multiplier(Multiplier):
 
     @property
     def _function(self) -> str:
-        return f"autofuse_bfloat16_dots{self.lanes}"
+        return f"autofuse_bfloat16_{self.name}{self.lanes}"
 
     @contextmanager
     def known(self) -> Iterator[None]:
@@ -129,42 +132,139 @@ class Bfloat16Multiplier(Multiplier):
         )
 
 
-_QUADS: Mapping[int, tuple[tuple[tuple[str, ...], ...], str]] = {
-    16: ((("avx512vnni",),), "llvm.x86.avx512.vpdpbusd.512"),
-    8: ((("avxvnni",), ("avx512vnni", "avx512vl")), "llvm.x86.avx512.vpdpbusd.256"),
-    4: ((("dotprod",),), "llvm.aarch64.neon.sdot"),
-}
-_PAIRS: Mapping[int, tuple[tuple[tuple[str, ...], ...], str]] = {
-    16: ((("avx512bw",),), "llvm.x86.avx512.pmaddw.d.512"),
-    8: ((("avx2",),), "llvm.x86.avx2.pmadd.wd"),
-}
-_DOTS: Mapping[int, tuple[tuple[tuple[str, ...], ...], str]] = {
-    16: ((("avx512bf16",),), "llvm.x86.avx512bf16.dpbf16ps.512"),
-    8: ((("avx512bf16", "avx512vl"),), "llvm.x86.avx512bf16.dpbf16ps.256"),
-}
-"""By lanes: sets of features of which the target has to have one whole, and the intrinsic."""
+@dataclass(frozen=True)
+class MatrixMultiplier(Multiplier):
+    """An instruction on two rows by two columns, whose four sums are one vector: first row, then second.
+
+    Four columns of weights, as they lie in a vector of other instructions, are two operands. `dot`: the instruction
+    on as many bytes of one row, for sums of rows and columns.
+    """
+
+    rows: ClassVar[int] = 2
+
+    dot: Multiplier = field(kw_only=True)
+
+    def add(self, sums: Expr, left: Expr, right: Expr) -> Expr:
+        """See Multiplier: by the other instruction, the even and the odd fours of the depth."""
+        for half in (0, 1):
+            sums = self.dot.add(sums, self._fours(left, half, self.left), self._fours(right, half, self.right))
+        return sums
+
+    def spread(self, numbers: Expr, flipped: bool = False) -> Expr:
+        """See Multiplier."""
+        assert not flipped, "there is one for bytes of each sign"
+        word = tirx.Broadcast(tirx.reinterpret("int64", numbers), self.lanes)
+        return tirx.reinterpret(f"{self.left}x{self.together * self.lanes}", word)
+
+    def both(self, first: Expr, second: Expr) -> Expr:
+        """Neighbours of the left operand of two rows, as `add_matrices` takes them."""
+        return _joined(first, second, 2 * self.together)
+
+    def add_matrices(self, sums: Expr, left: Expr, right: Expr) -> Expr:
+        """`sums` of two rows by two columns, and their products."""
+        return tirx.call_llvm_pure_intrin(f"int32x{self.lanes}", self.intrinsic, sums, left, right)
+
+    def _fours(self, numbers: Expr, half: int, dtype: str) -> Expr:
+        words = tirx.reinterpret(f"int32x{2 * self.lanes}", numbers)
+        return tirx.reinterpret(f"{dtype}x{4 * self.lanes}", shuffled(words, range(half, 2 * self.lanes, 2)))
 
 
-def multipliers(target: Target) -> dict[str, Multiplier]:
-    """The instructions that a target has, by name, the fastest first."""
-    lanes, found = target.lanes, {}
-    for name, table, together, left, right in (
-        ("quads", _QUADS, 4, "int8" if lanes == SIGNED_LANES else "uint8", "int8"),
-        ("pairs", _PAIRS, 2, "int16", "int16"),
-    ):
-        ways, intrinsic = table.get(lanes, ((), ""))
-        if any(all(has_feature(target, feature) for feature in way) for way in ways):
-            found[name] = Multiplier(name, lanes, together, left, right, intrinsic)
+@dataclass(frozen=True)
+class Bfloat16MatrixMultiplier(Bfloat16Multiplier):
+    """An instruction on two rows by two columns of bfloat16; see MatrixMultiplier."""
+
+    rows: ClassVar[int] = 2
+
+    def both(self, first: Expr, second: Expr) -> Expr:
+        """See MatrixMultiplier."""
+        return tirx.reinterpret(f"int32x{self.lanes}", _joined(first, second, 2 * self.together))
+
+    def add_matrices(self, sums: Expr, left: Expr, right: Expr) -> Expr:
+        """See MatrixMultiplier."""
+        words = tirx.reinterpret(f"int32x{self.lanes}", right)
+        return tirx.call_extern(f"float32x{self.lanes}", self._function, sums, left, words)
+
+
+def _joined(first: Expr, second: Expr, size: int) -> Expr:
+    return tirx.Shuffle([first, second], [tirx.const(place, "int32") for place in range(size)])
+
+
+@dataclass(frozen=True)
+class _Way:
+    """An intrinsic, and the features that a target has to have for it: all of one of the sets.
+
+    `left`: element type of its left operand.
+    """
+
+    intrinsic: str
+    left: str
+    features: tuple[tuple[str, ...], ...]
+
+    def able(self, target: Target) -> bool:
+        return any(all(has_feature(target, feature) for feature in way) for way in self.features)
+
+
+_MATRICES: Mapping[int, Sequence[_Way]] = {
+    4: (
+        _Way("llvm.aarch64.neon.usmmla", "uint8", (("i8mm",),)),
+        _Way("llvm.aarch64.neon.smmla", "int8", (("i8mm", "dotprod"),)),
+    ),
+}
+_QUADS: Mapping[int, Sequence[_Way]] = {
+    16: (_Way("llvm.x86.avx512.vpdpbusd.512", "uint8", (("avx512vnni",),)),),
+    8: (_Way("llvm.x86.avx512.vpdpbusd.256", "uint8", (("avxvnni",), ("avx512vnni", "avx512vl"))),),
+    4: (
+        _Way("llvm.aarch64.neon.usdot", "uint8", (("i8mm",),)),
+        _Way("llvm.aarch64.neon.sdot", "int8", (("dotprod",),)),
+    ),
+}
+_PAIRS: Mapping[int, Sequence[_Way]] = {
+    16: (_Way("llvm.x86.avx512.pmaddw.d.512", "int16", (("avx512bw",),)),),
+    8: (_Way("llvm.x86.avx2.pmadd.wd", "int16", (("avx2",),)),),
+}
+_DOTS: Mapping[int, Sequence[_Way]] = {
+    16: (_Way("llvm.x86.avx512bf16.dpbf16ps.512", "uint16", (("avx512bf16",),)),),
+    8: (_Way("llvm.x86.avx512bf16.dpbf16ps.256", "uint16", (("avx512bf16", "avx512vl"),)),),
+    4: (_Way("llvm.aarch64.neon.bfdot.v4f32.v8bf16", "uint16", (("bf16",),)),),
+}
+_BFLOAT16_MATRICES: Mapping[int, Sequence[_Way]] = {
+    4: (_Way("llvm.aarch64.neon.bfmmla", "uint16", (("bf16",),)),),
+}
+"""By lanes: the ways of a target that has several, the preferred one first."""
+
+
+def _way(table: Mapping[int, Sequence[_Way]], target: Target, left: str = "") -> _Way | None:
+    """What a target has of a table: for that type of the left operand if it can, else the first."""
+    able = [way for way in table.get(target.lanes, ()) if way.able(target)]
+    return next((way for way in able if way.left == left), able[0] if able else None)
+
+
+def multipliers(target: Target, signed: bool = False) -> dict[str, Multiplier]:
+    """The instructions that a target has, by name, the fastest first. `signed`: of the bytes of the left operand."""
+    lanes, found = target.lanes, dict[str, Multiplier]()
+    left = "int8" if signed else "uint8"
+    matrices, quads, pairs = (_way(table, target, left) for table in (_MATRICES, _QUADS, _PAIRS))
+    if quads is not None:
+        dot = Multiplier("quads", lanes, 4, quads.left, "int8", quads.intrinsic)
+        if matrices is not None and matrices.left == quads.left:
+            found["matrices"] = MatrixMultiplier(
+                "matrices", lanes, 8, matrices.left, "int8", matrices.intrinsic, dot=dot
+            )
+        found["quads"] = dot
+    if pairs is not None:
+        found["pairs"] = Multiplier("pairs", lanes, 2, "int16", "int16", pairs.intrinsic)
     return {**found, "single": Multiplier("single", lanes, 1, "int16", "int16")}
 
 
 def bfloat16_multipliers(target: Target) -> dict[str, Multiplier]:
     """Those on bfloat16 that a target has, by name, the fastest first."""
     lanes, found = target.lanes, dict[str, Multiplier]()
-    for name, (ways, intrinsic) in (("dots", _DOTS.get(lanes, ((), ""))), ("widened", (((),), ""))):
-        if any(all(has_feature(target, feature) for feature in way) for way in ways):
-            found[name] = Bfloat16Multiplier(name, lanes, 2, "uint16", "uint16", intrinsic)
-    return found
+    matrices, dots = _way(_BFLOAT16_MATRICES, target), _way(_DOTS, target)
+    if matrices is not None:
+        found["matrices"] = Bfloat16MatrixMultiplier("matrices", lanes, 4, "uint16", "uint16", matrices.intrinsic)
+    if dots is not None:
+        found["dots"] = Bfloat16Multiplier("dots", lanes, 2, "uint16", "uint16", dots.intrinsic)
+    return {**found, "widened": Bfloat16Multiplier("widened", lanes, 2, "uint16", "uint16")}
 
 
 def wanted(name: Any, able: Mapping[str, Multiplier], names: Sequence[str] = ALGORITHMS) -> Multiplier:

@@ -23,7 +23,8 @@ class Bfloat16Family(NarrowFamily):
     algorithms = BFLOAT16_ALGORITHMS
     knobs: ClassVar[Declared] = {
         "algorithm": Knob(
-            BFLOAT16_ALGORITHMS, "two products and their sum by one instruction, or numbers widened to float32"
+            BFLOAT16_ALGORITHMS,
+            "two rows and columns, or two products and their sum, by one instruction, or numbers widened to float32",
         ),
         **KNOBS,
     }

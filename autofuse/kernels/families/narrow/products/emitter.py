@@ -64,13 +64,13 @@ class NarrowEmitter:
 
     def nests(self) -> None:
         """Operands brought into place, then panels and rows in parallel."""
-        emitter, form = self.emitter, self.form
+        emitter, form, lanes = self.emitter, self.form, self.lanes
         self.right = Right(self.operands)
         self.left = Left(self.operands)
         self.row_sums = RowSums(self.left) if self.operands.corrects else None
         grid = (prod(form.batch), self.operands.panels, prod(form.rows) // self.rows_per_task)
         with emitter.parallel(prod(grid)) as task:
-            sums = [emitter.scratch(self.lanes, self.multiplier.sums) for _ in range(self.vectors * self.pixels)]
+            sums = [emitter.scratch(lanes, self.multiplier.sums) for _ in range(self.vectors * self.held(self.pixels))]
             flat, panel, row_task = (emitter.simplify(part) for part in delinear(task, grid))
             batch = tuple(emitter.simplify(part) for part in delinear(flat, form.batch))
             with emitter.serial(self.rows_per_task) as step:
@@ -100,11 +100,16 @@ class NarrowEmitter:
 
     def tile(self, tile: Tile, sums: list[Any]) -> None:
         """Clears the sums, takes every tap and depth, and finishes the results."""
-        held = [(v, r, sums[v * tile.width + r]) for v in range(tile.vectors) for r in range(tile.width)]
+        width = self.held(tile.width)
+        held = [(v, r, sums[v * width + r]) for v in range(tile.vectors) for r in range(tile.width)]
         self.clear(tile, held)
         self.reduce(tile, sums)
         for v, r, one in held:
             self.deliver(tile, v, r, one)
+
+    def held(self, width: int) -> int:
+        """Pixels whose sums a tile of `width` holds."""
+        return width
 
     def clear(self, tile: Tile, held: list[tuple[int, int, Any]]) -> None:
         """Sums start at what zero points take away: that of x times the sums of the columns, those of w the rows'."""
@@ -166,13 +171,17 @@ class NarrowEmitter:
             for v in range(tile.vectors)
         ]
         for r in range(tile.width):
-            at = emitter.simplify(self.left.offset(tile.batch, self.outputs(tile, r), taps, unit))
-            numbers = emitter.vector_at(self.left.buffer, at, together) if together > 1 else self.left.buffer[at]
-            spread = emitter.bind(self.multiplier.spread(numbers, self.left.flips))
+            spread = emitter.bind(self.multiplier.spread(self.numbers(tile, r, taps, unit), self.left.flips))
             for v in range(tile.vectors):
                 one = sums[v * tile.width + r]
                 added = self.multiplier.add(emitter.vector_at(one, 0, lanes), spread, weights[v])
                 emitter.put_vector(one, 0, added, lanes)
+
+    def numbers(self, tile: Tile, r: int, taps: Index, unit: Expr) -> Expr:
+        """The numbers of one step of a pixel."""
+        together = self.multiplier.together
+        at = self.emitter.simplify(self.left.offset(tile.batch, self.outputs(tile, r), taps, unit))
+        return self.emitter.vector_at(self.left.buffer, at, together) if together > 1 else self.left.buffer[at]
 
     def outputs(self, tile: Tile, r: int) -> Index:
         """Where a pixel of a tile stands in every window."""

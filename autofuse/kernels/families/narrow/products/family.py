@@ -12,6 +12,7 @@ from autofuse.kernels.families.contraction.parallel_grid import ParallelGrid
 from autofuse.kernels.families.narrow.instructions import Multiplier, wanted
 from autofuse.kernels.families.narrow.products.emitter import NarrowEmitter
 from autofuse.kernels.families.narrow.products.form import NarrowContraction
+from autofuse.kernels.families.narrow.products.matrices import MatrixEmitter
 from autofuse.kernels.families.protocol import Case, Declared, Family, Guess, Knob, Schedule, Unit, Values, up_to
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
@@ -41,12 +42,17 @@ class NarrowFamily(Family):
     def able(self, workload: Workload, product: NarrowContraction, target: Target) -> Mapping[str, Multiplier]:
         """The instructions that compute a product exactly on a target."""
 
+    def _able(self, workload: Workload, product: NarrowContraction, target: Target) -> dict[str, Multiplier]:
+        """Those that have as many neighbouring rows to take."""
+        able, rows = self.able(workload, product, target), longest_row(product.form.windows)
+        return {name: one for name, one in able.items() if one.rows <= rows}
+
     def useful(self, case: Case, unit: Unit, knob: str, values: Values) -> Iterable[int | str]:
         """See Family."""
         product, lanes = self._product(case.workload, unit), case.target.lanes
         form = product.form
         if knob == "algorithm":
-            able = self.able(case.workload, product, case.target)
+            able = self._able(case.workload, product, case.target)
             return [value for value in values if value in able]
         if knob == "vectors":
             return up_to(values, -(-form.columns // lanes))
@@ -91,8 +97,10 @@ class NarrowFamily(Family):
         split = int(knobs["pixel_rows"]) if _is_flat(plain.form) else 1
         knobs = knobs | {"rows_per_task": 1} if split > 1 else knobs  # they are cut for the threads to share
         product = self.form(scope.workload, unit.anchor, split)
-        able = self.able(scope.workload, plain, scope.emitter.target)
-        NarrowEmitter(scope, unit, product, wanted(knobs["algorithm"], able, self.algorithms), knobs).emit()
+        able = self._able(scope.workload, plain, scope.emitter.target)
+        multiplier = wanted(knobs["algorithm"], able, self.algorithms)
+        emitter = MatrixEmitter if multiplier.rows > 1 else NarrowEmitter
+        emitter(scope, unit, product, multiplier, knobs).emit()
 
     def _product(self, workload: Workload, unit: Unit) -> NarrowContraction:
         assert isinstance(unit, Nest) and unit.anchor is not None

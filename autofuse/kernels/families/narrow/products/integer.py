@@ -20,7 +20,9 @@ class IntegerFamily(NarrowFamily):
     name = "integer"
     algorithms = ALGORITHMS
     knobs: ClassVar[Declared] = {
-        "algorithm": Knob(ALGORITHMS, "neighbours of the depth that one instruction multiplies: four, two or one"),
+        "algorithm": Knob(
+            ALGORITHMS, "one instruction on two rows and columns, or on four, two or one neighbours of the depth"
+        ),
         **KNOBS,
     }
     anchors = frozenset({"MatMulInteger", "ConvInteger"})
@@ -40,10 +42,9 @@ class IntegerFamily(NarrowFamily):
 
     def able(self, workload: Workload, product: NarrowContraction, target: Target) -> Mapping[str, Multiplier]:
         """See NarrowFamily."""
-        found = multipliers(target)
-        if not product.right_is_centred(workload) and not product.right_is_constant(workload):
-            found.pop("quads", None)
-        return found
+        found = multipliers(target, product.left_signed(workload))
+        exact = product.right_is_centred(workload) or product.right_is_constant(workload)
+        return {name: one for name, one in found.items() if exact or one.right != "int8"}
 
 
 INTEGER = IntegerFamily()

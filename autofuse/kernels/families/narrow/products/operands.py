@@ -12,7 +12,7 @@ from typing import Any
 from tvm import tirx
 
 from autofuse.kernels.families.contraction.form import Product
-from autofuse.kernels.families.narrow.instructions import SIGN, Bfloat16Multiplier, Multiplier
+from autofuse.kernels.families.narrow.instructions import SIGN, Multiplier
 from autofuse.kernels.families.narrow.products.form import NarrowContraction
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.tiles import Window
@@ -66,12 +66,12 @@ class Operands:
     @property
     def real(self) -> bool:
         """Whether real numbers are rounded to bfloat16."""
-        return isinstance(self.multiplier, Bfloat16Multiplier)
+        return self.multiplier.sums == "float32"
 
     @property
     def shifts(self) -> bool:
         """Whether zero points are taken out of the sums, and bytes stay as they are but for their sign."""
-        return self.multiplier.name == "quads"
+        return self.multiplier.right == "int8"
 
     @cached_property
     def shift(self) -> int:
