@@ -21,7 +21,8 @@ from autofuse.measure.timing.race import Samples, interleaved
 RACES = ("autofuse.measure.networks.bench.interleaved", "autofuse.measure.remote.remote_race.interleaved")
 """Where whole networks are raced."""
 VARIANTS = 11
-"""`--brief` runs about one of so many variants of a test of kernels."""
+"""`--brief` runs about one of so many variants of a test of these rooms:"""
+VARIED = {"kernels", "open_sizes"}
 
 
 def pytest_configure() -> None:
@@ -63,7 +64,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def further_variants(items: Sequence[pytest.Item]) -> set[pytest.Item]:
-    """Most variants of each parametrised test of kernels: they differ in a size or a type.
+    """Most variants of each parametrised test of kernels and of open sizes: they differ in a size, a type or a form.
 
     The first variant of a test is never among them, and the choice is the same each time.
     """
@@ -71,7 +72,7 @@ def further_variants(items: Sequence[pytest.Item]) -> set[pytest.Item]:
     found = set()
     for item in items:
         test = item.path, item.nodeid.partition("[")[0]
-        if "kernels" in item.path.parts and test in seen and zlib.crc32(item.nodeid.encode()) % VARIANTS:
+        if VARIED & {*item.path.parts} and test in seen and zlib.crc32(item.nodeid.encode()) % VARIANTS:
             found.add(item)
         seen.add(test)
     return found

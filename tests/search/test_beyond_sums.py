@@ -101,7 +101,7 @@ def regret(run: Tune, device: Any, model: Path, space: Path, world: int, monkeyp
     return median_us / best - 1.0
 
 
-@pytest.mark.parametrize("world", [2, 5, 9])
+@pytest.mark.parametrize("world", [9, *(pytest.param(world, marks=pytest.mark.long) for world in (2, 5))])
 def test_races_on_the_way_never_lead_the_search_astray(
     world: int, run: Tune, device: Any, two_layers: Path, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
