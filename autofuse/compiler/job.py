@@ -130,7 +130,7 @@ def _read(
 
 
 def _raced_alone(context: Context, form: _Form) -> Ratio | None:
-    return raced_alone(context, form.graph, form.plan, form.lowered, form.found)
+    return raced_alone(context, form.graph, form.plan, form.lowered, form.found, form.ladder.emission)
 
 
 def who_runs(context: Context, model: Path, given: Given, graph: Graph) -> WhoRuns:

@@ -40,13 +40,13 @@ class Translation:
         """Translate each of `functions`; DeviceError when no child can be started."""
         given_up: dict[str, str] = {}
         with scratch_folder() as folder:
-            keys = {name: self.kept.key(function, name, True) for name, function in functions.items()}
-            left = [name for name in functions if not self.kept.take(keys[name], folder / f"{name}.o")]
+            keys = {name: self.kept.key(function, True) for name, function in functions.items()}
+            left = [name for name in functions if not self.kept.take(keys[name], name, folder / f"{name}.o")]
             told(TRANSLATING, len(functions) - len(left), len(functions))
             if left:
                 given_up = self._translated({name: functions[name] for name in left}, folder, told, len(functions))
             for name in set(left) - set(given_up):
-                self.kept.keep(keys[name], folder / f"{name}.o")
+                self.kept.keep(keys[name], name, folder / f"{name}.o")
             ready = {name: read_object(folder / f"{name}.o", name) for name in functions if name not in given_up}
         return ready, given_up
 

@@ -13,9 +13,14 @@ import pytest
 
 from autofuse import api
 from autofuse.backend.compile import function, objects
+from autofuse.backend.compile.function import ANY_SYMBOL
 from autofuse.backend.compile.host_cpu import local_device
-from autofuse.backend.compile.objects import UserObjects, remove_objects, user_objects
+from autofuse.backend.compile.objects import KernelObjects, UserObjects, remove_objects, user_objects
+from autofuse.backend.compile.realise import build_library
+from autofuse.fusion.planner.baselines import default_plan
+from autofuse.graph.loading.load import load as load_model
 from autofuse.kernels.build import build_kernel
+from autofuse.kernels.lowering.lower import lower
 from autofuse.kernels.workload.workload import Value, Workload, WorkloadOperator
 
 TARGET = local_device().target()
@@ -64,6 +69,34 @@ def test_the_second_compile_translates_nothing_and_computes_the_same(
     assert report.objects == len(names) and report.object_bytes > 1000
 
 
+def test_a_compile_takes_what_a_search_built_whole_and_writes_the_same_library(
+    model: Path, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search calls equal code by one name, a library by what it computes."""
+    graph = load_model(model, {})
+    plan = default_plan(graph)
+    lowered = lower(graph, plan, TARGET, [group.operators for group in plan.groups])
+    schedules: dict[str, dict[str, int | str]] = {bound.workload.key: {} for bound in lowered.groups}
+    fresh, searched, linked = (tmp_path / f"{name}.so" for name in ("fresh", "searched", "linked"))
+    build_library(lowered, schedules, TARGET, 1, fresh)
+    session = KernelObjects(tmp_path / "session", TARGET)
+    build_library(lowered, schedules, TARGET, 1, searched, objects=session, kept=user_objects(TARGET))
+    assert len(list(kept.iterdir())) == len(list(session.folder.iterdir())) > 1
+    monkeypatch.setattr(function, "write_object", refuse)
+    build_library(lowered, schedules, TARGET, 1, linked, kept=user_objects(TARGET))
+    assert linked.read_bytes() == fresh.read_bytes()
+
+
+def test_an_object_under_another_name_is_what_translating_it_so_gives(tmp_path: Path) -> None:
+    one, other = ("kernel_one".ljust(function.SYMBOL_LENGTH, "_"), "kernel_other".ljust(function.SYMBOL_LENGTH, "_"))
+    for name in (one, other):
+        function.write_object(relu(8), name, TARGET, tmp_path / f"{name}.o")
+    code = (tmp_path / f"{one}.o").read_bytes()
+    assert function.renamed(code, one, other) == (tmp_path / f"{other}.o").read_bytes() != code
+    with pytest.raises(AssertionError, match="no names of 47"):
+        function.renamed(code, one, "short")
+
+
 def test_long_code_that_was_kept_starts_no_child(
     model: Path, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,21 +114,20 @@ def test_damaged_code_is_translated_again(model: Path, kept: Path, tmp_path: Pat
         path.write_bytes(content[: len(content) // 2] if number % 2 else content[:100] + b"\0\1\2" + content[103:])
     assert compiled(model, tmp_path / "second.so") == first
     known = UserObjects(kept, TARGET)
-    assert all(known.take(path.stem, tmp_path / "one.o") for path in kept.iterdir())
+    assert all(known.take(path.stem, ANY_SYMBOL, tmp_path / "one.o") for path in kept.iterdir())
 
 
 def test_other_code_has_another_name(kept: Path) -> None:
     known = UserObjects(kept, TARGET)
     one, other = relu(8), relu(9)
     keys = {
-        known.key(one, "a", True),
-        known.key(one, "b", True),
-        known.key(one, "a", False),
-        known.key(other, "a", True),
-        UserObjects(kept, replace(TARGET, mcpu="other")).key(one, "a", True),
+        known.key(one, True),
+        known.key(one, False),
+        known.key(other, True),
+        UserObjects(kept, replace(TARGET, mcpu="other")).key(one, True),
     }
-    assert len(keys) == 5
-    assert known.key(relu(8), "a", True) in keys
+    assert len(keys) == 4
+    assert known.key(relu(8).with_attr("global_symbol", "another"), True) in keys
 
 
 def test_what_nobody_asked_for_the_longest_goes_first(
@@ -105,13 +137,13 @@ def test_what_nobody_asked_for_the_longest_goes_first(
     known, code = UserObjects(kept, TARGET), tmp_path / "code.o"
     code.write_bytes(bytes(200))
     for number in range(6):
-        known.keep(f"key{number}", code)
+        known.keep(f"key{number}", ANY_SYMBOL, code)
         os.utime(kept / f"key{number}.o", (number, number))
-    assert known.take("key0", tmp_path / "again.o") and (tmp_path / "again.o").read_bytes() == bytes(200)
+    assert known.take("key0", ANY_SYMBOL, tmp_path / "again.o") and (tmp_path / "again.o").read_bytes() == bytes(200)
     known.bound()
     assert sorted(path.stem for path in kept.iterdir()) == ["key0", "key5"]
     remove_objects()
-    assert not list(kept.iterdir()) and not known.take("key0", tmp_path / "none.o")
+    assert not list(kept.iterdir()) and not known.take("key0", ANY_SYMBOL, tmp_path / "none.o")
 
 
 def test_they_lie_among_the_temporary_files_and_are_the_users_alone(

@@ -98,11 +98,12 @@ def test_a_child_ends_what_takes_more_processor_time_than_it_may() -> None:
 
     told: list[tuple[str, int, int]] = []
     long_one = sums(6_000, {function.SCHEDULED: True})
+    long_name, short_name = (name.ljust(function.SYMBOL_LENGTH, "_") for name in ("long", "short"))
     ready, given_up = Translation(local_device().target(), cpu_s=1.0)(
-        {"long": long_one, "short": sums(3, {})}, lambda *step: told.append(step)
+        {long_name: long_one, short_name: sums(3, {})}, lambda *step: told.append(step)
     )
-    assert given_up == {"long": "it took more processor time than it may"}
-    assert list(ready) == ["short"]
+    assert given_up == {long_name: "it took more processor time than it may"}
+    assert list(ready) == [short_name]
     assert told[-1] == ("translating kernels of long code", 2, 2)
 
 

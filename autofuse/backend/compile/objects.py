@@ -15,7 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autofuse.backend.compile.function import NOTHING_KEPT, SETTINGS, Kept, write_object
+from autofuse.backend.compile.function import (
+    ANY_SYMBOL,
+    NOTHING_KEPT,
+    SETTINGS,
+    SYMBOL_LENGTH,
+    Kept,
+    renamed,
+    write_object,
+)
 from autofuse.backend.compile.symbols import Symbols
 from autofuse.backend.library.library import installed_versions
 from autofuse.device.target import Target
@@ -27,14 +35,13 @@ MOST_BYTES = 256 << 20
 """Object code of a session that is kept; beyond it the half that nobody asked for the longest goes."""
 FREE_BYTES = 64 << 20
 SWEEP_EVERY = 64
-SYMBOL_DIGITS = 40
 _MARK = 32
 """Bytes of the SHA-256 behind an object."""
 
 
 def symbol_of(code: str) -> str:
     """The name of a kernel in its object, from its code key: equal code has one name, whatever it is called."""
-    return f"kernel_{code[:SYMBOL_DIGITS]}"
+    return f"kernel_{code}"[:SYMBOL_LENGTH]
 
 
 def _bound(folder: Path) -> None:
@@ -62,9 +69,11 @@ class KernelObjects:
         """Whether the kernel with this code key was compiled."""
         return bool(code) and self._path(code).exists()
 
-    def translated(self, function: Any, code: str = "") -> tuple[str, Path]:
-        """(symbol, object file) of the TIR `function`, translated where no equal one was before; `code`: its key, where
-        that is known."""
+    def translated(self, function: Any, code: str = "", kept: Kept = NOTHING_KEPT) -> tuple[str, Path]:
+        """(symbol, object file) of the TIR `function`, translated where no equal one was before, here or in `kept`.
+
+        `code`: its key, where that is known.
+        """
         code = code or code_key(function)
         path = self._path(code)
         if path.exists():
@@ -72,7 +81,8 @@ class KernelObjects:
         else:
             self.folder.mkdir(parents=True, exist_ok=True)
             part = path.with_suffix(f".{os.getpid()}.part.o")
-            write_object(function, symbol_of(code), self.target, part)
+            if not kept.take(kept.key(function, True), symbol_of(code), part):
+                write_object(function, symbol_of(code), self.target, part)
             part.replace(path)  # two processes may make the same one
             self._written += 1
         return symbol_of(code), path
@@ -94,15 +104,19 @@ class KernelObjects:
 
 
 class KeptSymbols(Symbols):
-    """The names that equal code has in every library; what has none yet is translated, and kept among `objects`."""
+    """The names that equal code has in every library; what has none yet is translated, and kept among `objects`.
 
-    def __init__(self, objects: KernelObjects) -> None:
+    `kept`: of the user, for whoever compiles what is searched here.
+    """
+
+    def __init__(self, objects: KernelObjects, kept: Kept = NOTHING_KEPT) -> None:
         super().__init__()
-        self._objects = objects
+        self._objects, self._kept = objects, kept
 
     def _new(self, function: Any, label: str) -> str:  # noqa: ARG002  # equal code may have several labels
         # With its own name, as whoever measured it saw it: a function without one has another text.
-        symbol, path = self._objects.translated(function)
+        symbol, path = self._objects.translated(function, kept=self._kept)
+        self._kept.keep(self._kept.key(function, True), symbol, path)
         self.files[symbol] = path
         return symbol
 
@@ -129,16 +143,16 @@ class UserObjects:
     folder: Path
     target: Target
 
-    def key(self, function: Any, symbol: str, checked: bool) -> str:
-        """The name of an object: of the function as it is, what it is called there, and whatever translates it."""
+    def key(self, function: Any, checked: bool) -> str:
+        """The name of an object: of the function as it is, whatever it is called, and of what translates it."""
         import tvm
 
-        found = hashlib.sha256(repr((symbol, checked, self.target.key, installed_versions(), SETTINGS)).encode())
-        found.update(tvm.ir.save_json(function).encode())
+        found = hashlib.sha256(repr((checked, self.target.key, installed_versions(), SETTINGS)).encode())
+        found.update(tvm.ir.save_json(function.with_attr("global_symbol", ANY_SYMBOL)).encode())
         return found.hexdigest()
 
-    def take(self, key: str, path: Path) -> bool:
-        """Whether the object is there; then it is written to `path`."""
+    def take(self, key: str, symbol: str, path: Path) -> bool:
+        """Whether the object is there; then it is written to `path`, its function called `symbol`."""
         kept = self.folder / f"{key}.o"
         try:
             content = kept.read_bytes()
@@ -149,15 +163,18 @@ class UserObjects:
             os.utime(kept)
         except OSError:
             return False
-        path.write_bytes(code)
+        path.write_bytes(renamed(code, ANY_SYMBOL, symbol))
         return True
 
-    def keep(self, key: str, path: Path) -> None:
-        """Keep the object file `path`; where the disk does not, nothing is lost."""
+    def keep(self, key: str, symbol: str, path: Path) -> None:
+        """Keep the object file `path`, where there is none yet; where the disk does not, nothing is lost."""
         with suppress(OSError):
+            if (self.folder / f"{key}.o").exists():
+                os.utime(self.folder / f"{key}.o")
+                return
             if shutil.disk_usage(self.folder).free < FREE_BYTES:
                 return
-            code = path.read_bytes()
+            code = renamed(path.read_bytes(), symbol, ANY_SYMBOL)
             part = self.folder / part_name()
             try:
                 part.write_bytes(code + hashlib.sha256(code).digest())

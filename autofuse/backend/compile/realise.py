@@ -99,9 +99,11 @@ def build_library(
     plan_key: str = "",
     tiers: Mapping[str, str] | None = None,
     objects: KernelObjects | None = None,
+    kept: Kept = NOTHING_KEPT,
 ) -> None:
     """Write the library of one program; see `build_programs`."""
-    build_programs([Part(lowered, schedules, plan_key, tiers or {})], target, threads, output, objects=objects)
+    part = Part(lowered, schedules, plan_key, tiers or {})
+    build_programs([part], target, threads, output, objects=objects, kept=kept)
 
 
 def build_programs(
@@ -126,12 +128,12 @@ def build_programs(
     `objects`: where kernels are that are translated already, and where others are kept; the library's symbols do not
     say then what its kernels compute. `rest`: what ONNX Runtime runs; then `parts` are the segments, of which there may
     be none. `write`: what writes the library instead, from the machine code of its kernels by symbol. `kept`: objects
-    of kernels from earlier libraries, under their symbols.
+    of kernels from earlier libraries.
 
     Keys of the workloads whose spare schedule was taken. InputError when a workload has no schedule or no kernel,
     DeviceError when the file cannot be linked or written.
     """
-    symbols = Symbols() if objects is None else KeptSymbols(objects)
+    symbols = Symbols() if objects is None else KeptSymbols(objects, kept)
     kernels, told = _Kernels(emission or Emission(target), symbols), progress or silent
     made, ready = _within_bounds(parts, kernels, told, bounded)
     assembly = assemble_all(made, kernels.symbols)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-MAX_SYMBOL = 48
+from autofuse.backend.compile.function import SYMBOL_LENGTH
 
 
 class Symbols:
@@ -34,6 +34,6 @@ class Symbols:
         return symbol
 
     def _new(self, function: Any, label: str) -> str:  # noqa: ARG002  # other names are made of the function
-        symbol = f"kernel{self._count}_{re.sub(r'[^0-9A-Za-z]+', '_', label)}"[:MAX_SYMBOL].rstrip("_")
+        symbol = f"kernel{self._count}_{re.sub(r'[^0-9A-Za-z]+', '_', label)}"[:SYMBOL_LENGTH].ljust(SYMBOL_LENGTH, "_")
         self._count += 1
         return symbol

@@ -12,7 +12,9 @@ from autofuse.compiler.schedule_ladder import Found
 from autofuse.environment.alone import alone_key, is_slower, newest_alone, told
 from autofuse.errors import InputError
 from autofuse.graph.model import Graph
+from autofuse.kernels.emission import Emission
 from autofuse.kernels.lowering.lower import Lowered
+from autofuse.kernels.tir.digest import digest
 from autofuse.segments.choice import Choice
 from autofuse.segments.read import read_whole
 from autofuse.values.arguments import Given
@@ -20,9 +22,9 @@ from autofuse.values.ratios import Ratio
 
 
 def raced_alone(
-    context: Context, graph: Graph, plan: FoundPlan, kernels: Lowered, found: Mapping[str, Found]
+    context: Context, graph: Graph, plan: FoundPlan, kernels: Lowered, found: Mapping[str, Found], emission: Emission
 ) -> Ratio | None:
-    """ONNX Runtime's time over that of these kernels in their newest race here.
+    """ONNX Runtime's time over that of these kernels, as `emission` has them, in their newest race here.
 
     None where there was no race of this very code with this version of ONNX Runtime on this kind of machine, and for a
     device that is not this machine.
@@ -31,7 +33,8 @@ def raced_alone(
     if plan.tier != HIT or context.device.address or not context.device.is_known:
         return None
     loads = {one.workload.key: one.workload for one in kernels.kernels}
-    digests = [environment.codes.now(load, found[key].schedule) for key, load in loads.items()]
+    codes = [emission.code(load, found[key].schedule) for key, load in loads.items()]
+    digests = [digest(code, environment.target, environment.versions) for code in codes]
     key = alone_key(graph, plan.plan.key, digests, environment.provenance.onnxruntime)
     return newest_alone(context.database, environment.setting, key)
 

@@ -15,6 +15,7 @@ from tvm import tirx
 from tvm.ir import Call
 from tvm.ir.expr import TensorLoad
 from tvm.tirx.analysis import undefined_vars
+from tvm_ffi import VisitInterrupt, structural_walk
 
 GUARD = "prim.if_then_else"
 VECTORIZED = frozenset({"tirx.reinterpret"})
@@ -24,7 +25,7 @@ VECTORIZED = frozenset({"tirx.reinterpret"})
 def must_stay_scalar(loop: Any) -> bool:
     """Whether a loop names values, and computes one that differs by lane in a way that TVM cannot vectorize."""
     statements = list(loop.body.seq) if isinstance(loop.body, tirx.SeqStmt) else [loop.body]
-    if not any(isinstance(statement, tirx.Bind) for statement in statements):
+    if not any(isinstance(statement, tirx.Bind) for statement in statements) or not _holds_call(loop.body):
         return False
     varying = [loop.loop_var]
     for statement in statements:
@@ -33,6 +34,11 @@ def must_stay_scalar(loop: Any) -> bool:
         if isinstance(statement, tirx.Bind) and _reads(statement.value, varying):
             varying.append(statement.var)
     return False
+
+
+def _holds_call(body: Any) -> bool:
+    """Whether anything is called in statements: nothing else is computed lane by lane, and asking so is cheap."""
+    return structural_walk(body, (Call, lambda _call: VisitInterrupt())) is not None
 
 
 def _reads(expression: Any, variables: list[Any]) -> bool:

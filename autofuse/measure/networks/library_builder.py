@@ -35,7 +35,7 @@ class LibrarySession:
 
     def build(self, request: BuildLibrary) -> Done:
         """A plan with a schedule for each workload -> the library at `output`."""
-        from autofuse.backend.compile.objects import KernelObjects
+        from autofuse.backend.compile.objects import KernelObjects, user_objects
         from autofuse.backend.compile.realise import build_library
         from autofuse.kernels.lowering.lower import lower
 
@@ -44,10 +44,12 @@ class LibrarySession:
             plan = FusionPlan.from_json(request.plan)
             lowered = lower(self._graph, plan, self._target, [group.operators for group in plan.groups])
             objects = None if self._objects is None else KernelObjects(self._objects, self._target)
+            kept = user_objects(self._target)
             build_library(
                 lowered, request.schedules, self._target, self._threads, request.output, plan_key=plan.key,
-                objects=objects,
+                objects=objects, kept=kept,
             )  # fmt: skip
+            kept.bound()
         except AutofuseError as error:
             raise RefusedError("build_error", str(error)) from error
         return Done()
