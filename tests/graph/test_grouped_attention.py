@@ -13,7 +13,7 @@ from autofuse.kernels.lowering.coverage import without_kernel
 
 RNG = np.random.default_rng(7)
 HEADS, SHARED = 4, 2
-NAMES = ("q", "k", "v", "past_k", "past_v", "lengths", "total", "cos", "sin", "at")
+NAMES = ("q", "k", "v", "past_k", "past_v", "lengths", "total", "cos", "sin", "at", "bias", "sinks")
 
 
 def drawn(*shape, kind="float32"):
@@ -121,8 +121,29 @@ def test_known_lengths_need_no_mask(run):
 
 @pytest.mark.parametrize(
     ("attributes", "reason"),
-    [({"softcap": 30.0}, "'softcap'"), ({"smooth_softmax": 1}, "'smooth_softmax'"), ({"num_heads": 3}, "3 heads")],
+    [({"qk_output": 1}, "'qk_output'"), ({"causal": 0}, "'causal'"), ({"num_heads": 3}, "3 heads")],
 )
 def test_what_is_not_covered_is_refused_with_its_reason(attributes, reason):
     with pytest.raises(UncoveredError, match=f"'it' .*{reason}"):
         from_model(model_of(feeds_of(1, 1, 6, [6]), 7, **attributes), "one")
+
+
+@pytest.mark.parametrize("options", [{"softcap": 1.5}, {"smooth_softmax": 1}, {"softcap": 0.7, "local_window_size": 3}])
+@pytest.mark.parametrize("sinks", [False, True])
+@pytest.mark.parametrize(
+    ("batch", "steps", "past", "lengths", "total"),
+    [(1, 1, 16, [9], 10), (2, 1, 16, [9, 5], 10), (2, 6, 8, [5, 3], 6), (1, 3, 16, [9], 10)],
+    ids=["step", "steps of two", "prompts", "behind a past"],
+)
+def test_caps_and_sinks(run, options, sinks, batch, steps, past, lengths, total):
+    if "local_window_size" in options:  # what ONNX Runtime makes of steps behind a sequence then has no meaning
+        lengths = [lengths[0]] * batch
+    feeds = feeds_of(batch, steps, past, lengths, turned=16)
+    if sinks:
+        feeds["sinks"] = drawn(HEADS)
+    check(run, feeds, total, **options)
+
+
+def test_caps_and_sinks_of_one_tensor_in_half_precision(run):
+    feeds = feeds_of(1, 4, 8, [3], packed=True, kind="float16") | {"sinks": drawn(HEADS, kind="float16")}
+    check(run, feeds, 4, tolerance=2e-3, softcap=1.5, scale=0.3)

@@ -265,3 +265,26 @@ def test_only_an_einsum_that_moves_axes_is_a_transposition(run, equation):
     loaded = from_model(model, "one")
     feeds = {"x": drawn(3, 3)}
     np.testing.assert_array_equal(run(to_model(loaded), feeds)[0], run(model, feeds)[0])
+
+
+@pytest.mark.parametrize(
+    ("read", "options"),
+    [
+        (["x", "w", "b", "sx", "sw"], {}),
+        (["x", "w", "b", "sx", "sw", "lengths", "zx", "zw"], {}),
+        (["x", "w", "b", "sx", "sw", "", "zx", "zw", "past"], {"unidirectional": 1}),
+        (["x", "w", "b", "sx", "sws", "kept", "zx", "zw"], {"scale": 0.3}),
+    ],
+    ids=["plain", "lengths", "causal behind a past", "a scale of each column"],
+)
+def test_attention_of_bytes(run, read, options):
+    feeds = {
+        "x": RNG.integers(0, 255, (2, 6, 16)).astype(np.uint8),
+        "w": RNG.integers(-127, 127, (16, 48)).astype(np.int8),
+        "b": drawn(48), "sx": np.float32(0.02), "sw": np.float32(0.01), "sws": drawn(48, low=0.005, high=0.02),
+        "zx": np.uint8(128), "zw": np.int8(0), "lengths": np.array([6, 4], np.int32),
+        "kept": RNG.integers(0, 2, (2, 6)).astype(np.int32), "past": drawn(2, 2, 4, 5, 4),
+    }  # fmt: skip
+    feeds = {name: np.asarray(feeds[name]) for name in read if name}
+    outputs = {"y": FLOAT, "present": FLOAT} if "past" in read else None
+    check(run, "QAttention", feeds, outputs, read, num_heads=4, **options)

@@ -21,24 +21,47 @@ _BOOL = 9
 
 def attention(write: Writer) -> bool:
     """y, present = Attention(x, w, b, mask, past, bias)   becomes   attention of q, k, v = Split(x @ w + b)."""
-    for name in ("do_rotary", "past_present_share_buffer", "rotary_embedding_dim"):
-        if write.flag(name):
-            raise NotCoveredError(f"an attribute {name!r}")
     if not write.known(3) or (write.input(3) and not write.known(0)):
         return False
     x, bias = write.input(0), write.input(2)
     product = write.op("MatMul", "products", x, write.input(1))
     product = write.op("Add", "shifted", product, bias) if bias else product
+    _of_one_product(write, product, mask=3, past=4, bias=5)
+    return True
+
+
+def quantised_attention(write: Writer) -> bool:
+    """y, present = QAttention(x, w, b, sx, sw, mask, zx, zw, past)   becomes   attention of Split(x @ w + b).
+
+    The product is one of bytes: MatMulInteger, then its scales; all behind it is in floats.
+    """
+    if not write.known(5) or (write.input(5) and not write.known(0)):
+        return False
+    zeros = [write.input(place) for place in (6, 7)]
+    while zeros and not zeros[-1]:
+        zeros.pop()
+    sums = write.op("MatMulInteger", "sums", write.input(0), write.input(1), *zeros)
+    scale = write.op("Mul", "scales", write.input(3), write.input(4))
+    product = write.op("Mul", "products", write.op("Cast", "real", sums, to=1), scale)
+    _of_one_product(write, write.op("Add", "shifted", product, write.input(2)), mask=5, past=8, bias=9)
+    return True
+
+
+def _of_one_product(write: Writer, product: str, mask: int, past: int, bias: int) -> None:
+    """Attention of the queries, keys and values that stand in one product; `mask`, `past`, `bias`: inputs by place."""
+    for name in ("do_rotary", "past_present_share_buffer", "rotary_embedding_dim"):
+        if write.flag(name):
+            raise NotCoveredError(f"an attribute {name!r}")
     parts = [_heads_first(write, label, name) for label, name in zip("qkv", _thirds(write, product), strict=True)]
     q, *kv = parts
-    if write.input(4):
-        kv = [_after(write, label, past, new) for label, past, new in zip("kv", _pasts(write), kv, strict=True)]
+    if write.input(past):
+        pasts = _pasts(write, write.input(past))
+        kv = [_after(write, label, before, new) for label, before, new in zip("kv", pasts, kv, strict=True)]
     if write.result(1):
         axis = write.integers("pair", [0])
         pair = [write.op("Unsqueeze", f"present_{label}", one, axis) for label, one in zip("kv", kv, strict=True)]
         write.op("Concat", "present", *pair, output=write.result(1), axis=0)
-    _attended(write, q, kv[0], kv[1], _masks(write, 3, 5, q, kv[0]))
-    return True
+    _attended(write, q, kv[0], kv[1], _masks(write, mask, bias, q, kv[0]))
 
 
 def _thirds(write: Writer, product: str) -> list[str]:
@@ -54,10 +77,10 @@ def _thirds(write: Writer, product: str) -> list[str]:
     return outputs
 
 
-def _pasts(write: Writer) -> list[str]:
+def _pasts(write: Writer, past: str) -> list[str]:
     """Keys and values of the past, which stand behind each other."""
     outputs = [write.draft.fresh(f"{write.operator.name}/past_{label}") for label in "kv"]
-    write.several("Split", "past", [write.input(4)], outputs, axis=0, num_outputs=2)
+    write.several("Split", "past", [past], outputs, axis=0, num_outputs=2)
     axis = write.integers("pasts", [0])
     return [write.op("Squeeze", f"only_{place}", name, axis) for place, name in enumerate(outputs)]
 

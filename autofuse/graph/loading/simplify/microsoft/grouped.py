@@ -3,12 +3,14 @@
 y, keys, values = GroupQueryAttention(q, k, v, past_k, past_v, lengths, total, cos, sin, at)   becomes
 keys = past_k up to the length of each sequence, then k, turned by its places; values alike, without the turning;
 y = Attention(q, keys, values, mask), where a query sees the keys up to its own, or the last of them (a window).
+Scores with a cap, cap * Tanh(scores / cap), and weights of which a sink of each head takes a part are written out here.
 
 A length is that of the past, which is data; the sizes of the cache, and whether a call is the first, are not.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,7 +23,6 @@ ATTRIBUTES = """causal do_rotary k_quant_type kv_cache_bit_width kv_num_heads lo
     rotary_interleaved scale sliding_window_cache smooth_softmax softcap v_quant_type"""
 REFUSED = {
     10: "a bias of its scores",
-    11: "sinks of its heads",
     12: "a quantised cache",
     13: "a quantised cache",
     14: "a norm of its queries",
@@ -33,10 +34,9 @@ _PLAIN = {
     "kv_cache_bit_width": 0,
     "qk_output": 0,
     "sliding_window_cache": 0,
-    "smooth_softmax": 0,
-    "softcap": 0,
 }
 _Q, _K, _V, _PAST_K, _PAST_V, _LENGTHS, _TOTAL, _COS, _SIN, _AT = range(10)
+_SINKS = 11
 _HEADS_FIRST = (0, 2, 1, 3)
 
 
@@ -44,7 +44,7 @@ def group_query_attention(write: Writer) -> bool:
     """See the module; False while sizes are not known yet."""
     for name, plain in _PLAIN.items():
         value = write.number_of(name, plain)
-        if value != plain and not (name in ("smooth_softmax", "qk_output") and value <= 0):
+        if value != plain and not (name == "qk_output" and value <= 0):
             raise NotCoveredError(f"an attribute {name!r}")
     if any(write.operator.attributes.get(f"{side}_quant_type", "NONE") != "NONE" for side in "kv"):
         raise NotCoveredError("a quantised cache")
@@ -52,7 +52,7 @@ def group_query_attention(write: Writer) -> bool:
         raise NotCoveredError("a fourth result")
     if bool(write.input(_PAST_K)) != bool(write.input(_PAST_V)):
         raise NotCoveredError("a past of keys or of values alone")
-    known = all(write.known(place) for place in (_Q, _K, _PAST_K, _LENGTHS))
+    known = all(write.known(place) for place in (_Q, _K, _V, _PAST_K, _LENGTHS))
     total = write.scalar(_TOTAL, 0)
     if not known or total is None:
         return False
@@ -77,7 +77,9 @@ class _Grouped:
         scale = write.number_of("scale", 0.0)
         scaled: dict[str, Any] = {"scale": scale} if scale else {}
         window = int(write.number_of("local_window_size", -1))
-        if self.is_first and not 0 <= window < self.steps:
+        if write.number_of("softcap", 0.0) > 0 or self._sinks:
+            found = self._written_out(q, keys, values, self._mask(window))
+        elif self.is_first and not 0 <= window < self.steps:
             masks = [] if self._is_full() else [self._within()]
             found = write.op("Attention", "attended", q, keys, values, *masks, is_causal=1, **scaled)
         else:
@@ -85,6 +87,56 @@ class _Grouped:
         joined = write.integers("joined", [0, 0, -1])
         write.op("Reshape", "", write.op("Transpose", "steps_first", found, perm=_HEADS_FIRST), joined,
                  output=write.result(0))  # fmt: skip
+
+    def _written_out(self, q: str, keys: str, values: str, mask: str) -> str:
+        """Attention whose scores have a cap, or whose weights leave a part to sinks."""
+        write, (heads, shared), steps = self.write, self.heads, self.steps
+        groups, rows = heads // shared, [self.batch, shared, heads // shared * steps]
+        q = write.op("Reshape", "grouped", q, write.integers("rows", [*rows, self.width]))
+        scores = write.op("MatMul", "scores", q, write.op("Transpose", "turned", keys, perm=(0, 1, 3, 2)))
+        scale = write.number_of("scale", 0.0) or 1.0 / math.sqrt(self.width)
+        scores = write.op("Mul", "scaled", scores, write.number("scale", scale))
+        cap = write.number_of("softcap", 0.0)
+        if cap > 0:
+            parts = write.op("Tanh", "bent", write.op("Div", "in_caps", scores, write.number("cap", cap)))
+            scores = write.op("Mul", "capped", parts, write.number("cap/again", cap))
+        five = write.integers("five", [self.batch, shared, groups, steps, self.total])
+        seen = write.op("Unsqueeze", "mask/five", mask, write.integers("mask/axis", [1]))
+        never = write.number("never", -np.inf)
+        scores = write.op("Where", "masked", seen, write.op("Reshape", "apart", scores, five), never)
+        weights = self._beside(scores, self._sinks) if self._sinks else write.op("Softmax", "weights", scores, axis=-1)
+        weights = write.op("Reshape", "weights/rows", weights, write.integers("flat_rows", [*rows, self.total]))
+        found = write.op("MatMul", "found", weights, values)
+        return write.op("Reshape", "attended", found, write.integers("heads_apart", [self.batch, heads, steps, -1]))
+
+    @cached_property
+    def _sinks(self) -> str:
+        """A score that no key has, of each head: [1, heads of keys, heads of queries of each, 1, 1]; "" without any."""
+        write, (heads, shared) = self.write, self.heads
+        if write.input(_SINKS):
+            return write.op(
+                "Reshape",
+                "sinks",
+                write.input(_SINKS),
+                write.integers("sinks/five", [1, shared, heads // shared, 1, 1]),
+            )
+        return write.number("sink", 0.0) if write.number_of("smooth_softmax", 0) > 0 else ""
+
+    def _beside(self, scores: str, sinks: str) -> str:
+        """Softmax(scores | sink) without what the sink has of it."""
+        write = self.write
+        largest = write.op("ReduceMax", "largest", scores, write.integers("largest/axis", [-1]), keepdims=1)
+        top = write.op("Max", "top", largest, sinks)
+        parts = write.op("Exp", "shares", write.op("Sub", "below", scores, top))
+        sums = write.op("ReduceSum", "sums", parts, write.integers("sums/axis", [-1]), keepdims=1)
+        rest = write.op("Exp", "sunk", write.op("Sub", "sunk/below", sinks, top))
+        return write.op("Div", "weights", parts, write.op("Add", "all", sums, rest))
+
+    @property
+    def width(self) -> int:
+        """Of a head of queries."""
+        heads, shared = self.heads
+        return self.write.shape(_Q)[2] // (heads if self.write.input(_K) else heads + 2 * shared)
 
     @cached_property
     def heads(self) -> tuple[int, int]:

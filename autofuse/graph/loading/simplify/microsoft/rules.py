@@ -79,6 +79,7 @@ _RULES: Mapping[str, _Rule] = {
     ),
     "GroupQueryAttention": _Rule(grouped.group_query_attention, names(grouped.ATTRIBUTES), grouped.REFUSED),
     "Attention": _Rule(attention.attention, names(_ATTENTION), {6: "a past of another length than its buffer"}),
+    "QAttention": _Rule(attention.quantised_attention, names(_ATTENTION)),
     "MultiHeadAttention": _Rule(
         attention.multi_head_attention,
         names("mask_filter_value num_heads scale unidirectional"),
