@@ -133,6 +133,15 @@ KINDS: Mapping[str, Network] = {
 }
 """One network each of further kinds, in which time goes into attention over many tokens or into moving maps."""
 
+TEXT: Mapping[str, Network] = {
+    "text_detector": Network(CONVOLUTIONAL, image(3, 320, 320), "text_reading:detector"),
+    "text_recogniser": Network(ATTENTION, image(3, 48, 320), "text_reading:recogniser"),
+    "text_recogniser_lstm": Network(
+        CONVOLUTIONAL, image(3, 48, 320), "text_reading:recogniser", sizes={"sequence": "lstm"}
+    ),
+}
+"""Readers of text as paddle2onnx writes them: old operators, and shapes that are computed in the graph."""
+
 SMALL: Mapping[str, Network] = {
     "small_residual": _small(
         CONVOLUTIONAL, "resnet50:build", image(3, 64, 64), size=64, stages=((32, 1, 1), (64, 2, 2))
@@ -169,7 +178,7 @@ GENERATED: Mapping[str, Network] = {
 }
 """Small networks that are drawn at random from the blocks of real ones; the number is the seed."""
 
-NETWORKS: Mapping[str, Network] = {**PAPER, **FURTHER, **KINDS, **SMALL, **GENERATED}
+NETWORKS: Mapping[str, Network] = {**PAPER, **FURTHER, **KINDS, **TEXT, **SMALL, **GENERATED}
 
 
 def with_form(form: str, networks: Mapping[str, Network] = NETWORKS) -> tuple[str, ...]:
