@@ -10,22 +10,24 @@ LANES = 4
 _LABEL = re.compile(r"(\.L\w+):")
 _BRANCH = re.compile(r"\s+(?:b(?:\.\w+)?|cbn?z|tbn?z)\s.*?(\.L\w+)$")
 _INSTRUCTION = re.compile(r"\s+[a-z][a-z0-9.]*(\s|$)")
-_VECTOR_FMLA = re.compile(r"\s+fml[as]\s+v\d+\.4s")
+_VECTOR_MULTIPLY = re.compile(r"\s+(fml[as]|[us]dot|usdot|sudot|[us]mmla|usmmla|bfdot|bfmmla|[us]mlal2?)\s+v\d+\.4s")
 _SCALAR_FMLA = re.compile(r"\s+f(n?madd|n?msub)\s")
 _SPILL = re.compile(r"\s+(?:ld|st)[rp]\s+[qd]\d+.*\[sp")
 
 
 @dataclass(frozen=True)
 class Loop:
-    """An innermost loop. `fmla`: of full vectors; `ideal`: as many as its multiplications would fill.
+    """An innermost loop. `fmla`: multiply-adds of full vectors, of floats or of narrow numbers; `ideal`: as many as its
+    multiplications would fill.
 
-    `spills`: vector loads and stores of the stack.
+    `spills`: vector loads and stores of the stack. `names`: the instructions that multiply vectors.
     """
 
     lines: tuple[str, ...]
     fmla: int
     scalar: int
     spills: int
+    names: tuple[str, ...] = ()
 
     @property
     def instructions(self) -> int:
@@ -79,9 +81,11 @@ def _spans(lines: list[str]) -> Iterator[tuple[int, int]]:
 
 def _loop(lines: list[str]) -> Loop:
     body = tuple(line for line in lines if _INSTRUCTION.match(line))
+    vectors = [found for line in body if (found := _VECTOR_MULTIPLY.match(line))]
     return Loop(
         body,
-        sum(bool(_VECTOR_FMLA.match(line)) for line in body),
+        len(vectors),
         sum(bool(_SCALAR_FMLA.match(line)) for line in body),
         sum(bool(_SPILL.match(line)) for line in body),
+        tuple(sorted({found[1] for found in vectors})),
     )

@@ -1,20 +1,26 @@
-"""Instructions of newer ARM cores (i8mm, bf16) on an emulated core that has them all, against ONNX Runtime."""
+"""Instructions of newer ARM cores (i8mm, bf16), and float16, on an emulated core that has all, against ONNX Runtime."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from autofuse.device.target import Target
+from autofuse.environment.space import load_space
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.loading.load import from_model
 from autofuse.graph.own.bfloat16 import rounded
-from autofuse.kernels.families.narrow.instructions import ALGORITHMS, BFLOAT16_ALGORITHMS
-from autofuse.kernels.workload.workload import bind_workload
+from autofuse.kernels.families.narrow.instructions import bfloat16_multipliers, multipliers
+from autofuse.kernels.schedule.guesses import first_schedules
+from autofuse.kernels.schedule.knobs import open_knobs
+from autofuse.kernels.workload.workload import Workload, bind_workload
 from autofuse.measure.checking.reference import capture
+from autofuse.measure.checking.tolerance import LIMITS
 from autofuse.measure.cluster.farm import BuildFarm
 from autofuse.measure.measurement import MeasureRequest
 from autofuse.measure.remote.link import Link, describe_device
@@ -22,19 +28,19 @@ from autofuse.measure.remote.remote_runner import RemoteRunner
 from experiments.arm_emulator.device import EmulatedDevice
 from experiments.arm_emulator.recipe import Emulator
 from tests.arm.test_arm_kernels import LINK, QUICK, SLOW
-from tests.kernels.conftest import Small, parsed, real
+from tests.kernels.conftest import Array, Small, parsed, real
 from tests.kernels.kernel_sample import ROUNDED
 from tests.kernels.test_integer import levels
 
 TOLERANCE = 1e-6
 """Largest error of a sum in bfloat16 as a part of the range of the results."""
-TILES = ((2, 4), (1, 3), (3, 8))
+TILES = ((2, 4), (1, 3))
 """Vectors and pixels: whole pairs of them, and such that leave one over."""
 
 
-def integers(left: str, right: str, zeros: bool, computed: bool = False) -> Small:
-    """A product of 13 rows of all bytes."""
-    x, w = levels(left, 13, 35), levels(right, 35, 41, seed=1)
+def integers(left: str, right: str, zeros: bool, computed: bool = False, depth: int = 35) -> Small:
+    """A product of 13 rows of all bytes; they are multiplied where they lie if `depth` is a whole number of steps."""
+    x, w = levels(left, 13, depth), levels(right, depth, 41, seed=1)
     constants = {} if computed else {"w": w}
     if zeros:
         constants |= {"zx": np.array(17, left), "zw": np.array(120 if right == "uint8" else 3, right)}
@@ -50,11 +56,17 @@ def window(left: str, attributes: str, columns: int = 13) -> Small:
     return Small(parsed(f"y = ConvInteger <{attributes}> (x, w, z)"), {"x": x}, ["y"], constants)
 
 
+def half(*shape: int) -> Array:
+    return real(*shape).astype("float16")
+
+
 INTEGERS: dict[str, Callable[[], Small]] = {
     "unsigned by signed": lambda: integers("uint8", "int8", False),
     "signed by signed": lambda: integers("int8", "int8", False),
     "zero points on both sides": lambda: integers("uint8", "uint8", True),
     "zero points on both sides, signed": lambda: integers("int8", "int8", True),
+    "in place": lambda: integers("uint8", "int8", False, depth=72),
+    "in place, signed, zero points on both sides": lambda: integers("int8", "uint8", True, depth=72),
     "computed weights": lambda: integers("uint8", "int8", False, True),
     "convolution": lambda: window("uint8", "pads=[1, 2, 0, 1], strides=[2, 1]"),
     "convolution of signed bytes": lambda: window("int8", "dilations=[1, 2], pads=[2, 2, 2, 2]"),
@@ -64,6 +76,13 @@ BFLOAT16: dict[str, Callable[[], Small]] = {
                              {"w": rounded(real(300, 41))}),
     "convolution": lambda: Small(parsed(ROUNDED + "y = Conv <pads=[1, 1, 1, 1]> (r, w, b)"), {"x": real(1, 10, 7, 9)},
                                  ["y"], {"w": rounded(real(24, 10, 3, 3)), "b": real(24)}),
+}  # fmt: skip
+FLOAT16: dict[str, Callable[[], Small]] = {
+    "product": lambda: Small(parsed("m = MatMul (x, w); y = Relu (m)"), {"x": half(13, 64)}, ["y"],
+                             {"w": half(64, 40)}),
+    "convolution": lambda: Small(parsed("c = Conv <pads=[1, 1, 1, 1]> (x, w); y = Sigmoid (c)"),
+                                 {"x": half(1, 8, 9, 9)}, ["y"], {"w": half(16, 8, 3, 3)}),
+    "softmax": lambda: Small(parsed("s = Softmax <axis=-1> (x); y = Mul (s, x)"), {"x": half(5, 33)}, ["y"]),
 }  # fmt: skip
 
 
@@ -79,28 +98,35 @@ def target(newest: EmulatedDevice) -> Target:
     return describe_device(newest.address, LINK).host.target()
 
 
-@pytest.fixture(scope="module")
-def runner(newest: EmulatedDevice, target: Target) -> Iterator[RemoteRunner]:
+@contextmanager
+def running(target: Target, device: EmulatedDevice) -> Iterator[RemoteRunner]:
+    """What builds for a target, and runs on the device."""
     farm = BuildFarm(target, limits=SLOW)
-    with RemoteRunner(Link(newest.address, LINK), farm, target, limits=SLOW, policy=QUICK) as made:
+    with RemoteRunner(Link(device.address, LINK), farm, target, limits=SLOW, policy=QUICK) as made:
         yield made
 
 
-def worst(smalls: dict[str, Callable[[], Small]], family: str, names: tuple[str, ...], runner: RemoteRunner,
-          target: Target, folder: Path) -> tuple[float, int]:  # fmt: skip
-    """(largest error, different kernels) of all models under all instructions and tiles; each is right."""
+Schedules = Callable[[Workload], Iterable[dict[str, int | str]]]
+
+
+def tiles(family: str, names: tuple[str, ...]) -> Schedules:
+    """Schedules of all instructions and tiles of a family."""
+    return lambda _: [{f"{family}.algorithm": name, f"{family}.vectors": vectors, f"{family}.pixels": pixels}
+                      for name in names for vectors, pixels in TILES]  # fmt: skip
+
+
+def worst(
+    smalls: dict[str, Callable[[], Small]], schedules: Schedules, runner: RemoteRunner, folder: Path
+) -> tuple[float, int]:
+    """(largest error, different kernels) of all models under all schedules; each is right."""
     requests = []
     for name, make in smalls.items():
         graph, small = from_model(make().model(), name), make()
         bound = bind_workload(graph, [operator.name for operator in graph.operators], {})
         tensors = [output for operator in graph.operators for output in operator.outputs]
         reference = capture(graph, generate_inputs(graph, 0) | dict(small.inputs), folder / str(len(requests)), tensors)
-        for algorithm in names:
-            for vectors, pixels in TILES:
-                schedule: dict[str, int | str] = {f"{family}.algorithm": algorithm, f"{family}.vectors": vectors,
-                                                  f"{family}.pixels": pixels}  # fmt: skip
-                case, constants = (reference.case(bound),), reference.constants(graph, bound)
-                requests.append(MeasureRequest(bound.workload, schedule, case, constants))
+        case, constants = (reference.case(bound),), reference.constants(graph, bound)
+        requests += [MeasureRequest(bound.workload, one, case, constants) for one in schedules(bound.workload)]
     measured = runner.measure(requests)
     wrong = [f"{request.workload.label} {dict(request.schedule)}: {found.failure}"
              for request, found in zip(requests, measured, strict=True) if found.failure]  # fmt: skip
@@ -114,15 +140,38 @@ def test_a_core_without_a_name_is_used_with_what_it_has(newest: EmulatedDevice) 
     assert {"+bf16", "+dotprod", "+i8mm"} <= set(host.mattr)
 
 
-def test_integers_are_exact(runner: RemoteRunner, target: Target, tmp_path: Path) -> None:
-    names = tuple(name for name in ALGORITHMS if name != "pairs")
-    kernels = len(INTEGERS) * len(names) * len(TILES)
-    assert worst(INTEGERS, "integer", names, runner, target, tmp_path) == (0.0, kernels)
+@pytest.mark.parametrize("removed", ["", "+i8mm"])
+def test_integers_are_exact(removed: str, newest: EmulatedDevice, target: Target, tmp_path: Path) -> None:
+    """Without i8mm, unsigned bytes are flipped to signed ones."""
+    able = replace(target, mattr=tuple(name for name in target.mattr if name != removed))
+    names = tuple(name for name in multipliers(able) if name != "single")
+    assert names == (("quads",) if removed else ("matrices", "quads"))
+    with running(able, newest) as runner:
+        kernels = len(INTEGERS) * len(names) * len(TILES)
+        assert worst(INTEGERS, tiles("integer", names), runner, tmp_path) == (0.0, kernels)
 
 
 def test_sums_in_bfloat16_are_those_of_float32_up_to_their_rounding(
-    runner: RemoteRunner, target: Target, tmp_path: Path
+    newest: EmulatedDevice, target: Target, tmp_path: Path
 ) -> None:
-    error, kernels = worst(BFLOAT16, "bfloat16", BFLOAT16_ALGORITHMS, runner, target, tmp_path)
+    names = tuple(bfloat16_multipliers(target))
+    assert len(names) == 3
+    with running(target, newest) as runner:
+        error, kernels = worst(BFLOAT16, tiles("bfloat16", names), runner, tmp_path)
     assert error <= TOLERANCE
-    assert kernels == len(BFLOAT16) * len(BFLOAT16_ALGORITHMS) * len(TILES)
+    assert kernels == len(BFLOAT16) * len(names) * len(TILES)
+
+
+def test_float16_is_computed_in_float32_and_rounded_once(
+    newest: EmulatedDevice, target: Target, tmp_path: Path
+) -> None:
+    """Also on a core that has arithmetic on float16 (`fullfp16`)."""
+    space = load_space(None, target.isa).schedule
+
+    def guessed(workload: Workload) -> Iterable[dict[str, int | str]]:
+        return map(dict, first_schedules(workload, open_knobs(workload, target, space), target))
+
+    with running(target, newest) as runner:
+        error, kernels = worst(FLOAT16, guessed, runner, tmp_path)
+    assert error <= LIMITS["float16"]
+    assert kernels >= len(FLOAT16)

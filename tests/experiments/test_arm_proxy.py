@@ -78,7 +78,6 @@ def contraction(kind: str, shape: tuple[int, ...], weights: tuple[int, ...], **a
 def test_default_neon_schedules_need_few_instructions_and_spill_nothing(device: str, workload: Workload) -> None:
     found = judged(workload, device_named(device).target())
     assert found is not None
-    _, loop, full = found
-    assert full
-    assert loop.spills == 0
-    assert loop.ratio <= BOUND
+    assert found.full
+    assert found.loop.spills == 0
+    assert found.loop.ratio <= BOUND

@@ -44,7 +44,8 @@ class Multiplier:
     """An instruction on vectors of `lanes` sums. `together`: numbers of the depth that it takes at once.
 
     `left`, `right`: element types of its operands, `sums` of its sums. `intrinsic`: LLVM's name; "" for plain code.
-    `rows`: rows of the left operand that it takes at once.
+    `rows`: rows of the left operand that it takes at once. `steps`: of the depth whose left numbers are best read as
+    one vector, because it takes them from lanes.
     """
 
     sums: ClassVar[str] = "int32"
@@ -56,17 +57,17 @@ class Multiplier:
     left: str
     right: str
     intrinsic: str = ""
+    steps: int = 1
 
     def add(self, sums: Expr, left: Expr, right: Expr) -> Expr:
         """`sums` and the products of `left`, the same numbers in all lanes (`spread`), by a vector of weights."""
         kind = f"int32x{self.lanes}"
         if not self.intrinsic:
             return sums + left * right.astype(kind)
-        return (
-            tirx.call_llvm_pure_intrin(kind, self.intrinsic, sums, left, right)
-            if self.name == "quads"
-            else (sums + tirx.call_llvm_pure_intrin(kind, self.intrinsic, left, right))
-        )
+        if self.name != "quads":
+            return sums + tirx.call_llvm_pure_intrin(kind, self.intrinsic, left, right)
+        sides = (right, left) if self.left == self.right else (left, right)  # LLVM takes lanes from the second one
+        return tirx.call_llvm_pure_intrin(kind, self.intrinsic, sums, *sides)
 
     def spread(self, numbers: Expr, flipped: bool = False) -> Expr:
         """So many neighbours of the left operand in every lane; `flipped`: bytes of the other sign."""
@@ -75,6 +76,11 @@ class Multiplier:
         word = tirx.reinterpret("int32", numbers)
         if flipped:
             word = tirx.bitwise_xor(word, tirx.const(_FLIPS, "int32"))
+        return tirx.reinterpret(f"{self.left}x{self.together * self.lanes}", tirx.Broadcast(word, self.lanes))
+
+    def spread_lane(self, numbers: Expr, place: int) -> Expr:
+        """As `spread`, of one of the `steps` in a vector."""
+        word = shuffled(tirx.reinterpret(f"int32x{self.lanes}", numbers), [place])
         return tirx.reinterpret(f"{self.left}x{self.together * self.lanes}", tirx.Broadcast(word, self.lanes))
 
     def turned(self, numbers: Expr) -> Expr:
@@ -156,9 +162,9 @@ class MatrixMultiplier(Multiplier):
         word = tirx.Broadcast(tirx.reinterpret("int64", numbers), self.lanes)
         return tirx.reinterpret(f"{self.left}x{self.together * self.lanes}", word)
 
-    def both(self, first: Expr, second: Expr) -> Expr:
-        """Neighbours of the left operand of two rows, as `add_matrices` takes them."""
-        return _joined(first, second, 2 * self.together)
+    def both(self, first: Expr, second: Expr, place: int, steps: int) -> Expr:
+        """Numbers of one step of two rows as `add_matrices` takes them: of that `place` among the steps of each."""
+        return _joined(first, second, place, steps, self.together)
 
     def add_matrices(self, sums: Expr, left: Expr, right: Expr) -> Expr:
         """`sums` of two rows by two columns, and their products."""
@@ -175,9 +181,9 @@ class Bfloat16MatrixMultiplier(Bfloat16Multiplier):
 
     rows: ClassVar[int] = 2
 
-    def both(self, first: Expr, second: Expr) -> Expr:
+    def both(self, first: Expr, second: Expr, place: int, steps: int) -> Expr:
         """See MatrixMultiplier."""
-        return tirx.reinterpret(f"int32x{self.lanes}", _joined(first, second, 2 * self.together))
+        return tirx.reinterpret(f"int32x{self.lanes}", _joined(first, second, place, steps, self.together))
 
     def add_matrices(self, sums: Expr, left: Expr, right: Expr) -> Expr:
         """See MatrixMultiplier."""
@@ -185,20 +191,22 @@ class Bfloat16MatrixMultiplier(Bfloat16Multiplier):
         return tirx.call_extern(f"float32x{self.lanes}", self._function, sums, left, words)
 
 
-def _joined(first: Expr, second: Expr, size: int) -> Expr:
-    return tirx.Shuffle([first, second], [tirx.const(place, "int32") for place in range(size)])
+def _joined(first: Expr, second: Expr, place: int, steps: int, size: int) -> Expr:
+    places = [(start + place) * size + number for start in (0, steps) for number in range(size)]
+    return tirx.Shuffle([first, second], [tirx.const(number, "int32") for number in places])
 
 
 @dataclass(frozen=True)
 class _Way:
     """An intrinsic, and the features that a target has to have for it: all of one of the sets.
 
-    `left`: element type of its left operand.
+    `left`: element type of its left operand. `steps`: see Multiplier.
     """
 
     intrinsic: str
     left: str
     features: tuple[tuple[str, ...], ...]
+    steps: int = 1
 
     def able(self, target: Target) -> bool:
         return any(all(has_feature(target, feature) for feature in way) for way in self.features)
@@ -206,16 +214,16 @@ class _Way:
 
 _MATRICES: Mapping[int, Sequence[_Way]] = {
     4: (
-        _Way("llvm.aarch64.neon.usmmla", "uint8", (("i8mm",),)),
-        _Way("llvm.aarch64.neon.smmla", "int8", (("i8mm", "dotprod"),)),
+        _Way("llvm.aarch64.neon.usmmla", "uint8", (("i8mm",),), 2),
+        _Way("llvm.aarch64.neon.smmla", "int8", (("i8mm", "dotprod"),), 2),
     ),
 }
 _QUADS: Mapping[int, Sequence[_Way]] = {
     16: (_Way("llvm.x86.avx512.vpdpbusd.512", "uint8", (("avx512vnni",),)),),
     8: (_Way("llvm.x86.avx512.vpdpbusd.256", "uint8", (("avxvnni",), ("avx512vnni", "avx512vl"))),),
     4: (
-        _Way("llvm.aarch64.neon.usdot", "uint8", (("i8mm",),)),
-        _Way("llvm.aarch64.neon.sdot", "int8", (("dotprod",),)),
+        _Way("llvm.aarch64.neon.usdot", "uint8", (("i8mm",),), 4),
+        _Way("llvm.aarch64.neon.sdot", "int8", (("dotprod",),), 4),
     ),
 }
 _PAIRS: Mapping[int, Sequence[_Way]] = {
@@ -228,7 +236,7 @@ _DOTS: Mapping[int, Sequence[_Way]] = {
     4: (_Way("llvm.aarch64.neon.bfdot.v4f32.v8bf16", "uint16", (("bf16",),)),),
 }
 _BFLOAT16_MATRICES: Mapping[int, Sequence[_Way]] = {
-    4: (_Way("llvm.aarch64.neon.bfmmla", "uint16", (("bf16",),)),),
+    4: (_Way("llvm.aarch64.neon.bfmmla", "uint16", (("bf16",),), 2),),
 }
 """By lanes: the ways of a target that has several, the preferred one first."""
 
@@ -245,10 +253,10 @@ def multipliers(target: Target, signed: bool = False) -> dict[str, Multiplier]:
     left = "int8" if signed else "uint8"
     matrices, quads, pairs = (_way(table, target, left) for table in (_MATRICES, _QUADS, _PAIRS))
     if quads is not None:
-        dot = Multiplier("quads", lanes, 4, quads.left, "int8", quads.intrinsic)
+        dot = Multiplier("quads", lanes, 4, quads.left, "int8", quads.intrinsic, quads.steps)
         if matrices is not None and matrices.left == quads.left:
             found["matrices"] = MatrixMultiplier(
-                "matrices", lanes, 8, matrices.left, "int8", matrices.intrinsic, dot=dot
+                "matrices", lanes, 8, matrices.left, "int8", matrices.intrinsic, matrices.steps, dot=dot
             )
         found["quads"] = dot
     if pairs is not None:
@@ -261,7 +269,9 @@ def bfloat16_multipliers(target: Target) -> dict[str, Multiplier]:
     lanes, found = target.lanes, dict[str, Multiplier]()
     matrices, dots = _way(_BFLOAT16_MATRICES, target), _way(_DOTS, target)
     if matrices is not None:
-        found["matrices"] = Bfloat16MatrixMultiplier("matrices", lanes, 4, "uint16", "uint16", matrices.intrinsic)
+        found["matrices"] = Bfloat16MatrixMultiplier(
+            "matrices", lanes, 4, "uint16", "uint16", matrices.intrinsic, matrices.steps
+        )
     if dots is not None:
         found["dots"] = Bfloat16Multiplier("dots", lanes, 2, "uint16", "uint16", dots.intrinsic)
     return {**found, "widened": Bfloat16Multiplier("widened", lanes, 2, "uint16", "uint16")}

@@ -6,8 +6,8 @@ vector of weights that holds as many for every column.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -145,24 +145,39 @@ class NarrowEmitter:
             tap: Expr = 0
             for position, window in zip(taps, windows, strict=True):
                 tap = tap * window.kernel + position
-            with self.steps(units * windows[-1].taps if run else units) as unit:
-                self.step(tile, sums, taps, tap, unit)
+            self.steps(tile, sums, taps, tap, units * windows[-1].taps if run else units)
 
-    @contextmanager
-    def steps(self, count: int) -> Iterator[Expr]:
-        """A loop over the depth, cut where blocks of channels lie apart."""
-        block = self.left.block
-        if not block:
-            with self.emitter.serial(count) as unit:
-                yield unit
+    def steps(self, tile: Tile, sums: list[Any], taps: Index, tap: Expr, count: int) -> None:
+        """A loop over the depth, cut where blocks of channels lie apart; some steps at a time where they lie side by
+        side."""
+        block, together = self.left.block, self.multiplier.steps
+        if block:
+            with self.emitter.serial(count // block) as outer, self.emitter.serial(block) as inner:
+                self.step(tile, sums, taps, tap, outer * block + inner)
             return
-        with self.emitter.serial(count // block) as outer, self.emitter.serial(block) as inner:
-            yield outer * block + inner
+        whole, rest = divmod(count, together)
+        for first, turns, size in ((0, whole, together), (whole * together, rest, 1)):
+            if turns:
+                with self.emitter.serial(turns) as turn:
+                    self.step(tile, sums, taps, tap, turn * size + first, size)
 
-    def step(self, tile: Tile, sums: list[Any], taps: Index, tap: Expr, unit: Expr) -> None:
-        """One step: the weights of every vector, then for each pixel its bytes, times all of them."""
+    def step(self, tile: Tile, sums: list[Any], taps: Index, tap: Expr, unit: Expr, size: int = 1) -> None:
+        """So many steps; of each the weights of every vector, then for each pixel its bytes, times all of them."""
         emitter, lanes, together = self.emitter, self.lanes, self.multiplier.together
-        weights = [
+        if size > 1:
+            rows = [emitter.bind(self.numbers(tile, r, taps, unit, size)) for r in range(tile.width)]
+            for place in range(size):
+                for v in range(tile.vectors):
+                    at = self.right.offset(tile.batch, tile.panel, tap, unit + place, v)
+                    weights = emitter.bind(emitter.vector_at(self.right.buffer, at, lanes * together))
+                    for r, row in enumerate(rows):
+                        one = sums[v * tile.width + r]
+                        spread = self.multiplier.spread_lane(row, place)
+                        emitter.put_vector(
+                            one, 0, self.multiplier.add(emitter.vector_at(one, 0, lanes), spread, weights), lanes
+                        )
+            return
+        held = [
             emitter.bind(
                 emitter.vector_at(
                     self.right.buffer, self.right.offset(tile.batch, tile.panel, tap, unit, v), lanes * together
@@ -174,14 +189,15 @@ class NarrowEmitter:
             spread = emitter.bind(self.multiplier.spread(self.numbers(tile, r, taps, unit), self.left.flips))
             for v in range(tile.vectors):
                 one = sums[v * tile.width + r]
-                added = self.multiplier.add(emitter.vector_at(one, 0, lanes), spread, weights[v])
+                added = self.multiplier.add(emitter.vector_at(one, 0, lanes), spread, held[v])
                 emitter.put_vector(one, 0, added, lanes)
 
-    def numbers(self, tile: Tile, r: int, taps: Index, unit: Expr) -> Expr:
-        """The numbers of one step of a pixel."""
-        together = self.multiplier.together
+    def numbers(self, tile: Tile, r: int, taps: Index, unit: Expr, size: int = 1) -> Expr:
+        """The numbers of so many steps of a pixel; of several with the sign of those that are multiplied."""
+        width = self.multiplier.together * size
         at = self.emitter.simplify(self.left.offset(tile.batch, self.outputs(tile, r), taps, unit))
-        return self.emitter.vector_at(self.left.buffer, at, together) if together > 1 else self.left.buffer[at]
+        found = self.emitter.vector_at(self.left.buffer, at, width) if width > 1 else self.left.buffer[at]
+        return self.multiplier.turned(found) if size > 1 and self.left.flips else found
 
     def outputs(self, tile: Tile, r: int) -> Index:
         """Where a pixel of a tile stands in every window."""

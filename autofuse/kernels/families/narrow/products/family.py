@@ -87,6 +87,8 @@ class NarrowFamily(Family):
         vectors, pixels = schedule.get(self.full("vectors")), schedule.get(self.full("pixels"))
         if not isinstance(vectors, int) or not isinstance(pixels, int):
             return True
+        if target.isa == "neon":  # whose instructions take the numbers of every pixel from lanes of a vector
+            return (vectors + 1) * pixels + 2 <= target.registers
         return vectors * (pixels + 1) + 1 <= target.registers
 
     def emit(self, scope: Scope, unit: Unit, schedule: Schedule) -> None:

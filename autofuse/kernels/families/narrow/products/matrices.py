@@ -61,23 +61,21 @@ class MatrixEmitter(NarrowEmitter):
                 woven = tirx.Shuffle(both, [const(place, "int32") for place in places])
                 emitter.put_vector(one, 0, woven, lanes)
 
-    def step(self, tile: Tile, sums: list[Any], taps: Index, tap: Expr, unit: Expr) -> None:
-        """One step: the numbers of every pair of pixels, then each pair of columns, times all of them."""
+    def step(self, tile: Tile, sums: list[Any], taps: Index, tap: Expr, unit: Expr, size: int = 1) -> None:
+        """So many steps; of each the numbers of every pair of pixels, then each pair of columns, times all of them."""
         emitter, lanes, width = self.emitter, self.lanes, self.held(tile.width)
-        size = self.multiplier.together * PAIR
-        pairs = [
-            emitter.bind(
-                self.multiplier.both(
-                    *(self.numbers(tile, min(r + side, tile.width - 1), taps, unit) for side in (0, 1))
-                )
-            )
-            for r in range(0, width, PAIR)
-        ]
-        for vector in range(tile.vectors):
-            at = self.right.offset(tile.batch, tile.panel, tap, unit, vector)
-            for half in range(lanes // PAIR):
-                weights = emitter.bind(emitter.vector_at(self.right.buffer, emitter.simplify(at + half * size), size))
+        rows = [emitter.bind(self.numbers(tile, r, taps, unit, size)) for r in range(tile.width)]
+        rows += rows[tile.width - 1 :] * (width - tile.width)
+        half = self.multiplier.together * PAIR
+        for place in range(size):
+            pairs = [
+                emitter.bind(self.multiplier.both(rows[r], rows[r + 1], place, size)) for r in range(0, width, PAIR)
+            ]
+            for number in range(tile.vectors * (lanes // PAIR)):
+                vector, side = divmod(number, lanes // PAIR)
+                at = self.right.offset(tile.batch, tile.panel, tap, unit + place, vector) + side * half
+                weights = emitter.bind(emitter.vector_at(self.right.buffer, emitter.simplify(at), half))
                 for pair, numbers in enumerate(pairs):
-                    one = sums[vector * width + pair * PAIR + half]
+                    one = sums[vector * width + pair * PAIR + side]
                     added = self.multiplier.add_matrices(emitter.vector_at(one, 0, lanes), numbers, weights)
                     emitter.put_vector(one, 0, added, lanes)

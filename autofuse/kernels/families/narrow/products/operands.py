@@ -132,7 +132,8 @@ class Left:
             return not array.block
         if self.of.corrects:  # whose sums are of whole vectors
             return False
-        return array.block % multiplier.together == 0 < array.block and all(window.clean for window in form.windows)
+        read = multiplier.together * multiplier.steps  # numbers that it takes from memory at once
+        return array.block % read == 0 < array.block and all(window.clean for window in form.windows)
 
     @property
     def row_is_one_run(self) -> bool:
