@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autofuse.torch_backend.options import parse_options
+from autofuse.torch_backend.options import FIXED, parse_options
 from autofuse.torch_backend.refusals import refuse_training
 
 
@@ -19,13 +19,16 @@ def autofuse(
     """
     from autofuse.torch_backend.export import check_exporter
     from autofuse.torch_backend.graph import Graph
+    from autofuse.torch_backend.open_sizes import symbols_of
 
     known = parse_options(options, mode)
     check_exporter()
     places = list(module.graph.find_nodes(op="placeholder"))
     weights = tuple(number for number, node in enumerate(places) if _is_weight(node, example_inputs[number]))
-    open_sizes = any(_is_open(value) for value in example_inputs)
-    graph = Graph(module, weights, open_sizes, known)
+    numbers = _without_tensors(module, places)
+    open_sizes = bool(numbers) or any(_is_open(value) for value in example_inputs)
+    symbols = symbols_of(module, weights) if open_sizes and known.sizes != FIXED else ()
+    graph = Graph(module, weights, open_sizes, known, symbols, numbers)
     if _is_training(module):
         graph.refuse(refuse_training(sum(node.op.startswith("call_") for node in module.graph.nodes)))
     return graph
@@ -37,6 +40,26 @@ def _is_weight(node: Any, example: Any) -> bool:
 
     kept = node.meta.get("tensor_dict") or {}
     return isinstance(example, torch.nn.Parameter) or bool(kept.get("_dynamo_static_input_type"))
+
+
+def _without_tensors(module: Any, places: Sequence[Any]) -> tuple[int, ...]:
+    """Arguments that are tensors for a number each, which the graph asks of them; from now on it takes the numbers.
+
+    Dynamo makes such of Python's floats (an epsilon, a probability) where sizes are left open, and torch.export would
+    not know that they are the same at each call.
+    """
+    found = []
+    for place, node in enumerate(places):
+        value, users = node.meta.get("example_value"), list(node.users)
+        asked = [user.op == "call_method" and user.target == "item" for user in users]
+        if users and all(asked) and getattr(value, "ndim", None) == 0:
+            found.append(place)
+            for user in users:
+                user.replace_all_uses_with(node)
+                module.graph.erase_node(user)
+    if found:
+        module.recompile()
+    return tuple(found)
 
 
 def _is_open(value: Any) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from autofuse.errors import InputError
+from autofuse.torch_backend.open_sizes import Opened
 from autofuse.torch_backend.refusals import RefusedError
 
 PREFIX = "input"
@@ -34,18 +35,21 @@ def input_name(place: int) -> str:
     return f"{PREFIX}{place}"
 
 
-def export_onnx(module: Any, args: Sequence[Any], inputs: Sequence[int], results: Sequence[int], path: Path) -> None:
+def export_onnx(
+    module: Any, args: Sequence[Any], inputs: Sequence[int], results: Sequence[int], path: Path, opened: Opened | None
+) -> None:
     """Write a graph to `path`: arguments at the places `inputs` stay inputs, all others become weights and constants.
 
-    `results`: places of the outputs that are tensors. RefusedError when torch's exporter cannot, or the graph draws
-    random numbers.
+    `results`: places of the outputs that are tensors. `opened`: the size that stays open. RefusedError when torch's
+    exporter cannot, or the graph draws random numbers.
     """
     import torch
 
     free = tuple(args[place] for place in inputs)
     with _quiet(), torch.no_grad():
         try:
-            program = torch.export.export(_frozen(module, args, inputs, results), free, strict=False)
+            frozen = _frozen(module, args, inputs, results, opened)
+            program = torch.export.export(frozen, free, strict=False, dynamic_shapes=_dynamic(inputs, opened))
         except Exception as error:  # torch's exporter raises whatever its parts do
             raise RefusedError(f"torch.export refuses it: {_first_line(error)}") from error
         _refuse_random(program)
@@ -65,9 +69,30 @@ def export_onnx(module: Any, args: Sequence[Any], inputs: Sequence[int], results
             ) from error
 
 
-def _frozen(module: Any, args: Sequence[Any], inputs: Sequence[int], results: Sequence[int]) -> Any:
-    """The graph as a module whose arguments are those at `inputs`, with all others as buffers and constants."""
+def _dynamic(inputs: Sequence[int], opened: Opened | None) -> Any:
+    """What torch.export is told of the size that stays open."""
     import torch
+
+    if opened is None:
+        return None
+    size = torch.export.Dim("size", min=opened.low, max=opened.high)
+    found: dict[int, dict[int, Any]] = {place: {} for place in inputs}
+    for place, axis, more in opened.symbol.axes:
+        found[place][axis] = size + more if more else size
+    return {"given": tuple(found[place] for place in inputs)}
+
+
+def _frozen(
+    module: Any, args: Sequence[Any], inputs: Sequence[int], results: Sequence[int], opened: Opened | None
+) -> Any:
+    """The graph as a module whose arguments are those at `inputs`, with all others as buffers and constants.
+
+    Numbers that are the `opened` size follow the shape of the first tensor that has it.
+    """
+    import torch
+
+    numbers = () if opened is None else opened.symbol.numbers
+    first, along, _ = (0, 0, 0) if opened is None else opened.symbol.axes[0]
 
     class Frozen(torch.nn.Module):  # type: ignore[misc]  # torch is not always there, and then it is Any
         def __init__(self) -> None:
@@ -80,6 +105,8 @@ def _frozen(module: Any, args: Sequence[Any], inputs: Sequence[int], results: Se
         def forward(self, *given: Any) -> Any:
             free = dict(zip(inputs, given, strict=True))
             full = [free.get(place, getattr(self, f"weight{place}", value)) for place, value in enumerate(args)]
+            for place, more in numbers:
+                full[place] = free[first].shape[along] + more
             outputs = self.graph_module(*full)
             return tuple(outputs[place] for place in results)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import warnings
 import weakref
@@ -14,11 +15,14 @@ from autofuse.backend.library.library import host_features, installed_versions
 from autofuse.backend.library.session import Session
 from autofuse.backend.library.threads import usable_threads
 from autofuse.errors import AutofuseError
+from autofuse.graph.loading.given.sizes import OpenSize
+from autofuse.graph.transform.open_sizes.open_graph import ADVICE
 from autofuse.measure.checking.tolerance import compare
 from autofuse.torch_backend import refusals
 from autofuse.torch_backend.digest import UnknownGraphError, digest, graph_text
 from autofuse.torch_backend.export import export_onnx, input_name
-from autofuse.torch_backend.library import open_session
+from autofuse.torch_backend.library import is_kept, open_session
+from autofuse.torch_backend.open_sizes import Opened, Symbol, range_of
 from autofuse.torch_backend.options import Options
 from autofuse.torch_backend.refusals import EagerWarning, RefusedError
 from autofuse.torch_backend.tensors import (
@@ -31,6 +35,8 @@ from autofuse.torch_backend.tensors import (
     version_of,
 )
 from autofuse.values.outputs import output_folder
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -64,9 +70,11 @@ class Weights:
 
 @dataclass(frozen=True)
 class Form:
-    """A graph at one size of its inputs: its library. `feeds`: name and place of each input.
+    """A graph at one size of its inputs, or at any of a range (`opened`): its library. `feeds`: name and place of each
+    input.
 
     `results`: of each output of the graph, the number among the library's outputs, or None for one of `plain`.
+    `masked`: all sizes but the open one.
     """
 
     session: Session
@@ -74,14 +82,35 @@ class Form:
     feeds: tuple[tuple[str, int], ...]
     results: tuple[int | None, ...]
     plain: tuple[Any, ...]
+    opened: Opened | None = None
+    masked: Any = None
 
     def run(self, args: Sequence[Any]) -> list[Any]:
         """The outputs of the graph, in memory of their own."""
         made = self.session.run(None, {name: array_of(args[place]) for name, place in self.feeds})
         tensors = [tensor_of(array) for array in made]
-        return [
+        found = [
             value if number is None else tensors[number] for number, value in zip(self.results, self.plain, strict=True)
         ]
+        if self.opened is not None:
+            for place, more in self.opened.symbol.results:
+                found[place] = self.opened.symbol.value(args) + more
+        return found
+
+    def takes(self, args: Sequence[Any]) -> bool:
+        """Whether these arguments have a size of its range, and are otherwise those that it was compiled for."""
+        opened = self.opened
+        return opened is not None and opened.takes(args) and opened.masked(sizes_of(args)) == self.masked
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """Which arguments of a graph are inputs of its library, by their places, and which `results` are its outputs, each
+    once; `numbers`: of each result of the graph, the number of that output."""
+
+    inputs: Sequence[int]
+    results: Sequence[int]
+    numbers: tuple[int | None, ...]
 
 
 @dataclass
@@ -89,14 +118,18 @@ class Graph:
     """A graph that dynamo has found, called with its arguments in their order; a tuple of results.
 
     `module`: torch's, which is also what runs in eager. `weights`: places of arguments that are parameters or buffers.
-    `open_sizes`: whether sizes of its inputs may differ from call to call. `forms`: by such sizes; None for those that
-    run in eager, `eager`: all do. `replaced`: forms whose weights had changed. `full`: there are as many as may be.
+    `open_sizes`: whether sizes of its inputs may differ from call to call; `symbols`: those of which a library may take
+    a range. `forms`: by such sizes; None for those that run in eager, `eager`: all do. `replaced`: forms whose weights
+    had changed. `full`: there are as many as may be. `numbers`: places of tensors for which the module takes a number;
+    the same numbers, and the sizes, are what forms are told apart by.
     """
 
     module: Any
     weights: tuple[int, ...]
     open_sizes: bool
     options: Options
+    symbols: tuple[Symbol, ...] = ()
+    numbers: tuple[int, ...] = ()
     forms: dict[Any, Form | None] = field(default_factory=dict)
     eager: bool = False
     replaced: int = 0
@@ -105,6 +138,8 @@ class Graph:
 
     def __call__(self, *args: Any) -> Sequence[Any]:
         """Dynamo's call."""
+        if self.numbers:
+            args = tuple(value.item() if place in self.numbers else value for place, value in enumerate(args))
         if self.eager:
             return self._in_eager(args)
         key = self._key(args)
@@ -129,15 +164,17 @@ class Graph:
 
     def _prepared(self, key: Any, args: Sequence[Any]) -> Sequence[Any]:
         """The results of a first call, which eager computes; further ones with this key run compiled where they can."""
-        form = self.forms.get(key)
+        form = self.forms.get(key) or next((one for one in self.forms.values() if one and one.takes(args)), None)
         if form is not None:
-            if form.weights.are_in(args):  # another thread was first
+            if form.weights.are_in(args):  # another thread was first, or it is another size of its range
+                self.forms[key] = form
                 return form.run(args)
             self.replaced += 1
+            self.forms = {size: one for size, one in self.forms.items() if one is not form}
         if self.replaced > refusals.MOST_WEIGHTS:
             self.refuse(refusals.too_many_weights())
             return self._in_eager(args)
-        if len(self.forms) >= refusals.MOST_SIZES and key not in self.forms:
+        if self._count() >= refusals.MOST_SIZES and key not in self.forms:
             if not self.full:
                 self.full = True
                 self._warn(refusals.too_many_sizes())
@@ -157,6 +194,10 @@ class Graph:
             self._warn(RefusedError(f"a defect of autofuse, to be reported ({type(error).__name__}: {error})"))
         return results
 
+    def _count(self) -> int:
+        """Libraries, and sizes that run in eager."""
+        return len({id(one) for one in self.forms.values() if one}) + sum(one is None for one in self.forms.values())
+
     def _compiled(self, args: Sequence[Any], before: Sequence[refusals.TensorFacts], results: Sequence[Any]) -> Form:
         """The form for such arguments, checked against what eager made of them."""
         import torch
@@ -175,37 +216,69 @@ class Graph:
         numbers = {known: number for number, known in enumerate(tensors)}
         inputs = [place for place, value in enumerate(args) if _is_tensor(value) and place not in self.weights]
         threads = self.options.threads or min(torch.get_num_threads(), usable_threads())
-        key = self._digest(args, inputs, places, threads)
+        shape = _Shape(inputs, places, tuple(numbers[id(value)] if _is_tensor(value) else None for value in results))
+        if not is_kept(self._digest(args, shape, threads, None), self.options):
+            for opened in self._ranges(args):
+                try:
+                    return self._form(args, shape, results, threads, opened)
+                except Exception as error:  # noqa: BLE001  # torch and a defect of ours raise anything; fixed sizes may do
+                    self.symbols = tuple(one for one in self.symbols if one is not opened.symbol)
+                    _LOG.warning(
+                        "autofuse: a graph is compiled for each size of argument %d, axis %d: no range of sizes can "
+                        "stay open: %s", *opened.symbol.axes[0][:2], _reason(error),
+                    )  # fmt: skip
+        return self._form(args, shape, results, threads, None)
+
+    def _ranges(self, args: Sequence[Any]) -> list[Opened]:
+        """The sizes that a library may leave open, one at a time."""
+        found = [range_of(symbol, args, self.options.range) for symbol in self.symbols]
+        return [one for one in found if one is not None]
+
+    def _form(
+        self, args: Sequence[Any], shape: _Shape, results: Sequence[Any], threads: int, opened: Opened | None
+    ) -> Form:
+        key = self._digest(args, shape, threads, opened)
 
         def export(path: Path) -> None:
-            export_onnx(self.module, args, inputs, places, path)
+            export_onnx(self.module, args, shape.inputs, shape.results, path, opened)
+
+        def size_in(path: Path) -> OpenSize:
+            assert opened is not None
+            return opened.in_file(path, {place: input_name(place) for place in shape.inputs})
 
         if self.options.capture is not None:
             self._capture(export, key)
-        session = open_session(key, export, self.options, threads)
+        session = open_session(key, export, self.options, threads, None if opened is None else size_in)
         known = {node.name for node in session.get_inputs()}
         form = Form(
             session,
             Weights.of(args, self.weights),
-            tuple((input_name(place), place) for place in inputs if input_name(place) in known),
-            tuple(numbers[id(value)] if _is_tensor(value) else None for value in results),
+            tuple((input_name(place), place) for place in shape.inputs if input_name(place) in known),
+            shape.numbers,
             tuple(None if _is_tensor(value) else value for value in results),
+            opened,
+            None if opened is None else opened.masked(sizes_of(args)),
         )
         _check(form.run(args), results)
         return form
 
-    def _digest(self, args: Sequence[Any], inputs: Sequence[int], results: Sequence[int], threads: int) -> str | None:
+    def _digest(self, args: Sequence[Any], shape: _Shape, threads: int, opened: Opened | None) -> str | None:
         """What the library is kept under; None where the graph does not say what it computes."""
         try:
             text = graph_text(self.module)
         except UnknownGraphError:
             return None
+        arguments = [
+            described(place, value) if _is_tensor(value) else f"{type(value).__name__} {value!r}"
+            for place, value in enumerate(args)
+        ]
+        if opened is not None:
+            shapes = [f"{value.dtype if _is_tensor(value) else type(value).__name__}" for value in args]
+            free = [size for place, size in enumerate(opened.masked(sizes_of(args))) if place not in self.weights]
+            arguments = [*shapes, f"{free}", f"from {opened.low} to {opened.high}"]
         circumstances = {
-            "arguments": [
-                described(place, value) if _is_tensor(value) else f"{type(value).__name__} {value!r}"
-                for place, value in enumerate(args)
-            ],
-            "inputs": list(inputs), "results": list(results), "threads": threads, **_versions(), **_modes(),
+            "arguments": arguments, "sizes": self.options.sizes,
+            "inputs": list(shape.inputs), "results": list(shape.results), "threads": threads, **_versions(), **_modes(),
             "database": self.options.database, "device": self.options.device, "on_miss": self.options.on_miss,
             "exact": self.options.exact, "host": _host(),
         }  # fmt: skip
@@ -242,6 +315,11 @@ def _check(made: Sequence[Any], wanted: Sequence[Any]) -> None:
                     f"the compiled graph differs from eager in output {number} ({verdict.reason}); "
                     "report it with the ONNX file that options={'capture': FOLDER} writes"
                 )
+
+
+def _reason(error: Exception) -> str:
+    """Why no range of sizes can stay open, without what the command line would do instead."""
+    return str(error).removeprefix("--sizes: ").removesuffix(f"; {ADVICE}")
 
 
 def _is_tensor(value: Any) -> bool:

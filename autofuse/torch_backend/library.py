@@ -9,11 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from autofuse.backend.library.session import Session
-from autofuse.compiler import CompileReport, Context, Policy, compile_in
+from autofuse.compiler import CompileReport, Context, Policy, compile_in, compile_open
 from autofuse.database.ask.stamp import stamp
 from autofuse.environment.place import Place
 from autofuse.errors import AutofuseError
 from autofuse.fusion.plan import ScheduleLimits
+from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.torch_backend.cache import Cache, Entry, Note, default_cache
 from autofuse.torch_backend.options import Options
 from autofuse.values.scratch import scratch_folder
@@ -22,11 +23,29 @@ _LOG = logging.getLogger(__name__)
 MODEL, LIBRARY = "graph.onnx", "graph.so"
 
 
-def open_session(key: str | None, export: Callable[[Path], None], options: Options, threads: int) -> Session:
+def is_kept(key: str | None, options: Options) -> bool:
+    """Whether the cache has a library under this key."""
+    return options.cache and key is not None and default_cache(options.cache_bytes).find(key) is not None
+
+
+def open_session(
+    key: str | None,
+    export: Callable[[Path], None],
+    options: Options,
+    threads: int,
+    size_in: Callable[[Path], OpenSize] | None = None,
+) -> Session:
     """The library of a graph, loaded. `key`: what it is kept under (None: it is not kept).
 
-    `export` writes the graph as an ONNX file, where that is needed. AutofuseError when it cannot be compiled.
+    `export` writes the graph as an ONNX file, where that is needed. `size_in`: the size of that file that stays open.
+    AutofuseError when it cannot be compiled.
     """
+
+    def compiled(context: Context, model: Path, library: Path | None) -> CompileReport:
+        if size_in is None:
+            return compile_in(context, model, library, [{}], None)
+        return compile_open(context, model, library, {}, (size_in(model),), None)
+
     cache = default_cache(options.cache_bytes) if options.cache and key is not None else None
     place = Place(options.database, options.device, threads)
     policy = Policy(options.on_miss, limits=ScheduleLimits(exact=options.exact))
@@ -41,13 +60,13 @@ def open_session(key: str | None, export: Callable[[Path], None], options: Optio
         with scratch_folder() as folder:
             export(folder / MODEL)
             if entry is not None and cache is not None and key is not None:
-                decided = _decision(compile_in(context, folder / MODEL, None, [{}], None))
+                decided = _decision(compiled(context, folder / MODEL, None))
                 if decided == entry.note.decision:
                     session = _loaded(cache, key, entry, threads)
                     if session is not None:
                         cache.agree(key, Note(stamp=now, decision=decided))
                         return session
-            report = compile_in(context, folder / MODEL, folder / LIBRARY, [{}], None)
+            report = compiled(context, folder / MODEL, folder / LIBRARY)
             if cache is not None and key is not None:
                 _keep(cache, key, folder / LIBRARY, Note(stamp=now, decision=_decision(report)))
             return Session(folder / LIBRARY, threads=threads)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from autofuse.errors import InputError
+from autofuse.graph.loading.given.sizes import MOST
 from autofuse.values.arguments import DEFAULT_ON_MISS, check_miss_policy, parse_size
 
 DEFAULT_CACHE_SIZE = "8G"
+FIXED = "fixed"
+"""What `sizes` says where no size stays open."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +23,8 @@ class Options:
     """`database`, `device`, `on_miss`, `exact`: as `autofuse.compile` takes them. `threads`: None for torch's number.
 
     `capture`: a folder to which each graph is written as an ONNX file, for `autofuse tune`. `cache`: whether libraries
-    are kept on the disk; `cache_size`: at most so much ("8G", or bytes).
+    are kept on the disk; `cache_size`: at most so much ("8G", or bytes). `sizes`: from where to where a size goes that
+    dynamo leaves open, "2:512" (None: as `open_sizes.py` says), or "fixed" for a library of each size.
     """
 
     database: str | None = None
@@ -30,6 +35,15 @@ class Options:
     capture: Path | None = None
     cache: bool = True
     cache_size: str | int = DEFAULT_CACHE_SIZE
+    sizes: str | None = None
+
+    @property
+    def range(self) -> tuple[int, int] | None:
+        """The range of `sizes`, where it says one."""
+        if self.sizes is None or self.sizes == FIXED:
+            return None
+        low, _, high = self.sizes.partition(":")
+        return int(low), int(high)
 
     @property
     def cache_bytes(self) -> int:
@@ -39,7 +53,9 @@ class Options:
 
 ALLOWED = tuple(field.name for field in fields(Options))
 _TEXTS = ("database", "device", "on_miss", "capture")
-_OTHERS = {"num_threads": "threads", "db": "database", "target": "device", "cache_limit": "cache_size"}
+_OTHERS = {
+    "num_threads": "threads", "db": "database", "target": "device", "cache_limit": "cache_size", "dynamic": "sizes",
+}  # fmt: skip
 """What a user may well write -> what the option is called everywhere here."""
 
 
@@ -73,6 +89,10 @@ def _checked(name: str, value: Any) -> Any:
     elif name == "threads":
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise InputError(f"options: threads: got {value!r}, allowed: a number from 1 on, or None")
+    elif name == "sizes":
+        found = re.fullmatch(r"(\d{1,7}):(\d{1,7})", value) if isinstance(value, str) else None
+        if value not in (None, FIXED) and not (found and 1 <= int(found[1]) < int(found[2]) <= MOST):
+            raise InputError(f"options: sizes: got {value!r}, allowed: a range such as '2:512', 'fixed', or None")
     elif name in _TEXTS:
         if name == "capture" and isinstance(value, str | Path) and str(value):
             return Path(value)

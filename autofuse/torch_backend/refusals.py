@@ -101,8 +101,8 @@ def check_plain(value: object) -> None:
 def too_many_sizes() -> RefusedError:
     """The reason for a size that is one too many."""
     return RefusedError(
-        f"it was compiled for {MOST_SIZES} sizes of its inputs already (a library has fixed sizes), further ones run "
-        "in eager; pad inputs to a few sizes"
+        f"it was compiled for {MOST_SIZES} sizes of its inputs already (none that differs can stay open), further ones "
+        "run in eager; pad inputs to a few sizes"
     )
 
 

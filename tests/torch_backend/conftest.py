@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-NEEDS_TORCH = ("test_torch_compile.py", "test_torch_limits.py")
+NEEDS_TORCH = ("test_dynamic_sizes.py", "test_torch_compile.py", "test_torch_limits.py")
 MISSING = [name for name in ("torch", "onnxscript") if find_spec(name) is None]
 
 
@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
-    """`compiled(module, **options)`: under torch.compile, with a database and a cache of the test's own."""
+    """`compiled(module, dynamic=..., **options)`: under torch.compile, database and cache being the test's own."""
     import torch
 
     from autofuse.torch_backend.backend import autofuse
@@ -32,9 +32,9 @@ def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
     torch._dynamo.reset()
     torch.manual_seed(0)
 
-    def compile_module(module: Any, **options: object) -> Any:
+    def compile_module(module: Any, *, dynamic: bool | None = None, **options: object) -> Any:
         given = {"database": str(tmp_path / "p.db"), "threads": 1, **options}
-        return torch.compile(module, backend=autofuse, options=given)
+        return torch.compile(module, backend=autofuse, options=given, dynamic=dynamic)
 
     yield compile_module
     torch._dynamo.reset()
