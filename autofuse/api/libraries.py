@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ class CheckedLibrary:
     """A library file that is whole. `signer`: fingerprint of the key that it names as its signer's, "" for none.
 
     `trusted`: whether the signature was verified, by one of the keys that were given. `sha256`: of the whole file.
+    `sizes`: what it leaves open, from where to where. `caches`: inputs that it keeps between calls.
     """
 
     library: str
@@ -29,6 +30,8 @@ class CheckedLibrary:
     cpu_features: tuple[str, ...]
     threads: int
     kernels: int
+    sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    caches: tuple[str, ...] = ()
 
 
 def library_check(library: StrPath, *, trust: Sequence[StrPath] = ()) -> CheckedLibrary:
@@ -40,9 +43,11 @@ def library_check(library: StrPath, *, trust: Sequence[StrPath] = ()) -> Checked
 
     keys = [Path(key) for key in trust]
     metadata, signer, digest = check(Path(library), keys)
+    opened = metadata.programs[0].opened if metadata.programs else None
+    sizes = {name: (low, high) for name, low, high in opened.ranges} if opened else {}
     return CheckedLibrary(
         str(library), signer, bool(keys), digest, metadata.architecture, metadata.cpu_features, metadata.threads,
-        metadata.kernels,
+        metadata.kernels, sizes, opened.kept if opened else (),
     )  # fmt: skip
 
 

@@ -259,19 +259,21 @@ def run(
     *,
     inputs: Mapping[str, StrPath] | None = None,
     output_folder: StrPath | None = None,
+    sizes: Ranges | None = None,
     trust: Sequence[StrPath] = (),
 ) -> RunReport:
     """Run a library once, from and to files; `load` calls it with arrays.
 
     Its code runs with all rights of this process; `trust`: as `load` has it. `inputs`: .npy files by the inputs' names;
-    those left out are generated. `output_folder`: where each output is written as NAME.npy.
+    those left out are generated. `output_folder`: where each output is written as NAME.npy. `sizes`: of what the
+    library leaves open, {"batch": 7} (else those of the files, or the largest).
     """
     from autofuse.backend.library.files import run_once
+    from autofuse.graph.loading.given.sizes import single_sizes
 
-    named = {name: Path(file) for name, file in (inputs or {}).items()}
-    return run_once(
-        load(library, trust=trust), Path(library), named, None if output_folder is None else Path(output_folder)
-    )
+    named, folder = {name: Path(file) for name, file in (inputs or {}).items()}, output_folder
+    chosen = single_sizes(sizes or {})
+    return run_once(load(library, trust=trust), Path(library), named, None if folder is None else Path(folder), chosen)
 
 
 def bench(

@@ -79,6 +79,17 @@ Sizes = Annotated[
         help="A named dimension that stays open: batch=1:64 (alone: 1:32). NAME=SIZE fixes one. May repeat.",
     ),
 ]
+CalledSizes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sizes",
+        metavar="NAME=SIZE",
+        help="A size that the library leaves open: batch=7 (default: that of --input, or the largest).",
+    ),
+]
+RequireComplete = Annotated[
+    bool, typer.Option("--require-complete", help="Stop unless a tuning job ended, with the versions installed now.")
+]
 Caches = Annotated[
     list[str] | None,
     typer.Option(

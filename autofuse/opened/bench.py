@@ -138,6 +138,11 @@ def _check_range(library: Path, described: Metadata, size: OpenSize) -> None:
     opened = described.programs[0].opened
     if opened is None:
         raise InputError(f"--library: {library} has fixed sizes; leave --sizes out, or compile with it")
+    if opened.caches:
+        raise InputError(
+            f"--library: {library} keeps its caches between calls, and a race calls it with all inputs; compile it "
+            "without --cache to compare it"
+        )
     if (opened.name, min(opened.low, size.low), max(opened.high, size.high)) != (size.name, opened.low, opened.high):
         has = OpenSize(opened.name, opened.low, opened.high)
         raise InputError(f"--sizes: {library} takes {has}, asked was {size}")

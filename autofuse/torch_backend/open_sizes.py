@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autofuse.graph.loading.files import read_model
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.torch_backend.refusals import RefusedError
 
@@ -67,10 +68,7 @@ class Opened:
 
         RefusedError where torch's exporter has fixed it.
         """
-        import onnx
-
-        graph = onnx.load(path, load_external_data=False).graph
-        dims = {value.name: value.type.tensor_type.shape.dim for value in graph.input}
+        dims = {value.name: value.type.tensor_type.shape.dim for value in read_model(path).graph.input}
         found = {dims[names[place]][axis].dim_param for place, axis, more in self.symbol.axes if not more}
         name = next(iter(found), "")
         if len(found) != 1 or not name:

@@ -153,7 +153,7 @@ def test_sizes_beyond_the_limit_run_in_eager(compiled: Compiled, monkeypatch: py
     import torch
 
     monkeypatch.setattr(refusals, "MOST_SIZES", 2)
-    fast = compiled(lambda x: torch.relu(x) * 2)
+    fast = compiled(lambda x: torch.relu(x) * 2, sizes="fixed")
     reasons = []
     for rows in (2, 3, 4, 5, 6, 6):  # the first has a graph of its own, dynamo leaves the others' sizes open
         result, more = warned(lambda rows=rows: fast(torch.ones(rows, 3)))  # type: ignore[misc]

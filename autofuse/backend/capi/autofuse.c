@@ -94,6 +94,7 @@ void af_free(af_model *model) {
     free(p->input);
     free(p->output);
     free(p->uses);
+    free_sizes(p);
     drop(p->function);
   }
   for (int i = 0; model->weights && i < model->weight_count; i++) drop(model->weights[i]);
@@ -122,23 +123,51 @@ const char *af_output_name(const af_model *model, int index) {
   return index >= 0 && index < p->outputs ? p->output[index].name : NULL;
 }
 
-static int accepts(const af_program *p, const DLTensor *inputs, int count) {
+int af_open_size(const af_model *model, int index, const char **name, int64_t *low, int64_t *high) {
+  const af_program *p = &model->programs[0];
+  if (index < 0 || index >= p->sizes) return -1;
+  *name = p->size[index].name, *low = p->size[index].low, *high = p->size[index].high;
+  return 0;
+}
+
+int af_input_shape(const af_model *model, int index, const int64_t *sizes, int64_t *shape) {
+  const af_program *p = &model->programs[0];
+  return index >= 0 && index < p->inputs ? shape_at(p, index, sizes, shape), 0 : fail("there is no input %d", index);
+}
+
+int af_is_cache(const af_model *model, int index) { return is_cache(&model->programs[0], index); }
+
+/* Whether a program takes these inputs, at the sizes that it leaves open. */
+static int accepts(const af_program *p, const DLTensor *inputs, int count, const int64_t *sizes) {
   if (count != p->inputs) return 0;
   for (int i = 0; i < count; i++) {
     const DLTensor *want = &p->input[i].tensor, *have = &inputs[i];
-    if (have->ndim != want->ndim || memcmp(have->shape, want->shape, want->ndim * sizeof(int64_t))) return 0;
+    int64_t shape[MAX_RANK];
+    shape_at(p, i, sizes, shape);
+    if (have->ndim != want->ndim || memcmp(have->shape, shape, want->ndim * sizeof(int64_t))) return 0;
     if (have->dtype.code != want->dtype.code || have->dtype.bits != want->dtype.bits || have->dtype.lanes != 1) return 0;
     if (have->device.device_type != kDLCPU || !is_compact(have)) return 0;
   }
   return 1;
 }
 
+/* The program is given the memory of a cache itself, never a copy. */
+static int check_caches(const af_program *p, const DLTensor *inputs) {
+  for (int i = 0; i < p->caches; i++)
+    if (((uintptr_t)inputs[p->cache[i]].data + inputs[p->cache[i]].byte_offset) % ALIGNMENT)
+      return fail("input %s: it is extended in place, so its memory must be aligned to %d bytes", p->input[p->cache[i]].name, ALIGNMENT);
+  return 0;
+}
+
 int af_run(af_model *model, const DLTensor *inputs, int count) {
-  int number = 0, code = 0, made = 0;
-  while (number < model->program_count && !accepts(&model->programs[number], inputs, count)) number++;
+  int number = 0, code = 0, made = 0, open = model->programs[0].sizes;
+  int64_t sizes[open + 1];
+  if (open && count == model->programs[0].inputs && find_sizes(&model->programs[0], inputs, sizes)) return -1;
+  while (number < model->program_count && !accepts(&model->programs[number], inputs, count, sizes)) number++;
   if (number == model->program_count)
     return fail("the library has no program for these inputs (number, shapes, types, compact, on the CPU)");
   af_program *p = &model->programs[number];
+  if (check_caches(p, inputs)) return -1;
   TVMFFIAny *values = calloc(p->inputs + p->weights + 1, sizeof *values), result;
   if (values == NULL) return fail("out of memory");
   drop_outputs(model);

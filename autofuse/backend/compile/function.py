@@ -324,12 +324,19 @@ def _translated(
     with scratch_folder() as folder, ThreadPoolExecutor(jobs, "translate") as threads:
 
         def through_a_file(function: Any, name: str) -> Any:
-            """LLVM emits machine code as it writes a module, one after the other where they are linked."""
+            """LLVM emits machine code as it writes a module, one after the other where they are linked.
+
+            What the virtual machine computes shapes of open sizes by has a name of its own, and is kept nowhere.
+            """
+            path = folder / f"{name}.o"
+            if len(name) != SYMBOL_LENGTH:
+                translate(function, name, target, checked).write_to_file(str(path))
+                return read_object(path, name)
             key = kept.key(function, checked)
-            if not kept.take(key, name, folder / f"{name}.o"):
-                write_object(function, name, target, folder / f"{name}.o", checked)
-                kept.keep(key, name, folder / f"{name}.o")
-            return read_object(folder / f"{name}.o", name)
+            if not kept.take(key, name, path):
+                write_object(function, name, target, path, checked)
+                kept.keep(key, name, path)
+            return read_object(path, name)
 
         begun = {
             threads.submit(through_a_file, function, name): name

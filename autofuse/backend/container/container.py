@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from autofuse.backend.container.elf import image_problem
 from autofuse.backend.container.metadata import Metadata, TensorSpec
-from autofuse.backend.container.table import table_text
+from autofuse.backend.container.table import table_text, table_texts
 from autofuse.errors import InputError
 from autofuse.values.outputs import Kind, output_file
 from autofuse.values.signatures import PUBLIC_BYTES, SIGNATURE_BYTES, Signature, require_signature, sign
@@ -177,7 +177,8 @@ def _described(file: BinaryIO, path: Path, sections: Sections) -> Metadata:
         wanted = offsets[-1] + _size(spec)
     if wanted != sections.weights_bytes:
         raise InputError(f"{path}: the library is damaged (weights of {sections.weights_bytes} bytes, not {wanted})")
-    if table != table_text(metadata, [sections.weights_offset + offset for offset in offsets]).encode():
+    tables = table_texts(metadata, [sections.weights_offset + offset for offset in offsets])
+    if table not in [text.encode() for text in tables]:
         raise InputError(f"{path}: the library is damaged (its table is not that of its description)")
     return metadata
 

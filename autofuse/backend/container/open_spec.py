@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -71,6 +71,26 @@ class OpenSpec:
     def kept(self) -> tuple[str, ...]:
         """Inputs that whoever runs the program keeps between calls, in place of the caller."""
         return tuple(given for _, given in self.caches)
+
+    def sizes_in(self, shapes: Mapping[int, tuple[int, ...]]) -> dict[str, int]:
+        """The open sizes that shapes of inputs, by their number, say; what does not fit says nothing."""
+        found: dict[str, int] = {}
+        for place, shape in shapes.items():
+            for one in self.extents[place]:
+                if one.axis < len(shape):
+                    found.setdefault(self.ranges[one.size][0], max(0, shape[one.axis] - one.more) // one.factor)
+        return found
+
+    def input_shapes(self, specs: Sequence[Shaped], sizes: Mapping[str, int]) -> list[tuple[int, ...]]:
+        """The shapes of all inputs at these sizes; at the largest of those that are not among them."""
+        values = [sizes.get(name, high) for name, _, high in self.ranges]
+        found = []
+        for spec, extents in zip(specs, self.extents, strict=False):
+            shape = list(spec.shape)
+            for one in extents:
+                shape[one.axis] = one.factor * values[one.size] + one.more
+            found.append(tuple(shape))
+        return found
 
     def texts(self, specs: Sequence[Shaped]) -> list[tuple[int | str, ...]]:
         """The shapes of all inputs and then all outputs, with names where open sizes stand: "batch", "past + 1"."""

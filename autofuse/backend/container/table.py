@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autofuse.backend.container.metadata import Metadata, TensorSpec
+from autofuse.backend.container.metadata import Metadata, OpenSpec, Program, TensorSpec
 from autofuse.errors import InputError
 
 TABLE_FORMAT, TABLE_OF_PARTS = 1, 2
@@ -15,11 +15,19 @@ DLPACK_CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
 """numpy's kind letters -> `DLDataTypeCode`."""
 
 
-def table_text(metadata: Metadata, offsets: Sequence[int]) -> str:
+def table_texts(metadata: Metadata, offsets: Sequence[int]) -> tuple[str, ...]:
+    """The tables that a library may have: that of now, and of before tables had open sizes."""
+    return table_text(metadata, offsets), table_text(metadata, offsets, open_sizes=False)
+
+
+def table_text(metadata: Metadata, offsets: Sequence[int], *, open_sizes: bool = True) -> str:
     """One record a line; `offsets`: where each weight starts in the file (bytes).
 
     `weight CODE BITS RANK SIZE... OFFSET`, `input CODE BITS RANK SIZE... NAME` (`output` too), and for each
-    program `program ENTRY INPUTS OUTPUTS WEIGHTS` before its inputs, outputs and `uses POSITION` a weight.
+    program `program ENTRY INPUTS OUTPUTS WEIGHTS` before its inputs, outputs and `uses POSITION` a weight. Then, where
+    sizes are open, `size LOW HIGH NAME` for each, `open PORT AXIS SIZE FACTOR MORE` for each extent that follows one
+    (of inputs, then outputs), and `cache INPUT` for one that is extended in place. Who does not know these lines passes
+    over them, and runs the program at the largest sizes.
     """
     lines = [
         f"autofuse {TABLE_FORMAT if metadata.parts is None else TABLE_OF_PARTS}",
@@ -36,7 +44,21 @@ def table_text(metadata: Metadata, offsets: Sequence[int]) -> str:
         lines += [f"input {_type(spec)} {_name(spec)}" for spec in program.inputs]
         lines += [f"output {_type(spec)} {_name(spec)}" for spec in program.outputs]
         lines += [f"uses {position}" for position in program.weights]
+        lines += [] if program.opened is None or not open_sizes else _open_lines(program, program.opened)
     return "\n".join(lines) + "\n"
+
+
+def _open_lines(program: Program, opened: OpenSpec) -> list[str]:
+    names = [spec.name for spec in program.inputs]
+    return [
+        *(f"size {low} {high} {' '.join(name.split()) or '-'}" for name, low, high in opened.ranges),
+        *(
+            f"open {port} {one.axis} {one.size} {one.factor} {one.more}"
+            for port, extents in enumerate(opened.extents)
+            for one in extents
+        ),
+        *(f"cache {names.index(name)}" for name in opened.kept),
+    ]
 
 
 def _type(spec: TensorSpec) -> str:

@@ -6,12 +6,13 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import repeat
 from typing import Any
 
 import numpy as np
 
-from autofuse.backend.container.metadata import Metadata
+from autofuse.backend.container.metadata import InputSpec, Metadata
 from autofuse.backend.library.arrays import (
     Array,
     Caches,
@@ -119,15 +120,38 @@ class Library:
         return Prepared(self, number, [tensor_over(array) for array in arrays])
 
     def empty_inputs(self, program: int = 0) -> dict[str, Array]:
-        """Zeros for every input of a program, aligned so that a call reads them where they lie."""
-        specs = self.metadata.programs[program].inputs
-        return {spec.name: aligned_zeros(spec) for spec in specs if spec.name not in self._kept_names}
+        """Zeros for every input of a program, aligned so that a call reads them where they lie; their sizes: see
+        `example_inputs`."""
+        return {spec.name: aligned_zeros(spec) for spec in self._given_specs(program, {})}
 
-    def example_inputs(self, seed: int = 0, program: int = 0) -> dict[str, Array]:
-        """Reproducible inputs that a program accepts: normal numbers, and integers inside the tables they index."""
+    def example_inputs(
+        self, seed: int = 0, program: int = 0, sizes: Mapping[str, int] | None = None
+    ) -> dict[str, Array]:
+        """Reproducible inputs that a program accepts: normal numbers, and integers inside the tables they index.
+
+        `sizes`: of what the library leaves open; else the largest, or that which its caches have now.
+        """
         generator = np.random.default_rng(seed)
-        specs = self.metadata.programs[program].inputs
-        return {spec.name: example(spec, generator) for spec in specs if spec.name not in self._kept_names}
+        return {spec.name: example(spec, generator) for spec in self._given_specs(program, sizes or {})}
+
+    def sizes_of(self, inputs: Mapping[str, Array]) -> dict[str, int]:
+        """The open sizes that some inputs have."""
+        opened, names = self.metadata.programs[0].opened, [spec.name for spec in self.metadata.inputs]
+        known = {names.index(name): array.shape for name, array in inputs.items() if name in names}
+        return {} if opened is None else opened.sizes_in(known)
+
+    def _given_specs(self, program: int, sizes: Mapping[str, int]) -> list[InputSpec]:
+        """The inputs of a call at these sizes."""
+        specs, opened = self.metadata.programs[program].inputs, self.metadata.programs[program].opened
+        known = [name for name, _, _ in opened.ranges] if opened else []
+        unknown = [name for name in sizes if name not in known]
+        if unknown:
+            raise InputError(f"--sizes: the library has no open size {unknown[0]!r}; its open sizes: {listed(known)}")
+        if opened is not None:
+            now = dict.fromkeys(known, self.caches.size) if self.caches else {}
+            shapes = opened.input_shapes(specs, {**now, **sizes})
+            specs = tuple(replace(spec, shape=shape) for spec, shape in zip(specs, shapes, strict=True))
+        return [spec for spec in specs if spec.name not in self._kept_names]
 
     def count_kernels(self, inputs: Inputs) -> int:
         """Kernels that one call really launches, counted while it runs."""

@@ -43,13 +43,18 @@ class RunReport:
 
 
 def run_once(
-    library: Library | PartedLibrary, path: Path, inputs: Mapping[str, Path], folder: Path | None
+    library: Library | PartedLibrary,
+    path: Path,
+    inputs: Mapping[str, Path],
+    folder: Path | None,
+    sizes: Mapping[str, int],
 ) -> RunReport:
     """Call `library`, which was loaded from `path`, with the arrays of `inputs` (generated where one is left out).
 
+    `sizes`: of what it leaves open; else those of the inputs that are given, or the largest.
     `folder`: where each output is written. InputError for inputs that are none, and for files that must stay.
     """
-    feeds = _feeds(library, inputs)
+    feeds = _feeds(library, inputs, sizes)
     names = library.output_names
     given = {f"the input {name}={file}": file for name, file in inputs.items()}
     files = {} if folder is None else _array_files(folder, names, {"the library": path, **given})
@@ -65,15 +70,18 @@ def run_once(
     return RunReport(str(path), tuple(found))
 
 
-def _feeds(library: Library | PartedLibrary, inputs: Mapping[str, Path]) -> dict[str, NDArray[np.generic]]:
+def _feeds(
+    library: Library | PartedLibrary, inputs: Mapping[str, Path], sizes: Mapping[str, int]
+) -> dict[str, NDArray[np.generic]]:
     """Arrays from .npy files, and valid generated ones for the inputs that are not given."""
-    feeds = library.example_inputs()
+    names, given = library.example_inputs(), dict[str, NDArray[np.generic]]()
     for name, file in inputs.items():
-        if name not in feeds:
+        if name not in names:
             got = f"{name}={file}" if name else str(file)
-            raise InputError(f"--input: got {got!r}, allowed: NAME=FILE.npy with NAME one of {', '.join(feeds)}")
-        feeds[name] = read_array(file, "--input")
-    return feeds
+            raise InputError(f"--input: got {got!r}, allowed: NAME=FILE.npy with NAME one of {', '.join(names)}")
+        given[name] = read_array(file, "--input")
+    found = library.sizes_of(given)
+    return {**(library.example_inputs(sizes={**found, **sizes}) if found or sizes else names), **given}
 
 
 def _array_files(folder: Path, names: Sequence[str], inputs: Inputs) -> dict[str, Path]:

@@ -111,9 +111,17 @@ class PartedLibrary:
         """Zeros for every input, aligned so that a call reads them where they lie; open sizes are 1."""
         return {spec.name: aligned_zeros(spec) for spec in _input_specs(self.metadata)}
 
-    def example_inputs(self, seed: int = 0, _program: int = 0) -> dict[str, Array]:
+    def example_inputs(
+        self, seed: int = 0, _program: int = 0, sizes: Mapping[str, int] | None = None
+    ) -> dict[str, Array]:
         """Reproducible inputs: normal numbers, integers inside the tables that they index or ones; open sizes are 1."""
+        if sizes:
+            raise InputError("--sizes: ONNX Runtime runs a part of this model, so its library has fixed sizes")
         return example_inputs(self.metadata, seed)
+
+    def sizes_of(self, _inputs: Mapping[str, Array]) -> dict[str, int]:
+        """The library leaves no size open."""
+        return {}
 
     def count_kernels(self, inputs: Inputs) -> int:
         """Kernels of ours that one call really launches, counted while it runs."""

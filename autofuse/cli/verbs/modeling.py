@@ -13,6 +13,7 @@ from autofuse import api
 from autofuse.cli.options import (
     Buckets,
     Caches,
+    CalledSizes,
     CompileFormats,
     Constants,
     Database,
@@ -23,6 +24,7 @@ from autofuse.cli.options import (
     OnMiss,
     OutputFormat,
     Plan,
+    RequireComplete,
     Rpc,
     RpcKey,
     RpcKeyFile,
@@ -162,10 +164,7 @@ def compile_(
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop unless every schedule was measured on this device.")
     ] = False,
-    require_complete: Annotated[
-        bool,
-        typer.Option("--require-complete", help="Stop unless a tuning job ended, with the versions installed now."),
-    ] = False,
+    require_complete: RequireComplete = False,
     exact: Exact = False,
     weight_growth: WeightGrowth = None,
     trained: TrainedModel = None,
@@ -219,6 +218,7 @@ def run(
     output_folder: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Write each output as NAME.npy.")
     ] = None,
+    sizes: CalledSizes = None,
     trust: Trust = None,
     form: OutputFormat = "text",
 ) -> None:
@@ -226,7 +226,8 @@ def run(
 
     Its code runs with all your rights: run those that you made, or --trust the keys of those who did.
     """
-    report = api.run(library, inputs=parse_files(inputs or []), output_folder=output_folder, trust=trust or ())
+    files = parse_files(inputs or [])
+    report = api.run(library, inputs=files, output_folder=output_folder, sizes=sizes or [], trust=trust or ())
     rows = [{name: value for name, value in vars(output).items() if value is not None} for output in report.outputs]
     show({"library": report.library, "outputs": rows}, form, records(plain(rows)))
 

@@ -73,6 +73,16 @@ def test_caches_are_filled_and_cut(tmp_path: Path) -> None:
     np.testing.assert_allclose(first, theirs.run(["logits"], feeds)[0], rtol=TOLERANCE, atol=TOLERANCE)
 
 
+def test_run_begins_with_empty_caches_and_races_refuse_them(tmp_path: Path) -> None:
+    model, _ = one_layer(tmp_path)
+    library = model.with_suffix(".so")
+    (output,) = api.run(library).outputs
+    assert output.output == "logits"
+    assert api.library_check(library).caches == ("past0k", "past0v")
+    with pytest.raises(InputError, match="keeps its caches between calls"):
+        api.bench(model, library=library, sizes={"past": (0, 20)}, database=str(tmp_path / "a.db"))
+
+
 def test_what_does_not_fit_into_caches_is_refused(tmp_path: Path) -> None:
     model, session = one_layer(tmp_path)
     caches = session.caches

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,36 @@ def test_a_session_names_the_open_size(model: Path, library: Library) -> None:
     session = api.Session(model.with_suffix(".so"))
     assert [one.shape for one in session.get_inputs()] == [("batch", 24)]
     assert [one.shape for one in session.get_outputs()] == [("batch", 40), ("batch", 1)]
+
+
+def shapes(*words: str) -> list[list[int]]:
+    """Shapes of the outputs that `run` shows."""
+    shown = CliRunner().invoke(app, ["run", *words, "--format", "json"])
+    assert shown.exit_code == 0, shown.stderr
+    return [one["shape"] for one in json.loads(shown.stdout)["outputs"]]
+
+
+@pytest.mark.usefixtures("library")
+def test_run_takes_a_size_or_that_of_its_files(model: Path, tmp_path: Path) -> None:
+    path = str(model.with_suffix(".so"))
+    np.save(tmp_path / "x.npy", np.zeros((7, 24), np.float32))
+    assert shapes(path) == [[HIGH, 40], [HIGH, 1]]
+    assert shapes(path, "--sizes", "batch=3") == [[3, 40], [3, 1]]
+    assert shapes(path, "--input", f"x={tmp_path / 'x.npy'}") == [[7, 40], [7, 1]]
+    for words, reason in (
+        ("batch=41", "batch is 41, the library takes 1 to 40"),
+        ("batch=2:5", "a call has one size: give batch=5"),
+        ("length=2", "the library has no open size 'length'; its open sizes: 'batch'"),
+    ):
+        refused = CliRunner().invoke(app, ["run", path, "--sizes", words])
+        assert refused.exit_code and reason in refused.stderr
+
+
+@pytest.mark.usefixtures("library")
+def test_a_library_that_is_checked_shows_its_sizes(model: Path) -> None:
+    path = str(model.with_suffix(".so"))
+    assert api.library_check(path).sizes == {"batch": (LOW, HIGH)}
+    assert "open sizes    batch 1 to 40" in CliRunner().invoke(app, ["library", "check", path]).stdout
 
 
 def test_a_prepared_call_keeps_its_size(model: Path, library: Library) -> None:

@@ -5,6 +5,7 @@
 
 #include "check.h"
 #include "runtime.h"
+#include "sizes.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -13,20 +14,6 @@
 
 enum { PAGE = 4096, SIGNATURE_BYTES = 32 + 64 + 8, DIGEST_BYTES = 32 };
 static const int64_t TRAILER_BYTES = 8 + 4 * 8 + 4 * 32, MAX_TENSOR_BYTES = 1ll << 44;
-
-typedef struct {
-  DLTensor tensor;
-  int64_t shape[MAX_RANK];
-  char *name;
-} af_spec;
-
-typedef struct {
-  char entry[64];
-  int inputs, outputs, weights;
-  af_spec *input, *output;
-  int *uses;
-  TVMFFIObjectHandle function;
-} af_program;
 
 struct af_model {
   char *file;
@@ -163,6 +150,9 @@ static int read_line(af_model *model, const char *word, const char *rest, int *s
   }
   if (!strcmp(word, "input")) return p && seen[1] < p->inputs ? read_spec(rest, &p->input[seen[1]++]) : -1;
   if (!strcmp(word, "output")) return p && seen[2] < p->outputs ? read_spec(rest, &p->output[seen[2]++]) : -1;
+  if (!strcmp(word, "size")) return p ? read_size(p, rest) : -1;
+  if (!strcmp(word, "open")) return p && is_whole(model, seen) ? read_extent(p, rest) : -1;
+  if (!strcmp(word, "cache")) return p ? read_cache(p, rest) : -1;
   if (!strcmp(word, "uses")) {
     int position;
     if (!p || seen[3] >= p->weights || sscanf(rest, "%d", &position) != 1) return -1;

@@ -72,6 +72,15 @@ def open_sizes(ranges: Ranges) -> tuple[OpenSize, ...]:
     return tuple(found)
 
 
+def single_sizes(ranges: Ranges) -> dict[str, int]:
+    """One size of each name. InputError for a range."""
+    found = open_sizes(ranges)
+    for one in found:
+        if not one.is_fixed:
+            raise InputError(f"--sizes: a call has one size: give {one.name}={one.high}, not a range")
+    return {one.name: one.low for one in found}
+
+
 def the_open_one(sizes: Sequence[OpenSize]) -> OpenSize:
     """The one size that has a range. InputError where there is none, or more than one."""
     found = [size for size in sizes if not size.is_fixed]

@@ -1,0 +1,176 @@
+"""The C interface of libraries with an open size: right at each, refused outside of the range; caches of the caller."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from typer.testing import CliRunner
+
+from autofuse import api
+from autofuse.cli.main import app
+from tests.backend.forging import forged
+from tests.compiler.open_sizes.decoders import Decoder, step_inputs, written
+from tests.compiler.open_sizes.models import (
+    PERCEPTRON,
+    PERCEPTRON_WEIGHTS,
+    TOLERANCE,
+    Array,
+    built,
+    inputs_at,
+    write,
+)
+from tests.compiler.open_sizes.tokens import Form
+from tests.compiler.open_sizes.tokens import written as tokens
+
+DRIVER = r"""
+#include "autofuse.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static size_t bytes_of(const DLTensor *tensor) {
+  size_t bytes = tensor->dtype.bits / 8;
+  for (int axis = 0; axis < tensor->ndim; axis++) bytes *= tensor->shape[axis];
+  return bytes;
+}
+
+/* driver LIBRARY FOLDER SIZE...: reads SIZE.INDEX.in, writes SIZE.INDEX.out; a cache stays from size to size. */
+int main(int argc, char **argv) {
+  af_model *model = af_load(argv[1], 1);
+  if (model == NULL) return fprintf(stderr, "%s\n", af_error()), 1;
+  const char *name;
+  int64_t low, high;
+  for (int i = 0; !af_open_size(model, i, &name, &low, &high); i++) printf("%s %d %d\n", name, (int)low, (int)high);
+  void *memory[16] = {0};
+  for (int i = 0; af_input(model, i); i++) {
+    size_t bytes = (bytes_of(af_input(model, i)) * 2 + 63) / 64 * 64;
+    memory[i] = aligned_alloc(64, bytes);
+    memset(memory[i], 0, bytes);
+  }
+  for (int run = 3; run < argc; run++) {
+    DLTensor inputs[16];
+    int64_t size = atoi(argv[run]), shapes[16][16];
+    int count = 0;
+    for (; af_input(model, count); count++) {
+      inputs[count] = *af_input(model, count);
+      if (af_input_shape(model, count, &size, shapes[count])) return 1;
+      inputs[count].shape = shapes[count];
+      inputs[count].data = memory[count];
+      if (af_is_cache(model, count)) continue;
+      char path[4096];
+      snprintf(path, sizeof path, "%s/%d.%d.in", argv[2], (int)size, count);
+      FILE *file = fopen(path, "rb");
+      size_t read = fread(memory[count], 1, bytes_of(&inputs[count]), file);
+      fclose(file);
+      if (read != bytes_of(&inputs[count])) return printf("%s has another size\n", path), 1;
+    }
+    if (af_run(model, inputs, count)) {
+      printf("refused: %s\n", af_error());
+      continue;
+    }
+    for (int i = 0; af_output(model, i); i++) {
+      const DLTensor *output = af_output(model, i);
+      char path[4096];
+      snprintf(path, sizeof path, "%s/%d.%d.out", argv[2], (int)size, i);
+      FILE *file = fopen(path, "wb");
+      fwrite((char *)output->data + output->byte_offset, 1, bytes_of(output), file);
+      fclose(file);
+    }
+  }
+  for (int i = 0; i < 16; i++) free(memory[i]);
+  af_free(model);
+  return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("c")
+    (folder / "driver.c").write_text(DRIVER)
+    flags = shlex.split(CliRunner().invoke(app, ["cflags"]).stdout)
+    command = ["gcc", "-Wall", "-Wextra", "-Werror", "-g", "-fsanitize=address,undefined", "driver.c", *flags]
+    subprocess.run([*command, "-o", "driver"], cwd=folder, check=True)
+    return folder / "driver"
+
+
+def run(driver: Path, library: Path, folder: Path, feeds: dict[int, list[Array]]) -> list[str]:
+    """What the program says; `feeds`: inputs by size, in the order of the calls."""
+    for size, arrays in feeds.items():
+        for place, array in enumerate(arrays):
+            (folder / f"{size}.{place}.in").write_bytes(np.ascontiguousarray(array).tobytes())
+    done = subprocess.run(
+        [driver, library, folder, *map(str, feeds)],
+        capture_output=True, text=True, check=False, timeout=600, env={"ASAN_OPTIONS": "detect_leaks=0"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("kind", ["rows", "tokens"])
+def test_every_size_is_right_and_others_are_refused(driver: Path, tmp_path: Path, kind: str) -> None:
+    if kind == "rows":
+        name, model = "batch", write(tmp_path / "rows.onnx", PERCEPTRON, PERCEPTRON_WEIGHTS)
+    else:
+        name, model = "tokens", write(tmp_path / "tokens.onnx", *tokens(Form(masks=("padding",), picked=0)))
+    built(model, name, 1, 37)
+    feeds = {size: list(inputs_at(model, name, size).values()) for size in (37, 1, 2, 19, 36, 38)}
+    said = run(driver, model.with_suffix(".so"), tmp_path, feeds)
+    assert said[0] == f"{name} 1 37"
+    assert said[1:] == [
+        f"refused: {name} is 38, the library takes 1 to 37: compile it with a wider range, --sizes {name}=LOW:HIGH"
+    ]
+    theirs = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    for size in (37, 1, 2, 19, 36):
+        for place, wanted in enumerate(theirs.run(None, inputs_at(model, name, size))):
+            found = np.frombuffer((tmp_path / f"{size}.{place}.out").read_bytes(), wanted.dtype).reshape(wanted.shape)
+            np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=f"size {size}")
+
+
+def test_caches_lie_with_the_caller(driver: Path, tmp_path: Path) -> None:
+    model = written(tmp_path / "decoder.onnx", Decoder(masks=("causal", "padding"), layers=1))
+    built(model, "past", 0, 12, caches={"present*": "past*"})
+    session = api.Session(model.with_suffix(".so"))
+    own = [one.name for one in session.get_inputs()]
+    every = [spec.name for spec in session.metadata.inputs]
+    none = np.zeros(0, np.uint8)
+    feeds = {size: {name: step_inputs(model, size)[name] for name in own} for size in range(13)}
+    given = {size: [feeds[size].get(name, none) for name in every] for size in feeds}
+    assert run(driver, model.with_suffix(".so"), tmp_path, given) == ["past 0 12"]
+    for size in feeds:
+        wanted = session.run(None, feeds[size])[0]
+        found = np.frombuffer((tmp_path / f"{size}.0.out").read_bytes(), wanted.dtype).reshape(wanted.shape)
+        np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=f"past {size}")
+
+
+def test_a_library_of_before_tables_had_sizes_is_read(tmp_path: Path) -> None:
+    model = write(tmp_path / "rows.onnx", PERCEPTRON, PERCEPTRON_WEIGHTS)
+    built(model, "batch", 1, 37)
+
+    def without_sizes(text: bytes) -> bytes:
+        return b"".join(line for line in text.splitlines(True) if not line.startswith((b"size ", b"open ")))
+
+    older = forged(model.with_suffix(".so"), tmp_path / "older.so", table=without_sizes)
+    assert api.Session(older).run(None, inputs_at(model, "batch", 5))[0].shape == (5, 40)
+
+
+def test_a_table_whose_sizes_do_not_fit_is_refused(driver: Path, tmp_path: Path) -> None:
+    model = write(tmp_path / "rows.onnx", PERCEPTRON, PERCEPTRON_WEIGHTS)
+    built(model, "batch", 1, 37)
+    for line, wrong in (
+        (b"size 1 37 batch", b"size 38 37 batch"),
+        (b"open 0 0 0 1 0", b"open 9 0 0 1 0"),
+        (b"open 0 0 0 1 0", b"open 0 5 0 1 0"),
+        (b"open 0 0 0 1 0", b"open 0 0 1 1 0"),
+        (b"open 0 0 0 1 0", b"open 0 0 0 2 0"),
+    ):
+        library = forged(
+            model.with_suffix(".so"), tmp_path / "f.so", table=lambda text, pair=(line, wrong): text.replace(*pair)
+        )
+        done = subprocess.run([driver, library, tmp_path], capture_output=True, text=True, check=False)
+        assert done.returncode == 1 and "the library is damaged (its table" in done.stderr, done.stderr
