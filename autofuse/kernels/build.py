@@ -51,8 +51,10 @@ def build_kernel(workload: Workload, schedule: Schedule, target: Target) -> Kern
 
 
 def check_layouts(workload: Workload) -> None:
-    """InputError when a block does not divide the channels of its tensor."""
+    """InputError when a block does not divide the channels of its tensor, or bfloat16 shall hold other than float32."""
     for value in workload.values:
+        if value.is_half and value.dtype != "float32":
+            raise InputError(f"layout {value.layout!r} does not fit a tensor of {value.dtype}")
         if value.block and (len(value.shape) < 2 or value.shape[1] % value.block):
             raise InputError(f"layout {value.layout!r} does not fit a tensor of shape {value.shape}")
 
@@ -106,12 +108,13 @@ class _Builder:
         for kind in ("input", "output"):
             for index in self.workload.of_kind(kind):
                 value = self.workload.values[index]
-                buffer = builder.arg(f"{kind}{index}", builder.buffer(value.physical_shape, value.dtype, align=64))
+                stored = builder.buffer(value.physical_shape, value.stored_dtype, align=64)
+                buffer = builder.arg(f"{kind}{index}", stored)
                 self.parameters[kind].append(buffer)
                 buffers[index] = (buffer, value)
         arrays = {}
         for index, (buffer, value) in buffers.items():
-            flat = builder.decl_buffer((prod(value.shape),), value.dtype, data=buffer.data, align=64)
+            flat = builder.decl_buffer((prod(value.shape),), value.stored_dtype, data=buffer.data, align=64)
             arrays[index] = Array(flat, value.shape, value.dtype, value.block)
         return arrays
 

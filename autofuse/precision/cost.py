@@ -146,16 +146,17 @@ class Costs:
                 products = arithmetic + unpacking
             else:
                 products = arithmetic / (1.0 if self._is_narrow(operator) else self._advantage[precision])
-            moved = memory / 4 if precision == INT8 else self._with_narrow_weights(site, cost, precision) / gbs * 1e-3
+            moved = memory / 4 if precision == INT8 else self._moved(site, cost, precision) / gbs * 1e-3
             found[precision] = max(products, moved) + LAUNCH_US
         return found
 
-    def _with_narrow_weights(self, site: Site, cost: Cost, precision: str) -> float:
-        """Bytes that a contraction moves whose weights alone are narrow, scales of blocks included."""
-        weights = self._sites.graph.tensors[site.weights].size_bytes if site.weights else 0
-        bits = WEIGHT_BITS.get(precision, 0)
-        narrow = weights * (bits / 32 + 1 / BLOCK[bits]) if bits else weights / 2
-        return cost.bytes_read + cost.bytes_written - weights + narrow
+    def _moved(self, site: Site, cost: Cost, precision: str) -> float:
+        """Bytes that a contraction moves in bfloat16, where products write float32, or with weights that alone are
+        narrow, scales of blocks included."""
+        if precision == BF16:
+            return cost.bytes_read / 2 + cost.bytes_written / (2 if site.op_type == "Conv" else 1)
+        weights, bits = self._sites.graph.tensors[site.weights].size_bytes, WEIGHT_BITS[precision]
+        return cost.bytes_read + cost.bytes_written - weights * (1 - bits / 32 - 1 / BLOCK[bits])
 
     def _is_narrow(self, operator: Operator) -> bool:
         """Whether the integers of a convolution are multiplied as numbers: those of few channels in each group are."""

@@ -14,7 +14,7 @@ from autofuse.device.target import Target
 from autofuse.environment.space import load_space
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.loading.load import from_model
-from autofuse.graph.own.bfloat16 import rounded
+from autofuse.graph.own.rounding import rounded
 from autofuse.kernels.families.narrow.instructions import bfloat16_multipliers, multipliers
 from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import open_knobs

@@ -8,7 +8,7 @@ from onnx import TensorProto, checker, helper, numpy_helper, parser
 
 from autofuse.errors import UncoveredError
 from autofuse.graph.loading.load import from_model
-from autofuse.graph.own.bfloat16 import is_rounded, rounded
+from autofuse.graph.own.rounding import is_rounded, rounded
 from autofuse.graph.submodel import to_model
 from autofuse.kernels.lowering.coverage import without_kernel
 
@@ -81,7 +81,7 @@ def test_a_gemm(run, turned):
 
 def test_two_computed_operands(run):
     text = PAIR + "t = Transpose <perm=[1, 0]> (x); g = Cast <to=16> (t); u = Cast <to=1> (g); y = MatMul (r, u)"
-    assert kinds(same(run, model_of(text, ROWS, {}), ROWS)) == ["Transpose", "Bfloat16MatMul"]
+    assert kinds(same(run, model_of(text, ROWS, {}), ROWS)) == ["Transpose", "RoundToBfloat16", "Bfloat16MatMul"]
 
 
 def test_weights_that_are_rounded_here_or_come_in_16_bits(run):

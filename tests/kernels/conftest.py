@@ -21,7 +21,7 @@ from autofuse.device.target import Target
 from autofuse.graph.loading.load import from_model
 from autofuse.kernels.build import Kernel, build_kernel
 from autofuse.kernels.families.registry import is_own
-from autofuse.kernels.workload.packing import to_logical, to_physical
+from autofuse.kernels.workload.packing import as_stored, to_logical, to_physical
 from autofuse.kernels.workload.workload import BoundWorkload, Value, bind_workload
 from autofuse.measure.checking.tolerance import compare, poisoned
 
@@ -176,7 +176,7 @@ class Bench:
 
 
 def _poison(value: Value) -> Array:
-    return poisoned(np.zeros(value.physical_shape, value.dtype))
+    return as_stored(poisoned(np.zeros(value.physical_shape, value.dtype)), value)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import numpy as np
 from onnx import helper
 
 from autofuse.device.target import Target
-from autofuse.graph.own.bfloat16 import rounded
+from autofuse.graph.own.rounding import rounded
 from autofuse.kernels.build import build_kernel
 from autofuse.kernels.tir.digest import code_key
 from tests.kernels.conftest import Bench, Small, parsed, real

@@ -9,7 +9,7 @@ import pytest
 
 from autofuse.device.target import Target
 from autofuse.environment.space import load_space
-from autofuse.graph.own.bfloat16 import rounded
+from autofuse.graph.own.rounding import rounded
 from autofuse.kernels.build import build_kernel
 from autofuse.kernels.families.contraction.parallel_grid import ParallelGrid, evenness
 from autofuse.kernels.schedule.guesses import first_schedules

@@ -207,9 +207,7 @@ def test_bfloat16_takes_what_integers_would_lose(tmp_path: Path, allowed: str) -
     kinds = precisions(found)
     assert kinds["fragile"] == "bf16" and found.drop.hi <= found.max_drop
     stayed = [one for one in found.contractions if one.precision == "float32"]
-    assert [(one.operator, one.why) for one in stayed] == (
-        [] if "int8" in allowed else [("conv1", "no faster in bf16 beyond noise")]
-    ), "its estimates differ by less than 2 %"
+    assert not stayed, "maps of half the bytes make every one of them faster by estimate"
     assert found.bf16 + found.int8 + len(stayed) == len(kinds)
     graph = load(tmp_path / "q.onnx")
     assert sum(operator.op_type.startswith("Bfloat16") for operator in graph.operators) == found.bf16

@@ -302,7 +302,7 @@ class _Program:
         return self._relax.Var(variable, self._type(value, name))
 
     def _type(self, value: Value, name: str) -> Any:
-        return self._relax.TensorType(self._shape(value, name), value.dtype)
+        return self._relax.TensorType(self._shape(value, name), value.stored_dtype)
 
     def _shape(self, value: Value, name: str) -> tuple[Any, ...]:
         """How tensor `name` is stored: an open axis as an expression of the open size."""

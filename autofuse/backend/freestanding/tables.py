@@ -120,12 +120,13 @@ class _Places:
         if name in self._program.constants:
             return self.weight(self._program.constants[name])
         place, offset = self.of(name)
-        return Row(place, offset, self._shape(name), self._program.stored[name].dtype, self._program.axes.get(name))
+        stored = self._program.stored[name].stored_dtype
+        return Row(place, offset, self._shape(name), stored, self._program.axes.get(name))
 
     def weight(self, place: int) -> Row:
         """The weight at that place of the program's."""
         value = self._program.weight_values[place]
-        return Row(WEIGHTS, self._weights[place], value.physical_shape, value.dtype)
+        return Row(WEIGHTS, self._weights[place], value.physical_shape, value.stored_dtype)
 
     def _shape(self, name: str) -> tuple[int, ...]:
         """How a tensor is stored at the largest size."""
@@ -148,4 +149,4 @@ class _Places:
 
     def _size_bytes(self, name: str) -> int:
         """Bytes of a tensor as it is stored."""
-        return math.prod(self._shape(name)) * np.dtype(self._program.stored[name].dtype).itemsize
+        return math.prod(self._shape(name)) * np.dtype(self._program.stored[name].stored_dtype).itemsize

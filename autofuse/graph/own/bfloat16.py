@@ -12,8 +12,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper
 
 from autofuse.graph.model import Operator
@@ -22,7 +20,6 @@ from autofuse.graph.own.names import BFLOAT16_CONTRACTIONS, DOMAIN, ROUND
 LEAST_GROUP = 8
 """Results of each group of a Bfloat16Conv, at least: of fewer, vectors of columns would be mostly empty."""
 _PLAIN = {rounded: plain for plain, rounded in BFLOAT16_CONTRACTIONS.items()}
-_ODD_BIT, _HALF, _WHOLE, _QUIET, _INFINITY = 16, 0x7FFF, 0xFFFF0000, 0x00400000, 0x7F800000
 
 
 def is_of_bfloat16(operator: Operator) -> bool:
@@ -56,25 +53,3 @@ def _rounding(name: str, source: str, result: str) -> list[NodeProto]:
         helper.make_node("Cast", [source], [half], f"{name}/narrow", to=TensorProto.BFLOAT16),
         helper.make_node("Cast", [half], [result], f"{name}/wide", to=TensorProto.FLOAT),
     ]
-
-
-def rounded(array: NDArray[Any]) -> NDArray[np.float32]:
-    """float32 numbers as the nearest bfloat16, half to even; what is no number stays none."""
-    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
-    odd = (bits >> np.uint32(_ODD_BIT)) & np.uint32(1)
-    nearest = (bits + (np.uint32(_HALF) + odd)) & np.uint32(_WHOLE)
-    no_number = (bits & np.uint32(0x7FFFFFFF)) > np.uint32(_INFINITY)
-    found = np.where(no_number, (bits | np.uint32(_QUIET)) & np.uint32(_WHOLE), nearest)
-    return found.astype(np.uint32).view(np.float32).reshape(array.shape)
-
-
-def bits_of(array: NDArray[Any]) -> NDArray[np.uint16]:
-    """The 16 bits of each number's nearest bfloat16."""
-    found: NDArray[np.uint16] = (rounded(array).view(np.uint32) >> np.uint32(_ODD_BIT)).astype(np.uint16)
-    return found
-
-
-def is_rounded(array: NDArray[Any]) -> bool:
-    """Whether every number of a float32 array is a bfloat16."""
-    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
-    return array.dtype == np.float32 and not bool((bits & np.uint32(0xFFFF)).any())

@@ -54,6 +54,8 @@ def move_of(scope: Scope, nest: Nest) -> Move | None:
     dtype, arrays = scope.workload.values[source].dtype, scope.arrays
     if source not in scope.ready or arrays[source].block or arrays[result].block or dtype not in VECTORS:
         return None
+    if arrays[source].half or arrays[result].half:
+        return None
     shape, perm = scope.shape(source), operators[0].attribute("perm")
     order = tuple(reversed(range(len(shape)))) if perm is None else tuple(int(axis) for axis in perm)  # type: ignore
     axes = merged(shape, order)

@@ -1,4 +1,5 @@
-"""Which layout each tensor between groups has: blocked by channels along chains of feature maps, plain elsewhere.
+"""Which layout each tensor between groups has: blocked by channels along chains of feature maps, plain elsewhere; as
+bfloat16 where its numbers are such.
 
 No kernel converts a layout by itself: a group reads and writes whatever layout its tensors have, so a
 conversion happens inside the first kernel behind the place where two layouts meet.
@@ -10,7 +11,9 @@ from collections.abc import Container, Mapping, Sequence
 
 from autofuse.device.target import Target
 from autofuse.graph.model import Graph, Operator
+from autofuse.kernels.lowering.halves import half_tensors
 from autofuse.kernels.nest.nest import FORWARD
+from autofuse.kernels.workload.workload import HALF
 
 SMALLEST_BLOCK = 4
 FEATURE_MAP = frozenset(
@@ -46,17 +49,20 @@ def assign_layouts(
         if not own[number]:
             reads, writes = graph.boundary(operators)
             foreign.update(reads, writes)
-    layouts: dict[str, str] = {}
+    blocks: dict[str, str] = {}
+    written: set[str] = set()
     for operators in groups:
         _, writes = graph.boundary(operators)
         inside = set(operators)
+        written.update(writes)
         for name in writes:
             if name in foreign or graph.tensors[name].dtype not in BLOCKED or _reshaped_next(graph, name):
                 continue
             block = channel_block(graph.tensors[name].shape, target)
-            if block and _is_feature_map(graph, name, inside, layouts, _turned_maps(graph, name, inside)):
-                layouts[name] = f"c{block}"
-    return layouts
+            if block and _is_feature_map(graph, name, inside, blocks, _turned_maps(graph, name, inside)):
+                blocks[name] = f"c{block}"
+    halves = half_tensors(graph) & written - foreign
+    return blocks | {name: f"{blocks[name]}-{HALF}" if name in blocks else HALF for name in halves}
 
 
 def _turned_maps(graph: Graph, name: str, inside: set[str]) -> set[str]:

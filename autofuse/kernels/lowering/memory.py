@@ -29,7 +29,7 @@ def peak_bytes(lowered: Lowered) -> int:
             continue
         values = [bound.workload.values[index] for index in bound.workload.of_kind("output")]
         for name, value in zip(bound.outputs, values, strict=True):
-            sizes[name] = prod(value.shape) * np.dtype(value.dtype).itemsize
+            sizes[name] = prod(value.shape) * np.dtype(value.stored_dtype).itemsize
             last.setdefault(name, step)
     for name in lowered.graph.outputs:
         last[owner.get(name, name)] = len(lowered.groups)

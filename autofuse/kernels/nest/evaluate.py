@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import tirx
 
+from autofuse.graph.own.names import ROUND
 from autofuse.kernels.nest.index import FORWARD, READ
 from autofuse.kernels.nest.nest import RESHAPES, Nest
 from autofuse.kernels.nest.quantization import TAKEN as QUANTIZATION
@@ -192,10 +193,18 @@ class Scope:
             held[value][0] if value in held else self.argument(operator, position, index)
             for position, value in enumerate(operator.inputs)
         ]
+        if operator.op_type == ROUND and self._rounded_when_stored(output):
+            held[output] = (arguments[0], index)
+            return
         expression = self.scalar(operator, arguments)
         if self.uses.get(output, 0) > 1:
             expression = self.name(expression)
         held[output] = (expression, index)
+
+    def _rounded_when_stored(self, value: int) -> bool:
+        """Whether nothing reads what a rounding gives but the memory of bfloat16, which is written rounded."""
+        array = self.arrays.get(value)
+        return self.emitter.rounds and array is not None and array.half and self.uses.get(value, 0) == 1
 
     def _slice_of(self, operator: WorkloadOperator, place: int, index: Index) -> Index:
         """Where an element of input `place` of a Concat stands in its result."""

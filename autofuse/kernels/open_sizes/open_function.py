@@ -62,7 +62,7 @@ def whole_arrays(workload: Workload, buffers: Mapping[int, Any], wide: Collectio
     found = {}
     for index, buffer in buffers.items():
         value = workload.values[index]
-        if value.block:
+        if value.block or value.is_half:
             raise InputError(f"a kernel of all rows at once has no layout {value.layout!r}")
         flat = builder.decl_buffer((prod(value.shape),), value.dtype, data=buffer.data, align=64)
         found[index] = Array(flat, value.shape, value.dtype)
@@ -95,6 +95,6 @@ def _arguments(
                 if count is None or kind == "output":
                     beyond = extent - where.more if where.more else extent
                     count = beyond if where.factor == 1 else beyond // where.factor
-            buffers[index] = builder.arg(f"{kind}{index}", builder.buffer(shape, value.dtype, align=64))
+            buffers[index] = builder.arg(f"{kind}{index}", builder.buffer(shape, value.stored_dtype, align=64))
             made[kind].append(buffers[index])
     return made["input"], made["output"], count

@@ -182,7 +182,7 @@ class _Rows:
         elements = prod(value.shape)
         start = row * (elements // tile.rows) if index in self.rows else 0
         flat = builder.decl_buffer(
-            (elements,), value.dtype, data=self.buffers[index].data, elem_offset=start, align=64
+            (elements,), value.stored_dtype, data=self.buffers[index].data, elem_offset=start, align=64
         )  # fmt: skip
         return Array(flat, value.shape, value.dtype, value.block)
 

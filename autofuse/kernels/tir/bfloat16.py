@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from tvm import tirx
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+import tvm.script.ir_builder.tirx as builder
+from tvm import tirx
+from tvm.ir import StringImm
+
+from autofuse.device.target import Target
+from autofuse.kernels.tir.features import has_feature
 from autofuse.kernels.tir.math import Bind, Expr
 
 _SHIFT = 16
+_ROUNDING_BITS = {16: 512, 8: 256}
+"""Bits of a vector of float32 by its lanes."""
 _HALF, _QUIET, _WITHOUT_SIGN, _INFINITY, _UPPER = 0x7FFF, 0x00400000, 0x7FFFFFFF, 0x7F800000, -0x10000
 
 
@@ -34,6 +43,45 @@ def rounded_number(value: Expr, bind: Bind) -> Expr:
 def bits_of(value: Expr, bind: Bind) -> Expr:
     """The 16 bits of a float32 number's nearest bfloat16."""
     return tirx.Cast("uint16", tirx.shift_right(rounded_word(value, bind), _int(_SHIFT)))
+
+
+def rounds_vectors(target: Target, lanes: int) -> bool:
+    """Whether a target rounds vectors of so many float32 numbers by one instruction, see `rounded_vector`."""
+    return lanes in _ROUNDING_BITS and all(has_feature(target, name) for name in ("avx512bf16", "avx512vl"))
+
+
+def rounded_vector(numbers: Expr, lanes: int) -> Expr:
+    """The 16 bits of each number's nearest bfloat16, where `with_rounding` is around.
+
+    The instruction takes numbers below 2^-126 as 0, as the one that multiplies does.
+    """
+    return tirx.call_extern(f"uint16x{lanes}", f"autofuse_bfloat16_round{lanes}", numbers)
+
+
+@contextmanager
+def with_rounding(lanes: int) -> Iterator[None]:
+    """Code in which vectors are rounded. TVM has none of bfloat16 for LLVM: a function of LLVM's text makes bits."""
+    floats, halves, bits = f"<{lanes} x float>", f"<{lanes} x bfloat>", f"<{lanes} x i16>"
+    name = f"llvm.x86.avx512bf16.cvtneps2bf16.{_ROUNDING_BITS[lanes]}"
+    text = (
+        f"define linkonce_odr {bits} @autofuse_bfloat16_round{lanes}({floats} %x) alwaysinline {{\n"
+        f"  %y = call {halves} @{name}({floats} %x)\n"
+        f"  %r = bitcast {halves} %y to {bits}\n"
+        f"  ret {bits} %r\n}}\n"
+        f"declare {halves} @{name}({floats})\n"
+    )
+    with builder.attr(tirx.IntImm("int32", 0), "pragma_import_llvm", StringImm(text)):
+        yield
+
+
+def stored(number: Expr) -> Expr:
+    """The 16 bits of a float32 number that is a bfloat16."""
+    return tirx.Cast("uint16", tirx.shift_right(tirx.reinterpret("int32", number), _int(_SHIFT)))
+
+
+def number_of(bits: Expr) -> Expr:
+    """The float32 number that 16 bits stand for."""
+    return tirx.reinterpret("float32", tirx.shift_left(tirx.Cast("int32", bits), _int(_SHIFT)))
 
 
 def lower(words: Expr) -> Expr:

@@ -17,6 +17,7 @@ from tvm_ffi import structural_walk
 
 from autofuse.device.target import Target
 from autofuse.errors import InputError
+from autofuse.kernels.tir import bfloat16
 from autofuse.kernels.tir.lanes import must_stay_scalar, selects_floats
 from autofuse.kernels.tir.offsets import Expr as Expr
 from autofuse.kernels.tir.offsets import Index as Index
@@ -36,12 +37,20 @@ processor time for 350 of them, over 200 s for 28,000."""
 
 @dataclass(frozen=True)
 class Array:
-    """A flat buffer seen as a tensor of logical `shape`; `block` > 0: axis 1 split, block innermost."""
+    """A flat buffer seen as a tensor of logical `shape`; `block` > 0: axis 1 split, block innermost.
+
+    `half`: the buffer holds float32 numbers as the 16 bits of bfloat16.
+    """
 
     buffer: Any
     shape: tuple[int, ...]
     dtype: str
     block: int = 0
+
+    @property
+    def half(self) -> bool:
+        """See above."""
+        return self.dtype == "float32" and str(self.buffer.dtype) == "uint16"
 
     def offset(self, index: Index) -> Expr:
         """Linear element offset of a logical index."""
@@ -55,18 +64,24 @@ class Array:
 
 @dataclass
 class VectorLoop:
-    """The vector loop around: its variable, its extent, and buffers of one element a lane that stand outside it."""
+    """The vector loop around: its variable, its extent, and buffers of one element a lane that stand outside it.
+
+    `names`: what is named inside it. `rounded`: (numbers, one a lane; where their bfloat16 go: a buffer, an offset).
+    """
 
     lane: Expr = 0
     extent: int = 1
     buffers: list[Any] = field(default_factory=list)
+    names: list[Any] = field(default_factory=list)
+    rounded: list[tuple[Any, Any, Expr]] = field(default_factory=list)
 
 
 class Emitter:
     """Emits loops and stores into the function that is being built.
 
     `lanes`: of a vector whose elements are neighbours in memory in every feature map (default: a whole register).
-    `alone`: by one thread, since a loop around is spread over the threads.
+    `alone`: by one thread, since a loop around is spread over the threads. `rounds`: whether what is written to arrays
+    of bfloat16 is rounded by that, because the target has an instruction for it.
     """
 
     def __init__(self, target: Target, lanes: int | None = None, alone: bool = False) -> None:
@@ -77,6 +92,7 @@ class Emitter:
         self._depths: dict[Any, int] = {}
         self._vector = VectorLoop()
         self._stores = 0
+        self.rounds = bfloat16.rounds_vectors(target, target.lanes)
 
     def simplify(self, expression: Expr) -> Expr:
         """`expression` simplified under the bounds of all loops around it."""
@@ -104,13 +120,18 @@ class Emitter:
         with IRBuilder() as inner, self._loop(builder.vectorized, extent) as var:
             self._vector = VectorLoop(var, extent)
             yield var
-        for buffer in self._vector.buffers:
+        done = self._vector
+        for buffer in done.buffers:
             builder.add_to_parent(tirx.AllocBuffer(buffer))
         self._vector = outer
         loop = inner.get()
         if must_stay_scalar(loop):
             loop = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
         builder.add_to_parent(loop)
+        for numbers, buffer, offset in done.rounded:
+            with bfloat16.with_rounding(extent):
+                bits = bfloat16.rounded_vector(self.vector_at(numbers, 0, extent), extent)
+                builder.buffer_store(buffer, bits, [tirx.Ramp(offset, 1, extent)])
 
     @contextmanager
     def _loop(self, kind: Any, extent: Expr) -> Iterator[Expr]:
@@ -130,9 +151,12 @@ class Emitter:
             # TVM does not see through memory; LLVM does, and keeps it in a register.
             held = self._register(str(value.ty.dtype))
             builder.buffer_store(held, value, [self._vector.lane])
-            return builder.bind(held[self._vector.lane])
+            name = builder.bind(held[self._vector.lane])
+            self._vector.names.append(name)
+            return name
         name = builder.bind(value)
         self._depths[name] = depth
+        self._vector.names.append(name)
         return name
 
     def hidden(self, value: Expr) -> Expr:
@@ -175,12 +199,39 @@ class Emitter:
 
     def load(self, array: Array, index: Index) -> Expr:
         """Element of `array` at a logical index."""
-        return array.buffer[self.simplify(array.offset(index))]
+        element = array.buffer[self.simplify(array.offset(index))]
+        return bfloat16.number_of(element) if array.half else element
 
     def store(self, array: Array, index: Index, value: Expr) -> None:
-        """Writes `value` to `array` at a logical index."""
+        """Writes `value` to `array` at a logical index; where the array is of bfloat16, one of them, unless
+        `rounds`."""
+        if array.half and self.rounds:
+            self.put_rounded(array.buffer, array.offset(index), value)
+            return
         self._count()
+        value = bfloat16.stored(value) if array.half else value
         builder.buffer_store(array.buffer, value, [self.simplify(array.offset(index))])
+
+    def put_rounded(self, buffer: Any, offset: Expr, value: Expr) -> None:
+        """Writes the bfloat16 nearest to `value` as its 16 bits to a flat buffer."""
+        self._count()
+        at, vector = self.simplify(offset), self._vector
+        first = self._first_of_row(at)
+        if first is None or not bfloat16.rounds_vectors(self.target, vector.extent):
+            builder.buffer_store(buffer, bfloat16.bits_of(value, self.bind), [at])
+            return
+        held = self._register("float32")
+        builder.buffer_store(held, value, [vector.lane])
+        vector.rounded.append((held, buffer, first))
+
+    def _first_of_row(self, offset: Expr) -> Expr | None:
+        """Where the first lane of the vector loop around writes, when its lanes write neighbours; else None."""
+        vector = self._vector
+        if vector.extent == 1:
+            return None
+        first = self.simplify(offset - vector.lane)
+        inside = [vector.lane, *vector.names]
+        return None if any(used.same_as(name) for used in undefined_vars(first, []) for name in inside) else first
 
     def put(self, buffer: Any, offset: Expr, value: Expr) -> None:
         """Writes `value` to a flat buffer."""

@@ -1,4 +1,4 @@
-"""Between the logical order of a tensor and how a blocked layout stores it (pure numpy)."""
+"""Between a tensor and how its layout stores it: in blocks, or as the 16 bits of bfloat16 (pure numpy)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.errors import InputError
+from autofuse.graph.own.rounding import bits_of, numbers_of
 from autofuse.kernels.workload.workload import Value
 
 
@@ -16,6 +17,7 @@ def to_physical(array: NDArray[np.generic], value: Value) -> NDArray[np.generic]
     block does not divide the channels.
     """
     _expect(array, value.shape, "logical")
+    array = as_stored(array, value)
     block = value.block
     if not block:
         return np.asarray(array, order="C")
@@ -29,9 +31,20 @@ def to_physical(array: NDArray[np.generic], value: Value) -> NDArray[np.generic]
 def to_logical(array: NDArray[np.generic], value: Value) -> NDArray[np.generic]:
     """The inverse of `to_physical`: the stored `array` in the order of `value.shape`."""
     _expect(array, value.physical_shape, "stored")
+    array = as_numbers(array, value)
     if not value.block:
         return np.asarray(array, order="C")
     return np.ascontiguousarray(np.moveaxis(array, -1, 2)).reshape(value.shape)
+
+
+def as_stored(array: NDArray[np.generic], value: Value) -> NDArray[np.generic]:
+    """The elements of an array as its layout stores them, in the order that they have."""
+    return bits_of(array) if value.is_half else array
+
+
+def as_numbers(array: NDArray[np.generic], value: Value) -> NDArray[np.generic]:
+    """The inverse of `as_stored`."""
+    return numbers_of(array) if value.is_half else array
 
 
 def _expect(array: NDArray[np.generic], shape: tuple[int, ...], which: str) -> None:

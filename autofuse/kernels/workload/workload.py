@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from autofuse.errors import InputError
 from autofuse.graph.model import AttributeValue, Graph, Operator
 
-PLAIN = "plain"
+PLAIN, HALF = "plain", "bf16"
 MAX_LITERAL_ELEMENTS = 64
 CODE_INPUTS = {"OneHot": (1, 2), "Resize": (1, 2, 3), "Upsample": (1,)}
 """Inputs, by position, whose small constants are literals also when they are real numbers (scales, on and off)."""
@@ -29,7 +29,8 @@ class Value:
 
     `kind`: "input" (an activation), "constant" (data known at compile time, packed freely),
     "literal" (a small constant whose value shapes the code), "inner" or "output".
-    `layout`: "plain" (row-major), or "c8": axis 1 split by 8, the block innermost (NCHW8c).
+    `layout`: "plain" (row-major), or "c8": axis 1 split by 8, the block innermost (NCHW8c). "bf16" and "c8-bf16" are
+    those of numbers that are all bfloat16: their 16 bits are stored.
     """
 
     kind: str
@@ -41,7 +42,18 @@ class Value:
     @property
     def block(self) -> int:
         """Channels of a block; 0 in the plain layout."""
-        return 0 if self.layout == PLAIN else int(self.layout[1:])
+        order = self.layout.partition("-")[0]
+        return 0 if order in (PLAIN, HALF) else int(order[1:])
+
+    @property
+    def is_half(self) -> bool:
+        """Whether float32 numbers are stored as the 16 bits of a bfloat16."""
+        return self.layout.endswith(HALF)
+
+    @property
+    def stored_dtype(self) -> str:
+        """Element type of the stored array."""
+        return "uint16" if self.is_half else self.dtype
 
     @property
     def physical_shape(self) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from autofuse.device.target import Target
 from autofuse.kernels.workload.levels import ambiguous_outputs
-from autofuse.kernels.workload.packing import to_physical
+from autofuse.kernels.workload.packing import as_numbers, as_stored, to_physical
 from autofuse.kernels.workload.workload import Value, Workload
 from autofuse.measure.checking.tolerance import compare, poisoned
 from autofuse.measure.children.child import Handlers, RefusedError
@@ -67,7 +67,7 @@ class CandidateSession:
         from autofuse.backend.compile.jit import tensor
 
         inputs, outputs = (
-            [tensor(np.zeros(value.physical_shape, value.dtype)) for value in values_of(workload, kind)]
+            [tensor(np.zeros(value.physical_shape, value.stored_dtype)) for value in values_of(workload, kind)]
             for kind in ("input", "output")
         )
         self.candidates[identity] = HeldCandidate(workload, kernel, inputs, list(constants), outputs)
@@ -83,16 +83,18 @@ class CandidateSession:
     def _check_case(self, candidate: HeldCandidate, case: Case, limit: float | None) -> float:
         workload = candidate.workload
         sources = [self._array(path, value) for path, value in _paired(case.inputs, values_of(workload, "input"))]
-        expected = [self._array(path, value) for path, value in _paired(case.outputs, values_of(workload, "output"))]
+        made = values_of(workload, "output")
+        expected = [as_numbers(self._array(path, value), value) for path, value in _paired(case.outputs, made)]
         for held, source in zip(candidate.inputs, sources, strict=True):
             held.copyfrom(source)
-        for held, reference in zip(candidate.outputs, expected, strict=True):
-            held.copyfrom(poisoned(reference))
+        for held, reference, value in zip(candidate.outputs, expected, made, strict=True):
+            held.copyfrom(as_stored(poisoned(reference), value))
         candidate.kernel(*candidate.arguments)
         worst = 0.0
         ambiguous = ambiguous_outputs(workload)
         for index, (held, reference) in enumerate(zip(candidate.outputs, expected, strict=True)):
-            verdict = compare(held.numpy(), reference, limit, workload.of_kind("output")[index] in ambiguous)
+            found = as_numbers(held.numpy(), made[index])
+            verdict = compare(found, reference, limit, workload.of_kind("output")[index] in ambiguous)
             if not verdict.ok:
                 raise RefusedError("wrong", f"output {index}: {verdict.reason}")
             worst = max(worst, verdict.max_rel_error)
@@ -135,8 +137,8 @@ class CandidateSession:
         key = (path, value.layout)
         if key not in self.arrays:
             array = to_physical(np.load(self.place(path), mmap_mode="r"), value)
-            if array.dtype != np.dtype(value.dtype):
-                raise RefusedError("run_error", f"{path} holds {array.dtype}, the workload wants {value.dtype}")
+            if array.dtype != np.dtype(value.stored_dtype):
+                raise RefusedError("run_error", f"{path} holds {array.dtype}, the workload wants {value.stored_dtype}")
             if sum(kept.nbytes for kept in self.arrays.values()) + array.nbytes > KEPT_BYTES:
                 self.arrays.clear()
             self.arrays[key] = array

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autofuse.database.ask.times import timed_candidate
 from autofuse.database.database import ProfilingDatabase
@@ -21,6 +22,7 @@ from autofuse.environment.plan_evidence import fitting, known_limits
 from autofuse.errors import AutofuseError, InputError
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.model import Graph, Operator, Tensor
+from autofuse.graph.own.rounding import rounded
 from autofuse.kernels.workload.workload import BoundWorkload, Workload
 from autofuse.measure.checking.reference import capture, run_reference
 from autofuse.measure.measurement import Measurement, MeasureRequest, Timing
@@ -145,7 +147,7 @@ def _again(
     try:
         bound, graph = rebuilt(winner.text)
         schedule = json.loads(best.schedule)
-        store = capture(graph, generate_inputs(graph, 0), folder, ())
+        store = capture(graph, _drawn(bound, graph), folder, ())
         constants = store.constants(graph, bound)
         request = MeasureRequest(bound.workload, schedule, (store.case(bound),), constants)
     except AutofuseError as error:
@@ -169,7 +171,7 @@ def _confirmed(
     )  # fmt: skip
     try:
         bound, graph = rebuilt(prior.text)
-        store = capture(graph, generate_inputs(graph, 0), folder, ())
+        store = capture(graph, _drawn(bound, graph), folder, ())
         case, constants = store.case(bound), store.constants(graph, bound)
     except AutofuseError as error:
         return replace(base, note=f"it cannot be built without its model: {error}")
@@ -208,6 +210,14 @@ def _judged(base: Revalidated, old: Timed, measurement: Measurement) -> Revalida
         return replace(done, verdict=HOLDS, note=f"no difference shown: {ratio.verdict}")
     verdict = HOLDS if not differs(ratio, MARGIN) else FASTER if ratio.value > 1 else SLOWER
     return replace(done, ratio=ratio.value, lo=ratio.lo, hi=ratio.hi, verdict=verdict)
+
+
+def _drawn(bound: BoundWorkload, graph: Graph) -> dict[str, NDArray[np.generic]]:
+    """Made-up inputs; bfloat16 where the workload stores them as such."""
+    workload = bound.workload
+    stored = dict(zip(bound.inputs, map(workload.values.__getitem__, workload.of_kind("input")), strict=True))
+    drawn = generate_inputs(graph, 0)
+    return {name: rounded(array) if stored[name].is_half else array for name, array in drawn.items()}
 
 
 def rebuilt(text: str) -> tuple[BoundWorkload, Graph]:

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.graph.model import AttributeValue, Graph, Operator, Tensor
-from autofuse.graph.own import bfloat16
 from autofuse.graph.own.names import DOMAIN, ROUND
+from autofuse.graph.own.rounding import rounded
 
 
 class Editor:
@@ -55,7 +55,7 @@ class Editor:
         if name not in self._halves:
             shape = self.tensors[name].shape
             if name in self.constants:
-                self._halves[name] = self.constant(f"{name}/rounded", bfloat16.rounded(self.constants[name]))
+                self._halves[name] = self.constant(f"{name}/rounded", rounded(self.constants[name]))
             else:
                 self._halves[name] = self.op(ROUND, f"{name}/rounded", [name], shape, "float32")
                 self.operators[-1] = replace(self.operators[-1], domain=DOMAIN)

@@ -75,6 +75,7 @@ class _Switcher:
         self.owners = {name: self.owner(name) for name in sites.tensors}
         self.rounded: dict[str, str] = {}
         self.shared: dict[str, str] = {}
+        self.halved: dict[str, str] = {}
 
     def graph(self) -> Graph:
         """The whole graph."""
@@ -100,10 +101,13 @@ class _Switcher:
         return found if (found, INT8) in self.place else ""
 
     def share(self, name: str) -> None:
-        """Behind a feature map: what all but the contractions read."""
+        """Behind a feature map: what all read where bfloat16 is shared, and what all but the contractions do."""
         if self.owners.get(name):
             option = (self.owners[name], INT8)
             self.shared[name] = self.chosen(option, name, self.round(name, self.ranges[name]), "all")
+        for site in self.sites.rounded_by.get(name, ()):
+            for read in (self.halved, self.shared):
+                read[name] = self.chosen((site, BF16), read.get(name, name), self.edit.halves(name), "all")
 
     def chosen(self, option: tuple[str, str], name: str, other: str, label: str) -> str:
         shape = self.edit.tensors[name].shape
@@ -124,12 +128,11 @@ class _Switcher:
         site = self.sites.by_name.get(operator.name)
         if site is not None:
             return replace(operator, inputs=self.operands(operator, site))
-        if operator.op_type in CONTRACTIONS:
-            return operator
-        return replace(operator, inputs=tuple(self.shared.get(name, name) for name in operator.inputs))
+        read = self.halved if operator.op_type in CONTRACTIONS else self.shared
+        return replace(operator, inputs=tuple(read.get(name, name) for name in operator.inputs))
 
     def operands(self, operator: Operator, site: Site) -> tuple[str, ...]:
-        read = list(operator.inputs)
+        read = [self.halved.get(name, name) for name in operator.inputs]
         for place, name in enumerate(operator.inputs):
             for precision in site.precisions if name in (*site.activations, site.weights) else ():
                 if name == site.weights or precision not in WEIGHT_BITS:

@@ -120,6 +120,27 @@ class Sites:
                 found[name] = made or any(self.by_name[reader].op_type == "Conv" for reader in taken)
         return found
 
+    @cached_property
+    def rounded_by(self) -> Mapping[str, tuple[str, ...]]:
+        """The feature maps that are bfloat16 for all that reads them, with the sites of which one has to multiply
+        bfloat16 for that: the convolutions that read it, and the one that makes it for any other.
+
+        Rows of a product are for the product only.
+        """
+        found: dict[str, tuple[str, ...]] = {}
+        for site in self.usable:
+            if site.op_type != "Conv" or BF16 not in site.precisions:
+                continue
+            made = self.result(site)
+            wanted = any(reader.op_type == "Conv" for reader in self.graph.consumers.get(made, ()))
+            for name in (*site.activations, *((made,) if made and wanted else ())):
+                found[name] = (*found.get(name, ()), site.name)
+        return found
+
+    def as_halves(self, chosen: Collection[str]) -> frozenset[str]:
+        """The feature maps that are bfloat16 for all when the `chosen` sites multiply such."""
+        return frozenset(name for name, sites in self.rounded_by.items() if any(site in chosen for site in sites))
+
 
 def prepared(graph: Graph) -> Graph:
     """The graph with its BatchNormalizations in the weights, as far as that is possible."""

@@ -3,7 +3,8 @@ those that multiply bfloat16.
 
 y = Conv(x, w, b)   becomes   y = Conv(x', w', b')   with x' = DequantizeLinear(QuantizeLinear(x)), and w' and b' the
 DequantizeLinear of constant bytes and of a constant int32: the form in which ONNX has quantised models, and from which
-runtimes make products of integers. In bfloat16, x' is x rounded, which is two Casts in ONNX, and w' a constant.
+runtimes make products of integers. In bfloat16, x' is x rounded, which is two Casts in ONNX, and w' a constant; what
+else reads a feature map that is rounded reads x', too, so that nobody needs x.
 Where weights alone are narrow, x' is x, and w' the DequantizeLinear of constant integers with a scale for each block.
 """
 
@@ -45,6 +46,7 @@ class _Quantiser:
         self.halves = {site.name: site for site in sites.usable if chosen.get(site.name) == BF16}
         self.bits = {name: WEIGHT_BITS[kind] for name, kind in chosen.items() if kind in WEIGHT_BITS}
         self.everywhere = sites.as_bytes(self.chosen)
+        self.rounded = sites.as_halves(self.halves) - set(self.everywhere)
         self.roots = {**{name: name for name in self.everywhere}, **moved(sites.graph, self.chosen.values())}
         self.real: dict[str, str] = {}
         self.parameters: dict[str, tuple[str, str]] = {}
@@ -100,12 +102,17 @@ class _Quantiser:
             x, _, *rest = operator.inputs
             return replace(operator, inputs=(x, self.in_blocks(self.sites.by_name[operator.name]), *rest))
         if operator.op_type in CONTRACTIONS:
-            return operator
+            return replace(operator, inputs=tuple(map(self.as_rounded, operator.inputs)))
         return replace(operator, inputs=tuple(map(self.read, operator.inputs)))
+
+    def as_rounded(self, name: str) -> str:
+        """What reads numbers reads of a map that is bfloat16 for all."""
+        return self.edit.halves(name) if name in self.rounded else name
 
     def read(self, name: str) -> str:
         """What an operator that is no contraction reads."""
-        return self.real[name] if self.everywhere.get(self.roots.get(name, ""), False) else name
+        whole = self.everywhere.get(self.roots.get(name, ""), False)
+        return self.real[name] if whole else self.as_rounded(name)
 
     def operands(self, operator: Operator, site: Site) -> tuple[str, ...]:
         """Inputs of a contraction of bytes."""

@@ -330,7 +330,7 @@ def group_lanes_refusal(workload: Workload, form: Contraction, lanes: int) -> st
         return "it is no convolution of groups with as many channels on both sides"
     if form.depth >= lanes or lanes % form.depth:
         return "no whole number of groups fills a vector"
-    if x.kind != "input" or x.block != lanes:
+    if x.kind != "input" or x.block != lanes or x.is_half:
         return "its input does not lie in blocks of a vector"
     return None if workload.values[form.w].kind == "constant" else "the weights are not constant"
 

@@ -1,8 +1,10 @@
 """Numbers that a model rounds to bfloat16, and the contractions of such.
 
-Cast(Cast(x, bfloat16), float32)   becomes   RoundToBfloat16(x).
-y = Conv(RoundToBfloat16(x), w, b), where every number of w is a bfloat16,   becomes   y = Bfloat16Conv(x, w, b), which
-rounds by itself, and so do MatMul and Gemm, and products of two operands that are rounded.
+Cast(Cast(x, bfloat16), float32)   becomes   RoundToBfloat16(x), or x where it is rounded already.
+y = Conv(r, w, b) with r = RoundToBfloat16(x), where every number of w is a bfloat16,   becomes
+y = Bfloat16Conv(r, w, b), and so do MatMul and Gemm, and products of two operands that are rounded. Whoever computes x
+rounds it, once for all that read it; where x is an input of the model, the contraction reads x, since it rounds by
+itself.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from onnx import GraphProto, TensorProto
 from autofuse.graph.loading.draft import Draft
 from autofuse.graph.loading.simplify.quantized.levels import Known
 from autofuse.graph.model import Operator
-from autofuse.graph.own.bfloat16 import LEAST_GROUP, is_rounded, rounded
+from autofuse.graph.own.bfloat16 import LEAST_GROUP
 from autofuse.graph.own.names import BFLOAT16_CONTRACTIONS, DOMAIN, ROUND
+from autofuse.graph.own.rounding import is_rounded, rounded
 
 
 def narrow_weights(graph: GraphProto) -> frozenset[str]:
@@ -38,15 +41,22 @@ def _join_roundings(draft: Draft) -> bool:
     result: list[Operator] = []
     for operator in draft.operators:
         source = _rounded_source(known, operator)
+        again = operator.op_type == ROUND and _is_rounding(known.producers.get(operator.inputs[0]))
         if source and source in draft.constants and operator.outputs[0] not in draft.returned:
             draft.set_constant(operator.outputs[0], rounded(draft.constants[source]))
+        elif again:
+            result.append(Operator(operator.name, "Identity", operator.inputs, operator.outputs))
         elif source:
             result.append(Operator(operator.name, ROUND, (source,), operator.outputs, {}, DOMAIN))
         else:
             result.append(operator)
-        changed |= bool(source)
+        changed |= bool(source) or again
     draft.operators = result
     return changed
+
+
+def _is_rounding(operator: Operator | None) -> bool:
+    return operator is not None and operator.op_type == ROUND
 
 
 def _rounded_source(known: Known, operator: Operator) -> str:
@@ -72,16 +82,19 @@ def _join_contractions(draft: Draft) -> bool:
 
 
 def _operands(known: Known, operator: Operator) -> tuple[str, ...]:
-    """The operands before they are rounded, of a contraction that can be rewritten; else none."""
+    """The operands, as long as they are computed rounded, of a contraction that can be rewritten; else none."""
     if operator.domain or operator.op_type not in ("Conv", "MatMul", "Gemm") or not _able(known.draft, operator):
         return ()
     sources = [known.producers.get(name) for name in operator.inputs[:2]]
-    roundings = [source is not None and source.op_type == ROUND for source in sources]
+    roundings = [_is_rounding(source) for source in sources]
     constants = [known.draft.constants.get(name) for name in operator.inputs[:2]]
     if not roundings[0] or not (roundings[1] or (constants[1] is not None and is_rounded(constants[1]))):
         return ()
     pairs = zip(operator.inputs[:2], sources, roundings, strict=True)
-    return tuple(source.inputs[0] if source is not None and found else name for name, source, found in pairs)
+    return tuple(
+        source.inputs[0] if source is not None and found and source.inputs[0] not in known.producers else name
+        for name, source, found in pairs
+    )
 
 
 def _able(draft: Draft, operator: Operator) -> bool:

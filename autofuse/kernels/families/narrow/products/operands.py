@@ -16,7 +16,6 @@ from autofuse.kernels.families.narrow.instructions import SIGN, Multiplier
 from autofuse.kernels.families.narrow.products.form import NarrowContraction
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.tiles import Window
-from autofuse.kernels.tir import bfloat16
 from autofuse.kernels.tir.emit import Emitter, Expr, Index, const
 from autofuse.kernels.tir.offsets import delinear, linear
 
@@ -86,6 +85,13 @@ class Operands:
         """Whether w less its zero point may exceed signed bytes, so that the sums of x take the rest of it away."""
         return self.shifts and not self.product.right_is_centred(self.scope.workload)
 
+    def stored(self, value: int, index: Index) -> Expr | None:
+        """The 16 bits of an element that lies in memory as bfloat16 and is multiplied so; else None."""
+        if not self.real or value not in self.scope.ready or not self.scope.arrays[value].half:
+            return None
+        array = self.scope.arrays[value]
+        return array.buffer[self.scope.emitter.simplify(array.offset(index))]
+
     def x_zero(self) -> Expr:
         """The zero point of x as int32, of bytes as they are multiplied."""
         shift = self.shift
@@ -125,9 +131,11 @@ class Left:
     def _lies_right(self) -> bool:
         """Whether each step's bytes are neighbours in memory, and no padding is read."""
         form, multiplier = self.form, self.of.multiplier
-        if not self.of.shifts or form.x not in self.scope.ready or form.depth % multiplier.together:
+        if form.x not in self.scope.ready or form.depth % multiplier.together:
             return False
         array = self.scope.arrays[form.x]
+        if not self.of.shifts and not (self.of.real and array.half):
+            return False
         if isinstance(form, Product):
             return not array.block
         if self.of.corrects:  # whose sums are of whole vectors
@@ -185,8 +193,7 @@ class Left:
             for first, lanes in _chunks(self.form.depth, emitter.lanes):
                 with self.scope.point(), _stepped(emitter, first) as start, emitter.vector(lanes) as lane:
                     depth = emitter.simplify(start + lane)
-                    value = self.scope.read(self.form.x, self._index(batch, position, depth))
-                    emitter.put(buffer, at + depth, self._converted(value))
+                    self._copy_element(buffer, at + depth, self._index(batch, position, depth))
 
         def blank(first: int) -> None:
             if first < of.padded_depth:
@@ -210,10 +217,18 @@ class Left:
     def _index(self, batch: Index, position: Index, depth: Expr) -> Index:
         return tuple(self.emitter.simplify(part) for part in self.form.x_index(batch, position, depth))
 
-    def _converted(self, value: Expr) -> Expr:
+    def _copy_element(self, buffer: Any, at: Expr, index: Index) -> None:
+        """Writes an element as it is multiplied; what is stored as bfloat16 is."""
+        stored = self.of.stored(self.form.x, index)
+        if stored is not None:
+            self.emitter.put(buffer, at, stored)
+        elif self.of.real:
+            self.emitter.put_rounded(buffer, at, self.scope.read(self.form.x, index))
+        else:
+            self.emitter.put(buffer, at, self._integer(self.scope.read(self.form.x, index)))
+
+    def _integer(self, value: Expr) -> Expr:
         of = self.of
-        if of.real:
-            return bfloat16.bits_of(value, self.emitter.bind)
         wide = tirx.Cast("int32", value)
         if of.shifts:
             return tirx.Cast(of.multiplier.left, wide + const(of.shift, "int32")) if of.shift else value

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from autofuse.graph.own.bfloat16 import bits_of
+from autofuse.graph.own.rounding import bits_of
 from autofuse.kernels.families.contraction.form import Convolution
 from autofuse.kernels.families.narrow.instructions import SIGN
 from autofuse.kernels.families.narrow.products.operands import Operands
@@ -131,9 +131,12 @@ class Right:
         if of.padded_depth > form.depth:
             inside.append(depth < form.depth)
         index = tuple(self.emitter.simplify(part) for part in form.w_index(batch, tap, depth, column))
-        value = (self.scope.read_alone if inside else self.scope.read)(form.w, index)
+        stored = of.stored(form.w, index)
+        value = (self.scope.read_alone if inside else self.scope.read)(form.w, index) if stored is None else stored
         group = batch[1] * form.columns if isinstance(form, Convolution) else 0
-        if of.real:
+        if stored is not None:
+            whole = stored
+        elif of.real:
             binder = LetBinder()
             whole = binder.wrap(bfloat16.bits_of(value, binder))
         else:

@@ -89,7 +89,8 @@ class Rows:
         self.scope, self.emitter, self.form = scope, scope.emitter, form
         self.lanes = scope.emitter.target.lanes
         array = scope.arrays.get(form.x)
-        lies = form.x in scope.ready and array is not None and not array.block and form.depth == form.padded_depth
+        plain = array is not None and not array.block and not array.half
+        lies = form.x in scope.ready and plain and form.depth == form.padded_depth
         self.buffer = array.buffer if lies and array is not None else self._copied()
         self.sums = self._summed() if summed else None
 
