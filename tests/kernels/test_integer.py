@@ -113,16 +113,16 @@ def test_features_follow_what_the_profile_adds_and_removes() -> None:
 @pytest.mark.parametrize(
     ("left", "rows", "algorithm", "instruction"),
     [("uint8", 6, "matrices", "usmmla"), ("int8", 6, "matrices", "smmla"), ("uint8", 1, "matrices", "usdot"),
-     ("uint8", 6, "quads", "usdot"), ("int8", 6, "quads", "sdot")],
+     ("uint8", 6, "quads", "sudot"), ("int8", 6, "quads", "sdot")],
 )  # fmt: skip
 def test_newer_arm_cores_multiply_bytes_of_either_sign_as_they_are(
     bench: Bench, left: str, rows: int, algorithm: str, instruction: str
 ) -> None:
-    """No sign is flipped, as `sdot` needs it; one row has no second one for a matrix."""
+    """No sign is flipped, as `sdot` needs it; one row has no second one for a matrix. `sudot` is `usdot` by a lane."""
     workload = bench.bind(product(levels(left, rows, 64), levels("int8", 64, 32), {})).workload
     function = build_kernel(workload, {"integer.algorithm": algorithm}, NEWEST_ARM).function
     text = assembly(function, NEWEST_ARM)
-    assert set(re.findall(r"\b(?:u|s|us)(?:dot|mmla)\b", text)) == {instruction}
+    assert set(re.findall(r"\b(?:u|s|us|su)(?:dot|mmla)\b", text)) == {instruction}
     older = code_text(build_kernel(workload, {}, TARGETS["neon"]).function)
     assert ("^" in older, "^" in code_text(function)) == (left == "uint8", False)
 
