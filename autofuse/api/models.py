@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -155,8 +156,8 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     `dry_run` builds nothing, and only reports; else `output` must be named. `on_miss`, `strict`, `require_complete`:
     see `autofuse.compiler.context.Policy`. `exact`, `weight_growth`: see `autofuse.fusion.plan.ScheduleLimits`.
     `shapes`: several give a library that takes each of them, and so do `buckets`, which name open sizes of the model:
-    {"batch": (1, 4, 8)}. `sizes`: one named size stays open, and the library runs any of a range: {"batch": (1, 64)},
-    or ["batch=1:64"]; others may be fixed: {"seq": 128}. `caches`: outputs that extend an input, kept by the library:
+    {"batch": (1, 4, 8)}. `sizes`: one named size stays open, or those of images, and the library runs any of a range:
+    {"batch": (1, 64), "seq": 128}, ["height=64:512:16"]. `caches`: outputs that extend an input, kept by the library:
     {"present.*": "past.*"}, see `Session.caches`. `constants`: values of inputs, which the library has no longer:
     {"axes": [0, 2]}. `plan`: "best" (None), "none", "tvm-partition", "dnnfusion", or the path of a plan file. `sign`: a
     private key (`autofuse key new` makes one) that signs the library, for those who load it with `trust`. `format`:
@@ -164,7 +165,7 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     an execution provider for ONNX Runtime (see `autofuse.ort.register`). `context`: made once for many models, in place
     of the arguments from `database` to `trained`. `progress`: called with a phase, and how many kernels are done.
     """
-    from autofuse.compiler import Policy, compile_in, compile_open
+    from autofuse.compiler import Policy, compile_in
     from autofuse.environment.place import Place
     from autofuse.fusion.plan import ScheduleLimits
 
@@ -179,8 +180,19 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     place = Place(database, device, threads, rpc, rpc_tracker, told_key(rpc_key, rpc_key_file))
     with _context(context, place, policy) as made:
         if opened:
-            return compile_open(made, Path(model), target, forms[0], opened, plan, key, progress, kept, form)
+            return _open_compiler(made, Path(model), opened)(target, forms[0], opened, plan, key, progress, kept, form)
         return compile_in(made, Path(model), target, forms, plan, key, progress, form)
+
+
+def _open_compiler(context: Context, model: Path, sizes: Sequence[OpenSize]) -> Callable[..., CompileReport]:
+    """What compiles a model with such sizes open: rows of a batch or of tokens, or images."""
+    from autofuse.compiler import compile_open
+    from autofuse.graph.loading.given.buckets import of_images
+    from autofuse.graph.loading.given.sizes import open_ones
+    from autofuse.opened.grid_job import compile_grid
+
+    images = of_images(model, [size.name for size in open_ones(sizes)])
+    return partial(compile_grid if images else compile_open, context, model)
 
 
 def _context(context: Context | None, place: Place, policy: Policy) -> AbstractContextManager[Context]:

@@ -75,8 +75,9 @@ Sizes = Annotated[
     list[str] | None,
     typer.Option(
         "--sizes",
-        metavar="NAME=LOW:HIGH",
-        help="A named dimension that stays open: batch=1:64 (alone: 1:32). NAME=SIZE fixes one. May repeat.",
+        metavar="NAME=LOW:HIGH[:STEP]",
+        help="A named dimension that stays open: batch=1:64 (alone: 1:32); of images two, in multiples of STEP: "
+        "height=64:512:16,width=64:512:16. NAME=SIZE fixes one. May repeat.",
     ),
 ]
 CalledSizes = Annotated[

@@ -28,8 +28,8 @@ from autofuse.environment.device import RunnerOptions, open_runner
 from autofuse.environment.place import Place
 from autofuse.errors import InputError
 from autofuse.graph.inputs import generate_inputs
-from autofuse.graph.loading.given.buckets import form_at
-from autofuse.graph.loading.given.sizes import OpenSize, the_open_one
+from autofuse.graph.loading.given.buckets import form_at, form_of, of_images
+from autofuse.graph.loading.given.sizes import OpenSize, open_ones, the_open_one
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.measure.checking.reference import run_reference
@@ -37,7 +37,8 @@ from autofuse.measure.networks.bench import Contender, ContenderResult
 from autofuse.measure.networks.judgement import judged
 from autofuse.measure.networks.libraries import Model
 from autofuse.measure.runner import Runner
-from autofuse.values.arguments import file_title
+from autofuse.opened.grid_job import compile_grid
+from autofuse.values.arguments import Constant, Given, file_title
 from autofuse.values.names import TVM_UNTUNED
 from autofuse.values.scratch import scratch_folder
 
@@ -58,7 +59,7 @@ class MixReport:
 
     ratio: float | None = None
     least: float | None = None
-    least_size: int | None = None
+    least_size: int | str | None = None
     trusted: bool = False
     p50_us: float | None = None
     p90_us: float | None = None
@@ -70,14 +71,14 @@ class MixReport:
 @dataclass(frozen=True)
 class SizesReport:
     """What `bench` found with an open size called `name`, `low` to `high`: `sizes`, each as without one, and the `mix`
-    of them by rival. Nothing of it is recorded.
+    of them by rival. Sizes of images are texts such as "64x96". Nothing of it is recorded.
     """
 
     model: str
     name: str
-    low: int
-    high: int
-    sizes: Mapping[int, BenchReport]
+    low: int | str
+    high: int | str
+    sizes: Mapping[int | str, BenchReport]
     mix: Mapping[str, MixReport]
 
 
@@ -87,11 +88,11 @@ def bench_open(
     sizes: Sequence[OpenSize],
     request: BenchRequest,
 ) -> SizesReport:
-    """Time one library of `model`, the one size of `sizes` with a range left open; see `autofuse.api.bench`.
+    """Time one library of `model`, the sizes of `sizes` with a range left open; see `autofuse.api.bench`.
 
     Each size has its part of the budget. Errors: see `autofuse.benchmark.bench`.
     """
-    size, named = the_open_one(sizes), place.find(measuring=True)
+    over, named = _over(model, sizes, request.given), place.find(measuring=True)
     given, library, title = request.given, request.library, file_title(model)
     request.check_library(named.address is None)
     with ExitStack() as stack:
@@ -102,25 +103,62 @@ def bench_open(
         @cache
         def build(plan: str | None, name: str) -> Path:
             path = folder / f"{name}.so"
-            compile_open(context, model, path, given, sizes, plan)
+            (compile_grid if over.images else compile_open)(context, model, path, given, sizes, plan)
             return path
 
         own = build(None, OWN) if library is None else kept(library, request.trust, folder)
         described = read_metadata(own)
         if library is not None:
-            _check_range(library, described, size)
+            _check_range(library, described, over)
         rivals = [rival for rival in request.against if rival != TVM_UNTUNED]
         runner = stack.enter_context(open_runner(context.environment.device, context.threads, RunnerOptions()))
-        counts, found = size.drawn(), {}
-        for count in counts:
-            graph = load(model, form_at(model, sizes, count, given))
+        found: dict[int | str, BenchReport] = {}
+        for count, form in over.forms.items():
+            graph = load(model, form)
             file = partial(Model(model, given).plain_file, graph, folder / f"{count}.onnx")
-            results = _raced(runner, graph, line_up(own, rivals, build, file), request.budget_s / len(counts))
+            results = _raced(runner, graph, line_up(own, rivals, build, file), request.budget_s / len(over.forms))
             device = context.environment.profile.name
             found[count] = report_of(title, context.threads, device, described.kernels, results)
     left_out = {TVM_UNTUNED: MixReport(error=ONE_SIZE)} if TVM_UNTUNED in request.against else {}
     mix = {rival: _mix(rival, found) for rival in rivals}
-    return SizesReport(title, size.name, size.low, size.high, found, {**mix, **left_out})
+    return SizesReport(title, over.name, *over.ends, found, {**mix, **left_out})
+
+
+@dataclass(frozen=True)
+class _Over:
+    """The open `sizes` that are raced over: `forms` of the inputs at some of them, by what these are called; of
+    `images`, all sizes together."""
+
+    sizes: tuple[OpenSize, ...]
+    forms: Mapping[int | str, dict[str, tuple[int, ...] | Constant]]
+    images: bool = False
+
+    @property
+    def name(self) -> str:
+        """What is open."""
+        return " x ".join(size.name for size in self.sizes)
+
+    @property
+    def ends(self) -> tuple[int | str, int | str]:
+        """The smallest and the largest."""
+        low, high = ([getattr(size, end) for size in self.sizes] for end in ("low", "high"))
+        return ("x".join(map(str, low)), "x".join(map(str, high))) if self.images else (low[0], high[0])
+
+
+def _over(model: Path, sizes: Sequence[OpenSize], given: Given) -> _Over:
+    """What is raced over: images whose sizes all grow alike, or the values of one size."""
+    opened = open_ones(sizes)
+    if not of_images(model, [size.name for size in opened]):
+        size = the_open_one(sizes)
+        return _Over((size,), {count: form_at(model, sizes, count, given) for count in size.drawn()})
+    drawn = [size.drawn() for size in opened]
+    most = max(map(len, drawn))
+    forms: dict[int | str, dict[str, tuple[int, ...] | Constant]] = {}
+    for step in range(most):
+        values = [own[step * (len(own) - 1) // max(1, most - 1)] for own in drawn]
+        named = {size.name: value for size, value in zip(opened, values, strict=True)}
+        forms["x".join(map(str, values))] = form_of(model, sizes, named, given)
+    return _Over(opened, forms, images=True)
 
 
 def _raced(
@@ -133,9 +171,18 @@ def _raced(
     return judged(results, graph, inputs)
 
 
-def _check_range(library: Path, described: Metadata, size: OpenSize) -> None:
+def _check_range(library: Path, described: Metadata, over: _Over) -> None:
     """InputError unless a library takes all of the range."""
-    opened = described.programs[0].opened
+    opened, grid, size = described.programs[0].opened, described.programs[0].grid, over.sizes[0]
+    if grid is not None:
+        known = {one.name: one for one in grid.sizes}
+        for one in over.sizes:
+            has_one = known.pop(one.name, None)
+            if has_one is None or not has_one.low <= one.low <= one.high <= has_one.high or one.step % has_one.step:
+                raise InputError(f"--sizes: {library} takes {one.name} {has_one or 'at one size'}, asked was {one}")
+        if known:
+            raise InputError(f"--sizes: {library} has {next(iter(known))} open, too; give a range of it")
+        return
     if opened is None:
         raise InputError(f"--library: {library} has fixed sizes; leave --sizes out, or compile with it")
     if opened.caches:
@@ -148,9 +195,9 @@ def _check_range(library: Path, described: Metadata, size: OpenSize) -> None:
         raise InputError(f"--sizes: {library} takes {has}, asked was {size}")
 
 
-def _mix(rival: str, found: Mapping[int, BenchReport]) -> MixReport:
+def _mix(rival: str, found: Mapping[int | str, BenchReport]) -> MixReport:
     """A rival over all sizes."""
-    times: dict[int, RivalReport] = {count: report.rivals[rival] for count, report in found.items()}
+    times: dict[int | str, RivalReport] = {count: report.rivals[rival] for count, report in found.items()}
     errors = [one.error for one in times.values() if one.error]
     ratios = {count: one.ratio for count, one in times.items() if one.ratio is not None}
     if errors or len(ratios) < len(times):

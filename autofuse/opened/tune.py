@@ -13,8 +13,10 @@ from autofuse.compiler.plan_ladder import find_plan
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.environment.device import NamedDevice, RunnerOptions, open_runner, thread_count
 from autofuse.environment.place import Place
+from autofuse.errors import InputError
 from autofuse.fusion.plan import ScheduleLimits
-from autofuse.graph.loading.given.sizes import OpenSize, the_open_one
+from autofuse.graph.loading.given.buckets import of_images
+from autofuse.graph.loading.given.sizes import OpenSize, open_ones, the_open_one
 from autofuse.graph.loading.given.trace import read_trace, shares
 from autofuse.kernels.open_sizes.open_rows import tile_counts
 from autofuse.search.budget.budget import Budget, now
@@ -44,6 +46,11 @@ def tune_open(
     budget = Budget.lasting(budget_s, request.stop, since)
     asked = place.find(measuring=True)
     thread_count(place.threads, asked)
+    if of_images(model, [one.name for one in open_ones(sizes)]):
+        raise InputError(
+            "--sizes: tiles of images are not tuned by themselves; tune the model at a fixed size (--shape), whose "
+            "schedules compile --sizes takes as first guesses"
+        )
     size = the_open_one(sizes)
     happening = shares(size, None if trace is None else read_trace(trace, size))
     request.progress(Progress("opening", f"reading {model.name}", now() - since, budget_s, total=request.trials))

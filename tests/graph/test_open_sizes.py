@@ -43,7 +43,7 @@ def test_ranges_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["batch=", "=1:2", "batch=a", "batch=1:2:3", "batch=-1", "batch=1,batch=2", "batch=1:"]
+    "text", ["batch=", "=1:2", "batch=a", "batch=1:2:3:4", "batch=-1", "batch=1,batch=2", "batch=1:"]
 )
 def test_what_is_no_range_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="--sizes: "):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from autofuse.backend.compile.function import UPPER_BOUND, is_parallel
 from autofuse.backend.compile.symbols import Symbols
 from autofuse.errors import PlanError
-from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
+from autofuse.graph.transform.open_sizes.stored_shapes import OpenImages, OpenRows
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import PLAIN, BoundWorkload, Value
 
@@ -36,22 +36,6 @@ class BuiltKernel(Protocol):
 
 BoundKernel = tuple[BoundWorkload, BuiltKernel | None]
 """A group and its kernel; None for a group that is a view."""
-
-
-@dataclass(frozen=True)
-class OpenRows:
-    """The open size of a program, and where it stands in the tensors that have it.
-
-    `parts`: inputs of the graph that are the first part of a constant, which is given whole, and that constant.
-    `caches`: tensors that are made by writing into the first input of their group, which is as long as they are.
-    `base`: how much more than the open size it is that a call reads from its inputs, where none has just that size.
-    """
-
-    size: OpenSize
-    axes: Mapping[str, OpenAxis]
-    parts: Mapping[str, Array] = field(default_factory=dict)
-    caches: Collection[str] = ()
-    base: int = 0
 
 
 @dataclass(frozen=True)
@@ -120,11 +104,13 @@ def assemble(graph: Graph, groups: Sequence[BoundKernel]) -> Assembly:
 
 
 def assemble_all(
-    parts: Sequence[tuple[Graph, Sequence[BoundKernel]]], symbols: Symbols | None = None, rows: OpenRows | None = None
+    parts: Sequence[tuple[Graph, Sequence[BoundKernel]]],
+    symbols: Symbols | None = None,
+    rows: OpenRows | OpenImages | None = None,
 ) -> Assembly:
     """One program a part, "main" and then "main1", "main2", ...; equal kernels and equal weights are shared.
 
-    `symbols`: names that kernels have already. `rows`: the size that stays open in the program, whose kernels take any.
+    `symbols`: names that kernels have already. `rows`: what stays open in the program, whose kernels take any size.
     """
     from tvm import relax
 
@@ -160,13 +146,14 @@ class _Weights:
 
 class _Program:
     def __init__(
-        self, graph: Graph, builder: Any, functions: _Functions, weights: _Weights, rows: OpenRows | None
+        self, graph: Graph, builder: Any, functions: _Functions, weights: _Weights, rows: OpenRows | OpenImages | None
     ) -> None:
         from tvm import relax, tirx
 
         self._relax = relax
         self._rows = rows
-        self._count = None if rows is None else tirx.Var("rows", "int64")
+        self._bounds = {} if rows is None else rows.bounds
+        self._sizes = [tirx.Var(name, "int64") for name in self._bounds]
         self._builder = builder
         self._graph = graph
         self._held: dict[str, Any] = {}
@@ -181,7 +168,6 @@ class _Program:
         self._packed: dict[tuple[str, str, tuple[str, ...]], list[int]] = {}
         parts = {} if rows is None else rows.parts
         given = [name for name in graph.inputs if name not in parts]
-        self._base = 0 if rows is None else rows.base
         self._inputs = [self._variable(f"input{i}", _plain(graph, name), name) for i, name in enumerate(given)]
         self._calls: list[Callable[[], None]] = []
         self._symbols: list[tuple[int, str]] = []
@@ -220,7 +206,7 @@ class _Program:
     def finish(self, entry: str) -> AssembledProgram:
         """Emit the function."""
         relax = self._relax
-        attributes = None if self._rows is None else {UPPER_BOUND: {"rows": self._rows.size.high + self._base}}
+        attributes = None if self._rows is None else {UPPER_BOUND: self._bounds}
         with self._builder.function(entry, [*self._inputs, *self._weight_variables], attributes):
             for call in self._calls:
                 call()
@@ -237,7 +223,7 @@ class _Program:
             self._storage,
             tuple(self._weight_values),
             self._constants,
-            {} if self._rows is None else self._rows.axes,
+            self._rows.axes if isinstance(self._rows, OpenRows) else {},
         )
 
     def _emit_call(self, bound: BoundWorkload, function: Any, weights: list[Any]) -> None:
@@ -306,13 +292,9 @@ class _Program:
 
     def _shape(self, value: Value, name: str) -> tuple[Any, ...]:
         """How tensor `name` is stored: an open axis as an expression of the open size."""
-        where = None if self._rows is None else self._rows.axes.get(name)
-        if where is None or self._count is None:
+        if self._rows is None:
             return value.physical_shape
-        return tuple(
-            self._count * where.factor + (where.more - self._base * where.factor) if axis == where.axis else size
-            for axis, size in enumerate(value.physical_shape)
-        )
+        return self._rows.shape(name, value.physical_shape, self._sizes)
 
     def _copied(self) -> tuple[int, ...]:
         """Outputs whose memory belongs to an input, a constant or an earlier output."""

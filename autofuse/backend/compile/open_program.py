@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.backend.compile.assemble import BoundKernel, OpenRows, assemble_all
+from autofuse.backend.compile.assemble import BoundKernel, assemble_all
 from autofuse.backend.compile.function import compile_kernels, compile_program
 from autofuse.backend.compile.realise import (
     TRANSLATING,
@@ -29,6 +29,7 @@ from autofuse.device.target import Target
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph
 from autofuse.graph.transform.open_sizes.rows import GroupKind
+from autofuse.graph.transform.open_sizes.stored_shapes import OpenRows
 from autofuse.kernels.build import Kernel
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.open_sizes.open_attention import attention_kernel

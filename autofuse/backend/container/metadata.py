@@ -12,14 +12,15 @@ from functools import cache
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from autofuse.backend.container.grid_spec import GridSpec as GridSpec
 from autofuse.backend.container.open_spec import OpenSpec as OpenSpec
 from autofuse.errors import InputError
 from autofuse.graph.model import Origin
 from autofuse.ort.session import numpy_name
 
-FORMAT, FORMAT_OF_PARTS, FORMAT_OF_SIZES, FORMAT_OF_BODIES = 2, 3, 4, 5
+FORMAT, FORMAT_OF_PARTS, FORMAT_OF_SIZES, FORMAT_OF_BODIES, FORMAT_OF_IMAGES = 2, 3, 4, 5, 6
 """Of a library of our kernels alone, with a part of ONNX Runtime's, with an open size, with segments in that part."""
-FORMATS = (FORMAT, FORMAT_OF_PARTS, FORMAT_OF_SIZES, FORMAT_OF_BODIES)
+FORMATS = (FORMAT, FORMAT_OF_PARTS, FORMAT_OF_SIZES, FORMAT_OF_BODIES, FORMAT_OF_IMAGES)
 DTYPES = frozenset(
     ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
 )
@@ -78,7 +79,8 @@ class KernelRow:
 class Program:
     """The model at one set of input shapes: `entry` is the function that computes it.
 
-    `opened`: set where it takes any of a range of sizes. `parallel`: a kernel may use several threads (older: unsaid).
+    `opened`: set where it takes any of a range of sizes; `grid`: where these are sizes of images. `parallel`: a kernel
+    may use several threads (older: unsaid).
     `weights`: positions in `Metadata.weights`, in the order of the function's arguments after the inputs.
     `copied`: outputs (by position) that share their memory with an input, a weight or an earlier output.
     """
@@ -95,6 +97,7 @@ class Program:
     plan_tier: str = ""
     opened: OpenSpec | None = None
     parallel: bool = True
+    grid: GridSpec | None = None
 
 
 @dataclass(frozen=True)
@@ -210,10 +213,13 @@ class Metadata:
             found = FORMAT_OF_BODIES
         for program in (one for one in body["programs"] if one["opened"] is None):
             del program["opened"]
+        for program in (one for one in body["programs"] if one["grid"] is None):
+            del program["grid"]
         for opened in (one["opened"] for one in body["programs"] if one.get("opened")):
             for name in [name for name in ("more", "caches") if not opened[name]]:
                 del opened[name]
         found = FORMAT_OF_SIZES if any(program.opened for program in self.programs) else found
+        found = FORMAT_OF_IMAGES if any(program.grid for program in self.programs) else found
         return json.dumps({"format": found, **body}, sort_keys=True, separators=(",", ":"))
 
     @classmethod
@@ -238,6 +244,8 @@ class Metadata:
             problem = _nonsense(made)
             if not problem and any(program.opened for program in made.programs) != (found == FORMAT_OF_SIZES):
                 problem = f"format {found} and open sizes"
+            if not problem and any(program.grid for program in made.programs) != (found == FORMAT_OF_IMAGES):
+                problem = f"format {found} and open sizes of images"
             if not problem:
                 return made
         raise InputError(f"{source}: the library's description is damaged: {problem}")
@@ -250,7 +258,7 @@ def _adapter() -> TypeAdapter[Metadata]:
 
 def _kind_of(found: int) -> int:
     """The format without open sizes, which a description does not show at its top."""
-    return FORMAT if found == FORMAT_OF_SIZES else found
+    return FORMAT if found in (FORMAT_OF_SIZES, FORMAT_OF_IMAGES) else found
 
 
 def _format_of(body: Mapping[str, Mapping[str, object]]) -> int:
@@ -336,15 +344,24 @@ def _program_problem(program: Program, made: Metadata) -> str:
         return "it takes a weight that is not there"
     if not all(0 <= place < len(program.outputs) for place in program.copied):
         return "it copies an output that is not there"
-    if program.opened is not None:
-        alone = len(made.programs) == 1 and made.parts is None
-        problem = program.opened.problem(program.inputs, program.outputs) if alone else "such a program must be alone"
-        if problem:
-            return f"its open size: {problem}"
+    if problem := _open_problem(program, made):
+        return problem
     wrong = [row.symbol for row in program.kernel_rows if not _SYMBOL.fullmatch(row.symbol)]
     if wrong:
         return f"kernel {wrong[0]!r:.60}: that is no name of a function"
     return next((problem for spec in program.inputs if (problem := _values_problem(spec))), "")
+
+
+def _open_problem(program: Program, made: Metadata) -> str:
+    """What is wrong with what a program says about open sizes."""
+    for what, opened in (("its open size", program.opened), ("its open sizes", program.grid)):
+        if opened is None:
+            continue
+        alone = len(made.programs) == 1 and made.parts is None and (program.opened is None or program.grid is None)
+        problem = opened.problem(program.inputs, program.outputs) if alone else "such a program must be alone"
+        if problem:
+            return f"{what}: {problem}"
+    return ""
 
 
 def _tensor_problem(spec: TensorSpec) -> str:

@@ -34,7 +34,12 @@ class Dispatch:
 
         InputError where an input has another shape, or the size is outside of the range.
         """
-        opened = self.programs[0].opened
+        opened, grid = self.programs[0].opened, self.programs[0].grid
+        if grid is not None:
+            reason = grid.refusal(self.programs[0].inputs, shapes)
+            if reason:
+                raise InputError(reason)
+            return 0
         if opened is None:
             return None
         size: int | None = None

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.backend.container.metadata import Metadata, OpenSpec, TensorSpec, ValueSpec
+from autofuse.backend.container.metadata import Metadata, OpenSpec, Program, TensorSpec, ValueSpec
 from autofuse.backend.library.arrays import Caches
 from autofuse.backend.library.binding import IOBinding, known_name
 from autofuse.backend.library.compiled import Library
@@ -126,6 +126,8 @@ class Session:
         """The model's inputs, in its order."""
         if self.metadata.parts is not None:
             return _arguments(self.metadata.parts.inputs)
+        if self.metadata.programs[0].grid is not None:
+            return _of_images(self.metadata.programs[0], "inputs")
         opened = self.metadata.programs[0].opened
         axes = _axes(opened.inputs, opened.beyond) if opened else ()
         found = _described([p.inputs for p in self.metadata.programs], opened, axes)
@@ -135,6 +137,8 @@ class Session:
         """The model's outputs, in its order."""
         if self.metadata.parts is not None:
             return _arguments(self.metadata.parts.outputs)
+        if self.metadata.programs[0].grid is not None:
+            return _of_images(self.metadata.programs[0], "outputs")
         opened = self.metadata.programs[0].opened
         axes = _axes(opened.outputs, opened.beyond[len(opened.inputs) :]) if opened else ()
         return _described([p.outputs for p in self.metadata.programs], opened, axes)
@@ -256,6 +260,8 @@ class _SizeRecorder:
 
 def _recorder_of(metadata: Metadata) -> _SizeRecorder:
     opened = metadata.programs[0].opened if metadata.programs else None
+    if opened is None and metadata.programs and metadata.programs[0].grid is not None:
+        raise InputError("record_sizes: sizes of images are not counted, only those of rows")
     if opened is None:
         raise InputError("record_sizes: the library has no open size; compile the model with --sizes")
     kept = {given for _, given in opened.caches}
@@ -295,6 +301,17 @@ _Place = tuple[tuple[int, int] | None, int]
 
 def _axes(places: Sequence[tuple[int, int] | None], beyond: Sequence[int]) -> list[_Place]:
     return list(zip(places, beyond, strict=False))
+
+
+def _of_images(program: Program, which: Literal["inputs", "outputs"]) -> list[NodeArg]:
+    """The inputs or outputs of a program of images, with the names of its open sizes."""
+    grid = program.grid
+    assert grid is not None
+    specs, axes = (program.inputs, grid.inputs) if which == "inputs" else (program.outputs, grid.outputs)
+    return [
+        NodeArg(spec.name, grid.shape(spec.shape, own), f"tensor({_ONNX_TYPES.get(spec.dtype, spec.dtype)})")
+        for spec, own in zip(specs, axes, strict=True)
+    ]
 
 
 def _described(

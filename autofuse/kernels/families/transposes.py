@@ -54,7 +54,7 @@ def move_of(scope: Scope, nest: Nest) -> Move | None:
     dtype, arrays = scope.workload.values[source].dtype, scope.arrays
     if source not in scope.ready or arrays[source].block or arrays[result].block or dtype not in VECTORS:
         return None
-    if arrays[source].half or arrays[result].half:
+    if not all(arrays[value].in_one_piece and not arrays[value].half for value in (source, result)):
         return None
     shape, perm = scope.shape(source), operators[0].attribute("perm")
     order = tuple(reversed(range(len(shape)))) if perm is None else tuple(int(axis) for axis in perm)  # type: ignore

@@ -52,6 +52,11 @@ class Array:
         """See above."""
         return self.dtype == "float32" and str(self.buffer.dtype) == "uint16"
 
+    @property
+    def in_one_piece(self) -> bool:
+        """Whether its elements lie one behind the other."""
+        return True
+
     def offset(self, index: Index) -> Expr:
         """Linear element offset of a logical index."""
         if not self.block:

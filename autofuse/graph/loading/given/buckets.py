@@ -59,7 +59,38 @@ def _size(dim: int | str, chosen: Mapping[str, int]) -> int | None:
     return chosen[name.strip()] + int(more) if name.strip() in chosen else None
 
 
+def form_of(
+    model: Path, sizes: Sequence[OpenSize], values: Mapping[str, int], given: Given
+) -> dict[str, tuple[int, ...] | Constant]:
+    """What is given of the inputs where open `sizes` have such `values`; see `bucket_shapes`."""
+    return bucket_shapes(model, {one.name: (values.get(one.name, one.low),) for one in sizes}, given, "--sizes")[0]
+
+
+WINDOWS = frozenset(
+    ("AveragePool", "Conv", "ConvInteger", "ConvTranspose", "DepthToSpace", "GlobalAveragePool", "GlobalMaxPool")
+) | {"InstanceNormalization", "MaxPool", "QLinearConv", "Resize", "SpaceToDepth", "Upsample"}
+"""Operators on maps [N, C, ...]."""
+MIXING = frozenset(("Attention", "Gemm", "MatMul", "Softmax"))
+"""Operators behind which an axis of an input is hardly that of a map any more."""
+
+
+def of_images(path: Path, names: Sequence[str]) -> bool:
+    """Whether one of these open sizes of a model is a size of images: an input that has it behind its batch and its
+    channels is read by a window."""
+    graph = read_model(path).graph
+    reached = {
+        value.name
+        for value in graph.input
+        if any(dim.dim_param in names for dim in value.type.tensor_type.shape.dim[2:])
+    }
+    for node in graph.node:
+        if node.op_type not in MIXING and not reached.isdisjoint(node.input):
+            if node.op_type in WINDOWS:
+                return True
+            reached.update(node.output)
+    return False
+
+
 def form_at(model: Path, sizes: Sequence[OpenSize], count: int, given: Given) -> dict[str, tuple[int, ...] | Constant]:
     """What is given of the inputs where the one open size of `sizes` is `count`; see `bucket_shapes`."""
-    fixed = {one.name: (one.low,) for one in sizes if one.is_fixed}
-    return bucket_shapes(model, {**fixed, the_open_one(sizes).name: (count,)}, given, "--sizes")[0]
+    return form_of(model, sizes, {the_open_one(sizes).name: count}, given)

@@ -14,29 +14,39 @@ MOST = 1 << 20
 """The largest size."""
 DRAWN = 9
 """Sizes that stand for a range, at most."""
-SizeRange = int | tuple[int, int]
-"""A size that is fixed, or the smallest and the largest of one that stays open."""
+SizeRange = int | tuple[int, int] | tuple[int, int, int]
+"""A size that is fixed, or the smallest and the largest of one that stays open, and its step where that is not 1."""
 Ranges = Mapping[str, SizeRange] | Iterable[str]
 """Ranges by name, or texts that `parse_sizes` reads."""
-_ALLOWED = f"NAME=LOW:HIGH such as batch=1:16, NAME=SIZE, or NAME alone for {DEFAULT_LOW}:{DEFAULT_HIGH}"
+_ALLOWED = (
+    f"NAME=LOW:HIGH such as batch=1:16, NAME=LOW:HIGH:STEP such as height=64:512:16, NAME=SIZE, or NAME alone for "
+    f"{DEFAULT_LOW}:{DEFAULT_HIGH}"
+)
 
 
 @dataclass(frozen=True)
 class OpenSize:
-    """A size that stays open, by its name in the model: from `low` to `high`, both included."""
+    """A size that stays open, by its name in the model: from `low` to `high`, both included, in multiples of `step`."""
 
     name: str
     low: int
     high: int
+    step: int = 1
 
     def __str__(self) -> str:
-        return f"{self.name} {self.low} to {self.high}"
+        steps = f" in steps of {self.step}" if self.step > 1 else ""
+        return f"{self.name} {self.low} to {self.high}{steps}"
+
+    def has(self, value: int) -> bool:
+        """Whether a value is one of the range."""
+        return self.low <= value <= self.high and value % self.step == 0
 
     def drawn(self, count: int = DRAWN) -> tuple[int, ...]:
         """At most so many sizes of the range, from the smallest to the largest, each as many times the one before."""
         first = max(1, self.low)
         growth = (self.high / first) ** (1 / max(1, count - 1))
-        found = {min(self.high, round(first * growth**step)) for step in range(count)}
+        grown = (round(first * growth**number / self.step) * self.step for number in range(count))
+        found = {min(self.high, max(first, size)) for size in grown}
         return tuple(sorted(found if self.low else {0, *sorted(found)[:-2], self.high}))
 
     @property
@@ -51,13 +61,20 @@ def parse_sizes(texts: Iterable[str]) -> dict[str, SizeRange]:
     for part in (part.strip() for text in texts for part in text.split(",")):
         name, equals, range_text = part.rpartition("=") if "=" in part else (part, "", "")
         ends = [whole_number(end.strip()) for end in range_text.split(":")] if equals else [DEFAULT_LOW, DEFAULT_HIGH]
-        if not name or len(ends) > 2 or any(end is None for end in ends):
+        if not name or len(ends) > 3 or any(end is None for end in ends):
             raise InputError(f"--sizes: got {part!r:.200}, allowed: {_ALLOWED}")
         if name in found:
             raise InputError(f"--sizes: {name!r} is given twice")
         numbers = [end for end in ends if end is not None]
-        found[name] = numbers[0] if len(numbers) == 1 else (numbers[0], numbers[1])
+        found[name] = _range(numbers)
     return found
+
+
+def _range(numbers: Sequence[int]) -> SizeRange:
+    """One number, two, or three, as a range."""
+    if len(numbers) == 1:
+        return numbers[0]
+    return (numbers[0], numbers[1]) if len(numbers) == 2 else (numbers[0], numbers[1], numbers[2])
 
 
 def open_sizes(ranges: Ranges) -> tuple[OpenSize, ...]:
@@ -65,10 +82,12 @@ def open_sizes(ranges: Ranges) -> tuple[OpenSize, ...]:
     found = []
     named = ranges if isinstance(ranges, Mapping) else parse_sizes(ranges)
     for name, given in named.items():
-        low, high = (given, given) if isinstance(given, int) else given
+        low, high, step = (given, given, 1) if isinstance(given, int) else (*given, 1)[:3]
         if not (low >= 0 and high >= 1 and low <= high <= MOST):
             raise InputError(f"--sizes {name}={low}:{high}: allowed are 0 to {MOST:,}, the smaller number first")
-        found.append(OpenSize(name, low, high))
+        if step < 1 or low % step or high % step:
+            raise InputError(f"--sizes {name}={low}:{high}:{step}: both ends must be multiples of the step")
+        found.append(OpenSize(name, low, high, step))
     return tuple(found)
 
 
@@ -81,9 +100,16 @@ def single_sizes(ranges: Ranges) -> dict[str, int]:
     return {one.name: one.low for one in found}
 
 
+def open_ones(sizes: Sequence[OpenSize]) -> tuple[OpenSize, ...]:
+    """The sizes that have a range."""
+    return tuple(size for size in sizes if not size.is_fixed)
+
+
 def the_open_one(sizes: Sequence[OpenSize]) -> OpenSize:
     """The one size that has a range. InputError where there is none, or more than one."""
     found = [size for size in sizes if not size.is_fixed]
+    if len(found) == 1 and found[0].step > 1:
+        raise InputError(f"--sizes: {found[0].name} counts rows, and only sizes of images are multiples of a step")
     if len(found) == 1:
         return found[0]
     if not found:

@@ -117,8 +117,8 @@ def open_graph(
     `largest`: the graph at the largest size, where constants may be parts of longer ones. InputError that names what
     depends on the size in another way than `OpenGraph` has it.
     """
-    other = _with_names_of(symbol, graph, other)
-    longest = {} if largest is None else _with_names_of(symbol, graph, largest).constants
+    other = with_names_of(symbol, graph, other)
+    longest = {} if largest is None else with_names_of(symbol, graph, largest).constants
     found = OpenGraph(graph, symbol, size, axes := {}, targets := {}, grids := {}, parts := {}, longer := {})
     for name, tensor in graph.tensors.items():
         if tensor.shape != other.tensors[name].shape:
@@ -132,18 +132,18 @@ def open_graph(
                 axes[name] = where
     for name, array in graph.constants.items():
         if not found.has(name):
-            if not _equal(array, other.constants[name]):
+            if not equal_arrays(array, other.constants[name]):
                 targets[name] = _targets(symbol, graph, name, size, other.constants[name], other_size)
         elif name in grids or not np.array_equal(array, _repeated(array, axes[name], size)):
             if not all(_is_part(one, longest.get(name)) for one in (array, other.constants[name])):
-                raise _refused(symbol, _reader(graph, name), f"its constant {name!r} differs from row to row")
+                raise refused_at(symbol, reader_of(graph, name), f"its constant {name!r} differs from row to row")
             parts[name] = longest[name]
     return found
 
 
 def _is_part(array: Array, whole: Array | None) -> bool:
     """Whether a constant is the first part of a longer one along each axis."""
-    return whole is not None and whole.ndim == array.ndim and _equal(array, _first_part(whole, array.shape))
+    return whole is not None and whole.ndim == array.ndim and equal_arrays(array, _first_part(whole, array.shape))
 
 
 def _first_part(array: Array, shape: tuple[int, ...]) -> Array:
@@ -158,7 +158,7 @@ def with_parts_given(opened: OpenGraph, high: int) -> OpenGraph:
     graph, names, shapes = opened.graph, tuple(opened.parts), opened.at(high).tensors
     for name in names:
         if name in graph.returned:
-            raise _refused(opened.symbol, f"the output {name!r}", "it is a constant that depends on the size")
+            raise refused_at(opened.symbol, f"the output {name!r}", "it is a constant that depends on the size")
     constants = {name: array for name, array in graph.constants.items() if name not in opened.parts}
     parts = {name: _first_part(array, shapes[name].shape) for name, array in opened.parts.items()}
     given = replace(graph, inputs=(*graph.inputs, *names), constants=constants)
@@ -192,13 +192,14 @@ def refused_small(opened: OpenGraph, size: int) -> InputError:
 def check_size(opened: OpenGraph, size: int, loaded: Graph) -> None:
     """InputError unless the open graph at `size` (larger than 1) is what the model was `loaded` as there."""
     made = opened.at(size)
-    loaded = _with_names_of(opened.symbol, made, loaded)
+    loaded = with_names_of(opened.symbol, made, loaded)
     for name, tensor in made.tensors.items():
         if tensor != loaded.tensors[name]:
-            raise _refused(opened.symbol, _reader(made, name), f"{name!r} has another shape where it is {size}")
+            raise refused_at(opened.symbol, reader_of(made, name), f"{name!r} has another shape where it is {size}")
     for name, array in made.constants.items():
-        if not _equal(array, loaded.constants[name]):
-            raise _refused(opened.symbol, _reader(made, name), f"its constant {name!r} is another where it is {size}")
+        if not equal_arrays(array, loaded.constants[name]):
+            where = reader_of(made, name)
+            raise refused_at(opened.symbol, where, f"its constant {name!r} is another where it is {size}")
 
 
 def _computing(graph: Graph) -> list[tuple[str, object, tuple[bytes, ...]]]:
@@ -216,20 +217,21 @@ def _computing(graph: Graph) -> list[tuple[str, object, tuple[bytes, ...]]]:
 
 def refused(symbol: str, operator: Operator, reason: str) -> InputError:
     """The error for an operator that cannot have an open size."""
-    return _refused(symbol, f"{operator.op_type} {operator.name!r}", reason)
+    return refused_at(symbol, f"{operator.op_type} {operator.name!r}", reason)
 
 
-def _refused(symbol: str, where: str, reason: str) -> InputError:
+def refused_at(symbol: str, where: str, reason: str) -> InputError:
+    """The error for what cannot have an open size, and `where` it is."""
     return InputError(f"--sizes: {symbol} cannot stay open at {where}: {reason}; {ADVICE}")
 
 
-def _reader(graph: Graph, name: str) -> str:
+def reader_of(graph: Graph, name: str) -> str:
     """The operator that makes or reads a tensor, for messages."""
     operator = graph.producers.get(name) or next(iter(graph.consumers.get(name, ())), None)
     return f"the input {name!r}" if operator is None else f"{operator.op_type} {operator.name!r}"
 
 
-def _with_names_of(symbol: str, graph: Graph, other: Graph) -> Graph:
+def with_names_of(symbol: str, graph: Graph, other: Graph) -> Graph:
     """`other` with the names of `graph`, which has the same operators: rewrites name what they make by its content."""
     if len(graph.operators) != len(other.operators):
         raise InputError(f"--sizes: the operators of the model depend on {symbol}: {ADVICE}")
@@ -256,7 +258,7 @@ def _named(own: dict[str, str], one: Operator, twin: Operator) -> bool:
     return alike and all(own.setdefault(there, here) == here for here, there in pairs)
 
 
-def _equal(one: Array, other: Array) -> bool:
+def equal_arrays(one: Array, other: Array) -> bool:
     """Whether two constants are the same to the last bit (a NaN is itself)."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
@@ -267,15 +269,15 @@ def _factors(
     symbol: str, graph: Graph, tensor: Tensor, size: int, twin: Tensor, twin_size: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """How many times the open size each axis of a tensor is, whose shape differs at two sizes, and how much more."""
-    where, shown = _reader(graph, tensor.name), "x".join(map(str, tensor.shape))
+    where, shown = reader_of(graph, tensor.name), "x".join(map(str, tensor.shape))
     if len(tensor.shape) != len(twin.shape):
-        raise _refused(symbol, where, f"the number of axes of {tensor.name!r} depends on it")
+        raise refused_at(symbol, where, f"the number of axes of {tensor.name!r} depends on it")
     factors, beyond = [], []
     for axis, (here, there) in enumerate(zip(tensor.shape, twin.shape, strict=True)):
         factor, rest = divmod(there - here, twin_size - size)
         more = here - factor * size if factor else 0
         if rest or factor < 0 or more < 0:
-            raise _refused(symbol, where, f"axis {axis} of {tensor.name!r} ({shown}) is no multiple of it")
+            raise refused_at(symbol, where, f"axis {axis} of {tensor.name!r} ({shown}) is no multiple of it")
         factors.append(factor)
         beyond.append(more)
     return tuple(factors), tuple(beyond)
@@ -299,25 +301,25 @@ def refused_grid(opened: OpenGraph, name: str) -> InputError:
         reason = f"{name!r} ({shown}) has it in more than one axis"
     elif longer:
         reason = f"axis {longer[0]} of {name!r} ({shown}) is no multiple of it"
-    return _refused(opened.symbol, _reader(opened.graph, name), reason)
+    return refused_at(opened.symbol, reader_of(opened.graph, name), reason)
 
 
 def _targets(
     symbol: str, graph: Graph, name: str, size: int, twin: Array, twin_size: int
 ) -> dict[int, tuple[int, int]]:
     """Which elements of a target shape depend on the open size: how many times it they are, and how much more."""
-    array, where = graph.constants[name], _reader(graph, name)
+    array, where = graph.constants[name], reader_of(graph, name)
     readers = graph.consumers.get(name, ())
     places = [(op.op_type, place) for op in readers for place, read in enumerate(op.inputs) if read == name]
     known = all(place in TARGET_SHAPES.get(kind, ()) for kind, place in places)
     if not readers or name in graph.outputs or not known:
-        raise _refused(symbol, where, f"the value of {name!r} depends on it")
+        raise refused_at(symbol, where, f"the value of {name!r} depends on it")
     found = {}
     for place, (here, there) in enumerate(zip(array.reshape(-1).tolist(), twin.reshape(-1).tolist(), strict=True)):
         if here == there:
             continue
         factor, rest = divmod(there - here, twin_size - size)
         if rest:
-            raise _refused(symbol, where, f"the target shape {name!r} is no multiple of it")
+            raise refused_at(symbol, where, f"the target shape {name!r} is no multiple of it")
         found[place] = factor, here - factor * size
     return found

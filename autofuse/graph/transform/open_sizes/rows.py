@@ -125,15 +125,21 @@ def check_rows(opened: OpenGraph) -> None:
             continue
         if any(name and name not in opened.axes for name in operator.outputs):
             raise refused(opened.symbol, operator, "its result has rows no longer: it mixes them")
-        rule = _RULES.get(operator.op_type) if not operator.domain else None
-        if rule is None:
+        known = keeps_rows(opened, operator)
+        if known is None:
             raise refused(opened.symbol, operator, "nothing is known of how it treats rows")
-        if not rule(_Case(operator, opened)):
+        if not known:
             raise refused(opened.symbol, operator, "it mixes rows")
     for name in opened.graph.returned:
         maker = opened.graph.producers.get(name)
         if name in opened.grids and not (maker is not None and appends(opened, maker)):
             raise refused_grid(opened, name)
+
+
+def keeps_rows(opened: OpenGraph, operator: Operator) -> bool | None:
+    """Whether an operator that reads rows and makes some keeps them apart; None where nothing is known of it."""
+    rule = _RULES.get(operator.op_type) if not operator.domain else None
+    return None if rule is None else rule(_Case(operator, opened))
 
 
 def picked_rows(opened: OpenGraph, operator: Operator) -> Picked | None:

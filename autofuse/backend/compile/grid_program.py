@@ -1,0 +1,119 @@
+"""The library of a program of images whose sizes are open: one kernel a group, which takes images of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from autofuse.backend.compile.assemble import BoundKernel, assemble_all
+from autofuse.backend.compile.function import compile_program
+from autofuse.backend.compile.open_program import OpenTile
+from autofuse.backend.compile.realise import TRANSLATING, WRITING, Progress, describe_library, describe_program, silent
+from autofuse.backend.compile.symbols import Symbols
+from autofuse.backend.container.grid_spec import AxisSpec, GridSpec, SizeSpec
+from autofuse.backend.container.metadata import KernelRow
+from autofuse.backend.library.library import export, require_space
+from autofuse.device.target import Target
+from autofuse.graph.transform.open_sizes.grid_graph import GridGraph
+from autofuse.graph.transform.open_sizes.grid_rules import GridGroup
+from autofuse.graph.transform.open_sizes.stored_shapes import OpenImages
+from autofuse.kernels.build import Kernel
+from autofuse.kernels.emission import Emission
+from autofuse.kernels.open_sizes.grid_reduction import grid_reduction_kernel
+from autofuse.kernels.open_sizes.open_grid import GridForm, GridTile, Lengths, grid_kernel
+from autofuse.kernels.workload.free_reshape import is_free_reshape
+from autofuse.kernels.workload.workload import BoundWorkload
+
+
+@dataclass(frozen=True)
+class BuiltGroup:
+    """A group, `bound` at the point of the open graph, and its `tiles` by their lengths.
+
+    `form`: what its kernel is; None for one that has no open size, which has one tile, and for a view, which has none.
+    """
+
+    group: GridGroup
+    bound: BoundWorkload
+    tiles: Mapping[Lengths, OpenTile] = field(default_factory=dict)
+    form: GridForm | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class GridPart:
+    """The program to build: a lowered graph whose sizes are open, and its groups in an order in which they run."""
+
+    opened: GridGraph
+    groups: tuple[BuiltGroup, ...]
+    plan_key: str = ""
+    plan_tier: str = ""
+
+
+def build_grid_library(
+    part: GridPart,
+    target: Target,
+    threads: int,
+    output: Path,
+    key: Path | None = None,
+    progress: Progress | None = None,
+    jobs: int = 1,
+) -> None:
+    """Write the library of `part`, signed with `key`. `jobs`: kernels that are translated at a time.
+
+    InputError when a kernel cannot be emitted, DeviceError when the file cannot be linked or written.
+    """
+    told, emission, opened = progress or silent, Emission(target), part.opened
+    kernels: list[BoundKernel] = [
+        (group.bound, built_kernel(opened, group, emission, threads)) for group in part.groups
+    ]
+    assembly = assemble_all([(opened.graph, kernels)], Symbols(), OpenImages(opened.sizes, opened.axes))
+    assembled = assembly.programs[0]
+    rows = [_row(symbol, part.groups[position]) for position, symbol in assembled.symbols]
+    program = describe_program(opened.at(opened.high), assembled, rows, part.plan_key, part.plan_tier)
+    described = describe_library([replace(program, grid=_spec(opened))], assembly, target, threads)
+    require_space(output)
+    executable = compile_program(assembly.module, target, {}, partial(told, TRANSLATING), jobs)
+    told(WRITING, 0, 1)
+    export(executable, assembly.weights, replace(described, origin=opened.graph.origin), output, key)
+    told(WRITING, 1, 1)
+
+
+def built_kernel(opened: GridGraph, group: BuiltGroup, emission: Emission, threads: int = 1) -> Kernel | None:
+    """The kernel of a group, for so many threads; None for a view. InputError when it cannot be emitted."""
+    if is_free_reshape(group.bound.workload):
+        return None
+    if group.group.reduces:
+        assert group.form is not None
+        kind = opened.graph.by_name[group.group.operators[0]].op_type
+        return grid_reduction_kernel(kind, group.form.inputs[0], group.form.outputs[0], emission.target)
+    if group.form is None:
+        (tile,) = group.tiles.values()
+        return emission.kernel(group.bound.workload, tile.schedule)
+    tiles = {lengths: GridTile(tile.bound.workload, tile.schedule) for lengths, tile in group.tiles.items()}
+    return grid_kernel(group.form, tiles, emission.target, threads)
+
+
+def _row(symbol: str, group: BuiltGroup) -> KernelRow:
+    first = next(iter(group.tiles.values()))
+    source = first.source
+    if group.form is not None and not group.group.reduces:
+        shown = ", ".join("x".join(map(str, lengths)) for lengths in group.tiles)
+        source = f"{source}; " * bool(source) + f"tiles of {shown} places"
+    workload = first.bound.workload
+    return KernelRow(symbol, workload.label, workload.key, dict(first.schedule), first.tier, source)
+
+
+def _spec(opened: GridGraph) -> GridSpec:
+    sizes = tuple(SizeSpec(size.name, size.low, size.high, size.step) for size in opened.sizes)
+    inputs, outputs = (
+        tuple(
+            tuple(
+                AxisSpec(axis, one.size, one.factor, one.per, one.more)
+                for axis, one in sorted(opened.axes.get(name, {}).items())
+            )
+            for name in names
+        )
+        for names in (opened.graph.inputs, opened.graph.outputs)
+    )
+    return GridSpec(sizes, inputs, outputs)

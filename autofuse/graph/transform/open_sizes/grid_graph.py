@@ -1,0 +1,266 @@
+"""A graph of images whose sizes stay open: the static graph at one point, and where the sizes stand in its tensors.
+
+Unlike rows, which one kernel may compute by themselves, the places of an image see their neighbours, and each operator
+may make an image of another resolution. So each axis of a tensor has an extent of its own: so many parts of a size, and
+so much more or less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+
+from autofuse.errors import InputError
+from autofuse.graph.loading.given.sizes import OpenSize
+from autofuse.graph.model import Graph, Operator
+from autofuse.graph.transform.open_sizes.open_graph import (
+    ADVICE,
+    TARGET_SHAPES,
+    OpenAxis,
+    OpenGraph,
+    equal_arrays,
+    reader_of,
+    refused_at,
+    with_names_of,
+)
+
+TARGETS = {**TARGET_SHAPES, "Resize": (3,)}
+"""Operators with inputs, by position, whose elements are sizes of their result."""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """`factor` times a `per`-th of open size number `size`, and `more`, which may be negative."""
+
+    size: int
+    factor: int
+    per: int = 1
+    more: int = 0
+
+    def at(self, values: Sequence[int]) -> int:
+        """The extent where the sizes have such values."""
+        return values[self.size] // self.per * self.factor + self.more
+
+
+Point = tuple[int, ...]
+"""A value for each open size."""
+
+
+@dataclass(frozen=True, eq=False)
+class GridGraph:
+    """`graph`: as it is where the open `sizes` are `point`.
+
+    `axes`: of each tensor that has an open size, its axes that have one. `targets`: of each constant with target sizes,
+    place of an element -> what it is.
+    """
+
+    graph: Graph
+    sizes: tuple[OpenSize, ...]
+    point: Point
+    axes: Mapping[str, Mapping[int, Extent]]
+    targets: Mapping[str, Mapping[int, Extent]]
+
+    @property
+    def symbol(self) -> str:
+        """The names of the sizes, for messages."""
+        return " and ".join(size.name for size in self.sizes)
+
+    @property
+    def low(self) -> Point:
+        """The smallest sizes."""
+        return tuple(size.low for size in self.sizes)
+
+    @property
+    def high(self) -> Point:
+        """The largest sizes."""
+        return tuple(size.high for size in self.sizes)
+
+    def has(self, name: str) -> bool:
+        """Whether a tensor has an open size."""
+        return name in self.axes
+
+    def touches(self, operator: Operator) -> bool:
+        """Whether an operator reads or makes a tensor with an open size."""
+        return any(name in self.axes for name in (*operator.inputs, *operator.outputs))
+
+    def grid(self, name: str) -> dict[int, Extent]:
+        """The extent of a tensor along each open size that it has."""
+        return {extent.size: extent for extent in self.axes.get(name, {}).values()}
+
+    def shape(self, name: str, point: Point) -> tuple[int, ...]:
+        """The shape of a tensor at a point."""
+        axes = self.axes.get(name, {})
+        whole = self.graph.tensors[name].shape
+        return tuple(axes[axis].at(point) if axis in axes else extent for axis, extent in enumerate(whole))
+
+    def at(self, point: Point) -> Graph:
+        """The static graph at a point."""
+        tensors = {name: replace(tensor, shape=self.shape(name, point)) for name, tensor in self.graph.tensors.items()}
+        constants = dict(self.graph.constants)
+        for name, places in self.targets.items():
+            constants[name] = retargeted(constants[name], {place: one.at(point) for place, one in places.items()})
+        return replace(self.graph, tensors=tensors, constants=constants)
+
+    def along(self, size: int) -> OpenGraph:
+        """The graph as if size number `size` alone were open: what keeps its places apart is known of rows."""
+        known: dict[Extent, int] = {}
+        axes = {
+            name: OpenAxis(axis, known.setdefault(extent, len(known) + 1))
+            for name, own in self.axes.items()
+            for axis, extent in own.items()
+            if extent.size == size
+        }
+        return OpenGraph(self.graph, self.sizes[size].name, self.point[size], axes, {})
+
+    def refused(self, operator: Operator, reason: str) -> InputError:
+        """The error for an operator that cannot have open sizes."""
+        return refused_at(self.symbol, f"{operator.op_type} {operator.name!r}", reason)
+
+
+def retargeted(array: np.ndarray, values: Mapping[int, int]) -> np.ndarray:
+    """A constant with other elements at some places."""
+    made = np.array(array)
+    made.reshape(-1)[list(values)] = list(values.values())
+    return made
+
+
+def points(sizes: Sequence[OpenSize]) -> tuple[Point, tuple[Point, ...], tuple[Point, ...]]:
+    """Points at which a model is read: one, one more for each size, and those that are compared.
+
+    The first ones are near the middle of the range, and in steps of a prime number: hardly the size of something else.
+    """
+    used: list[int] = []
+    pairs = []
+    for size in sizes:
+        first = _prime(max(2, (size.low + size.high) // 2 // size.step), used)
+        second = _prime(first + 1, used)
+        pairs.append((first * size.step, second * size.step))
+    base = tuple(first for first, _ in pairs)
+    twins = tuple((*base[:n], second, *base[n + 1 :]) for n, (_, second) in enumerate(pairs))
+    ends = [{size.low, size.high} for size in sizes]
+    near = tuple(min(size.low + size.step, size.high) for size in sizes)
+    more = dict.fromkeys((*product(*(sorted(end) for end in ends)), near))
+    return base, twins, tuple(point for point in more if point not in (base, *twins))
+
+
+def _prime(least: int, used: list[int]) -> int:
+    """The first prime number from `least` on that is not used yet."""
+    found = least
+    while found in used or any(found % divisor == 0 for divisor in range(2, int(found**0.5) + 1)):
+        found += 1
+    used.append(found)
+    return found
+
+
+def grid_graph(sizes: tuple[OpenSize, ...], point: Point, graph: Graph, twins: Mapping[Point, Graph]) -> GridGraph:
+    """The open graph behind the static graphs of one model at `point`, and at a twin of it for each size.
+
+    InputError that names what depends on a size in another way than `GridGraph` has it.
+    """
+    axes: dict[str, dict[int, Extent]] = {}
+    targets: dict[str, dict[int, Extent]] = {}
+    found = GridGraph(graph, sizes, point, axes, targets)
+    for number, (twin_point, twin) in enumerate(twins.items()):
+        other, name = with_names_of(sizes[number].name, graph, twin), sizes[number].name
+        step = twin_point[number] - point[number]
+        for tensor in graph.tensors.values():
+            there = other.tensors[tensor.name].shape
+            if len(there) != len(tensor.shape):
+                where = reader_of(graph, tensor.name)
+                raise refused_at(name, where, f"the number of axes of {tensor.name!r} depends on it")
+            for axis, (here, further) in enumerate(zip(tensor.shape, there, strict=True)):
+                if here != further:
+                    _enter(found, axes, (tensor.name, axis), number, here, Fraction(further - here, step))
+        for constant, array in graph.constants.items():
+            if not equal_arrays(array, other.constants[constant]):
+                _retarget(found, targets, constant, number, other.constants[constant], step)
+    for name in axes.keys() & graph.constants.keys():
+        raise refused_at(found.symbol, reader_of(graph, name), f"its constant {name!r} grows with it")
+    return found
+
+
+def _enter(
+    found: GridGraph,
+    axes: dict[str, dict[int, Extent]],
+    place: tuple[str, int],
+    number: int,
+    here: int,
+    slope: Fraction,
+) -> None:
+    """Enters the extent of an axis. InputError where it is none, or of several sizes."""
+    name, axis = place
+    size, where = found.sizes[number], reader_of(found.graph, name)
+    shown = f"axis {axis} of {name!r} ({'x'.join(map(str, found.graph.tensors[name].shape))})"
+    own = axes.setdefault(name, {})
+    if axis in own:
+        raise refused_at(found.symbol, where, f"{shown} has several of them")
+    if any(extent.size == number for extent in own.values()):
+        raise refused_at(size.name, where, f"{shown} is the second axis that has it")
+    if slope <= 0 or size.step % slope.denominator:
+        raise refused_at(size.name, where, f"{shown} is no multiple of a part of it" + _step_advice(size, slope))
+    own[axis] = _extent(number, here, slope, found.point[number])
+
+
+def _step_advice(size: OpenSize, slope: Fraction) -> str:
+    if slope <= 0 or slope.denominator > size.high:
+        return ""
+    step = int(np.lcm(size.step, slope.denominator))
+    return f"; let {size.name} take multiples only, such as {size.name}={step}:{-(-size.high // step) * step}:{step}"
+
+
+def _extent(number: int, here: int, slope: Fraction, value: int) -> Extent:
+    more = here - value // slope.denominator * slope.numerator
+    return Extent(number, slope.numerator, slope.denominator, more)
+
+
+def _retarget(
+    found: GridGraph, targets: dict[str, dict[int, Extent]], name: str, number: int, twin: np.ndarray, step: int
+) -> None:
+    """Enters the elements of a constant that depend on a size. InputError where they are no sizes of a result."""
+    graph, size = found.graph, found.sizes[number]
+    array, where = graph.constants[name], reader_of(graph, name)
+    readers = graph.consumers.get(name, ())
+    places = [(op.op_type, place) for op in readers for place, read in enumerate(op.inputs) if read == name]
+    known = all(place in TARGETS.get(kind, ()) for kind, place in places)
+    if not readers or name in graph.outputs or not known or array.shape != twin.shape:
+        raise refused_at(size.name, where, f"the value of {name!r} depends on it")
+    for place, (here, there) in enumerate(zip(array.reshape(-1).tolist(), twin.reshape(-1).tolist(), strict=True)):
+        if here == there:
+            continue
+        slope = Fraction(there - here, step)
+        own = targets.setdefault(name, {})
+        if place in own or slope <= 0 or size.step % slope.denominator:
+            raise refused_at(size.name, where, f"the target shape {name!r} is no multiple of a part of it")
+        own[place] = _extent(number, here, slope, found.point[number])
+
+
+def check_point(opened: GridGraph, point: Point, loaded: Graph) -> None:
+    """InputError unless the open graph at a point is what the model was `loaded` as there."""
+    made = opened.at(point)
+    loaded = with_names_of(opened.symbol, made, loaded)
+    shown = ", ".join(f"{size.name} {value}" for size, value in zip(opened.sizes, point, strict=True))
+    for name, tensor in made.tensors.items():
+        if tensor != loaded.tensors[name] or (opened.has(name) and min(tensor.shape) < 1):
+            raise refused_at(opened.symbol, reader_of(made, name), f"{name!r} has another shape at {shown}")
+    for name, array in made.constants.items():
+        if not equal_arrays(array, loaded.constants[name]):
+            raise refused_at(opened.symbol, reader_of(made, name), f"its constant {name!r} is another at {shown}")
+
+
+def read_grid(sizes: tuple[OpenSize, ...], load_at: Callable[[Point], Graph]) -> GridGraph:
+    """The open graph of a model, compared with what the loader makes of it at the ends of all ranges."""
+    base, twins, more = points(sizes)
+    opened = grid_graph(sizes, base, load_at(base), {twin: load_at(twin) for twin in twins})
+    for size in range(len(sizes)):
+        stands = any(
+            extent == Extent(size, 1) for name in opened.graph.inputs for extent in opened.axes.get(name, {}).values()
+        )
+        if not stands:
+            raise InputError(f"--sizes: no input has {sizes[size].name} as an axis: {ADVICE}")
+    for point in more:
+        check_point(opened, point, load_at(point))
+    return opened

@@ -1,0 +1,205 @@
+"""Which operators may work on images whose sizes are open, and which of them one kernel may compute together.
+
+A kernel computes its results tile by tile. One operator of it, its head, may look around each place; all others read
+what stands at the place where their result will stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from autofuse.errors import InputError
+from autofuse.graph.mapping import names
+from autofuse.graph.model import Operator
+from autofuse.graph.transform.open_sizes.attention import VIEWS
+from autofuse.graph.transform.open_sizes.grid_graph import GridGraph
+from autofuse.graph.transform.open_sizes.grid_windows import Look, look_of
+from autofuse.graph.transform.open_sizes.rows import keeps_rows
+
+_OVER_ALL = names("GlobalAveragePool GlobalMaxPool ReduceMax ReduceMean ReduceSum")
+"""Reductions that have a kernel over all places."""
+_ALONG = names("ArgMax ArgMin")
+"""Reductions along one axis, which their result may lack."""
+
+
+@dataclass(frozen=True)
+class GridOperators:
+    """What is known of each operator of an open graph."""
+
+    opened: GridGraph
+
+    @cached_property
+    def looks(self) -> dict[str, Look | str]:
+        """What each operator that touches an open size sees around a place; see `look_of`."""
+        return {one.name: look_of(self.opened, one) for one in self.opened.graph.operators if self.opened.touches(one)}
+
+    @cached_property
+    def _still(self) -> dict[str, str]:
+        graph = self.opened.graph
+        return {one.name: self._reason(one) for one in graph.operators if self.opened.touches(one)}
+
+    def check(self) -> None:
+        """InputError that names the first operator that no kernel of ours computes at any size."""
+        for operator in self.opened.graph.operators:
+            if not self.opened.touches(operator) or self.reduces(operator):
+                continue
+            look = self.looks[operator.name]
+            reason = self._still[operator.name] if look == "" else look if isinstance(look, str) else ""
+            reason = reason or self._target_reason(operator)
+            if reason:
+                raise self.opened.refused(operator, reason)
+
+    def is_still(self, operator: Operator) -> bool:
+        """Whether each result of an operator depends on what stands at its place only."""
+        look = self.looks[operator.name]
+        return look.is_still if isinstance(look, Look) else not self._still[operator.name]
+
+    def look(self, operator: Operator) -> Look | None:
+        """What an operator that is not still sees."""
+        look = self.looks.get(operator.name)
+        return look if isinstance(look, Look) and not look.is_still else None
+
+    def reduces(self, operator: Operator) -> bool:
+        """Whether an operator reduces each image to one place, and nothing else."""
+        opened, graph = self.opened, self.opened.graph
+        data = operator.inputs[0] if operator.inputs else ""
+        if operator.op_type not in _OVER_ALL or operator.domain or data not in opened.axes:
+            return False
+        if opened.has(operator.outputs[0]) or graph.tensors[data].dtype != "float32":
+            return False
+        rank = len(graph.tensors[data].shape)
+        axes = _axes(opened, operator, rank)
+        return rank > 2 and axes == set(range(2, rank))
+
+    def _reason(self, operator: Operator) -> str:
+        """Why an operator is not known to keep all places apart; "" where it does."""
+        opened = self.opened
+        touched = [name for name in (*operator.inputs, *operator.outputs) if opened.has(name)]
+        made = [name for name in operator.outputs if name]
+        for size in sorted({one.size for name in touched for one in opened.axes[name].values()}):
+            grids = {opened.grid(name)[size] for name in touched if size in opened.grid(name)}
+            if not all(size in opened.grid(name) for name in made):
+                return f"it mixes places along {opened.sizes[size].name}"
+            if len(grids) > 1:
+                return f"its tensors have several extents along {opened.sizes[size].name}"
+            if not self._apart(operator, size):
+                return f"nothing is known of how it treats places along {opened.sizes[size].name}, or it mixes them"
+        return ""
+
+    def _target_reason(self, operator: Operator) -> str:
+        """Why the target shape of an operator is none that a tile has, too; "" where it is."""
+        made = set(self.opened.axes.get(operator.outputs[0], {}).values())
+        targets = [self.opened.targets[name] for name in operator.inputs if name in self.opened.targets]
+        fits = all(extent in made for places in targets for extent in places.values())
+        return "" if fits else "its target shape is another than that of its result"
+
+    def _apart(self, operator: Operator, size: int) -> bool:
+        opened = self.opened
+        if operator.domain:
+            return False
+        if operator.op_type in VIEWS:
+            return self._runs(operator.inputs[0]) == self._runs(operator.outputs[0])
+        if operator.op_type in _ALONG:
+            rank = len(opened.graph.tensors[operator.inputs[0]].shape)
+            axis = operator.attributes.get("axis", 0)
+            return isinstance(axis, int) and axis % rank not in opened.axes[operator.inputs[0]]
+        return bool(keeps_rows(opened.along(size), operator))
+
+    def _runs(self, name: str) -> list[object]:
+        """Elements before, between and behind the open axes, which a view must leave as they are."""
+        runs: list[object] = [1]
+        for axis, extent in enumerate(self.opened.graph.tensors[name].shape):
+            one = self.opened.axes.get(name, {}).get(axis)
+            if one is None:
+                assert isinstance(runs[-1], int)
+                runs[-1] *= extent
+            else:
+                runs += [one, 1]
+        return runs
+
+
+def _axes(opened: GridGraph, operator: Operator, rank: int) -> set[int]:
+    """The axes that a reduction goes over."""
+    if operator.op_type.startswith("Global"):
+        return set(range(2, rank))
+    given: object = operator.attributes.get("axes")
+    if len(operator.inputs) > 1 and operator.inputs[1]:
+        array = opened.graph.constants.get(operator.inputs[1])
+        given = None if array is None else tuple(np.asarray(array).reshape(-1).tolist())
+    return {int(axis) % rank for axis in given} if isinstance(given, tuple) else set()
+
+
+@dataclass(frozen=True)
+class GridGroup:
+    """`operators` of one kernel, in order. `head`: the one that looks around, if any does. `reduces`: it is a
+    reduction over all places; `static`: nothing of it has an open size."""
+
+    operators: tuple[str, ...]
+    head: str = ""
+    reduces: bool = False
+    static: bool = False
+
+
+def grid_groups(known: GridOperators, planned: Sequence[tuple[str, ...]]) -> list[GridGroup]:
+    """The groups of a plan, cut where no kernel computes both sides together, in an order in which they can run."""
+    graph = known.opened.graph
+    found: list[GridGroup] = []
+    for group in planned:
+        left = [graph.by_name[name] for name in sorted(group, key=graph.position.__getitem__)]
+        while left:
+            count = next(count for count in range(len(left), 0, -1) if _group(known, left[:count]) is not None)
+            made = _group(known, left[:count])
+            assert made is not None
+            found.append(made)
+            left = left[count:]
+    return found
+
+
+def _group(known: GridOperators, operators: Sequence[Operator]) -> GridGroup | None:
+    """Operators as one group; None where they cannot be one. A single operator always can."""
+    opened, order = known.opened, tuple(operator.name for operator in operators)
+    touching = [operator for operator in operators if opened.touches(operator)]
+    if not touching:
+        return GridGroup(order, static=True)
+    if any(known.reduces(operator) for operator in touching):
+        return GridGroup(order, reduces=True) if len(operators) == 1 else None
+    if len(touching) < len(operators):
+        return None
+    heads = [operator for operator in operators if not known.is_still(operator)]
+    head = heads[0] if heads else None
+    if len(heads) > 1 or not _one_grid(known, operators, head):
+        return None
+    return GridGroup(order, head="" if head is None else head.name)
+
+
+def _one_grid(known: GridOperators, operators: Sequence[Operator], head: Operator | None) -> bool:
+    """Whether all tensors of a group have the same extents along each size, but for what its head looks at."""
+    opened = known.opened
+    made = {name for operator in operators for name in operator.outputs}
+    looked = "" if head is None else head.inputs[0]
+    if looked in made:
+        return False
+    others = {
+        name
+        for operator in operators
+        for place, name in enumerate((*operator.inputs, *operator.outputs))
+        if opened.has(name) and not (operator is head and place == 0)
+    }
+    if looked in others:
+        return False
+    grids = [opened.grid(name) for name in others]
+    along = {size: {grid[size] for grid in grids if size in grid} for grid in grids for size in grid}
+    full = all(grid.keys() == along.keys() for name, grid in zip(others, grids, strict=True) if name in made)
+    return full and all(len(extents) == 1 for extents in along.values())
+
+
+def check_grid(opened: GridGraph) -> None:
+    """InputError that names the first operator that no kernel of ours computes at any size."""
+    GridOperators(opened).check()
+    for name in opened.graph.outputs:
+        if name in opened.graph.constants and opened.has(name):
+            raise InputError(f"--sizes: the output {name!r} is a constant that depends on the size")

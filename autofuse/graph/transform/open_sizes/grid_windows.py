@@ -1,0 +1,307 @@
+"""Operators that look around a place of an image: which places of their input a tile of their results sees.
+
+Each becomes an operator of a fixed size on the window that its tile sees. What is beyond the borders is put into a copy
+of the window, so that the operator on the window has no padding along the open axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+import numpy as np
+
+from autofuse.graph.model import AttributeValue, Operator
+from autofuse.graph.transform.open_sizes.grid_graph import GridGraph
+
+EDGE, REFLECT = "edge", "reflect"
+"""Borders that repeat the nearest place, and that go back from it."""
+
+
+@dataclass(frozen=True)
+class Slide:
+    """Along one size: results from `start` on, a multiple of `divide`, see places from
+    `start * multiply / divide + offset` on. `reach`: how many more places are seen than one for each step.
+    """
+
+    multiply: int = 1
+    divide: int = 1
+    offset: int = 0
+    reach: int = 1
+
+    def seen(self, results: int) -> int:
+        """How many places so many results see."""
+        if self.divide > 1:
+            return results // self.divide - 1 + self.reach
+        return (results - 1) * self.multiply + self.reach
+
+    @property
+    def is_still(self) -> bool:
+        """Whether each result sees the place where it stands, and no other."""
+        return self == Slide()
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a tile of an operator's results sees of its first input.
+
+    `slides`: along each open size. `fill`: what is beyond the borders. `operator`: the same on the window, which
+    reads `constants` of its own. `crop`: results that it makes in front of those of the tile, along each size, where
+    it makes more.
+    """
+
+    slides: Mapping[int, Slide]
+    operator: Operator
+    fill: float | str = 0.0
+    constants: Mapping[str, np.ndarray] = field(default_factory=dict)
+    crop: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def is_still(self) -> bool:
+        """Whether each result sees only the place where it stands."""
+        return all(slide.is_still for slide in self.slides.values())
+
+
+def look_of(opened: GridGraph, operator: Operator) -> Look | str:
+    """What an operator sees around a place, or why that is not known; "" for one that does not look around."""
+    rule = _RULES.get(operator.op_type) if not operator.domain else None
+    if rule is None:
+        return ""
+    data, made = operator.inputs[0], operator.outputs[0]
+    if len([name for name in operator.outputs if name]) != 1:
+        return "it has several results"
+    if any(opened.has(name) for name in operator.inputs[1:]):
+        return "its weights or parameters have an open size"
+    if {axis: one.size for axis, one in opened.axes.get(data, {}).items()} != {
+        axis: one.size for axis, one in opened.axes.get(made, {}).items()
+    }:
+        return "its result has the size in another axis"
+    if min(opened.axes[data], default=0) < 2:
+        return "the size is its batch or its channels"
+    return rule(opened, operator)
+
+
+@dataclass(frozen=True)
+class _Window:
+    """One axis of a sliding window."""
+
+    taps: int
+    stride: int
+    dilation: int
+    begin: int
+    end: int
+
+    @property
+    def reach(self) -> int:
+        return (self.taps - 1) * self.dilation + 1
+
+
+def _windows(opened: GridGraph, operator: Operator) -> dict[int, _Window] | str:
+    """The windows of a convolution or pooling, by axis."""
+    shape = opened.graph.tensors[operator.inputs[0]].shape
+    rank = len(shape) - 2
+    weights = opened.graph.tensors[operator.inputs[1]].shape[2:] if len(operator.inputs) > 1 else ()
+    taps, strides, dilations, pads = (
+        _integers(operator, name, default)
+        for name, default in (
+            ("kernel_shape", weights), ("strides", (1,) * rank), ("dilations", (1,) * rank), ("pads", (0,) * 2 * rank)
+        )
+    )  # fmt: skip
+    mode = str(operator.attributes.get("auto_pad", "NOTSET"))
+    if mode not in ("NOTSET", "VALID"):
+        return f"auto_pad = {mode} depends on the size"
+    pads = (0,) * 2 * rank if mode == "VALID" else pads
+    axes = zip(taps, strides, dilations, pads[:rank], pads[rank:], strict=True)
+    return {axis: _Window(*one) for axis, one in enumerate(axes, 2)}
+
+
+def _integers(operator: Operator, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
+    value = operator.attributes.get(name)
+    return tuple(int(item) for item in value) if isinstance(value, tuple) else default
+
+
+def _slid(opened: GridGraph, operator: Operator, fill: float) -> Look | str:
+    """A convolution or a pooling."""
+    windows = _windows(opened, operator)
+    if isinstance(windows, str):
+        return windows
+    open_axes = opened.axes[operator.inputs[0]]
+    slides = {
+        open_axes[axis].size: Slide(one.stride, 1, -one.begin, one.reach)
+        for axis, one in windows.items()
+        if axis in open_axes
+    }
+    pads = [
+        0 if axis in open_axes else pad
+        for pad, axis in zip(
+            (*(w.begin for w in windows.values()), *(w.end for w in windows.values())), [*windows] * 2, strict=True
+        )
+    ]
+    return Look(slides, _changed(operator, pads=tuple(pads)), fill)
+
+
+def _changed(operator: Operator, **attributes: AttributeValue) -> Operator:
+    kept = {name: value for name, value in operator.attributes.items() if name != "auto_pad"}
+    return replace(operator, attributes={**kept, **attributes})
+
+
+def _convolution(opened: GridGraph, operator: Operator) -> Look | str:
+    return _slid(opened, operator, 0.0)
+
+
+def _max_pool(opened: GridGraph, operator: Operator) -> Look | str:
+    dtype = np.dtype(opened.graph.tensors[operator.inputs[0]].dtype)
+    return _slid(opened, operator, float("-inf") if dtype.kind == "f" else float(np.iinfo(dtype).min))
+
+
+def _average_pool(opened: GridGraph, operator: Operator) -> Look | str:
+    windows = _windows(opened, operator)
+    if isinstance(windows, str):
+        return windows
+    if operator.attributes.get("ceil_mode", 0):
+        return "windows that ceil_mode lets reach over the end count fewer elements there"
+    open_axes = opened.axes[operator.inputs[0]]
+    padded = any(windows[axis].begin or windows[axis].end for axis in open_axes)
+    if padded and not operator.attributes.get("count_include_pad", 0):
+        return "its windows count fewer elements at the borders (count_include_pad = 0)"
+    return _slid(opened, operator, 0.0)
+
+
+def _transposed(opened: GridGraph, operator: Operator) -> Look | str:
+    """A transposed convolution: results from a multiple of the stride on see places one by one."""
+    windows = _windows(opened, operator)
+    if isinstance(windows, str) or "output_shape" in operator.attributes:
+        return windows if isinstance(windows, str) else "output_shape depends on the size"
+    data, made, rank = operator.inputs[0], operator.outputs[0], len(windows)
+    extra = list(_integers(operator, "output_padding", (0,) * rank))
+    begins, ends = [w.begin for w in windows.values()], [w.end for w in windows.values()]
+    slides = {}
+    for axis, extent in opened.axes[data].items():
+        one, result = windows[axis], opened.axes[made][axis]
+        first = -((one.reach - 1 - one.begin) // one.stride)
+        stepped = opened.sizes[result.size].step * result.factor // result.per
+        if one.stride > 1 and (result.more or stepped % one.stride):
+            return f"its result is no multiple of the stride {one.stride} along {opened.sizes[result.size].name}"
+        last = (one.stride - 1 + one.begin) // one.stride
+        begins[axis - 2] = one.begin - first * one.stride
+        # What the last tap adds behind the results of a tile is cut off.
+        rest = (last - first) * one.stride + one.reach - begins[axis - 2] - one.stride
+        ends[axis - 2], extra[axis - 2] = max(rest, 0), max(-rest, 0)
+        if begins[axis - 2] < 0 or extra[axis - 2] >= max(one.stride, one.dilation):
+            return "its windows leave places out"
+        slides[extent.size] = Slide(1, one.stride, first, last - first + 1)
+        if one.stride == 1:
+            slides[extent.size] = Slide(1, 1, first, last - first + 1)
+    return Look(slides, _changed(operator, pads=(*begins, *ends), output_padding=tuple(extra)))
+
+
+def _scale(opened: GridGraph, operator: Operator, axis: int) -> Fraction:
+    """How many results an input has along an open axis."""
+    before, after = (opened.axes[name][axis] for name in (operator.inputs[0], operator.outputs[0]))
+    if after.more * before.factor * after.per != before.more * after.factor * before.per:
+        return Fraction(0)
+    return Fraction(after.factor * before.per, after.per * before.factor)
+
+
+def _resize(opened: GridGraph, operator: Operator) -> Look | str:
+    """An image that is made larger or smaller by a whole number; at its borders the nearest places stand for others."""
+    mode = _text(operator, "mode", "nearest")
+    coordinates = _text(operator, "coordinate_transformation_mode", "half_pixel")
+    old = operator.op_type == "Upsample" or opened.graph.opset < 11
+    coordinates = "asymmetric" if old else coordinates
+    if coordinates in ("align_corners", "tf_crop_and_resize"):
+        return f"{coordinates} makes other steps at each size"
+    if operator.attributes.get("exclude_outside", 0) or operator.attributes.get("antialias", 0):
+        return "exclude_outside and antialias change what is at the borders"
+    halo = {"nearest": 1, "linear": 1, "bilinear": 1, "cubic": 3}.get(mode)
+    if halo is None:
+        return f"mode = {mode} is not known"
+    if mode == "nearest" and (old or _stays(operator, coordinates)):
+        halo = 0
+    slides, crop = {}, {}
+    for axis, extent in opened.axes[operator.inputs[0]].items():
+        scale = _scale(opened, operator, axis)
+        up, down = scale.numerator, scale.denominator
+        if not scale or min(up, down) != 1:
+            return f"along {opened.sizes[extent.size].name} it makes no whole number of results of each place"
+        around = 0 if scale == 1 else halo or (1 if down > 1 else 0)
+        slides[extent.size] = (
+            Slide(1, up, -around, 2 * around + 1) if up > 1 else Slide(down, 1, -around * down, (2 * around + 1) * down)
+        )
+        if around:
+            crop[extent.size] = around * up
+    return Look(slides, operator, EDGE, crop=crop)
+
+
+def _stays(operator: Operator, coordinates: str) -> bool:
+    """Whether the nearest place of each result is the one that it was made of, for any whole number of results."""
+    rounding = _text(operator, "nearest_mode", "round_prefer_floor")
+    if coordinates in ("asymmetric", "tf_half_pixel_for_nn"):
+        return rounding == "floor"
+    return rounding.startswith("round")
+
+
+def _text(operator: Operator, name: str, default: str) -> str:
+    value = operator.attributes.get(name, default)
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _depth_to_space(opened: GridGraph, operator: Operator) -> Look | str:
+    block = operator.attributes["blocksize"]
+    assert isinstance(block, int)
+    if len(opened.axes[operator.inputs[0]]) < 1:
+        return "it has no open size"
+    return Look({one.size: Slide(1, block, 0, 1) for one in opened.axes[operator.inputs[0]].values()}, operator)
+
+
+def _space_to_depth(opened: GridGraph, operator: Operator) -> Look | str:
+    block = operator.attributes["blocksize"]
+    assert isinstance(block, int)
+    return Look({one.size: Slide(block, 1, 0, block) for one in opened.axes[operator.inputs[0]].values()}, operator)
+
+
+def _pad(opened: GridGraph, operator: Operator) -> Look | str:
+    """Borders of a constant, of the nearest places, or of the places on the way back."""
+    mode, graph = _text(operator, "mode", "constant"), opened.graph
+    if mode not in ("constant", EDGE, REFLECT):
+        return f"mode = {mode} is not known"
+    given = graph.constants.get(operator.inputs[1]) if len(operator.inputs) > 1 else None
+    axes = graph.constants.get(operator.inputs[3]) if len(operator.inputs) > 3 and operator.inputs[3] else None
+    if given is None or (axes is None and len(operator.inputs) > 3 and operator.inputs[3]):
+        return "its pads are not known when compiling"
+    rank = len(graph.tensors[operator.inputs[0]].shape)
+    places = [int(axis) % rank for axis in (range(rank) if axes is None else np.asarray(axes).reshape(-1))]
+    pads = np.array(given).reshape(-1)
+    fill: float | str = mode
+    if mode == "constant":
+        value = graph.constants.get(operator.inputs[2]) if len(operator.inputs) > 2 and operator.inputs[2] else None
+        if value is None and len(operator.inputs) > 2 and operator.inputs[2]:
+            return "its value is not known when compiling"
+        fill = 0.0 if value is None else float(np.asarray(value).reshape(-1)[0])
+    slides = {one.size: Slide() for one in opened.axes[operator.inputs[0]].values()}
+    for axis, extent in opened.axes[operator.inputs[0]].items():
+        if axis not in places:
+            continue
+        before, after = (int(pads[places.index(axis) + place]) for place in (0, len(places)))
+        least = extent.at(opened.low)
+        if mode == REFLECT and max(before, after) >= least:
+            return f"it reflects {max(before, after)} places, and there are {least} at the smallest size"
+        slides[extent.size] = Slide(1, 1, -before, 1)
+        pads[[places.index(axis), places.index(axis) + len(places)]] = 0
+    name = f"{operator.inputs[1]}@tile"
+    inputs = (operator.inputs[0], name, *operator.inputs[2:])
+    return Look(slides, replace(operator, inputs=inputs), fill, {name: pads.reshape(np.shape(given))})
+
+
+_RULES = {
+    "AveragePool": _average_pool,
+    "Conv": _convolution,
+    "ConvTranspose": _transposed,
+    "DepthToSpace": _depth_to_space,
+    "MaxPool": _max_pool,
+    "Pad": _pad,
+    "Resize": _resize,
+    "SpaceToDepth": _space_to_depth,
+    "Upsample": _resize,
+}

@@ -1,0 +1,70 @@
+"""What stays open in a program: its sizes, and the shapes of tensors by them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autofuse.graph.loading.given.sizes import OpenSize
+from autofuse.graph.transform.open_sizes.grid_graph import Extent
+from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
+
+Array = NDArray[np.generic]
+
+
+@dataclass(frozen=True)
+class OpenRows:
+    """The open size of a program, and where it stands in the tensors that have it.
+
+    `parts`: inputs of the graph that are the first part of a constant, which is given whole, and that constant.
+    `caches`: tensors that are made by writing into the first input of their group, which is as long as they are.
+    `base`: how much more than the open size it is that a call reads from its inputs, where none has just that size.
+    """
+
+    size: OpenSize
+    axes: Mapping[str, OpenAxis]
+    parts: Mapping[str, Array] = field(default_factory=dict)
+    caches: Collection[str] = ()
+    base: int = 0
+
+    @property
+    def bounds(self) -> dict[str, int]:
+        """The symbol of the size, and the largest value that it has."""
+        return {"rows": self.size.high + self.base}
+
+    def shape(self, name: str, shape: Sequence[int], symbols: Sequence[Any]) -> tuple[Any, ...]:
+        """How a tensor is stored, whose shape is `shape` but for its open axis."""
+        where = self.axes.get(name)
+        if where is None:
+            return tuple(shape)
+        more = where.more - self.base * where.factor
+        return tuple(
+            symbols[0] * where.factor + more if axis == where.axis else size for axis, size in enumerate(shape)
+        )
+
+
+@dataclass(frozen=True)
+class OpenImages:
+    """The open sizes of a program of images, and the extents of tensors that have one, by axis."""
+
+    sizes: Sequence[OpenSize]
+    axes: Mapping[str, Mapping[int, Extent]]
+    parts: Mapping[str, Array] = field(default_factory=dict)
+    caches: Collection[str] = ()
+
+    @property
+    def bounds(self) -> dict[str, int]:
+        """See OpenRows."""
+        return {f"size{number}": size.high for number, size in enumerate(self.sizes)}
+
+    def shape(self, name: str, shape: Sequence[int], symbols: Sequence[Any]) -> tuple[Any, ...]:
+        """See OpenRows."""
+        made: list[Any] = list(shape)
+        for axis, extent in self.axes.get(name, {}).items():
+            part = symbols[extent.size] if extent.per == 1 else symbols[extent.size] // extent.per
+            made[axis] = (part if extent.factor == 1 else part * extent.factor) + extent.more
+        return tuple(made)

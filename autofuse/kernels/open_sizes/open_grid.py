@@ -1,0 +1,247 @@
+"""Kernels over images whose sizes are known when they run: loops over tiles of a fixed number of places.
+
+The families emit a tile as they emit any kernel, of a workload of so many places. They read and write it where it lies
+in the whole image, by strides that are known when the kernel runs. A tile whose head looks beyond the borders works on
+a copy of its window, with what is beyond the borders in it. A last tile is moved back to the last places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import tvm.script.ir_builder.tirx as builder
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+
+from autofuse.device.target import Target
+from autofuse.errors import InputError
+from autofuse.graph.transform.open_sizes.grid_windows import Slide
+from autofuse.kernels.build import FUNCTION_ATTRIBUTES, Constants, Kernel, complete, emit_body
+from autofuse.kernels.families.protocol import Schedule
+from autofuse.kernels.nest.evaluate import Pack
+from autofuse.kernels.open_sizes.grid_window_copy import WindowCopy
+from autofuse.kernels.open_sizes.open_rows import work
+from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index
+from autofuse.kernels.workload.workload import Value, Workload
+
+ENOUGH_WORK = 1 << 22
+"""Operations of a tile from which on all threads share it; of smaller ones, each thread takes some."""
+Lengths = tuple[int, ...]
+"""Places of a tile along each open size."""
+
+
+@dataclass(frozen=True)
+class GridArgument:
+    """An input or output: how it is stored, which open size each of its open axes has, whether it is `looked` at."""
+
+    value: Value
+    axes: Mapping[int, int] = field(default_factory=dict)
+    looked: bool = False
+
+
+@dataclass(frozen=True)
+class GridTile:
+    """A tile with so many places along each size, as a `workload` under a `schedule`."""
+
+    workload: Workload
+    schedule: Schedule
+
+
+@dataclass(frozen=True)
+class GridForm:
+    """What a kernel over an image is. `inputs` and `outputs` are those of each tile's workload, in its order.
+
+    `sizes`: the open sizes of its results, in the order of the loops. `lengths`: of tiles along each of them, the
+    longest first. `slides`: what the head sees of its input along each size; `fill`: what is beyond the borders, None
+    where it never looks there.
+    """
+
+    inputs: tuple[GridArgument, ...]
+    outputs: tuple[GridArgument, ...]
+    sizes: tuple[int, ...]
+    lengths: tuple[Lengths, ...]
+    slides: Mapping[int, Slide] = field(default_factory=dict)
+    fill: float | str | None = None
+
+
+@dataclass(frozen=True)
+class TileArray(Array):
+    """A part of an image: `strides` of its axes are known when the kernel runs (of axis 1, where it lies in blocks,
+    that of a block)."""
+
+    strides: tuple[Expr, ...] = ()
+
+    @property
+    def in_one_piece(self) -> bool:
+        """See Array."""
+        return False
+
+    def offset(self, index: Index) -> Expr:
+        """See Array."""
+        parts = list(zip(index, self.strides, strict=True))
+        total: Expr = 0
+        for axis, (position, stride) in enumerate(parts):
+            if axis == 1 and self.block:
+                total = total + position // self.block * stride + position % self.block
+            elif self.shape[axis] > 1:
+                total = total + position * stride
+        return total
+
+
+def grid_kernel(form: GridForm, tiles: Mapping[Lengths, GridTile], target: Target, threads: int = 1) -> Kernel:
+    """The kernel of a group over images of any size. `tiles`: by their lengths, all that `form` has.
+
+    InputError when a tile cannot be emitted.
+    """
+    constants = Constants()
+    with IRBuilder() as ib, builder.prim_func(s_tir=True):
+        builder.func_name("main")
+        builder.func_attr(FUNCTION_ATTRIBUTES)
+        arguments = [Given(argument, f"input{n}") for n, argument in enumerate(form.inputs)]
+        arguments += [Given(argument, f"output{n}") for n, argument in enumerate(form.outputs)]
+        _Grid(form, tiles, Emitter(target), arguments, constants, threads).emit()
+    buffers = [argument.buffer for argument in arguments]
+    inputs, outputs = buffers[: len(form.inputs)], buffers[len(form.inputs) :]
+    return Kernel(complete(ib.get(), inputs, constants.parameters, outputs), constants.packed)
+
+
+class Given:
+    """An argument of the function that is being built, and its extents when it runs."""
+
+    def __init__(self, argument: GridArgument, name: str) -> None:
+        self.argument, value = argument, argument.value
+        if value.block and 1 in argument.axes:
+            raise InputError(f"layout {value.layout!r} parts channels, which have an open size")
+        shape: list[Expr] = list(value.physical_shape)
+        self.extents: list[Expr] = list(value.shape)
+        for axis in argument.axes:
+            shape[axis] = self.extents[axis] = tirx.Var(f"{name}_{axis}", "int32")
+        self.buffer = builder.arg(name, builder.buffer(shape, value.dtype, align=64))
+        self.elements = prod(shape[1:], start=shape[0]) if shape else 1
+
+    def strides(self) -> tuple[Expr, ...]:
+        """Elements between neighbours along each axis; see `TileArray`."""
+        value = self.argument.value
+        found: list[Expr] = []
+        step: Expr = value.block or 1
+        for axis in reversed(range(len(value.shape))):
+            found.insert(0, builder.bind(step) if not isinstance(step, int) else step)
+            step = found[0] * (self.extents[axis] // value.block if axis == 1 and value.block else self.extents[axis])
+        return tuple(found)
+
+
+class _Grid:
+    """Emits the loops over tiles."""
+
+    def __init__(
+        self,
+        form: GridForm,
+        tiles: Mapping[Lengths, GridTile],
+        emitter: Emitter,
+        arguments: Sequence[Given],
+        constants: Constants,
+        threads: int,
+    ) -> None:
+        self.form, self.tiles, self.emitter, self.constants = form, tiles, emitter, constants
+        self.arguments = arguments
+        largest = max(tiles.values(), key=lambda tile: work(tile.workload))
+        self.shared = threads > 1 and work(largest.workload) >= ENOUGH_WORK
+        self.spread = not self.shared
+
+    def emit(self) -> None:
+        """Emits all tiles."""
+        self.strides = [argument.strides() for argument in self.arguments]
+        made = self.arguments[len(self.form.inputs)]
+        axes = {size: axis for axis, size in made.argument.axes.items()}
+        self.extents = [builder.bind(made.extents[axes[size]]) for size in self.form.sizes]
+        self.along((), ())
+
+    def along(self, starts: tuple[Expr, ...], lengths: Lengths) -> None:
+        """All tiles along the sizes that are left."""
+        place = len(starts)
+        if place == len(self.form.sizes):
+            self.tile(starts, lengths)
+            return
+        for length, loop in self.steps(self.form.lengths[place], self.extents[place], spread=self.spread and not place):
+            with loop as start:
+                self.along((*starts, start), (*lengths, length))
+
+    def steps(self, lengths: Sequence[int], extent: Expr, spread: bool) -> Iterator[tuple[int, Any]]:
+        """(length, loop that yields where a tile starts), the longest first; see `counted` in `grid_tiles.py`."""
+        left: Expr = extent
+        none = tirx.const(0, "int32")
+        for number, length in enumerate(lengths):
+            before = builder.bind(extent - left)
+            if number == len(lengths) - 1:
+                count = builder.bind((left + (length - 1)) // length)
+                after: Expr = none
+            else:
+                rounded = (left + length // 2) // length
+                count = builder.bind(tirx.Select(extent >= length, rounded, none))
+                after = builder.bind(tirx.max(left - count * length, 0))
+            yield length, self.loop(count, before, length, extent, spread and number == 0)
+            left = after
+
+    @contextmanager
+    def loop(self, count: Expr, before: Expr, length: int, extent: Expr, spread: bool) -> Iterator[Expr]:
+        """`count` tiles from place `before` on. `spread`: over the threads, but for one that is moved back: it
+        computes places again that the one before it does, so that one thread takes both, in turn."""
+        if not spread:
+            with builder.serial(0, count) as step:
+                yield builder.bind(tirx.min(before + step * length, extent - length))
+            return
+        over = tirx.Select(before + count * length > extent, 1, 0)
+        tasks = builder.bind(tirx.max(count - over, tirx.min(count, 1)))
+        with builder.parallel(0, tasks) as task:
+            last = tirx.Select(task == tasks - 1, count - tasks, 0)
+            with builder.serial(0, last + 1) as more:
+                yield builder.bind(tirx.min(before + (task + more) * length, extent - length))
+
+    def tile(self, starts: Sequence[Expr], lengths: Lengths) -> None:
+        """One tile."""
+        tile, number = self.tiles[lengths], list(self.tiles).index(lengths)
+        begins = dict(zip(self.form.sizes, starts, strict=True))
+        indices = (*tile.workload.of_kind("input"), *tile.workload.of_kind("output"))
+        arrays = {
+            index: self.array(tile.workload.values[index], argument, strides, begins)
+            for index, argument, strides in zip(indices, self.arguments, self.strides, strict=True)
+        }
+        alone = self.spread
+        emit_body(tile.workload, tile.schedule, self.emitter.target, arrays, self.declare(number), alone)
+
+    def array(self, value: Value, given: Given, strides: tuple[Expr, ...], begins: Mapping[int, Expr]) -> Array:
+        """What a tile sees of an argument: all of it, its part, or a copy of its window."""
+        argument = given.argument
+        if not argument.axes:
+            flat = builder.decl_buffer((prod(value.shape),), value.dtype, data=given.buffer.data, align=64)
+            return Array(flat, value.shape, value.dtype, value.block)
+        places: dict[int, Expr] = {}
+        for axis, size in argument.axes.items():
+            slide = self.form.slides.get(size, Slide()) if argument.looked else Slide()
+            start = begins[size]
+            start = start * slide.multiply if slide.divide == 1 else start // slide.divide
+            places[axis] = builder.bind(start + slide.offset)
+        if argument.looked and self.form.fill is not None:
+            copy = WindowCopy(self.emitter, given.buffer.data, value, given.extents, strides, self.form.fill)
+            return copy.emit(places, alone=self.spread)
+        start = 0
+        for axis, place in places.items():
+            start = start + place * strides[axis]
+        flat = builder.decl_buffer(
+            (given.elements,), value.dtype, data=given.buffer.data, elem_offset=builder.bind(start), align=64
+        )  # fmt: skip
+        return TileArray(flat, value.shape, value.dtype, value.block, strides=strides)
+
+    def declare(self, number: int) -> Callable[[str, Pack, tuple[int, ...], str], Array]:
+        """Declares the constants of a tile. Weights that are packed alike are the same in all tiles; small constants
+        may depend on the tile."""
+
+        def declared(name: str, pack: Pack, shape: tuple[int, ...], dtype: str) -> Array:
+            own = f"tile{number}_" if name.startswith("literal") else ""
+            return self.constants.declare(f"{own}{name}_{'x'.join(map(str, shape))}", pack, shape, dtype)
+
+        return declared

@@ -1,0 +1,310 @@
+"""One compile of a model of images whose sizes are open: finds the tiles of its kernels, and schedules for them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
+from math import gcd
+from pathlib import Path
+
+from autofuse.backend.compile.grid_program import BuiltGroup, GridPart, build_grid_library, built_kernel
+from autofuse.backend.compile.open_program import OpenTile
+from autofuse.backend.compile.realise import Progress, silent
+from autofuse.backend.library.threads import usable_threads
+from autofuse.compiler.context import Context
+from autofuse.compiler.formats import check_form
+from autofuse.compiler.job import LOOKING_UP, READING, read_files
+from autofuse.compiler.plan_ladder import FoundPlan, find_plan
+from autofuse.compiler.report import HIT, MEASURED_HERE, RULE, TILE, CompileReport, GroupReport, PlanReport
+from autofuse.compiler.schedule_ladder import Found, Ladder
+from autofuse.errors import InputError, StrictMissError, UncoveredError
+from autofuse.graph.loading.given.buckets import form_of
+from autofuse.graph.loading.given.constants import model_sha256
+from autofuse.graph.loading.given.sizes import OpenSize, open_ones
+from autofuse.graph.loading.load import load
+from autofuse.graph.model import Graph
+from autofuse.graph.transform.open_sizes.caches import Caches
+from autofuse.graph.transform.open_sizes.grid_graph import Extent, GridGraph, Point, grid_graph, points, read_grid
+from autofuse.graph.transform.open_sizes.grid_rules import GridGroup, GridOperators, check_grid, grid_groups
+from autofuse.graph.transform.open_sizes.grid_tiles import tile_graph
+from autofuse.graph.transform.open_sizes.grid_windows import Look, Slide
+from autofuse.kernels.emission import Emission
+from autofuse.kernels.families.registry import is_own
+from autofuse.kernels.lowering.coverage import require_kernels, with_checked_groups
+from autofuse.kernels.lowering.layout import assign_layouts
+from autofuse.kernels.lowering.lower import Lowered, Lowering, lower
+from autofuse.kernels.open_sizes.grid_tiles import Range, tile_lengths
+from autofuse.kernels.open_sizes.open_grid import GridArgument, GridForm
+from autofuse.kernels.open_sizes.open_rows import check_elements
+from autofuse.kernels.schedule.weight_size import held_bytes, model_bytes
+from autofuse.kernels.workload.free_reshape import is_free_reshape
+from autofuse.kernels.workload.workload import HALF, bind_workload
+from autofuse.values.arguments import Given, LibraryFormat, file_title
+from autofuse.values.signatures import private_key
+
+
+@dataclass(frozen=True, eq=False)
+class GridModel:
+    """A model of images whose sizes are open."""
+
+    opened: GridGraph
+    sha256: str
+
+
+@dataclass(frozen=True, eq=False)
+class GridPlan:
+    """A plan of such a model: the graph that it leaves, and its groups, whose tiles have no schedules yet."""
+
+    opened: GridGraph
+    chosen: FoundPlan
+    groups: tuple[BuiltGroup, ...]
+
+
+def compile_grid(
+    context: Context,
+    model: Path,
+    output: Path | None,
+    given: Given,
+    sizes: Sequence[OpenSize],
+    plan: str | None,
+    key: Path | None = None,
+    progress: Progress | None = None,
+    caches: Caches | None = None,
+    form: LibraryFormat = "so",
+) -> CompileReport:
+    """Write the library of `model` with the sizes of its images open; see `autofuse.api.compile`.
+
+    InputError that names the operator which no kernel of ours computes at any size.
+    """
+    started, told = time.monotonic(), progress or silent
+    if form != "so":
+        raise InputError(f"--sizes: --format {form} takes no images of open sizes; name their sizes with --shape")
+    if caches:
+        raise InputError("--cache: images have no caches that grow")
+    if output is not None:
+        check_form("so", output, read_files(context, model, output, plan), context.environment.target)
+    if key is not None:
+        private_key(key)
+    read = read_images(model, given, sizes, told)
+    told(LOOKING_UP, 0, 1)
+    planned = grid_plan(context, read, find_plan(context, read.opened.graph, read.sha256, plan))
+    part, found = _scheduled(context, planned)
+    if output is not None:
+        build_grid_library(part, context.environment.target, context.threads, output, key, progress, usable_threads())
+    return _report(context, model, output, part, planned, found, time.monotonic() - started)
+
+
+def read_images(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progress = silent) -> GridModel:
+    """The graph of a model of images, compared with what the loader makes of it at several sizes."""
+    opened_sizes = open_ones(sizes)
+
+    @cache
+    def loaded(point: Point) -> Graph:
+        named = {size.name: value for size, value in zip(opened_sizes, point, strict=True)}
+        return load(model, form_of(model, sizes, named, given))
+
+    told(READING, 0, 1)
+    try:
+        require_kernels(loaded(points(opened_sizes)[0]))
+        opened = read_grid(opened_sizes, loaded)
+        check_grid(opened)
+    except UncoveredError as error:
+        raise InputError(
+            f"{error}; ONNX Runtime would run that part, at fixed sizes only: compile without --sizes"
+        ) from error
+    form = form_of(model, sizes, dict(zip((size.name for size in opened_sizes), opened.high, strict=True)), given)
+    return GridModel(opened, model_sha256(model.read_bytes(), form))
+
+
+def grid_plan(context: Context, read: GridModel, chosen: FoundPlan) -> GridPlan:
+    """A plan in tiles. InputError for what cannot have open sizes in the graph that it leaves."""
+    target = context.environment.target
+    lowered = _lowered(read.opened.graph, chosen, context)
+    checked = replace(chosen, plan=with_checked_groups(chosen.plan, lowered))
+    if checked.plan != chosen.plan:
+        lowered = _lowered(read.opened.graph, checked, context)
+    base, twins, _ = points(read.opened.sizes)
+    realised = {point: Lowering(read.opened.at(point), target).realised(checked.plan) for point in twins}
+    opened = grid_graph(read.opened.sizes, base, lowered.graph, realised)
+    known = GridOperators(opened)
+    known.check()
+    _check_kernels(opened)
+    groups = grid_groups(known, [group.operators for group in checked.plan.groups])
+    order = [group.operators for group in groups]
+    layouts = _whole(assign_layouts(opened.graph, order, dict.fromkeys(range(len(order)), True), target))
+    return GridPlan(opened, checked, tuple(_built(known, group, layouts) for group in groups))
+
+
+def _lowered(graph: Graph, chosen: FoundPlan, context: Context) -> Lowered:
+    order = [group.operators for group in chosen.plan.groups]
+    return lower(graph, chosen.plan, context.environment.target, order)
+
+
+def _whole(layouts: Mapping[str, str]) -> dict[str, str]:
+    """Layouts of which none stores 16 bits for 32: tiles of images read and write all of them."""
+    orders = {name: layout.removesuffix(HALF).removesuffix("-") for name, layout in layouts.items()}
+    return {name: order for name, order in orders.items() if order}
+
+
+def _check_kernels(opened: GridGraph) -> None:
+    """InputError for an operator with an open size that no family of ours emits, or a tensor that is too large."""
+    whole = opened.at(opened.high)
+    for name in opened.axes:
+        check_elements(whole.tensors[name])
+    for operator in opened.graph.operators:
+        if opened.touches(operator):
+            workload = bind_workload(opened.graph, [operator.name], {}).workload
+            if not is_own(workload) and not is_free_reshape(workload):
+                raise opened.refused(operator, "only kernels of fixed sizes are made for it")
+
+
+def _built(known: GridOperators, group: GridGroup, layouts: Mapping[str, str]) -> BuiltGroup:
+    """A group with its tiles."""
+    opened = known.opened
+    bound = bind_workload(opened.graph, group.operators, layouts)
+    whole = OpenTile(0, bound, {}, RULE, "any size")
+    if is_free_reshape(bound.workload):
+        return BuiltGroup(group, bound)
+    if group.static:
+        return BuiltGroup(group, bound, {(): replace(whole, source="")})
+    look = known.look(opened.graph.by_name[group.head]) if group.head else None
+    looked = opened.graph.by_name[group.head].inputs[0] if look is not None else ""
+    inputs, outputs = (
+        tuple(
+            GridArgument(
+                bound.workload.values[index],
+                {axis: one.size for axis, one in opened.axes.get(name, {}).items()},
+                name == looked,
+            )
+            for index, name in zip(bound.workload.of_kind(kind), names, strict=True)
+        )
+        for kind, names in (("input", bound.inputs), ("output", bound.outputs))
+    )
+    if group.reduces:
+        return BuiltGroup(group, bound, {(): whole}, GridForm(inputs, outputs, (), ()))
+    grid = opened.grid(bound.outputs[0])
+    order = tuple(one.size for _, one in sorted(opened.axes[bound.outputs[0]].items()))
+    slides = {} if look is None else look.slides
+    beyond = look is not None and _looks_beyond(opened, looked, bound.outputs[0], look)
+    ranges = [_range(opened, grid[size], slides.get(size, Slide())) for size in order]
+    lengths = tile_lengths(bound.workload, ranges, beyond)
+    tiles = {}
+    for one in product(*lengths):
+        made = tile_graph(known, group, dict(zip(order, one, strict=True)))
+        tiles[one] = OpenTile(1, bind_workload(made.graph, made.operators, layouts), {})
+    fill = look.fill if look is not None and beyond else None
+    return BuiltGroup(group, bound, tiles, GridForm(inputs, outputs, order, lengths, slides, fill))
+
+
+def _range(opened: GridGraph, extent: Extent, slide: Slide) -> Range:
+    low, high = extent.at(opened.low), extent.at(opened.high)
+    step = opened.sizes[extent.size].step // extent.per * extent.factor
+    return Range(low, high, gcd(step, low), slide.divide)
+
+
+def _looks_beyond(opened: GridGraph, looked: str, result: str, look: Look) -> bool:
+    """Whether a tile may look beyond the borders, at the smallest or the largest sizes."""
+    seen, made = opened.grid(looked), opened.grid(result)
+    for size, slide in look.slides.items():
+        for point in (opened.low, opened.high):
+            extent = made[size].at(point)
+            if slide.offset < 0 or slide.seen(extent) + slide.offset > seen[size].at(point):
+                return True
+    return False
+
+
+def _scheduled(context: Context, planned: GridPlan) -> tuple[GridPart, dict[str, Found]]:
+    """The program in tiles, each with the best schedule that is known, and these by workload key."""
+    emission = Emission(context.environment.target)
+    chosen = planned.chosen
+    ladder = Ladder(context.database, context.environment, emission, chosen.limits, chosen.pinned)
+    wanted = [tile.bound for group in planned.groups if not group.group.reduces for tile in group.tiles.values()]
+    found = ladder.find(wanted, context.policy.measured_only)
+    missing = [bound.workload.label for bound in wanted if bound.workload.key not in found]
+    if missing:
+        raise StrictMissError(
+            f"{len(missing)} of {len(wanted)} tiles have no measured schedule, such as {missing[0]}: "
+            "run `autofuse tune` with the same --sizes, or compile without --strict"
+        )
+    groups = [_emitted(planned.opened, _with_schedules(group, found), ladder, emission) for group in planned.groups]
+    return GridPart(planned.opened, tuple(groups), chosen.plan.key, chosen.tier), found
+
+
+def _with_schedules(group: BuiltGroup, found: Mapping[str, Found]) -> BuiltGroup:
+    tiles = {}
+    for lengths, tile in group.tiles.items():
+        one = found.get(tile.bound.workload.key)
+        if one is not None:
+            tier = TILE if one.tier == HIT and group.form is not None else one.tier
+            tile = replace(tile, schedule=one.schedule, tier=tier, source=one.source)
+        tiles[lengths] = tile
+    return replace(group, tiles=tiles)
+
+
+def _emitted(opened: GridGraph, group: BuiltGroup, ladder: Ladder, emission: Emission) -> BuiltGroup:
+    """A group that can be emitted: where its schedules fail, with the simplest ones."""
+    if group.form is None or group.group.reduces:
+        return group
+    try:
+        built_kernel(opened, group, emission)
+    except Exception:  # noqa: BLE001  # a schedule or TVM may raise anything
+        simplest = {
+            lengths: replace(tile, schedule=ladder.simplest(tile.bound.workload), tier=RULE, source="")
+            for lengths, tile in group.tiles.items()
+        }
+        return replace(group, tiles=simplest)
+    return group
+
+
+def _report(
+    context: Context,
+    model: Path,
+    output: Path | None,
+    part: GridPart,
+    planned: GridPlan,
+    found: Mapping[str, Found],
+    seconds: float,
+) -> CompileReport:
+    groups = tuple(
+        _group(group, lengths, tile, found) for group in part.groups for lengths, tile in group.tiles.items()
+    )
+    graph, chosen = part.opened.at(part.opened.high), planned.chosen
+    kernels = sum(bool(group.tiles) for group in part.groups)
+    shapes = {name: graph.tensors[name].shape for name in graph.inputs}
+    plan = PlanReport(shapes, chosen.source, chosen.tier, chosen.plan.key, kernels, chosen.trusted)
+    first = [next(iter(group.tiles.values())) for group in part.groups if group.tiles]
+    target = context.environment.target
+    return CompileReport(
+        model=file_title(model),
+        library="" if output is None else str(output),
+        plan=plan.plan,
+        plan_tier=plan.tier,
+        plan_key=plan.plan_key,
+        threads=context.threads,
+        device=context.environment.profile.name,
+        kernels=kernels,
+        hits=sum(group.tier in MEASURED_HERE for group in groups),
+        size_bytes=0 if output is None else output.stat().st_size,
+        elapsed_s=seconds,
+        groups=groups,
+        weights_bytes=sum(model_bytes(tile.bound.workload) for tile in first),
+        held_weights_bytes=sum(held_bytes(tile.bound.workload, tile.schedule, target) for tile in first),
+        plans=(plan,),
+        sizes={size.name: (size.low, size.high) for size in part.opened.sizes},
+    )
+
+
+def _group(group: BuiltGroup, lengths: tuple[int, ...], tile: OpenTile, found: Mapping[str, Found]) -> GroupReport:
+    one = found.get(tile.bound.workload.key)
+    schedule = json.dumps(dict(tile.schedule), sort_keys=True)
+    taken = one if tile.tier != RULE else None
+    places = f"tile of {'x'.join(map(str, lengths))} places" if lengths else ""
+    source = "; ".join(text for text in (places, tile.source) if text)
+    return GroupReport(
+        tile.bound.workload.label, group.group.operators, tile.tier, None if taken is None else taken.us, schedule,
+        source, 0, None if taken is None else taken.trusted,
+    )  # fmt: skip

@@ -1,0 +1,155 @@
+"""Networks of images whose height and width are open, and their comparison with ONNX Runtime at many sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from autofuse import api
+from autofuse.backend.library.compiled import Library
+from autofuse.backend.library.threads import usable_threads
+from tests.compiler.open_sizes.models import TOLERANCE, Array, weight
+
+Point = dict[str, int]
+"""A value for each open size."""
+
+CLASSIFIER = """
+classifier (float[1, 3, height, width] x) => (float[1, 10] y, float[1, 16, h, w] map) {
+  a = Conv <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (x, w1, b16)
+  ar = Relu (a)
+  d = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1], group = 16> (ar, w2, b16)
+  p = Conv <kernel_shape = [1, 1]> (d, w3, b16)
+  map = Add (p, ar)
+  s = GlobalAveragePool (map)
+  e = Conv <kernel_shape = [1, 1]> (s, w3)
+  g = Sigmoid (e)
+  m = Mul (map, g)
+  q = MaxPool <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (m)
+  t = ReduceMax <keepdims = 0> (q, axes)
+  y = Gemm (t, w4, b10)
+}"""
+CLASSIFIER_WEIGHTS = {
+    "w1": weight(16, 3, 3, 3), "w2": weight(16, 1, 3, 3), "w3": weight(16, 16, 1, 1), "w4": weight(16, 10),
+    "b16": weight(16), "b10": weight(10), "axes": np.array([2, 3]),
+}  # fmt: skip
+"""Strided, depthwise and 1x1 convolutions, a gate of the whole image, pooling over a border, a head without sizes."""
+
+DECODER = """
+decoder (float[2, 16, height, width] x) => (float[2, 8, h, w] y, float[2, 4, k, l] z) {
+  r = Resize <mode = "linear", coordinate_transformation_mode = "half_pixel"> (x, , twice)
+  u = ConvTranspose <kernel_shape = [4, 4], strides = [2, 2], pads = [1, 1, 1, 1]> (x, w1, b16)
+  c = Concat <axis = 1> (r, u)
+  f = Pad <mode = "reflect"> (c, pads)
+  v = Conv <kernel_shape = [3, 3]> (f, w2)
+  a = LeakyRelu (v)
+  i = Conv <kernel_shape = [3, 3], dilations = [2, 2], pads = [2, 2, 2, 2], group = 2> (a, w3, b16)
+  n = AveragePool <kernel_shape = [2, 2], strides = [2, 2]> (i)
+  o = Resize <mode = "nearest", coordinate_transformation_mode = "asymmetric", nearest_mode = "floor"> (n, , twice)
+  j = Add (o, a)
+  y = Softmax <axis = 1> (k8)
+  k8 = Conv <kernel_shape = [1, 1]> (j, w4)
+  z = DepthToSpace <blocksize = 2> (j)
+}"""
+DECODER = DECODER.replace("  y = Softmax <axis = 1> (k8)\n  k8 = Conv <kernel_shape = [1, 1]> (j, w4)\n",
+                          "  k8 = Conv <kernel_shape = [1, 1]> (j, w4)\n  y = Softmax <axis = 1> (k8)\n")  # fmt: skip
+DECODER_WEIGHTS = {
+    "w1": weight(16, 16, 4, 4), "w2": weight(16, 32, 3, 3), "w3": weight(16, 8, 3, 3), "w4": weight(8, 16, 1, 1),
+    "b16": weight(16), "twice": np.array([1, 1, 2, 2], np.float32), "pads": np.array([0, 0, 1, 1, 0, 0, 1, 1]),
+}  # fmt: skip
+"""Images that grow: linear, nearest, transposed with an overlap; borders that reflect, dilated and grouped windows."""
+
+
+def built_images(model: Path, sizes: dict[str, tuple[int, ...]], threads: int | None = None, **more: object) -> Library:
+    """The library of a model with such sizes open, made without any database."""
+    library, base = model.with_suffix(".so"), str(model.with_suffix(".db"))
+    found = min(2, usable_threads()) if threads is None else threads
+    api.compile(model, library, database=base, threads=found, sizes=sizes, **more)  # type: ignore[arg-type]
+    loaded = api.load(library)
+    assert isinstance(loaded, Library)
+    return loaded
+
+
+def images_at(model: Path, point: Point) -> dict[str, Array]:
+    """Inputs of a model at a point."""
+    generator = np.random.default_rng([*point.values()])
+    return {
+        value.name: generator.standard_normal(
+            [point.get(dim.dim_param, dim.dim_value) for dim in value.type.tensor_type.shape.dim]
+        ).astype(np.float32)
+        for value in onnx.load(model).graph.input
+    }
+
+
+def check_images(model: Path, library: Library, points: Iterable[Point]) -> None:
+    """Compares a library with ONNX Runtime at points, and what lies behind its results stays as it was."""
+    session = onnxruntime.InferenceSession(model)
+    for point in points:
+        feeds = images_at(model, point)
+        for one, other in zip(library(feeds), session.run(None, feeds), strict=True):
+            assert one.shape == other.shape, point
+            np.testing.assert_allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE, err_msg=str(point))
+
+
+class Net:
+    """A random network of images of 8 or 16 channels, at most a quarter or four times as large as its input."""
+
+    def __init__(self, generator: np.random.Generator) -> None:
+        self.generator = generator
+        self.lines: list[str] = []
+        self.weights: dict[str, Array] = {"twice": np.array([1, 1, 2, 2], np.float32)}
+        self.known: dict[str, tuple[int, int]] = {"x": (8, 0)}
+        """Of each tensor its channels, and how often it was made twice as large."""
+
+    def written(self, operators: int = 7) -> tuple[str, dict[str, Array]]:
+        """The text of the network, and its weights."""
+        made = "x"
+        for number in range(operators):
+            made = self.add(made, f"t{number}")
+        channels = self.known[made][0]
+        head = f"random (float[1, 8, height, width] x) => (float[1, {channels}, h, w] {made}) "
+        return head + "{\n" + "\n".join(self.lines) + "\n}", self.weights
+
+    def add(self, source: str, made: str) -> str:
+        """One more operator, most of them on the newest tensor."""
+        channels, level = self.known[source]
+        kinds = ["conv", "conv", "depthwise", "relu", "sum", "join"]
+        kinds += ["pool", "stride"] if level > -2 else []
+        kinds += ["linear", "nearest", "transposed"] if level < 1 else []
+        kind = str(self.generator.choice(kinds))
+        alike = [name for name, known in self.known.items() if known[1] == level]
+        other = str(self.generator.choice(alike))
+        after = channels
+        if kind in ("conv", "stride"):
+            after = int(self.generator.choice([8, 16]))
+            taps, dilation = (3, 1) if kind == "stride" else (int(self.generator.choice([1, 3, 5])), 1)
+            dilation = int(self.generator.choice([1, 2])) if kind == "conv" and taps == 3 else dilation
+            pad, stride = taps // 2 * dilation, 1 + (kind == "stride")
+            self.weights[f"w{made}"] = weight(after, channels, taps, taps, seed=len(self.known))
+            self.lines.append(
+                f"{made} = Conv <pads = [{pad}, {pad}, {pad}, {pad}], strides = [{stride}, {stride}], "
+                f"dilations = [{dilation}, {dilation}]> ({source}, w{made})"
+            )
+        elif kind == "depthwise":
+            self.weights[f"w{made}"] = weight(channels, 1, 3, 3, seed=len(self.known))
+            self.lines.append(f"{made} = Conv <pads = [1, 1, 1, 1], group = {channels}> ({source}, w{made})")
+        elif kind == "transposed":
+            self.weights[f"w{made}"] = weight(channels, 8, 4, 4, seed=len(self.known))
+            after = 8
+            self.lines.append(f"{made} = ConvTranspose <strides = [2, 2], pads = [1, 1, 1, 1]> ({source}, w{made})")
+        elif kind == "pool":
+            self.lines.append(f"{made} = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> ({source})")
+        elif kind in ("linear", "nearest"):
+            self.lines.append(f'{made} = Resize <mode = "{kind}"> ({source}, , twice)')
+        elif kind == "join" and channels + self.known[other][0] <= 32:
+            after = channels + self.known[other][0]
+            self.lines.append(f"{made} = Concat <axis = 1> ({source}, {other})")
+        elif kind == "sum" and self.known[other][0] == channels:
+            self.lines.append(f"{made} = Add ({source}, {other})")
+        else:
+            self.lines.append(f"{made} = Relu ({source})")
+        self.known[made] = after, level + (kind in ("linear", "nearest", "transposed")) - (kind in ("pool", "stride"))
+        return made

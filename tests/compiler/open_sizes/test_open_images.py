@@ -1,0 +1,129 @@
+"""Libraries of images whose height and width are open, compared with ONNX Runtime."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from autofuse import Session, api
+from autofuse.backend.library.compiled import Library
+from autofuse.errors import InputError
+from tests.compiler.open_sizes.images import (
+    CLASSIFIER,
+    CLASSIFIER_WEIGHTS,
+    DECODER,
+    DECODER_WEIGHTS,
+    Net,
+    built_images,
+    check_images,
+    images_at,
+)
+from tests.compiler.open_sizes.models import TOLERANCE, weight, write
+
+SMALL = """
+small (float[1, 3, height, width] x) => (float[1, 8, k, l] y, float[1, 8, 1, 1] z) {
+  a = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, w1)
+  r = Relu (a)
+  y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (r)
+  z = GlobalAveragePool (y)
+}"""
+RANGES = {"height": (2, 40, 2), "width": (4, 72, 2)}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A convolution, a pooling, and the mean of all."""
+    return write(tmp_path_factory.mktemp("images") / "small.onnx", SMALL, {"w1": weight(8, 3, 3, 3)})
+
+
+@pytest.fixture(scope="module")
+def library(model: Path) -> Library:
+    return built_images(model, RANGES)
+
+
+def test_images_of_any_size_are_right(model: Path, library: Library) -> None:
+    """The smallest and the largest, fewer places than a tile, whole tiles, and tiles that are moved back."""
+    shapes = [(2, 4), (2, 72), (40, 4), (40, 72), (8, 32), (16, 64), (10, 34), (22, 50), (30, 6), (6, 30), (18, 70)]
+    check_images(model, library, [{"height": high, "width": wide} for high, wide in shapes])
+
+
+def test_a_session_names_the_sizes_and_refuses_others(library: Library, model: Path) -> None:
+    session = Session(model.with_suffix(".so"))
+    assert [one.shape for one in session.get_inputs()] == [(1, 3, "height", "width")]
+    assert [one.shape for one in session.get_outputs()] == [(1, 8, "height/2", "width/2"), (1, 8, 1, 1)]
+    for shape, reason in (
+        ((1, 3, 42, 8), "height is 42, the library takes 2 to 40 in steps of 2: .*--sizes height=LOW:HIGH"),
+        ((1, 3, 8, 2), "width is 2, the library takes 4 to 72"),
+        ((1, 3, 9, 8), "height is 9, the library takes multiples of 2"),
+        ((1, 4, 8, 8), r"input 'x': shape \(1, 4, 8, 8\), the model takes \(1, 3, height, width\)"),
+        ((3, 8, 8), "the model takes"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            session.run(None, {"x": np.zeros(shape, np.float32)})
+    with pytest.raises(InputError, match="record_sizes"):
+        Session(model.with_suffix(".so"), record_sizes=True)
+
+
+def test_callers_with_different_sizes_run_side_by_side(model: Path, library: Library) -> None:
+    points = [{"height": 2 * n, "width": 74 - 2 * n} for n in range(1, 17)]
+    feeds = [images_at(model, point) for point in points]
+    session = onnxruntime.InferenceSession(model)
+    wanted = [session.run(None, feed) for feed in feeds]
+    with ThreadPoolExecutor(4) as pool:
+        for found, own in zip(pool.map(library, feeds * 3), wanted * 3, strict=True):
+            for one, other in zip(found, own, strict=True):
+                np.testing.assert_allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def test_caches_and_tuning_are_refused(model: Path) -> None:
+    with pytest.raises(InputError, match="--cache"):
+        api.compile(model, model.with_suffix(".no"), sizes=RANGES, caches={"y": "x"})
+    with pytest.raises(InputError, match="--sizes: tiles of images"):
+        api.tune(model, sizes=RANGES, budget="1s", database=str(model.with_suffix(".tuned")))
+
+
+@pytest.mark.long
+def test_a_classifier_is_right_at_any_size(tmp_path: Path) -> None:
+    model = write(tmp_path / "classifier.onnx", CLASSIFIER, CLASSIFIER_WEIGHTS)
+    library = built_images(model, {"height": (4, 72, 4), "width": (4, 92, 4)}, threads=1)
+    shapes = [(4, 4), (4, 92), (72, 4), (8, 36), (40, 20), (72, 92), (64, 60), (36, 16), (32, 32)]
+    check_images(model, library, [{"height": high, "width": wide} for high, wide in shapes])
+
+
+@pytest.mark.long
+def test_images_that_grow_are_right_at_any_size(tmp_path: Path) -> None:
+    model = write(tmp_path / "decoder.onnx", DECODER, DECODER_WEIGHTS)
+    library = built_images(model, {"height": (3, 40), "width": (3, 40)})
+    shapes = [(3, 3), (3, 40), (40, 3), (7, 17), (23, 11), (40, 40), (16, 16), (33, 5), (4, 8), (9, 39)]
+    check_images(model, library, [{"height": high, "width": wide} for high, wide in shapes])
+
+
+@pytest.mark.long
+def test_height_alone_may_be_open_and_so_may_the_length_of_a_signal(tmp_path: Path) -> None:
+    fixed = SMALL.replace("height, width", "height, 20")
+    model = write(tmp_path / "tall.onnx", fixed, {"w1": weight(8, 3, 3, 3)})
+    library = built_images(model, {"height": (2, 300, 2)})
+    check_images(model, library, [{"height": n} for n in (2, 4, 126, 128, 250, 300)])
+    signal = """
+      signal (float[2, 4, length] x) => (float[2, 8, l] y) {
+        a = Conv <kernel_shape = [5], strides = [2], pads = [2, 2]> (x, w1)
+        y = ConvTranspose <kernel_shape = [4], strides = [2], pads = [1, 1]> (a, w2)
+      }"""
+    model = write(tmp_path / "signal.onnx", signal, {"w1": weight(8, 4, 5), "w2": weight(8, 8, 4)})
+    library = built_images(model, {"length": (2, 600, 2)})
+    check_images(model, library, [{"length": n} for n in (2, 4, 126, 250, 252, 254, 600)])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(6))
+def test_random_networks_are_right_at_any_size(tmp_path: Path, seed: int) -> None:
+    """Windows, resizes, joins and sums in any order, at sizes drawn from the whole range."""
+    generator = np.random.default_rng(seed)
+    model = write(tmp_path / "random.onnx", *Net(generator).written())
+    library = built_images(model, {"height": (4, 60, 4), "width": (4, 60, 4)}, threads=1 + seed % 2)
+    drawn = [{"height": int(4 * h), "width": int(4 * w)} for h, w in generator.integers(1, 16, (8, 2))]
+    check_images(model, library, [{"height": 4, "width": 4}, {"height": 60, "width": 60}, *drawn])
