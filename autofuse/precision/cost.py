@@ -44,6 +44,10 @@ _UNPACKING = 4.0
 """Operations of float32 in the time in which a weight becomes one."""
 _WINOGRAD = 2.25
 """Products of a convolution that Winograd's transforms save in float32, in parts of those that are left (2x2 tiles),"""
+_TRANSFORMED, _SHARED = 4.0, 4
+"""Numbers of its transformed weights (4x4 tiles: 36 of 9) in parts of the weights, and what a core has of a shared
+cache in parts of its own: what exceeds that was pushed out by the rest of the network, and comes from memory each time,
+"""
 _FILLED = 16
 """where as many channels as this fill vectors."""
 
@@ -138,7 +142,7 @@ class Costs:
         operator = graph.by_name[site.name]
         cost = operator_cost(graph, operator)
         arithmetic, memory = cost.flops / gflops * 1e-3, (cost.bytes_read + cost.bytes_written) / gbs * 1e-3
-        real = arithmetic / (_WINOGRAD if _has_winograd(graph, operator) else 1.0)
+        real = self._by_winograd(site, arithmetic) if _has_winograd(graph, operator) else arithmetic
         found = {FLOAT: max(real, memory) + LAUNCH_US}
         for precision in site.precisions:
             if precision in WEIGHT_BITS:
@@ -149,6 +153,12 @@ class Costs:
             moved = memory / 4 if precision == INT8 else self._moved(site, cost, precision) / gbs * 1e-3
             found[precision] = max(products, moved) + LAUNCH_US
         return found
+
+    def _by_winograd(self, site: Site, arithmetic: float) -> float:
+        """Microseconds of a convolution by Winograd's transforms; `arithmetic`: without."""
+        weights = self._sites.graph.tensors[site.weights].size_bytes * _TRANSFORMED
+        far = weights > _SHARED * self._environment.target.l2_bytes
+        return arithmetic / _WINOGRAD + (weights / self._rates[1] * 1e-3 if far else 0.0)
 
     def _moved(self, site: Site, cost: Cost, precision: str) -> float:
         """Bytes that a contraction moves in bfloat16, where products write float32, or with weights that alone are

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from itertools import chain, combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
+from autofuse.database.database import open_database
+from autofuse.environment.environment import environment_of
 from autofuse.errors import InputError
 from autofuse.graph.loading.load import from_model
 from autofuse.graph.model import Graph
@@ -18,6 +21,7 @@ from autofuse.graph.transform.quantize.sites import BF16, INT8, find_sites
 from autofuse.graph.transform.quantize.write import quantised_graph
 from autofuse.measure.checking.reference import run_reference
 from autofuse.precision.choices import Cast, Choice, fastest_precisions
+from autofuse.precision.cost import Costs
 from autofuse.precision.metrics import mean_drop, metric_of
 from autofuse.precision.samples import digest, read_samples
 
@@ -232,3 +236,17 @@ def test_samples_come_stacked_or_one_by_one() -> None:
     for bad in ([], [3], 7, [{"x": np.zeros((2, 3, 8, 17), "f")}]):
         with pytest.raises(InputError, match="--calibration"):
             read_samples(bad, graph, "--calibration")  # type: ignore[arg-type]
+
+
+def test_winograds_weights_from_memory_leave_large_convolutions_to_bfloat16(tmp_path: Path) -> None:
+    """Few channels stay in float32: the transforms save more than bfloat16 does. Many have weights for no cache."""
+    same: dict[str, Any] = {"pads": [1, 1, 1, 1]}
+    constants = {"w": normal(64, 64, 3, 3), "v": normal(256, 64, 1, 1), "u": normal(256, 256, 3, 3)}
+    graph = graph_of(
+        [("Conv", ["x", "w"], "few", same), ("Conv", ["few", "v"], "wide", {}), ("Conv", ["wide", "u"], "y", same)],
+        constants, {"x": (1, 64, 14, 14)},
+    )  # fmt: skip
+    with open_database(tmp_path / "p.db") as base:
+        costs = Costs(find_sites(graph, (BF16,)), base, environment_of(base, "zen4", 1, measuring=False))
+        times = costs.times(graph, {BF16: graph})
+    assert {name: time.is_faster(BF16) for name, time in times.items()} == {"few": False, "wide": True, "y": True}
