@@ -21,8 +21,8 @@ LINE = 64
 on a copy of its window."""
 LONG = 128
 """Places of a tile along the only size."""
-SMALLEST = 4
-"""Places that a smaller tile has at least, where the range lets it."""
+SMALLEST = 8
+"""Places of a shorter tile, where the range lets it: of fewer, each reads weights for little."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def tile_lengths(workload: Workload, ranges: Sequence[Range], copied: bool) -> t
 def _dividing(one: Range) -> tuple[int, ...]:
     """A length that divides all extents; none where only short ones do."""
     found = gcd(one.unit, FLAT_ROWS)
-    return (found,) if found >= SMALLEST and found % one.aligned == 0 else ()
+    return (found,) if found >= SMALLEST // 2 and found % one.aligned == 0 else ()
 
 
 def _lengths(wished: int, one: Range) -> tuple[int, ...]:
@@ -70,16 +70,3 @@ def _lengths(wished: int, one: Range) -> tuple[int, ...]:
     dividing = [length for length in fitting if one.unit % length == 0 and length >= SMALLEST]
     small = [length for length in fitting if length <= SMALLEST]
     return longest, max(dividing or small or [unit])
-
-
-def counted(lengths: Sequence[int], extent: int) -> list[int]:
-    """How many tiles of each length compute `extent` places; what `Ladder` in `open_grid.py` emits."""
-    left, found = extent, []
-    for number, length in enumerate(lengths):
-        if number == len(lengths) - 1:
-            count = -(-left // length)
-        else:
-            count = (left + length // 2) // length if extent >= length else 0
-        left = max(left - count * length, 0)
-        found.append(count)
-    return found

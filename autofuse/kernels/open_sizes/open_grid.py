@@ -171,7 +171,8 @@ class _Grid:
                 self.along((*starts, start), (*lengths, length))
 
     def steps(self, lengths: Sequence[int], extent: Expr, spread: bool) -> Iterator[tuple[int, Any]]:
-        """(length, loop that yields where a tile starts), the longest first; see `counted` in `grid_tiles.py`."""
+        """(length, loop that yields where a tile starts), the longest first: where half of one or more is left, it is a
+        whole one."""
         left: Expr = extent
         none = tirx.const(0, "int32")
         for number, length in enumerate(lengths):
