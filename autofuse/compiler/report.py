@@ -70,7 +70,7 @@ class CompileReport:
     `header`: the C header beside a free-standing library; "" for any other. `provider`: the execution provider beside
     a model for ONNX Runtime, and `sha256` of the code in that model; "" for any other. `sizes`: those that stay open,
     by name, with the smallest and the largest; then the groups are the tiles of all kernels, and the shapes of the plan
-    those at the largest size.
+    those at the largest size. `images`: those sizes are of images, whose tiles `tune` does not measure by themselves.
     """
 
     model: str
@@ -95,3 +95,9 @@ class CompileReport:
     provider: str = ""
     sha256: str = ""
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
+    images: bool = False
+
+    @property
+    def untuned(self) -> bool:
+        """Whether nothing of it was measured here, and `tune` would do that."""
+        return not self.hits and not self.images

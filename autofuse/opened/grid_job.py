@@ -228,7 +228,7 @@ def _scheduled(context: Context, planned: GridPlan) -> tuple[GridPart, dict[str,
     if missing:
         raise StrictMissError(
             f"{len(missing)} of {len(wanted)} tiles have no measured schedule, such as {missing[0]}: "
-            "run `autofuse tune` with the same --sizes, or compile without --strict"
+            "tiles of images are not tuned by themselves, compile without --strict"
         )
     groups = [_emitted(planned.opened, _with_schedules(group, found), ladder, emission) for group in planned.groups]
     return GridPart(planned.opened, tuple(groups), chosen.plan.key, chosen.tier), found
@@ -295,6 +295,7 @@ def _report(
         held_weights_bytes=sum(held_bytes(tile.bound.workload, tile.schedule, target) for tile in first),
         plans=(plan,),
         sizes={size.name: (size.low, size.high) for size in part.opened.sizes},
+        images=True,
     )
 
 

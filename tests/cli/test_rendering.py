@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -243,6 +243,8 @@ class Compiled:
     provider: str = ""
     sha256: str = ""
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
+    images: bool = False
+    untuned: ClassVar[bool] = False
 
 
 def test_compile_prints_hit_or_miss_for_each_group(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,9 +362,9 @@ def test_a_run_ends_with_the_commands_that_come_next() -> None:
     assert " ".join(lines[2]) == f"autofuse bench net.onnx --against onnxruntime,none {place}"
     looked = printed(after_inspecting(Path("net.onnx"), {"shapes": {"x": (1, 3)}, "space": None}))
     assert looked.split() == ["next", "autofuse", "tune", "net.onnx", "--budget", "10m", "--shape", "x=1,3"]
-    compiled = printed(after_compiling(Path("net.onnx"), "n.so", 3, {"device": "local"}))
+    compiled = printed(after_compiling(Path("net.onnx"), "n.so", False, {"device": "local"}))
     assert "autofuse run n.so" in compiled and "autofuse bench net.onnx --library n.so" in compiled
-    assert "autofuse tune net.onnx" in printed(after_compiling(Path("net.onnx"), "", 0, {"device": "local"}))
+    assert "autofuse tune net.onnx" in printed(after_compiling(Path("net.onnx"), "", True, {"device": "local"}))
     assert after_status("3", "failed", {}) is None
     assert "autofuse stop --run 3 --db p.db" in printed(after_status("3", "running", {"database": "p.db"}))
     job = printed(after_job([(Path(f"{name}.onnx"), "local") for name in "abcde"], "night", {}))

@@ -134,7 +134,7 @@ def test_each_screen_names_commands_that_there_are() -> None:
 
 def test_a_model_whose_name_is_no_text_is_named_as_a_shell_reads_it() -> None:
     named = {"database": "p.db", "threads": 1}
-    assert steps(next_steps.after_compiling(Path("net\udcff.onnx"), "model.so", 1, named)) == [
+    assert steps(next_steps.after_compiling(Path("net\udcff.onnx"), "model.so", False, named)) == [
         "autofuse run model.so",
         r"autofuse bench $'net\377.onnx' --library model.so --threads 1 --db p.db",
     ]

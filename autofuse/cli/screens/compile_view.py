@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LINE_S = 5.0
 """Seconds between two lines about progress where there is no terminal."""
 _WHERE_NAMED = ("header", "provider", "sha256")
-_NOT_SHOWN = ("sizes", "groups", "plans", "plan_key", "hits", "warning", "parts", "rest")
+_NOT_SHOWN = ("sizes", "images", "groups", "plans", "plan_key", "hits", "warning", "parts", "rest")
 
 
 def verb_progress(verb: str) -> Callable[[str, int, int], None]:
@@ -71,14 +71,16 @@ def compile_text(report: CompileReport) -> Group:
     parts.append(describe(_facts(report)))
     if report.warning:
         parts += ["", Text(report.warning[0].upper() + report.warning[1:] + ".")]
-    if report.groups and not report.hits and report.sizes:
-        parts += [
-            "",
-            Text("Nothing of this was measured here; `autofuse tune` with the same --sizes does."),
-        ]
-    elif report.groups and not report.hits:
-        parts += ["", Text("Nothing of this was measured here; `autofuse tune` with the same --threads does that.")]
+    if report.groups and not report.hits:
+        parts += ["", Text(f"Nothing of this was measured here; {_what_measures(report)}.")]
     return Group(*parts)
+
+
+def _what_measures(report: CompileReport) -> str:
+    """How the kernels of a library come to be measured."""
+    if report.images:
+        return "tune the model at a usual size (--shape): its schedules are first guesses for tiles of images"
+    return f"`autofuse tune` with the same {'--sizes' if report.sizes else '--threads'} does that"
 
 
 def _plans(report: CompileReport) -> list[dict[str, object]]:

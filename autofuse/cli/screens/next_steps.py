@@ -52,11 +52,11 @@ def after_inspecting(model: Path, named: Mapping[str, Any]) -> Table:
     return _listed([["tune", str(model), "--budget", "10m", *space, *_there(named)]])
 
 
-def after_compiling(model: Path, library: str, hits: int, named: Mapping[str, Any]) -> Table:
-    """What follows a library ("": a dry run), of whose kernels so many were measured here."""
+def after_compiling(model: Path, library: str, untuned: bool, named: Mapping[str, Any]) -> Table:
+    """What follows a library ("": a dry run). `untuned`: nothing of it was measured here, and `tune` would do that."""
     form = str(named.get("format") or "so")
     there = [*_there(named), *_sizes(named)]
-    tune = [] if hits else [["tune", str(model), "--budget", "10m", *there]]
+    tune = [["tune", str(model), "--budget", "10m", *there]] if untuned else []
     if not library:
         return _listed([*tune, _compile(model, [*there, *_caches(named)], form)])
     if form == "c":

@@ -206,7 +206,7 @@ def compile_(
     )
     named = {**place, "shapes": sets[0] if len(sets) == 1 else {}, "constants": constants, "format": library_format}
     named |= opened
-    show(report, form, compile_text(report), after_compiling(model, report.library, report.hits, named))
+    show(report, form, compile_text(report), after_compiling(model, report.library, report.untuned, named))
 
 
 def run(

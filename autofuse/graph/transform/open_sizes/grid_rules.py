@@ -107,6 +107,9 @@ class GridOperators:
             rank = len(opened.graph.tensors[operator.inputs[0]].shape)
             axis = operator.attributes.get("axis", 0)
             return isinstance(axis, int) and axis % rank not in opened.axes[operator.inputs[0]]
+        if operator.op_type == "BatchNormalization":
+            data, *parameters = operator.inputs
+            return min(opened.axes.get(data, {0: None})) > 1 and not any(opened.has(name) for name in parameters)
         return bool(keeps_rows(opened.along(size), operator))
 
     def _runs(self, name: str) -> list[object]:
