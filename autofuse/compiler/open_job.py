@@ -6,9 +6,10 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
+from autofuse.backend.compile.objects import user_objects
 from autofuse.backend.compile.open_program import OpenGroup, OpenPart, OpenTile, build_open_library, group_kernel
 from autofuse.backend.compile.realise import Progress, silent
 from autofuse.backend.library.threads import usable_threads
@@ -38,6 +39,7 @@ from autofuse.graph.transform.open_sizes.open_graph import (
     with_parts_given,
 )
 from autofuse.graph.transform.open_sizes.rows import check_rows
+from autofuse.kernels.build import Kernel
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.families.registry import is_own
 from autofuse.kernels.lowering.coverage import require_kernels, with_checked_groups
@@ -102,8 +104,9 @@ def compile_open(
     part, found = _tiled(context, read, chosen, paired(read.opened, caches or {}))
     write = writer(form, model, given, None)
     if output is not None:
+        target = context.environment.target
         build_open_library(
-            part, context.environment.target, context.threads, output, key, progress, usable_threads(), write
+            part, target, context.threads, output, key, progress, usable_threads(), write, user_objects(target)
         )  # fmt: skip
     report = _report(context, model, output, part, chosen, found, time.monotonic() - started)
     return with_files(report, form, output, write)
@@ -208,10 +211,8 @@ def _tiled(context: Context, read: OpenModel, chosen: FoundPlan, caches: Caches)
     wanted = [bound for _, bound in planned.tiles]
     found = ladder.find(wanted, context.policy.measured_only)
     _refuse_misses(wanted, found)
-    groups = [
-        _emitted(opened, _scheduled(group, bound, tiles, found), ladder, emission)
-        for group, bound, tiles in planned.groups
-    ]
+    emit = partial(group_kernel, opened, emission=emission, threads=context.threads, caches=caches)
+    groups = [_emitted(_scheduled(group, bound, tiles, found), ladder, emit) for group, bound, tiles in planned.groups]
     checked = planned.chosen
     return OpenPart(opened, read.size, tuple(groups), caches, checked.plan.key, checked.tier), found
 
@@ -306,18 +307,19 @@ def _tile(rows: int, bound: BoundWorkload, found: Mapping[str, Found]) -> OpenTi
     return OpenTile(rows, bound, one.schedule, tier, one.source)
 
 
-def _emitted(opened: OpenGraph, group: OpenGroup, ladder: Ladder, emission: Emission) -> OpenGroup:
-    """A group that can be emitted: where its schedules fail, with the simplest ones."""
-    if not group.in_tiles:
-        return group
+def _emitted(group: OpenGroup, ladder: Ladder, emit: Callable[[OpenGroup], Kernel | None]) -> OpenGroup:
+    """A group with its kernel: where its schedules fail, with the simplest ones. InputError where none can be
+    emitted."""
     try:
-        group_kernel(opened, group, emission)
-    except Exception:  # noqa: BLE001  # a schedule or TVM may raise anything
+        return replace(group, kernel=emit(group))
+    except Exception:  # a schedule or TVM may raise anything
+        if not group.in_tiles:
+            raise
         simplest = [
             replace(tile, schedule=ladder.simplest(tile.bound.workload), tier=RULE, source="") for tile in group.tiles
         ]
-        return replace(group, tiles=tuple(simplest))
-    return group
+        simple = replace(group, tiles=tuple(simplest))
+        return replace(simple, kernel=emit(simple))
 
 
 def _refuse_misses(wanted: Sequence[BoundWorkload], found: Mapping[str, Found]) -> None:

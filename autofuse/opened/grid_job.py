@@ -6,12 +6,13 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from math import gcd
 from pathlib import Path
 
 from autofuse.backend.compile.grid_program import BuiltGroup, GridPart, build_grid_library, built_kernel
+from autofuse.backend.compile.objects import user_objects
 from autofuse.backend.compile.open_program import OpenTile
 from autofuse.backend.compile.realise import Progress, silent
 from autofuse.backend.library.threads import usable_threads
@@ -94,7 +95,10 @@ def compile_grid(
     planned = grid_plan(context, read, find_plan(context, read.opened.graph, read.sha256, plan))
     part, found = _scheduled(context, planned)
     if output is not None:
-        build_grid_library(part, context.environment.target, context.threads, output, key, progress, usable_threads())
+        target = context.environment.target
+        build_grid_library(
+            part, target, context.threads, output, key, progress, usable_threads(), user_objects(target)
+        )  # fmt: skip
     return _report(context, model, output, part, planned, found, time.monotonic() - started)
 
 
@@ -230,7 +234,8 @@ def _scheduled(context: Context, planned: GridPlan) -> tuple[GridPart, dict[str,
             f"{len(missing)} of {len(wanted)} tiles have no measured schedule, such as {missing[0]}: "
             "tiles of images are not tuned by themselves, compile without --strict"
         )
-    groups = [_emitted(planned.opened, _with_schedules(group, found), ladder, emission) for group in planned.groups]
+    emitted = partial(_emitted, planned.opened, ladder=ladder, emission=emission, threads=context.threads)
+    groups = [emitted(_with_schedules(group, found)) for group in planned.groups]
     return GridPart(planned.opened, tuple(groups), chosen.plan.key, chosen.tier), found
 
 
@@ -245,19 +250,22 @@ def _with_schedules(group: BuiltGroup, found: Mapping[str, Found]) -> BuiltGroup
     return replace(group, tiles=tiles)
 
 
-def _emitted(opened: GridGraph, group: BuiltGroup, ladder: Ladder, emission: Emission) -> BuiltGroup:
-    """A group that can be emitted: where its schedules fail, with the simplest ones."""
-    if group.form is None or group.group.reduces:
-        return group
+def _emitted(opened: GridGraph, group: BuiltGroup, ladder: Ladder, emission: Emission, threads: int) -> BuiltGroup:
+    """A group with its kernel: where its schedules fail, with the simplest ones.
+
+    InputError where none can be emitted.
+    """
     try:
-        built_kernel(opened, group, emission)
-    except Exception:  # noqa: BLE001  # a schedule or TVM may raise anything
+        return replace(group, kernel=built_kernel(opened, group, emission, threads))
+    except Exception:  # a schedule or TVM may raise anything
+        if group.form is None or group.group.reduces:
+            raise
         simplest = {
             lengths: replace(tile, schedule=ladder.simplest(tile.bound.workload), tier=RULE, source="")
             for lengths, tile in group.tiles.items()
         }
-        return replace(group, tiles=simplest)
-    return group
+        simple = replace(group, tiles=simplest)
+        return replace(simple, kernel=built_kernel(opened, simple, emission, threads))
 
 
 def _report(

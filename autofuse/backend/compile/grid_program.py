@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from autofuse.backend.compile.assemble import BoundKernel, assemble_all
-from autofuse.backend.compile.function import compile_program
+from autofuse.backend.compile.function import NOTHING_KEPT, Kept, compile_program
 from autofuse.backend.compile.open_program import OpenTile
 from autofuse.backend.compile.realise import TRANSLATING, WRITING, Progress, describe_library, describe_program, silent
 from autofuse.backend.compile.symbols import Symbols
@@ -32,12 +32,14 @@ class BuiltGroup:
     """A group, `bound` at the point of the open graph, and its `tiles` by their lengths.
 
     `form`: what its kernel is; None for one that has no open size, which has one tile, and for a view, which has none.
+    `kernel`: as `built_kernel` emits it, once all tiles have a schedule; None for a view.
     """
 
     group: GridGroup
     bound: BoundWorkload
     tiles: Mapping[Lengths, OpenTile] = field(default_factory=dict)
     form: GridForm | None = None
+    kernel: Kernel | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,22 +60,23 @@ def build_grid_library(
     key: Path | None = None,
     progress: Progress | None = None,
     jobs: int = 1,
+    kept: Kept = NOTHING_KEPT,
 ) -> None:
-    """Write the library of `part`, signed with `key`. `jobs`: kernels that are translated at a time.
+    """Write the library of `part`, signed with `key`. `jobs`: kernels that are translated at a time, where they are not
+    among those of earlier libraries that are `kept`.
 
-    InputError when a kernel cannot be emitted, DeviceError when the file cannot be linked or written.
+    DeviceError when the file cannot be linked or written.
     """
-    told, emission, opened = progress or silent, Emission(target), part.opened
-    kernels: list[BoundKernel] = [
-        (group.bound, built_kernel(opened, group, emission, threads)) for group in part.groups
-    ]
+    told, opened = progress or silent, part.opened
+    kernels: list[BoundKernel] = [(group.bound, group.kernel) for group in part.groups]
     assembly = assemble_all([(opened.graph, kernels)], Symbols(), OpenImages(opened.sizes, opened.axes))
     assembled = assembly.programs[0]
     rows = [_row(symbol, part.groups[position]) for position, symbol in assembled.symbols]
     program = describe_program(opened.at(opened.high), assembled, rows, part.plan_key, part.plan_tier)
     described = describe_library([replace(program, grid=_spec(opened))], assembly, target, threads)
     require_space(output)
-    executable = compile_program(assembly.module, target, {}, partial(told, TRANSLATING), jobs)
+    executable = compile_program(assembly.module, target, {}, partial(told, TRANSLATING), jobs, kept)
+    kept.bound()
     told(WRITING, 0, 1)
     export(executable, assembly.weights, replace(described, origin=opened.graph.origin), output, key)
     told(WRITING, 1, 1)

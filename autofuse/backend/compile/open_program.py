@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.backend.compile.assemble import BoundKernel, assemble_all
-from autofuse.backend.compile.function import compile_kernels, compile_program
+from autofuse.backend.compile.function import NOTHING_KEPT, Kept, compile_kernels, compile_program
 from autofuse.backend.compile.realise import (
     TRANSLATING,
     WRITING,
@@ -59,11 +59,13 @@ class OpenGroup(GroupKind):
 
     `tiles`: the most rows first, the last with one; a single one of 0 rows where no tensor of the group has the open
     size; none for a group that is a view. An `attention`, a reduction over all rows (`reduces`), and an operator that
-    `appends` rows to a cache have one of all rows, an operator with `picked` rows one of so many.
+    `appends` rows to a cache have one of all rows, an operator with `picked` rows one of so many. `kernel`: as
+    `group_kernel` emits it, once all tiles have a schedule; None for a view.
     """
 
     bound: BoundWorkload
     tiles: tuple[OpenTile, ...]
+    kernel: Kernel | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,16 +92,16 @@ def build_open_library(
     progress: Progress | None = None,
     jobs: int = 1,
     write: Write | None = None,
+    kept: Kept = NOTHING_KEPT,
 ) -> None:
-    """Write the library of `part`, signed with `key`. `jobs`: kernels that are translated at a time. `write`: what
-    writes a library of another form instead, from the machine code of its kernels by symbol.
+    """Write the library of `part`, signed with `key`. `jobs`: kernels that are translated at a time, where they are not
+    among those of earlier libraries that are `kept`. `write`: what writes a library of another form instead, from the
+    machine code of its kernels by symbol.
 
-    InputError when a kernel cannot be emitted, DeviceError when the file cannot be linked or written.
+    DeviceError when the file cannot be linked or written.
     """
-    told, emission = progress or silent, Emission(target)
-    kernels: list[BoundKernel] = [
-        (group.bound, group_kernel(part.opened, group, emission, threads, part.caches)) for group in part.groups
-    ]
+    told = progress or silent
+    kernels: list[BoundKernel] = [(group.bound, group.kernel) for group in part.groups]
     graph = replace(part.opened.graph, outputs=_returned(part))
     stored = {name: place for name in graph.tensors if (place := _place(part, name)) is not None}
     read = [where.more for where in _places(part, _given(part)) if where is not None and where.factor == 1]
@@ -116,7 +118,8 @@ def build_open_library(
     described = replace(made, origin=graph.origin)
     require_space(output)
     translate = compile_program if write is None else compile_kernels
-    made_of = translate(assembly.module, target, {}, partial(told, TRANSLATING), jobs)
+    made_of = translate(assembly.module, target, {}, partial(told, TRANSLATING), jobs, kept)
+    kept.bound()
     told(WRITING, 0, 1)
     if write is None:
         export(made_of, assembly.weights, described, output, key)
