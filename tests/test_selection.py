@@ -56,7 +56,7 @@ def test_the_two_parts_are_the_whole_and_share_only_what_is_shortened() -> None:
     assert brief | beyond == {item.nodeid for item in collected()} == set(kept(""))
     assert brief & beyond == {"tests/test_d.py::test_kills"}
     assert "tests/test_c.py::test_night" in beyond
-    assert set(OTHERS) <= brief, "only tests of kernels and of open sizes have variants that are left out"
+    assert set(OTHERS) <= brief, "no other room has variants that are left out"
 
 
 def test_a_test_that_hangs_is_a_failed_test_and_the_others_go_on(tmp_path: Path) -> None:

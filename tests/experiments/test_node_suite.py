@@ -32,6 +32,7 @@ def cases() -> dict[str, NodeCase]:
     return {case.name: case for case in node_cases()}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*ONCE_WRONG, *sorted(ALWAYS_RIGHT)])
 def test_a_case_that_was_wrong_or_nearly_lost_is_right(cases: dict[str, NodeCase], name: str) -> None:

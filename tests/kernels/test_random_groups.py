@@ -6,6 +6,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from onnx import NodeProto, helper
@@ -331,6 +332,7 @@ def schedules(draw: Any) -> dict[str, int | str]:
     }
 
 
+@pytest.mark.long
 @settings(
     max_examples=60,
     deadline=None,
