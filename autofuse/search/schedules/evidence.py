@@ -12,7 +12,7 @@ from autofuse.database.ask.labels import unique_labels
 from autofuse.database.ask.lookups import BY_CHANCE
 from autofuse.database.ask.transfers import any_shared, elsewhere
 from autofuse.database.database import ProfilingDatabase
-from autofuse.database.records import FAILURES
+from autofuse.database.records import DOUBT, FAILURES
 from autofuse.environment.environment import Environment
 from autofuse.environment.space import SearchSpace, load_space
 from autofuse.fusion.evidence import LAUNCH_US
@@ -212,9 +212,17 @@ class SearchEvidence:
         return peak_bytes(self.admit(plan))
 
     def schedules(self, plan: FusionPlan) -> dict[str, Schedule]:
-        """Best schedule of each workload of a plan; of one without a time, its relatives' best or the first guess."""
+        """The schedule of each workload of a plan that `compile` would take; see `taken`."""
         keys = {bound.workload.key for bound in self.admit(plan).kernels}
-        return {key: self.searches[key].likely for key in keys}
+        return {key: self.taken(self.searches[key]) for key in keys}
+
+    def taken(self, search: WorkloadSearch) -> Schedule:
+        """The best schedule of a workload, as the database ranks them for `compile`: a time that is not trusted counts
+        as `DOUBT` times as long. Of a workload without a time, its relatives' best or the first guess."""
+        doubts = {text: DOUBT if (search.key, text) in self.untrusted else 1.0 for text in search.tried}
+        counted = {text: us * doubts[text] for text, us in search.tried.items() if us is not None}
+        text = min(counted, key=lambda name: (counted[name], name), default=None)
+        return search.likely if text is None else json.loads(text)
 
     def rule_schedules(self, plan: FusionPlan) -> dict[str, Schedule]:
         """The schedule of each workload of a plan that is compiled where nothing was measured."""
@@ -228,12 +236,13 @@ class SearchEvidence:
 
     def is_tuned(self, plan: FusionPlan) -> bool:
         """Whether a workload of a plan has a better schedule than the rules'."""
-        return any(search.best is not None and search.best != search.rule for search in self.of(plan))
+        return any(search.best is not None and self.taken(search) != search.rule for search in self.of(plan))
 
     def untrusted_winners(self, plan: FusionPlan) -> list[str]:
-        """Labels of a plan's workloads whose best time is not trusted."""
+        """Labels of a plan's workloads of which a schedule is taken whose time is not trusted."""
         searches = self.of(plan)
-        doubted = [search for search in searches if search.best is not None and self.doubts(search, search.best)]
+        timed = [search for search in searches if search.best is not None]
+        doubted = [search for search in timed if self.doubts(search, self.taken(search))]
         with self.database.reading() as sql:
             labels = unique_labels(sql, {search.key: search.bound.workload.label for search in searches})
         return [labels[search.key] for search in doubted]
