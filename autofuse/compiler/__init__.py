@@ -2,7 +2,7 @@
 
 from autofuse.compiler.context import Context, Policy
 from autofuse.compiler.job import compile_in, who_runs, who_runs_parts
-from autofuse.compiler.open_job import compile_open
+from autofuse.compiler.open_sizes.job import compile_open
 from autofuse.compiler.report import CompileReport, GroupReport, PlanReport
 
 __all__ = [

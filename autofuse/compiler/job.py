@@ -16,7 +16,7 @@ from autofuse.compiler.context import Context
 from autofuse.compiler.formats import check_form, check_signed, with_files, write_alone, writer
 from autofuse.compiler.growth import weight_size, within_growth
 from autofuse.compiler.parts.bodies import BodyModels, buildable
-from autofuse.compiler.parts.rest import as_raced, chosen_parts, raced_us, rest_of, told_race
+from autofuse.compiler.parts.rest import as_raced, by_times, chosen_parts, raced_us, rest_of, told_race
 from autofuse.compiler.parts.whole import raced_alone, where_alone_is_faster
 from autofuse.compiler.plan_ladder import FoundPlan, find_plan
 from autofuse.compiler.report import HIT, MEASURED_HERE, NONE, RULE, STALE_CODE, CompileReport, GroupReport, PlanReport
@@ -152,7 +152,7 @@ def who_runs_parts(context: Context, choice: Choice) -> tuple[Choice, WhoRuns]:
     """The parts of a model as `compile_in` takes them, and what their newest race here said."""
     choice = buildable(choice, context.environment.target)
     times = raced_us(choice, context)
-    taken = as_raced(choice, context)
+    taken = by_times(choice, times)
     side = f"{OWN} and {REST}" if taken.rest and taken.all_segments else OWN if taken.all_segments else REST
     if times is not None:
         return taken, WhoRuns(side, told_race(times), times[1] / times[0])
@@ -175,11 +175,7 @@ def read_files(context: Context, model: Path, output: Path, plan: str | None) ->
 
 def _found(context: Context, graph: Graph, sha256: str, plan: str | None, emission: Emission) -> _Form:
     environment = context.environment
-    chosen = find_plan(context, graph, sha256, plan)
-    lowered = _lowered(graph, chosen.plan, environment.target)
-    checked = with_checked_groups(chosen.plan, lowered)
-    if checked != chosen.plan:
-        chosen, lowered = replace(chosen, plan=checked), _lowered(graph, checked, environment.target)
+    chosen, lowered = checked_plan(context, graph, find_plan(context, graph, sha256, plan))
     ladder, policy = Ladder(context.database, environment, emission, chosen.limits, chosen.pinned), context.policy
     found = ladder.find(lowered.kernels, policy.measured_only)
     _refuse_misses(context, lowered, found)
@@ -193,6 +189,15 @@ def _as_measured(plan: FoundPlan, found: Mapping[str, Found]) -> FoundPlan:
     if plan.tier != HIT or not changed:
         return plan
     return replace(plan, tier=STALE_CODE, source=f"{plan.source}, {changed} of its kernels are other code now")
+
+
+def checked_plan(context: Context, graph: Graph, chosen: FoundPlan) -> tuple[FoundPlan, Lowered]:
+    """A plan whose every group has a kernel, and `graph` lowered by it."""
+    lowered = _lowered(graph, chosen.plan, context.environment.target)
+    checked = with_checked_groups(chosen.plan, lowered)
+    if checked == chosen.plan:
+        return chosen, lowered
+    return replace(chosen, plan=checked), _lowered(graph, checked, context.environment.target)
 
 
 def _lowered(graph: Graph, plan: FusionPlan, target: Target) -> Lowered:

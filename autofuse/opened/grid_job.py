@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,11 +17,12 @@ from autofuse.backend.compile.realise import Progress, silent
 from autofuse.backend.library.threads import usable_threads
 from autofuse.compiler.context import Context
 from autofuse.compiler.formats import check_form
-from autofuse.compiler.job import LOOKING_UP, READING, read_files
+from autofuse.compiler.job import LOOKING_UP, READING, checked_plan, read_files
+from autofuse.compiler.open_sizes.tiles import open_report, require_own, require_schedules, tile_report
 from autofuse.compiler.plan_ladder import FoundPlan, find_plan
-from autofuse.compiler.report import HIT, MEASURED_HERE, RULE, TILE, CompileReport, GroupReport, PlanReport
+from autofuse.compiler.report import HIT, RULE, TILE, CompileReport, GroupReport
 from autofuse.compiler.schedule_ladder import Found, Ladder
-from autofuse.errors import InputError, StrictMissError, UncoveredError
+from autofuse.errors import InputError, UncoveredError
 from autofuse.graph.loading.given.buckets import form_of
 from autofuse.graph.loading.given.constants import model_sha256
 from autofuse.graph.loading.given.sizes import OpenSize, open_ones
@@ -34,17 +34,15 @@ from autofuse.graph.transform.open_sizes.grid_rules import GridGroup, GridOperat
 from autofuse.graph.transform.open_sizes.grid_tiles import tile_graph
 from autofuse.graph.transform.open_sizes.grid_windows import Look, Slide
 from autofuse.kernels.emission import Emission
-from autofuse.kernels.families.registry import is_own
-from autofuse.kernels.lowering.coverage import require_kernels, with_checked_groups
+from autofuse.kernels.lowering.coverage import require_kernels
 from autofuse.kernels.lowering.layout import assign_layouts
-from autofuse.kernels.lowering.lower import Lowered, Lowering, lower
+from autofuse.kernels.lowering.lower import Lowering
 from autofuse.kernels.open_sizes.grid_tiles import Range, tile_lengths
 from autofuse.kernels.open_sizes.open_grid import GridArgument, GridForm
 from autofuse.kernels.open_sizes.open_rows import check_elements
-from autofuse.kernels.schedule.weight_size import held_bytes, model_bytes
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import HALF, bind_workload
-from autofuse.values.arguments import Given, LibraryFormat, file_title
+from autofuse.values.arguments import Given, LibraryFormat
 from autofuse.values.signatures import private_key
 
 
@@ -127,10 +125,7 @@ def read_images(model: Path, given: Given, sizes: Sequence[OpenSize], told: Prog
 def grid_plan(context: Context, read: GridModel, chosen: FoundPlan) -> GridPlan:
     """A plan in tiles. InputError for what cannot have open sizes in the graph that it leaves."""
     target = context.environment.target
-    lowered = _lowered(read.opened.graph, chosen, context)
-    checked = replace(chosen, plan=with_checked_groups(chosen.plan, lowered))
-    if checked.plan != chosen.plan:
-        lowered = _lowered(read.opened.graph, checked, context)
+    checked, lowered = checked_plan(context, read.opened.graph, chosen)
     base, twins, _ = points(read.opened.sizes)
     realised = {point: Lowering(read.opened.at(point), target).realised(checked.plan) for point in twins}
     opened = grid_graph(read.opened.sizes, base, lowered.graph, realised)
@@ -141,11 +136,6 @@ def grid_plan(context: Context, read: GridModel, chosen: FoundPlan) -> GridPlan:
     order = [group.operators for group in groups]
     layouts = _whole(assign_layouts(opened.graph, order, dict.fromkeys(range(len(order)), True), target))
     return GridPlan(opened, checked, tuple(_built(known, group, layouts) for group in groups))
-
-
-def _lowered(graph: Graph, chosen: FoundPlan, context: Context) -> Lowered:
-    order = [group.operators for group in chosen.plan.groups]
-    return lower(graph, chosen.plan, context.environment.target, order)
 
 
 def _whole(layouts: Mapping[str, str]) -> dict[str, str]:
@@ -159,11 +149,8 @@ def _check_kernels(opened: GridGraph) -> None:
     whole = opened.at(opened.high)
     for name in opened.axes:
         check_elements(whole.tensors[name])
-    for operator in opened.graph.operators:
-        if opened.touches(operator):
-            workload = bind_workload(opened.graph, [operator.name], {}).workload
-            if not is_own(workload) and not is_free_reshape(workload):
-                raise opened.refused(operator, "only kernels of fixed sizes are made for it")
+    touching = [operator for operator in opened.graph.operators if opened.touches(operator)]
+    require_own(opened.graph, touching, opened.refused)
 
 
 def _built(known: GridOperators, group: GridGroup, layouts: Mapping[str, str]) -> BuiltGroup:
@@ -228,12 +215,7 @@ def _scheduled(context: Context, planned: GridPlan) -> tuple[GridPart, dict[str,
     ladder = Ladder(context.database, context.environment, emission, chosen.limits, chosen.pinned)
     wanted = [tile.bound for group in planned.groups if not group.group.reduces for tile in group.tiles.values()]
     found = ladder.find(wanted, context.policy.measured_only)
-    missing = [bound.workload.label for bound in wanted if bound.workload.key not in found]
-    if missing:
-        raise StrictMissError(
-            f"{len(missing)} of {len(wanted)} tiles have no measured schedule, such as {missing[0]}: "
-            "tiles of images are not tuned by themselves, compile without --strict"
-        )
+    require_schedules(wanted, found, "tiles of images are not tuned by themselves, compile without --strict")
     emitted = partial(_emitted, planned.opened, ladder=ladder, emission=emission, threads=context.threads)
     groups = [emitted(_with_schedules(group, found)) for group in planned.groups]
     return GridPart(planned.opened, tuple(groups), chosen.plan.key, chosen.tier), found
@@ -277,43 +259,15 @@ def _report(
     found: Mapping[str, Found],
     seconds: float,
 ) -> CompileReport:
-    groups = tuple(
-        _group(group, lengths, tile, found) for group in part.groups for lengths, tile in group.tiles.items()
-    )
-    graph, chosen = part.opened.at(part.opened.high), planned.chosen
-    kernels = sum(bool(group.tiles) for group in part.groups)
+    groups = [_group(group, lengths, tile, found) for group in part.groups for lengths, tile in group.tiles.items()]
+    graph = part.opened.at(part.opened.high)
     shapes = {name: graph.tensors[name].shape for name in graph.inputs}
-    plan = PlanReport(shapes, chosen.source, chosen.tier, chosen.plan.key, kernels, chosen.trusted)
-    first = [next(iter(group.tiles.values())) for group in part.groups if group.tiles]
-    target = context.environment.target
-    return CompileReport(
-        model=file_title(model),
-        library="" if output is None else str(output),
-        plan=plan.plan,
-        plan_tier=plan.tier,
-        plan_key=plan.plan_key,
-        threads=context.threads,
-        device=context.environment.profile.name,
-        kernels=kernels,
-        hits=sum(group.tier in MEASURED_HERE for group in groups),
-        size_bytes=0 if output is None else output.stat().st_size,
-        elapsed_s=seconds,
-        groups=groups,
-        weights_bytes=sum(model_bytes(tile.bound.workload) for tile in first),
-        held_weights_bytes=sum(held_bytes(tile.bound.workload, tile.schedule, target) for tile in first),
-        plans=(plan,),
-        sizes={size.name: (size.low, size.high) for size in part.opened.sizes},
-        images=True,
-    )
+    firsts = [next(iter(group.tiles.values())) for group in part.groups if group.tiles]
+    sizes = part.opened.sizes
+    report = open_report(context, model, output, planned.chosen, groups, firsts, shapes, sizes, seconds)
+    return replace(report, images=True)
 
 
 def _group(group: BuiltGroup, lengths: tuple[int, ...], tile: OpenTile, found: Mapping[str, Found]) -> GroupReport:
-    one = found.get(tile.bound.workload.key)
-    schedule = json.dumps(dict(tile.schedule), sort_keys=True)
-    taken = one if tile.tier != RULE else None
     places = f"tile of {'x'.join(map(str, lengths))} places" if lengths else ""
-    source = "; ".join(text for text in (places, tile.source) if text)
-    return GroupReport(
-        tile.bound.workload.label, group.group.operators, tile.tier, None if taken is None else taken.us, schedule,
-        source, 0, None if taken is None else taken.trusted,
-    )  # fmt: skip
+    return tile_report(tile, group.group.operators, places, found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +20,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.path.name in NEEDS_TORCH and item.path.parent == Path(__file__).parent:
                 item.add_marker(pytest.mark.skip(reason=f"needs {' and '.join(MISSING)}: run `make test-torch`"))
+
+
+@pytest.fixture
+def no_warning() -> Iterator[None]:
+    """Every warning is an error: nothing runs in eager."""
+    from autofuse.torch_backend.graph import EagerWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", EagerWarning)
+        yield
 
 
 @pytest.fixture

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +17,7 @@ if TYPE_CHECKING:
     import torch
 
 Compiled = Callable[..., Any]
-
-
-@pytest.fixture(autouse=True)
-def no_warning() -> Iterator[None]:
-    """Every warning is an error: nothing here runs in eager."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", graph.EagerWarning)
-        yield
+pytestmark = pytest.mark.usefixtures("no_warning")
 
 
 @pytest.fixture

@@ -4,8 +4,7 @@ graphs that it leaves to eager.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +18,7 @@ if TYPE_CHECKING:
     import torch
 
 Compiled = Callable[..., Any]
-
-
-@pytest.fixture(autouse=True)
-def no_warning() -> Iterator[None]:
-    """Every warning is an error: nothing here runs in eager."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", graph.EagerWarning)
-        yield
+pytestmark = pytest.mark.usefixtures("no_warning")
 
 
 @pytest.fixture

@@ -70,22 +70,24 @@ class KernelObjects:
         return bool(code) and self._path(code).exists()
 
     def translated(self, function: Any, code: str = "", kept: Kept = NOTHING_KEPT) -> tuple[str, Path]:
-        """(symbol, object file) of the TIR `function`, translated where no equal one was before, here or in `kept`.
+        """(symbol, object file) of the TIR `function`, translated where no equal one was before, here or in `kept`,
+        where it is from now on.
 
         `code`: its key, where that is known.
         """
         code = code or code_key(function)
-        path = self._path(code)
+        path, symbol, key = self._path(code), symbol_of(code), kept.key(function, True)
         if path.exists():
             os.utime(path)
         else:
             self.folder.mkdir(parents=True, exist_ok=True)
             part = path.with_suffix(f".{os.getpid()}.part.o")
-            if not kept.take(kept.key(function, True), symbol_of(code), part):
-                write_object(function, symbol_of(code), self.target, part)
+            if not kept.take(key, symbol, part):
+                write_object(function, symbol, self.target, part)
             part.replace(path)  # two processes may make the same one
             self._written += 1
-        return symbol_of(code), path
+        kept.keep(key, symbol, path)
+        return symbol, path
 
     def has_room(self) -> bool:
         """Whether the disk has: LLVM ends the process when it cannot write."""
@@ -116,7 +118,6 @@ class KeptSymbols(Symbols):
     def _new(self, function: Any, label: str) -> str:  # noqa: ARG002  # equal code may have several labels
         # With its own name, as whoever measured it saw it: a function without one has another text.
         symbol, path = self._objects.translated(function, kept=self._kept)
-        self._kept.keep(self._kept.key(function, True), symbol, path)
         self.files[symbol] = path
         return symbol
 

@@ -91,6 +91,11 @@ class GridSpec:
             found[one.axis] = one.shown(self.sizes[one.size].name)
         return tuple(found)
 
+    def texts(self, specs: Sequence[Shaped]) -> list[tuple[int | str, ...]]:
+        """The shapes of inputs and then of outputs, with the names of the sizes where they stand."""
+        axes = (*self.inputs, *self.outputs)
+        return [self.shape(spec.shape, own) for spec, own in zip(specs, axes, strict=False)]
+
     def refusal(self, specs: Sequence[Shaped], shapes: Sequence[tuple[int, ...]]) -> str:
         """Why inputs of such shapes are not taken; "" where they are."""
         values: dict[int, int] = {}

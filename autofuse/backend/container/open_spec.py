@@ -93,15 +93,14 @@ class OpenSpec:
         return found
 
     def texts(self, specs: Sequence[Shaped]) -> list[tuple[int | str, ...]]:
-        """The shapes of all inputs and then all outputs, with names where open sizes stand: "batch", "past + 1"."""
+        """The shapes of inputs and then of outputs, with names where open sizes stand: "batch", "past + 1"."""
         found = []
-        for spec, extents in zip(specs, self.extents, strict=True):
+        for spec, extents in zip(specs, self.extents, strict=False):
             shape: list[int | str] = list(spec.shape)
             for one in extents:
                 name = self.ranges[one.size][0]
-                shape[one.axis] = (name if one.factor == 1 else f"{one.factor}*{name}") + f" + {one.more}" * bool(
-                    one.more
-                )
+                text = name if one.factor == 1 else f"{one.factor}*{name}"
+                shape[one.axis] = text + f" + {one.more}" * bool(one.more)
             found.append(tuple(shape))
         return found
 

@@ -134,7 +134,7 @@ class Caches:
         assert opened is not None
         places = zip(program.inputs, opened.inputs, opened.beyond, strict=False)
         known = {spec.name: (spec, where[0], more) for spec, where, more in places if where is not None}
-        self.names = tuple(given for _, given in opened.caches)
+        self.names = opened.kept
         self._axes = {name: known[name][1] for name in self.names}
         self._whole = {name: aligned_zeros(known[name][0]) for name in self.names}
         self._added, self._high, self._symbol = known[self.names[0]][2], opened.high, opened.name

@@ -44,7 +44,8 @@ class Dispatch:
             return None
         size: int | None = None
         specs = self.programs[0].inputs
-        for spec, where, more, shape in zip(specs, opened.inputs, opened.beyond[: len(specs)], shapes, strict=True):
+        beyond = opened.beyond[: len(specs)]
+        for place, (spec, where, more, shape) in enumerate(zip(specs, opened.inputs, beyond, shapes, strict=True)):
             if where is None:
                 if shape != spec.shape:
                     raise InputError(f"input {spec.name!r}: shape {shape}, the model takes {spec.shape}")
@@ -55,7 +56,7 @@ class Dispatch:
             found, rest = divmod(shape[axis] - more, factor) if fits else (0, 0)
             if not fits or rest or size not in (None, found):
                 before = "" if size is None else f", and an input before has {opened.name} {size}"
-                takes = f"({', '.join(map(str, open_shape(spec.shape, where, opened.name, more)))})"
+                takes = f"({', '.join(map(str, opened.texts(specs)[place]))})"
                 raise InputError(f"input {spec.name!r}: shape {shape}, the model takes {takes}{before}")
             size = found
         if size is None or not opened.low <= size <= opened.high:
@@ -134,17 +135,6 @@ def _fits(program: Program, shapes: Shapes) -> bool:
         len(spec.shape) == len(shape) and all(have >= want for have, want in zip(spec.shape, shape, strict=True))
         for spec, shape in zip(program.inputs, shapes, strict=True)
     )
-
-
-def open_shape(
-    shape: tuple[int, ...], where: tuple[int, int] | None, name: str, more: int = 0
-) -> tuple[int | str, ...]:
-    """A shape with the name of the open size where it stands, and what is `more`."""
-    if where is None:
-        return shape
-    axis, factor = where
-    text = (name if factor == 1 else f"{factor}*{name}") + f" + {more}" * bool(more)
-    return (*shape[:axis], text, *shape[axis + 1 :])
 
 
 def _shown(shapes: Shapes) -> str:

@@ -7,16 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.backend.container.metadata import Metadata, OpenSpec, Program, TensorSpec, ValueSpec
+from autofuse.backend.container.metadata import Metadata, TensorSpec, ValueSpec
 from autofuse.backend.library.arrays import Caches
 from autofuse.backend.library.binding import IOBinding, known_name
 from autofuse.backend.library.compiled import Library
-from autofuse.backend.library.dispatch import open_shape
 from autofuse.backend.library.library import load
 from autofuse.backend.library.parted import PartedLibrary
 from autofuse.errors import AutofuseError, InputError
@@ -126,22 +125,16 @@ class Session:
         """The model's inputs, in its order."""
         if self.metadata.parts is not None:
             return _arguments(self.metadata.parts.inputs)
-        if self.metadata.programs[0].grid is not None:
-            return _of_images(self.metadata.programs[0], "inputs")
-        opened = self.metadata.programs[0].opened
-        axes = _axes(opened.inputs, opened.beyond) if opened else ()
-        found = _described([p.inputs for p in self.metadata.programs], opened, axes)
+        count = len(self.metadata.programs[0].inputs)
+        found = _described([p.inputs for p in self.metadata.programs], _named_shapes(self.metadata)[:count])
         return [one for one in found if self.caches is None or one.name not in self.caches.names]
 
     def get_outputs(self) -> list[NodeArg]:
         """The model's outputs, in its order."""
         if self.metadata.parts is not None:
             return _arguments(self.metadata.parts.outputs)
-        if self.metadata.programs[0].grid is not None:
-            return _of_images(self.metadata.programs[0], "outputs")
-        opened = self.metadata.programs[0].opened
-        axes = _axes(opened.outputs, opened.beyond[len(opened.inputs) :]) if opened else ()
-        return _described([p.outputs for p in self.metadata.programs], opened, axes)
+        count = len(self.metadata.programs[0].inputs)
+        return _described([p.outputs for p in self.metadata.programs], _named_shapes(self.metadata)[count:])
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
@@ -264,9 +257,10 @@ def _recorder_of(metadata: Metadata) -> _SizeRecorder:
         raise InputError("record_sizes: sizes of images are not counted, only those of rows")
     if opened is None:
         raise InputError("record_sizes: the library has no open size; compile the model with --sizes")
-    kept = {given for _, given in opened.caches}
     places = zip(metadata.programs[0].inputs, opened.inputs, opened.beyond, strict=False)
-    seen = [(spec.name, where, more) for spec, where, more in places if where is not None and spec.name not in kept]
+    seen = [
+        (spec.name, where, more) for spec, where, more in places if where is not None and spec.name not in opened.kept
+    ]
     if not seen:
         raise InputError("record_sizes: only what the library keeps itself has the open size")
     name, (axis, factor), more = seen[0]
@@ -295,37 +289,22 @@ def _arguments(specs: Sequence[ValueSpec]) -> list[NodeArg]:
     return [NodeArg(spec.name, spec.shape or (), spec.type) for spec in specs]
 
 
-_Place = tuple[tuple[int, int] | None, int]
-"""The axis with the open size and how many times it that is, None where none has it; how much longer it is."""
+def _named_shapes(metadata: Metadata) -> list[tuple[int | str, ...]]:
+    """The shapes of all inputs and then all outputs, with names where open sizes stand; none where none is open."""
+    program = metadata.programs[0]
+    opened = program.opened or program.grid
+    return [] if opened is None else opened.texts((*program.inputs, *program.outputs))
 
 
-def _axes(places: Sequence[tuple[int, int] | None], beyond: Sequence[int]) -> list[_Place]:
-    return list(zip(places, beyond, strict=False))
-
-
-def _of_images(program: Program, which: Literal["inputs", "outputs"]) -> list[NodeArg]:
-    """The inputs or outputs of a program of images, with the names of its open sizes."""
-    grid = program.grid
-    assert grid is not None
-    specs, axes = (program.inputs, grid.inputs) if which == "inputs" else (program.outputs, grid.outputs)
-    return [
-        NodeArg(spec.name, grid.shape(spec.shape, own), f"tensor({_ONNX_TYPES.get(spec.dtype, spec.dtype)})")
-        for spec, own in zip(specs, axes, strict=True)
-    ]
-
-
-def _described(
-    programs: Sequence[Sequence[TensorSpec]], opened: OpenSpec | None, axes: Sequence[_Place]
-) -> list[NodeArg]:
-    """The inputs or outputs of all programs. `axes`: where the size that is `opened` stands in them."""
+def _described(programs: Sequence[Sequence[TensorSpec]], named: Sequence[tuple[int | str, ...]]) -> list[NodeArg]:
+    """The inputs or outputs of all programs. `named`: their shapes, where sizes are open."""
     found = []
     for place, specs in enumerate(zip(*programs, strict=True)):
         shape: tuple[int | str | None, ...] = tuple(
             sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*(s.shape for s in specs), strict=True)
         )
-        if opened is not None:
-            where, more = axes[place]
-            shape = open_shape(specs[0].shape, where, opened.name, more)
+        if named:
+            shape = named[place]
         dtype = specs[0].dtype
         found.append(NodeArg(specs[0].name, shape, f"tensor({_ONNX_TYPES.get(dtype, dtype)})"))
     return found

@@ -61,7 +61,11 @@ def parts_key(choice: Choice, onnxruntime: str | None) -> str:
 
 def as_raced(choice: Choice, context: Context) -> Choice:
     """The choice, or ONNX Runtime alone where the newest race here was won by that."""
-    times = raced_us(choice, context)
+    return by_times(choice, raced_us(choice, context))
+
+
+def by_times(choice: Choice, times: tuple[float, float] | None) -> Choice:
+    """The choice, or ONNX Runtime alone where that was faster; `times`: see `raced_us`."""
     if times is None or times[0] <= times[1]:
         return choice
     return choice.without_segments(told_race(times))

@@ -213,8 +213,7 @@ class SearchEvidence:
 
     def schedules(self, plan: FusionPlan) -> dict[str, Schedule]:
         """The schedule of each workload of a plan that `compile` would take; see `taken`."""
-        keys = {bound.workload.key for bound in self.admit(plan).kernels}
-        return {key: self.taken(self.searches[key]) for key in keys}
+        return {search.key: self.taken(search) for search in self.of(plan)}
 
     def taken(self, search: WorkloadSearch) -> Schedule:
         """The best schedule of a workload, as the database ranks them for `compile`: a time that is not trusted counts

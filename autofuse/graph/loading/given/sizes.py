@@ -107,7 +107,7 @@ def open_ones(sizes: Sequence[OpenSize]) -> tuple[OpenSize, ...]:
 
 def the_open_one(sizes: Sequence[OpenSize]) -> OpenSize:
     """The one size that has a range. InputError where there is none, or more than one."""
-    found = [size for size in sizes if not size.is_fixed]
+    found = open_ones(sizes)
     if len(found) == 1 and found[0].step > 1:
         raise InputError(f"--sizes: {found[0].name} counts rows, and only sizes of images are multiples of a step")
     if len(found) == 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,12 +14,13 @@ from autofuse.backend.compile.realise import Progress, silent
 from autofuse.backend.library.threads import usable_threads
 from autofuse.compiler.context import Context
 from autofuse.compiler.formats import check_form, check_signed, with_files, writer
-from autofuse.compiler.job import LOOKING_UP, READING, read_files
-from autofuse.compiler.open_groups import Grouped, open_groups
+from autofuse.compiler.job import LOOKING_UP, READING, checked_plan, read_files
+from autofuse.compiler.open_sizes.groups import Grouped, open_groups
+from autofuse.compiler.open_sizes.tiles import open_report, require_own, require_schedules, tile_report
 from autofuse.compiler.plan_ladder import FoundPlan, find_plan
-from autofuse.compiler.report import HIT, MEASURED_HERE, RULE, TILE, CompileReport, GroupReport, PlanReport
+from autofuse.compiler.report import HIT, RULE, TILE, CompileReport, GroupReport
 from autofuse.compiler.schedule_ladder import Found, Ladder
-from autofuse.errors import InputError, StrictMissError, UncoveredError
+from autofuse.errors import InputError, UncoveredError
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.loading.given.buckets import form_at
 from autofuse.graph.loading.given.constants import model_sha256
@@ -41,16 +41,14 @@ from autofuse.graph.transform.open_sizes.open_graph import (
 from autofuse.graph.transform.open_sizes.rows import check_rows
 from autofuse.kernels.build import Kernel
 from autofuse.kernels.emission import Emission
-from autofuse.kernels.families.registry import is_own
-from autofuse.kernels.lowering.coverage import require_kernels, with_checked_groups
-from autofuse.kernels.lowering.lower import Lowered, Lowering, lower
+from autofuse.kernels.lowering.coverage import require_kernels
+from autofuse.kernels.lowering.lower import Lowered, Lowering
 from autofuse.kernels.open_sizes.open_rows import check_elements, tile_rows
-from autofuse.kernels.schedule.weight_size import held_bytes, model_bytes
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import PLAIN, BoundWorkload, bind_workload
 from autofuse.measure.checking.reference import run_references
 from autofuse.measure.checking.tolerance import compare
-from autofuse.values.arguments import Given, LibraryFormat, file_title
+from autofuse.values.arguments import Given, LibraryFormat
 from autofuse.values.signatures import private_key
 
 UNLIKELY = 19, 23
@@ -189,10 +187,7 @@ class OpenPlan:
 
 def open_plan(context: Context, read: OpenModel, chosen: FoundPlan) -> OpenPlan:
     """A plan in tiles. InputError for what cannot have an open size in the graph that it leaves."""
-    lowered = _lowered(read.opened.graph, chosen, context)
-    checked = replace(chosen, plan=with_checked_groups(chosen.plan, lowered))
-    if checked.plan != chosen.plan:
-        lowered = _lowered(read.opened.graph, checked, context)
+    checked, lowered = checked_plan(context, read.opened.graph, chosen)
     twin = Lowering(read.twin, context.environment.target).realised(checked.plan)
     found = open_graph(read.size.name, read.opened.size, lowered.graph, read.twin_size, twin)
     opened = with_own_operators(replace(found, parts=read.opened.parts))
@@ -210,16 +205,11 @@ def _tiled(context: Context, read: OpenModel, chosen: FoundPlan, caches: Caches)
     ladder = Ladder(context.database, context.environment, emission, chosen.limits, chosen.pinned)
     wanted = [bound for _, bound in planned.tiles]
     found = ladder.find(wanted, context.policy.measured_only)
-    _refuse_misses(wanted, found)
+    require_schedules(wanted, found, "run `autofuse tune` with the same --sizes, or compile without --strict")
     emit = partial(group_kernel, opened, emission=emission, threads=context.threads, caches=caches)
     groups = [_emitted(_scheduled(group, bound, tiles, found), ladder, emit) for group, bound, tiles in planned.groups]
     checked = planned.chosen
     return OpenPart(opened, read.size, tuple(groups), caches, checked.plan.key, checked.tier), found
-
-
-def _lowered(graph: Graph, chosen: FoundPlan, context: Context) -> Lowered:
-    order = [group.operators for group in chosen.plan.groups]
-    return lower(graph, chosen.plan, context.environment.target, order)
 
 
 def _check_kernels(opened: OpenGraph, size: OpenSize) -> None:
@@ -227,11 +217,8 @@ def _check_kernels(opened: OpenGraph, size: OpenSize) -> None:
     for name, tensor in opened.at(size.high).tensors.items():
         if opened.has(name):
             check_elements(tensor)
-    for operator in opened.graph.operators:
-        if any(opened.has(name) for name in (*operator.inputs, *operator.outputs)):
-            workload = bind_workload(opened.graph, [operator.name], {}).workload
-            if not is_own(workload) and not is_free_reshape(workload):
-                raise refused(opened.symbol, operator, "only kernels of fixed sizes are made for it")
+    touching = [one for one in opened.graph.operators if any(opened.has(name) for name in (*one.inputs, *one.outputs))]
+    require_own(opened.graph, touching, partial(refused, opened.symbol))
 
 
 def _bounds(opened: OpenGraph, size: OpenSize, lowered: Lowered, planned: Sequence[tuple[str, ...]]) -> list[Bound]:
@@ -322,15 +309,6 @@ def _emitted(group: OpenGroup, ladder: Ladder, emit: Callable[[OpenGroup], Kerne
         return replace(simple, kernel=emit(simple))
 
 
-def _refuse_misses(wanted: Sequence[BoundWorkload], found: Mapping[str, Found]) -> None:
-    missing = [bound.workload.label for bound in wanted if bound.workload.key not in found]
-    if missing:
-        raise StrictMissError(
-            f"{len(missing)} of {len(wanted)} tiles have no measured schedule, such as {missing[0]}: "
-            "run `autofuse tune` with the same --sizes, or compile without --strict"
-        )
-
-
 def _report(
     context: Context,
     model: Path,
@@ -340,42 +318,15 @@ def _report(
     found: Mapping[str, Found],
     seconds: float,
 ) -> CompileReport:
-    groups = tuple(_group(part, group, tile, found) for group in part.groups for tile in group.tiles)
-    graph, size = part.opened.at(part.size.high), part.size
-    kernels = sum(bool(group.tiles) for group in part.groups)
+    groups = [_group(part, group, tile, found) for group in part.groups for tile in group.tiles]
+    graph = part.opened.at(part.size.high)
     shapes = {name: graph.tensors[name].shape for name in graph.inputs if name not in part.opened.parts}
-    plan = PlanReport(shapes, chosen.source, chosen.tier, chosen.plan.key, kernels, chosen.trusted)
-    first = [group.tiles[0] for group in part.groups if group.tiles]
-    weights = sum(model_bytes(tile.bound.workload) for tile in first)
-    held = sum(held_bytes(tile.bound.workload, tile.schedule, context.environment.target) for tile in first)
-    return CompileReport(
-        model=file_title(model),
-        library="" if output is None else str(output),
-        plan=plan.plan,
-        plan_tier=plan.tier,
-        plan_key=plan.plan_key,
-        threads=context.threads,
-        device=context.environment.profile.name,
-        kernels=kernels,
-        hits=sum(group.tier in MEASURED_HERE for group in groups),
-        size_bytes=0 if output is None else output.stat().st_size,
-        elapsed_s=seconds,
-        groups=groups,
-        weights_bytes=weights,
-        held_weights_bytes=held,
-        plans=(plan,),
-        sizes={size.name: (size.low, size.high)},
-    )
+    firsts = [group.tiles[0] for group in part.groups if group.tiles]
+    return open_report(context, model, output, chosen, groups, firsts, shapes, [part.size], seconds)
 
 
 def _group(part: OpenPart, group: OpenGroup, tile: OpenTile, found: Mapping[str, Found]) -> GroupReport:
-    graph, one = part.opened.graph, found.get(tile.bound.workload.key)
+    graph = part.opened.graph
     operators = tuple(dict.fromkeys(graph.producers[name].name for name in group.bound.outputs))
-    schedule = json.dumps(dict(tile.schedule), sort_keys=True)
-    taken = one if tile.tier != RULE else None
     rows = f"tile of {tile.rows} row{'s' * (tile.rows > 1)}" if tile.rows and group.in_tiles else ""
-    source = "; ".join(text for text in (rows, tile.source) if text)
-    return GroupReport(
-        tile.bound.workload.label, operators, tile.tier, None if taken is None else taken.us, schedule, source, 0,
-        None if taken is None else taken.trusted,
-    )  # fmt: skip
+    return tile_report(tile, operators, rows, found)

@@ -1,0 +1,84 @@
+"""What compiles with open sizes share, of rows and of images: what is refused, and the report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from autofuse.backend.compile.open_program import OpenTile
+from autofuse.compiler.context import Context
+from autofuse.compiler.plan_ladder import FoundPlan
+from autofuse.compiler.report import MEASURED_HERE, RULE, CompileReport, GroupReport, PlanReport
+from autofuse.compiler.schedule_ladder import Found
+from autofuse.errors import AutofuseError, StrictMissError
+from autofuse.graph.loading.given.sizes import OpenSize
+from autofuse.graph.model import Graph, Operator
+from autofuse.kernels.families.registry import is_own
+from autofuse.kernels.schedule.weight_size import held_bytes, model_bytes
+from autofuse.kernels.workload.free_reshape import is_free_reshape
+from autofuse.kernels.workload.workload import BoundWorkload, bind_workload
+from autofuse.values.arguments import file_title
+
+
+def require_own(graph: Graph, operators: Iterable[Operator], refused: Callable[[Operator, str], AutofuseError]) -> None:
+    """Raises what `refused` makes of the first of `operators` that no family of ours emits."""
+    for operator in operators:
+        workload = bind_workload(graph, [operator.name], {}).workload
+        if not is_own(workload) and not is_free_reshape(workload):
+            raise refused(operator, "only kernels of fixed sizes are made for it")
+
+
+def require_schedules(wanted: Sequence[BoundWorkload], found: Mapping[str, Found], instead: str) -> None:
+    """StrictMissError where a tile has no schedule; `instead`: what to do then."""
+    missing = [bound.workload.label for bound in wanted if bound.workload.key not in found]
+    if missing:
+        raise StrictMissError(
+            f"{len(missing)} of {len(wanted)} tiles have no measured schedule, such as {missing[0]}: {instead}"
+        )
+
+
+def tile_report(tile: OpenTile, operators: tuple[str, ...], where: str, found: Mapping[str, Found]) -> GroupReport:
+    """What is said of a tile of a group; `where`: which tile it is, "" for a group that has one alone."""
+    one = found.get(tile.bound.workload.key)
+    taken = one if tile.tier != RULE else None
+    return GroupReport(
+        tile.bound.workload.label, operators, tile.tier, None if taken is None else taken.us,
+        json.dumps(dict(tile.schedule), sort_keys=True), "; ".join(text for text in (where, tile.source) if text), 0,
+        None if taken is None else taken.trusted,
+    )  # fmt: skip
+
+
+def open_report(
+    context: Context,
+    model: Path,
+    output: Path | None,
+    chosen: FoundPlan,
+    groups: Sequence[GroupReport],
+    firsts: Sequence[OpenTile],
+    shapes: Mapping[str, tuple[int, ...]],
+    sizes: Sequence[OpenSize],
+    seconds: float,
+) -> CompileReport:
+    """What is said of a library with open `sizes`; `firsts`: the first tile of each kernel, `shapes`: of its inputs at
+    the largest sizes."""
+    kernels, target = len(firsts), context.environment.target
+    plan = PlanReport(dict(shapes), chosen.source, chosen.tier, chosen.plan.key, kernels, chosen.trusted)
+    return CompileReport(
+        model=file_title(model),
+        library="" if output is None else str(output),
+        plan=plan.plan,
+        plan_tier=plan.tier,
+        plan_key=plan.plan_key,
+        threads=context.threads,
+        device=context.environment.profile.name,
+        kernels=kernels,
+        hits=sum(group.tier in MEASURED_HERE for group in groups),
+        size_bytes=0 if output is None else output.stat().st_size,
+        elapsed_s=seconds,
+        groups=tuple(groups),
+        weights_bytes=sum(model_bytes(tile.bound.workload) for tile in firsts),
+        held_weights_bytes=sum(held_bytes(tile.bound.workload, tile.schedule, target) for tile in firsts),
+        plans=(plan,),
+        sizes={size.name: (size.low, size.high) for size in sizes},
+    )
