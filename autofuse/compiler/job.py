@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from autofuse.backend.compile.function import Translator, is_long
 from autofuse.backend.compile.objects import user_objects
 from autofuse.backend.compile.realise import Part, Progress, Write, build_programs, silent, write_rest
 from autofuse.backend.library.threads import usable_threads
@@ -20,7 +22,7 @@ from autofuse.compiler.parts.rest import as_raced, by_times, chosen_parts, raced
 from autofuse.compiler.parts.whole import raced_alone, where_alone_is_faster
 from autofuse.compiler.plan_ladder import FoundPlan, find_plan
 from autofuse.compiler.report import HIT, MEASURED_HERE, NONE, RULE, STALE_CODE, CompileReport, GroupReport, PlanReport
-from autofuse.compiler.schedule_ladder import Found, Ladder
+from autofuse.compiler.schedule_ladder import Decided, Found, Ladder
 from autofuse.compiler.translation import Translation
 from autofuse.database.ask.labels import unique_labels
 from autofuse.device.target import Target
@@ -35,7 +37,7 @@ from autofuse.graph.model import Graph
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.lowering.coverage import require_kernels, with_checked_groups
 from autofuse.kernels.lowering.lower import Lowered, lower
-from autofuse.kernels.workload.workload import BoundWorkload
+from autofuse.kernels.workload.workload import BoundWorkload, Workload
 from autofuse.segments.choice import Choice
 from autofuse.segments.report import OWN, REST, part_reports, rest_reports
 from autofuse.values.arguments import Given, LibraryFormat, file_title
@@ -82,22 +84,24 @@ def compile_in(
         check_form(form, output, read_files(context, model, output, plan), context.environment.target)
     if key is not None:
         private_key(key)
-    emission = Emission(context.environment.target)
+    emission, target = Emission(context.environment.target), context.environment.target
     told = progress or silent
     read, choice = _read(context, model, given, told, form)
     forms = []
-    for number, (graph, sha256) in enumerate(read):
-        told(LOOKING_UP, number, len(read))
-        forms.append(_found(context, graph, sha256, plan, emission))
-    if choice is None and len(forms) == 1 and form != "c":
-        only = forms[0]
-        choice = where_alone_is_faster(context, model, given[0], _raced_alone(context, only))
-        forms = forms if choice is None else []
-    write = writer(form, model, given[0], choice)
-    if output is not None and forms:
-        forms = _built(context, forms, output, key, progress, choice, write)
-    elif output is not None and choice is not None:
-        write_alone(form, choice, context, output, key)
+    with Translator(target, usable_threads(), user_objects(target), checked=form == "so") as ahead:
+        decided = partial(_begin, emission, ahead) if output is not None and choice is None else None
+        for number, (graph, sha256) in enumerate(read):
+            told(LOOKING_UP, number, len(read))
+            forms.append(_found(context, graph, sha256, plan, emission, decided))
+        if choice is None and len(forms) == 1 and form != "c":
+            only = forms[0]
+            choice = where_alone_is_faster(context, model, given[0], _raced_alone(context, only))
+            forms = forms if choice is None else []
+        write = writer(form, model, given[0], choice)
+        if output is not None and forms:
+            forms = _built(context, forms, output, key, progress, choice, write, None if decided is None else ahead)
+        elif output is not None and choice is not None:
+            write_alone(form, choice, context, output, key)
     report = _report(context, model, output, forms, choice, time.monotonic() - started)
     return with_files(report, form, output, write)
 
@@ -173,10 +177,21 @@ def read_files(context: Context, model: Path, output: Path, plan: str | None) ->
     }
 
 
-def _found(context: Context, graph: Graph, sha256: str, plan: str | None, emission: Emission) -> _Form:
+def _begin(emission: Emission, ahead: Translator, workload: Workload, schedule: Mapping[str, int | str]) -> None:
+    """Begin to translate a kernel while others are looked up; not one of long code, which is translated in a child."""
+    with suppress(Exception):  # whoever builds it meets the same error, and has other schedules
+        kernel = emission.kernel(workload, schedule)
+        if not is_long(kernel.function):
+            ahead.begin(kernel.function)
+
+
+def _found(
+    context: Context, graph: Graph, sha256: str, plan: str | None, emission: Emission, decided: Decided | None = None
+) -> _Form:
     environment = context.environment
     chosen, lowered = checked_plan(context, graph, find_plan(context, graph, sha256, plan))
-    ladder, policy = Ladder(context.database, environment, emission, chosen.limits, chosen.pinned), context.policy
+    policy = context.policy
+    ladder = Ladder(context.database, environment, emission, chosen.limits, chosen.pinned, decided)
     found = ladder.find(lowered.kernels, policy.measured_only)
     _refuse_misses(context, lowered, found)
     found = within_growth(lowered.kernels, found, ladder, policy.measured_only)
@@ -230,8 +245,9 @@ def _built(
     progress: Progress | None,
     choice: Choice | None,
     write: Write | None,
+    ahead: Translator | None,
 ) -> list[_Form]:
-    """Writes the library; the forms with what was really built.
+    """Writes the library; the forms with what was really built. `ahead`: translates, and may have begun.
 
     A schedule that fails gives way to the fixed rule, and the rule's own to the simplest one.
     """
@@ -242,7 +258,7 @@ def _built(
         emission=forms[0].ladder.emission, jobs=usable_threads(), bounded=Translation(target, kept=kept), kept=kept,
     )  # fmt: skip
     if choice is None or write is not None:
-        replaced = build(parts, key=key, write=write)
+        replaced = build(parts, key=key, write=write, ahead=ahead)
     else:
         own, bodies = parts[: len(choice.segments)], BodyModels(choice)
         replaced = build(parts[len(own) :], write=bodies) if len(own) < len(parts) else frozenset()

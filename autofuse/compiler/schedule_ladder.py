@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
@@ -33,6 +33,8 @@ FARTHEST = 8.0
 """Powers of two, over all sizes of all values, beyond which another shape says nothing."""
 
 Schedule = dict[str, int | str]
+Decided = Callable[[Workload, Schedule], None]
+"""Is called with a workload and the schedule that was found for it."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Ladder:
     keeps the kernels to be built.
 
     `limits`: what the schedules may do. `pinned`: candidates by workload key that are taken in place of the best.
+    `decided`: is called with each workload and its schedule as soon as that is found.
     """
 
     base: ProfilingDatabase
@@ -62,6 +65,7 @@ class Ladder:
     emission: Emission
     limits: ScheduleLimits = NO_LIMITS
     pinned: Mapping[str, int] = field(default_factory=dict)
+    decided: Decided | None = None
     _knobs: dict[str, dict[str, Values]] = field(default_factory=dict, init=False)
 
     def find(self, workloads: Sequence[BoundWorkload], measured_only: bool) -> dict[str, Found]:
@@ -70,11 +74,18 @@ class Ladder:
         found = self._here(bound)
         if measured_only:
             return found
-        found |= self._similar({key: load for key, load in bound.items() if key not in found})
+        similar = self._similar({key: load for key, load in bound.items() if key not in found})
+        for key, one in similar.items():
+            found[key] = self._decided(bound[key], one)
         for key, workload in bound.items():
             if key not in found:
                 knobs = self.knobs(workload)
-                found[key] = self._nearest(workload, knobs) or self.rule(workload)
+                found[key] = self._decided(workload, self._nearest(workload, knobs) or self.rule(workload))
+        return found
+
+    def _decided(self, workload: Workload, found: Found) -> Found:
+        if self.decided is not None:
+            self.decided(workload, found.schedule)
         return found
 
     def rule(self, workload: Workload) -> Found:
@@ -114,8 +125,12 @@ class Ladder:
 
     def _here(self, bound: Mapping[str, Workload]) -> dict[str, Found]:
         known = self.base.ranked(self.environment.setting, list(bound), fitting(self.limits))
-        found = {key: self._pinned(bound[key]) or self._best_here(bound[key], rows) for key, rows in known.items()}
-        return {key: best for key, best in found.items() if best is not None}
+        found = {}
+        for key, rows in known.items():
+            best = self._pinned(bound[key]) or self._best_here(bound[key], rows)
+            if best is not None:
+                found[key] = self._decided(bound[key], best)
+        return found
 
     def _pinned(self, workload: Workload) -> Found | None:
         """The candidate that was chosen together with the plan, while its code can still be built."""

@@ -44,6 +44,27 @@ def test_a_compile_tells_how_many_kernels_are_done(model: Path, tmp_path: Path) 
     ]
 
 
+def test_kernels_are_begun_while_others_are_looked_up(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    begin = function.Translator.begin
+
+    def noted(translator: function.Translator, one: Any) -> Any:
+        events.append("begun")
+        return begin(translator, one)
+
+    monkeypatch.setattr(function.Translator, "begin", noted)
+    report = api.compile(
+        model,
+        tmp_path / "m.so",
+        database=str(tmp_path / "a.db"),
+        threads=1,
+        progress=lambda *step: events.append(step[0]),
+    )
+    assert events[: events.index("generating kernels")].count("begun") == report.kernels
+
+
 def test_progress_goes_to_stderr_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
     progress = verb_progress("compile")
     progress("generating kernels", 0, 3)

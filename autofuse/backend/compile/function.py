@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -245,11 +246,12 @@ NOTHING_KEPT = NothingKept()
 
 def compile_program(
     module: Any, target: Target, ready: Mapping[str, Any] | None = None, told: Told | None = None, jobs: int = 1,
-    kept: Kept = NOTHING_KEPT,
+    kept: Kept = NOTHING_KEPT, ahead: Translator | None = None,
 ) -> Any:  # fmt: skip
     """Executable of an assembled program; each TIR function is lowered as it is, and nothing is fused.
 
-    `ready`: kernels by symbol that are translated already. The others are now, `jobs` at a time, or taken of `kept`.
+    `ready`: kernels by symbol that are translated already. The others are now, by `ahead`, which may have begun, or
+    `jobs` at a time where they are not `kept`.
 
     Where all shapes are static, the passes that check them at run time are left out, since the library checks its own
     inputs: they would cost a call an argument, on every run.
@@ -260,7 +262,8 @@ def compile_program(
     with _lowering():
         lowered = _calls_lowered(module)
         kernels = _kernels(lowered)
-        translated = _translated(kernels, target, ready or {}, told or _silent, jobs, kept)
+        with _begun(ahead, target, jobs, kept) as translator:
+            translated = _translated(kernels, ready or {}, told, translator)
         programs = {v: function for v, function in lowered.functions_items() if str(v.name_hint) not in kernels}
         calls = tvm.IRModule(programs).with_attr("external_mods", [translated[name] for name in kernels])
         return relax.build(calls, target=tvm_target(target), relax_pipeline=None)
@@ -268,11 +271,18 @@ def compile_program(
 
 def compile_kernels(
     module: Any, target: Target, ready: Mapping[str, Any] | None = None, told: Told | None = None, jobs: int = 1,
-    kept: Kept = NOTHING_KEPT,
+    kept: Kept = NOTHING_KEPT, ahead: Translator | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The machine code of the kernels of an assembled program, by symbol, unchecked; see `compile_program`."""
-    with _lowering():
-        return _translated(_kernels(module), target, ready or {}, told or _silent, jobs, kept, checked=False)
+    with _lowering(), _begun(ahead, target, jobs, kept, checked=False) as translator:
+        return _translated(_kernels(module), ready or {}, told, translator)
+
+
+def _begun(
+    ahead: Translator | None, target: Target, jobs: int, kept: Kept, checked: bool = True
+) -> AbstractContextManager[Translator]:
+    """The translator that may have begun, which is another's to end; or one for just these kernels."""
+    return Translator(target, jobs, kept, checked) if ahead is None else nullcontext(ahead)
 
 
 def _kernels(module: Any) -> dict[str, Any]:
@@ -281,10 +291,6 @@ def _kernels(module: Any) -> dict[str, Any]:
 
     named = ((str(variable.name_hint), function) for variable, function in module.functions_items())
     return {name: function for name, function in named if isinstance(function, tvm.tirx.PrimFunc)}
-
-
-def _silent(_done: int, _total: int) -> None:
-    """No view of the progress."""
 
 
 def _calls_lowered(module: Any) -> Any:
@@ -309,45 +315,80 @@ def _calls_lowered(module: Any) -> Any:
     return passes(module)
 
 
+class Translator:
+    """Translates kernels in `jobs` threads of its own, from when it is told of each on; equal functions once.
+
+    `kept`: objects of earlier libraries. `checked`: see `UNCHECKED`. As a context it waits for no kernel that nobody
+    asked for.
+    """
+
+    def __init__(self, target: Target, jobs: int = 1, kept: Kept = NOTHING_KEPT, checked: bool = True) -> None:
+        self._target, self._jobs, self._kept, self._checked = target, jobs, kept, checked
+        self._known: dict[int, list[tuple[Any, Future[Path]]]] = {}
+        self._count = 0
+
+    def __enter__(self) -> Translator:
+        self._ended = ExitStack()
+        self._folder = self._ended.enter_context(scratch_folder())
+        self._threads = ThreadPoolExecutor(self._jobs, "translate")
+        self._ended.callback(self._threads.shutdown, cancel_futures=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.close()
+
+    def begin(self, function: Any) -> Future[Path]:
+        """The object file of a TIR function, which is called `ANY_SYMBOL` there, as soon as a thread is free."""
+        from tvm_ffi import structural_equal, structural_hash
+
+        bare = function.without_attr("global_symbol")
+        known = self._known.setdefault(int(structural_hash(bare)), [])
+        for other, begun in known:
+            if structural_equal(other, bare):
+                return begun
+        self._count += 1
+        known.append((bare, self._threads.submit(self._write, function, self._folder / f"{self._count}.o")))
+        return known[-1][1]
+
+    def _write(self, function: Any, path: Path) -> Path:
+        key = self._kept.key(function, self._checked)
+        if not self._kept.take(key, ANY_SYMBOL, path):
+            write_object(function, ANY_SYMBOL, self._target, path, self._checked)
+            self._kept.keep(key, ANY_SYMBOL, path)
+        return path
+
+    def modules(self, kernels: Mapping[str, Any], told: Callable[[int], None]) -> dict[str, Any]:
+        """The machine code of each kernel, by symbol. `told`: is called with how many of them are translated."""
+        own = {name: function for name, function in kernels.items() if len(name) == SYMBOL_LENGTH}
+        begun = {name: self.begin(function) for name, function in own.items()}
+        found = {name: self._named(function, name) for name, function in kernels.items() if name not in own}
+        for done in as_completed({*begun.values()}):
+            for name in (name for name, one in begun.items() if one is done):
+                found[name] = self._read(done.result(), name)
+            told(len(found))
+        return found
+
+    def _named(self, function: Any, name: str) -> Any:
+        """What the virtual machine computes shapes of open sizes by has a name of its own, and is kept nowhere."""
+        path = self._folder / f"{name}.o"
+        translate(function, name, self._target, self._checked).write_to_file(str(path))
+        return read_object(path, name)
+
+    def _read(self, path: Path, name: str) -> Any:
+        """LLVM emits machine code as it writes a module, one after the other where they are linked: so it goes through
+        a file."""
+        own = self._folder / f"{name}.o"
+        own.write_bytes(renamed(path.read_bytes(), ANY_SYMBOL, name))
+        return read_object(own, name)
+
+
 def _translated(
-    kernels: Mapping[str, Any],
-    target: Target,
-    ready: Mapping[str, Any],
-    told: Told,
-    jobs: int,
-    kept: Kept,
-    checked: bool = True,
+    kernels: Mapping[str, Any], ready: Mapping[str, Any], told: Told | None, translator: Translator
 ) -> dict[str, Any]:
     """The machine code of each kernel, by symbol, in their order: equal kernels make equal libraries."""
     found = {name: ready[name] for name in kernels if name in ready}
-    told(len(found), len(kernels))
-    with scratch_folder() as folder, ThreadPoolExecutor(jobs, "translate") as threads:
-
-        def through_a_file(function: Any, name: str) -> Any:
-            """LLVM emits machine code as it writes a module, one after the other where they are linked.
-
-            What the virtual machine computes shapes of open sizes by has a name of its own, and is kept nowhere.
-            """
-            path = folder / f"{name}.o"
-            if len(name) != SYMBOL_LENGTH:
-                translate(function, name, target, checked).write_to_file(str(path))
-                return read_object(path, name)
-            key = kept.key(function, checked)
-            if not kept.take(key, name, path):
-                write_object(function, name, target, path, checked)
-                kept.keep(key, name, path)
-            return read_object(path, name)
-
-        begun = {
-            threads.submit(through_a_file, function, name): name
-            for name, function in kernels.items()
-            if name not in found
-        }
-        try:
-            for done in as_completed(begun):
-                found[begun[done]] = done.result()
-                told(len(found), len(kernels))
-        except BaseException:
-            threads.shutdown(wait=False, cancel_futures=True)
-            raise
+    left, known = {name: function for name, function in kernels.items() if name not in found}, len(found)
+    if told is not None:
+        told(known, len(kernels))
+    found |= translator.modules(left, lambda done: told(known + done, len(kernels)) if told is not None else None)
     return {name: found[name] for name in kernels}

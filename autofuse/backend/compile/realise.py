@@ -21,6 +21,7 @@ from autofuse.backend.compile.assemble import (
 from autofuse.backend.compile.function import (
     NOTHING_KEPT,
     Kept,
+    Translator,
     compile_kernels,
     compile_program,
     is_long,
@@ -120,6 +121,7 @@ def build_programs(
     rest: Rest | None = None,
     write: Write | None = None,
     kept: Kept = NOTHING_KEPT,
+    ahead: Translator | None = None,
 ) -> frozenset[str]:
     """Build the kernels of each part, one a group, and write the library of all parts to `output`, signed with `key`.
 
@@ -128,7 +130,7 @@ def build_programs(
     `objects`: where kernels are that are translated already, and where others are kept; the library's symbols do not
     say then what its kernels compute. `rest`: what ONNX Runtime runs; then `parts` are the segments, of which there may
     be none. `write`: what writes the library instead, from the machine code of its kernels by symbol. `kept`: objects
-    of kernels from earlier libraries.
+    of kernels from earlier libraries. `ahead`: what translates, and may have begun.
 
     Keys of the workloads whose spare schedule was taken. InputError when a workload has no schedule or no kernel,
     DeviceError when the file cannot be linked or written.
@@ -152,7 +154,7 @@ def build_programs(
     require_space(output)
     ready |= {symbol: read_object(path, symbol) for symbol, path in symbols.files.items()}
     translate = compile_program if write is None else compile_kernels
-    made_of = translate(assembly.module, target, ready, partial(told, TRANSLATING), jobs, kept)
+    made_of = translate(assembly.module, target, ready, partial(told, TRANSLATING), jobs, kept, ahead)
     told(WRITING, 0, 1)
     if write is None:
         export(made_of, weights, metadata, output, key)
