@@ -44,7 +44,7 @@ def library_check(library: StrPath, *, trust: Sequence[StrPath] = ()) -> Checked
     keys = [Path(key) for key in trust]
     metadata, signer, digest = check(Path(library), keys)
     opened = metadata.programs[0].opened if metadata.programs else None
-    sizes = {name: (low, high) for name, low, high in opened.ranges} if opened else {}
+    sizes = {size.name: (size.low, size.high) for size in opened.sizes} if opened else {}
     return CheckedLibrary(
         str(library), signer, bool(keys), digest, metadata.architecture, metadata.cpu_features, metadata.threads,
         metadata.kernels, sizes, opened.kept if opened else (),

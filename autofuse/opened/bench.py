@@ -173,16 +173,7 @@ def _raced(
 
 def _check_range(library: Path, described: Metadata, over: _Over) -> None:
     """InputError unless a library takes all of the range."""
-    opened, grid, size = described.programs[0].opened, described.programs[0].grid, over.sizes[0]
-    if grid is not None:
-        known = {one.name: one for one in grid.sizes}
-        for one in over.sizes:
-            has_one = known.pop(one.name, None)
-            if has_one is None or not has_one.low <= one.low <= one.high <= has_one.high or one.step % has_one.step:
-                raise InputError(f"--sizes: {library} takes {one.name} {has_one or 'at one size'}, asked was {one}")
-        if known:
-            raise InputError(f"--sizes: {library} has {next(iter(known))} open, too; give a range of it")
-        return
+    opened = described.programs[0].opened
     if opened is None:
         raise InputError(f"--library: {library} has fixed sizes; leave --sizes out, or compile with it")
     if opened.caches:
@@ -190,9 +181,15 @@ def _check_range(library: Path, described: Metadata, over: _Over) -> None:
             f"--library: {library} keeps its caches between calls, and a race calls it with all inputs; compile it "
             "without --cache to compare it"
         )
-    if (opened.name, min(opened.low, size.low), max(opened.high, size.high)) != (size.name, opened.low, opened.high):
-        has = OpenSize(opened.name, opened.low, opened.high)
-        raise InputError(f"--sizes: {library} takes {has}, asked was {size}")
+    known = {one.name: one for one in opened.sizes}
+    for one in over.sizes:
+        has = known.pop(one.name, None)
+        if has is None:
+            raise InputError(f"--sizes: {library} has no {one.name} open, but {', '.join(opened.names)}")
+        if not has.low <= one.low <= one.high <= has.high or one.step % has.step:
+            raise InputError(f"--sizes: {library} takes {has.name} {has}, asked was {one}")
+    if known:
+        raise InputError(f"--sizes: {library} has {next(iter(known))} open, too; give a range of it")
 
 
 def _mix(rival: str, found: Mapping[int | str, BenchReport]) -> MixReport:

@@ -12,8 +12,8 @@ from autofuse.backend.compile.function import NOTHING_KEPT, Kept, compile_progra
 from autofuse.backend.compile.open_program import OpenTile
 from autofuse.backend.compile.realise import TRANSLATING, WRITING, Progress, describe_library, describe_program, silent
 from autofuse.backend.compile.symbols import Symbols
-from autofuse.backend.container.grid_spec import AxisSpec, GridSpec, SizeSpec
 from autofuse.backend.container.metadata import KernelRow
+from autofuse.backend.container.open_spec import AxisSpec, OpenSpec, SizeSpec
 from autofuse.backend.library.library import export, require_space
 from autofuse.device.target import Target
 from autofuse.graph.transform.open_sizes.grid_graph import GridGraph
@@ -73,7 +73,7 @@ def build_grid_library(
     assembled = assembly.programs[0]
     rows = [_row(symbol, part.groups[position]) for position, symbol in assembled.symbols]
     program = describe_program(opened.at(opened.high), assembled, rows, part.plan_key, part.plan_tier)
-    described = describe_library([replace(program, grid=_spec(opened))], assembly, target, threads)
+    described = describe_library([replace(program, opened=_spec(opened))], assembly, target, threads)
     require_space(output)
     executable = compile_program(assembly.module, target, {}, partial(told, TRANSLATING), jobs, kept)
     kept.bound()
@@ -107,7 +107,7 @@ def _row(symbol: str, group: BuiltGroup) -> KernelRow:
     return KernelRow(symbol, workload.label, workload.key, dict(first.schedule), first.tier, source)
 
 
-def _spec(opened: GridGraph) -> GridSpec:
+def _spec(opened: GridGraph) -> OpenSpec:
     sizes = tuple(SizeSpec(size.name, size.low, size.high, size.step) for size in opened.sizes)
     inputs, outputs = (
         tuple(
@@ -119,4 +119,4 @@ def _spec(opened: GridGraph) -> GridSpec:
         )
         for names in (opened.graph.inputs, opened.graph.outputs)
     )
-    return GridSpec(sizes, inputs, outputs)
+    return OpenSpec(sizes, inputs, outputs)

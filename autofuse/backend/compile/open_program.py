@@ -23,7 +23,8 @@ from autofuse.backend.compile.realise import (
     silent,
 )
 from autofuse.backend.compile.symbols import Symbols
-from autofuse.backend.container.metadata import KernelRow, OpenSpec
+from autofuse.backend.container.metadata import KernelRow
+from autofuse.backend.container.open_spec import AxisSpec, OpenSpec, SizeSpec
 from autofuse.backend.library.library import export, require_space
 from autofuse.device.target import Target
 from autofuse.graph.loading.given.sizes import OpenSize
@@ -189,11 +190,11 @@ def _row(symbol: str, group: OpenGroup) -> KernelRow:
 
 def _spec(part: OpenPart) -> OpenSpec:
     size = part.size
-    found = _places(part, _given(part)), _places(part, _returned(part))
-    axes = [tuple(None if one is None else (one.axis, one.factor) for one in places) for places in found]
-    beyond = tuple(0 if one is None else one.more for places in found for one in places)
-    longer = beyond if any(beyond) else ()
-    return OpenSpec(size.name, size.low, size.high, axes[0], axes[1], longer, tuple(part.caches.items()))
+    inputs, outputs = (
+        tuple(() if one is None else (AxisSpec(one.axis, 0, one.factor, 1, one.more),) for one in _places(part, names))
+        for names in (_given(part), _returned(part))
+    )
+    return OpenSpec((SizeSpec(size.name, size.low, size.high),), inputs, outputs, tuple(part.caches.items()))
 
 
 def _given(part: OpenPart) -> tuple[str, ...]:

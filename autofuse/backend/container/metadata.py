@@ -12,15 +12,14 @@ from functools import cache
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from autofuse.backend.container.grid_spec import GridSpec as GridSpec
 from autofuse.backend.container.open_spec import OpenSpec as OpenSpec
 from autofuse.errors import InputError
 from autofuse.graph.model import Origin
 from autofuse.ort.session import numpy_name
 
-FORMAT, FORMAT_OF_PARTS, FORMAT_OF_SIZES, FORMAT_OF_BODIES, FORMAT_OF_IMAGES = 2, 3, 4, 5, 6
-"""Of a library of our kernels alone, with a part of ONNX Runtime's, with an open size, with segments in that part."""
-FORMATS = (FORMAT, FORMAT_OF_PARTS, FORMAT_OF_SIZES, FORMAT_OF_BODIES, FORMAT_OF_IMAGES)
+FORMAT, FORMAT_OF_PARTS, FORMAT_OF_BODIES, FORMAT_OF_SIZES = 2, 3, 5, 7
+"""Of a library of our kernels alone, with a part of ONNX Runtime's, with segments in that part, with open sizes."""
+FORMATS = (FORMAT, FORMAT_OF_PARTS, FORMAT_OF_BODIES, FORMAT_OF_SIZES)
 DTYPES = frozenset(
     ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
 )
@@ -79,8 +78,7 @@ class KernelRow:
 class Program:
     """The model at one set of input shapes: `entry` is the function that computes it.
 
-    `opened`: set where it takes any of a range of sizes; `grid`: where these are sizes of images. `parallel`: a kernel
-    may use several threads (older: unsaid).
+    `opened`: set where it takes any of a range of sizes. `parallel`: a kernel may use several threads (older: unsaid).
     `weights`: positions in `Metadata.weights`, in the order of the function's arguments after the inputs.
     `copied`: outputs (by position) that share their memory with an input, a weight or an earlier output.
     """
@@ -97,7 +95,6 @@ class Program:
     plan_tier: str = ""
     opened: OpenSpec | None = None
     parallel: bool = True
-    grid: GridSpec | None = None
 
 
 @dataclass(frozen=True)
@@ -213,13 +210,7 @@ class Metadata:
             found = FORMAT_OF_BODIES
         for program in (one for one in body["programs"] if one["opened"] is None):
             del program["opened"]
-        for program in (one for one in body["programs"] if one["grid"] is None):
-            del program["grid"]
-        for opened in (one["opened"] for one in body["programs"] if one.get("opened")):
-            for name in [name for name in ("more", "caches") if not opened[name]]:
-                del opened[name]
         found = FORMAT_OF_SIZES if any(program.opened for program in self.programs) else found
-        found = FORMAT_OF_IMAGES if any(program.grid for program in self.programs) else found
         return json.dumps({"format": found, **body}, sort_keys=True, separators=(",", ":"))
 
     @classmethod
@@ -244,8 +235,6 @@ class Metadata:
             problem = _nonsense(made)
             if not problem and any(program.opened for program in made.programs) != (found == FORMAT_OF_SIZES):
                 problem = f"format {found} and open sizes"
-            if not problem and any(program.grid for program in made.programs) != (found == FORMAT_OF_IMAGES):
-                problem = f"format {found} and open sizes of images"
             if not problem:
                 return made
         raise InputError(f"{source}: the library's description is damaged: {problem}")
@@ -258,7 +247,7 @@ def _adapter() -> TypeAdapter[Metadata]:
 
 def _kind_of(found: int) -> int:
     """The format without open sizes, which a description does not show at its top."""
-    return FORMAT if found in (FORMAT_OF_SIZES, FORMAT_OF_IMAGES) else found
+    return FORMAT if found == FORMAT_OF_SIZES else found
 
 
 def _format_of(body: Mapping[str, Mapping[str, object]]) -> int:
@@ -354,14 +343,11 @@ def _program_problem(program: Program, made: Metadata) -> str:
 
 def _open_problem(program: Program, made: Metadata) -> str:
     """What is wrong with what a program says about open sizes."""
-    for what, opened in (("its open size", program.opened), ("its open sizes", program.grid)):
-        if opened is None:
-            continue
-        alone = len(made.programs) == 1 and made.parts is None and (program.opened is None or program.grid is None)
-        problem = opened.problem(program.inputs, program.outputs) if alone else "such a program must be alone"
-        if problem:
-            return f"{what}: {problem}"
-    return ""
+    if program.opened is None:
+        return ""
+    alone = len(made.programs) == 1 and made.parts is None
+    problem = program.opened.problem(program.inputs, program.outputs) if alone else "such a program must be alone"
+    return f"its open sizes: {problem}" if problem else ""
 
 
 def _tensor_problem(spec: TensorSpec) -> str:

@@ -1,12 +1,17 @@
-"""What a library says about the size that it leaves open."""
+"""What a library says about the sizes that it leaves open."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 from pydantic import ConfigDict
+
+MOST_SIZES = 8
+"""Open sizes that a description may have."""
+_EXACTLY = ConfigDict(extra="forbid", strict=True)
 
 
 class Shaped(Protocol):
@@ -22,105 +27,198 @@ class Shaped(Protocol):
 
 
 @dataclass(frozen=True)
-class OpenExtent:
-    """The extent of an `axis` of a tensor: `factor` times the open size number `size`, and `more`."""
+class SizeSpec:
+    """A size that is open: its `name` in the model, `low` to `high`, in multiples of `step`."""
 
-    axis: int
-    size: int
-    factor: int
-    more: int
-
-
-@dataclass(frozen=True)
-class OpenSpec:
-    """A size that a program leaves open: its `name` in the model, `low` to `high`.
-
-    `inputs`, `outputs`: for each, the axis where it stands and how many times the open size that axis is; None for one
-    that does not have it. `more`: how much longer that axis is, for all inputs and then all outputs; none where none
-    is. The shapes of the program are those at the largest size. `caches`: outputs of the model that the program does
-    not have, each with the input into which it writes them, in place.
-    """
-
-    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
+    __pydantic_config__ = _EXACTLY
 
     name: str
     low: int
     high: int
-    inputs: tuple[tuple[int, int] | None, ...]
-    outputs: tuple[tuple[int, int] | None, ...]
-    more: tuple[int, ...] = ()
+    step: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.low} to {self.high}" + f" in steps of {self.step}" * (self.step > 1)
+
+    def refusal(self, value: int | None) -> str:
+        """Why it cannot have a value; "" where it can."""
+        if value is None or not self.low <= value <= self.high:
+            wider = f"compile it with a wider range, --sizes {self.name}=LOW:HIGH"
+            return f"{self.name} is {value}, the library takes {self}: {wider}"
+        steps = f"{self.name} is {value}, the library takes multiples of {self.step}, {self}"
+        return steps if value % self.step else ""
+
+
+@dataclass(frozen=True)
+class AxisSpec:
+    """Axis number `axis` of a tensor is `factor` times a `per`-th of size number `size`, and `more`; all of this as
+    often as size number `times` says, where there is one."""
+
+    __pydantic_config__ = _EXACTLY
+
+    axis: int
+    size: int
+    factor: int = 1
+    per: int = 1
+    more: int = 0
+    times: int | None = None
+
+    @property
+    def says(self) -> bool:
+        """Whether its extent says what the size is."""
+        return self.per == 1 and self.times is None
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The numbers of the sizes that it follows."""
+        return (self.size,) if self.times is None else (self.size, self.times)
+
+    def at(self, values: Sequence[int]) -> int:
+        """The extent where the sizes have such values."""
+        once = values[self.size] // self.per * self.factor + self.more
+        return once if self.times is None else once * values[self.times]
+
+    def value(self, extent: int) -> int:
+        """The size that an extent says; the next one below where none has it."""
+        return max(0, extent - self.more) // self.factor
+
+    def shown(self, names: Sequence[str]) -> str:
+        """The extent, for people."""
+        part = names[self.size] if self.per == 1 else f"{names[self.size]}/{self.per}"
+        text = part if self.factor == 1 else f"{self.factor}*{part}"
+        text += f" {'-' if self.more < 0 else '+'} {abs(self.more)}" if self.more else ""
+        if self.times is None:
+            return text
+        return f"{names[self.times]}*({text})" if self.more else f"{names[self.times]}*{text}"
+
+
+Axes = tuple[AxisSpec, ...]
+
+
+@dataclass(frozen=True)
+class OpenSpec:
+    """The open `sizes` of a program, and the axes of each of its inputs and outputs that follow one.
+
+    The shapes of the program are those at the largest sizes. `caches`: outputs of the model that the program does not
+    have, each with the input into which it writes them, in place.
+    """
+
+    __pydantic_config__ = _EXACTLY
+
+    sizes: tuple[SizeSpec, ...]
+    inputs: tuple[Axes, ...]
+    outputs: tuple[Axes, ...]
     caches: tuple[tuple[str, str], ...] = ()
 
     @property
-    def beyond(self) -> tuple[int, ...]:
-        """How much longer the open axis of each input is, and then of each output."""
-        return self.more or (0,) * (len(self.inputs) + len(self.outputs))
-
-    @property
-    def ranges(self) -> tuple[tuple[str, int, int], ...]:
-        """The name of each open size, and from where to where it goes."""
-        return ((self.name, self.low, self.high),)
-
-    @property
-    def extents(self) -> tuple[tuple[OpenExtent, ...], ...]:
+    def extents(self) -> tuple[Axes, ...]:
         """Of each input, and then of each output, the axes that follow an open size."""
-        places = zip((*self.inputs, *self.outputs), self.beyond, strict=True)
-        return tuple(() if where is None else (OpenExtent(where[0], 0, where[1], more),) for where, more in places)
+        return (*self.inputs, *self.outputs)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the sizes are called in the model."""
+        return tuple(size.name for size in self.sizes)
 
     @property
     def kept(self) -> tuple[str, ...]:
         """Inputs that whoever runs the program keeps between calls, in place of the caller."""
         return tuple(given for _, given in self.caches)
 
-    def sizes_in(self, shapes: Mapping[int, tuple[int, ...]]) -> dict[str, int]:
-        """The open sizes that shapes of inputs, by their number, say; what does not fit says nothing."""
-        found: dict[str, int] = {}
-        for place, shape in shapes.items():
-            for one in self.extents[place]:
-                if one.axis < len(shape):
-                    found.setdefault(self.ranges[one.size][0], max(0, shape[one.axis] - one.more) // one.factor)
+    @cached_property
+    def said(self) -> dict[int, list[tuple[int, AxisSpec]]]:
+        """For each size the axes that say it, with the number of their input."""
+        found: dict[int, list[tuple[int, AxisSpec]]] = {number: [] for number in range(len(self.sizes))}
+        for place, axes in enumerate(self.inputs):
+            for one in axes:
+                if one.says:
+                    found[one.size].append((place, one))
         return found
+
+    def values_in(self, shapes: Mapping[int, Sequence[int]]) -> list[int | None]:
+        """Each size as shapes of inputs, by their number, say it; None where no shape does."""
+        found: list[int | None] = []
+        for axes in self.said.values():
+            said = (one.value(shapes[place][one.axis]) for place, one in axes if one.axis < len(shapes.get(place, ())))
+            found.append(next(said, None))
+        return found
+
+    def sizes_in(self, shapes: Mapping[int, Sequence[int]]) -> dict[str, int]:
+        """The open sizes that shapes of inputs, by their number, say; what does not fit says nothing."""
+        values = zip(self.names, self.values_in(shapes), strict=True)
+        return {name: value for name, value in values if value is not None}
 
     def input_shapes(self, specs: Sequence[Shaped], sizes: Mapping[str, int]) -> list[tuple[int, ...]]:
         """The shapes of all inputs at these sizes; at the largest of those that are not among them."""
-        values = [sizes.get(name, high) for name, _, high in self.ranges]
-        found = []
-        for spec, extents in zip(specs, self.extents, strict=False):
-            shape = list(spec.shape)
-            for one in extents:
-                shape[one.axis] = one.factor * values[one.size] + one.more
-            found.append(tuple(shape))
-        return found
+        values = [sizes.get(size.name, size.high) for size in self.sizes]
+        return [_shape(spec.shape, axes, values) for spec, axes in zip(specs, self.inputs, strict=False)]
 
     def texts(self, specs: Sequence[Shaped]) -> list[tuple[int | str, ...]]:
         """The shapes of inputs and then of outputs, with names where open sizes stand: "batch", "past + 1"."""
-        found = []
-        for spec, extents in zip(specs, self.extents, strict=False):
-            shape: list[int | str] = list(spec.shape)
-            for one in extents:
-                name = self.ranges[one.size][0]
-                text = name if one.factor == 1 else f"{one.factor}*{name}"
-                shape[one.axis] = text + f" + {one.more}" * bool(one.more)
-            found.append(tuple(shape))
-        return found
+        return [self._text(spec, axes) for spec, axes in zip(specs, self.extents, strict=False)]
+
+    def _text(self, spec: Shaped, axes: Axes) -> tuple[int | str, ...]:
+        found: list[int | str] = list(spec.shape)
+        for one in axes:
+            found[one.axis] = one.shown(self.names)
+        return tuple(found)
+
+    def refusal(self, specs: Sequence[Shaped], shapes: Sequence[tuple[int, ...]]) -> str:
+        """Why inputs of such shapes are not taken; "" where they are."""
+        values = self.values_in(dict(enumerate(shapes)))
+        known = [0 if value is None else value for value in values]
+        reasons = [size.refusal(value) for size, value in zip(self.sizes, values, strict=True)]
+        for spec, axes, shape in zip(specs, self.inputs, shapes, strict=True):
+            open_ones = {one.axis for one in axes}
+            wanted = _shape(spec.shape, axes, known)
+            alike = len(shape) == len(wanted) and all(
+                have == want or axis in open_ones for axis, (have, want) in enumerate(zip(shape, wanted, strict=True))
+            )
+            if shape != wanted:
+                takes = ", ".join(map(str, self._text(spec, axes)))
+                numbers = dict.fromkeys(number for one in axes for number in one.sizes) if alike else {}
+                others = " and ".join(f"{self.names[number]} {known[number]}" for number in numbers)
+                before = f", and an input before has {others}" * bool(others)
+                return f"input {spec.name!r}: shape {shape}, the model takes ({takes}){before}"
+        return next((reason for reason in reasons if reason), "")
 
     def problem(self, inputs: Sequence[Shaped], outputs: Sequence[Shaped]) -> str:
         """Why it cannot be that of a program with such inputs and outputs; "" when nothing is wrong.
 
-        Their shapes must be those at the largest size, and the size be seen in an input.
+        Their shapes must be those at the largest sizes, and each size be seen in an input.
         """
-        if not 0 <= self.low <= self.high or not self.high:
-            return f"{self.low} to {self.high}"
-        if not any(self.inputs):
-            return "no input has it"
-        axes = (*self.inputs, *self.outputs)
-        if (len(inputs), len(outputs)) != (len(self.inputs), len(self.outputs)) or len(self.beyond) != len(axes):
+        if not 0 < len(self.sizes) <= MOST_SIZES or len(set(self.names)) != len(self.sizes):
+            return f"{len(self.sizes)} sizes"
+        for size in self.sizes:
+            if not 0 <= size.low <= size.high or not size.high or size.step < 1:
+                return f"{size.name!r:.60}: {size}"
+            if size.low % size.step or size.high % size.step:
+                return f"{size.name!r:.60}: {size}"
+        if (len(inputs), len(outputs)) != (len(self.inputs), len(self.outputs)):
             return "it is not told for all inputs and outputs"
-        for spec, where, more in zip((*inputs, *outputs), axes, self.beyond, strict=True):
-            axis, factor = where or (0, 0)
-            right = 0 <= axis < len(spec.shape) and factor > 0 and spec.shape[axis] == factor * self.high + more
-            if where is not None and not right:
-                return f"tensor {spec.name!r:.60} does not have it in axis {axis}"
-        known = {spec.name: more for spec, where, more in zip(inputs, self.inputs, self.beyond, strict=False) if where}
-        wrong = [given for _, given in self.caches if not known.get(given)]
-        return f"its cache {wrong[0]!r:.60} has no room" if wrong else ""
+        for spec, axes in zip((*inputs, *outputs), self.extents, strict=True):
+            wrong = next((problem for one in axes if (problem := self._axis_problem(spec, one))), "")
+            if wrong or len({one.axis for one in axes}) != len(axes):
+                return f"tensor {spec.name!r:.60} {wrong or 'has an axis twice'}"
+        if not all(self.said.values()):
+            return "no input has one of them"
+        room = {spec.name for spec, axes in zip(inputs, self.inputs, strict=True) if any(one.more for one in axes)}
+        full = [given for given in self.kept if given not in room]
+        return f"its cache {full[0]!r:.60} has no room" if full else ""
+
+    def _axis_problem(self, spec: Shaped, one: AxisSpec) -> str:
+        known = 0 <= one.axis < len(spec.shape) and all(0 <= number < len(self.sizes) for number in one.sizes)
+        if not known or min(one.factor, one.per) < 1:
+            return "has no such axis"
+        low, high = ([getattr(size, end) for size in self.sizes] for end in ("low", "high"))
+        if spec.shape[one.axis] != one.at(high) or one.at(low) < 0:
+            return f"does not have {self.names[one.size]!r:.60} in axis {one.axis}"
+        return ""
+
+
+def _shape(shape: tuple[int, ...], axes: Axes, values: Sequence[int]) -> tuple[int, ...]:
+    """A shape where the sizes have such values."""
+    found = list(shape)
+    for one in axes:
+        found[one.axis] = one.at(values)
+    return tuple(found)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from autofuse.backend.container.metadata import Metadata, OpenSpec, Program, TensorSpec
+from autofuse.backend.container.open_spec import SizeSpec
 from autofuse.errors import InputError
 
 TABLE_FORMAT, TABLE_OF_PARTS = 1, 2
@@ -25,9 +26,10 @@ def table_text(metadata: Metadata, offsets: Sequence[int], *, open_sizes: bool =
 
     `weight CODE BITS RANK SIZE... OFFSET`, `input CODE BITS RANK SIZE... NAME` (`output` too), and for each
     program `program ENTRY INPUTS OUTPUTS WEIGHTS` before its inputs, outputs and `uses POSITION` a weight. Then, where
-    sizes are open, `size LOW HIGH NAME` for each, `open PORT AXIS SIZE FACTOR MORE` for each extent that follows one
-    (of inputs, then outputs), and `cache INPUT` for one that is extended in place. Who does not know these lines passes
-    over them, and runs the program at the largest sizes.
+    sizes are open, `size LOW HIGH NAME` for each (`stepped LOW HIGH STEP NAME` where it has a step), `open PORT AXIS
+    SIZE FACTOR MORE PER TIMES` for each extent that follows one (of inputs, then outputs; see `AxisSpec`, TIMES -1 for
+    none), and `cache INPUT` for one that is extended in place. Who does not know these lines passes over them, and runs
+    the program at the largest sizes.
     """
     lines = [
         f"autofuse {TABLE_FORMAT if metadata.parts is None else TABLE_OF_PARTS}",
@@ -51,14 +53,25 @@ def table_text(metadata: Metadata, offsets: Sequence[int], *, open_sizes: bool =
 def _open_lines(program: Program, opened: OpenSpec) -> list[str]:
     names = [spec.name for spec in program.inputs]
     return [
-        *(f"size {low} {high} {' '.join(name.split()) or '-'}" for name, low, high in opened.ranges),
+        *map(_size_line, opened.sizes),
         *(
-            f"open {port} {one.axis} {one.size} {one.factor} {one.more}"
+            f"open {port} {one.axis} {one.size} {one.factor} {one.more} {one.per} {_number(one.times)}"
             for port, extents in enumerate(opened.extents)
             for one in extents
         ),
         *(f"cache {names.index(name)}" for name in opened.kept),
     ]
+
+
+def _number(size: int | None) -> int:
+    return -1 if size is None else size
+
+
+def _size_line(size: SizeSpec) -> str:
+    name = " ".join(size.name.split()) or "-"
+    if size.step > 1:
+        return f"stepped {size.low} {size.high} {size.step} {name}"
+    return f"size {size.low} {size.high} {name}"
 
 
 def _type(spec: TensorSpec) -> str:

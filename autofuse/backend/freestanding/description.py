@@ -15,8 +15,8 @@ from autofuse.backend.container.metadata import InputSpec, Metadata, OpenSpec, T
 from autofuse.errors import InputError
 from autofuse.values.outputs import Kind, refuse_pipe
 
-FORMAT, FORMAT_OF_SIZES = 1, 2
-"""Of a library of fixed sizes, with an open size."""
+FORMAT, FORMAT_OF_SIZES = 1, 3
+"""Of a library of fixed sizes, with open sizes."""
 _MOST_BYTES = 64 << 20
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 HEADER_MARK = b"compiled by autofuse"

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from autofuse.backend.container.metadata import InputSpec, TensorSpec
-from autofuse.backend.container.open_spec import OpenExtent
+from autofuse.backend.container.open_spec import AxisSpec, SizeSpec
 from autofuse.backend.container.table import DLPACK_CODES
 from autofuse.backend.freestanding.description import Description, Shapes, tensors
 from autofuse.backend.freestanding.tables import Tables
@@ -38,7 +38,7 @@ def header(description: Description) -> str:
         set_of = f" (shapes {number})" if len(description.shapes) > 1 else ""
         lines.append(f"   Inputs{set_of}: {tensors(shapes, shapes.given) or 'none'}.")
         lines.append(f"   Outputs: {tensors(shapes, shapes.outputs)}.")
-        lines += [f"   Open size: {name}, {low} to {high}." for name, low, high in _ranges(shapes)]
+        lines += [f"   Open size: {size.name}, {size}." for size in _ranges(shapes)]
         lines += [f"   Caches that a session keeps: {tensors(shapes, shapes.kept)}."] if shapes.kept else []
     return filled(
         "network.h",
@@ -64,13 +64,13 @@ def example_sizes(description: Description) -> str:
     """What the example of a package says of open sizes: the smallest, so that it runs in any case."""
     name = description.name
     return "".join(
-        f'  if ({name}_set_size(session, {_text(size)}, {low})) return failed("set_size"); /* {low} to {high} */\n'
-        for size, low, high in _ranges(description.shapes[0])
+        f'  if ({name}_set_size(session, {_text(size.name)}, {size.low})) return failed("set_size"); /* {size} */\n'
+        for size in _ranges(description.shapes[0])
     )
 
 
-def _ranges(shapes: Shapes) -> Sequence[tuple[str, int, int]]:
-    return shapes.opened.ranges if shapes.opened else ()
+def _ranges(shapes: Shapes) -> Sequence[SizeSpec]:
+    return shapes.opened.sizes if shapes.opened else ()
 
 
 def names(description: Description) -> str:
@@ -178,8 +178,8 @@ def _range_lines(shapes: Shapes) -> list[str]:
         return []
     for spec, extents in zip(shapes.inputs, opened.extents, strict=False):
         added |= {one.size: one.more for one in extents if spec.name in opened.kept}
-    ranges = enumerate(opened.ranges)
-    return [f"{{{_text(name)}, {low}, {high}, {added.get(size, 0)}}}" for size, (name, low, high) in ranges]
+    ranges = enumerate(opened.sizes)
+    return [f"{{{_text(one.name)}, {one.low}, {one.high}, {added.get(number, 0)}}}" for number, one in ranges]
 
 
 def _extent_lines(shapes: Shapes, tables: Tables) -> list[str]:
@@ -189,7 +189,7 @@ def _extent_lines(shapes: Shapes, tables: Tables) -> list[str]:
     both = (*shapes.inputs, *shapes.outputs)
     known = dict(zip(both, shapes.opened.extents, strict=True))
     rows = [
-        () if row.open is None else (OpenExtent(row.open.axis, 0, row.open.factor, row.open.more),)
+        () if row.open is None else (AxisSpec(row.open.axis, 0, row.open.factor, 1, row.open.more),)
         for row in tables.rows
     ]
     found = [*rows, *(known[spec] for spec in (*shapes.given, *shapes.outputs, *shapes.kept))]

@@ -95,7 +95,7 @@ class _Places:
 
     def __init__(self, program: AssembledProgram, described: Program, offsets: Sequence[int]) -> None:
         self._program = program
-        self._high = described.opened.high if described.opened else 0
+        self._high = described.opened.sizes[0].high if described.opened else 0
         self._weights = [offsets[position] for position in program.weights]
         kept, self.kept_bytes = kept_offsets(described)
         self.kept = tuple(kept.values())

@@ -126,18 +126,20 @@ def example(spec: InputSpec, generator: np.random.Generator) -> Array:
 class Caches:
     """What a library keeps between calls, of one sequence: tensors that each call reads, and extends in place.
 
-    `size`: the rows that each has. `caches["past.0.key"]` are these, as a view that the next call does not change.
+    `symbol`: the size that says their length; `size`: the rows that each has. `caches["past.0.key"]` are these, as a
+    view that the next call does not change.
     """
 
     def __init__(self, program: Program) -> None:
         opened = program.opened
         assert opened is not None
-        places = zip(program.inputs, opened.inputs, opened.beyond, strict=False)
-        known = {spec.name: (spec, where[0], more) for spec, where, more in places if where is not None}
+        places = zip(program.inputs, opened.inputs, strict=True)
+        known = {spec.name: (spec, axes[0]) for spec, axes in places if axes}
         self.names = opened.kept
-        self._axes = {name: known[name][1] for name in self.names}
+        self._axes = {name: known[name][1].axis for name in self.names}
         self._whole = {name: aligned_zeros(known[name][0]) for name in self.names}
-        self._added, self._high, self._symbol = known[self.names[0]][2], opened.high, opened.name
+        along = known[self.names[0]][1]
+        self._added, self._high, self.symbol = along.more, opened.sizes[along.size].high, opened.names[along.size]
         self._lock = threading.Lock()
         self.size = 0
 
@@ -185,8 +187,8 @@ class Caches:
         the rows of the longer one lie."""
         if self.size > self._high:
             raise InputError(
-                f"the caches are full: {self._symbol} is {self.size}, the library takes {self._high} at most: forget "
-                f"some (keep), or compile it with a wider range, --sizes {self._symbol}=LOW:HIGH"
+                f"the caches are full: {self.symbol} is {self.size}, the library takes {self._high} at most: forget "
+                f"some (keep), or compile it with a wider range, --sizes {self.symbol}=LOW:HIGH"
             )
         made = {}
         for name, whole in self._whole.items():

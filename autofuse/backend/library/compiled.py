@@ -62,7 +62,7 @@ class Library:
         opened = metadata.programs[0].opened
         self.caches = Caches(metadata.programs[0]) if opened is not None and opened.caches else None
         # A cache that is handed on has another size at each step, and a pool would keep all of them.
-        self._pooled = opened is None or not any(opened.beyond[len(opened.inputs) :])
+        self._pooled = opened is None or not any(one.more > 0 for axes in opened.outputs for one in axes)
         self._kept_names = () if self.caches is None else self.caches.names
         self._names = [spec.name for spec in metadata.inputs if spec.name not in self._kept_names]
         self._accepts = [[(np.dtype(spec.dtype), spec) for spec in program.inputs] for program in metadata.programs]
@@ -143,12 +143,12 @@ class Library:
     def _given_specs(self, program: int, sizes: Mapping[str, int]) -> list[InputSpec]:
         """The inputs of a call at these sizes."""
         specs, opened = self.metadata.programs[program].inputs, self.metadata.programs[program].opened
-        known = [name for name, _, _ in opened.ranges] if opened else []
+        known = list(opened.names) if opened else []
         unknown = [name for name in sizes if name not in known]
         if unknown:
             raise InputError(f"--sizes: the library has no open size {unknown[0]!r}; its open sizes: {listed(known)}")
         if opened is not None:
-            now = dict.fromkeys(known, self.caches.size) if self.caches else {}
+            now = {self.caches.symbol: self.caches.size} if self.caches else {}
             shapes = opened.input_shapes(specs, {**now, **sizes})
             specs = tuple(replace(spec, shape=shape) for spec, shape in zip(specs, shapes, strict=True))
         return [spec for spec in specs if spec.name not in self._kept_names]

@@ -34,36 +34,12 @@ class Dispatch:
 
         InputError where an input has another shape, or the size is outside of the range.
         """
-        opened, grid = self.programs[0].opened, self.programs[0].grid
-        if grid is not None:
-            reason = grid.refusal(self.programs[0].inputs, shapes)
-            if reason:
-                raise InputError(reason)
-            return 0
+        opened = self.programs[0].opened
         if opened is None:
             return None
-        size: int | None = None
-        specs = self.programs[0].inputs
-        beyond = opened.beyond[: len(specs)]
-        for place, (spec, where, more, shape) in enumerate(zip(specs, opened.inputs, beyond, shapes, strict=True)):
-            if where is None:
-                if shape != spec.shape:
-                    raise InputError(f"input {spec.name!r}: shape {shape}, the model takes {spec.shape}")
-                continue
-            axis, factor = where
-            wanted = (*spec.shape[:axis], -1, *spec.shape[axis + 1 :])
-            fits = len(shape) == len(wanted) and (*shape[:axis], -1, *shape[axis + 1 :]) == wanted
-            found, rest = divmod(shape[axis] - more, factor) if fits else (0, 0)
-            if not fits or rest or size not in (None, found):
-                before = "" if size is None else f", and an input before has {opened.name} {size}"
-                takes = f"({', '.join(map(str, opened.texts(specs)[place]))})"
-                raise InputError(f"input {spec.name!r}: shape {shape}, the model takes {takes}{before}")
-            size = found
-        if size is None or not opened.low <= size <= opened.high:
-            raise InputError(
-                f"{opened.name} is {size}, the library takes {opened.low} to {opened.high}: compile it with a wider "
-                f"range, --sizes {opened.name}=LOW:HIGH"
-            )
+        reason = opened.refusal(self.programs[0].inputs, shapes)
+        if reason:
+            raise InputError(reason)
         return 0
 
     def covering(self, shapes: Shapes) -> int:

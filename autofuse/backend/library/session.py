@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.backend.container.metadata import Metadata, TensorSpec, ValueSpec
+from autofuse.backend.container.open_spec import AxisSpec
 from autofuse.backend.library.arrays import Caches
 from autofuse.backend.library.binding import IOBinding, known_name
 from autofuse.backend.library.compiled import Library
@@ -200,8 +201,8 @@ class Session:
         return results if places is None else [results[place] for place in places]
 
     @property
-    def recorded_sizes(self) -> dict[int, int]:
-        """Calls by size, the smallest first; empty unless `record_sizes` was set."""
+    def recorded_sizes(self) -> dict[int | tuple[int, ...], int]:
+        """Calls by size, the smallest first; by all where several are open. Empty unless `record_sizes` was set."""
         return {} if self._sizes is None else self._sizes.counter.counts
 
     def write_sizes(self, path: str | os.PathLike[str]) -> None:
@@ -235,36 +236,32 @@ def _check_providers(providers: Sequence[Provider] | None, options: Sequence[Map
 
 @dataclass(frozen=True)
 class _SizeRecorder:
-    """Counts sizes of calls: the open size stands `factor` times, and `more`, in an axis of the input `name`."""
+    """Counts sizes of calls: each open size as an axis of the input with a name says it."""
 
     counter: SizeCounter
-    name: str
-    axis: int
-    factor: int
-    more: int
+    axes: Sequence[tuple[str, AxisSpec]]
 
     def record(self, feed: Mapping[str, Any]) -> None:
         """Counts a call that went well."""
-        value = feed[self.name]
-        shape = getattr(value, "shape", None)
-        extents = shape() if callable(shape) else np.shape(value) if shape is None else shape
-        self.counter.add((int(extents[self.axis]) - self.more) // self.factor)
+        self.counter.add(*(one.value(int(_extents(feed[name])[one.axis])) for name, one in self.axes))
+
+
+def _extents(value: Any) -> Sequence[int]:
+    shape = getattr(value, "shape", None)
+    found: Sequence[int] = shape() if callable(shape) else np.shape(value) if shape is None else shape
+    return found
 
 
 def _recorder_of(metadata: Metadata) -> _SizeRecorder:
     opened = metadata.programs[0].opened if metadata.programs else None
-    if opened is None and metadata.programs and metadata.programs[0].grid is not None:
-        raise InputError("record_sizes: sizes of images are not counted, only those of rows")
     if opened is None:
         raise InputError("record_sizes: the library has no open size; compile the model with --sizes")
-    places = zip(metadata.programs[0].inputs, opened.inputs, opened.beyond, strict=False)
-    seen = [
-        (spec.name, where, more) for spec, where, more in places if where is not None and spec.name not in opened.kept
-    ]
-    if not seen:
+    names = [spec.name for spec in metadata.programs[0].inputs]
+    given = [[(names[place], one) for place, one in axes] for axes in opened.said.values()]
+    seen = [[(name, one) for name, one in axes if name not in opened.kept] for axes in given]
+    if not all(seen):
         raise InputError("record_sizes: only what the library keeps itself has the open size")
-    name, (axis, factor), more = seen[0]
-    return _SizeRecorder(SizeCounter(opened.name), name, axis, factor, more)
+    return _SizeRecorder(SizeCounter(*opened.names), [axes[0] for axes in seen])
 
 
 def _wished_threads(options: Any) -> int | None:
@@ -292,7 +289,7 @@ def _arguments(specs: Sequence[ValueSpec]) -> list[NodeArg]:
 def _named_shapes(metadata: Metadata) -> list[tuple[int | str, ...]]:
     """The shapes of all inputs and then all outputs, with names where open sizes stand; none where none is open."""
     program = metadata.programs[0]
-    opened = program.opened or program.grid
+    opened = program.opened
     return [] if opened is None else opened.texts((*program.inputs, *program.outputs))
 
 

@@ -150,7 +150,8 @@ static int read_line(af_model *model, const char *word, const char *rest, int *s
   }
   if (!strcmp(word, "input")) return p && seen[1] < p->inputs ? read_spec(rest, &p->input[seen[1]++]) : -1;
   if (!strcmp(word, "output")) return p && seen[2] < p->outputs ? read_spec(rest, &p->output[seen[2]++]) : -1;
-  if (!strcmp(word, "size")) return p ? read_size(p, rest) : -1;
+  if (!strcmp(word, "size")) return p ? read_size(p, rest, 0) : -1;
+  if (!strcmp(word, "stepped")) return p ? read_size(p, rest, 1) : -1;
   if (!strcmp(word, "open")) return p && is_whole(model, seen) ? read_extent(p, rest) : -1;
   if (!strcmp(word, "cache")) return p ? read_cache(p, rest) : -1;
   if (!strcmp(word, "uses")) {

@@ -10,16 +10,17 @@ typedef struct {
   char *name;
 } af_spec;
 
-/* A size that is open: any of `low` to `high`. */
+/* A size that is open: any multiple of `step` from `low` to `high`. */
 typedef struct {
   char *name;
-  int64_t low, high;
+  int64_t low, high, step;
 } af_size;
 
-/* Axis `axis` of an input, or of an output behind all inputs, is `factor` times the open size number `size`, and `more`. */
+/* Axis `axis` of an input, or of an output behind all inputs, is `factor` times a `per`-th of the open size number `size`, and `more`;
+   all of this as often as size number `times` says, where that is none below 0. */
 typedef struct {
-  int port, axis, size;
-  int64_t factor, more;
+  int port, axis, size, times;
+  int64_t factor, more, per;
 } af_extent;
 
 typedef struct {
@@ -40,13 +41,14 @@ static void *one_more(void **array, int count, size_t bytes) {
   return larger ? (char *)(*array = larger) + count * bytes : NULL;
 }
 
-static int read_size(af_program *p, const char *text) {
-  long long low, high;
+static int read_size(af_program *p, const char *text, int stepped) {
+  long long low, high, step = 1;
   int used = 0;
   if (sscanf(text, "%lld %lld%n", &low, &high, &used) != 2 || low < 0 || low > high) return -1;
+  if (stepped && (sscanf(text, "%*d %*d %lld%n", &step, &used) != 1 || step < 1)) return -1;
   af_size *size = one_more((void **)&p->size, p->sizes, sizeof *size);
   if (size == NULL) return -1;
-  *size = (af_size){strdup(text + used + (text[used] == ' ')), low, high};
+  *size = (af_size){strdup(text + used + (text[used] == ' ')), low, high, step};
   if (size->name == NULL) return -1;
   return p->sizes++, 0;
 }
@@ -55,17 +57,24 @@ static af_spec *port_of(const af_program *p, int port) {
   return port < p->inputs ? &p->input[port] : &p->output[port - p->inputs];
 }
 
-/* Its extent in the table is that at the largest size. */
+/* Whether an extent says what its size is. */
+static int says(const af_extent *one) { return one->times < 0 && one->per == 1; }
+
+/* Its extent in the table is that at the largest sizes. */
 static int read_extent(af_program *p, const char *text) {
   af_extent one;
-  long long factor, more;
+  long long factor, more, per = 1;
   int64_t largest;
-  if (sscanf(text, "%d %d %d %lld %lld", &one.port, &one.axis, &one.size, &factor, &more) != 5) return -1;
-  if (one.port < 0 || one.port >= p->inputs + p->outputs || one.size < 0 || one.size >= p->sizes || factor < 1) return -1;
+  one.times = -1;
+  if (sscanf(text, "%d %d %d %lld %lld %lld %d", &one.port, &one.axis, &one.size, &factor, &more, &per, &one.times) < 5) return -1;
+  if (one.port < 0 || one.port >= p->inputs + p->outputs || one.size < 0 || one.size >= p->sizes) return -1;
+  if (factor < 1 || per < 1 || one.times < -1 || one.times >= p->sizes) return -1;
   const af_spec *spec = port_of(p, one.port);
-  if (one.axis < 0 || one.axis >= spec->tensor.ndim || more < 0) return -1;
-  if (__builtin_mul_overflow(p->size[one.size].high, factor, &largest) || spec->shape[one.axis] - more != largest) return -1;
-  one.factor = factor, one.more = more;
+  if (one.axis < 0 || one.axis >= spec->tensor.ndim) return -1;
+  if (__builtin_mul_overflow(p->size[one.size].high / per, factor, &largest) || __builtin_add_overflow(largest, more, &largest)) return -1;
+  if (one.times >= 0 && __builtin_mul_overflow(largest, p->size[one.times].high, &largest)) return -1;
+  if (spec->shape[one.axis] != largest) return -1;
+  one.factor = factor, one.more = more, one.per = per;
   af_extent *kept = one_more((void **)&p->extent, p->extents, sizeof *kept);
   if (kept == NULL) return -1;
   *kept = one;
@@ -92,11 +101,16 @@ static int is_cache(const af_program *p, int input) {
   return 0;
 }
 
+static int64_t extent_at(const af_extent *one, const int64_t *sizes) {
+  int64_t once = sizes[one->size] / one->per * one->factor + one->more;
+  return one->times < 0 ? once : once * sizes[one->times];
+}
+
 static void shape_at(const af_program *p, int port, const int64_t *sizes, int64_t *shape) {
   const af_spec *spec = port_of(p, port);
   for (int axis = 0; axis < spec->tensor.ndim; axis++) {
     const af_extent *one = extent_of(p, port, axis);
-    shape[axis] = one ? one->factor * sizes[one->size] + one->more : spec->shape[axis];
+    shape[axis] = one ? extent_at(one, sizes) : spec->shape[axis];
   }
 }
 
@@ -105,11 +119,13 @@ static int refuse_shape(const af_program *p, int input, const DLTensor *have) {
   int used = 0;
   for (int axis = 0; axis < p->input[input].tensor.ndim && used < 400; axis++) {
     const af_extent *one = extent_of(p, input, axis);
-    const char *between = axis ? ", " : "";
-    if (!one) used += snprintf(text + used, sizeof text - used, "%s%lld", between, (long long)p->input[input].shape[axis]);
-    else if (one->factor == 1) used += snprintf(text + used, sizeof text - used, "%s%.40s", between, p->size[one->size].name);
-    else used += snprintf(text + used, sizeof text - used, "%s%lld*%.40s", between, (long long)one->factor, p->size[one->size].name);
-    if (one && one->more) used += snprintf(text + used, sizeof text - used, " + %lld", (long long)one->more);
+    used += snprintf(text + used, sizeof text - used, axis ? ", " : "");
+    if (!one) used += snprintf(text + used, sizeof text - used, "%lld", (long long)p->input[input].shape[axis]);
+    if (one && one->times >= 0) used += snprintf(text + used, sizeof text - used, "%.20s*", p->size[one->times].name);
+    if (one && one->factor > 1) used += snprintf(text + used, sizeof text - used, "%lld*", (long long)one->factor);
+    if (one) used += snprintf(text + used, sizeof text - used, "%.20s", p->size[one->size].name);
+    if (one && one->per > 1) used += snprintf(text + used, sizeof text - used, "/%lld", (long long)one->per);
+    if (one && one->more) used += snprintf(text + used, sizeof text - used, " %c %lld", one->more < 0 ? '-' : '+', llabs(one->more));
   }
   text[used] = 0;
   return fail("input %s: its rank is %d, and its shape does not fit (%s), the same size in all inputs", p->input[input].name, have->ndim, text);
@@ -118,21 +134,20 @@ static int refuse_shape(const af_program *p, int input, const DLTensor *have) {
 /* The open sizes of a call, from the shapes of its inputs. */
 static int find_sizes(const af_program *p, const DLTensor *inputs, int64_t *sizes) {
   for (int i = 0; i < p->sizes; i++) sizes[i] = -1;
-  for (int i = 0; i < p->inputs; i++) {
-    const DLTensor *have = &inputs[i];
-    if (have->ndim != p->input[i].tensor.ndim) return refuse_shape(p, i, have);
-    for (int axis = 0; axis < have->ndim; axis++) {
+  for (int i = 0; i < p->inputs; i++)
+    if (inputs[i].ndim != p->input[i].tensor.ndim) return refuse_shape(p, i, &inputs[i]);
+  for (const af_extent *one = p->extent; one < p->extent + p->extents; one++)
+    if (one->port < p->inputs && says(one) && sizes[one->size] < 0 && inputs[one->port].shape[one->axis] >= one->more)
+      sizes[one->size] = (inputs[one->port].shape[one->axis] - one->more) / one->factor;
+  for (int i = 0; i < p->inputs; i++)
+    for (int axis = 0; axis < inputs[i].ndim; axis++) {
       const af_extent *one = extent_of(p, i, axis);
-      int64_t times = have->shape[axis] - (one ? one->more : p->input[i].shape[axis]);
-      if (!one && times) return refuse_shape(p, i, have);
-      if (!one) continue;
-      if (times < 0 || times % one->factor) return refuse_shape(p, i, have);
-      if (sizes[one->size] >= 0 && sizes[one->size] != times / one->factor) return refuse_shape(p, i, have);
-      sizes[one->size] = times / one->factor;
+      if (inputs[i].shape[axis] != (one ? extent_at(one, sizes) : p->input[i].shape[axis])) return refuse_shape(p, i, &inputs[i]);
     }
-  }
   for (int i = 0; i < p->sizes; i++)
-    if (sizes[i] < p->size[i].low || sizes[i] > p->size[i].high)
+    if (sizes[i] % p->size[i].step)
+      return fail("%s is %lld, the library takes multiples of %lld", p->size[i].name, (long long)sizes[i], (long long)p->size[i].step);
+    else if (sizes[i] < p->size[i].low || sizes[i] > p->size[i].high)
       return fail("%s is %lld, the library takes %lld to %lld: compile it with a wider range, --sizes %s=LOW:HIGH", p->size[i].name,
                   (long long)sizes[i], (long long)p->size[i].low, (long long)p->size[i].high, p->size[i].name);
   return 0;

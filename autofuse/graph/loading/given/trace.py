@@ -1,4 +1,4 @@
-"""Traces of an open size: how many calls had which size, as a file of two columns under the size's name and "calls"."""
+"""Traces of open sizes: how many calls had which sizes, as a file of columns under the sizes' names and "calls"."""
 
 from __future__ import annotations
 
@@ -25,27 +25,30 @@ TRACE = Kind("a trace of sizes", _is_trace)
 
 
 class SizeCounter:
-    """How many calls had which size; several threads may count at a time."""
+    """How many calls had which sizes, of such `names`; several threads may count at a time."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._counts: Counter[int] = Counter()
+    def __init__(self, *names: str) -> None:
+        self.names = names
+        self._counts: Counter[tuple[int, ...]] = Counter()
         self._lock = threading.Lock()
 
-    def add(self, size: int) -> None:
+    def add(self, *sizes: int) -> None:
         """One more call."""
         with self._lock:
-            self._counts[size] += 1
+            self._counts[sizes] += 1
 
     @property
-    def counts(self) -> dict[int, int]:
-        """Calls by size, the smallest first."""
+    def counts(self) -> dict[int | tuple[int, ...], int]:
+        """Calls by size, the smallest first; by all sizes where there are several."""
         with self._lock:
-            return dict(sorted(self._counts.items()))
+            counted = sorted(self._counts.items())
+        return {sizes[0] if len(sizes) == 1 else sizes: calls for sizes, calls in counted}
 
     def write(self, path: Path) -> None:
         """Writes the trace, over an older one as well. InputError where that cannot be."""
-        lines = [f"{self.name},{CALLS}", *(f"{size},{calls}" for size, calls in self.counts.items())]
+        with self._lock:
+            counted = sorted(self._counts.items())
+        lines = [",".join((*self.names, CALLS)), *(",".join(map(str, (*sizes, calls))) for sizes, calls in counted)]
         write_output(path, "\n".join(lines) + "\n", TRACE, option="trace")
 
 
