@@ -113,10 +113,14 @@ def first(list_name: str, **values: object) -> Callable[[Body], object]:
     return lambda body: body["programs"][0][list_name][0].update(values)
 
 
-def opened(**values: object) -> Callable[[Body], object]:
-    return lambda body: body["programs"][0].update(
-        opened={"name": "batch", "low": 1, "high": 4, "inputs": [[0, 1]], "outputs": [[0, 1]], **values}
-    )
+def opened(low: int = 1, **values: object) -> Callable[[Body], object]:
+    sizes = [{"name": "batch", "low": low, "high": 4, "step": 1}]
+    spec = {"sizes": sizes, "inputs": [[open_axis()]], "outputs": [[open_axis()]], "caches": []}
+    return lambda body: body["programs"][0].update(opened=spec | values)
+
+
+def open_axis(**values: int) -> dict[str, int | None]:
+    return {"axis": 0, "size": 0, "factor": 1, "per": 1, "more": 0, "times": None, **values}
 
 
 DESCRIPTIONS: dict[str, tuple[Callable[[Body], object], str]] = {
@@ -139,12 +143,13 @@ DESCRIPTIONS: dict[str, tuple[Callable[[Body], object], str]] = {
     "a table of floats": (first("inputs", table=5), "it has no integers"),
     "more than is known": (lambda body: body.update(more=1), "more: Unexpected"),
     "less than is needed": (lambda body: body.pop("versions"), "versions: .*required"),
-    "an open size that no input has": (opened(inputs=[None]), "no input has it"),
+    "an open size that no input has": (opened(inputs=[[]]), "no input has one of them"),
     "an open size in a format without them": (opened(), "format 2 and open sizes"),
-    "an open size without a range": (opened(low=9), "its open size: 9 to 4"),
+    "an open size without a range": (opened(low=9), "its open sizes: 'batch': 9 to 4"),
     "an open size of fewer outputs": (opened(outputs=[]), "not told for all"),
-    "an open size in an axis that is not there": (opened(inputs=[[5, 1]]), "does not have it in axis 5"),
-    "an open size of another extent": (opened(inputs=[[0, 3]]), "does not have it in axis 0"),
+    "an open size in an axis that is not there": (opened(inputs=[[open_axis(axis=5)]]), "has no such axis"),
+    "an open size that is not there": (opened(inputs=[[open_axis(times=1)]]), "has no such axis"),
+    "an open size of another extent": (opened(inputs=[[open_axis(factor=3)]]), "does not have 'batch' in axis 0"),
     "another format": (lambda body: body.update(format=9), "library format 9"),
 }
 
